@@ -1,0 +1,257 @@
+//! The settings of a replica, with the rules they obey (spec §1.3).
+
+use alloc::string::{String, ToString};
+
+use quorate_wire::digest::{ClusterId, Domains};
+use quorate_wire::{Cluster, SeqNum, message};
+
+/// Nanoseconds in a millisecond.
+pub const MS: u64 = 1_000_000;
+
+/// How a replica keeps what it has promised (spec §14).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing on disk: a replica that restarts has forgotten and must rejoin. The papers' model.
+    Memory,
+    /// Records are written, nothing waits for them: a restart may miss the last moments and rejoins.
+    Async,
+    /// Every promise is on disk before it leaves.
+    Sync,
+}
+
+/// How clients' requests are authenticated (spec §4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestAuth {
+    /// MACs alone, as in the papers. One client can stop the system (B31); for measuring.
+    Mac,
+    /// MACs for clients in good standing, signatures for the others.
+    Adaptive,
+    /// A MAC and a signature on every request.
+    SigMac,
+}
+
+/// Which replica returns the full result (RP-1). The client names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replier {
+    /// A random one for each request.
+    Random,
+    /// Each in turn.
+    RoundRobin,
+    /// Always the same.
+    Fixed(u16),
+}
+
+/// The settings of a replica. Every optimisation of the papers is a switch.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `n` and `f`.
+    pub cluster: Cluster,
+    /// Names the cluster; part of every digest and MAC.
+    pub cluster_id: ClusterId,
+    /// `K`: batches between checkpoints.
+    pub checkpoint_interval: u64,
+    /// `L`: width of the window between the water marks, in batches.
+    pub window: u64,
+    /// `W`: protocol instances that the primary runs in parallel.
+    pub pipeline: u64,
+    /// The most requests in a batch.
+    pub batch_requests_max: u16,
+    /// The most bytes of a batch; a single larger request goes alone.
+    pub batch_bytes_max: usize,
+    /// Off: one request a batch.
+    pub batching: bool,
+    /// Requests with longer operations travel apart from the PRE-PREPARE, in bytes (`SRT`).
+    pub separate_above: usize,
+    /// Off: every request travels inside the PRE-PREPARE.
+    pub separate: bool,
+    /// Results shorter than this are sent in full by every replica, in bytes (`SMALL_REPLY`).
+    pub small_reply: usize,
+    /// Off: every replica sends the full result.
+    pub digest_replies: bool,
+    /// Execute when prepared, reply before committed.
+    pub tentative: bool,
+    /// Serve read-only requests without ordering them. Also decides the certificate of writes (CL-8).
+    pub read_only: bool,
+    /// Commits ride on the next message.
+    pub piggyback: bool,
+    /// How long a commit waits for a carrier, in nanoseconds.
+    pub piggyback_ns: u64,
+    /// How requests are authenticated.
+    pub request_auth: RequestAuth,
+    /// What is kept on disk.
+    pub durability: Durability,
+    /// `T_MIN`: the shortest request time-out, in nanoseconds.
+    pub request_timeout_min_ns: u64,
+    /// The longest request time-out, in nanoseconds.
+    pub request_timeout_max_ns: u64,
+    /// The longest wait for a NEW-VIEW, in nanoseconds.
+    pub view_timeout_max_ns: u64,
+    /// `T_STATUS`, in nanoseconds.
+    pub status_ns: u64,
+    /// The shortest time between two statuses, and between two answers to one peer, in nanoseconds.
+    pub status_min_ns: u64,
+    /// Bytes sent again for one status (`RETX_BYTES`).
+    pub retransmit_bytes: usize,
+    /// How long to wait for a body or batch before asking the next replica, in nanoseconds.
+    pub fetch_retry_ns: u64,
+    /// Null batches of a recovery are this far apart, in nanoseconds (`T_NULL`).
+    pub null_batch_ns: u64,
+    /// How far the primary's clock may be from ours, in nanoseconds (`ND_SKEW`).
+    pub clock_skew_ns: u64,
+    /// The most client lanes with an entry (`MAX_CLIENTS`).
+    pub clients_max: usize,
+    /// Seeds the replica's own random choices: whom to ask.
+    pub seed: u64,
+}
+
+/// A setting that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The key.
+    pub key: &'static str,
+    /// The value it has.
+    pub value: String,
+    /// The rule it breaks.
+    pub rule: &'static str,
+}
+
+impl core::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} = {}: {}", self.key, self.value, self.rule)
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+impl Config {
+    /// Returns the defaults for `cluster` (spec §1.3).
+    pub fn new(cluster: Cluster, cluster_id: ClusterId) -> Self {
+        Self {
+            cluster,
+            cluster_id,
+            checkpoint_interval: 128,
+            window: 256,
+            pipeline: 8,
+            batch_requests_max: 1024,
+            batch_bytes_max: 56 << 10,
+            batching: true,
+            separate_above: 255,
+            separate: true,
+            small_reply: 64,
+            digest_replies: true,
+            tentative: true,
+            read_only: true,
+            piggyback: true,
+            piggyback_ns: 2 * MS,
+            request_auth: RequestAuth::Adaptive,
+            durability: Durability::Sync,
+            request_timeout_min_ns: 100 * MS,
+            request_timeout_max_ns: 2_000 * MS,
+            view_timeout_max_ns: 60_000 * MS,
+            status_ns: 150 * MS,
+            status_min_ns: 100 * MS,
+            retransmit_bytes: 64 << 10,
+            fetch_retry_ns: 20 * MS,
+            null_batch_ns: 30_000 * MS / 256,
+            clock_skew_ns: 2_000 * MS,
+            clients_max: 65_536,
+            seed: 0,
+        }
+    }
+
+    /// Checks every rule. The first broken one is returned with its key and value.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let rule = |holds: bool, key: &'static str, value: String, rule: &'static str| {
+            if holds { Ok(()) } else { Err(ConfigError { key, value, rule }) }
+        };
+        let k = self.checkpoint_interval;
+        let window = self.window;
+        rule(k >= 1, "checkpoint_interval", k.to_string(), "at least 1 batch")?;
+        rule(window >= 2 * k, "window", window.to_string(), "at least twice checkpoint_interval")?;
+        rule(window % k == 0, "window", window.to_string(), "a multiple of checkpoint_interval")?;
+        rule(
+            window <= u64::from(message::WINDOW_MAX),
+            "window",
+            window.to_string(),
+            "at most 4096, for which messages have room",
+        )?;
+        rule(
+            window / k < u64::from(message::CHECKPOINTS_MAX),
+            "checkpoint_interval",
+            k.to_string(),
+            "at least window / 63, so that a VIEW-CHANGE has room for the checkpoints",
+        )?;
+        rule((1..=k).contains(&self.pipeline), "pipeline", self.pipeline.to_string(), "from 1 to checkpoint_interval")?;
+        rule(
+            self.pipeline <= u64::from(message::PIGGYBACK_MAX),
+            "pipeline",
+            self.pipeline.to_string(),
+            "at most 64, for which messages have room",
+        )?;
+        rule(
+            (1..=1024).contains(&self.batch_requests_max),
+            "batch_requests_max",
+            self.batch_requests_max.to_string(),
+            "from 1 to 1024 requests",
+        )?;
+        rule(
+            (1 << 10..=56 << 10).contains(&self.batch_bytes_max),
+            "batch_bytes_max",
+            self.batch_bytes_max.to_string(),
+            "from 1 KiB to 56 KiB, which fits a datagram",
+        )?;
+        rule(
+            self.separate_above < self.batch_bytes_max,
+            "separate_above",
+            self.separate_above.to_string(),
+            "below batch_bytes_max",
+        )?;
+        rule(
+            self.request_timeout_min_ns >= MS,
+            "request_timeout_min_ns",
+            self.request_timeout_min_ns.to_string(),
+            "at least 1 ms",
+        )?;
+        rule(
+            self.request_timeout_max_ns >= self.request_timeout_min_ns,
+            "request_timeout_max_ns",
+            self.request_timeout_max_ns.to_string(),
+            "at least request_timeout_min_ns",
+        )?;
+        rule(
+            self.view_timeout_max_ns >= self.request_timeout_max_ns,
+            "view_timeout_max_ns",
+            self.view_timeout_max_ns.to_string(),
+            "at least request_timeout_max_ns",
+        )?;
+        rule(self.status_ns >= self.status_min_ns, "status_ns", self.status_ns.to_string(), "at least status_min_ns")?;
+        rule(self.status_min_ns >= MS, "status_min_ns", self.status_min_ns.to_string(), "at least 1 ms")?;
+        rule(
+            self.piggyback_ns <= self.request_timeout_min_ns / 20,
+            "piggyback_ns",
+            self.piggyback_ns.to_string(),
+            "at most request_timeout_min_ns / 20 (PB-1)",
+        )?;
+        rule(
+            (16..=65_536).contains(&self.clients_max),
+            "clients_max",
+            self.clients_max.to_string(),
+            "from 16 to 65536 client lanes",
+        )
+    }
+
+    /// Returns the digest domains of the cluster.
+    pub fn domains(&self) -> Domains {
+        Domains::new(self.cluster_id)
+    }
+
+    /// Says whether `seq` is a checkpoint's number.
+    pub fn is_checkpoint(&self, seq: SeqNum) -> bool {
+        seq.0 % self.checkpoint_interval == 0
+    }
+
+    /// Returns the first checkpoint at or after `seq`.
+    pub fn checkpoint_from(&self, seq: SeqNum) -> SeqNum {
+        SeqNum(seq.0.div_ceil(self.checkpoint_interval).saturating_mul(self.checkpoint_interval))
+    }
+}

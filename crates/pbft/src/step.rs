@@ -1,0 +1,596 @@
+//! What goes into a replica and what comes out: the whole of its contact with the world.
+//!
+//! The contract (`ARCHITECTURE.md`): the same inputs give the same actions; actions are performed
+//! in order, except that a [`Action::Send`] waits until its `after` is durable; a message may be
+//! lost, late, doubled or reordered; a timer is named, and setting it again restarts it.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use quorate_wire::batch::{Batch, Body};
+use quorate_wire::codec::Writer;
+use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::message::{Kind, Message, SuspectReason};
+use quorate_wire::reply::Replies;
+use quorate_wire::{Digest, Verified};
+
+/// The time, as the driver reads it once per burst. Part of every recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Monotonic, in nanoseconds, from an origin of the driver's.
+    pub mono_ns: u64,
+    /// Time of day in nanoseconds since 1970. Used for the primary's choice alone.
+    pub wall_ns: u64,
+}
+
+/// A position in the write-ahead log. 0 depends on nothing and is always durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lsn(pub u64);
+
+/// Names a read-only execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// A moment of the monotonic clock, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline(pub u64);
+
+/// The timers of a replica. Each is running or not; there is one of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// `T_REQ`: the oldest pending request was not executed in time (TM-1).
+    Request,
+    /// `T_VC`: no NEW-VIEW in time (TM-3).
+    NewView,
+    /// `T_STATUS`: say what this replica has and lacks (SM-1).
+    Status,
+    /// Piggybacked commits found no carrier in time (PB-1).
+    Flush,
+    /// Bodies, batches or VIEW-CHANGEs asked for have not come (SR-2).
+    BodyFetch,
+    /// Requests relayed to the primary are due for a further measure (TM-2).
+    Relay,
+    /// QUERY-STABLE or the recovery request is due again (RC-4, RC-6).
+    Recovery,
+    /// A null batch is due for a recovery in progress (RC-10).
+    NullBatch,
+}
+
+impl Timer {
+    /// How many there are: the size of a driver's array of deadlines.
+    pub const COUNT: usize = 8;
+
+    /// Every timer.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Request,
+        Self::NewView,
+        Self::Status,
+        Self::Flush,
+        Self::BodyFetch,
+        Self::Relay,
+        Self::Recovery,
+        Self::NullBatch,
+    ];
+
+    /// Returns the timer's place in an array of deadlines.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// What came of a read-only execution.
+#[derive(Clone, Copy, Debug)]
+pub enum ReadResult<'a> {
+    /// The result and its digest over (client, timestamp, result).
+    Done {
+        /// The result.
+        result: &'a [u8],
+        /// Its digest.
+        digest: Digest,
+    },
+    /// The service will not answer this without ordering it; the client falls back (CL-2).
+    NeedsOrder,
+}
+
+/// The reply that the state holds for a client's last request.
+#[derive(Clone, Copy, Debug)]
+pub struct CachedReply<'a> {
+    /// The request's number.
+    pub timestamp: Timestamp,
+    /// Digest over (client, timestamp, result).
+    pub digest: Digest,
+    /// The result, unless only its digest is kept.
+    pub result: Option<&'a [u8]>,
+}
+
+/// Each thing that can happen to a replica.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// The first input, once, after `Replica::new`.
+    Start,
+    /// An authentic message, not yet believed.
+    Message(&'a Verified<Message<'a>>),
+    /// A timer that this replica had set has run out.
+    Timer(Timer),
+    /// The result of an [`Action::CheckSignature`].
+    SignatureChecked {
+        /// The request.
+        request: Digest,
+        /// The signature is its client's.
+        valid: bool,
+    },
+    /// A batch has been executed. Comes in the order of the `Execute` actions.
+    Executed {
+        /// The batch.
+        seq: SeqNum,
+        /// One reply for each of its requests, in order.
+        replies: &'a Replies,
+    },
+    /// A read-only execution is done.
+    Read {
+        /// Which.
+        ticket: Ticket,
+        /// What came of it.
+        result: ReadResult<'a>,
+    },
+    /// The answer to an [`Action::Resend`].
+    Cached {
+        /// The client.
+        client: ClientId,
+        /// The reply that the state holds, if any.
+        reply: Option<CachedReply<'a>>,
+    },
+    /// The state's digest after executing `seq`.
+    Checkpointed {
+        /// The last batch that the state reflects.
+        seq: SeqNum,
+        /// The root of the digest tree.
+        root: Digest,
+    },
+    /// State transfer is complete: the state is now the one after `seq`.
+    Fetched {
+        /// The checkpoint.
+        seq: SeqNum,
+        /// Its root, recomputed from the state.
+        root: Digest,
+        /// The last executed timestamp of each client lane in the new state, in any order.
+        clients: &'a [(ClientId, Timestamp)],
+    },
+    /// Every record up to here is on disk.
+    Durable(Lsn),
+}
+
+/// Who a message is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recipient {
+    /// All other replicas.
+    All,
+    /// One other replica.
+    Replica(ReplicaId),
+    /// A client.
+    Client(ClientId),
+}
+
+/// A part of [`Actions::bytes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    start: u32,
+    len: u32,
+}
+
+/// What stands in the bytes of a [`Action::Send`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A body of this kind, which the door seals as [`Kind::seal`] says.
+    Body,
+    /// A whole frame, signed here or made by someone else, to be sent as it is.
+    Frame,
+}
+
+/// What a replica wants done.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Send a message once everything up to `after` is durable.
+    Send {
+        /// For whom.
+        to: Recipient,
+        /// What it is.
+        kind: Kind,
+        /// A body to seal, or a whole frame.
+        form: Form,
+        /// The bytes.
+        bytes: Span,
+        /// What must be durable before it leaves (spec §14.1).
+        after: Lsn,
+    },
+    /// Append a record to the write-ahead log; [`Input::Durable`] tells when it is on disk.
+    Persist {
+        /// Its position.
+        lsn: Lsn,
+        /// The encoded `record::Record`.
+        bytes: Span,
+    },
+    /// Start a timer, or start it again.
+    SetTimer(Timer, Deadline),
+    /// Stop a timer.
+    StopTimer(Timer),
+    /// Verify a client's signature over a request's digest, outside of the step.
+    CheckSignature {
+        /// Whose.
+        client: ClientId,
+        /// What it signed.
+        request: Arc<SignatureCheck>,
+    },
+    /// Execute a batch; the next number in order.
+    Execute {
+        /// Its number.
+        seq: SeqNum,
+        /// The requests, all bodies present, and the primary's choice.
+        batch: Arc<Batch>,
+        /// Into an overlay: it has prepared but not committed (TE-2).
+        tentative: bool,
+    },
+    /// The tentative batch has committed: make the overlay part of the state.
+    Merge {
+        /// The batch.
+        seq: SeqNum,
+    },
+    /// Drop the overlay of a tentative batch, if there is one.
+    Undo {
+        /// The last batch that stays executed.
+        after: SeqNum,
+    },
+    /// Execute a read-only request on the committed state.
+    Read {
+        /// Names the answer.
+        ticket: Ticket,
+        /// The request.
+        request: Body,
+    },
+    /// Look up the reply that the state holds for a client; [`Input::Cached`] brings it.
+    Resend {
+        /// The client.
+        client: ClientId,
+    },
+    /// Cut a checkpoint: the state now, exactly after `seq`; [`Input::Checkpointed`] tells its digest.
+    Checkpoint {
+        /// The last batch executed.
+        seq: SeqNum,
+    },
+    /// Checkpoints before `below` are not needed any more.
+    Discard {
+        /// The stable checkpoint.
+        below: SeqNum,
+    },
+    /// Bring the state to a certified checkpoint; [`Input::Fetched`] tells when it is there. A later
+    /// one replaces the target of an earlier one.
+    Fetch {
+        /// The checkpoint.
+        seq: SeqNum,
+        /// Its root.
+        root: Digest,
+        /// Do not trust the pages that are here: recompute their digests first (CK-6).
+        check: bool,
+    },
+    /// Nothing to do: something worth knowing has happened.
+    Report(Milestone),
+}
+
+/// A signature to be verified.
+#[derive(Clone, Debug)]
+pub struct SignatureCheck {
+    /// The request's digest.
+    pub request: Digest,
+    /// The signature.
+    pub signature: [u8; 64],
+}
+
+/// What has happened inside a replica, for traces, checkers, metrics and tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Milestone {
+    /// A proposal was accepted, or made.
+    PrePrepared {
+        /// The number.
+        seq: SeqNum,
+        /// The batch.
+        digest: Digest,
+    },
+    /// The predicate prepared holds [OSDI99 §4.2].
+    Prepared {
+        /// The number.
+        seq: SeqNum,
+        /// The batch.
+        digest: Digest,
+    },
+    /// The predicate committed-local holds [OSDI99 §4.2].
+    Committed {
+        /// The number.
+        seq: SeqNum,
+        /// The batch.
+        digest: Digest,
+    },
+    /// A batch was executed.
+    Executed {
+        /// The number.
+        seq: SeqNum,
+        /// Into an overlay.
+        tentative: bool,
+    },
+    /// The overlay of a tentative batch was dropped (TE-4).
+    RolledBack {
+        /// The batch.
+        seq: SeqNum,
+    },
+    /// A checkpoint was taken.
+    CheckpointTaken {
+        /// The number.
+        seq: SeqNum,
+        /// The root.
+        root: Digest,
+    },
+    /// A checkpoint is stable: the low water mark.
+    Stable {
+        /// The number.
+        seq: SeqNum,
+        /// The root.
+        root: Digest,
+    },
+    /// This replica wishes to leave the view.
+    Suspected {
+        /// The view.
+        view: ViewNum,
+        /// Why.
+        reason: SuspectReason,
+    },
+    /// This replica has left for `view`.
+    ViewChangeStarted {
+        /// The view to enter.
+        view: ViewNum,
+    },
+    /// As the new primary it has decided.
+    NewViewMade {
+        /// The view.
+        view: ViewNum,
+    },
+    /// Normal operation in `view`.
+    ViewEntered {
+        /// The view.
+        view: ViewNum,
+        /// The last number that the view took over from those before it.
+        last: SeqNum,
+    },
+    /// State transfer has begun.
+    TransferStarted {
+        /// The target.
+        seq: SeqNum,
+    },
+    /// State transfer is complete.
+    TransferFinished {
+        /// The checkpoint.
+        seq: SeqNum,
+    },
+    /// It has started again from its disk.
+    Restarted {
+        /// How often it has started.
+        incarnation: u64,
+    },
+    /// It has lost its memory and begins to rejoin (spec §14.4).
+    RejoinStarted {
+        /// How often it has started.
+        incarnation: u64,
+    },
+    /// It has rejoined: it votes again (RC-9).
+    Rejoined {
+        /// The stable checkpoint that ended the recovery.
+        seq: SeqNum,
+    },
+    /// Its state differs from the one that a quorum certified (CK-6).
+    Diverged {
+        /// The checkpoint.
+        seq: SeqNum,
+    },
+    /// No digest can gather a quorum any more: the service is not deterministic, or more than `f`
+    /// replicas are faulty (CK-6).
+    Unrepairable {
+        /// The checkpoint.
+        seq: SeqNum,
+    },
+    /// A read-only request was executed on the read-only path.
+    ReadServed {
+        /// The client.
+        client: ClientId,
+    },
+    /// A read-only request waits for a commit or for the barrier (RO-2, RO-4).
+    ReadQueued {
+        /// The client.
+        client: ClientId,
+    },
+    /// The service would not answer a read-only request without ordering it.
+    ReadRefused {
+        /// The client.
+        client: ClientId,
+    },
+    /// A client has lost its standing: it has to sign (AU-5).
+    OnProbation {
+        /// The client.
+        client: ClientId,
+    },
+    /// A batch that was asked for has come, or one was taken over from another replica.
+    BatchFetched {
+        /// The batch.
+        digest: Digest,
+    },
+    /// Two authentic statements that exclude one another (for example two digests for one number).
+    Equivocation {
+        /// Who made them.
+        by: ReplicaId,
+    },
+    /// The primary proposed a null batch (PR-6).
+    NullProposed {
+        /// The number.
+        seq: SeqNum,
+    },
+    /// A message was turned away.
+    Rejected(Reject),
+}
+
+/// Declares [`Reject`] with its names.
+macro_rules! rejects {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// Why a message was turned away by the protocol. Never a reason to panic.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Reject { $($(#[$doc])* $name,)* }
+
+        impl Reject {
+            /// Every reason.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Returns the name used in traces, metrics and scenarios.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+rejects! {
+    /// It is of a view that this replica is not in (PP-1, PC-1).
+    OtherView = "other-view",
+    /// Only the view's primary may send it (PP-1).
+    NotFromPrimary = "not-from-primary",
+    /// The primary may not send it: its pre-prepare stands for its prepare (PC-1).
+    FromPrimary = "from-primary",
+    /// The sender may not send this kind (a client, or this replica itself, CR-4).
+    WrongSender = "wrong-sender",
+    /// The number is outside of the water marks [OSDI99 §4.2].
+    OutsideWatermarks = "outside-watermarks",
+    /// The number was fixed by the NEW-VIEW (PP-2).
+    FixedByNewView = "fixed-by-new-view",
+    /// A different digest was accepted for the same view and number (PP-3).
+    Conflicts = "conflicts",
+    /// The same statement again.
+    Duplicate = "duplicate",
+    /// The batch names a request twice (PP-4).
+    DuplicateRequest = "duplicate-request",
+    /// A request in the batch is not authentic here (PP-5).
+    UnprovenRequest = "unproven-request",
+    /// The primary's choice is out of bounds (PP-6, ND-2).
+    BadChoice = "bad-choice",
+    /// A null batch where none may be (PR-6).
+    NullBatch = "null-batch",
+    /// In a view change, only what concerns it is handled (spec §11.3).
+    NotNormal = "not-normal",
+    /// The client's timestamp is older than its last one (EX-2).
+    OldTimestamp = "old-timestamp",
+    /// The client already has another request under this timestamp (CL-4, SR-5).
+    SameTimestamp = "same-timestamp",
+    /// The client must sign and did not (AU-5).
+    OnProbation = "on-probation",
+    /// The client's signature is wrong (AU-1).
+    BadSignature = "bad-signature",
+    /// The client was proven faulty here (AU-1).
+    Blacklisted = "blacklisted",
+    /// More is asked or offered than there is room for.
+    OverQuota = "over-quota",
+    /// A read-only request that is being transferred, or waits behind the barrier with no room left (RO-3).
+    ReadNotServed = "read-not-served",
+    /// A status older than one seen: a replay.
+    OldStatus = "old-status",
+    /// Asked again too soon (SM-2).
+    TooSoon = "too-soon",
+    /// A body that nobody asked for or needs.
+    Unwanted = "unwanted",
+    /// A VIEW-CHANGE breaks a rule of its form (VC-5).
+    BadViewChange = "bad-view-change",
+    /// A LeaveCert is missing or proves nothing (LV-2).
+    BadLeaveCert = "bad-leave-cert",
+    /// A NEW-VIEW breaks a rule (VV-1, VV-4).
+    BadNewView = "bad-new-view",
+    /// A second, different VIEW-CHANGE or NEW-VIEW of one sender for one view (VC-6).
+    SecondVersion = "second-version",
+    /// A checkpoint whose number is not one (CK-1).
+    NotACheckpoint = "not-a-checkpoint",
+    /// An answer to another question (RC-4).
+    WrongNonce = "wrong-nonce",
+    /// Out of the bounds of a recovering replica (RC-5, §14.4).
+    Recovering = "recovering",
+    /// An incarnation older than one seen: an old disk was put back (§14.3).
+    OldIncarnation = "old-incarnation",
+}
+
+/// What a step wants done: a list and the bytes that it refers to. The driver clears it and never
+/// drops it, so that a step allocates nothing.
+#[derive(Debug, Default)]
+pub struct Actions {
+    list: Vec<Action>,
+    bytes: Vec<u8>,
+}
+
+impl Actions {
+    /// Returns an empty list.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Empties the list and keeps its memory.
+    pub fn clear(&mut self) {
+        self.list.clear();
+        self.bytes.clear();
+    }
+
+    /// Returns the actions in order.
+    pub fn list(&self) -> &[Action] {
+        &self.list
+    }
+
+    /// Returns the bytes that an action refers to.
+    pub fn bytes(&self, span: Span) -> &[u8] {
+        let (Ok(start), Ok(len)) = (usize::try_from(span.start), usize::try_from(span.len)) else { return &[] };
+        self.bytes.get(start..start + len).unwrap_or(&[])
+    }
+
+    /// Appends an action.
+    #[inline]
+    pub fn push(&mut self, action: Action) {
+        self.list.push(action);
+    }
+
+    /// Appends a milestone.
+    #[inline]
+    pub fn report(&mut self, milestone: Milestone) {
+        self.push(Action::Report(milestone));
+    }
+
+    /// Appends the reason why a message was turned away.
+    #[inline]
+    pub fn reject(&mut self, reason: Reject) {
+        self.report(Milestone::Rejected(reason));
+    }
+
+    /// Writes bytes and returns where they are.
+    #[inline]
+    pub fn write(&mut self, write: impl FnOnce(&mut Writer<'_>)) -> Span {
+        let start = self.bytes.len();
+        write(&mut Writer::new(&mut self.bytes));
+        let (Ok(start), Ok(len)) = (u32::try_from(start), u32::try_from(self.bytes.len() - start)) else {
+            unreachable!("a step writes less than 4 GiB")
+        };
+        Span { start, len }
+    }
+
+    /// Sends a message whose body `write` encodes.
+    #[inline]
+    pub fn send(&mut self, to: Recipient, kind: Kind, after: Lsn, write: impl FnOnce(&mut Writer<'_>)) {
+        let bytes = self.write(write);
+        self.push(Action::Send { to, kind, form: Form::Body, bytes, after });
+    }
+
+    /// Sends a frame as it is.
+    pub fn forward(&mut self, to: Recipient, kind: Kind, after: Lsn, frame: &[u8]) {
+        let bytes = self.write(|w| w.bytes(frame));
+        self.push(Action::Send { to, kind, form: Form::Frame, bytes, after });
+    }
+}
+
+const _: () = assert!(size_of::<Action>() <= 64);
+const _: () = assert!(size_of::<Input<'_>>() <= 80);

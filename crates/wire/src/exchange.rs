@@ -1,0 +1,1 @@
+//! The exchange of session keys.

@@ -1,0 +1,173 @@
+//! Frames: `magic 2 | version 1 | kind 1 | epoch 4 | sender 8 | body length 4 | body | auth kind 1 | auth`
+//! (spec §2.1).
+//!
+//! A frame says who sent it and proves it; what it means is the body. A frame that is relayed is
+//! judged by its own authentication, not by who relays it.
+
+use alloc::vec::Vec;
+
+use crate::cluster::REPLICAS_MAX;
+use crate::codec::{DecodeError, Decoded, Reader, Writer};
+use crate::id::Principal;
+use crate::message::{Kind, OPERATION_BYTES_MAX};
+
+/// The first two bytes of every frame.
+pub const MAGIC: u16 = 0x5142;
+/// The version of the format.
+pub const VERSION: u8 = 1;
+/// Bytes before the body.
+pub const HEADER_BYTES: usize = 20;
+/// The longest frame, in bytes: the longest operation alone in a PRE-PREPARE, with authenticators.
+pub const FRAME_BYTES_MAX: usize = OPERATION_BYTES_MAX + (8 << 10);
+/// The longest frame that goes into a datagram, in bytes; longer ones use the side channel.
+pub const PACKED_BYTES_MAX: usize = 56 << 10;
+
+/// Bytes of a tag.
+pub const TAG_BYTES: usize = 16;
+/// Bytes of an entry of an authenticator: the receiver's key generation and a tag.
+pub const ENTRY_BYTES: usize = 4 + TAG_BYTES;
+/// Bytes of a signature.
+pub const SIGNATURE_BYTES: usize = 64;
+
+/// What stands behind the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Auth<'a> {
+    /// `1`: the sender's key generation and one entry, for one receiver.
+    Mac {
+        /// The sender's generation of session keys.
+        key_id: u32,
+        /// One entry.
+        entries: Entries<'a>,
+    },
+    /// `2`: the sender's key generation and an entry for every replica but the sender, in id order.
+    Authenticator {
+        /// The sender's generation of session keys.
+        key_id: u32,
+        /// One entry a replica.
+        entries: Entries<'a>,
+    },
+    /// `3`: a signature.
+    Signature(&'a [u8; SIGNATURE_BYTES]),
+    /// `4`: a signature and an authenticator.
+    Both {
+        /// The signature.
+        signature: &'a [u8; SIGNATURE_BYTES],
+        /// The sender's generation of session keys.
+        key_id: u32,
+        /// One entry a replica.
+        entries: Entries<'a>,
+    },
+}
+
+/// The entries of an authenticator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entries<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Entries<'a> {
+    /// Returns the number of entries.
+    pub fn len(&self) -> usize {
+        self.bytes.len() / ENTRY_BYTES
+    }
+
+    /// Says whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Returns the entry at `index`: the receiver's key generation and the tag.
+    pub fn get(&self, index: usize) -> Option<(u32, [u8; TAG_BYTES])> {
+        let mut r = Reader::new(self.bytes.get(index * ENTRY_BYTES..)?);
+        Some((r.u32().ok()?, r.array().ok()?))
+    }
+}
+
+/// A frame taken apart, not yet believed.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// The kind of message.
+    pub kind: Kind,
+    /// The configuration's epoch.
+    pub epoch: u32,
+    /// Who it says sent it.
+    pub sender: Principal,
+    /// The body.
+    pub body: &'a [u8],
+    /// The authentication.
+    pub auth: Auth<'a>,
+    /// The whole frame.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// Takes one frame from the front of `reader`; a datagram may carry several.
+    pub fn take(reader: &mut Reader<'a>) -> Decoded<Self> {
+        let start = reader.clone();
+        if reader.u16()? != MAGIC || reader.u8()? != VERSION {
+            return Err(DecodeError::NotCanonical);
+        }
+        let kind = Kind::from_wire(reader.u8()?)?;
+        let epoch = reader.u32()?;
+        let sender = Principal::from_wire(reader.u64()?);
+        let body = reader.blob(FRAME_BYTES_MAX)?;
+        let auth = Self::take_auth(reader)?;
+        let len = start.len() - reader.len();
+        let bytes = start.clone().bytes(len)?;
+        Ok(Self { kind, epoch, sender, body, auth, bytes })
+    }
+
+    /// Reads exactly one frame.
+    pub fn decode(bytes: &'a [u8]) -> Decoded<Self> {
+        let mut reader = Reader::new(bytes);
+        let frame = Self::take(&mut reader)?;
+        reader.end()?;
+        Ok(frame)
+    }
+
+    fn take_auth(r: &mut Reader<'a>) -> Decoded<Auth<'a>> {
+        let signature = |r: &mut Reader<'a>| -> Decoded<&'a [u8; SIGNATURE_BYTES]> {
+            r.bytes(SIGNATURE_BYTES)?.try_into().map_err(|_| DecodeError::Truncated)
+        };
+        let entries = |r: &mut Reader<'a>| -> Decoded<Entries<'a>> {
+            let count = r.count8(u8::try_from(REPLICAS_MAX).unwrap_or(u8::MAX))?;
+            Ok(Entries { bytes: r.bytes(count * ENTRY_BYTES)? })
+        };
+        match r.u8()? {
+            1 => {
+                let key_id = r.u32()?;
+                Ok(Auth::Mac { key_id, entries: Entries { bytes: r.bytes(ENTRY_BYTES)? } })
+            }
+            2 => Ok(Auth::Authenticator { key_id: r.u32()?, entries: entries(r)? }),
+            3 => Ok(Auth::Signature(signature(r)?)),
+            4 => Ok(Auth::Both { signature: signature(r)?, key_id: r.u32()?, entries: entries(r)? }),
+            _ => Err(DecodeError::NotCanonical),
+        }
+    }
+}
+
+/// Appends header and body of a frame; the authentication follows.
+pub fn begin(kind: Kind, epoch: u32, sender: Principal, body: &[u8], out: &mut Vec<u8>) {
+    let mut w = Writer::new(out);
+    w.u16(MAGIC);
+    w.u8(VERSION);
+    w.u8(kind.to_wire());
+    w.u32(epoch);
+    w.u64(sender.to_wire());
+    w.blob(body);
+}
+
+/// Appends a signature as the frame's authentication.
+pub fn end_signed(signature: &[u8; SIGNATURE_BYTES], out: &mut Vec<u8>) {
+    let mut w = Writer::new(out);
+    w.u8(3);
+    w.bytes(signature);
+}
+
+/// Returns the signature of a frame, if it carries one.
+pub fn signature_of(frame: &[u8]) -> Option<[u8; SIGNATURE_BYTES]> {
+    match Frame::decode(frame).ok()?.auth {
+        Auth::Signature(signature) | Auth::Both { signature, .. } => Some(*signature),
+        Auth::Mac { .. } | Auth::Authenticator { .. } => None,
+    }
+}

@@ -1,0 +1,46 @@
+//! What crosses the wire: the one floor that every other crate stands on.
+//!
+//! | Part | Module |
+//! |---|---|
+//! | views, sequence numbers, replicas, clients | [`id`] |
+//! | quorum sizes, written once | [`cluster`] |
+//! | canonical encoding: bounded, total decoding | [`codec`] |
+//! | digests, domain separated | [`digest`] |
+//! | every message, byte by byte (`docs/wire-format.md`) | [`message`] |
+//! | a batch of requests in wire form | [`batch`] |
+//! | the replies of one executed batch | [`reply`] |
+//! | frames: header, body, authentication | [`frame`] |
+//! | session keys, MACs and authenticators | [`keys`] |
+//! | signatures and signed evidence | [`sign`] |
+//! | the exchange of session keys | [`exchange`] |
+//! | the door: bytes in, [`Verified`] messages out | [`door`] |
+//!
+//! There is no I/O here, no clock and no randomness: they are passed in.
+#![no_std]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic"))]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod batch;
+pub mod cluster;
+pub mod codec;
+pub mod digest;
+pub mod door;
+pub mod exchange;
+pub mod frame;
+pub mod id;
+pub mod keys;
+pub mod message;
+pub mod reply;
+pub mod sign;
+
+pub use batch::{Batch, Body};
+pub use cluster::Cluster;
+pub use digest::{ClusterId, Digest};
+pub use door::{Door, DoorError, Verified};
+pub use id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
+pub use message::{Kind, Message};
+pub use reply::Replies;
+pub use sign::Signed;

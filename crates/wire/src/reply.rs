@@ -1,0 +1,98 @@
+//! The replies of one executed batch, in one buffer.
+
+use alloc::vec::Vec;
+
+use crate::digest::Digest;
+use crate::id::{ClientId, Timestamp};
+
+/// What became of one request of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It ran now.
+    Executed,
+    /// Its timestamp is the client's last one: it had run before, and this is the cached reply
+    /// (spec EX-2). Empty where the cache holds the digest alone.
+    Repeated,
+    /// Its timestamp is older than the client's last one: nothing was done (spec EX-2).
+    Superseded,
+}
+
+/// The reply to one request of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply<'a> {
+    /// Who asked.
+    pub client: ClientId,
+    /// The client's number for the request.
+    pub timestamp: Timestamp,
+    /// Digest of client, timestamp and result.
+    pub digest: Digest,
+    /// The replica that is to send the result; none: all of them.
+    pub replier: Option<u16>,
+    /// What became of the request.
+    pub outcome: Outcome,
+    /// The result. None where only its digest is kept (`RESULT_CACHE`).
+    pub result: Option<&'a [u8]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    client: ClientId,
+    timestamp: Timestamp,
+    digest: Digest,
+    replier: Option<u16>,
+    outcome: Outcome,
+    result: Option<(usize, usize)>,
+}
+
+/// The replies of one batch, in execution order. The driver owns it and uses its memory again.
+#[derive(Debug, Default)]
+pub struct Replies {
+    entries: Vec<Entry>,
+    bytes: Vec<u8>,
+}
+
+impl Replies {
+    /// Returns an empty list.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Empties the list and keeps its memory.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.bytes.clear();
+    }
+
+    /// Returns the number of replies.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Says whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Appends a reply, copying its result.
+    pub fn push(&mut self, reply: Reply<'_>) {
+        let result = reply.result.map(|result| {
+            let start = self.bytes.len();
+            self.bytes.extend_from_slice(result);
+            (start, result.len())
+        });
+        let Reply { client, timestamp, digest, replier, outcome, result: _ } = reply;
+        self.entries.push(Entry { client, timestamp, digest, replier, outcome, result });
+    }
+
+    /// Returns the replies in execution order.
+    pub fn iter(&self) -> impl Iterator<Item = Reply<'_>> {
+        self.entries.iter().map(|e| Reply {
+            client: e.client,
+            timestamp: e.timestamp,
+            digest: e.digest,
+            replier: e.replier,
+            outcome: e.outcome,
+            result: e.result.and_then(|(start, len)| self.bytes.get(start..start + len)),
+        })
+    }
+}

@@ -1,0 +1,202 @@
+//! Signatures: for what is shown to third parties (VIEW-CHANGE, NEW-VIEW, SUSPECT, NEW-KEY, recovery
+//! requests, and requests of clients on probation). Everything else has MACs.
+//!
+//! Ed25519 with the ZIP-215 rules, so that all replicas agree on what is valid (spec CR-6); or, in
+//! simulations, a keyed hash that only the holder of the secret can make.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use ed25519_zebra::{SigningKey, VerificationKey};
+
+use crate::digest::{Digest, Domains};
+use crate::frame;
+use crate::id::{Principal, ReplicaId};
+use crate::message::Kind;
+
+/// A node's own signing key.
+#[derive(Clone)]
+pub enum Signer {
+    /// Ed25519.
+    Ed25519(Arc<SigningKey>),
+    /// For simulations: a keyed hash under this secret.
+    Toy([u8; 32]),
+}
+
+impl core::fmt::Debug for Signer {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Signer(..)") // never the secret
+    }
+}
+
+impl Signer {
+    /// Returns the Ed25519 signer with this seed.
+    pub fn ed25519(seed: [u8; 32]) -> Self {
+        Self::Ed25519(Arc::new(SigningKey::from(seed)))
+    }
+
+    /// Returns what others need to verify its signatures.
+    pub fn public(&self) -> PublicKey {
+        match self {
+            Self::Ed25519(key) => PublicKey::Ed25519(VerificationKey::from(&**key).into()),
+            Self::Toy(secret) => PublicKey::Toy(*secret),
+        }
+    }
+
+    /// Signs a digest.
+    pub fn sign(&self, digest: &Digest) -> [u8; 64] {
+        match self {
+            Self::Ed25519(key) => key.sign(&digest.0).into(),
+            Self::Toy(secret) => toy(secret, digest),
+        }
+    }
+
+    /// Appends a whole signed frame.
+    pub fn seal(
+        &self,
+        domains: &Domains,
+        kind: Kind,
+        epoch: u32,
+        sender: Principal,
+        body: &[u8],
+        out: &mut Vec<u8>,
+    ) {
+        let signature = self.sign(&signed_digest(domains, kind, epoch, sender, body));
+        frame::begin(kind, epoch, sender, body, out);
+        frame::end_signed(&signature, out);
+    }
+}
+
+/// What verifies a node's signatures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PublicKey {
+    /// Ed25519.
+    Ed25519([u8; 32]),
+    /// For simulations: the secret itself, which the simulated liars are never given.
+    Toy([u8; 32]),
+}
+
+/// Everyone's public keys, by key holder ([`Principal::key_holder`]).
+#[derive(Clone, Debug, Default)]
+pub struct Verifier {
+    keys: BTreeMap<u64, Verifying>,
+}
+
+#[derive(Clone, Debug)]
+enum Verifying {
+    Ed25519(Arc<VerificationKey>),
+    Toy([u8; 32]),
+}
+
+impl Verifier {
+    /// Adds or replaces a key. Says whether it is a valid one.
+    pub fn insert(&mut self, holder: Principal, key: &PublicKey) -> bool {
+        let key = match key {
+            PublicKey::Ed25519(bytes) => match VerificationKey::try_from(*bytes) {
+                Ok(key) => Verifying::Ed25519(Arc::new(key)),
+                Err(_) => return false,
+            },
+            PublicKey::Toy(secret) => Verifying::Toy(*secret),
+        };
+        self.keys.insert(holder.key_holder(), key);
+        true
+    }
+
+    /// Forgets a key.
+    pub fn remove(&mut self, holder: Principal) {
+        self.keys.remove(&holder.key_holder());
+    }
+
+    /// Says whether `holder` is known.
+    pub fn knows(&self, holder: Principal) -> bool {
+        self.keys.contains_key(&holder.key_holder())
+    }
+
+    /// Says whether `signature` is `signer`'s over `digest`.
+    pub fn verify(&self, signer: Principal, digest: &Digest, signature: &[u8; 64]) -> bool {
+        match self.keys.get(&signer.key_holder()) {
+            None => false,
+            Some(Verifying::Ed25519(key)) => key.verify(&(*signature).into(), &digest.0).is_ok(),
+            Some(Verifying::Toy(secret)) => {
+                crate::keys::equal(&toy(secret, digest), signature)
+            }
+        }
+    }
+}
+
+fn toy(secret: &[u8; 32], digest: &Digest) -> [u8; 64] {
+    let mut signature = [0; 64];
+    signature[..32].copy_from_slice(blake3::keyed_hash(secret, &digest.0).as_bytes());
+    signature
+}
+
+/// Returns what a signature over a frame covers: kind, epoch, sender and the whole body.
+pub fn signed_digest(domains: &Domains, kind: Kind, epoch: u32, sender: Principal, body: &[u8]) -> Digest {
+    let mut covered = Vec::with_capacity(13 + body.len());
+    covered.push(kind.to_wire());
+    covered.extend_from_slice(&epoch.to_le_bytes());
+    covered.extend_from_slice(&sender.to_wire().to_le_bytes());
+    covered.extend_from_slice(body);
+    domains.signature(&covered)
+}
+
+/// Returns what a client's signature of a request covers: its digest, which covers client,
+/// timestamp and operation, so that a retransmission keeps the signature (spec §4.1).
+pub fn request_digest(domains: &Domains, epoch: u32, sender: Principal, request: &Digest) -> Digest {
+    signed_digest(domains, Kind::Request, epoch, sender, &request.0)
+}
+
+/// Evidence that may be passed on: a signed message with the frame that proves it, kept verbatim.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Signed<M> {
+    sender: ReplicaId,
+    body: M,
+    digest: Digest,
+    frame: Vec<u8>,
+}
+
+impl<M> Signed<M> {
+    /// Binds a body to its frame. The caller has verified the signature or has just made it, and
+    /// `digest` is the domain-separated digest of the body.
+    pub(crate) fn new(sender: ReplicaId, body: M, digest: Digest, frame: &[u8]) -> Self {
+        Self { sender, body, digest, frame: frame.to_vec() }
+    }
+
+    /// Returns who signed it.
+    pub fn sender(&self) -> ReplicaId {
+        self.sender
+    }
+
+    /// Returns the message.
+    pub fn body(&self) -> &M {
+        &self.body
+    }
+
+    /// Returns the digest of the body: `d_vc` for a VIEW-CHANGE.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Returns the frame, to be forwarded as it is.
+    pub fn frame(&self) -> &[u8] {
+        &self.frame
+    }
+}
+
+impl<M> Signed<M> {
+    /// Signs a message of this node's own.
+    pub fn sign(
+        signer: &Signer,
+        domains: &Domains,
+        kind: Kind,
+        epoch: u32,
+        sender: ReplicaId,
+        message: M,
+        body: &[u8],
+    ) -> Self {
+        let mut frame = Vec::new();
+        signer.seal(domains, kind, epoch, sender.into(), body, &mut frame);
+        Self { sender, body: message, digest: domains.view_change(body), frame }
+    }
+}
