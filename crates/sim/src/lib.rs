@@ -1,1 +1,11 @@
-//! placeholder
+//! One simulated world: time, network and disks made from a seed, real replicas and clients, liars,
+//! and checkers that watch every step.
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")
+)]
+
+pub mod checker;
+pub mod disk;
+pub mod network;
+pub mod rng;
