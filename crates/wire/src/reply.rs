@@ -15,6 +15,8 @@ pub enum Outcome {
     Repeated,
     /// Its timestamp is older than the client's last one: nothing was done (spec EX-2).
     Superseded,
+    /// Its client has no entry and there is no room for another: nothing was done (spec §8.2).
+    Refused,
 }
 
 /// The reply to one request of a batch.

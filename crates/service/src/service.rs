@@ -1,0 +1,166 @@
+//! What a service is: a deterministic state machine over pages, and nothing else [OSDI99 §2].
+
+use alloc::vec::Vec;
+
+use quorate_wire::{ClientId, SeqNum, Timestamp};
+
+use crate::view::View;
+
+/// A deterministic state machine. All its mutable state is in the pages of a [`View`]; the initial
+/// state is all zeros.
+///
+/// Two executions of one operation on equal states give equal states and equal results, whatever the
+/// machine, the process or the moment (spec §7, ND-6): no clock but [`Context::time_ns`], no
+/// randomness, no floats, no iteration in an order that is not in the state.
+pub trait Service: Sync {
+    /// Says whether `operation` changes nothing, by the service's own judgement and never by the
+    /// client's flag (RO-1).
+    fn is_read_only(&self, operation: &[u8]) -> bool;
+
+    /// Names the keys that `operation` reads and writes (PX-1), and whether it takes long. The
+    /// default says everything and short, which is always right.
+    fn access(&self, _operation: &[u8], keys: &mut Access) {
+        keys.everything();
+    }
+
+    /// Executes `operation` and appends its result to `out`, which is empty at first.
+    ///
+    /// An operation that cannot be decoded or is not allowed is answered with a result that says so,
+    /// never with a panic: a faulty client can send any bytes (EX-3).
+    ///
+    /// # Errors
+    ///
+    /// [`Stop::Refused`] undoes what the operation wrote and keeps its result. The other reasons to
+    /// stop come from the view and are passed on.
+    fn execute(
+        &self,
+        cx: Context,
+        operation: &[u8],
+        state: &mut View<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Stop>;
+}
+
+/// What an execution may know besides the operation and the state. Equal at all replicas, except for
+/// a read-only execution, which is not ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// Who asks.
+    pub client: ClientId,
+    /// The client's number for the request.
+    pub timestamp: Timestamp,
+    /// The batch; for a read-only execution, the last one that the state reflects.
+    pub seq: SeqNum,
+    /// The request's place in the batch.
+    pub index: u32,
+    /// The agreed time in nanoseconds since 1970: what the primary chose, but later than that of
+    /// every batch before (ND-2). For a read-only execution, that of the last batch.
+    pub time_ns: u64,
+    /// The execution is not ordered: it may read and not write (RO-1).
+    pub read_only: bool,
+}
+
+/// Why an execution ends without having run to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The service refuses: its writes are undone, the result that it has written stands.
+    Refused,
+    /// A read-only execution needs to be ordered first, because it would write or because the
+    /// service says so.
+    NeedsOrder,
+    /// A page is not here yet.
+    Fault(PageFault),
+    /// The state is not what the service left there. The replica is faulty; the next checkpoint
+    /// shows it and it is repaired (CK-6). Until then the operation is refused.
+    Corrupt,
+}
+
+/// A page that the store does not hold at the moment. The overlay is dropped, the page brought, the
+/// batch executed again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageFault {
+    /// The page of the state.
+    pub page: u32,
+}
+
+impl From<PageFault> for Stop {
+    fn from(fault: PageFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+/// How an operation uses a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// It reads what the key stands for.
+    Read,
+    /// It writes, and may read, what the key stands for.
+    Write,
+}
+
+/// The keys of one operation, as declared by its service (spec §17.1). At most
+/// [`Access::KEYS_MAX`]; more count as everything.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    keys: Vec<(u64, Mode)>,
+    everything: bool,
+    long: bool,
+}
+
+impl Access {
+    /// The most keys of one operation (spec §17.4).
+    pub const KEYS_MAX: usize = 64;
+
+    /// Returns an empty declaration.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Empties the declaration and keeps its memory.
+    pub fn clear(&mut self) {
+        self.keys.clear();
+        self.everything = false;
+        self.long = false;
+    }
+
+    /// Declares that the operation reads what `key` stands for. Equal things have equal keys;
+    /// different things may share one, which costs parallelism and nothing else (PX-1).
+    pub fn read(&mut self, key: u64) {
+        self.add(key, Mode::Read);
+    }
+
+    /// Declares that the operation writes what `key` stands for.
+    pub fn write(&mut self, key: u64) {
+        self.add(key, Mode::Write);
+    }
+
+    /// Declares that the operation may touch anything.
+    pub fn everything(&mut self) {
+        self.everything = true;
+    }
+
+    /// Declares that the operation takes long enough to be worth a hand-over to another thread.
+    pub fn long(&mut self) {
+        self.long = true;
+    }
+
+    /// Returns the keys, or none if the operation may touch anything.
+    pub fn keys(&self) -> Option<&[(u64, Mode)]> {
+        (!self.everything).then_some(&self.keys[..])
+    }
+
+    /// Says whether the operation takes long.
+    pub fn is_long(&self) -> bool {
+        self.long
+    }
+
+    fn add(&mut self, key: u64, mode: Mode) {
+        if let Some((_, known)) = self.keys.iter_mut().find(|(other, _)| *other == key) {
+            *known = mode.max(*known);
+        } else if self.keys.len() == Self::KEYS_MAX {
+            self.everything = true;
+        } else {
+            self.keys.push((key, mode));
+        }
+    }
+}
