@@ -7,7 +7,12 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+#[macro_use]
+pub mod mutants;
+
+pub mod certificate;
 pub mod config;
+pub mod new_view;
 pub mod step;
 
 pub use config::{Config, ConfigError};

@@ -1,0 +1,343 @@
+//! Votes and certificates: what distinct replicas have said, and when that is enough.
+//!
+//! [OSDI99 §4.2, §4.3] speak of matching messages "from different replicas" throughout. Here the
+//! word *different* is in the type: [`Votes`] holds one value for each replica, so that nobody is
+//! counted twice (PC-1, B1). A certificate has private fields and one constructor that checks it:
+//! whoever holds one need not count again.
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum};
+
+/// What [`Votes::insert`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inserted<T> {
+    /// The replica's first value: it counts from now on.
+    New,
+    /// The same value again.
+    Same,
+    /// Another value than this one, its first, which stays. Evidence, never a second vote (PC-1).
+    Conflicts(T),
+}
+
+/// At most one value from each replica. Its size is fixed when it is made: voting allocates nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Votes<T> {
+    values: Box<[Option<T>]>,
+}
+
+impl<T: Copy + Eq> Votes<T> {
+    /// Returns room for one vote from each of `n` replicas.
+    pub fn new(n: usize) -> Self {
+        Self { values: vec![None; n].into_boxed_slice() }
+    }
+
+    /// Counts `value` as the vote of `replica`, a member, unless it has voted before: "the first counts" (PC-1).
+    #[inline]
+    pub fn insert(&mut self, replica: ReplicaId, value: T) -> Inserted<T> {
+        let slot = self.slot(replica);
+        match *slot {
+            None => {
+                *slot = Some(value);
+                Inserted::New
+            }
+            Some(first) if first == value => Inserted::Same,
+            Some(first) => Inserted::Conflicts(first),
+        }
+    }
+
+    /// Puts `value` in the place of what `replica`, a member, has said before, and returns that. For
+    /// statements of which the newest counts, such as a client's replies.
+    pub fn replace(&mut self, replica: ReplicaId, value: T) -> Option<T> {
+        self.slot(replica).replace(value)
+    }
+
+    /// Forgets what `replica` has said, and returns it.
+    pub fn remove(&mut self, replica: ReplicaId) -> Option<T> {
+        self.values.get_mut(replica.index())?.take()
+    }
+
+    /// Forgets every vote and keeps the room.
+    pub fn clear(&mut self) {
+        self.values.fill(None);
+    }
+
+    /// Returns what `replica` has said.
+    #[inline]
+    pub fn get(&self, replica: ReplicaId) -> Option<&T> {
+        self.values.get(replica.index())?.as_ref()
+    }
+
+    /// Returns how many replicas have said `value`.
+    #[inline]
+    pub fn count(&self, value: &T) -> usize {
+        self.count_where(|vote| vote == value)
+    }
+
+    /// Returns how many replicas have said something for which `counts` holds.
+    #[inline]
+    pub fn count_where(&self, mut counts: impl FnMut(&T) -> bool) -> usize {
+        self.values.iter().flatten().filter(|vote| counts(vote)).count()
+    }
+
+    /// Returns how many replicas have voted.
+    pub fn len(&self) -> usize {
+        self.count_where(|_| true)
+    }
+
+    /// Says whether nobody has voted.
+    pub fn is_empty(&self) -> bool {
+        self.values.iter().all(Option::is_none)
+    }
+
+    /// Returns the votes by increasing replica.
+    pub fn iter(&self) -> impl Iterator<Item = (ReplicaId, &T)> {
+        self.values.iter().enumerate().filter_map(|(i, vote)| Some((ReplicaId::at(i), vote.as_ref()?)))
+    }
+
+    /// Returns who has voted: bit `i` is replica `i`.
+    pub fn senders(&self) -> u64 {
+        self.senders_where(|_| true)
+    }
+
+    /// Returns who has said something for which `counts` holds: bit `i` is replica `i`.
+    pub fn senders_where(&self, mut counts: impl FnMut(&T) -> bool) -> u64 {
+        self.iter().filter(|(_, vote)| counts(vote)).fold(0, |set, (replica, _)| set | bit(replica))
+    }
+
+    /// Returns the value that most replicas have said, and how many did. Of several, the one said by
+    /// the lowest replica.
+    pub fn most(&self) -> Option<(T, usize)> {
+        let mut most = None;
+        for (_, vote) in self.iter() {
+            let count = self.count(vote);
+            if most.is_none_or(|(_, best)| count > best) {
+                most = Some((*vote, count));
+            }
+        }
+        most
+    }
+
+    #[inline]
+    fn slot(&mut self, replica: ReplicaId) -> &mut Option<T> {
+        let Some(slot) = self.values.get_mut(replica.index()) else {
+            unreachable!("{replica} votes: the door admits members only")
+        };
+        slot
+    }
+}
+
+/// Returns the set of `replica` alone.
+#[inline]
+pub fn bit(replica: ReplicaId) -> u64 {
+    1_u64.checked_shl(u32::from(replica.0)).unwrap_or(0)
+}
+
+/// Returns how many replicas are in `set`.
+#[inline]
+pub fn size(set: u64) -> usize {
+    usize::try_from(set.count_ones()).unwrap_or(0)
+}
+
+/// One value from `f + 1` replicas: at least one correct replica vouches for it (spec §1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WeakCertificate<T> {
+    value: T,
+    replicas: u64,
+}
+
+impl<T: Copy + Eq> WeakCertificate<T> {
+    /// Certifies `value` if `f + 1` different replicas have said it.
+    pub fn new(cluster: Cluster, votes: &Votes<T>, value: &T) -> Option<Self> {
+        let replicas = votes.senders_where(|vote| vote == value);
+        (size(replicas) >= cluster.weak()).then_some(Self { value: *value, replicas })
+    }
+
+    /// Certifies the value that most replicas have said, if that are `f + 1`.
+    ///
+    /// Equal values are counted, never senders of whatever value: a quorum of senders that say
+    /// different things certifies nothing (B18).
+    pub fn find(cluster: Cluster, votes: &Votes<T>) -> Option<Self> {
+        let (value, _) = votes.most()?;
+        Self::new(cluster, votes, &value)
+    }
+
+    /// Returns the value.
+    pub fn value(&self) -> T {
+        self.value
+    }
+
+    /// Returns who vouches for it: bit `i` is replica `i`.
+    pub fn replicas(&self) -> u64 {
+        self.replicas
+    }
+}
+
+/// One value from a quorum: no other value can have one (spec §1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuorumCertificate<T> {
+    value: T,
+    replicas: u64,
+}
+
+impl<T: Copy + Eq> QuorumCertificate<T> {
+    /// Certifies `value` if a quorum of different replicas has said it.
+    pub fn new(cluster: Cluster, votes: &Votes<T>, value: &T) -> Option<Self> {
+        let replicas = votes.senders_where(|vote| vote == value);
+        (size(replicas) >= cluster.quorum()).then_some(Self { value: *value, replicas })
+    }
+
+    /// Certifies the value that most replicas have said, if that is a quorum.
+    pub fn find(cluster: Cluster, votes: &Votes<T>) -> Option<Self> {
+        let (value, _) = votes.most()?;
+        Self::new(cluster, votes, &value)
+    }
+
+    /// Returns the value.
+    pub fn value(&self) -> T {
+        self.value
+    }
+
+    /// Returns who has said it: bit `i` is replica `i`.
+    pub fn replicas(&self) -> u64 {
+        self.replicas
+    }
+}
+
+/// What a CHECKPOINT says about one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointVote {
+    /// The digest of the state.
+    pub root: Digest,
+    /// The sender holds a proof that the checkpoint is stable.
+    pub stable: bool,
+}
+
+/// The proof that a checkpoint is stable, and that this replica holds it (CK-2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StableCertificate {
+    seq: SeqNum,
+    root: Digest,
+}
+
+impl StableCertificate {
+    /// Certifies the checkpoint at `seq` that `me` has itself, and so has voted for (CK-4).
+    pub fn new(cluster: Cluster, me: ReplicaId, seq: SeqNum, votes: &Votes<CheckpointVote>) -> Option<Self> {
+        // "[...] signed by different replicas (including possibly its own such message)": here always
+        // its own, so that the low water mark never passes the state that is held (CK-4).
+        let root = votes.get(me)?.root;
+        // "until it has 2f+1 of them for sequence number n with the same digest" [OSDI99 §4.3].
+        let agree = votes.count_where(|vote| vote.root == root);
+        // Or f + 1 peers hold the proof: one of them is correct (CK-2).
+        let proven =
+            votes.iter().filter(|(from, vote)| *from != me && vote.root == root && vote.stable).count();
+        (agree >= cluster.quorum() || proven >= cluster.weak()).then_some(Self { seq, root })
+    }
+
+    /// Returns the checkpoint's number.
+    pub fn seq(&self) -> SeqNum {
+        self.seq
+    }
+
+    /// Returns the digest of the state.
+    pub fn root(&self) -> Digest {
+        self.root
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn four() -> Cluster {
+        Cluster::tolerating(1).unwrap()
+    }
+
+    fn said(values: &[(u16, u8)]) -> Votes<u8> {
+        let mut votes = Votes::new(4);
+        for (replica, value) in values {
+            votes.insert(ReplicaId(*replica), *value);
+        }
+        votes
+    }
+
+    /// PC-1, B1: "the first counts"; a second statement is evidence, never a second vote.
+    #[test]
+    fn one_replica_has_one_vote() {
+        let mut votes = Votes::new(4);
+        assert_eq!(votes.insert(ReplicaId(2), 'a'), Inserted::New);
+        assert_eq!(votes.insert(ReplicaId(2), 'a'), Inserted::Same);
+        assert_eq!(votes.insert(ReplicaId(2), 'b'), Inserted::Conflicts('a'));
+        assert_eq!((votes.count(&'a'), votes.count(&'b'), votes.len()), (1, 0, 1));
+        assert_eq!(votes.get(ReplicaId(2)), Some(&'a'));
+    }
+
+    #[test]
+    fn the_newest_counts_where_it_replaces() {
+        let mut votes = said(&[(1, 7)]);
+        assert_eq!(votes.replace(ReplicaId(1), 8), Some(7));
+        assert_eq!((votes.count(&7), votes.count(&8)), (0, 1));
+        assert_eq!(votes.remove(ReplicaId(1)), Some(8));
+        assert!(votes.is_empty());
+    }
+
+    #[test]
+    fn votes_say_who_voted_and_for_what() {
+        let mut votes = said(&[(0, 5), (3, 6), (1, 6)]);
+        assert_eq!(votes.senders(), 0b1011);
+        assert_eq!(votes.senders_where(|v| *v == 6), 0b1010);
+        assert_eq!(votes.most(), Some((6, 2)));
+        assert_eq!(
+            votes.iter().map(|(r, v)| (r.0, *v)).collect::<std::vec::Vec<_>>(),
+            [(0, 5), (1, 6), (3, 6)]
+        );
+        votes.clear();
+        assert_eq!(votes.most(), None);
+    }
+
+    /// B18: f + 1 senders that say different things vouch for nothing.
+    #[test]
+    fn a_weak_certificate_counts_equal_values() {
+        assert_eq!(WeakCertificate::find(four(), &said(&[(0, 1), (1, 2), (2, 3)])), None);
+        let weak = WeakCertificate::find(four(), &said(&[(0, 1), (1, 2), (2, 2)])).unwrap();
+        assert_eq!((weak.value(), weak.replicas()), (2, 0b0110));
+    }
+
+    #[test]
+    fn a_quorum_certificate_needs_a_quorum_of_equal_values() {
+        assert_eq!(QuorumCertificate::find(four(), &said(&[(0, 1), (1, 1), (2, 2), (3, 2)])), None);
+        let quorum = QuorumCertificate::find(four(), &said(&[(0, 2), (1, 1), (2, 2), (3, 2)])).unwrap();
+        assert_eq!((quorum.value(), quorum.replicas()), (2, 0b1101));
+    }
+
+    fn checkpoints(votes: &[(u16, u8, bool)]) -> Option<StableCertificate> {
+        let mut all = Votes::new(4);
+        for (replica, root, stable) in votes {
+            all.insert(ReplicaId(*replica), CheckpointVote { root: Digest([*root; 32]), stable: *stable });
+        }
+        StableCertificate::new(four(), ReplicaId(0), SeqNum(8), &all)
+    }
+
+    /// [OSDI99 §4.3] "until it has 2f+1 of them for sequence number n with the same digest".
+    #[test]
+    fn a_checkpoint_is_stable_with_a_quorum_of_equal_digests() {
+        assert_eq!(checkpoints(&[(0, 1, false), (1, 1, false), (2, 2, false)]), None);
+        let stable = checkpoints(&[(0, 1, false), (1, 1, false), (2, 1, false)]).unwrap();
+        assert_eq!((stable.seq(), stable.root()), (SeqNum(8), Digest([1; 32])));
+    }
+
+    /// CK-4, B5: without the state, or with another one, nothing is stable here.
+    #[test]
+    fn a_checkpoint_is_stable_only_where_it_is_held() {
+        assert_eq!(checkpoints(&[(1, 1, true), (2, 1, true), (3, 1, true)]), None);
+        assert_eq!(checkpoints(&[(0, 9, false), (1, 1, true), (2, 1, true), (3, 1, true)]), None);
+    }
+
+    /// CK-2: f + 1 *peers* that hold the proof stand for it; f of them and oneself do not.
+    #[test]
+    fn a_checkpoint_is_stable_with_the_word_of_one_correct_peer() {
+        assert_eq!(checkpoints(&[(0, 1, true), (1, 1, true)]), None);
+        assert!(checkpoints(&[(0, 1, false), (1, 1, true), (3, 1, true)]).is_some());
+    }
+}
