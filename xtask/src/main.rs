@@ -1,1 +1,90 @@
-fn main() {}
+//! The project's own chores: `cargo xtask TASK`.
+//!
+//! Scripts are Rust, so that they are read, linted and tested like everything else. One command
+//! before handing anything over: `cargo xtask ci`, the same as on the build machine.
+
+mod api;
+mod ci;
+mod deny;
+mod rust;
+mod shell;
+mod tidy;
+mod tree;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+/// A chore: `cargo xtask NAME`.
+struct Task {
+    name: &'static str,
+    help: &'static str,
+    run: fn(&[String]) -> Result<()>,
+}
+
+/// Every chore, in the order in which `--help` lists them.
+const TASKS: &[Task] = &[
+    Task { name: "ci", help: "everything below, in the order of how fast it fails", run: ci::ci },
+    Task { name: "fmt", help: "rustfmt; --fix writes", run: ci::fmt },
+    Task {
+        name: "tidy",
+        help: "the house rules, see xtask/src/tidy.rs; --bless rewrites generated tables",
+        run: tidy::run,
+    },
+    Task {
+        name: "deny",
+        help: "licences, sources and duplicate versions of what we depend on",
+        run: deny::run,
+    },
+    Task {
+        name: "api",
+        help: "what changed in the public API since a commit (default: the last tag)",
+        run: api::run,
+    },
+    Task { name: "lint", help: "clippy for all targets: warnings are errors", run: ci::lint },
+    Task { name: "docs", help: "rustdoc: warnings are errors", run: ci::docs },
+    Task {
+        name: "test",
+        help: "unit, documentation and golden-trace tests; none may be ignored",
+        run: ci::test,
+    },
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let result = match args.split_first() {
+        None => {
+            print!("{}", help());
+            Ok(())
+        }
+        Some((name, _)) if name == "--help" || name == "-h" || name == "help" => {
+            print!("{}", help());
+            Ok(())
+        }
+        Some((name, rest)) => dispatch(name, rest),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(name: &str, args: &[String]) -> Result<()> {
+    match TASKS.iter().find(|task| task.name == name) {
+        Some(task) => (task.run)(args),
+        None => bail!("no task `{name}`\n{}", help()),
+    }
+}
+
+fn help() -> String {
+    let tasks: Vec<String> = TASKS.iter().map(|task| format!("  {:8} {}\n", task.name, task.help)).collect();
+    format!("Usage: cargo xtask TASK\n\n{}", tasks.concat())
+}
+
+/// The names of all tasks, for the check that documents speak of commands that exist.
+fn task_names() -> Vec<&'static str> {
+    TASKS.iter().map(|task| task.name).collect()
+}

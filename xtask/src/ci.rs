@@ -1,0 +1,130 @@
+//! The steps that `cargo xtask ci` runs.
+
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::shell::{cargo, run, run_and_read};
+use crate::{api, deny, tidy};
+
+/// A step of `ci`.
+struct Step {
+    name: &'static str,
+    run: fn() -> Result<()>,
+}
+
+/// In the order of how fast they fail. Tests come last, so that their lines close the log.
+const STEPS: &[Step] = &[
+    Step { name: "fmt", run: || fmt(&[]) },
+    Step { name: "tidy", run: || tidy::run(&[]) },
+    Step { name: "deny", run: || deny::run(&[]) },
+    Step { name: "api", run: || api::run(&[]) },
+    Step { name: "lint", run: || lint(&[]) },
+    Step { name: "docs", run: || docs(&[]) },
+    Step { name: "test", run: || test(&[]) },
+];
+
+/// Runs every step and stops at the first that fails.
+pub(crate) fn ci(args: &[String]) -> Result<()> {
+    no_arguments("ci", args)?;
+    let begin = Instant::now();
+    for (index, step) in STEPS.iter().enumerate() {
+        let start = Instant::now();
+        println!("\n== {} of {}: {}", index + 1, STEPS.len(), step.name);
+        (step.run)().with_context(|| format!("ci stopped at `{0}`; again: cargo xtask {0}", step.name))?;
+        println!("== {}: passed in {} s", step.name, start.elapsed().as_secs());
+    }
+    println!("\nci: {} of {} steps passed in {} s", STEPS.len(), STEPS.len(), begin.elapsed().as_secs());
+    Ok(())
+}
+
+/// Checks the formatting; with `--fix` writes it.
+pub(crate) fn fmt(args: &[String]) -> Result<()> {
+    match args {
+        [] => run(&mut cargo(&["fmt", "--all", "--check"])),
+        [fix] if fix == "--fix" => run(&mut cargo(&["fmt", "--all"])),
+        _ => bail!("fmt takes --fix or nothing"),
+    }
+}
+
+/// Clippy for all targets; a warning is an error.
+pub(crate) fn lint(args: &[String]) -> Result<()> {
+    no_arguments("lint", args)?;
+    run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))
+}
+
+/// The documentation; a warning, such as a broken link, is an error.
+pub(crate) fn docs(args: &[String]) -> Result<()> {
+    no_arguments("docs", args)?;
+    run(cargo(&["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"])
+        .env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// All tests. None may be ignored: what cannot pass yet asserts what happens today.
+pub(crate) fn test(args: &[String]) -> Result<()> {
+    let mut command = cargo(&["test", "--workspace", "--locked"]);
+    command.args(args);
+    let lines = run_and_read(&mut command)?;
+    let sum = Sum::of(&lines);
+    println!("\ntests: {} passed, {} failed, {} ignored", sum.passed, sum.failed, sum.ignored);
+    if sum.ignored > 0 {
+        bail!(
+            "{} tests are ignored: a test that cannot pass yet asserts what happens today and says why",
+            sum.ignored
+        );
+    }
+    if args.is_empty() && sum.passed == 0 {
+        bail!("no test ran");
+    }
+    Ok(())
+}
+
+/// What cargo's closing lines add up to.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Sum {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+}
+
+impl Sum {
+    fn of(lines: &[String]) -> Self {
+        let mut sum = Self::default();
+        for line in lines.iter().filter(|line| line.starts_with("test result:")) {
+            let words: Vec<&str> = line.split([' ', ';']).filter(|word| !word.is_empty()).collect();
+            for pair in words.windows(2) {
+                let count = pair[0].parse().unwrap_or(0);
+                match pair[1] {
+                    "passed" => sum.passed += count,
+                    "failed" => sum.failed += count,
+                    "ignored" => sum.ignored += count,
+                    _ => {}
+                }
+            }
+        }
+        sum
+    }
+}
+
+fn no_arguments(task: &str, args: &[String]) -> Result<()> {
+    match args {
+        [] => Ok(()),
+        [first, ..] => bail!("{task} takes no arguments, got `{first}`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_s_lines_are_added_up() {
+        let lines = [
+            "running 2 tests",
+            "test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out; finished in 0.1s",
+            "test result: FAILED. 5 passed; 4 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s",
+        ];
+        let sum = Sum::of(&lines.map(str::to_owned));
+        assert_eq!(sum, Sum { passed: 7, failed: 4, ignored: 1 });
+    }
+}

@@ -1,0 +1,190 @@
+//! A citation `[OSDI99 §4.2]` has its key and its section in `docs/papers.md`; a rule such as
+//! `PP-3` stands in `docs/rules.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Finding, line_of, markdown};
+use crate::rust::Source;
+use crate::tree::{Tree, extension};
+
+/// Where the keys are.
+const PAPERS: &str = "docs/papers.md";
+/// Where the rules are.
+const RULES: &str = "docs/rules.md";
+
+/// Finds citations of papers that are not listed, and of sections that a listed one does not have.
+pub(super) fn papers(tree: &Tree) -> Vec<Finding> {
+    let known = known_papers(tree.get(PAPERS).unwrap_or_default());
+    let mut found = Vec::new();
+    for_each_comment(tree, |path, text| {
+        for citation in citations(text) {
+            let line = line_of(text, citation.at);
+            match known.get(citation.key) {
+                None => {
+                    found.push(Finding::new(path, line, format!("[{}] is not in {PAPERS}", citation.key)));
+                }
+                Some(sections) => {
+                    for section in citation.sections {
+                        if !sections.is_empty() && !sections.contains(section) {
+                            let says = format!("{} has no §{section} in {PAPERS}", citation.key);
+                            found.push(Finding::new(path, line, says));
+                        }
+                    }
+                }
+            }
+        }
+    });
+    found
+}
+
+/// Finds rules that are cited and not listed.
+pub(super) fn rules(tree: &Tree) -> Vec<Finding> {
+    let known: BTreeSet<&str> = markdown::rows(tree.get(RULES).unwrap_or_default())
+        .filter_map(|(_, cells)| cells.first().copied())
+        .filter(|id| is_rule(id))
+        .collect();
+    let families: BTreeSet<&str> = known.iter().filter_map(|id| id.split('-').next()).collect();
+    let mut found = Vec::new();
+    for_each_comment(tree, |path, text| {
+        for (at, id) in rule_ids(text) {
+            let family = id.split('-').next().unwrap_or_default();
+            if families.contains(family) && !known.contains(id) {
+                found.push(Finding::new(path, line_of(text, at), format!("{id} is not in {RULES}")));
+            }
+        }
+    });
+    if known.is_empty() {
+        found.push(Finding::new(RULES, 0, "no rule is listed"));
+    }
+    found
+}
+
+/// Hands over the comments of Rust sources, and documents and traces as they are.
+fn for_each_comment(tree: &Tree, mut look: impl FnMut(&str, &str)) {
+    for (path, text) in tree.files() {
+        if extension(path) == "rs" {
+            look(path, &Source::new(text).comments);
+        } else if extension(path) == "md" || path.starts_with("traces/") {
+            look(path, text);
+        }
+    }
+}
+
+/// The keys of the papers: headings `## KEY`, each with the sections in the first column of the
+/// tables under it (`§4.2`). A paper without such a table may be cited with any section.
+fn known_papers(text: &str) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut known: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut key = "";
+    for line in text.lines() {
+        if let Some(title) = line.strip_prefix("## ") {
+            key = title.split(' ').next().unwrap_or_default();
+            if is_key(key) {
+                known.insert(key, BTreeSet::new());
+            }
+        } else if let Some((_, cells)) = markdown::rows(line).next()
+            && let Some(section) = cells.first().and_then(|cell| cell.strip_prefix('§'))
+            && let Some(sections) = known.get_mut(key)
+        {
+            sections.insert(section);
+        }
+    }
+    known
+}
+
+struct Citation<'a> {
+    at: usize,
+    key: &'a str,
+    sections: Vec<&'a str>,
+}
+
+/// Returns every `[KEY]`, `[KEY §1.2]`, `[KEY §1, §2]`.
+fn citations(text: &str) -> Vec<Citation<'_>> {
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices('[') {
+        let rest = &text[at + 1..];
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
+        let key = &rest[..end];
+        let Some(close) = rest.find(']') else { continue };
+        let is_link = rest[close..].starts_with("](");
+        if !is_key(key) || is_link || !rest[end..].starts_with([']', ' ', ',', ':']) {
+            continue;
+        }
+        let sections = rest[end..close]
+            .match_indices('§')
+            .map(|(mark, sign)| {
+                let number = &rest[end + mark + sign.len()..close];
+                let stop = number.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(number.len());
+                number[..stop].trim_end_matches('.')
+            })
+            .collect();
+        found.push(Citation { at, key, sections });
+    }
+    found
+}
+
+/// Two capitals or more, then the year in two digits: `OSDI99`; or an RFC or report with its number.
+fn is_key(word: &str) -> bool {
+    let digits = word.chars().rev().take_while(char::is_ascii_digit).count();
+    let letters = &word[..word.len() - digits];
+    digits >= 2 && letters.len() >= 2 && letters.chars().all(|c| c.is_ascii_uppercase())
+}
+
+fn is_rule(word: &str) -> bool {
+    word.split_once('-').is_some_and(|(family, number)| {
+        family.len() == 2
+            && family.chars().all(|c| c.is_ascii_uppercase())
+            && !number.is_empty()
+            && number.chars().all(|c| c.is_ascii_digit())
+    })
+}
+
+/// Returns every word of the form `PP-3`, with its place.
+fn rule_ids(text: &str) -> Vec<(usize, &str)> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let mut found = Vec::new();
+    let mut start = None;
+    for (at, c) in text.char_indices().chain([(text.len(), ' ')]) {
+        match (is_part(c), start) {
+            (true, None) => start = Some(at),
+            (false, Some(from)) => {
+                if is_rule(&text[from..at]) {
+                    found.push((from, &text[from..at]));
+                }
+                start = None;
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: &str = "# Papers\n\n## OSDI99 Practical\n\n| Section | File |\n|---|---|\n| §4 | x |\n| §4.2 | y |\n\n## TOCS02 Later\n";
+
+    #[test]
+    fn a_key_that_is_not_listed_is_found() {
+        let tree = Tree::of(&[
+            (PAPERS, KEYS),
+            ("a.rs", "/// As in [OSDI99 §4.2] and [NSDI09].\nlet a = b[KEY16];\n"),
+        ]);
+        assert_eq!(papers(&tree), [Finding::new("a.rs", 1, "[NSDI09] is not in docs/papers.md")]);
+    }
+
+    #[test]
+    fn a_section_that_the_paper_does_not_have_is_found() {
+        let tree =
+            Tree::of(&[(PAPERS, KEYS), ("docs/a.md", "[OSDI99 §4, §5.4] [TOCS02 §9.9] [OSDI99 §4.2.]\n")]);
+        assert_eq!(papers(&tree), [Finding::new("docs/a.md", 1, "OSDI99 has no §5.4 in docs/papers.md")]);
+    }
+
+    #[test]
+    fn a_rule_that_is_not_listed_is_found() {
+        let listed = "| Rule | Says |\n|---|---|\n| PP-3 | one digest |\n";
+        let tree = Tree::of(&[(RULES, listed), ("a.rs", "// PP-3, PP-4, SHA-256, XY-1\n")]);
+        assert_eq!(rules(&tree), [Finding::new("a.rs", 1, "PP-4 is not in docs/rules.md")]);
+        assert_eq!(rules(&Tree::of(&[])).len(), 1);
+    }
+}
