@@ -163,7 +163,7 @@ impl Batch {
 
     /// Says whether this is a null batch: no request and no choice (spec PR-6).
     pub fn is_null(&self) -> bool {
-        self.len() == 0 && self.choice.1 == 0
+        self.is_empty() && self.choice.1 == 0
     }
 
     /// Says whether there is no request.
@@ -292,10 +292,8 @@ impl Batch {
         };
         room.copy_from_slice(choice);
         self.choice.1 = u8::try_from(choice.len()).unwrap_or(0);
-        self.digest = domains.batch(
-            BatchDigests { inlined: self.inlined.iter(), separate: self.separate.iter() },
-            &choice[..],
-        );
+        self.digest = domains
+            .batch(BatchDigests { inlined: self.inlined.iter(), separate: self.separate.iter() }, choice);
     }
 
     /// Appends the batch on its own: counts, choice, payload. Used in BODY and in durable records.

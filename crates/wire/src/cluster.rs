@@ -34,7 +34,11 @@ impl core::fmt::Display for ClusterError {
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::TooFew { n, f } => {
-                write!(out, "n = {n} replicas cannot tolerate f = {f} faulty ones: n >= 3f + 1 = {}", 3 * u32::from(*f) + 1)
+                write!(
+                    out,
+                    "n = {n} replicas cannot tolerate f = {f} faulty ones: n >= 3f + 1 = {}",
+                    3 * u32::from(*f) + 1
+                )
             }
             Self::TooMany { n } => write!(out, "n = {n} replicas: at most {REPLICAS_MAX}"),
         }

@@ -28,6 +28,20 @@ pub enum DecodeError {
     UnknownKind(u8),
 }
 
+impl core::fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Truncated => f.write_str("the bytes end too early"),
+            Self::Trailing => f.write_str("bytes follow after the end"),
+            Self::TooMany { count, max } => write!(f, "a count or length of {count}, at most {max}"),
+            Self::NotCanonical => f.write_str("a field has a value that no encoder writes"),
+            Self::UnknownKind(kind) => write!(f, "no message has the number {kind}"),
+        }
+    }
+}
+
+impl core::error::Error for DecodeError {}
+
 /// Result of decoding.
 pub type Decoded<T> = Result<T, DecodeError>;
 
@@ -202,7 +216,9 @@ impl<'a> Writer<'a> {
 
     /// Appends a four-byte length and the bytes.
     pub fn blob(&mut self, bytes: &[u8]) {
-        let Ok(len) = u32::try_from(bytes.len()) else { unreachable!("the writer keeps the decoder's bounds") };
+        let Ok(len) = u32::try_from(bytes.len()) else {
+            unreachable!("the writer keeps the decoder's bounds")
+        };
         self.u32(len);
         self.bytes(bytes);
     }

@@ -100,6 +100,17 @@ impl Domains {
         keyed(&self.message, covered)
     }
 
+    /// Digests what an authenticator covers, given in two parts.
+    #[inline]
+    pub(crate) fn message_parts(&self, head: &[u8], fixed: &[u8]) -> Digest {
+        keyed_parts(&self.message, head, fixed)
+    }
+
+    /// Digests what a signature covers, given in two parts.
+    pub(crate) fn signature_parts(&self, head: &[u8], body: &[u8]) -> Digest {
+        keyed_parts(&self.signature, head, body)
+    }
+
     /// Digests what a signature covers.
     pub fn signature(&self, covered: &[u8]) -> Digest {
         keyed(&self.signature, covered)
@@ -125,20 +136,28 @@ fn keyed(key: &[u8; 32], covered: &[u8]) -> Digest {
     Digest(*blake3::keyed_hash(key, covered).as_bytes())
 }
 
-/// Digests two numbers and bytes. A small one is hashed from the stack in one call.
+/// Digests two numbers and bytes.
 fn digest_with_head(key: &[u8; 32], a: u64, b: u64, bytes: &[u8]) -> Digest {
+    let mut head = [0; 16];
+    head[..8].copy_from_slice(&a.to_le_bytes());
+    head[8..].copy_from_slice(&b.to_le_bytes());
+    keyed_parts(key, &head, bytes)
+}
+
+/// Digests two parts as one. Small ones are hashed from the stack in one call, which is cheaper
+/// than setting up a hasher.
+#[inline]
+fn keyed_parts(key: &[u8; 32], head: &[u8], tail: &[u8]) -> Digest {
     let mut small = [0_u8; 256];
-    let len = 16 + bytes.len();
-    if let Some(room) = small.get_mut(..len) {
-        room[..8].copy_from_slice(&a.to_le_bytes());
-        room[8..16].copy_from_slice(&b.to_le_bytes());
-        room[16..].copy_from_slice(bytes);
+    if let Some(room) = small.get_mut(..head.len() + tail.len()) {
+        let (front, back) = room.split_at_mut(head.len());
+        front.copy_from_slice(head);
+        back.copy_from_slice(tail);
         return keyed(key, room);
     }
     let mut hasher = Hasher::new_keyed(key);
-    hasher.update(&a.to_le_bytes());
-    hasher.update(&b.to_le_bytes());
-    hasher.update(bytes);
+    hasher.update(head);
+    hasher.update(tail);
     Digest(*hasher.finalize().as_bytes())
 }
 

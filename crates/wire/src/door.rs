@@ -1,10 +1,36 @@
-//! The door: bytes in, [`Verified`] messages out (ADR 3).
-use crate::id::Principal;
+//! The door: bytes in, [`Verified`] messages out, and bodies in, sealed frames out (ADR 3).
+//!
+//! Coming in, a frame is authenticated, its body decoded, and every digest recomputed from its
+//! payload, so that the digests of a [`Verified`] message are true (B35). Only then does the core
+//! see it. Which authentication a kind of message needs stands in one exhaustive match, so that no
+//! kind can be forgotten (B27).
+//!
+//! A frame that is relayed is judged by its own authentication: who relays it proves nothing.
+
+mod admit;
+mod error;
+mod seal;
+
+use alloc::vec::Vec;
+
+use crate::batch::BatchPool;
+use crate::cluster::Cluster;
+use crate::codec::Writer;
+use crate::digest::{ClusterId, Digest, Domains};
+use crate::exchange::Exchange;
+use crate::id::{ClientId, Principal};
+use crate::message::{Kind, Message};
+use crate::sign::{PublicKey, Signer, Verifier, request_digest};
+
+pub use self::error::DoorError;
+
+/// The most batches whose memory the door keeps for use again: the log's two windows and more.
+const BATCHES_KEPT: usize = 1024;
 
 /// A message whose sender has been authenticated.
 ///
-/// Only the door makes one. What the message *means* is checked by the protocol: a faulty replica
-/// authenticates its lies correctly.
+/// Only [`Door::admit`] makes one. What the message *means* is checked by the protocol: a faulty
+/// replica authenticates its lies correctly.
 #[derive(Clone, Debug)]
 pub struct Verified<M> {
     sender: Principal,
@@ -23,10 +49,124 @@ impl<M> Verified<M> {
     }
 }
 
-/// The door.
-#[derive(Debug)]
-pub struct Door;
+/// What came in.
+#[derive(Clone, Debug)]
+pub enum Admitted<'a> {
+    /// A message for the core.
+    Message(Verified<Message<'a>>),
+    /// A NEW-KEY, which the door has dealt with. [`Door::take_outgoing`] may have an answer.
+    Keys,
+}
 
-/// Why bytes were turned away at the door.
+/// A node's door. Owns its session keys; does no I/O and reads no clock.
 #[derive(Debug)]
-pub enum DoorError {}
+pub struct Door {
+    own: Principal,
+    cluster: Cluster,
+    domains: Domains,
+    epoch: u32,
+    signer: Signer,
+    verifier: Verifier,
+    exchange: Exchange,
+    batches: BatchPool,
+}
+
+impl Door {
+    /// Returns the door of `own`: a replica of `cluster`, or a client of it (any lane).
+    ///
+    /// `verifier` has the public keys of all replicas, and at a replica those of the clients that
+    /// may come in. `entropy` is fresh and secret; `wall_ns` is above that of every earlier start
+    /// (KX-1).
+    #[allow(clippy::too_many_arguments, reason = "a node's identity, made once")]
+    pub fn new(
+        own: Principal,
+        cluster: Cluster,
+        cluster_id: ClusterId,
+        epoch: u32,
+        signer: Signer,
+        mut verifier: Verifier,
+        entropy: [u8; 32],
+        wall_ns: u64,
+    ) -> Self {
+        // Its own signatures come back inside others' evidence: SUSPECTs in a LeaveCert, its own
+        // recovery request in a batch.
+        verifier.insert(own, &signer.public());
+        let mut exchange = Exchange::new(own, cluster, &entropy, wall_ns);
+        if matches!(own, Principal::Replica(_)) {
+            verifier.clients().for_each(|client| _ = exchange.add_client(client));
+        }
+        let domains = Domains::new(cluster_id);
+        let batches = BatchPool::new(BATCHES_KEPT);
+        Self { own, cluster, domains, epoch, signer, verifier, exchange, batches }
+    }
+
+    /// Returns who this is the door of.
+    pub fn own(&self) -> Principal {
+        self.own
+    }
+
+    /// Returns the domains of this cluster's digests.
+    pub fn domains(&self) -> &Domains {
+        &self.domains
+    }
+
+    /// Returns the configuration's epoch.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Lets a client in: the principal of `client`, all lanes. Says whether its key is valid and
+    /// there was room; clients do not let clients in.
+    pub fn add_client(&mut self, client: ClientId, key: &PublicKey) -> bool {
+        let client = Principal::Client(client);
+        matches!(self.own, Principal::Replica(_))
+            && client.key_holder() > u64::from(u16::MAX)
+            && self.exchange.add_client(client)
+            && self.verifier.insert(client, key)
+    }
+
+    /// Shuts a client out.
+    pub fn remove_client(&mut self, client: ClientId) {
+        if client.replica().is_none() {
+            self.exchange.remove_client(Principal::Client(client));
+            self.verifier.remove(Principal::Client(client));
+        }
+    }
+
+    /// Returns the number of this node's generation of session keys (RC-11).
+    pub fn key_id(&self) -> u32 {
+        self.exchange.key_id()
+    }
+
+    /// Says whether `signature` is `client`'s over the request with digest `request`, as it stands
+    /// in the frame. Costs 30 us: call it outside of the step (`Action::CheckSignature`).
+    pub fn check_signature(&self, client: ClientId, request: &Digest, signature: &[u8; 64]) -> bool {
+        let client = Principal::from_wire(client.0);
+        let covered = request_digest(&self.domains, self.epoch, client, request);
+        self.verifier.verify(client, &covered, signature)
+    }
+
+    /// Tells the time. Call it once in a while, every 100 ms or so, and before
+    /// [`Self::take_outgoing`].
+    pub fn tick(&mut self, mono_ns: u64, _wall_ns: u64) {
+        self.exchange.observe(mono_ns);
+    }
+
+    /// Begins a new generation of session keys (KX-2). `entropy` is fresh and secret.
+    pub fn refresh(&mut self, entropy: [u8; 32], wall_ns: u64) {
+        self.exchange.refresh(&entropy, wall_ns);
+    }
+
+    /// Returns the next NEW-KEY to be sent: for whom, and the frame. A client is named by its
+    /// lane 0, whichever lane it used.
+    pub fn take_outgoing(&mut self) -> Option<(Principal, Vec<u8>)> {
+        let (to, want) = self.exchange.take_letter()?;
+        let (mut body, mut frame) = (Vec::new(), Vec::new());
+        self.exchange.new_key(want).encode(&mut Writer::new(&mut body));
+        self.signer.seal(&self.domains, Kind::NewKey, self.epoch, self.own, &body, &mut frame);
+        Some((to, frame))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -29,6 +29,15 @@ pub const ENTRY_BYTES: usize = 4 + TAG_BYTES;
 /// Bytes of a signature.
 pub const SIGNATURE_BYTES: usize = 64;
 
+/// The number of an authentication: a MAC.
+pub const MAC: u8 = 1;
+/// The number of an authentication: an authenticator.
+pub const AUTHENTICATOR: u8 = 2;
+/// The number of an authentication: a signature.
+pub const SIGNATURE: u8 = 3;
+/// The number of an authentication: a signature and an authenticator.
+pub const BOTH: u8 = 4;
+
 /// What stands behind the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Auth<'a> {
@@ -65,7 +74,7 @@ pub struct Entries<'a> {
     bytes: &'a [u8],
 }
 
-impl<'a> Entries<'a> {
+impl Entries<'_> {
     /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.bytes.len() / ENTRY_BYTES
@@ -134,13 +143,13 @@ impl<'a> Frame<'a> {
             Ok(Entries { bytes: r.bytes(count * ENTRY_BYTES)? })
         };
         match r.u8()? {
-            1 => {
+            MAC => {
                 let key_id = r.u32()?;
                 Ok(Auth::Mac { key_id, entries: Entries { bytes: r.bytes(ENTRY_BYTES)? } })
             }
-            2 => Ok(Auth::Authenticator { key_id: r.u32()?, entries: entries(r)? }),
-            3 => Ok(Auth::Signature(signature(r)?)),
-            4 => Ok(Auth::Both { signature: signature(r)?, key_id: r.u32()?, entries: entries(r)? }),
+            AUTHENTICATOR => Ok(Auth::Authenticator { key_id: r.u32()?, entries: entries(r)? }),
+            SIGNATURE => Ok(Auth::Signature(signature(r)?)),
+            BOTH => Ok(Auth::Both { signature: signature(r)?, key_id: r.u32()?, entries: entries(r)? }),
             _ => Err(DecodeError::NotCanonical),
         }
     }
@@ -148,19 +157,27 @@ impl<'a> Frame<'a> {
 
 /// Appends header and body of a frame; the authentication follows.
 pub fn begin(kind: Kind, epoch: u32, sender: Principal, body: &[u8], out: &mut Vec<u8>) {
-    let mut w = Writer::new(out);
-    w.u16(MAGIC);
-    w.u8(VERSION);
-    w.u8(kind.to_wire());
-    w.u32(epoch);
-    w.u64(sender.to_wire());
-    w.blob(body);
+    begin_header(kind, epoch, sender, body.len(), out);
+    out.extend_from_slice(body);
+}
+
+/// Appends the header of a frame; a body of `len` bytes and the authentication follow.
+pub fn begin_header(kind: Kind, epoch: u32, sender: Principal, len: usize, out: &mut Vec<u8>) {
+    let Ok(len) = u32::try_from(len) else { unreachable!("a body is bounded by the frame") };
+    let mut header = [0; HEADER_BYTES];
+    header[..2].copy_from_slice(&MAGIC.to_le_bytes());
+    header[2] = VERSION;
+    header[3] = kind.to_wire();
+    header[4..8].copy_from_slice(&epoch.to_le_bytes());
+    header[8..16].copy_from_slice(&sender.to_wire().to_le_bytes());
+    header[16..].copy_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(&header);
 }
 
 /// Appends a signature as the frame's authentication.
 pub fn end_signed(signature: &[u8; SIGNATURE_BYTES], out: &mut Vec<u8>) {
     let mut w = Writer::new(out);
-    w.u8(3);
+    w.u8(SIGNATURE);
     w.bytes(signature);
 }
 

@@ -17,7 +17,10 @@
 //!
 //! There is no I/O here, no clock and no randomness: they are passed in.
 #![no_std]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic"))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")
+)]
 
 extern crate alloc;
 #[cfg(test)]
@@ -39,7 +42,7 @@ pub mod sign;
 pub use batch::{Batch, Body};
 pub use cluster::Cluster;
 pub use digest::{ClusterId, Digest};
-pub use door::{Door, DoorError, Verified};
+pub use door::{Admitted, Door, DoorError, Verified};
 pub use id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
 pub use message::{Kind, Message};
 pub use reply::Replies;

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use crate::batch::Batch;
 use crate::cluster::REPLICAS_MAX;
 use crate::codec::{DecodeError, Decoded, Reader, Writer};
-use crate::digest::Digest;
+use crate::digest::{Digest, Domains};
 use crate::id::{ClientId, ReplicaId, SeqNum, Timestamp, ViewNum};
 use crate::sign::Signed;
 
@@ -127,7 +127,32 @@ impl Kind {
 
     /// Returns the kind with this number on the wire.
     pub fn from_wire(number: u8) -> Decoded<Self> {
-        Self::ALL.into_iter().find(|kind| *kind as u8 == number).ok_or(DecodeError::UnknownKind(number))
+        Ok(match number {
+            1 => Self::Request,
+            2 => Self::Reply,
+            3 => Self::PrePrepare,
+            4 => Self::Prepare,
+            5 => Self::Commit,
+            6 => Self::Checkpoint,
+            7 => Self::Status,
+            8 => Self::ViewChange,
+            9 => Self::NewView,
+            11 => Self::NewKey,
+            12 => Self::MetaData,
+            14 => Self::Data,
+            15 => Self::Fetch,
+            16 => Self::QueryStable,
+            17 => Self::ReplyStable,
+            18 => Self::Suspect,
+            19 => Self::BodyFetch,
+            20 => Self::Body,
+            21 => Self::Committed,
+            22 => Self::Proof,
+            25 => Self::ReqAck,
+            28 => Self::VcFetch,
+            29 => Self::ReqReject,
+            _ => return Err(DecodeError::UnknownKind(number)),
+        })
     }
 
     /// Returns the number on the wire.
@@ -270,7 +295,8 @@ pub struct RequestFlags {
 }
 
 impl RequestFlags {
-    fn to_wire(self) -> u8 {
+    /// Returns the byte on the wire.
+    pub fn to_wire(self) -> u8 {
         u8::from(self.read_only) | (u8::from(self.signed) << 1)
     }
 
@@ -733,7 +759,7 @@ pub struct Suspect {
     pub view: ViewNum,
     /// Why.
     pub reason: SuspectReason,
-    /// The signature over the frame's covered bytes, kept for LeaveCerts.
+    /// The signature over the frame's covered bytes, kept for a [`LeaveCert`].
     pub signature: [u8; 64],
 }
 
@@ -742,6 +768,14 @@ impl Suspect {
     pub fn encode(&self, out: &mut Writer<'_>) {
         out.u64(self.view.0);
         out.u8(self.reason.to_wire());
+    }
+
+    /// Returns what `replica`'s signature covers.
+    pub fn signed_digest(&self, domains: &Domains, epoch: u32, replica: ReplicaId) -> Digest {
+        let mut body = [0; 9];
+        body[..8].copy_from_slice(&self.view.0.to_le_bytes());
+        body[8] = self.reason.to_wire();
+        crate::sign::signed_digest(domains, Kind::Suspect, epoch, replica.into(), &body)
     }
 
     /// Reads a whole body; the signature comes from the frame.
@@ -854,7 +888,8 @@ impl ViewChange {
             increasing(pre_prepared.iter().map(|q| q.seq))?;
             for q in &pre_prepared {
                 let highest_first = q.claims.is_sorted_by(|a, b| a.1 >= b.1);
-                let distinct = q.claims.iter().enumerate().all(|(i, a)| q.claims[..i].iter().all(|b| a.0 != b.0));
+                let distinct =
+                    q.claims.iter().enumerate().all(|(i, a)| q.claims[..i].iter().all(|b| a.0 != b.0));
                 if q.claims.is_empty() || !highest_first || !distinct {
                     return Err(DecodeError::NotCanonical);
                 }
@@ -866,7 +901,15 @@ impl ViewChange {
                 Ok((replica, Suspect { view: left, reason, signature: r.array()? }))
             })?;
             increasing(suspects.iter().map(|(replica, _)| *replica))?;
-            Ok(Self { view, stable, key_id, checkpoints, prepared, pre_prepared, leave: LeaveCert { suspects } })
+            Ok(Self {
+                view,
+                stable,
+                key_id,
+                checkpoints,
+                prepared,
+                pre_prepared,
+                leave: LeaveCert { suspects },
+            })
         })
     }
 }
@@ -1272,7 +1315,12 @@ impl NewKey {
     /// Reads a whole body.
     pub fn decode(body: &[u8]) -> Decoded<Self> {
         whole(body, |r| {
-            Ok(Self { time: r.u64()?, key_id: r.u32()?, share: r.array()?, want: r.bool()? })
+            let (time, key_id, share) = (r.u64()?, r.u32()?, r.array()?);
+            // 0 stands for "no key" in an entry.
+            if key_id == 0 {
+                return Err(DecodeError::NotCanonical);
+            }
+            Ok(Self { time, key_id, share, want: r.bool()? })
         })
     }
 }

@@ -113,14 +113,18 @@ impl Verifier {
         self.keys.contains_key(&holder.key_holder())
     }
 
+    /// Returns the clients that are known, each by its lane 0.
+    pub fn clients(&self) -> impl Iterator<Item = Principal> {
+        let clients = self.keys.range(u64::from(u16::MAX) + 1..);
+        clients.map(|(holder, _)| Principal::from_wire(*holder))
+    }
+
     /// Says whether `signature` is `signer`'s over `digest`.
     pub fn verify(&self, signer: Principal, digest: &Digest, signature: &[u8; 64]) -> bool {
         match self.keys.get(&signer.key_holder()) {
             None => false,
             Some(Verifying::Ed25519(key)) => key.verify(&(*signature).into(), &digest.0).is_ok(),
-            Some(Verifying::Toy(secret)) => {
-                crate::keys::equal(&toy(secret, digest), signature)
-            }
+            Some(Verifying::Toy(secret)) => crate::keys::equal(&toy(secret, digest), signature),
         }
     }
 }
@@ -133,12 +137,7 @@ fn toy(secret: &[u8; 32], digest: &Digest) -> [u8; 64] {
 
 /// Returns what a signature over a frame covers: kind, epoch, sender and the whole body.
 pub fn signed_digest(domains: &Domains, kind: Kind, epoch: u32, sender: Principal, body: &[u8]) -> Digest {
-    let mut covered = Vec::with_capacity(13 + body.len());
-    covered.push(kind.to_wire());
-    covered.extend_from_slice(&epoch.to_le_bytes());
-    covered.extend_from_slice(&sender.to_wire().to_le_bytes());
-    covered.extend_from_slice(body);
-    domains.signature(&covered)
+    crate::keys::signature_hash(domains, kind, epoch, sender, body)
 }
 
 /// Returns what a client's signature of a request covers: its digest, which covers client,

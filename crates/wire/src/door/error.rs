@@ -1,0 +1,112 @@
+//! Why bytes are turned away at the door.
+
+use crate::codec::DecodeError;
+use crate::id::{ClientId, Principal, ReplicaId};
+use crate::message::Kind;
+
+/// Why bytes were turned away at the door. Never a reason to panic: anyone can send bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DoorError {
+    /// The bytes are not the encoding of a message (B36, N9).
+    Malformed(DecodeError),
+    /// The frame is of another epoch of the configuration (K16).
+    WrongEpoch {
+        /// The frame's.
+        epoch: u32,
+        /// This node's.
+        own: u32,
+    },
+    /// The sender is neither a member of the cluster nor a known client.
+    UnknownSender(Principal),
+    /// The sender claims to be this node itself (CR-4): a reflected message (K17), or a lie.
+    OwnIdentity,
+    /// The sender may not send this kind of message to this node.
+    WrongRole {
+        /// The kind.
+        kind: Kind,
+        /// Who says it sent it.
+        sender: Principal,
+    },
+    /// The message is authenticated in a way that its kind does not have, or for another number of
+    /// receivers.
+    WrongSeal(Kind),
+    /// One of the generations of session keys that the MAC names is not known here, or its time is
+    /// over. A NEW-KEY goes out.
+    NoKey(Principal),
+    /// The MAC or signature is not that of the claimed sender.
+    NotAuthentic(Principal),
+    /// A digest in the message is not that of its payload (B35).
+    WrongDigest(Kind),
+    /// A NEW-KEY that is not newer than one seen (KX-1): a replay.
+    StaleKey(Principal),
+    /// A REPLY for another client (K11).
+    OtherClient(ClientId),
+    /// A SUSPECT in a VIEW-CHANGE's `LeaveCert` is not its replica's (LV-2).
+    BadLeaveCert(ReplicaId),
+}
+
+impl DoorError {
+    /// Returns the name used in traces, metrics and scenarios.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Malformed(_) => "malformed",
+            Self::WrongEpoch { .. } => "wrong-epoch",
+            Self::UnknownSender(_) => "unknown-sender",
+            Self::OwnIdentity => "own-identity",
+            Self::WrongRole { .. } => "wrong-role",
+            Self::WrongSeal(_) => "wrong-seal",
+            Self::NoKey(_) => "no-key",
+            Self::NotAuthentic(_) => "not-authentic",
+            Self::WrongDigest(_) => "wrong-digest",
+            Self::StaleKey(_) => "stale-key",
+            Self::OtherClient(_) => "other-client",
+            Self::BadLeaveCert(_) => "bad-leave-cert",
+        }
+    }
+
+    /// The name of every reason.
+    pub const NAMES: [&'static str; 12] = [
+        "malformed",
+        "wrong-epoch",
+        "unknown-sender",
+        "own-identity",
+        "wrong-role",
+        "wrong-seal",
+        "no-key",
+        "not-authentic",
+        "wrong-digest",
+        "stale-key",
+        "other-client",
+        "bad-leave-cert",
+    ];
+}
+
+impl core::fmt::Display for DoorError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Malformed(error) => write!(f, "malformed: {error}"),
+            Self::WrongEpoch { epoch, own } => write!(f, "of epoch {epoch}, this one is {own}"),
+            Self::UnknownSender(sender) => write!(f, "{sender} is neither a member nor a known client"),
+            Self::OwnIdentity => f.write_str("claims to come from this node itself"),
+            Self::WrongRole { kind, sender } => write!(f, "{sender} may not send {} here", kind.name()),
+            Self::WrongSeal(kind) => write!(f, "{} is not authenticated in this way", kind.name()),
+            Self::NoKey(sender) => {
+                write!(f, "no session key for these generations of {sender} and this node")
+            }
+            Self::NotAuthentic(sender) => write!(f, "the MAC or signature is not {sender}'s"),
+            Self::WrongDigest(kind) => write!(f, "a digest in this {} is not its payload's", kind.name()),
+            Self::StaleKey(sender) => write!(f, "a NEW-KEY of {sender} that is not newer than one seen"),
+            Self::OtherClient(client) => write!(f, "a REPLY for {client}"),
+            Self::BadLeaveCert(replica) => write!(f, "the LeaveCert's SUSPECT is not {replica}'s"),
+        }
+    }
+}
+
+impl core::error::Error for DoorError {}
+
+impl From<DecodeError> for DoorError {
+    fn from(error: DecodeError) -> Self {
+        Self::Malformed(error)
+    }
+}

@@ -1,0 +1,91 @@
+//! Going out: bodies become sealed frames.
+
+use alloc::vec::Vec;
+
+use super::Door;
+use crate::codec::Writer;
+use crate::digest::Digest;
+use crate::frame::{self, ENTRY_BYTES, HEADER_BYTES};
+use crate::id::{ClientId, Principal};
+use crate::keys::{message_hash, request_hash};
+use crate::message::{Kind, REQUEST_HEAD_BYTES, RequestBody, RequestFlags, Seal, fixed_len};
+use crate::sign::request_digest;
+
+impl Door {
+    /// Appends a whole frame: `body` of this kind from this node, sealed as [`Kind::seal`] says.
+    ///
+    /// Kinds with one MAC need `to`; an authenticator has an entry for every other replica, whoever
+    /// it is sent to. REQUESTs go through [`Self::seal_request`].
+    ///
+    /// # Panics
+    ///
+    /// If a kind with one MAC is sealed for nobody, or `kind` is REQUEST: our own mistake.
+    pub fn seal(&mut self, kind: Kind, to: Option<Principal>, body: &[u8], out: &mut Vec<u8>) {
+        assert!(kind != Kind::Request, "seal_request seals REQUESTs");
+        let (epoch, own) = (self.epoch, self.own);
+        if kind.seal() == Seal::Signature {
+            return self.signer.seal(&self.domains, kind, epoch, own, body, out);
+        }
+        let fixed = body.get(..fixed_len(kind, body)).unwrap_or(body);
+        let hash = message_hash(&self.domains, kind, epoch, own, fixed);
+        out.reserve(HEADER_BYTES + body.len() + 6 + self.cluster.n() * ENTRY_BYTES);
+        frame::begin(kind, epoch, own, body, out);
+        if kind.seal() == Seal::Authenticator {
+            out.push(frame::AUTHENTICATOR);
+            return self.put_authenticator(&hash, out);
+        }
+        let Some(to) = to else { unreachable!("{} has one MAC, for one receiver", kind.name()) };
+        let key_id = self.exchange.sending_to(to);
+        out.push(frame::MAC);
+        out.extend_from_slice(&key_id.to_le_bytes());
+        self.put_entry(to, key_id, &hash, out);
+    }
+
+    /// Appends a whole REQUEST of `client`, a lane of this client or this replica itself, with an
+    /// authenticator and, if `sign`, with a signature in front of it.
+    ///
+    /// A replica's own requests are always signed (AU-1). The signed flag is set as `sign` says.
+    pub fn seal_request(&mut self, body: &RequestBody<'_>, client: ClientId, sign: bool, out: &mut Vec<u8>) {
+        let sender = Principal::from_wire(client.0);
+        assert!(sender.key_holder() == self.own.key_holder(), "a node sends its own requests only");
+        let sign = sign || client.replica().is_some();
+        let flags = RequestFlags { read_only: body.flags.read_only, signed: sign };
+        let body = RequestBody { flags, ..*body };
+        let request = self.domains.request(client.0, body.timestamp.0, body.operation);
+        let hash = request_hash(&self.domains, self.epoch, sender, &request, body.replier, flags);
+        let len = REQUEST_HEAD_BYTES + body.operation.len();
+        out.reserve(HEADER_BYTES + len + 70 + self.cluster.n() * ENTRY_BYTES);
+        frame::begin_header(Kind::Request, self.epoch, sender, len, out);
+        body.encode(&mut Writer::new(out));
+        if sign {
+            let covered = request_digest(&self.domains, self.epoch, sender, &request);
+            out.push(frame::BOTH);
+            out.extend_from_slice(&self.signer.sign(&covered));
+        } else {
+            out.push(frame::AUTHENTICATOR);
+        }
+        self.put_authenticator(&hash, out);
+    }
+
+    /// Appends the key generation, the count and an entry for every other replica, in order.
+    fn put_authenticator(&mut self, hash: &Digest, out: &mut Vec<u8>) {
+        let key_id = self.exchange.sending();
+        out.extend_from_slice(&key_id.to_le_bytes());
+        let receivers = self.cluster.n() - usize::from(matches!(self.own, Principal::Replica(_)));
+        Writer::new(out).count8(receivers);
+        for replica in self.cluster.replicas().map(Principal::Replica) {
+            if replica != self.own {
+                self.put_entry(replica, key_id, hash, out);
+            }
+        }
+    }
+
+    #[inline]
+    fn put_entry(&mut self, to: Principal, key_id: u32, hash: &Digest, out: &mut Vec<u8>) {
+        let (theirs, tag) = self.exchange.entry(to, key_id, hash);
+        let mut entry = [0; ENTRY_BYTES];
+        entry[..4].copy_from_slice(&theirs.to_le_bytes());
+        entry[4..].copy_from_slice(&tag);
+        out.extend_from_slice(&entry);
+    }
+}

@@ -1,0 +1,177 @@
+//! One side and the other of a session: this node's generations, and what is known of a peer.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use x25519_dalek::{PublicKey, StaticSecret};
+
+use crate::id::Principal;
+use crate::keys::SessionKey;
+
+/// One generation of this node's own keys.
+pub(super) struct Generation {
+    pub(super) time: u64,
+    pub(super) key_id: u32,
+    pub(super) share: [u8; 32],
+    secret: StaticSecret,
+}
+
+impl Generation {
+    /// Returns the generation made from `entropy`, later than and different from `before`.
+    pub(super) fn new(entropy: &[u8; 32], wall_ns: u64, before: Option<&Self>) -> Self {
+        let time = wall_ns.max(before.map_or(1, |before| before.time.saturating_add(1)));
+        let secret = StaticSecret::from(blake3::derive_key("quorate/1/ephemeral", entropy));
+        let share = PublicKey::from(&secret).to_bytes();
+        let id = blake3::derive_key("quorate/1/key-id", entropy);
+        let mut key_id = u32::from_le_bytes([id[0], id[1], id[2], id[3]]);
+        while key_id == 0 || before.is_some_and(|before| before.key_id == key_id) {
+            key_id = key_id.wrapping_add(1); // 0 stands for "no key" in an entry
+        }
+        Self { time, key_id, share, secret }
+    }
+}
+
+/// This node's generations: the current one, and the one before until its grace is over (KX-4).
+pub(super) struct Generations {
+    pub(super) current: Generation,
+    pub(super) previous: Option<(Generation, u64)>,
+}
+
+impl Generations {
+    /// Returns the generation with this number, if it still counts.
+    #[inline]
+    fn get(&self, key_id: u32, now_ns: u64) -> Option<&Generation> {
+        if self.current.key_id == key_id {
+            return Some(&self.current);
+        }
+        let (before, until) = self.previous.as_ref()?;
+        (before.key_id == key_id && now_ns < *until).then_some(before)
+    }
+}
+
+/// A peer's share, as its NEW-KEY brought it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    pub(super) time: u64,
+    pub(super) key_id: u32,
+    pub(super) public: [u8; 32],
+}
+
+/// The keys that one generation of ours and one of a peer's make.
+pub(super) struct Pair {
+    pub(super) own: u32,
+    pub(super) peer: u32,
+    pub(super) incoming: SessionKey,
+    pub(super) outgoing: SessionKey,
+}
+
+/// What is known of one key holder. At most four pairs: two generations on each side.
+#[derive(Default)]
+pub(super) struct Peer {
+    /// Its newest share.
+    pub(super) share: Option<Share>,
+    /// The one before, and when it ends.
+    previous: Option<(Share, u64)>,
+    pairs: Vec<Pair>,
+    /// It has used our current generation.
+    pub(super) confirmed: bool,
+    /// It has named a generation of its own that we lack.
+    pub(super) missed: bool,
+    /// When the NEW-KEY that it is owed may leave.
+    pub(super) due: Option<u64>,
+    /// It is sent no NEW-KEY before this time.
+    pub(super) not_before: u64,
+    /// How long it is left alone if it does not answer.
+    pub(super) backoff: u64,
+    /// Its next signature on a request is not looked at before this time.
+    pub(super) signature_at: u64,
+}
+
+impl Peer {
+    /// Takes its new share; the one before is accepted until `until`.
+    pub(super) fn replace(&mut self, share: Share, until: u64) {
+        self.pairs.retain(|pair| pair.peer != share.key_id);
+        self.previous = self.share.replace(share).map(|before| (before, until));
+        self.missed = false;
+    }
+
+    /// Keeps only the pairs with our generation `own`.
+    pub(super) fn retain(&mut self, own: u32) {
+        self.pairs.retain(|pair| pair.own == own);
+    }
+
+    /// Says whether it can check what we send under our generation `own`, as far as we know.
+    pub(super) fn has_used(&self, own: u32) -> bool {
+        self.pairs.iter().any(|pair| pair.own == own)
+    }
+
+    /// Returns the share of its generation `key_id`, if that still counts.
+    fn share(&self, key_id: u32, now_ns: u64) -> Option<&Share> {
+        if let Some(share) = self.share.as_ref().filter(|share| share.key_id == key_id) {
+            return Some(share);
+        }
+        let (before, until) = self.previous.as_ref()?;
+        (before.key_id == key_id && now_ns < *until).then_some(before)
+    }
+
+    /// Returns the keys of our generation `own` and its generation `theirs`, derived if need be.
+    /// None if one of them does not count any more, or never did.
+    #[inline]
+    pub(super) fn pair(
+        &mut self,
+        generations: &Generations,
+        ends: (Principal, Principal),
+        (own, theirs): (u32, u32),
+        now_ns: u64,
+    ) -> Option<&Pair> {
+        let generation = generations.get(own, now_ns)?;
+        let share = *self.share(theirs, now_ns)?;
+        if let Some(at) = self.pairs.iter().position(|pair| pair.own == own && pair.peer == theirs) {
+            return self.pairs.get(at);
+        }
+        self.derive(generation, ends, &share, now_ns)
+    }
+
+    /// Derives the keys of two generations and puts them first (KX-5).
+    #[cold]
+    fn derive(
+        &mut self,
+        generation: &Generation,
+        (us, them): (Principal, Principal),
+        share: &Share,
+        now_ns: u64,
+    ) -> Option<&Pair> {
+        let shared = generation.secret.diffie_hellman(&PublicKey::from(share.public));
+        if !shared.was_contributory() {
+            return None; // a share of low order would give a key that everyone knows
+        }
+        let (current, before) = (self.share, self.previous.filter(|(_, until)| now_ns < *until));
+        let counts = [current.map(|share| share.key_id), before.map(|(share, _)| share.key_id)];
+        self.pairs.retain(|pair| counts.contains(&Some(pair.peer)));
+        let (us, them) = ((us.key_holder(), generation.key_id), (them.key_holder(), share.key_id));
+        let incoming = SessionKey::derive(shared.as_bytes(), them, us);
+        let outgoing = SessionKey::derive(shared.as_bytes(), us, them);
+        self.pairs.insert(0, Pair { own: us.1, peer: them.1, incoming, outgoing });
+        self.pairs.first()
+    }
+}
+
+/// Everyone with whom a node shares keys: the replicas in order, and clients by key holder.
+pub(super) struct Peers {
+    pub(super) replicas: Vec<Peer>,
+    pub(super) clients: BTreeMap<u64, Peer>,
+}
+
+impl Peers {
+    #[inline]
+    pub(super) fn get(&mut self, of: Principal) -> Option<&mut Peer> {
+        match of {
+            Principal::Replica(id) => self.replicas.get_mut(id.index()),
+            Principal::Client(_) => self.clients.get_mut(&of.key_holder()),
+        }
+    }
+
+    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Peer> {
+        self.replicas.iter_mut().chain(self.clients.values_mut())
+    }
+}
