@@ -39,14 +39,14 @@ pub struct Image<I> {
 
 /// How fast a disk is, in nanoseconds for one sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Speed {
+pub struct Pace {
     /// The shortest sync.
     pub low_ns: u64,
     /// The longest sync.
     pub high_ns: u64,
 }
 
-impl Speed {
+impl Pace {
     /// A solid-state disk.
     pub const FAST: Self = Self { low_ns: 50_000, high_ns: 400_000 };
     /// One that is in trouble (H11).
@@ -94,7 +94,7 @@ pub enum Found {
 #[derive(Clone, Debug)]
 pub struct Disk<I> {
     rng: Rng,
-    speed: Speed,
+    pace: Pace,
     log: Vec<Entry>,
     next_place: u64,
     /// Everything up to this place is on the platter.
@@ -110,10 +110,10 @@ pub struct Disk<I> {
 
 impl<I: Clone> Disk<I> {
     /// Returns an empty disk.
-    pub fn new(seed: u64, index: usize, speed: Speed) -> Self {
+    pub fn new(seed: u64, index: usize, pace: Pace) -> Self {
         Self {
             rng: Rng::nth(seed, Concern::Disk, index),
-            speed,
+            pace,
             log: Vec::new(),
             next_place: 1,
             durable: 0,
@@ -126,8 +126,8 @@ impl<I: Clone> Disk<I> {
     }
 
     /// Sets how fast it is.
-    pub fn set_speed(&mut self, speed: Speed) {
-        self.speed = speed;
+    pub fn set_speed(&mut self, pace: Pace) {
+        self.pace = pace;
     }
 
     /// Says that there is no room left, or room again. A full disk finishes no sync (GC-4).
@@ -158,7 +158,7 @@ impl<I: Clone> Disk<I> {
             return None;
         }
         self.syncing = Some(last);
-        Some(self.rng.between(self.speed.low_ns, self.speed.high_ns))
+        Some(self.rng.between(self.pace.low_ns, self.pace.high_ns))
     }
 
     /// Ends the sync in flight and returns up to where the log is now durable.
@@ -169,7 +169,7 @@ impl<I: Clone> Disk<I> {
 
     /// Says how long flushing an image takes.
     pub fn image_ns(&mut self) -> u64 {
-        8 * self.rng.between(self.speed.low_ns, self.speed.high_ns)
+        8 * self.rng.between(self.pace.low_ns, self.pace.high_ns)
     }
 
     /// Keeps an image that has been flushed. The newest two stay.
@@ -271,7 +271,7 @@ impl<I: Clone> Disk<I> {
 
     /// Everything is gone (H6).
     pub fn wipe(&mut self) {
-        *self = Self { rng: self.rng.clone(), ..Self::new(0, 0, self.speed) };
+        *self = Self { rng: self.rng.clone(), ..Self::new(0, 0, self.pace) };
     }
 
     /// Reads the disk at a start: cuts a torn tail, notices damage.
@@ -348,7 +348,7 @@ mod tests {
     use super::*;
 
     fn disk(seed: u64) -> Disk<()> {
-        let mut disk = Disk::new(seed, 0, Speed::FAST);
+        let mut disk = Disk::new(seed, 0, Pace::FAST);
         assert!(matches!(disk.read(), Found::Empty));
         assert_eq!(disk.start(), 1);
         disk

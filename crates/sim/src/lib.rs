@@ -6,6 +6,9 @@
 )]
 
 pub mod checker;
+pub mod describe;
 pub mod disk;
+pub mod lanes;
 pub mod network;
 pub mod rng;
+pub mod trace;

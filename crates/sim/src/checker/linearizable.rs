@@ -53,11 +53,11 @@ pub fn check<M: Model>(calls: &[Call<M::Operation, M::Outcome>]) -> Result<(), u
         if event.is_return {
             // Nothing that could come before this return is left: take the last choice back.
             furthest = furthest.max(event.time);
-            let Some((last, before)) = way.pop() else { return Err(furthest) };
+            let Some((newest, before)) = way.pop() else { return Err(furthest) };
             state = before;
-            taken.remove(last);
-            list.restore(last);
-            at = list.after_invocation(last);
+            taken.remove(newest);
+            list.restore(newest);
+            at = list.after_invocation(newest);
             continue;
         }
         let outcome = call.returned.as_ref().map(|(_, outcome)| outcome);

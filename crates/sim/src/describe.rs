@@ -1,0 +1,228 @@
+//! Messages and milestones in words, as traces show them (style §11).
+
+use std::fmt::Write;
+
+use quorate_pbft::step::Milestone;
+use quorate_wire::codec::Decoded;
+use quorate_wire::frame::Frame;
+use quorate_wire::message::{
+    BodyFetch, BodyKind, BodyMessage, Checkpoint, Commit, Committed, Data, Fetch, MetaData, NewKey, NewView,
+    Piggyback, PrePrepareHead, Prepare, ProofMessage, QueryStable, Reply, ReplyStable, ReqAck, ReqReject,
+    RequestBody, Status, Suspect, VcFetch, ViewChange,
+};
+use quorate_wire::{Digest, Kind, SeqNum, ViewNum};
+
+/// How operations and results of a service are shown.
+pub trait Words {
+    /// Shows an operation.
+    fn operation(&self, operation: &[u8]) -> String;
+    /// Shows a result.
+    fn result(&self, result: &[u8]) -> String;
+}
+
+/// Shows a frame: its kind and its fields. Nothing is authenticated here.
+pub fn frame(bytes: &[u8], words: &dyn Words) -> String {
+    match Frame::decode(bytes) {
+        Ok(frame) => message(frame.kind, frame.body, words),
+        Err(why) => format!("(no frame: {why:?})"),
+    }
+}
+
+/// Shows the body of a message of this kind.
+pub fn message(kind: Kind, body: &[u8], words: &dyn Words) -> String {
+    match fields(kind, body, words) {
+        Ok(fields) => format!("{:<11} {fields}", kind.name()).trim_end().to_owned(),
+        Err(why) => format!("{:<11} (malformed: {why:?})", kind.name()),
+    }
+}
+
+fn vnd(view: ViewNum, seq: SeqNum, digest: Digest) -> String {
+    format!("v={} n={} d={digest}", view.0, seq.0)
+}
+
+fn riding(piggyback: &Piggyback<'_>) -> String {
+    let mut text = String::new();
+    for (seq, digest) in piggyback.iter() {
+        let _ = write!(text, " +commit(n={} d={digest})", seq.0);
+    }
+    text
+}
+
+fn fields(kind: Kind, body: &[u8], words: &dyn Words) -> Decoded<String> {
+    Ok(match kind {
+        Kind::Request => {
+            let m = RequestBody::decode(body)?;
+            let mark = match (m.flags.read_only, m.flags.signed) {
+                (false, false) => "",
+                (true, false) => " read-only",
+                (false, true) => " signed",
+                (true, true) => " read-only signed",
+            };
+            format!("t={} {:?}{mark}", m.timestamp.0, words.operation(m.operation))
+        }
+        Kind::Reply => {
+            let m = Reply::decode(body)?;
+            let tentative = if m.tentative { " tentative" } else { "" };
+            let result = m.result.map_or_else(|| format!("d={}", m.digest), |result| words.result(result));
+            format!("t={} v={} {result}{tentative}", m.timestamp.0, m.view.0)
+        }
+        Kind::PrePrepare => {
+            let m = PrePrepareHead::decode(body)?;
+            let null = if m.counts == (0, 0) && m.choice.is_empty() { " null" } else { "" };
+            format!("{}{null}{}", vnd(m.view, m.seq, m.digest), riding(&m.piggyback))
+        }
+        Kind::Prepare => {
+            let m = Prepare::decode(body)?;
+            format!("{}{}", vnd(m.view, m.seq, m.digest), riding(&m.piggyback))
+        }
+        Kind::Commit => {
+            let m = Commit::decode(body)?;
+            vnd(m.view, m.seq, m.digest)
+        }
+        Kind::Checkpoint => {
+            let m = Checkpoint::decode(body)?;
+            let stable = if m.stable { " stable" } else { "" };
+            format!("n={} root={}{stable}", m.seq.0, m.digest)
+        }
+        Kind::Status => status(&Status::decode(body)?),
+        Kind::ViewChange => view_change(&ViewChange::decode(body)?),
+        Kind::NewView => new_view(&NewView::decode(body)?),
+        Kind::NewKey => {
+            let m = NewKey::decode(body)?;
+            format!("kid={:08x}{}", m.key_id, if m.want { " want" } else { "" })
+        }
+        Kind::MetaData => {
+            let m = MetaData::decode(body)?;
+            format!(
+                "c={} level={} index={} {} children",
+                m.checkpoint.0,
+                m.level,
+                m.index,
+                m.children().count()
+            )
+        }
+        Kind::Data => {
+            let m = Data::decode(body)?;
+            format!("page={} lm={} {} bytes", m.index, m.modified.0, m.page.len())
+        }
+        Kind::Fetch => {
+            let m = Fetch::decode(body)?;
+            format!("c={} level={} index={}", m.checkpoint.0, m.level, m.index)
+        }
+        Kind::QueryStable => format!("nonce={:04x}", QueryStable::decode(body)?.nonce & 0xffff),
+        Kind::ReplyStable => {
+            let m = ReplyStable::decode(body)?;
+            format!("nonce={:04x} c={} p={}", m.nonce & 0xffff, m.checkpoint.0, m.prepared.0)
+        }
+        Kind::Suspect => {
+            let m = Suspect::decode(body, [0; 64])?;
+            format!("v={} {:?}", m.view.0, m.reason)
+        }
+        Kind::BodyFetch => {
+            let m = BodyFetch::decode(body)?;
+            let what = match m.kind {
+                BodyKind::Request => "requests",
+                BodyKind::Batch => "batches",
+            };
+            m.digests().fold(what.to_owned(), |text, digest| format!("{text} {digest}"))
+        }
+        Kind::Body => match BodyMessage::split(body)? {
+            (BodyKind::Request, bytes) => format!("request {}", frame(bytes, words)),
+            (BodyKind::Batch, bytes) => format!("batch of {} bytes", bytes.len()),
+        },
+        Kind::Committed => {
+            let m = Committed::decode(body)?;
+            vnd(m.view, m.seq, m.digest)
+        }
+        Kind::Proof => {
+            let m = ProofMessage::decode(body)?;
+            format!("n={} d={} u={}", m.seq.0, m.digest, m.view.0)
+        }
+        Kind::ReqAck => {
+            let m = ReqAck::decode(body)?;
+            format!("{} t={} d={}", m.client, m.timestamp.0, m.digest)
+        }
+        Kind::VcFetch => {
+            let m = VcFetch::decode(body)?;
+            format!("v={} of {}", m.view.0, set(m.set))
+        }
+        Kind::ReqReject => {
+            let m = ReqReject::decode(body)?;
+            format!("v={} n={} {} t={} d={}", m.view.0, m.seq.0, m.client, m.timestamp.0, m.digest)
+        }
+    })
+}
+
+/// Shows a set of replicas.
+fn set(bits: u64) -> String {
+    let members: Vec<String> = (0..64).filter(|i| bits >> i & 1 == 1).map(|i| format!("r{i}")).collect();
+    format!("{{{}}}", members.join(","))
+}
+
+fn status(m: &Status<'_>) -> String {
+    let state = match (m.normal, m.has_new_view) {
+        (true, _) => "",
+        (false, true) => " changing, has new-view",
+        (false, false) => " changing",
+    };
+    let have = if m.normal { String::new() } else { format!(" have={}", set(m.have)) };
+    let wants =
+        m.wants.iter().fold(String::new(), |text, w| format!("{text} want(n={} d={})", w.seq.0, w.digest));
+    format!("v={} h={} executed={}{state}{have}{wants}", m.view.0, m.stable.0, m.executed.0)
+}
+
+fn view_change(m: &ViewChange) -> String {
+    let list = |items: Vec<String>| format!("{{{}}}", items.join(" "));
+    let c = list(m.checkpoints.iter().map(|(seq, root)| format!("{}:{root}", seq.0)).collect());
+    let p = list(m.prepared.iter().map(|p| format!("{}:{}@{}", p.seq.0, p.digest, p.view.0)).collect());
+    let claims = |q: &quorate_wire::message::PrePrepared| {
+        let claims: Vec<String> =
+            q.claims.iter().map(|(digest, view)| format!("{digest}@{}", view.0)).collect();
+        format!("{}:{}", q.seq.0, claims.join("+"))
+    };
+    let q = list(m.pre_prepared.iter().map(claims).collect());
+    let leave = m.leave.suspects.iter().fold(0, |bits, (replica, _)| bits | 1_u64 << (replica.0 % 64));
+    format!("v={} h={} C={c} P={p} Q={q} leave={}", m.view.0, m.stable.0, set(leave))
+}
+
+fn new_view(m: &NewView) -> String {
+    let v = m.view_changes.iter().fold(0, |bits, (replica, _)| bits | 1_u64 << (replica.0 % 64));
+    let (from, root) = m.checkpoint;
+    let chosen = |(seq, digest): (u64, &Digest)| format!("{seq}:{digest}");
+    let x: Vec<String> = (from.0 + 1..).zip(&m.chosen).map(chosen).collect();
+    format!("v={} V={} ckpt={}:{root} X={{{}}}", m.view.0, set(v), from.0, x.join(" "))
+}
+
+/// Shows a milestone.
+pub fn milestone(milestone: &Milestone) -> String {
+    use Milestone as M;
+    let tentative = |tentative: bool| if tentative { " tentatively" } else { "" };
+    match *milestone {
+        M::PrePrepared { seq, .. } => format!("pre-prepared n={}", seq.0),
+        M::Prepared { seq, .. } => format!("prepared n={}", seq.0),
+        M::Committed { seq, .. } => format!("committed-local n={}", seq.0),
+        M::Executed { seq, tentative: t } => format!("executed n={}{}", seq.0, tentative(t)),
+        M::RolledBack { seq } => format!("rolled back n={}", seq.0),
+        M::CheckpointTaken { seq, root } => format!("checkpoint n={} root={root}", seq.0),
+        M::Stable { seq, root } => format!("stable n={} root={root}", seq.0),
+        M::Suspected { view, reason } => format!("suspects v={} {reason:?}", view.0),
+        M::ViewChangeStarted { view } => format!("leaves for v={}", view.0),
+        M::NewViewMade { view } => format!("made new-view v={}", view.0),
+        M::ViewEntered { view, last } => format!("entered v={} max_x={}", view.0, last.0),
+        M::TransferStarted { seq } => format!("transfer to n={} starts", seq.0),
+        M::TransferFinished { seq } => format!("transfer to n={} done", seq.0),
+        M::Restarted { incarnation } => format!("restarted as incarnation {incarnation}"),
+        M::RejoinStarted { incarnation } => format!("begins to rejoin as incarnation {incarnation}"),
+        M::Rejoined { seq } => format!("rejoined at n={}", seq.0),
+        M::Diverged { seq } => format!("diverged at n={}", seq.0),
+        M::Unrepairable { seq } => format!("unrepairable at n={}", seq.0),
+        M::ReadServed { client } => format!("read served to {client}"),
+        M::ReadQueued { client } => format!("read queued for {client}"),
+        M::ReadRefused { client } => format!("read refused to {client}"),
+        M::OnProbation { client } => format!("{client} is on probation"),
+        M::BatchFetched { digest } => format!("fetched batch d={digest}"),
+        M::Equivocation { by } => format!("{by} equivocates"),
+        M::NullProposed { seq } => format!("proposes null n={}", seq.0),
+        M::Rejected(reason) => format!("rejected: {}", reason.name()),
+    }
+}
