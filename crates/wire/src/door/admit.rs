@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 
 use super::{Admitted, Door, DoorError, Verified};
 use crate::batch::Batch;
-use crate::codec::{DecodeError, Decoded, Reader};
+use crate::codec::{Decoded, Reader};
 use crate::digest::{Digest, Domains};
 use crate::exchange::{Exchange, Freshness, Mismatch};
 use crate::frame::{Auth, Frame};
@@ -329,30 +329,4 @@ fn inner_request<'a>(
         request.proof = Proof::Mac;
     }
     Ok(request)
-}
-
-impl<'a> Request<'a> {
-    /// Reads a whole REQUEST and computes its digest. Nothing is proven yet.
-    pub fn decode(frame: &Frame<'a>, domains: &Domains) -> Decoded<Self> {
-        if frame.kind != Kind::Request {
-            return Err(DecodeError::NotCanonical);
-        }
-        let body = crate::message::RequestBody::decode(frame.body)?;
-        let signed = matches!(frame.auth, Auth::Signature(_) | Auth::Both { .. });
-        if body.flags.signed != signed {
-            return Err(DecodeError::NotCanonical);
-        }
-        let client = frame.sender.as_client();
-        Ok(Self {
-            client,
-            timestamp: body.timestamp,
-            digest: domains.request(client.0, body.timestamp.0, body.operation),
-            flags: body.flags,
-            replier: body.replier,
-            operation: body.operation,
-            operation_at: crate::frame::HEADER_BYTES + crate::message::REQUEST_HEAD_BYTES,
-            frame: frame.bytes,
-            proof: Proof::Unproven,
-        })
-    }
 }

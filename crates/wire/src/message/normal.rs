@@ -1,0 +1,169 @@
+//! The three phases of the normal case [OSDI99 §4.2].
+
+use alloc::sync::Arc;
+
+use super::parts::whole;
+use crate::batch::Batch;
+use crate::codec::{Decoded, Reader, Writer};
+use crate::digest::Digest;
+use crate::id::{SeqNum, ViewNum};
+use crate::message::PIGGYBACK_MAX;
+
+/// PRE-PREPARE: `v 8 | n 8 | d 32 | piggyback | counts and choice | payload`.
+#[derive(Clone, Debug)]
+pub struct PrePrepare<'a> {
+    /// The view.
+    pub view: ViewNum,
+    /// The sequence number.
+    pub seq: SeqNum,
+    /// The batch; its digest has been computed from its bytes and is the one in the message.
+    pub batch: Arc<Batch>,
+    /// Commits of the same view that ride along.
+    pub piggyback: Piggyback<'a>,
+}
+
+/// The fixed part of a PRE-PREPARE and where its payload starts.
+#[derive(Clone, Copy, Debug)]
+pub struct PrePrepareHead<'a> {
+    /// The view.
+    pub view: ViewNum,
+    /// The sequence number.
+    pub seq: SeqNum,
+    /// The digest that the sender claims for the batch.
+    pub digest: Digest,
+    /// Commits of the same view that ride along.
+    pub piggyback: Piggyback<'a>,
+    /// Inlined and separate requests.
+    pub counts: (usize, usize),
+    /// The primary's choice.
+    pub choice: &'a [u8],
+    /// Inlined frames and separate digests.
+    pub payload: &'a [u8],
+}
+
+impl<'a> PrePrepareHead<'a> {
+    /// Reads a body up to its payload.
+    pub fn decode(body: &'a [u8]) -> Decoded<Self> {
+        let mut r = Reader::new(body);
+        let view = ViewNum(r.u64()?);
+        let seq = SeqNum(r.u64()?);
+        let digest = r.digest()?;
+        let piggyback = Piggyback::decode(&mut r)?;
+        let (counts, choice) = Batch::decode_counts(&mut r)?;
+        let payload = r.bytes(r.len())?;
+        Ok(Self { view, seq, digest, piggyback, counts, choice, payload })
+    }
+}
+
+/// Appends the body of a PRE-PREPARE for `batch`.
+pub fn encode_pre_prepare(
+    view: ViewNum,
+    seq: SeqNum,
+    batch: &Batch,
+    piggyback: &[(SeqNum, Digest)],
+    out: &mut Writer<'_>,
+) {
+    out.u64(view.0);
+    out.u64(seq.0);
+    out.digest(&batch.digest());
+    Piggyback::encode(piggyback, out);
+    batch.encode_counts(out);
+    out.bytes(batch.payload());
+}
+
+/// PREPARE: `v 8 | n 8 | d 32 | piggyback`.
+#[derive(Clone, Copy, Debug)]
+pub struct Prepare<'a> {
+    /// The view.
+    pub view: ViewNum,
+    /// The sequence number.
+    pub seq: SeqNum,
+    /// The batch.
+    pub digest: Digest,
+    /// Commits of the same view that ride along.
+    pub piggyback: Piggyback<'a>,
+}
+
+impl<'a> Prepare<'a> {
+    /// Appends a body.
+    pub fn encode(
+        view: ViewNum,
+        seq: SeqNum,
+        digest: &Digest,
+        piggyback: &[(SeqNum, Digest)],
+        out: &mut Writer<'_>,
+    ) {
+        out.u64(view.0);
+        out.u64(seq.0);
+        out.digest(digest);
+        Piggyback::encode(piggyback, out);
+    }
+
+    /// Reads a whole body.
+    pub fn decode(body: &'a [u8]) -> Decoded<Self> {
+        whole(body, |r| {
+            Ok(Self {
+                view: ViewNum(r.u64()?),
+                seq: SeqNum(r.u64()?),
+                digest: r.digest()?,
+                piggyback: Piggyback::decode(r)?,
+            })
+        })
+    }
+}
+
+plain_message! {
+    /// COMMIT: `v 8 | n 8 | d 32`. Unlike the original library's, it names the digest (spec §5.1).
+    Commit {
+        /// The view in which the batch prepared.
+        view: ViewNum = |w, v| w.u64(v.0), |r| r.u64().map(ViewNum);
+        /// The sequence number.
+        seq: SeqNum = |w, v| w.u64(v.0), |r| r.u64().map(SeqNum);
+        /// The batch.
+        digest: Digest = |w, v| w.digest(&v), |r| r.digest();
+    }
+}
+
+/// A list of commits that ride on another message: `count 1 | (n 8 | d 32)*`, of the carrier's view
+/// (PB-2). At most [`PIGGYBACK_MAX`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Piggyback<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Piggyback<'a> {
+    /// Bytes of one entry.
+    const ENTRY_BYTES: usize = 40;
+
+    fn decode(r: &mut Reader<'a>) -> Decoded<Self> {
+        let count = r.count8(PIGGYBACK_MAX)?;
+        Ok(Self { bytes: r.bytes(count * Self::ENTRY_BYTES)? })
+    }
+
+    /// Appends a list.
+    pub fn encode(commits: &[(SeqNum, Digest)], out: &mut Writer<'_>) {
+        out.count8(commits.len());
+        for (seq, digest) in commits {
+            out.u64(seq.0);
+            out.digest(digest);
+        }
+    }
+
+    /// Returns the number of commits.
+    pub fn len(&self) -> usize {
+        self.bytes.len() / Self::ENTRY_BYTES
+    }
+
+    /// Says whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Returns the commits.
+    pub fn iter(&self) -> impl Iterator<Item = (SeqNum, Digest)> + use<'a> {
+        self.bytes.chunks_exact(Self::ENTRY_BYTES).map_while(|entry| {
+            let mut r = Reader::new(entry);
+            Some((SeqNum(r.u64().ok()?), r.digest().ok()?))
+        })
+    }
+}

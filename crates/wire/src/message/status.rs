@@ -1,0 +1,163 @@
+//! What a replica has and lacks, and what it is told then (spec §10).
+
+use alloc::vec::Vec;
+
+use super::parts::take_list;
+use crate::cluster::REPLICAS_MAX;
+use crate::codec::{DecodeError, Decoded, Reader, Writer};
+use crate::digest::Digest;
+use crate::id::{ReplicaId, SeqNum, ViewNum};
+use crate::message::{WANTS_MAX, WINDOW_MAX};
+
+/// A proof asked for in a STATUS: who pre-prepared `digest` at `seq` in `view` or later (DP-4)?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Want {
+    /// The sequence number.
+    pub seq: SeqNum,
+    /// The batch.
+    pub digest: Digest,
+    /// The oldest view that helps.
+    pub view: ViewNum,
+}
+
+/// STATUS: `ctr 8 | v 8 | h 8 | executed 8 | incarnation 8 | echoes | flags 1 | prepared | committed |
+/// have 8 | wants` (spec §10).
+#[derive(Clone, Debug)]
+pub struct Status<'a> {
+    /// Increases with every STATUS of the sender; older ones are replays.
+    pub counter: u64,
+    /// The sender's view.
+    pub view: ViewNum,
+    /// Its stable checkpoint.
+    pub stable: SeqNum,
+    /// The last batch that it executed and that committed.
+    pub executed: SeqNum,
+    /// How often it has started (§14.3).
+    pub incarnation: u64,
+    /// The highest incarnation that it has seen of each replica, in order.
+    pub echoes: Echoes<'a>,
+    /// It is in normal operation; otherwise it waits for a NEW-VIEW.
+    pub normal: bool,
+    /// It holds a valid NEW-VIEW message for its view.
+    pub has_new_view: bool,
+    /// Bit `k`: it has prepared `executed + 1 + k`.
+    pub prepared: Bitmap<'a>,
+    /// Bit `k`: it has seen `executed + 1 + k` commit.
+    pub committed: Bitmap<'a>,
+    /// In a view change: bit `i` says that it holds replica `i`'s VIEW-CHANGE for its view.
+    pub have: u64,
+    /// Proofs that it lacks. At most [`WANTS_MAX`].
+    pub wants: Vec<Want>,
+}
+
+impl<'a> Status<'a> {
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Writer<'_>) {
+        out.u64(self.counter);
+        out.u64(self.view.0);
+        out.u64(self.stable.0);
+        out.u64(self.executed.0);
+        out.u64(self.incarnation);
+        out.count8(self.echoes.bytes.len() / 8);
+        out.bytes(self.echoes.bytes);
+        out.u8(u8::from(self.normal) | (u8::from(self.has_new_view) << 1));
+        for bitmap in [&self.prepared, &self.committed] {
+            out.count16(bitmap.bytes.len());
+            out.bytes(bitmap.bytes);
+        }
+        out.u64(self.have);
+        out.count8(self.wants.len());
+        for want in &self.wants {
+            out.u64(want.seq.0);
+            out.digest(&want.digest);
+            out.u64(want.view.0);
+        }
+    }
+
+    /// Reads a whole body.
+    pub fn decode(body: &'a [u8]) -> Decoded<Self> {
+        let mut r = Reader::new(body);
+        let (counter, view, stable) = (r.u64()?, ViewNum(r.u64()?), SeqNum(r.u64()?));
+        let (executed, incarnation) = (SeqNum(r.u64()?), r.u64()?);
+        let echoes = r.count8(u8::try_from(REPLICAS_MAX).unwrap_or(u8::MAX))?;
+        let echoes = Echoes { bytes: r.bytes(echoes * 8)? };
+        let flags = r.u8()?;
+        if flags > 3 {
+            return Err(DecodeError::NotCanonical);
+        }
+        let mut bitmap = || -> Decoded<Bitmap<'a>> {
+            let len = r.count16(WINDOW_MAX / 8)?;
+            Ok(Bitmap { bytes: r.bytes(len)? })
+        };
+        let (prepared, committed) = (bitmap()?, bitmap()?);
+        let have = r.u64()?;
+        let wants = take_list(r.count8(WANTS_MAX)?, || {
+            Ok(Want { seq: SeqNum(r.u64()?), digest: r.digest()?, view: ViewNum(r.u64()?) })
+        })?;
+        r.end()?;
+        let (normal, has_new_view) = (flags & 1 != 0, flags & 2 != 0);
+        Ok(Self {
+            counter,
+            view,
+            stable,
+            executed,
+            incarnation,
+            echoes,
+            normal,
+            has_new_view,
+            prepared,
+            committed,
+            have,
+            wants,
+        })
+    }
+}
+
+/// The incarnations that a replica has seen, one for each replica: `count 1 | u64*`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Echoes<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Echoes<'a> {
+    /// Returns a view of `bytes`, eight for each replica.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    /// Returns the highest incarnation seen of `replica`, or 0.
+    pub fn of(&self, replica: ReplicaId) -> u64 {
+        let at = replica.index() * 8;
+        self.bytes.get(at..).and_then(|rest| Reader::new(rest).u64().ok()).unwrap_or(0)
+    }
+}
+
+/// A set of small numbers as bytes, lowest bit first: `len 2 | bytes`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bitmap<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Bitmap<'a> {
+    /// Returns a view of `bytes`.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    /// Says whether bit `k` is set.
+    pub fn has(&self, k: usize) -> bool {
+        self.bytes.get(k / 8).is_some_and(|byte| byte & (1 << (k % 8)) != 0)
+    }
+}
+
+plain_message! {
+    /// COMMITTED: `v 8 | n 8 | d 32`: the sender has seen the batch commit (ST-5).
+    Committed {
+        /// The sender's view.
+        view: ViewNum = |w, v| w.u64(v.0), |r| r.u64().map(ViewNum);
+        /// The sequence number.
+        seq: SeqNum = |w, v| w.u64(v.0), |r| r.u64().map(SeqNum);
+        /// The batch.
+        digest: Digest = |w, v| w.digest(&v), |r| r.digest();
+    }
+}
