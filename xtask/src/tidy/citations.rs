@@ -25,7 +25,7 @@ pub(super) fn papers(tree: &Tree) -> Vec<Finding> {
                 }
                 Some(sections) => {
                     for section in citation.sections {
-                        if !sections.is_empty() && !sections.contains(section) {
+                        if !sections.contains(section) {
                             let says = format!("{} has no §{section} in {PAPERS}", citation.key);
                             found.push(Finding::new(path, line, says));
                         }
@@ -37,9 +37,12 @@ pub(super) fn papers(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Finds rules that are cited and not listed.
+/// Finds rules, and sections of the rules (`spec §5.4`), that are cited and not there.
 pub(super) fn rules(tree: &Tree) -> Vec<Finding> {
-    let known: BTreeSet<&str> = markdown::rows(tree.get(RULES).unwrap_or_default())
+    let page = tree.get(RULES).unwrap_or_default();
+    let headings: BTreeSet<&str> =
+        page.lines().filter_map(|line| line.strip_prefix("## ")?.split(' ').next()).collect();
+    let known: BTreeSet<&str> = markdown::rows(page)
         .filter_map(|(_, cells)| cells.first().copied())
         .filter(|id| is_rule(id))
         .collect();
@@ -50,6 +53,11 @@ pub(super) fn rules(tree: &Tree) -> Vec<Finding> {
             let family = id.split('-').next().unwrap_or_default();
             if families.contains(family) && !known.contains(id) {
                 found.push(Finding::new(path, line_of(text, at), format!("{id} is not in {RULES}")));
+            }
+        }
+        for (at, section) in spec_sections(text) {
+            if !headings.contains(section) {
+                found.push(Finding::new(path, line_of(text, at), format!("{RULES} has no §{section}")));
             }
         }
     });
@@ -71,7 +79,8 @@ fn for_each_comment(tree: &Tree, mut look: impl FnMut(&str, &str)) {
 }
 
 /// The keys of the papers: headings `## KEY`, each with the sections in the first column of the
-/// tables under it (`§4.2`). A paper without such a table may be cited with any section.
+/// tables under it (`§4.2`). A paper without such a table is cited as a whole: a section is given
+/// only with the paper open.
 fn known_papers(text: &str) -> BTreeMap<&str, BTreeSet<&str>> {
     let mut known: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut key = "";
@@ -158,6 +167,17 @@ fn rule_ids(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
+/// Returns the number in every `spec §5.4`, with its place.
+fn spec_sections(text: &str) -> Vec<(usize, &str)> {
+    text.match_indices("pec §")
+        .map(|(at, mark)| {
+            let number = &text[at + mark.len()..];
+            let end = number.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(number.len());
+            (at, number[..end].trim_end_matches('.'))
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,16 +195,21 @@ mod tests {
 
     #[test]
     fn a_section_that_the_paper_does_not_have_is_found() {
-        let tree =
-            Tree::of(&[(PAPERS, KEYS), ("docs/a.md", "[OSDI99 §4, §5.4] [TOCS02 §9.9] [OSDI99 §4.2.]\n")]);
-        assert_eq!(papers(&tree), [Finding::new("docs/a.md", 1, "OSDI99 has no §5.4 in docs/papers.md")]);
+        let tree = Tree::of(&[
+            (PAPERS, KEYS),
+            ("docs/a.md", "[OSDI99 §4, §5.4] [TOCS02 §9] [TOCS02] [OSDI99 §4.2.]\n"),
+        ]);
+        let says: Vec<String> = papers(&tree).into_iter().map(|finding| finding.says).collect();
+        assert_eq!(says, ["OSDI99 has no §5.4 in docs/papers.md", "TOCS02 has no §9 in docs/papers.md"]);
     }
 
     #[test]
     fn a_rule_that_is_not_listed_is_found() {
-        let listed = "| Rule | Says |\n|---|---|\n| PP-3 | one digest |\n";
-        let tree = Tree::of(&[(RULES, listed), ("a.rs", "// PP-3, PP-4, SHA-256, XY-1\n")]);
-        assert_eq!(rules(&tree), [Finding::new("a.rs", 1, "PP-4 is not in docs/rules.md")]);
+        let listed = "## 5.4 Accepting\n| Rule | Says |\n|---|---|\n| PP-3 | one digest |\n";
+        let tree =
+            Tree::of(&[(RULES, listed), ("a.rs", "// PP-3, PP-4, SHA-256, XY-1, spec §5.4, spec §5.9.\n")]);
+        let says: Vec<String> = rules(&tree).into_iter().map(|finding| finding.says).collect();
+        assert_eq!(says, ["PP-4 is not in docs/rules.md", "docs/rules.md has no §5.9"]);
         assert_eq!(rules(&Tree::of(&[])).len(), 1);
     }
 }
