@@ -56,7 +56,7 @@ pub(super) fn rules(tree: &Tree) -> Vec<Finding> {
             }
         }
         for (at, section) in spec_sections(text) {
-            if !headings.contains(section) {
+            if !section.is_empty() && !headings.contains(section) {
                 found.push(Finding::new(path, line_of(text, at), format!("{RULES} has no §{section}")));
             }
         }
@@ -142,7 +142,7 @@ fn is_rule(word: &str) -> bool {
     word.split_once('-').is_some_and(|(family, number)| {
         family.len() == 2
             && family.chars().all(|c| c.is_ascii_uppercase())
-            && !number.is_empty()
+            && matches!(number.len(), 1 | 2)
             && number.chars().all(|c| c.is_ascii_digit())
     })
 }
