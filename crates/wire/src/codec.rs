@@ -123,30 +123,41 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes a one-byte count of at most `max`.
+    #[inline]
     pub fn count8(&mut self, max: u8) -> Decoded<usize> {
         let count = self.u8()?;
         bounded(u64::from(count), u64::from(max))
     }
 
     /// Takes a two-byte count of at most `max`.
+    #[inline]
     pub fn count16(&mut self, max: u16) -> Decoded<usize> {
         let count = self.u16()?;
         bounded(u64::from(count), u64::from(max))
     }
 
-    /// Takes a four-byte length of at most `max` and that many bytes.
-    pub fn blob(&mut self, max: usize) -> Decoded<&'a [u8]> {
+    /// Takes a four-byte length of at most `max`.
+    #[inline]
+    pub fn count32(&mut self, max: usize) -> Decoded<usize> {
         let len = self.u32()?;
-        let len = bounded(u64::from(len), u64::try_from(max).unwrap_or(u64::MAX))?;
+        bounded(u64::from(len), u64::try_from(max).unwrap_or(u64::MAX))
+    }
+
+    /// Takes a four-byte length of at most `max` and that many bytes.
+    #[inline]
+    pub fn blob(&mut self, max: usize) -> Decoded<&'a [u8]> {
+        let len = self.count32(max)?;
         self.bytes(len)
     }
 
     /// Checks that nothing is left.
+    #[inline]
     pub fn end(&self) -> Decoded<()> {
         if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::Trailing) }
     }
 }
 
+#[inline]
 fn bounded(count: u64, max: u64) -> Decoded<usize> {
     if count > max {
         return Err(DecodeError::TooMany { count, max });

@@ -111,22 +111,20 @@ pub struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     /// Takes one frame from the front of `reader`; a datagram may carry several.
+    #[inline]
     pub fn take(reader: &mut Reader<'a>) -> Decoded<Self> {
         let start = reader.clone();
-        if reader.u16()? != MAGIC || reader.u8()? != VERSION {
-            return Err(DecodeError::NotCanonical);
-        }
-        let kind = Kind::from_wire(reader.u8()?)?;
-        let epoch = reader.u32()?;
-        let sender = Principal::from_wire(reader.u64()?);
-        let body = reader.blob(FRAME_BYTES_MAX)?;
+        let header = Header::take(reader)?;
+        let body = reader.bytes(header.body_len)?;
         let auth = Self::take_auth(reader)?;
         let len = start.len() - reader.len();
         let bytes = start.clone().bytes(len)?;
+        let Header { kind, epoch, sender, .. } = header;
         Ok(Self { kind, epoch, sender, body, auth, bytes })
     }
 
     /// Reads exactly one frame.
+    #[inline]
     pub fn decode(bytes: &'a [u8]) -> Decoded<Self> {
         let mut reader = Reader::new(bytes);
         let frame = Self::take(&mut reader)?;
@@ -134,6 +132,7 @@ impl<'a> Frame<'a> {
         Ok(frame)
     }
 
+    #[inline]
     fn take_auth(r: &mut Reader<'a>) -> Decoded<Auth<'a>> {
         let signature = |r: &mut Reader<'a>| -> Decoded<&'a [u8; SIGNATURE_BYTES]> {
             r.bytes(SIGNATURE_BYTES)?.try_into().map_err(|_| DecodeError::Truncated)
@@ -152,6 +151,30 @@ impl<'a> Frame<'a> {
             BOTH => Ok(Auth::Both { signature: signature(r)?, key_id: r.u32()?, entries: entries(r)? }),
             _ => Err(DecodeError::NotCanonical),
         }
+    }
+}
+
+/// What stands before the body.
+struct Header {
+    kind: Kind,
+    epoch: u32,
+    sender: Principal,
+    body_len: usize,
+}
+
+impl Header {
+    #[inline]
+    fn take(reader: &mut Reader<'_>) -> Decoded<Self> {
+        let header: [u8; HEADER_BYTES] = reader.array()?;
+        let mut r = Reader::new(&header);
+        if r.u16()? != MAGIC || r.u8()? != VERSION {
+            return Err(DecodeError::NotCanonical);
+        }
+        let kind = Kind::from_wire(r.u8()?)?;
+        let epoch = r.u32()?;
+        let sender = Principal::from_wire(r.u64()?);
+        let body_len = r.count32(FRAME_BYTES_MAX)?;
+        Ok(Self { kind, epoch, sender, body_len })
     }
 }
 

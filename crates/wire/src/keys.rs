@@ -63,9 +63,9 @@ impl SessionKey {
         Self(blake3::derive_key("quorate/1/session", &material))
     }
 
-    /// Returns the entry for `receiver` over a message's hash: one compression.
+    /// Returns the entry for `receiver` over a message's hash.
     ///
-    /// `key_id` is the receiver's generation of keys.
+    /// `key_id` is the receiver's generation of keys. One compression.
     #[inline]
     pub fn tag(&self, hash: &Digest, key_id: u32, sender: Principal, receiver: Principal) -> Tag {
         let mut covered = [0; 45];

@@ -132,10 +132,7 @@ pub fn fixed_len(kind: Kind, body: &[u8]) -> usize {
         Kind::Reply => client::REPLY_FIXED_BYTES,
         Kind::Data => transfer::DATA_FIXED_BYTES,
         Kind::Body => 1,
-        Kind::PrePrepare => match PrePrepareHead::decode(body) {
-            Ok(head) => body.len() - head.payload.len(),
-            Err(_) => body.len(),
-        },
+        Kind::PrePrepare => normal::pre_prepare_fixed_len(body),
         Kind::Request
         | Kind::Prepare
         | Kind::Commit

@@ -124,6 +124,23 @@ impl Peer {
         (own, theirs): (u32, u32),
         now_ns: u64,
     ) -> Option<&Pair> {
+        let current = generations.current.key_id == own
+            && self.share.is_some_and(|share| share.key_id == theirs)
+            && self.pairs.first().is_some_and(|pair| pair.own == own && pair.peer == theirs);
+        if current {
+            return self.pairs.first();
+        }
+        self.any_pair(generations, ends, (own, theirs), now_ns)
+    }
+
+    #[cold]
+    fn any_pair(
+        &mut self,
+        generations: &Generations,
+        ends: (Principal, Principal),
+        (own, theirs): (u32, u32),
+        now_ns: u64,
+    ) -> Option<&Pair> {
         let generation = generations.get(own, now_ns)?;
         let share = *self.share(theirs, now_ns)?;
         if let Some(at) = self.pairs.iter().position(|pair| pair.own == own && pair.peer == theirs) {
@@ -133,7 +150,6 @@ impl Peer {
     }
 
     /// Derives the keys of two generations and puts them first (KX-5).
-    #[cold]
     fn derive(
         &mut self,
         generation: &Generation,

@@ -127,7 +127,11 @@ impl<'a> RequestBody<'a> {
     }
 }
 
-/// REPLY: `v 8 | t 8 | client 8 | tentative 1 | d 32 | has result 1 | result`.
+/// REPLY: `v 8 | t 8 | tentative 1 | d 32 | client 8 | has result 1 | result`.
+///
+/// The MAC covers everything up to the client's lane, which are the low two bytes of `client`: its
+/// principal is the receiver, which each entry names, and `d` stands for the result. So the covered
+/// part is one block of the hash.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply<'a> {
     /// The sender's view.
@@ -145,16 +149,16 @@ pub struct Reply<'a> {
 }
 
 /// Bytes of a REPLY's fixed part.
-pub(super) const REPLY_FIXED_BYTES: usize = 58;
+pub(super) const REPLY_FIXED_BYTES: usize = 51;
 
 impl<'a> Reply<'a> {
     /// Appends the body.
     pub fn encode(&self, out: &mut Writer<'_>) {
         out.u64(self.view.0);
         out.u64(self.timestamp.0);
-        out.u64(self.client.0);
         out.u8(u8::from(self.tentative));
         out.digest(&self.digest);
+        out.u64(self.client.0);
         out.u8(u8::from(self.result.is_some()));
         out.bytes(self.result.unwrap_or(&[]));
     }
@@ -164,9 +168,9 @@ impl<'a> Reply<'a> {
         let mut r = Reader::new(body);
         let view = ViewNum(r.u64()?);
         let timestamp = Timestamp(r.u64()?);
-        let client = ClientId(r.u64()?);
         let tentative = r.bool()?;
         let digest = r.digest()?;
+        let client = ClientId(r.u64()?);
         let has_result = r.bool()?;
         check_len(r.len(), RESULT_BYTES_MAX)?;
         let result = if has_result {

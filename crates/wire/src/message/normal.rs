@@ -22,7 +22,14 @@ pub struct PrePrepare<'a> {
     pub piggyback: Piggyback<'a>,
 }
 
-/// The fixed part of a PRE-PREPARE and where its payload starts.
+/// Returns the bytes of a PRE-PREPARE's fixed part: all up to the piggybacked commits. The digest
+/// stands for the rest, which is the list of requests in order and the choice, in whatever form.
+pub(super) fn pre_prepare_fixed_len(body: &[u8]) -> usize {
+    let commits = body.get(48).map_or(0, |count| usize::from(*count));
+    49 + commits * Piggyback::ENTRY_BYTES
+}
+
+/// The parts of a PRE-PREPARE, its batch still in wire form.
 #[derive(Clone, Copy, Debug)]
 pub struct PrePrepareHead<'a> {
     /// The view.
