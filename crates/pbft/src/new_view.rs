@@ -25,6 +25,11 @@ use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum, ViewNum};
 use crate::certificate::{bit, size};
 use crate::step::Reject;
 
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
 /// A well-formed VIEW-CHANGE and the replica that signed it. Only [`Self::new`] makes one, which checks it.
 #[derive(Clone, Copy, Debug)]
 pub struct ViewChangeOf<'a> {
@@ -191,7 +196,7 @@ pub fn check(
         return Verdict::Invalid(Violation::Checkpoint);
     }
     // Above the end of X the primary may propose anew: a quorum has nothing there (DP-3).
-    if mutant!(M6, !reports.end_by(new_view.last()), false) {
+    if mutant!(M6, !reports.end_by(new_view.last()), !reports.only_nulls_above(new_view, null, &proofs)) {
         return Verdict::Invalid(Violation::TooShort);
     }
     let mut wants = Vec::new();
@@ -343,6 +348,20 @@ impl<'a> Reports<'a> {
     fn last(&self, low: SeqNum) -> SeqNum {
         let tops = self.of.iter().map(|report| top(report.message));
         tops.chain([low]).filter(|x| *x >= low && self.end_by(*x)).min().unwrap_or(low)
+    }
+
+    /// What mutant M6 takes for enough: all that X leaves out could be null.
+    fn only_nulls_above(
+        &self,
+        new_view: &NewView,
+        null: Digest,
+        proofs: impl Fn(SeqNum, &Digest, ViewNum) -> u64,
+    ) -> bool {
+        let mut only_nulls = true;
+        self.each(new_view.last(), self.last(new_view.checkpoint.0), |number| {
+            only_nulls &= matches!(number.admits(null, null, &proofs), Admits::Yes);
+        });
+        only_nulls
     }
 
     /// Calls `number` with what S says about each number above `low` up to `high`, in order.
@@ -531,7 +550,7 @@ fn ask(wants: &mut Vec<Want>, want: Want) {
     }
 }
 
-/// What mutant M6 does.
+/// What mutant M6 does: numbers that are null at the end of X are proposed for anew.
 fn prune_nulls(chosen: &mut Vec<Digest>, null: Digest) {
     while chosen.last() == Some(&null) {
         chosen.pop();
