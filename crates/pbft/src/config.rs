@@ -181,7 +181,12 @@ impl Config {
             k.to_string(),
             "at least window / 63, so that a VIEW-CHANGE has room for the checkpoints",
         )?;
-        rule((1..=k).contains(&self.pipeline), "pipeline", self.pipeline.to_string(), "from 1 to checkpoint_interval")?;
+        rule(
+            (1..=k).contains(&self.pipeline),
+            "pipeline",
+            self.pipeline.to_string(),
+            "from 1 to checkpoint_interval",
+        )?;
         rule(
             self.pipeline <= u64::from(message::PIGGYBACK_MAX),
             "pipeline",
@@ -224,7 +229,12 @@ impl Config {
             self.view_timeout_max_ns.to_string(),
             "at least request_timeout_max_ns",
         )?;
-        rule(self.status_ns >= self.status_min_ns, "status_ns", self.status_ns.to_string(), "at least status_min_ns")?;
+        rule(
+            self.status_ns >= self.status_min_ns,
+            "status_ns",
+            self.status_ns.to_string(),
+            "at least status_min_ns",
+        )?;
         rule(self.status_min_ns >= MS, "status_min_ns", self.status_min_ns.to_string(), "at least 1 ms")?;
         rule(
             self.piggyback_ns <= self.request_timeout_min_ns / 20,

@@ -28,6 +28,25 @@ mutants! {
     M11 = 11, "write-weak", "A client takes f + 1 replies to a write although reads go unordered (CL-8, A12).";
     M12 = 12, "read-weak", "A client takes f + 1 replies to an unordered read for a certificate.";
     M13 = 13, "first-reply", "A client takes the first reply.";
+    M21 = 21, "prepared-with-fewer", "prepared needs one prepare less than a quorum.";
+    M22 = 22, "committed-with-fewer", "committed-local needs one commit less than a quorum.";
+    M23 = 23, "attested-by-f", "f COMMITTED statements make a batch committed.";
+    M24 = 24, "window-by-low", "The window reaches L above the new view's start, not above the stable checkpoint (DP-6).";
+    M25 = 25, "second-digest-silent", "A second PRE-PREPARE for a number is taken for a duplicate, not for a conflict (PP-3).";
+    M26 = 26, "requests-unchecked", "Batches are accepted with requests that are not authentic (PP-5).";
+    M27 = 27, "prepare-before-bodies", "PREPARE is sent before the bodies are here (SR-3).";
+    M28 = 28, "own-vote-twice", "This replica's own vote counts twice.";
+    M29 = 29, "commit-before-durable", "COMMIT leaves before P is durable (D2).";
+    M30 = 30, "checkpoint-tentative", "A checkpoint is cut of a tentative state (TE-6).";
+    M31 = 31, "no-read-barrier", "Reads are served before what the view took over is executed (RO-4).";
+    M32 = 32, "reads-see-overlay", "Reads are served while a batch is tentative (RO-2).";
+    M33 = 33, "one-checkpoint-enough", "One replica's word certifies a checkpoint to fetch (ST-1).";
+    M34 = 34, "stable-with-weak", "f + 1 CHECKPOINTs make a checkpoint stable (CK-2).";
+    M35 = 35, "table-not-transferred", "The client table is not taken from a transferred state (ST-6, B17).";
+    M36 = 36, "p-forgotten", "P is forgotten after one view change (VC-1).";
+    M37 = 37, "executed-omitted", "Executed numbers are left out of a VIEW-CHANGE (VC-2).";
+    M38 = 38, "new-view-unchecked", "A NEW-VIEW is entered without checking it (VV-3).";
+    M39 = 39, "choice-checked-again", "The soft check of the choice is applied to what a NEW-VIEW took over (ND-3).";
     M14 = 14, "result-unchecked", "A client takes a result without comparing it with the certified digest (CL-6, K12).";
 }
 

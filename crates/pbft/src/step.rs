@@ -545,7 +545,9 @@ impl Actions {
 
     /// Returns the bytes that an action refers to.
     pub fn bytes(&self, span: Span) -> &[u8] {
-        let (Ok(start), Ok(len)) = (usize::try_from(span.start), usize::try_from(span.len)) else { return &[] };
+        let (Ok(start), Ok(len)) = (usize::try_from(span.start), usize::try_from(span.len)) else {
+            return &[];
+        };
         self.bytes.get(start..start + len).unwrap_or(&[])
     }
 

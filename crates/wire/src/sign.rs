@@ -184,6 +184,14 @@ impl<M> Signed<M> {
 }
 
 impl<M> Signed<M> {
+    /// Takes up again a message from this node's own disk, where it was written after its signature was
+    /// verified. None where the frame carries no signature or its sender is no replica.
+    pub fn reread(domains: &Domains, frame: &crate::frame::Frame<'_>, body: M) -> Option<Self> {
+        let Principal::Replica(sender) = frame.sender else { return None };
+        let crate::frame::Auth::Signature(_) = frame.auth else { return None };
+        Some(Self::new(sender, body, domains.view_change(frame.body), frame.bytes))
+    }
+
     /// Signs a message of this node's own.
     pub fn sign(
         signer: &Signer,

@@ -1,0 +1,161 @@
+//! What the primary proposes next: batches of waiting requests, at most `W` of them in parallel
+//! ([OSDI99 §4.2] on buffering requests; spec §5.2).
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use quorate_wire::batch::{Batch, BatchPool};
+use quorate_wire::id::{ClientId, SeqNum};
+use quorate_wire::message::{Kind, encode_pre_prepare};
+
+use crate::choice;
+use crate::log::Proposal;
+use crate::replica::Replica;
+use crate::step::{Actions, Milestone, Now, Recipient, Timer};
+
+/// The queue of clients whose request is not in a proposal yet. At most one entry a client, since a
+/// lane has one request outstanding (CL-1): taking turns is the order of the queue (PR-3).
+#[derive(Debug)]
+pub(crate) struct Batcher {
+    queue: VecDeque<ClientId>,
+    pool: BatchPool,
+    /// The last number assigned by this replica as primary, or fixed by the NEW-VIEW.
+    pub(crate) assigned: SeqNum,
+}
+
+impl Batcher {
+    /// Returns an empty queue.
+    pub(crate) fn new(window: u64) -> Self {
+        let pooled = usize::try_from(window).unwrap_or(usize::MAX).saturating_mul(2);
+        Self { queue: VecDeque::new(), pool: BatchPool::new(pooled), assigned: SeqNum(0) }
+    }
+
+    /// Appends a client whose request is new.
+    pub(crate) fn push(&mut self, client: ClientId) {
+        self.queue.push_back(client);
+    }
+
+    /// Empties the queue, as a view ends.
+    pub(crate) fn clear(&mut self) {
+        self.queue.clear();
+    }
+}
+
+impl Replica {
+    /// Says whether this replica, as primary, may assign the next number (PR-2).
+    fn may_propose(&self) -> bool {
+        let next = self.batcher.assigned.next();
+        self.is_normal()
+            && self.is_primary()
+            && !self.recovery.is_active()
+            && !self.recovery.forbids_view(self.view)
+            && !self.handing_off
+            && next <= self.exec.executed.plus(self.config.pipeline)
+            && next <= self.log.high()
+            && next > self.views.last_fixed
+    }
+
+    /// Proposes waiting requests while the window is open. There is no delay for batching: an idle
+    /// system proposes at once, under load requests queue behind `W` [OSDI99 §4.2].
+    pub(crate) fn propose(&mut self, now: Now, out: &mut Actions) {
+        while !self.batcher.queue.is_empty() && self.may_propose() {
+            let Some(batch) = self.next_batch(now) else { return };
+            self.assign(now, batch, out);
+        }
+    }
+
+    /// Proposes an empty batch, where PR-6 allows one.
+    pub(crate) fn propose_null(&mut self, now: Now, out: &mut Actions) {
+        if !self.may_propose() {
+            return;
+        }
+        let batch = self.null_batch();
+        out.report(Milestone::NullProposed { seq: self.batcher.assigned.next() });
+        self.assign(now, batch, out);
+    }
+
+    /// Returns the null batch.
+    pub(crate) fn null_batch(&mut self) -> Arc<Batch> {
+        let mut batch = Batch::default();
+        batch.seal(&self.domains, &[]);
+        Arc::new(batch)
+    }
+
+    /// Takes requests from the queue into a batch, in the queue's order, inlined ones first.
+    fn next_batch(&mut self, now: Now) -> Option<Arc<Batch>> {
+        let Batcher { queue, pool, .. } = &mut self.batcher;
+        let (clients, config, domains) = (&mut self.clients, &self.config, &self.domains);
+        let requests_max = if config.batching { usize::from(config.batch_requests_max) } else { 1 };
+        let choice = choice::propose(now, self.last_choice);
+        let mut separate = Vec::new();
+        let filled = pool.fill(|batch| {
+            let mut bytes = 0;
+            while let Some(client) = queue.front().copied() {
+                let waiting =
+                    clients.get_mut(client).and_then(|c| c.pending.as_mut()).filter(|p| !p.proposed);
+                let Some(pending) = waiting else {
+                    queue.pop_front(); // executed or superseded meanwhile
+                    continue;
+                };
+                let apart = config.separate && pending.request.operation().len() > config.separate_above;
+                let cost = if apart { 32 } else { pending.request.frame().len() + 4 };
+                let count = batch.len() + separate.len();
+                // A single request above the bound goes alone (spec §1.3).
+                if count >= requests_max || (count > 0 && bytes + cost > config.batch_bytes_max) {
+                    break;
+                }
+                bytes += cost;
+                pending.proposed = true;
+                if apart {
+                    separate.push(pending.request.clone());
+                } else {
+                    batch.push_stored(&pending.request);
+                }
+                queue.pop_front();
+            }
+            for body in separate.drain(..) {
+                batch.push_separate(body.digest, Some(body));
+            }
+            if batch.is_empty() {
+                return Err(());
+            }
+            batch.seal(domains, &choice);
+            Ok(())
+        });
+        filled.ok()
+    }
+
+    /// Assigns the next number to a batch: "the primary, p, assigns a sequence number, n, to the
+    /// request, multicasts a pre-prepare message [...] and appends the message to its log"
+    /// [OSDI99 §4.2] (PR-5).
+    fn assign(&mut self, now: Now, batch: Arc<Batch>, out: &mut Actions) {
+        let seq = self.batcher.assigned.next();
+        self.batcher.assigned = seq;
+        let digest = batch.digest();
+        let view = self.view;
+        if let Some(last) = choice::decode(batch.choice()) {
+            self.last_choice = self.last_choice.max(last);
+        }
+        let vote = self.record_vote(view, seq, digest, out);
+        out.report(Milestone::PrePrepared { seq, digest });
+        let after = vote.max(self.piggyback.after);
+        out.send(Recipient::All, Kind::PrePrepare, after, |w| {
+            encode_pre_prepare(view, seq, &batch, &self.piggyback.commits, w);
+        });
+        self.piggyback_sent(out);
+        let Some(slot) = self.log.get_mut(seq) else { unreachable!("may_propose checks the window") };
+        slot.proposal = Some(Proposal { digest, batch: Some(batch), authentic: true, since: now.mono_ns });
+        self.watch_requests(now, out);
+        self.advance(now, seq, out);
+    }
+
+    /// The carrier of the piggybacked commits has been sent (PB-1).
+    pub(crate) fn piggyback_sent(&mut self, out: &mut Actions) {
+        if !self.piggyback.commits.is_empty() {
+            self.piggyback.commits.clear();
+            self.piggyback.after = crate::step::Lsn(0);
+            out.push(crate::step::Action::StopTimer(Timer::Flush));
+        }
+    }
+}

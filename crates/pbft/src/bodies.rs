@@ -1,0 +1,477 @@
+//! Bodies of requests and whole batches that travel apart from what names them: kept by digest,
+//! fetched when missing, taken from anyone because the digest proves them (spec §5.3, PC-5).
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use quorate_wire::Digest;
+use quorate_wire::batch::{Batch, Body, StoredRequest};
+use quorate_wire::id::{ClientId, ReplicaId, SeqNum};
+use quorate_wire::message::{
+    BodyFetch, BodyKind, BodyMessage, FETCH_DIGESTS_MAX, Kind, Proof, ReqReject, Request,
+};
+
+use crate::config::Config;
+use crate::replica::Replica;
+use crate::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject, SignatureCheck, Timer};
+
+/// The most signatures under way.
+const CHECKS_MAX: usize = 1024;
+/// The most requests remembered as proven by signature; forgotten at each stable checkpoint.
+const PROVEN_MAX: usize = 65_536;
+
+/// The table of bodies. At most one body a client that no batch names yet (SR-1), at most `L` batches
+/// fetched by digest, and at most [`CHECKS_MAX`] signatures under way.
+#[derive(Debug)]
+pub(crate) struct Bodies {
+    /// Large requests, by digest; one a client.
+    held: BTreeMap<Digest, Body>,
+    by_client: BTreeMap<ClientId, Digest>,
+    /// Batches that were asked for.
+    batches: BTreeMap<Digest, Arc<Batch>>,
+    batches_max: usize,
+    /// Batches that are needed: their digest, and the number where that is known.
+    wanted: BTreeMap<Digest, SeqNum>,
+    /// Something is missing, and the timer runs.
+    armed: bool,
+    /// Requests whose client's signature was seen to be right.
+    proven: BTreeMap<Digest, ()>,
+    /// Signatures under way; the request, where it waits for that.
+    checks: BTreeMap<Digest, Option<Body>>,
+}
+
+impl Bodies {
+    /// Returns an empty table.
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            held: BTreeMap::new(),
+            by_client: BTreeMap::new(),
+            batches: BTreeMap::new(),
+            batches_max: usize::try_from(config.window).unwrap_or(usize::MAX),
+            wanted: BTreeMap::new(),
+            armed: false,
+            proven: BTreeMap::new(),
+            checks: BTreeMap::new(),
+        }
+    }
+
+    /// Keeps a large request until its batch is stable; a client's newer one replaces it (SR-1).
+    pub(crate) fn hold(&mut self, body: Body) {
+        if let Some(old) = self.by_client.insert(body.client, body.digest) {
+            self.held.remove(&old);
+        }
+        self.held.insert(body.digest, body);
+    }
+
+    /// Returns a batch that was fetched.
+    pub(crate) fn batch(&self, digest: &Digest) -> Option<&Arc<Batch>> {
+        self.batches.get(digest)
+    }
+
+    /// Says whether a client's signature of this request was seen to be right.
+    pub(crate) fn is_proven(&self, digest: &Digest) -> bool {
+        self.proven.contains_key(digest)
+    }
+
+    /// Has the signature of a request checked; the request waits here. Says whether there was room.
+    pub(crate) fn check_signature(&mut self, body: Body, _now: u64, out: &mut Actions) -> bool {
+        let Some(signature) = body.signature() else { return false };
+        if self.checks.len() >= CHECKS_MAX {
+            return false;
+        }
+        let (client, request) = (body.client, body.digest);
+        self.checks.insert(request, Some(body));
+        out.push(Action::CheckSignature { client, request: Arc::new(SignatureCheck { request, signature }) });
+        true
+    }
+
+    /// Has the signature of a request inside a batch checked, once.
+    pub(crate) fn check_inlined(
+        &mut self,
+        client: ClientId,
+        request: Digest,
+        signature: [u8; 64],
+        out: &mut Actions,
+    ) {
+        if self.checks.len() < CHECKS_MAX && !self.checks.contains_key(&request) {
+            self.checks.insert(request, None);
+            out.push(Action::CheckSignature {
+                client,
+                request: Arc::new(SignatureCheck { request, signature }),
+            });
+        }
+    }
+
+    /// Takes the result of a check. Returns the request that waited for it, now with its proof.
+    pub(crate) fn signature_checked(&mut self, request: Digest, valid: bool) -> Option<Body> {
+        let waiting = self.checks.remove(&request)?;
+        if valid && self.proven.len() < PROVEN_MAX {
+            self.proven.insert(request, ());
+        }
+        let mut body = waiting?;
+        if valid {
+            Arc::make_mut(&mut body).proof = Proof::Signed;
+        }
+        Some(body)
+    }
+
+    /// Forgets what only mattered below a stable checkpoint.
+    pub(crate) fn collect(&mut self) {
+        self.proven.clear();
+        self.batches.clear();
+        self.wanted.clear();
+    }
+
+    /// Keeps large bodies of clients that have not moved on.
+    pub(crate) fn release(&mut self, client: ClientId, executed: quorate_wire::Timestamp) {
+        if let Some(digest) = self.by_client.get(&client)
+            && self.held.get(digest).is_some_and(|body| body.timestamp <= executed)
+        {
+            self.held.remove(digest);
+            self.by_client.remove(&client);
+        }
+    }
+}
+
+impl Replica {
+    /// Fills in the bodies of a batch that are here.
+    pub(crate) fn complete_from_table(&self, batch: &Arc<Batch>) -> Arc<Batch> {
+        let mut batch = batch.clone();
+        if !batch.is_complete() {
+            let here: Vec<Body> = batch.missing().filter_map(|d| self.bodies.held.get(d)).cloned().collect();
+            for body in &here {
+                Arc::make_mut(&mut batch).supply(body);
+            }
+        }
+        batch
+    }
+
+    /// Returns a batch by digest, wherever it is kept.
+    pub(crate) fn find_batch(&self, seq: SeqNum, digest: &Digest) -> Option<&Arc<Batch>> {
+        self.log.get(seq).and_then(|slot| slot.batch(digest)).or_else(|| self.bodies.batch(digest))
+    }
+
+    /// Asks for a batch that is needed at `seq`, until it comes.
+    pub(crate) fn want_batch(&mut self, now: Now, seq: SeqNum, digest: Digest, out: &mut Actions) {
+        let window = self.bodies.batches_max;
+        if self.bodies.wanted.len() < 2 * window && self.bodies.wanted.insert(digest, seq).is_none() {
+            // The first question leaves at once; the timer repeats it to others.
+            let to = self.someone();
+            out.send(Recipient::Replica(to), Kind::BodyFetch, Lsn(0), |w| {
+                BodyFetch::encode(BodyKind::Batch, &[digest], w);
+            });
+        }
+        self.seek_bodies(now, out);
+    }
+
+    /// Starts the timer that asks for what is missing (SR-2).
+    pub(crate) fn seek_bodies(&mut self, now: Now, out: &mut Actions) {
+        if !self.bodies.armed {
+            self.bodies.armed = true;
+            Self::set_timer(out, Timer::BodyFetch, now.mono_ns.saturating_add(self.config.fetch_retry_ns));
+        }
+    }
+
+    /// Returns another replica, by chance.
+    pub(crate) fn someone(&mut self) -> ReplicaId {
+        let others = u64::try_from(self.cluster.n()).unwrap_or(1).saturating_sub(1);
+        let pick = usize::try_from(self.rng.below(others)).unwrap_or(0);
+        let id = ReplicaId::at(pick);
+        if id >= self.id { ReplicaId::at(pick + 1) } else { id }
+    }
+
+    /// Bodies, batches or proofs of authenticity have not come in time: ask again, and others.
+    pub(crate) fn on_body_timer(&mut self, now: Now, out: &mut Actions) {
+        self.bodies.armed = false;
+        let missing = self.missing_requests();
+        let wanted: Vec<Digest> = self.bodies.wanted.keys().copied().collect();
+        let unproven = self.complain(now, out);
+        if missing.is_empty() && wanted.is_empty() && !unproven {
+            return;
+        }
+        if self.cluster.n() > 1 {
+            let other = self.someone();
+            let primary = self.primary();
+            for to in [primary, other] {
+                if to == self.id {
+                    continue;
+                }
+                for (kind, digests) in [(BodyKind::Request, &missing), (BodyKind::Batch, &wanted)] {
+                    for some in digests.chunks(usize::from(FETCH_DIGESTS_MAX)) {
+                        out.send(Recipient::Replica(to), Kind::BodyFetch, Lsn(0), |w| {
+                            BodyFetch::encode(kind, some, w)
+                        });
+                    }
+                }
+            }
+        }
+        self.seek_bodies(now, out);
+    }
+
+    /// Returns the digests of requests that some batch names and that are not here.
+    fn missing_requests(&self) -> Vec<Digest> {
+        let proposed = self.log.iter().filter_map(|slot| slot.proposal.as_ref()?.batch.as_ref());
+        let fetched = self.log.iter().filter_map(|slot| slot.fetched.as_ref());
+        let batches = proposed.chain(fetched).chain(self.bodies.batches.values());
+        let mut missing: Vec<Digest> = batches.flat_map(|batch| batch.missing()).copied().collect();
+        missing.sort_unstable();
+        missing.dedup();
+        missing
+    }
+
+    /// AU-5: a request could not be authenticated here in a round trip. Its client loses its standing,
+    /// the primary is told, and a signed copy is asked for. Says whether any proposal waits for that.
+    fn complain(&mut self, now: Now, out: &mut Actions) -> bool {
+        if !self.is_normal() || self.is_primary() {
+            return false;
+        }
+        let retry = self.config.fetch_retry_ns;
+        let mut waiting = false;
+        for seq in self.log.numbers() {
+            let Some(slot) = self.log.get_mut(seq) else { continue };
+            let Some(proposal) = slot.proposal.as_ref().filter(|p| !p.authentic) else { continue };
+            waiting = true;
+            if slot.complained || now.mono_ns < proposal.since.saturating_add(retry) {
+                continue;
+            }
+            slot.complained = true;
+            out.reject(Reject::UnprovenRequest);
+            let Some(batch) = proposal.batch.clone() else { continue };
+            self.complain_about(now, seq, &batch, out);
+        }
+        waiting
+    }
+
+    fn complain_about(&mut self, now: Now, seq: SeqNum, batch: &Batch, out: &mut Actions) {
+        let (view, primary, other) = (self.view, self.primary(), self.someone());
+        for request in batch.requests() {
+            let inlined = batch.inlined().iter().find(|r| r.digest == request.digest);
+            let proven =
+                inlined.is_some_and(|r| r.proof != Proof::Unproven) || self.bodies.is_proven(&request.digest);
+            if proven && !self.clients.get(request.client).is_some_and(|c| c.on_probation(now.mono_ns)) {
+                continue;
+            }
+            let Some(client) = self.clients.entry(request.client) else { continue };
+            if !client.on_probation(now.mono_ns) {
+                client.start_probation(now.mono_ns);
+                out.report(Milestone::OnProbation { client: request.client });
+            }
+            let reject = ReqReject {
+                view,
+                seq,
+                client: request.client,
+                timestamp: request.timestamp,
+                digest: request.digest,
+            };
+            out.send(Recipient::Replica(primary), Kind::ReqReject, Lsn(0), |w| reject.encode(w));
+            for to in [primary, other] {
+                out.send(Recipient::Replica(to), Kind::BodyFetch, Lsn(0), |w| {
+                    BodyFetch::encode(BodyKind::Request, &[request.digest], w);
+                });
+            }
+        }
+    }
+
+    /// Answers with what is here, within the peer's budget. Anyone may supply anyone (PC-5).
+    pub(crate) fn on_body_fetch(&mut self, now: Now, from: ReplicaId, m: &BodyFetch<'_>, out: &mut Actions) {
+        for digest in m.digests() {
+            let answered = match m.kind {
+                BodyKind::Request => self.send_request_body(now, from, &digest, out),
+                BodyKind::Batch => self.send_batch_body(now, from, &digest, out),
+            };
+            if answered == Some(false) {
+                return out.reject(Reject::TooSoon);
+            }
+        }
+    }
+
+    /// Returns none where the request is not here, and whether the budget allowed it.
+    fn send_request_body(
+        &mut self,
+        now: Now,
+        to: ReplicaId,
+        digest: &Digest,
+        out: &mut Actions,
+    ) -> Option<bool> {
+        let held = self.bodies.held.get(digest).cloned();
+        let held = held.or_else(|| {
+            self.clients.pending().map(|(_, p)| &p.request).find(|body| body.digest == *digest).cloned()
+        });
+        let frame: Vec<u8> = match held {
+            Some(body) => body.frame().to_vec(),
+            None => {
+                self.log.iter().find_map(|slot| frame_in(slot.proposal.as_ref()?.batch.as_ref()?, digest))?
+            }
+        };
+        if !self.peers.allow(to, now.mono_ns, frame.len(), &self.config) {
+            return Some(false);
+        }
+        out.send(Recipient::Replica(to), Kind::Body, Lsn(0), |w| BodyMessage::encode_request(&frame, w));
+        Some(true)
+    }
+
+    fn send_batch_body(
+        &mut self,
+        now: Now,
+        to: ReplicaId,
+        digest: &Digest,
+        out: &mut Actions,
+    ) -> Option<bool> {
+        let batch =
+            self.log.iter().find_map(|slot| slot.batch(digest)).or_else(|| self.bodies.batch(digest))?;
+        let batch = batch.clone();
+        if !self.peers.allow(to, now.mono_ns, batch.payload().len(), &self.config) {
+            return Some(false);
+        }
+        out.send(Recipient::Replica(to), Kind::Body, Lsn(0), |w| BodyMessage::encode_batch(&batch, w));
+        Some(true)
+    }
+
+    /// A request or batch that was asked for. Its digest says what it is, whoever sent it.
+    pub(crate) fn on_body(&mut self, now: Now, m: &BodyMessage<'_>, out: &mut Actions) {
+        match m {
+            BodyMessage::Request(request) => {
+                if !self.supply_body(now, request, out) {
+                    out.reject(Reject::Unwanted);
+                }
+            }
+            BodyMessage::Batch(batch) => {
+                let digest = batch.digest();
+                let Some(seq) = self.bodies.wanted.remove(&digest) else {
+                    return out.reject(Reject::Unwanted);
+                };
+                out.report(Milestone::BatchFetched { digest });
+                let batch = self.complete_from_table(batch);
+                let incomplete = !batch.is_complete();
+                self.place_batch(seq, batch);
+                if incomplete {
+                    self.seek_bodies(now, out);
+                }
+                self.recheck_hungry(now, out);
+                self.advance(now, seq, out);
+                self.try_new_view(now, out);
+            }
+        }
+    }
+
+    /// Puts a fetched batch where it is needed.
+    fn place_batch(&mut self, seq: SeqNum, batch: Arc<Batch>) {
+        let digest = batch.digest();
+        if let Some(slot) = self.log.get_mut(seq) {
+            if let Some(proposal) = &mut slot.proposal
+                && proposal.digest == digest
+                && proposal.batch.is_none()
+            {
+                proposal.batch = Some(batch.clone());
+            }
+            if slot.committed == Some(digest) {
+                slot.fetched = Some(batch.clone());
+            }
+        }
+        if self.bodies.batches.len() < self.bodies.batches_max {
+            self.bodies.batches.insert(digest, batch);
+        }
+    }
+
+    /// Fills a body in wherever a batch misses it. Says whether one did.
+    pub(crate) fn supply_body(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) -> bool {
+        if !self.bodies.armed {
+            return false; // nothing is missing
+        }
+        // A copy with the client's signature may be what an unproven request waits for (AU-5).
+        let mut used = false;
+        if request.flags.signed
+            && self.log.iter().any(|slot| {
+                slot.proposal.as_ref().is_some_and(|p| {
+                    !p.authentic
+                        && p.batch.as_ref().is_some_and(|b| b.requests().any(|r| r.digest == request.digest))
+                })
+            })
+            && let Some(signature) = quorate_wire::frame::signature_of(request.frame)
+        {
+            self.bodies.check_inlined(request.client, request.digest, signature, out);
+            used = true;
+        }
+        let misses = |batch: &Arc<Batch>| batch.missing().any(|d| *d == request.digest);
+        let hungry: Vec<SeqNum> = self
+            .log
+            .iter()
+            .filter(|slot| {
+                let proposed = slot.proposal.as_ref().and_then(|p| p.batch.as_ref());
+                proposed.is_some_and(misses) || slot.fetched.as_ref().is_some_and(misses)
+            })
+            .map(|slot| slot.seq)
+            .collect();
+        let in_fetched = self.bodies.batches.values().any(misses);
+        if hungry.is_empty() && !in_fetched {
+            return used;
+        }
+        let body: Body = Arc::new(StoredRequest::new(request));
+        for batch in self.bodies.batches.values_mut() {
+            Arc::make_mut(batch).supply(&body);
+        }
+        for seq in hungry {
+            self.fill_slot(seq, &body);
+            self.advance(now, seq, out);
+        }
+        self.try_new_view(now, out);
+        true
+    }
+
+    fn fill_slot(&mut self, seq: SeqNum, body: &Body) {
+        let Some(slot) = self.log.get_mut(seq) else { return };
+        if let Some(batch) = slot.proposal.as_mut().and_then(|p| p.batch.as_mut())
+            && !batch.is_complete()
+        {
+            Arc::make_mut(batch).supply(body);
+        }
+        if let Some(batch) = &mut slot.fetched
+            && !batch.is_complete()
+        {
+            Arc::make_mut(batch).supply(body);
+        }
+    }
+
+    /// Looks again at proposals that miss bodies, after one has been kept.
+    pub(crate) fn recheck_hungry(&mut self, now: Now, out: &mut Actions) {
+        if !self.bodies.armed {
+            return;
+        }
+        for seq in self.log.numbers() {
+            let Some(slot) = self.log.get(seq) else { continue };
+            let Some(batch) = slot.proposal.as_ref().and_then(|p| p.batch.clone()) else { continue };
+            if batch.is_complete() {
+                continue;
+            }
+            let filled = self.complete_from_table(&batch);
+            if filled.missing().count() < batch.missing().count() {
+                if let Some(proposal) = self.log.get_mut(seq).and_then(|slot| slot.proposal.as_mut()) {
+                    proposal.batch = Some(filled);
+                }
+                self.advance(now, seq, out);
+            }
+        }
+        self.recheck_proposals(now, out);
+    }
+
+    /// Looks again at proposals with requests that were not authentic here.
+    pub(crate) fn recheck_proposals(&mut self, now: Now, out: &mut Actions) {
+        for seq in self.log.numbers() {
+            let waiting = self.log.get(seq).and_then(|slot| slot.proposal.as_ref()).filter(|p| !p.authentic);
+            let Some(batch) = waiting.and_then(|p| p.batch.clone()) else { continue };
+            if self.is_authentic(now, &batch, out) {
+                if let Some(proposal) = self.log.get_mut(seq).and_then(|slot| slot.proposal.as_mut()) {
+                    proposal.authentic = true;
+                }
+                self.advance(now, seq, out);
+            }
+        }
+    }
+}
+
+/// Returns the frame of a request inside a batch.
+fn frame_in(batch: &Batch, digest: &Digest) -> Option<Vec<u8>> {
+    let inlined = batch.inlined().iter().find(|r| r.digest == *digest).map(|r| batch.frame(r).to_vec());
+    inlined.or_else(|| batch.bodies().find(|b| b.digest == *digest).map(|b| b.frame().to_vec()))
+}

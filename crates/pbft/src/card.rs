@@ -1,0 +1,95 @@
+//! The state card: what a replica is, in one stable form that every tool reads.
+
+use core::fmt;
+
+use alloc::vec::Vec;
+
+use quorate_wire::Digest;
+use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
+
+use crate::replica::{Replica, Status};
+
+/// A snapshot of a replica for people, tests and checkers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateCard {
+    /// Who.
+    pub id: ReplicaId,
+    /// Its view.
+    pub view: ViewNum,
+    /// Whether it takes part in it.
+    pub normal: bool,
+    /// `h`.
+    pub stable: SeqNum,
+    /// The lowest number of the view.
+    pub low: SeqNum,
+    /// `last_exec`.
+    pub executed: SeqNum,
+    /// `last_tent`: the last batch handed to the executor.
+    pub handed_over: SeqNum,
+    /// `max_x`.
+    pub last_fixed: SeqNum,
+    /// The last number assigned as primary.
+    pub assigned: SeqNum,
+    /// It fetches state.
+    pub transferring: bool,
+    /// It rejoins and does not vote.
+    pub recovering: bool,
+    /// Requests that wait here.
+    pub pending: usize,
+    /// Reads are served from here on.
+    pub read_floor: SeqNum,
+    /// P: what prepared, with the newest view.
+    pub prepared: Vec<(SeqNum, Digest, ViewNum)>,
+    /// Own checkpoints from `h` on.
+    pub checkpoints: Vec<(SeqNum, Digest)>,
+}
+
+impl fmt::Display for StateCard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = match (self.recovering, self.transferring, self.normal) {
+            (true, ..) => "rejoining",
+            (false, true, _) => "transferring",
+            (false, false, true) => "normal",
+            (false, false, false) => "view-change",
+        };
+        write!(
+            f,
+            "{} v={} {mode} h={} low={} executed={} handed={} fixed={} pending={}",
+            self.id,
+            self.view.0,
+            self.stable.0,
+            self.low.0,
+            self.executed.0,
+            self.handed_over.0,
+            self.last_fixed.0,
+            self.pending
+        )
+    }
+}
+
+impl Replica {
+    /// Returns what the replica is, in one stable form.
+    pub fn state(&self) -> StateCard {
+        let prepared = self.log.iter().filter_map(|slot| {
+            let (view, batch) = slot.prepared.as_ref()?;
+            Some((slot.seq, batch.digest(), *view))
+        });
+        StateCard {
+            id: self.id,
+            view: self.view,
+            normal: self.status == Status::Normal,
+            stable: self.log.stable(),
+            low: self.log.low(),
+            executed: self.exec.executed,
+            handed_over: self.exec.handed_over,
+            last_fixed: self.views.last_fixed,
+            assigned: self.batcher.assigned,
+            transferring: self.transfer.is_active(),
+            recovering: self.recovery.is_active(),
+            pending: self.clients.pending().count(),
+            read_floor: self.reads.floor,
+            prepared: prepared.collect(),
+            checkpoints: self.checkpoints.own.iter().map(|(seq, root)| (*seq, *root)).collect(),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Checkpoints and garbage collection [OSDI99 §4.3], spec §8.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use quorate_wire::id::{ReplicaId, SeqNum};
+use quorate_wire::message::{Checkpoint, Kind};
+use quorate_wire::{Cluster, Digest};
+
+use crate::certificate::Votes;
+use crate::record::Record;
+use crate::replica::Replica;
+use crate::step::{Action, Actions, Milestone, Now, Recipient, Reject};
+
+/// What a replica says of its state at a checkpoint: the root, and whether it holds a proof.
+pub(crate) type Statement = (Digest, bool);
+
+/// Checkpoints of this replica and of the others. At most `L / K + 1` numbers inside the window, and
+/// the newest statement of each replica above it.
+#[derive(Debug)]
+pub(crate) struct Checkpoints {
+    cluster: Cluster,
+    /// This replica's own roots, from the stable checkpoint on.
+    pub(crate) own: BTreeMap<SeqNum, Digest>,
+    /// What all replicas said, by number, inside the window.
+    said: BTreeMap<SeqNum, Votes<Statement>>,
+    /// The newest statement of each replica above the window (CK-5).
+    above: Vec<Option<(SeqNum, Statement)>>,
+}
+
+impl Checkpoints {
+    /// Returns a table that knows the initial state's number only.
+    pub(crate) fn new(cluster: Cluster) -> Self {
+        let above = alloc::vec![None; cluster.n()];
+        Self { cluster, own: BTreeMap::new(), said: BTreeMap::new(), above }
+    }
+
+    /// Returns how many replicas state `root` at `seq`, and how many of them hold a proof.
+    fn support(&self, seq: SeqNum, root: Digest) -> (usize, usize) {
+        let inside = self.said.get(&seq).into_iter().flat_map(|votes| votes.iter().map(|(_, s)| *s));
+        let above = self.above.iter().flatten().filter(|(n, _)| *n == seq).map(|(_, s)| *s);
+        let (mut all, mut stable) = (0, 0);
+        for (digest, proven) in inside.chain(above) {
+            if digest == root {
+                all += 1;
+                stable += usize::from(proven);
+            }
+        }
+        (all, stable)
+    }
+
+    /// Returns the highest checkpoint above `seq` that `f + 1` replicas state alike: one of them is
+    /// correct and has that state (ST-1).
+    pub(crate) fn certified_above(&self, seq: SeqNum) -> Option<(SeqNum, Digest)> {
+        let inside =
+            self.said.range(seq.next()..).flat_map(|(n, votes)| votes.iter().map(|(_, (d, _))| (*n, *d)));
+        let above =
+            self.above.iter().flatten().map(|(n, (digest, _))| (*n, *digest)).filter(|(n, _)| *n > seq);
+        let mut candidates: Vec<(SeqNum, Digest)> = inside.chain(above).collect();
+        candidates.sort_unstable();
+        candidates.dedup();
+        let weak = mutant!(M33, self.cluster.weak(), 1);
+        candidates.into_iter().rev().find(|(n, digest)| self.support(*n, *digest).0 >= weak)
+    }
+
+    /// Forgets what is below a stable checkpoint.
+    fn collect(&mut self, stable: SeqNum) {
+        self.own = self.own.split_off(&stable);
+        self.said = self.said.split_off(&stable.next());
+        for entry in &mut self.above {
+            if entry.is_some_and(|(n, _)| n <= stable) {
+                *entry = None;
+            }
+        }
+    }
+}
+
+impl Replica {
+    /// The state's digest after batch `seq` is known: "it multicasts a message CHECKPOINT to the other
+    /// replicas" [OSDI99 §4.3], CK-1.
+    pub(crate) fn on_checkpointed(&mut self, now: Now, seq: SeqNum, root: Digest, out: &mut Actions) {
+        if seq < self.log.stable() || seq > mutant!(M30, self.exec.final_to, seq) {
+            return; // overtaken by a transfer
+        }
+        self.checkpoints.own.insert(seq, root);
+        out.report(Milestone::CheckpointTaken { seq, root });
+        self.say_checkpoint(seq, root, Recipient::All, out);
+        self.judge_checkpoint(now, seq, out);
+    }
+
+    /// Sends the CHECKPOINT for an own checkpoint. It waits for the log up to it (D5).
+    pub(crate) fn say_checkpoint(&mut self, seq: SeqNum, root: Digest, to: Recipient, out: &mut Actions) {
+        if self.recovery.is_active() && seq != self.log.stable() {
+            return; // §14.4
+        }
+        let stable = seq == self.log.stable();
+        let after = self.last_lsn();
+        out.send(to, Kind::Checkpoint, after, |w| Checkpoint { seq, digest: root, stable }.encode(w));
+    }
+
+    /// Another replica's state after `seq` has this digest, it says.
+    pub(crate) fn on_checkpoint(&mut self, now: Now, from: ReplicaId, m: &Checkpoint, out: &mut Actions) {
+        if !self.config.is_checkpoint(m.seq) || m.seq == SeqNum(0) {
+            return out.reject(Reject::NotACheckpoint);
+        }
+        if m.seq <= self.log.stable() {
+            return out.reject(Reject::OutsideWatermarks);
+        }
+        if m.seq > self.log.high() {
+            // CK-5: the newest of each sender, and no more, so that nobody can fill memory (K10).
+            if let Some(entry) = self.checkpoints.above.get_mut(from.index())
+                && entry.is_none_or(|(seq, _)| seq <= m.seq)
+            {
+                *entry = Some((m.seq, (m.digest, m.stable)));
+            }
+            return self.judge_checkpoint(now, m.seq, out);
+        }
+        let n = self.cluster.n();
+        let votes = self.checkpoints.said.entry(m.seq).or_insert_with(|| Votes::new(n));
+        match votes.get(from) {
+            Some((digest, _)) if *digest != m.digest => {
+                out.report(Milestone::Equivocation { by: from });
+                return out.reject(Reject::Conflicts);
+            }
+            Some((_, proven)) if *proven || !m.stable => return out.reject(Reject::Duplicate),
+            Some(_) | None => {}
+        }
+        votes.replace(from, (m.digest, m.stable));
+        self.judge_checkpoint(now, m.seq, out);
+    }
+
+    /// Decides whether `seq` is stable: "Each replica collects checkpoint messages in its log until it
+    /// has 2f + 1 of them for sequence number n with the same digest" [OSDI99 §4.3], CK-2.
+    pub(crate) fn judge_checkpoint(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
+        let quorum = mutant!(M34, self.cluster.quorum(), self.cluster.weak());
+        match self.checkpoints.own.get(&seq).copied() {
+            Some(root) if seq > self.log.stable() => {
+                let (others, proven) = self.checkpoints.support(seq, root);
+                // This replica's own statement counts; or f + 1 others hold a proof already.
+                if others + 1 >= quorum || proven >= self.cluster.weak() {
+                    return self.make_stable(now, seq, root, out);
+                }
+                self.look_for_divergence(now, seq, root, out);
+            }
+            // CK-4: never on others' evidence without holding the state; a transfer will bring it.
+            Some(_) | None => self.note_certified(now, out),
+        }
+    }
+
+    /// CK-6: a quorum certified another state than this replica's, or none can be certified any more.
+    fn look_for_divergence(&mut self, now: Now, seq: SeqNum, root: Digest, out: &mut Actions) {
+        let Some(votes) = self.checkpoints.said.get(&seq) else { return };
+        let mut best = (root, 1 + self.checkpoints.support(seq, root).0);
+        let mut heard = 1;
+        for (from, &(digest, _)) in votes.iter() {
+            heard += usize::from(from != self.id);
+            let count = self.checkpoints.support(seq, digest).0 + usize::from(digest == root);
+            if count > best.1 {
+                best = (digest, count);
+            }
+        }
+        if best.0 != root && best.1 >= self.cluster.quorum() {
+            out.report(Milestone::Diverged { seq });
+            return self.start_repair(now, seq, best.0, out);
+        }
+        let silent = self.cluster.n().saturating_sub(heard);
+        if best.1 + silent < self.cluster.quorum() {
+            out.report(Milestone::Unrepairable { seq });
+        }
+    }
+
+    /// A checkpoint is stable: the low water mark moves, and "the replica discards all pre-prepare,
+    /// prepare, and commit messages with sequence number less than or equal to n from its log; it also
+    /// discards all earlier checkpoints and checkpoint messages" [OSDI99 §4.3].
+    pub(crate) fn make_stable(&mut self, now: Now, seq: SeqNum, root: Digest, out: &mut Actions) {
+        assert!(seq > self.log.stable());
+        assert!(self.exec.executed >= seq || self.exec.final_to >= seq);
+        out.report(Milestone::Stable { seq, root });
+        self.persist(Record::Stable { seq, root }, out);
+        self.log.advance(seq);
+        self.checkpoints.collect(seq);
+        self.bodies.collect();
+        self.views.collect(seq);
+        out.push(Action::Discard { below: seq });
+        self.views.calm_down(self.watch.request_timeout());
+        self.adopt_rest_of_new_view(now, out);
+        self.recovery_made_stable(now, seq, out);
+        // Others may lack the last vote; it now carries the proof (CK-2).
+        for n in self.log.numbers() {
+            self.advance_quietly(now, n, out);
+        }
+        self.propose(now, out);
+    }
+
+    /// Looks at a number again after the window has moved.
+    fn advance_quietly(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
+        let busy = self.log.get(seq).is_some_and(|slot| slot.proposal.is_some() && slot.committed.is_none());
+        if busy {
+            self.advance(now, seq, out);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Admission of requests: which ones are new, which wait, and who has to sign [OSDI99 §4.1].
+//!
+//! Exactly-once is decided in the replicated state, in order (EX-2). This table is an index of it,
+//! rebuilt after a transfer; it keeps out what could not execute anyway, holds what is waiting, and
+//! remembers the standing of each client (AU-5).
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+
+use quorate_wire::batch::{Body, StoredRequest};
+use quorate_wire::id::{ClientId, Timestamp};
+use quorate_wire::message::{Proof, Request};
+
+use crate::config::{MS, RequestAuth};
+use crate::step::Reject;
+
+/// The first probation, in nanoseconds; each further one doubles it.
+const PROBATION_NS: u64 = 10_000 * MS;
+/// The longest probation, in nanoseconds.
+const PROBATION_MAX_NS: u64 = 3_600_000 * MS;
+/// A cached reply is sent again to one client at most this often, in nanoseconds (RP-2).
+const RESEND_NS: u64 = 10 * MS;
+
+/// A request that waits to be executed.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) request: Body,
+    /// In a proposal of this view.
+    pub(crate) proposed: bool,
+    /// When it came, in nanoseconds.
+    pub(crate) since: u64,
+    /// It counts for the request timer (TM-1, TM-2).
+    pub(crate) timed: bool,
+    /// It was sent on to the primary a second time.
+    pub(crate) relayed_again: bool,
+    /// This replica has said that it is authentic.
+    pub(crate) acked: bool,
+}
+
+/// What is known of one client lane.
+#[derive(Debug, Default)]
+pub(crate) struct Client {
+    /// The last request that was executed and committed.
+    pub(crate) executed: Timestamp,
+    /// The one that waits, authentic here. At most one (`CW`).
+    pub(crate) pending: Option<Pending>,
+    /// Replicas that vouch for a request: its digest and a set (TM-2). At most one.
+    vouched: Option<(quorate_wire::Digest, u64)>,
+    resent_at: u64,
+    probation_until: u64,
+    probations: u32,
+    blacklisted: bool,
+    /// Memory of the last request, to be used again.
+    spare: Option<Body>,
+}
+
+/// The client lanes. Never more than `clients_max`; a lane beyond that is refused at the service too.
+#[derive(Debug)]
+pub(crate) struct ClientTable {
+    clients: BTreeMap<ClientId, Client>,
+    clients_max: usize,
+    /// Requests that count for the request timer, oldest first. May hold ones that are done.
+    waiting: VecDeque<(ClientId, Timestamp)>,
+}
+
+impl ClientTable {
+    /// Returns an empty table.
+    pub(crate) fn new(clients_max: usize) -> Self {
+        Self { clients: BTreeMap::new(), clients_max, waiting: VecDeque::new() }
+    }
+
+    /// Returns what is known of `client`.
+    pub(crate) fn get(&self, client: ClientId) -> Option<&Client> {
+        self.clients.get(&client)
+    }
+
+    /// Returns what is known of `client`.
+    pub(crate) fn get_mut(&mut self, client: ClientId) -> Option<&mut Client> {
+        self.clients.get_mut(&client)
+    }
+
+    /// Returns the entry of `client`, making one if there is room.
+    pub(crate) fn entry(&mut self, client: ClientId) -> Option<&mut Client> {
+        if self.clients.len() >= self.clients_max && !self.clients.contains_key(&client) {
+            return None;
+        }
+        Some(self.clients.entry(client).or_default())
+    }
+
+    /// Returns every lane that has a request waiting.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = (ClientId, &Pending)> {
+        self.clients.iter().filter_map(|(id, client)| Some((*id, client.pending.as_ref()?)))
+    }
+
+    /// Returns every lane that has a request waiting.
+    pub(crate) fn pending_mut(&mut self) -> impl Iterator<Item = (ClientId, &mut Pending)> {
+        self.clients.iter_mut().filter_map(|(id, client)| Some((*id, client.pending.as_mut()?)))
+    }
+
+    /// Notes that a request counts for the request timer, after those that came before it.
+    pub(crate) fn start_waiting(&mut self, client: ClientId, now: u64) {
+        if let Some(pending) = self.clients.get_mut(&client).and_then(|c| c.pending.as_mut())
+            && !pending.timed
+        {
+            pending.timed = true;
+            // TM-1: time counts from when the timer had reason to run.
+            pending.since = now;
+            self.waiting.push_back((client, pending.request.timestamp));
+        }
+    }
+
+    /// Returns the oldest request that the timer guards: "this request", not "some request", so that
+    /// a primary that serves only its friends trips it (TM-1, B8).
+    pub(crate) fn oldest(&mut self) -> Option<&Pending> {
+        while let Some((client, timestamp)) = self.waiting.front().copied() {
+            let still = self.clients.get(&client).and_then(|c| c.pending.as_ref());
+            if still.is_some_and(|p| p.timed && p.request.timestamp == timestamp) {
+                break;
+            }
+            self.waiting.pop_front();
+        }
+        let (client, _) = self.waiting.front()?;
+        self.clients.get(client)?.pending.as_ref()
+    }
+
+    /// Gives every waiting request the time from now on, as a new view begins.
+    pub(crate) fn restart_waiting(&mut self, now: u64) {
+        for (_, pending) in self.pending_mut() {
+            pending.since = now;
+            pending.proposed = false;
+            pending.relayed_again = false;
+        }
+    }
+
+    /// Notes that a client's request was executed and committed. Older ones do not wait any more.
+    pub(crate) fn note_executed(&mut self, client: ClientId, timestamp: Timestamp) {
+        let Some(entry) = self.entry(client) else { return };
+        entry.executed = entry.executed.max(timestamp);
+        if entry.pending.as_ref().is_some_and(|p| p.request.timestamp <= timestamp) {
+            entry.take_pending();
+        }
+    }
+
+    /// Takes the table of a transferred state (ST-6): what it shows as executed does not wait.
+    pub(crate) fn reload(&mut self, executed: &[(ClientId, Timestamp)]) {
+        for client in self.clients.values_mut() {
+            client.executed = Timestamp(0);
+        }
+        for (client, timestamp) in executed {
+            self.note_executed(*client, *timestamp);
+        }
+    }
+}
+
+impl Client {
+    /// Says whether its requests must be signed now (AU-5).
+    pub(crate) fn on_probation(&self, now: u64) -> bool {
+        now < self.probation_until
+    }
+
+    /// Puts the client on probation, longer each time.
+    pub(crate) fn start_probation(&mut self, now: u64) {
+        let length = PROBATION_NS.saturating_mul(1 << self.probations.min(20)).min(PROBATION_MAX_NS);
+        self.probations = self.probations.saturating_add(1);
+        self.probation_until = now.saturating_add(length);
+    }
+
+    /// Shuts the client out here: a right MAC with a wrong signature proves it faulty (AU-1).
+    pub(crate) fn blacklist(&mut self) {
+        self.blacklisted = true;
+    }
+
+    /// Says whether a request of the client may be taken up as it is, in the order of AU-1.
+    /// `Ok(false)` asks for its signature to be checked first.
+    pub(crate) fn admits(&self, request: &Request<'_>, mode: RequestAuth, now: u64) -> Result<bool, Reject> {
+        if self.blacklisted {
+            return Err(Reject::Blacklisted);
+        }
+        let must_sign = match mode {
+            RequestAuth::Mac => false,
+            RequestAuth::Adaptive => self.on_probation(now),
+            RequestAuth::SigMac => true,
+        };
+        match (request.proof, must_sign) {
+            (Proof::Signed, _) | (Proof::Mac, false) => Ok(true),
+            (Proof::Mac | Proof::Unproven, _) if request.flags.signed => Ok(false),
+            (Proof::Mac, true) => Err(Reject::OnProbation),
+            (Proof::Unproven, _) => Err(Reject::UnprovenRequest),
+        }
+    }
+
+    /// Says whether the cached reply may be sent again now (RP-2), and notes it.
+    pub(crate) fn may_resend(&mut self, now: u64) -> bool {
+        let may = self.resent_at == 0 || now >= self.resent_at.saturating_add(RESEND_NS);
+        if may {
+            self.resent_at = now.max(1);
+        }
+        may
+    }
+
+    /// Keeps a request until it is executed, in the memory of the one before it.
+    pub(crate) fn keep(&mut self, request: &Request<'_>, now: u64) {
+        self.take_pending();
+        let body = self.store(request);
+        self.pending = Some(Pending {
+            request: body,
+            proposed: false,
+            since: now,
+            timed: false,
+            relayed_again: false,
+            acked: false,
+        });
+    }
+
+    /// Keeps a request that is stored already.
+    pub(crate) fn keep_stored(&mut self, request: Body, now: u64) {
+        self.take_pending();
+        self.pending = Some(Pending {
+            request,
+            proposed: false,
+            since: now,
+            timed: false,
+            relayed_again: false,
+            acked: false,
+        });
+    }
+
+    /// Copies a request into memory that was used before, if that is free again.
+    pub(crate) fn store(&mut self, request: &Request<'_>) -> Body {
+        match self.spare.take() {
+            Some(mut spare) => match Arc::get_mut(&mut spare) {
+                Some(room) => {
+                    room.replace(request);
+                    spare
+                }
+                None => Arc::new(StoredRequest::new(request)),
+            },
+            None => Arc::new(StoredRequest::new(request)),
+        }
+    }
+
+    /// Gives memory back.
+    pub(crate) fn recycle(&mut self, body: Body) {
+        const SPARE_BYTES_MAX: usize = 8 << 10;
+        if body.frame().len() <= SPARE_BYTES_MAX {
+            self.spare = Some(body);
+        }
+    }
+
+    /// Lets go of the waiting request.
+    pub(crate) fn take_pending(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            self.recycle(pending.request);
+        }
+    }
+
+    /// Notes that `replica` vouches for a request. Returns the set of those who do (TM-2).
+    pub(crate) fn vouch(&mut self, digest: quorate_wire::Digest, replica: quorate_wire::ReplicaId) -> u64 {
+        let bit = 1_u64 << replica.index();
+        let set = match self.vouched {
+            Some((d, set)) if d == digest => set | bit,
+            Some(_) | None => bit,
+        };
+        self.vouched = Some((digest, set));
+        set
+    }
+}

@@ -1,0 +1,452 @@
+//! The NEW-VIEW: made by the new primary, examined by the backups, entered by all [OSDI99 §4.4],
+//! spec §11.5-11.8. What it must say is decided by the pure functions of [`crate::new_view`].
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use quorate_wire::codec::Writer;
+use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
+use quorate_wire::message::{Kind, NewView, ProofMessage, SuspectReason, VcFetch, ViewChange, Want};
+use quorate_wire::{Digest, Signed};
+
+use crate::certificate::{Votes, bit};
+use crate::log::Proposal;
+use crate::new_view::{self, Decision, Verdict, ViewChangeOf};
+use crate::record::Record;
+use crate::replica::{Replica, Status};
+use crate::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
+
+/// The most claims that PROOFs are kept for.
+const PROOFS_MAX: usize = 1024;
+
+/// A NEW-VIEW with the VIEW-CHANGEs that it names, as far as they are here.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) message: Arc<Signed<NewView>>,
+    /// In the order of the message.
+    pub(crate) named: Vec<Option<Arc<Signed<ViewChange>>>>,
+    /// This replica has entered the view by it.
+    pub(crate) entered: bool,
+}
+
+impl Candidate {
+    fn new(message: Arc<Signed<NewView>>) -> Self {
+        let named = alloc::vec![None; message.body().view_changes.len()];
+        Self { message, named, entered: false }
+    }
+
+    /// Returns its view.
+    pub(crate) fn view(&self) -> ViewNum {
+        self.message.body().view
+    }
+
+    /// Keeps a VIEW-CHANGE that it names. Says whether it was missing.
+    pub(crate) fn supply(&mut self, m: &Arc<Signed<ViewChange>>) -> bool {
+        for ((replica, digest), place) in self.message.body().view_changes.iter().zip(&mut self.named) {
+            if *replica == m.sender() && *digest == m.digest() && place.is_none() {
+                *place = Some(m.clone());
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Returns whose VIEW-CHANGEs are missing.
+    fn missing(&self) -> u64 {
+        let places = self.message.body().view_changes.iter().zip(&self.named);
+        places.filter(|(_, m)| m.is_none()).fold(0, |set, ((replica, _), _)| set | bit(*replica))
+    }
+}
+
+impl Replica {
+    /// As the primary of the view that is to begin: decides, if S allows it (§11.6). Otherwise, looks
+    /// again at a NEW-VIEW that waits for what has come.
+    pub(crate) fn try_new_view(&mut self, now: Now, out: &mut Actions) {
+        if self.status != Status::ViewChange {
+            return;
+        }
+        if !self.is_primary() || self.recovery.forbids_view(self.view) {
+            return self.examine_new_view(now, out);
+        }
+        let view = self.view;
+        let s: Vec<Arc<Signed<ViewChange>>> =
+            self.views.received.iter().flatten().filter(|m| m.body().view == view).cloned().collect();
+        let (k, window) = (self.config.checkpoint_interval, self.config.window);
+        let valid: Vec<ViewChangeOf<'_>> = s
+            .iter()
+            .filter_map(|m| ViewChangeOf::new(self.cluster, k, window, m.sender(), m.body()).ok())
+            .collect();
+        let decision = new_view::decide(
+            self.cluster,
+            window,
+            self.null_digest,
+            &valid,
+            |seq, digest, view| self.proven_by(seq, digest, view),
+            |digest| self.has_batch(digest),
+        );
+        match decision {
+            Decision::Complete { checkpoint, chosen } => {
+                let view_changes = s.iter().map(|m| (m.sender(), m.digest())).collect();
+                let body = NewView { view, view_changes, checkpoint, chosen };
+                self.send_new_view(now, body, &s, out);
+            }
+            Decision::Waiting { batches, wants, .. } => {
+                for digest in batches {
+                    self.want_batch(now, SeqNum(0), digest, out);
+                }
+                self.ask_for_proofs(now, wants, out);
+            }
+        }
+    }
+
+    /// "it multicasts a NEW-VIEW message to all other replicas" [OSDI99 §4.4]. Once, and persisted
+    /// first: two different ones for one view would be equivocation (I7).
+    fn send_new_view(
+        &mut self,
+        now: Now,
+        body: NewView,
+        named: &[Arc<Signed<ViewChange>>],
+        out: &mut Actions,
+    ) {
+        let view = body.view;
+        let mut bytes = Vec::new();
+        body.encode(&mut Writer::new(&mut bytes));
+        let message =
+            Arc::new(Signed::sign(&self.signer, &self.domains, Kind::NewView, 0, self.id, body, &bytes));
+        out.report(Milestone::NewViewMade { view });
+        let candidate =
+            Candidate { named: named.iter().cloned().map(Some).collect(), ..Candidate::new(message) };
+        let after = self.persist_new_view(&candidate, out);
+        out.forward(Recipient::All, Kind::NewView, after, candidate.message.frame());
+        self.views.candidate = Some(candidate);
+        self.enter_view(now, after, out);
+    }
+
+    fn persist_new_view(&mut self, candidate: &Candidate, out: &mut Actions) -> Lsn {
+        let mut frames = Vec::new();
+        let mut w = Writer::new(&mut frames);
+        w.blob(candidate.message.frame());
+        for m in candidate.named.iter().flatten() {
+            w.blob(m.frame());
+        }
+        self.persist(Record::NewView { view: candidate.view(), frames: &frames }, out)
+    }
+
+    /// A NEW-VIEW, its signature checked at the door: "A backup accepts a new-view message for view
+    /// v+1 if it is signed properly, if the view-change messages it contains are valid for view v+1,
+    /// and if the set O is correct" [OSDI99 §4.4].
+    pub(crate) fn on_new_view(&mut self, now: Now, m: &Arc<Signed<NewView>>, out: &mut Actions) {
+        let view = m.body().view;
+        // VV-1: from that view's primary, for this view or a later one.
+        if m.sender() != self.cluster.primary(view) {
+            return out.reject(Reject::NotFromPrimary);
+        }
+        let done = view < self.view || (view == self.view && self.is_normal());
+        if done || m.sender() == self.id {
+            return out.reject(Reject::OtherView);
+        }
+        let (k, window) = (self.config.checkpoint_interval, self.config.window);
+        if new_view::well_formed_new_view(self.cluster, k, window, m.body()).is_err() {
+            out.reject(Reject::BadNewView);
+            return self.suspect_new_view(now, view, out);
+        }
+        if let Some(known) = self.views.candidate.as_ref().filter(|c| c.view() >= view && !c.entered) {
+            let second = known.view() == view && known.message.digest() != m.digest();
+            if second {
+                out.report(Milestone::Equivocation { by: m.sender() });
+            }
+            return out.reject(if second { Reject::SecondVersion } else { Reject::Duplicate });
+        }
+        let mut candidate = Candidate::new(m.clone());
+        for known in self.views.received.iter().flatten() {
+            candidate.supply(known);
+        }
+        // VV-2: the primary has them all; fetch what is missing at once.
+        let set = candidate.missing();
+        self.views.candidate = Some(candidate);
+        if set != 0 {
+            let to = Recipient::Replica(m.sender());
+            out.send(to, Kind::VcFetch, Lsn(0), |w| VcFetch { view, set }.encode(w));
+        }
+        self.examine_new_view(now, out);
+    }
+
+    /// Checks the NEW-VIEW at hand once every VIEW-CHANGE that it names is here (VV-2, VV-3).
+    pub(crate) fn examine_new_view(&mut self, now: Now, out: &mut Actions) {
+        let Some(candidate) = self.views.candidate.as_ref().filter(|c| !c.entered && c.view() >= self.view)
+        else {
+            return;
+        };
+        if candidate.missing() != 0 {
+            return;
+        }
+        let view = candidate.view();
+        let (k, window) = (self.config.checkpoint_interval, self.config.window);
+        let named: Vec<Arc<Signed<ViewChange>>> = candidate.named.iter().flatten().cloned().collect();
+        let message = candidate.message.clone();
+        let of = named.iter().map(|m| ViewChangeOf::new(self.cluster, k, window, m.sender(), m.body()));
+        // One that breaks a rule of form never gets here: `on_view_change` turns it away.
+        let Ok(v) = of.collect::<Result<Vec<_>, _>>() else { return };
+        let verdict = new_view::check(
+            self.cluster,
+            k,
+            window,
+            self.null_digest,
+            &v,
+            |seq, digest, view| self.proven_by(seq, digest, view),
+            message.body(),
+        );
+        match mutant!(M38, verdict, Verdict::Valid) {
+            Verdict::Valid => {
+                let Some(candidate) = self.views.candidate.clone() else { return };
+                let after = self.persist_new_view(&candidate, out);
+                self.enter_view(now, after, out);
+            }
+            Verdict::Missing { wants } => self.ask_for_proofs(now, wants, out),
+            Verdict::Invalid(_) => {
+                out.reject(Reject::BadNewView);
+                self.views.candidate = None;
+                self.suspect_new_view(now, view, out);
+            }
+        }
+    }
+
+    /// VV-4: what no further message can repair proves the primary faulty; do not wait for the timer.
+    fn suspect_new_view(&mut self, now: Now, view: ViewNum, out: &mut Actions) {
+        if view == self.view && !self.is_normal() {
+            self.suspect(now, SuspectReason::BadNewView, out);
+        }
+    }
+
+    /// Returns the replicas known to have pre-prepared `digest` at `seq` in `view` or later: by PROOF,
+    /// or because it is this one (DP-4).
+    fn proven_by(&self, seq: SeqNum, digest: &Digest, view: ViewNum) -> u64 {
+        let told =
+            self.views.proofs.get(&(seq, *digest)).map_or(0, |votes| votes.senders_where(|u| *u >= view));
+        let own =
+            self.log.get(seq).is_some_and(|slot| slot.claims.iter().any(|(d, u)| d == digest && *u >= view));
+        told | if own { bit(self.id) } else { 0 }
+    }
+
+    fn has_batch(&self, digest: &Digest) -> bool {
+        let here = self.log.iter().find_map(|slot| slot.batch(digest)).or_else(|| self.bodies.batch(digest));
+        here.is_some_and(|batch| batch.is_complete())
+    }
+
+    /// Keeps what STATUS will ask for (DP-4).
+    fn ask_for_proofs(&mut self, now: Now, wants: Vec<Want>, out: &mut Actions) {
+        if wants != self.views.wants {
+            self.views.wants = wants;
+            self.status_soon(now, out);
+        }
+    }
+
+    /// A replica says that it pre-prepared a batch. Only what was asked for is kept.
+    pub(crate) fn on_proof(&mut self, now: Now, from: ReplicaId, m: &ProofMessage, out: &mut Actions) {
+        let asked =
+            self.views.wants.iter().any(|w| w.seq == m.seq && w.digest == m.digest && w.view <= m.view);
+        if !asked || self.views.proofs.len() >= PROOFS_MAX {
+            return out.reject(Reject::Unwanted);
+        }
+        let n = self.cluster.n();
+        let votes = self.views.proofs.entry((m.seq, m.digest)).or_insert_with(|| Votes::new(n));
+        let newer = votes.get(from).is_none_or(|u| *u < m.view);
+        if newer {
+            votes.replace(from, m.view);
+            self.try_new_view(now, out);
+        }
+    }
+
+    /// Sends VIEW-CHANGEs that a peer lacks, as they came: anyone can verify them (SM-4).
+    pub(crate) fn on_vc_fetch(&mut self, now: Now, from: ReplicaId, m: &VcFetch, out: &mut Actions) {
+        self.send_view_changes(now, from, m.view, m.set, out);
+    }
+
+    /// Sends the VIEW-CHANGEs for `view` of the replicas in `set`.
+    pub(crate) fn send_view_changes(
+        &mut self,
+        now: Now,
+        to: ReplicaId,
+        view: ViewNum,
+        set: u64,
+        out: &mut Actions,
+    ) {
+        let named =
+            self.views.candidate.iter().filter(|c| c.view() == view).flat_map(|c| c.named.iter().flatten());
+        let received = self.views.received.iter().flatten().filter(|m| m.body().view == view);
+        let mut messages: Vec<Arc<Signed<ViewChange>>> =
+            named.chain(received).filter(|m| set & bit(m.sender()) != 0).cloned().collect();
+        messages.sort_by_key(|m| (m.sender(), m.digest()));
+        messages.dedup_by_key(|m| (m.sender(), m.digest()));
+        for m in messages {
+            if !self.peers.allow(to, now.mono_ns, m.frame().len(), &self.config) {
+                return out.reject(Reject::TooSoon);
+            }
+            let after = if m.sender() == self.id { self.last_lsn() } else { Lsn(0) };
+            out.forward(Recipient::Replica(to), Kind::ViewChange, after, m.frame());
+        }
+    }
+
+    /// "Then it enters view v+1: at this point it is able to accept messages for view v+1"
+    /// [OSDI99 §4.4]; spec §11.8, in its order.
+    fn enter_view(&mut self, now: Now, after: Lsn, out: &mut Actions) {
+        let Some(candidate) = &mut self.views.candidate else { return };
+        candidate.entered = true;
+        let candidate = candidate.clone();
+        let body = candidate.message.body();
+        self.stop_normal_operation(out);
+        let requeued = self.proposals_to_requeue(body);
+        self.view = body.view;
+        self.status = Status::Normal;
+        self.log.start_view(body.view);
+        self.watch.start_view();
+        // 1. Where it starts. Never lower last_exec or h because n* is lower (A25).
+        let (start, root) = body.checkpoint;
+        self.log.set_low(start);
+        self.views.last_fixed = body.last();
+        // RO-4: no reads before what the view took over has been executed.
+        self.reads.floor = self.reads.floor.max(body.last());
+        self.batcher.clear();
+        self.batcher.assigned = self.log.low().max(body.last());
+        self.views.wants.clear();
+        out.push(Action::StopTimer(Timer::NewView));
+        out.report(Milestone::ViewEntered { view: body.view, last: body.last() });
+        self.trust_stable_of(now, &candidate, out);
+        // 2. Vote for what it took over.
+        self.adopt_chosen(now, body, out);
+        let _ = after; // the records that follow are behind it in the log
+        if start > self.exec.executed {
+            self.set_goal(now, (start, root), out);
+        }
+        for (seq, root) in self.checkpoints.own.clone() {
+            if seq > self.log.stable() {
+                self.say_checkpoint(seq, root, Recipient::All, out);
+            }
+        }
+        // 4. Requests that wait: the primary proposes them, backups send them to it.
+        self.requeue(now, requeued, out);
+        self.try_execute(now, out);
+        self.serve_reads(out);
+        self.status_soon(now, out);
+    }
+
+    /// h may rise to the (f+1)-th largest h in V, which a correct replica holds a proof for, where
+    /// this replica's own state at it has the right root (§11.8.1, CK-2).
+    fn trust_stable_of(&mut self, now: Now, candidate: &Candidate, out: &mut Actions) {
+        let mut stable: Vec<SeqNum> = candidate.named.iter().flatten().map(|m| m.body().stable).collect();
+        stable.sort_unstable();
+        let Some(seq) = stable.iter().rev().nth(self.cluster.f()).copied() else { return };
+        let Some(root) = self.checkpoints.own.get(&seq).copied() else { return };
+        let says = |m: &Arc<Signed<ViewChange>>| m.body().checkpoints.contains(&(seq, root));
+        let alike = candidate.named.iter().flatten().filter(|m| says(m)).count();
+        if seq > self.log.stable() && alike >= self.cluster.weak() && self.exec.executed >= seq {
+            self.make_stable(now, seq, root, out);
+        }
+    }
+
+    /// Takes the chosen batches into the log and votes for them: "multicasts a prepare for each message
+    /// in O to all the other replicas" [OSDI99 §4.4]. Also for numbers that are executed here already:
+    /// "Replicas redo the protocol [...] but they avoid re-executing client requests".
+    fn adopt_chosen(&mut self, now: Now, body: &NewView, out: &mut Actions) {
+        let mut seq = body.checkpoint.0;
+        for digest in &body.chosen {
+            seq = seq.next();
+            if self.log.admits(seq) {
+                self.adopt(now, seq, *digest, out);
+            }
+        }
+    }
+
+    fn adopt(&mut self, now: Now, seq: SeqNum, digest: Digest, out: &mut Actions) {
+        let batch = match self.find_batch(seq, &digest) {
+            Some(batch) => Some(batch.clone()),
+            None if digest == self.null_digest => Some(self.null_batch()),
+            None => None,
+        };
+        if batch.is_none() {
+            self.want_batch(now, seq, digest, out);
+        }
+        let Some(slot) = self.log.get_mut(seq) else { return };
+        if slot.proposal.is_some() {
+            return;
+        }
+        // SR-4, ND-3: what a correct replica pre-prepared once is authentic, and its choice was checked.
+        let authentic = mutant!(
+            M39,
+            true,
+            batch.as_ref().is_none_or(|b| {
+                crate::choice::check(now, b.choice(), self.last_choice, self.config.clock_skew_ns).is_ok()
+            })
+        );
+        let incomplete = batch.as_ref().is_none_or(|b| !b.is_complete());
+        slot.proposal = Some(Proposal { digest, batch, authentic, since: now.mono_ns });
+        out.report(Milestone::PrePrepared { seq, digest });
+        self.watch.note_accepted(seq, now.mono_ns);
+        if incomplete {
+            self.seek_bodies(now, out);
+        }
+        self.advance(now, seq, out);
+    }
+
+    /// Votes for chosen numbers that were above the window when the view was entered (§11.8.2).
+    pub(crate) fn adopt_rest_of_new_view(&mut self, now: Now, out: &mut Actions) {
+        let Some(candidate) = self.views.candidate.as_ref().filter(|c| c.entered && c.view() == self.view)
+        else {
+            return;
+        };
+        if self.is_normal() && self.views.last_fixed > self.log.stable() {
+            let message = candidate.message.clone();
+            self.adopt_chosen(now, message.body(), out);
+        }
+    }
+
+    /// Returns requests of proposals that the new view dropped, which nobody may forget (A26, B8).
+    fn proposals_to_requeue(&self, body: &NewView) -> Vec<quorate_wire::batch::StoredRequest> {
+        let mut dropped = Vec::new();
+        for slot in self.log.iter() {
+            let Some(batch) = slot.proposal.as_ref().and_then(|p| p.batch.as_ref()) else { continue };
+            let index =
+                usize::try_from(slot.seq.0.saturating_sub(body.checkpoint.0.0 + 1)).unwrap_or(usize::MAX);
+            let kept = slot.seq <= body.checkpoint.0 || body.chosen.get(index) == Some(&batch.digest());
+            if !kept && slot.seq > self.exec.executed {
+                dropped.extend(crate::record::requests_of(batch, &self.domains));
+            }
+        }
+        dropped
+    }
+
+    /// Puts waiting requests into the new view.
+    fn requeue(&mut self, now: Now, dropped: Vec<quorate_wire::batch::StoredRequest>, out: &mut Actions) {
+        for request in dropped {
+            let Some(client) = self.clients.entry(request.client) else { continue };
+            let newer = client.pending.as_ref().is_none_or(|p| p.request.timestamp < request.timestamp);
+            if request.timestamp > client.executed && newer {
+                client.keep_stored(Arc::new(request), now.mono_ns);
+            }
+        }
+        self.clients.restart_waiting(now.mono_ns);
+        let waiting: Vec<quorate_wire::ClientId> = self.clients.pending().map(|(client, _)| client).collect();
+        let mut taken_over: Vec<Digest> = self
+            .log
+            .iter()
+            .filter_map(|slot| slot.proposal.as_ref()?.batch.as_ref())
+            .flat_map(|batch| batch.requests().map(|r| r.digest))
+            .collect();
+        taken_over.sort_unstable();
+        let primary = Recipient::Replica(self.primary());
+        for client in waiting {
+            let Some(pending) = self.clients.get_mut(client).and_then(|c| c.pending.as_mut()) else {
+                continue;
+            };
+            pending.proposed = taken_over.binary_search(&pending.request.digest).is_ok();
+            if self.cluster.primary(self.view) == self.id {
+                self.batcher.push(client);
+            } else if !pending.proposed && !self.recovery.is_active() {
+                out.forward(primary, Kind::Request, Lsn(0), pending.request.frame());
+            }
+        }
+        self.propose(now, out);
+        self.watch_requests(now, out);
+        self.watch_relays(now, out);
+    }
+}

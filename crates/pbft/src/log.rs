@@ -1,0 +1,289 @@
+//! The message log: one slot for each sequence number in the window `h < n <= h + L` [OSDI99 §4.2].
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use quorate_wire::batch::Batch;
+use quorate_wire::id::{SeqNum, ViewNum};
+use quorate_wire::{Cluster, Digest};
+
+use crate::certificate::Votes;
+use crate::step::Lsn;
+
+/// What the primary proposed for a number in the log's view, or the NEW-VIEW chose for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Proposal {
+    pub(crate) digest: Digest,
+    /// Absent while it is being fetched: a NEW-VIEW names digests only.
+    pub(crate) batch: Option<Arc<Batch>>,
+    /// Every request in it is authentic here, or enough replicas vouch for it (PP-5, AU-2).
+    pub(crate) authentic: bool,
+    /// When it was accepted, in nanoseconds of the monotonic clock.
+    pub(crate) since: u64,
+}
+
+impl Proposal {
+    /// Returns the batch once every body is here.
+    pub(crate) fn complete(&self) -> Option<&Arc<Batch>> {
+        self.batch.as_ref().filter(|batch| batch.is_complete())
+    }
+}
+
+/// All that is known of one sequence number. Bounded: at most one vote of each kind from each replica.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) seq: SeqNum,
+    /// Of the log's view.
+    pub(crate) proposal: Option<Proposal>,
+    /// The last PRE-PREPARE or PREPARE that this replica sent, or is about to (I5).
+    pub(crate) voted: Option<(ViewNum, Digest)>,
+    /// Of the log's view; this replica's own counts once it is durable.
+    pub(crate) prepares: Votes<Digest>,
+    /// Of the log's view.
+    pub(crate) commits: Votes<Digest>,
+    /// Of the view before it (PC-1).
+    pub(crate) old_commits: Votes<Digest>,
+    /// COMMITTED statements, of any view (ST-5).
+    pub(crate) attested: Votes<Digest>,
+    /// P: the batch that prepared here in the newest view, until the number is below `h` (VC-1).
+    pub(crate) prepared: Option<(ViewNum, Arc<Batch>)>,
+    /// What P's record waits for on its way to the disk: COMMITs and tentative replies do too.
+    pub(crate) prepared_lsn: Lsn,
+    /// Q: what this replica pre-prepared, each digest with its newest view.
+    pub(crate) claims: Vec<(Digest, ViewNum)>,
+    /// committed-local holds for this digest.
+    pub(crate) committed: Option<Digest>,
+    /// The batch that committed, where it is not the proposal or P.
+    pub(crate) fetched: Option<Arc<Batch>>,
+    /// A REQ-REJECT was sent for the proposal (AU-5).
+    pub(crate) complained: bool,
+}
+
+impl Slot {
+    fn new(n: usize) -> Self {
+        Self {
+            seq: SeqNum(0),
+            proposal: None,
+            voted: None,
+            prepares: Votes::new(n),
+            commits: Votes::new(n),
+            old_commits: Votes::new(n),
+            attested: Votes::new(n),
+            prepared: None,
+            prepared_lsn: Lsn(0),
+            claims: Vec::new(),
+            committed: None,
+            fetched: None,
+            complained: false,
+        }
+    }
+
+    fn reset(&mut self, seq: SeqNum) {
+        self.seq = seq;
+        self.proposal = None;
+        self.voted = None;
+        self.prepares.clear();
+        self.commits.clear();
+        self.old_commits.clear();
+        self.attested.clear();
+        self.prepared = None;
+        self.prepared_lsn = Lsn(0);
+        self.claims.clear();
+        self.committed = None;
+        self.fetched = None;
+        self.complained = false;
+    }
+
+    /// prepared(m, v, n, i): the pre-prepare is in the log with every body, and `2f` backups' prepares
+    /// match it [OSDI99 §4.2]. Returns the batch that prepared.
+    pub(crate) fn prepared_now(&self, cluster: Cluster) -> Option<&Arc<Batch>> {
+        let proposal = self.proposal.as_ref()?;
+        let batch = proposal.complete()?;
+        let matching = self.prepares.count(&proposal.digest);
+        (matching >= mutant!(M21, cluster.prepares(), cluster.prepares() - 1)).then_some(batch)
+    }
+
+    /// committed-local(m, v, n, i), in the three forms of spec §3. Returns the digest that committed;
+    /// its batch may still have to be fetched.
+    pub(crate) fn committed_now(&self, cluster: Cluster) -> Option<Digest> {
+        if self.committed.is_some() {
+            return self.committed;
+        }
+        let quorum = mutant!(M22, cluster.quorum(), cluster.quorum() - 1);
+        // (b) q commits of one view match, whether or not this replica prepared: q - f >= f + 1 of
+        // them are correct replicas at which it prepared. (a), which OSDI99 has, is a special case.
+        for commits in [&self.commits, &self.old_commits] {
+            if let Some((digest, count)) = commits.most()
+                && count >= quorum
+            {
+                return Some(digest);
+            }
+        }
+        // (c) f + 1 replicas say that it committed, so one correct replica does.
+        let (digest, count) = self.attested.most()?;
+        (count >= mutant!(M23, cluster.weak(), cluster.weak() - 1)).then_some(digest)
+    }
+
+    /// Returns a batch with this digest, if the slot holds one.
+    pub(crate) fn batch(&self, digest: &Digest) -> Option<&Arc<Batch>> {
+        let proposed = self.proposal.as_ref().and_then(|p| p.batch.as_ref());
+        let prepared = self.prepared.as_ref().map(|(_, batch)| batch);
+        [proposed, prepared, self.fetched.as_ref()].into_iter().flatten().find(|b| b.digest() == *digest)
+    }
+
+    /// Records that this replica pre-prepared `digest` in `view`: `Qadd` of spec §11.3.
+    ///
+    /// Every pair is kept here; the message carries the newest `f + 2` (VC-4). A slot gains at most
+    /// one pair each view change, and `claims_max` bounds it all the same.
+    pub(crate) fn claim(&mut self, digest: Digest, view: ViewNum) {
+        const CLAIMS_KEPT_MAX: usize = 256;
+        match self.claims.iter_mut().find(|(d, _)| *d == digest) {
+            Some((_, newest)) => *newest = view.max(*newest),
+            None => self.claims.push((digest, view)),
+        }
+        self.claims.sort_by_key(|(_, view)| core::cmp::Reverse(*view));
+        if self.claims.len() > CLAIMS_KEPT_MAX {
+            let kept = self.prepared.as_ref().map(|(_, batch)| batch.digest());
+            if let Some(oldest) = self.claims.iter().rposition(|(d, _)| Some(*d) != kept) {
+                self.claims.remove(oldest);
+            }
+        }
+    }
+}
+
+/// The window of slots. Never more than `L`.
+#[derive(Debug)]
+pub(crate) struct Log {
+    slots: Vec<Slot>,
+    window: u64,
+    stable: SeqNum,
+    /// Lowest number that this view may use: the stable checkpoint or the NEW-VIEW's.
+    low: SeqNum,
+    /// The view that proposals, prepares and commits are of: the last one in which this replica was
+    /// in normal operation.
+    view: ViewNum,
+    /// The view that the old commits are of.
+    old_view: Option<ViewNum>,
+}
+
+impl Log {
+    /// Returns an empty log above checkpoint 0.
+    pub(crate) fn new(window: u64, cluster: Cluster) -> Self {
+        let slots = (0..window).map(|_| Slot::new(cluster.n())).collect();
+        let mut log =
+            Self { slots, window, stable: SeqNum(0), low: SeqNum(0), view: ViewNum(0), old_view: None };
+        log.number_slots();
+        log
+    }
+
+    /// Returns `h`, the last stable checkpoint.
+    pub(crate) fn stable(&self) -> SeqNum {
+        self.stable
+    }
+
+    /// Returns `H = h + L`.
+    pub(crate) fn high(&self) -> SeqNum {
+        self.stable.plus(self.window)
+    }
+
+    /// Returns the lowest number that this view may use.
+    pub(crate) fn low(&self) -> SeqNum {
+        self.low
+    }
+
+    /// Raises the lowest number that this view may use.
+    pub(crate) fn set_low(&mut self, low: SeqNum) {
+        self.low = low.max(self.stable);
+    }
+
+    /// Returns the view that votes are of.
+    pub(crate) fn view(&self) -> ViewNum {
+        self.view
+    }
+
+    /// Returns the view before it, whose commits still count.
+    pub(crate) fn old_view(&self) -> Option<ViewNum> {
+        self.old_view
+    }
+
+    /// `in_window(n)`: "between a low water mark, h, and a high water mark, H" [OSDI99 §4.2]. The
+    /// upper bound is this replica's own stable checkpoint plus L (DP-6).
+    pub(crate) fn admits(&self, seq: SeqNum) -> bool {
+        let high = mutant!(M24, self.high(), self.low.plus(self.window));
+        self.low < seq && seq <= high
+    }
+
+    /// Says whether there is a slot for `seq`: `h < n <= H`.
+    pub(crate) fn holds(&self, seq: SeqNum) -> bool {
+        self.stable < seq && seq <= self.high()
+    }
+
+    /// Returns the slot for `seq`.
+    pub(crate) fn get(&self, seq: SeqNum) -> Option<&Slot> {
+        if !self.holds(seq) {
+            return None;
+        }
+        self.slots.get(self.index(seq))
+    }
+
+    /// Returns the slot for `seq`.
+    pub(crate) fn get_mut(&mut self, seq: SeqNum) -> Option<&mut Slot> {
+        if !self.holds(seq) {
+            return None;
+        }
+        let index = self.index(seq);
+        self.slots.get_mut(index)
+    }
+
+    /// Returns all slots from the lowest number to the highest.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        (self.stable.0 + 1..=self.high().0).filter_map(|n| self.get(SeqNum(n)))
+    }
+
+    /// Returns the numbers of the window in order.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = SeqNum> + use<> {
+        (self.stable.0 + 1..=self.high().0).map(SeqNum)
+    }
+
+    /// Drops everything at or below the stable checkpoint `seq` [OSDI99 §4.3].
+    pub(crate) fn advance(&mut self, seq: SeqNum) {
+        assert!(seq >= self.stable);
+        self.stable = seq;
+        self.low = self.low.max(seq);
+        self.number_slots();
+    }
+
+    /// Starts a view: proposals and votes of the old one go, its commits stay for a while (PC-1).
+    pub(crate) fn start_view(&mut self, view: ViewNum) {
+        self.old_view = Some(self.view);
+        self.view = view;
+        for slot in &mut self.slots {
+            slot.proposal = None;
+            slot.complained = false;
+            slot.prepares.clear();
+            core::mem::swap(&mut slot.commits, &mut slot.old_commits);
+            slot.commits.clear();
+        }
+    }
+
+    /// Sets the view that votes are of, at a restart.
+    pub(crate) fn restore_view(&mut self, view: ViewNum) {
+        self.view = view;
+    }
+
+    fn index(&self, seq: SeqNum) -> usize {
+        usize::try_from(seq.0 % self.window).unwrap_or(0)
+    }
+
+    /// Resets each slot whose number has left the window.
+    fn number_slots(&mut self) {
+        for n in self.stable.0 + 1..=self.high().0 {
+            let index = self.index(SeqNum(n));
+            if let Some(slot) = self.slots.get_mut(index)
+                && slot.seq != SeqNum(n)
+            {
+                slot.reset(SeqNum(n));
+            }
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! Normal-case operation: pre-prepare, prepare, commit [OSDI99 §4.2], spec §5.4-5.6.
+//!
+//! Each handler logs its message and calls [`Replica::advance`], which does whatever the log now
+//! allows. No handler depends on the order in which messages come.
+
+use alloc::sync::Arc;
+
+use quorate_wire::Digest;
+use quorate_wire::batch::Batch;
+use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
+use quorate_wire::message::{Commit, Committed, Kind, Piggyback, PrePrepare, Prepare, Proof};
+
+use crate::certificate::Inserted;
+use crate::choice;
+use crate::config::RequestAuth;
+use crate::log::Proposal;
+use crate::record::{self, Record};
+use crate::replica::{OwnVote, Replica};
+use crate::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
+
+impl Replica {
+    /// A backup accepts the primary's choice and tells every replica so.
+    pub(crate) fn on_pre_prepare(
+        &mut self,
+        now: Now,
+        from: ReplicaId,
+        m: &PrePrepare<'_>,
+        out: &mut Actions,
+    ) {
+        self.log_piggyback(now, from, m.view, &m.piggyback, out);
+        if let Err(reason) = self.accepts_pre_prepare(now, from, m) {
+            if reason == Reject::Conflicts {
+                out.report(Milestone::Equivocation { by: from });
+            }
+            // PP-8: the sender is ahead of us, or we of it: say where we are instead of stalling.
+            let behind = m.view > self.view || (m.view == self.view && m.seq > self.log.high());
+            if behind {
+                self.status_soon(now, out);
+            }
+            return out.reject(reason);
+        }
+        let batch = self.complete_from_table(&m.batch);
+        let authentic = self.is_authentic(now, &batch, out);
+        let digest = batch.digest();
+        let is_complete = batch.is_complete();
+        let Some(slot) = self.log.get_mut(m.seq) else {
+            unreachable!("accepts_pre_prepare checks the window")
+        };
+        slot.proposal = Some(Proposal { digest, batch: Some(batch), authentic, since: now.mono_ns });
+        out.report(Milestone::PrePrepared { seq: m.seq, digest });
+        self.watch.note_accepted(m.seq, now.mono_ns);
+        self.watch_requests(now, out);
+        if !authentic || !is_complete {
+            self.seek_bodies(now, out);
+        }
+        self.advance(now, m.seq, out);
+    }
+
+    /// The conditions for accepting a pre-prepare, in the order of the paper.
+    fn accepts_pre_prepare(&mut self, now: Now, from: ReplicaId, m: &PrePrepare<'_>) -> Result<(), Reject> {
+        // "the signatures in the request and the pre-prepare message are correct and d is the digest
+        // for m": seen to at the door, but for requests that it could not prove (below, PP-5).
+        // "it is in view v", and so only this view's primary may propose (PP-1).
+        if m.view != self.view {
+            return Err(Reject::OtherView);
+        }
+        if !self.is_normal() {
+            return Err(Reject::NotNormal);
+        }
+        if from != self.primary() {
+            return Err(Reject::NotFromPrimary);
+        }
+        // "the sequence number in the pre-prepare message is between a low water mark, h, and a high
+        // water mark, H": "prevents a faulty primary from exhausting the space of sequence numbers".
+        if !self.log.admits(m.seq) {
+            return Err(Reject::OutsideWatermarks);
+        }
+        // PP-2: numbers up to max_x were fixed by the NEW-VIEW.
+        if m.seq <= self.views.last_fixed {
+            return Err(Reject::FixedByNewView);
+        }
+        let Some(slot) = self.log.get(m.seq) else { return Err(Reject::OutsideWatermarks) };
+        // "it has not accepted a pre-prepare message for view v and sequence number n containing a
+        // different digest", nor ever sent a prepare for one, across restarts (PP-3).
+        let digest = m.batch.digest();
+        let accepted = slot.proposal.as_ref().map(|p| p.digest);
+        let voted = slot.voted.filter(|(view, _)| *view == m.view).map(|(_, digest)| digest);
+        if [accepted, voted].into_iter().flatten().any(|other| other != digest) {
+            return Err(mutant!(M25, Reject::Conflicts, Reject::Duplicate));
+        }
+        if accepted.is_some() {
+            return Err(Reject::Duplicate);
+        }
+        // PP-4: "no duplicate request in the batch", which is two of one client (PR-3).
+        if self.names_a_client_twice(&m.batch) {
+            return Err(Reject::DuplicateRequest);
+        }
+        // PP-6, PR-6: an empty batch only where the protocol asks for one.
+        if m.batch.is_empty() {
+            return if m.batch.is_null() && self.null_batches_allowed() {
+                Ok(())
+            } else {
+                Err(Reject::NullBatch)
+            };
+        }
+        // PP-6, ND-2: the soft check of the primary's choice.
+        choice::check(now, m.batch.choice(), self.last_choice, self.config.clock_skew_ns)
+    }
+
+    fn names_a_client_twice(&mut self, batch: &Batch) -> bool {
+        if batch.len() < 2 {
+            return false;
+        }
+        let mut clients = self.take_scratch();
+        clients.extend(batch.inlined().iter().map(|r| r.client.0));
+        clients.sort_unstable();
+        let twice = clients.windows(2).any(|pair| pair[0] == pair[1]);
+        self.put_scratch(clients);
+        let separate = batch.separate();
+        twice || separate.iter().enumerate().any(|(i, d)| separate[..i].contains(d))
+    }
+
+    /// PP-5: every request is authentic here: its entry of the authenticator is right, or this replica
+    /// holds the same request as authentic, or the client's signature was seen to be right.
+    pub(crate) fn is_authentic(&mut self, now: Now, batch: &Arc<Batch>, out: &mut Actions) -> bool {
+        let mode = self.config.request_auth;
+        let mut all = true;
+        for request in batch.inlined() {
+            let client = self.clients.get(request.client);
+            let held =
+                client.and_then(|c| c.pending.as_ref()).is_some_and(|p| p.request.digest == request.digest);
+            if held || self.bodies.is_proven(&request.digest) {
+                continue;
+            }
+            let must_sign = match mode {
+                RequestAuth::Mac => false,
+                RequestAuth::Adaptive => client.is_some_and(|c| c.on_probation(now.mono_ns)),
+                RequestAuth::SigMac => true,
+            };
+            if request.proof != Proof::Unproven && !must_sign {
+                continue;
+            }
+            all = false;
+            if let Some(signature) = batch.signature(request) {
+                self.bodies.check_inlined(request.client, request.digest, signature, out);
+            }
+        }
+        for digest in batch.separate() {
+            let body = batch.bodies().find(|body| body.digest == *digest);
+            let held = body.is_some_and(|b| b.proof != Proof::Unproven) || self.bodies.is_proven(digest);
+            all &= held || body.is_none() && batch.is_complete();
+            if !held
+                && let Some(body) = body
+                && let Some(signature) = body.signature()
+            {
+                self.bodies.check_inlined(body.client, *digest, signature, out);
+            }
+        }
+        mutant!(M26, all, true)
+    }
+
+    /// A backup has agreed to the primary's proposal.
+    pub(crate) fn on_prepare(&mut self, now: Now, from: ReplicaId, m: &Prepare<'_>, out: &mut Actions) {
+        self.log_piggyback(now, from, m.view, &m.piggyback, out);
+        // "their view number equals the replica's current view, and their sequence number is between
+        // h and H" [OSDI99 §4.2], PC-1.
+        if m.view != self.view || m.view != self.log.view() {
+            if m.view > self.view {
+                self.status_soon(now, out);
+            }
+            return out.reject(Reject::OtherView);
+        }
+        // The primary's pre-prepare stands for its prepare: only backups' prepares count.
+        if from == self.primary() {
+            return out.reject(Reject::FromPrimary);
+        }
+        if !self.is_normal() {
+            return out.reject(Reject::NotNormal);
+        }
+        if !self.log.admits(m.seq) {
+            if m.seq > self.log.high() {
+                self.status_soon(now, out);
+            }
+            return out.reject(Reject::OutsideWatermarks);
+        }
+        let Some(slot) = self.log.get_mut(m.seq) else { return out.reject(Reject::OutsideWatermarks) };
+        match slot.prepares.insert(from, m.digest) {
+            Inserted::New => self.advance(now, m.seq, out),
+            Inserted::Same => {}
+            Inserted::Conflicts(_) => {
+                out.report(Milestone::Equivocation { by: from });
+                out.reject(Reject::Conflicts);
+            }
+        }
+    }
+
+    /// A replica has prepared a batch.
+    pub(crate) fn on_commit(&mut self, now: Now, from: ReplicaId, m: &Commit, out: &mut Actions) {
+        if m.view > self.view {
+            self.status_soon(now, out);
+        }
+        if let Err(reason) = self.log_commit(now, from, m.view, m.seq, m.digest, out) {
+            out.reject(reason);
+        }
+    }
+
+    /// PB-2: commits that rode on a message count as COMMITs of its sender, even if the carrier is
+    /// turned away for another reason.
+    fn log_piggyback(
+        &mut self,
+        now: Now,
+        from: ReplicaId,
+        view: ViewNum,
+        commits: &Piggyback<'_>,
+        out: &mut Actions,
+    ) {
+        for (seq, digest) in commits.iter() {
+            if let Err(reason) = self.log_commit(now, from, view, seq, digest, out)
+                && reason == Reject::Conflicts
+            {
+                out.reject(reason);
+            }
+        }
+    }
+
+    /// Logs one commit: of the current view, or of the one before (PC-1).
+    fn log_commit(
+        &mut self,
+        now: Now,
+        from: ReplicaId,
+        view: ViewNum,
+        seq: SeqNum,
+        digest: Digest,
+        out: &mut Actions,
+    ) -> Result<(), Reject> {
+        let current = view == self.log.view();
+        if !current && Some(view) != self.log.old_view() {
+            return Err(Reject::OtherView);
+        }
+        if seq > self.log.high() {
+            self.status_soon(now, out);
+        }
+        let Some(slot) = self.log.get_mut(seq) else { return Err(Reject::OutsideWatermarks) };
+        let votes = if current { &mut slot.commits } else { &mut slot.old_commits };
+        match votes.insert(from, digest) {
+            Inserted::New => {
+                if slot.committed.is_none() {
+                    self.advance(now, seq, out);
+                }
+                Ok(())
+            }
+            Inserted::Same => Ok(()),
+            Inserted::Conflicts(_) => {
+                out.report(Milestone::Equivocation { by: from });
+                Err(Reject::Conflicts)
+            }
+        }
+    }
+
+    /// Another replica says that a batch committed (ST-5).
+    pub(crate) fn on_committed(&mut self, now: Now, from: ReplicaId, m: &Committed, out: &mut Actions) {
+        let Some(slot) = self.log.get_mut(m.seq) else { return out.reject(Reject::OutsideWatermarks) };
+        match slot.attested.insert(from, m.digest) {
+            Inserted::New => self.advance(now, m.seq, out),
+            Inserted::Same => {}
+            Inserted::Conflicts(_) => {
+                out.report(Milestone::Equivocation { by: from });
+                out.reject(Reject::Conflicts);
+            }
+        }
+    }
+
+    /// Does whatever the messages logged for `seq` now allow, in whatever order they came.
+    pub(crate) fn advance(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
+        self.accept_vouched(seq);
+        self.prepare(seq, out);
+        self.commit(now, seq, out);
+        self.note_committed(seq, out);
+        self.try_execute(now, out);
+    }
+
+    /// AU-2: f matching prepares of other backups make, with the primary, f + 1 replicas that vouch
+    /// for the requests of a batch; one of them is correct.
+    fn accept_vouched(&mut self, seq: SeqNum) {
+        let by_signature_only = self.config.request_auth == RequestAuth::SigMac;
+        let f = self.cluster.f();
+        let Some(slot) = self.log.get_mut(seq) else { return };
+        let Some(proposal) = &mut slot.proposal else { return };
+        if !proposal.authentic && !by_signature_only {
+            proposal.authentic = f > 0 && slot.prepares.count(&proposal.digest) >= f;
+        }
+    }
+
+    /// "If backup i accepts the pre-prepare message, it enters the prepare phase by multicasting a
+    /// PREPARE message to all other replicas and adds both messages to its log" [OSDI99 §4.2].
+    fn prepare(&mut self, seq: SeqNum, out: &mut Actions) {
+        if !self.is_normal() || self.recovery.forbids(seq) || !self.log.admits(seq) {
+            return;
+        }
+        let view = self.view;
+        let Some(slot) = self.log.get(seq) else { return };
+        if slot.voted.is_some_and(|(voted, _)| voted == view) {
+            return;
+        }
+        // SR-3: not before every body is here, so that what prepared can always be obtained.
+        let Some(proposal) = &slot.proposal else { return };
+        let here = mutant!(M27, proposal.complete().is_some(), proposal.batch.is_some());
+        if !here || !proposal.authentic {
+            return;
+        }
+        let digest = proposal.digest;
+        if let Some(choice) = proposal.batch.as_ref().and_then(|b| choice::decode(b.choice())) {
+            self.last_choice = self.last_choice.max(choice);
+        }
+        let lsn = self.record_vote(view, seq, digest, out);
+        if self.is_primary() {
+            return; // what its NEW-VIEW chose: the NEW-VIEW stands for its pre-prepare
+        }
+        let after = lsn.max(self.piggyback.after);
+        out.send(Recipient::All, Kind::Prepare, after, |w| {
+            Prepare::encode(view, seq, &digest, &self.piggyback.commits, w);
+        });
+        self.piggyback_sent(out);
+    }
+
+    /// Records that this replica pre-prepares `digest`, before it says so (D1), and counts the prepare
+    /// of a backup once that is durable.
+    pub(crate) fn record_vote(
+        &mut self,
+        view: ViewNum,
+        seq: SeqNum,
+        digest: Digest,
+        out: &mut Actions,
+    ) -> Lsn {
+        let lsn = self.persist(Record::PrePrepared { view, seq, digest }, out);
+        let own = OwnVote { lsn, view, seq, digest, commit: false };
+        let is_primary = self.is_primary();
+        let Some(slot) = self.log.get_mut(seq) else { unreachable!("the caller has checked the window") };
+        // I5: at most one digest for each view and number, ever.
+        assert!(slot.voted.is_none_or(|(voted, other)| voted < view || other == digest));
+        slot.voted = Some((view, digest));
+        if is_primary {
+            return lsn; // its pre-prepare is the q-th vote
+        }
+        if self.is_durable(lsn) {
+            self.count_own_vote(&own)
+        } else {
+            self.count_when_durable(own)
+        }
+        lsn
+    }
+
+    /// Counts a vote of this replica's own, now that it is durable.
+    pub(crate) fn count_own_vote(&mut self, vote: &OwnVote) {
+        let id = self.id;
+        if vote.view != self.log.view() {
+            return; // the view has ended meanwhile
+        }
+        let Some(slot) = self.log.get_mut(vote.seq) else { return };
+        let votes = if vote.commit { &mut slot.commits } else { &mut slot.prepares };
+        votes.insert(id, vote.digest);
+        if mutant!(M28, false, true) {
+            // Own vote counted twice: in the place of another replica's.
+            votes.insert(ReplicaId::at((id.index() + 1) % self.cluster.n()), vote.digest);
+        }
+    }
+
+    /// When prepared(m, v, n, i) becomes true: P, its record with the batch (D2), then "Replica i
+    /// multicasts a COMMIT to the other replicas" [OSDI99 §4.2], PC-2.
+    fn commit(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
+        if !self.is_normal() || self.recovery.forbids(seq) || !self.log.admits(seq) {
+            return;
+        }
+        let view = self.view;
+        let cluster = self.cluster;
+        let Some(slot) = self.log.get_mut(seq) else { return };
+        let Some(batch) = slot.prepared_now(cluster).cloned() else { return };
+        let digest = batch.digest();
+        if slot.prepared.as_ref().is_some_and(|(v, b)| *v == view && b.digest() == digest) {
+            return; // said so already
+        }
+        // I10: this replica's own pre-prepare or prepare is among what prepared it.
+        if slot.voted != Some((view, digest)) {
+            return;
+        }
+        slot.prepared = Some((view, batch.clone()));
+        out.report(Milestone::Prepared { seq, digest });
+        let lsn = self.persist_prepared(view, seq, &batch, out);
+        let after = mutant!(M29, lsn, Lsn(0));
+        if let Some(slot) = self.log.get_mut(seq) {
+            slot.prepared_lsn = after;
+        }
+        self.recovery.note_prepared(seq);
+        let own = OwnVote { lsn: after, view, seq, digest, commit: true };
+        if self.is_durable(after) {
+            self.count_own_vote(&own)
+        } else {
+            self.count_when_durable(own)
+        }
+        self.send_commit(now, seq, digest, after, out);
+    }
+
+    fn persist_prepared(&mut self, view: ViewNum, seq: SeqNum, batch: &Batch, out: &mut Actions) -> Lsn {
+        if self.config.durability == crate::config::Durability::Memory {
+            return Lsn(0);
+        }
+        let mut bytes = alloc::vec::Vec::new();
+        record::encode_batch(batch, &mut quorate_wire::codec::Writer::new(&mut bytes));
+        self.persist(Record::Prepared { view, seq, batch: &bytes }, out)
+    }
+
+    /// Sends a commit, or queues it to ride on the next message (PB-1).
+    fn send_commit(&mut self, now: Now, seq: SeqNum, digest: Digest, after: Lsn, out: &mut Actions) {
+        if !self.config.piggyback {
+            let view = self.view;
+            return out.send(Recipient::All, Kind::Commit, after, |w| Commit { view, seq, digest }.encode(w));
+        }
+        self.piggyback.commits.push((seq, digest));
+        self.piggyback.after = self.piggyback.after.max(after);
+        let queued = u64::try_from(self.piggyback.commits.len()).unwrap_or(u64::MAX);
+        // PB-4: somebody waits for this one.
+        if self.config.is_checkpoint(seq) || !self.reads.is_empty() || queued >= self.config.pipeline {
+            self.flush_commits(out);
+        } else if queued == 1 {
+            Self::set_timer(out, Timer::Flush, now.mono_ns.saturating_add(self.config.piggyback_ns));
+        }
+    }
+
+    /// Sends the queued commits on their own.
+    pub(crate) fn flush_commits(&mut self, out: &mut Actions) {
+        let view = self.log.view();
+        let after = self.piggyback.after;
+        for (seq, digest) in &self.piggyback.commits {
+            let commit = Commit { view, seq: *seq, digest: *digest };
+            out.send(Recipient::All, Kind::Commit, after, |w| commit.encode(w));
+        }
+        self.piggyback_sent(out);
+    }
+
+    /// Notes that a batch has committed here (committed-local).
+    fn note_committed(&mut self, seq: SeqNum, out: &mut Actions) {
+        let cluster = self.cluster;
+        let Some(slot) = self.log.get_mut(seq) else { return };
+        if slot.committed.is_some() {
+            return;
+        }
+        let Some(digest) = slot.committed_now(cluster) else { return };
+        slot.committed = Some(digest);
+        out.report(Milestone::Committed { seq, digest });
+        self.persist(Record::Committed { seq, digest }, out);
+    }
+}

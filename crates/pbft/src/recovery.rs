@@ -1,0 +1,284 @@
+//! Coming back without a memory (spec §14.4, RC-3 to RC-9): a replica that has lost its log, or whose
+//! disk is an old one, is faulty until its old statements cannot matter any more. It finds a bound on
+//! what it may have said, has everyone note a point in the order, and votes again once a checkpoint
+//! beyond both is stable. [TOCS02] on proactive recovery.
+
+use alloc::vec::Vec;
+
+use quorate_wire::codec::Writer;
+use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::message::{
+    Kind, QueryStable, Reply, ReplyStable, RequestBody, RequestFlags, SuspectReason,
+};
+use quorate_wire::{Digest, frame, sign};
+
+use crate::certificate::Votes;
+use crate::config::MS;
+use crate::estimate::Estimate;
+use crate::replica::{Replica, Status};
+use crate::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
+
+/// How often an unanswered question is asked again, in nanoseconds.
+const RETRY_NS: u64 = 100 * MS;
+
+/// Where a rejoining replica stands.
+#[derive(Debug, Default)]
+enum Phase {
+    /// It votes.
+    #[default]
+    Member,
+    /// It has its log, and waits for the others to confirm that they saw it start (§14.3).
+    AwaitingEchoes,
+    /// RC-4: how far may its old statements reach?
+    Estimating { nonce: u64, estimate: Estimate },
+    /// RC-6: its recovery request is on its way through the order.
+    Requesting {
+        bound: SeqNum,
+        frame: Vec<u8>,
+        timestamp: Timestamp,
+        replies: Votes<(Digest, SeqNum)>,
+        views: Votes<ViewNum>,
+    },
+    /// RC-9: it waits for a stable checkpoint at or above this number.
+    CatchingUp { until: SeqNum },
+}
+
+/// Recoveries: this replica's own, and those of others that are not over.
+#[derive(Debug, Default)]
+pub(crate) struct Recovery {
+    phase: Phase,
+    /// It sends nothing about numbers up to here, nor about views up to there (§14.4).
+    silent_to: SeqNum,
+    silent_view: Option<ViewNum>,
+    /// The highest number that ever prepared here; no view change lowers it (RC-4).
+    prepared: SeqNum,
+    /// `n_R` of the last recovery request of each replica (RC-6). At most one a replica.
+    noted: Vec<(ReplicaId, Timestamp, SeqNum)>,
+    null_timer: bool,
+    /// What had been executed at the last tick of the null timer, and since when that has not changed.
+    still: (SeqNum, u64),
+}
+
+impl Recovery {
+    /// Says whether this replica is rejoining: it follows, and says nothing that counts.
+    pub(crate) fn is_active(&self) -> bool {
+        matches!(self.phase, Phase::Estimating { .. } | Phase::Requesting { .. } | Phase::CatchingUp { .. })
+    }
+
+    /// Says whether this replica must not vote about `seq`.
+    pub(crate) fn forbids(&self, seq: SeqNum) -> bool {
+        self.is_active() || self.waits_for_echoes() || seq <= self.silent_to
+    }
+
+    /// Says whether this replica must not send a VIEW-CHANGE or NEW-VIEW for `view`, nor propose in it.
+    pub(crate) fn forbids_view(&self, view: ViewNum) -> bool {
+        self.is_active() || self.waits_for_echoes() || self.silent_view.is_some_and(|silent| view <= silent)
+    }
+
+    /// Says whether the others have still to confirm this start.
+    pub(crate) fn waits_for_echoes(&self) -> bool {
+        matches!(self.phase, Phase::AwaitingEchoes)
+    }
+
+    /// Waits for the others to confirm this start.
+    pub(crate) fn await_echoes(&mut self) {
+        self.phase = Phase::AwaitingEchoes;
+    }
+
+    /// The others have confirmed it.
+    pub(crate) fn heard_echoes(&mut self) {
+        self.phase = Phase::Member;
+    }
+
+    /// Notes that a number has prepared here.
+    pub(crate) fn note_prepared(&mut self, seq: SeqNum) {
+        self.prepared = self.prepared.max(seq);
+    }
+
+    /// Notes a replica's recovery request, executed at `seq`: `n_R` (RC-6).
+    pub(crate) fn note_request(&mut self, replica: ReplicaId, timestamp: Timestamp, seq: SeqNum) {
+        match self.noted.iter_mut().find(|(r, ..)| *r == replica) {
+            Some((_, last, at)) if *last < timestamp => (*last, *at) = (timestamp, seq),
+            Some(_) => {}
+            None => self.noted.push((replica, timestamp, seq)),
+        }
+    }
+
+    /// Notes recovery requests that a transferred state shows as executed; no later than its number.
+    pub(crate) fn note_transfer(&mut self, clients: &[(ClientId, Timestamp)], seq: SeqNum) {
+        for (client, timestamp) in clients {
+            if let Some(replica) = client.replica() {
+                self.note_request(replica, *timestamp, seq);
+            }
+        }
+    }
+}
+
+impl Replica {
+    /// Starts over without a memory.
+    pub(crate) fn start_rejoin(&mut self, now: Now, out: &mut Actions) {
+        let nonce = self.rng.next();
+        let estimate = Estimate::new(self.cluster, self.config.checkpoint_interval, self.id);
+        self.recovery.phase = Phase::Estimating { nonce, estimate };
+        self.on_recovery_timer(now, out);
+    }
+
+    /// Asks again what has not been answered.
+    pub(crate) fn on_recovery_timer(&mut self, now: Now, out: &mut Actions) {
+        match &self.recovery.phase {
+            Phase::Member | Phase::AwaitingEchoes | Phase::CatchingUp { .. } => return,
+            Phase::Estimating { nonce, .. } => {
+                let query = QueryStable { nonce: *nonce };
+                out.send(Recipient::All, Kind::QueryStable, Lsn(0), |w| query.encode(w));
+            }
+            Phase::Requesting { frame, .. } => out.forward(Recipient::All, Kind::Request, Lsn(0), frame),
+        }
+        Self::set_timer(out, Timer::Recovery, now.mono_ns.saturating_add(RETRY_NS));
+    }
+
+    /// Another replica rejoins: tell it how far this one's log reaches (RC-4).
+    pub(crate) fn on_query_stable(&mut self, _now: Now, from: ReplicaId, m: &QueryStable, out: &mut Actions) {
+        if self.recovery.is_active() {
+            return out.reject(Reject::Recovering);
+        }
+        let newest = self.checkpoints.own.last_key_value().map_or(self.log.stable(), |(seq, _)| *seq);
+        let prepared = self.recovery.prepared.max(newest);
+        let reply = ReplyStable { nonce: m.nonce, checkpoint: newest, prepared };
+        let after = self.last_lsn();
+        out.send(Recipient::Replica(from), Kind::ReplyStable, after, |w| reply.encode(w));
+    }
+
+    /// A bound from another replica. Enough of them bound what this one may have said (RC-4).
+    pub(crate) fn on_reply_stable(&mut self, now: Now, from: ReplicaId, m: &ReplyStable, out: &mut Actions) {
+        let Phase::Estimating { nonce, estimate } = &mut self.recovery.phase else {
+            return out.reject(Reject::Unwanted);
+        };
+        if *nonce != m.nonce {
+            return out.reject(Reject::WrongNonce);
+        }
+        estimate.note(from, m.checkpoint, m.prepared);
+        let Some(checkpoint) = estimate.result() else { return };
+        let bound = checkpoint.plus(self.config.window);
+        self.recovery.silent_to = self.recovery.silent_to.max(bound);
+        let timestamp = Timestamp(now.wall_ns.max(1));
+        let frame = self.recovery_request(timestamp, bound);
+        let n = self.cluster.n();
+        self.recovery.phase =
+            Phase::Requesting { bound, frame, timestamp, replies: Votes::new(n), views: Votes::new(n) };
+        self.on_recovery_timer(now, out);
+    }
+
+    /// Makes the recovery request: signed, because MACs may have been stolen or forgotten (RC-6).
+    fn recovery_request(&self, timestamp: Timestamp, bound: SeqNum) -> Vec<u8> {
+        let mut operation = Vec::from(*b"RECOVERY");
+        operation.extend_from_slice(&bound.0.to_le_bytes());
+        let sender = Principal::Replica(self.id);
+        let flags = RequestFlags { read_only: false, signed: true };
+        let body = RequestBody { timestamp, flags, replier: None, operation: &operation };
+        let mut bytes = Vec::new();
+        body.encode(&mut Writer::new(&mut bytes));
+        let digest = self.domains.request(sender.to_wire(), timestamp.0, &operation);
+        let signature = self.signer.sign(&sign::request_digest(&self.domains, 0, sender, &digest));
+        let mut out = Vec::new();
+        frame::begin(Kind::Request, 0, sender, &bytes, &mut out);
+        frame::end_signed(&signature, &mut out);
+        out
+    }
+
+    /// The others' replies to the recovery request: `n_R`, and the views they are in (RC-7).
+    pub(crate) fn on_recovery_reply(&mut self, now: Now, from: ReplicaId, m: &Reply<'_>, out: &mut Actions) {
+        let quorum = self.cluster.quorum();
+        let interval = self.config.checkpoint_interval;
+        let Phase::Requesting { bound, timestamp, replies, views, .. } = &mut self.recovery.phase else {
+            return out.reject(Reject::Unwanted);
+        };
+        if m.timestamp != *timestamp || m.tentative {
+            return out.reject(Reject::WrongNonce);
+        }
+        let Some(noted) = m.result.and_then(|r| r.try_into().ok()).map(u64::from_le_bytes) else {
+            return out.reject(Reject::Unwanted);
+        };
+        replies.replace(from, (m.digest, SeqNum(noted)));
+        views.replace(from, m.view);
+        let Some(((_, noted), count)) = replies.most() else { return };
+        if count < quorum {
+            return;
+        }
+        // Rounded up: the safe side.
+        let settled = SeqNum(noted.0.div_ceil(interval).saturating_mul(interval)).plus(self.config.window);
+        let until = (*bound).max(settled);
+        let mut reported: Vec<ViewNum> = views.iter().map(|(_, view)| *view).collect();
+        reported.sort_unstable();
+        let view = reported.iter().rev().nth(self.cluster.f()).copied().unwrap_or_default();
+        self.recovery.silent_to = self.recovery.silent_to.max(until);
+        self.recovery.silent_view = Some(view.max(self.view));
+        self.recovery.phase = Phase::CatchingUp { until };
+        if view > self.view {
+            // The NEW-VIEW of that view comes with the others' statuses.
+            self.stop_normal_operation(out);
+            self.view = view;
+            self.status = Status::ViewChange;
+            out.report(Milestone::ViewChangeStarted { view });
+        }
+        self.status_soon(now, out);
+        let stable = self.log.stable();
+        self.recovery_made_stable(now, stable, out);
+    }
+
+    /// RC-9: recovered once a stable checkpoint at or beyond the bound is held.
+    pub(crate) fn recovery_made_stable(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
+        if let Phase::CatchingUp { until } = self.recovery.phase
+            && seq >= until
+        {
+            self.recovery.phase = Phase::Member;
+            out.report(Milestone::Rejoined { seq });
+            for seq in self.log.numbers() {
+                self.advance(now, seq, out);
+            }
+        }
+        self.watch_recoveries(now, out);
+    }
+
+    /// Says whether a recovery is under way that needs the order to move on (RC-10). Null batches are
+    /// refused otherwise (PR-6).
+    pub(crate) fn null_batches_allowed(&self) -> bool {
+        let (interval, window, stable) =
+            (self.config.checkpoint_interval, self.config.window, self.log.stable());
+        let needed = |noted: SeqNum| SeqNum(noted.0.div_ceil(interval).saturating_mul(interval)).plus(window);
+        self.recovery.noted.iter().any(|(_, _, noted)| needed(*noted) > stable)
+    }
+
+    /// Runs the null timer while a recovery needs it.
+    pub(crate) fn watch_recoveries(&mut self, now: Now, out: &mut Actions) {
+        if !self.recovery.null_timer && self.null_batches_allowed() {
+            self.recovery.null_timer = true;
+            self.recovery.still = (self.exec.executed, now.mono_ns);
+            Self::set_timer(out, Timer::NullBatch, now.mono_ns.saturating_add(self.config.null_batch_ns));
+        }
+    }
+
+    /// RC-10: so that idle systems finish a recovery, the primary issues null batches; one that does
+    /// not is suspected.
+    pub(crate) fn on_null_batch_timer(&mut self, now: Now, out: &mut Actions) {
+        self.recovery.null_timer = false;
+        if !self.null_batches_allowed() {
+            return;
+        }
+        let (executed, since) = self.recovery.still;
+        let moved = self.exec.executed > executed;
+        if moved {
+            self.recovery.still = (self.exec.executed, now.mono_ns);
+        } else if self.is_primary() && self.batcher.assigned <= self.exec.executed {
+            self.propose_null(now, out);
+        } else if self.is_normal()
+            && !self.is_primary()
+            && now.mono_ns.saturating_sub(since) > 4 * self.config.null_batch_ns + self.patience()
+        {
+            self.recovery.still = (self.exec.executed, now.mono_ns);
+            self.suspect(now, SuspectReason::Timeout, out);
+        }
+        let still = self.recovery.still;
+        self.watch_recoveries(now, out);
+        self.recovery.still = still;
+    }
+}

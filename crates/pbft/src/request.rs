@@ -1,0 +1,242 @@
+//! Requests as they come from clients and from other replicas: authenticity, retransmission, relaying
+//! and the vouchers that let a backup time the primary [OSDI99 §4.1], spec §4.3, §12.1.
+
+use quorate_wire::Digest;
+use quorate_wire::id::{ClientId, ReplicaId};
+use quorate_wire::message::{Kind, ReqAck, ReqReject, Request, SuspectReason};
+
+use crate::config::RequestAuth;
+use crate::replica::Replica;
+use crate::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject};
+
+impl Replica {
+    /// Takes up a request, whoever brought it: its authenticity is its own.
+    pub(crate) fn on_request(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
+        // SR-4: a body that an ordered batch names is needed whatever its authenticator says here.
+        self.supply_body(now, request, out);
+        let mode = self.config.request_auth;
+        let separate_above = self.config.separate_above;
+        let Some(client) = self.clients.entry(request.client) else { return out.reject(Reject::OverQuota) };
+        let admitted = client.admits(request, mode, now.mono_ns);
+        if let Err(reason @ (Reject::Blacklisted | Reject::UnprovenRequest)) = admitted {
+            return out.reject(reason);
+        }
+        // "Replicas discard requests whose timestamp is lower than the timestamp in the last reply
+        // they sent to the client" [OSDI99 §4.2].
+        if request.timestamp < client.executed {
+            return out.reject(Reject::OldTimestamp);
+        }
+        // "If the request has already been processed, the replicas simply re-send the reply" [OSDI99 §4.1].
+        if request.timestamp == client.executed {
+            return self.on_retransmission(now, request, out);
+        }
+        let signature_first = match admitted {
+            Err(reason) => return out.reject(reason),
+            Ok(as_it_is) => !as_it_is,
+        };
+        if request.flags.read_only
+            && self.config.read_only
+            && request.client.replica().is_none()
+            && !signature_first
+        {
+            return self.on_read_request(now, request, out);
+        }
+        if let Some(pending) = &client.pending {
+            let held = &pending.request;
+            if request.timestamp < held.timestamp {
+                return out.reject(Reject::OldTimestamp);
+            }
+            if request.timestamp == held.timestamp && request.digest != held.digest {
+                return out.reject(Reject::SameTimestamp); // CL-4, SR-5: the first one stays
+            }
+            if request.timestamp == held.timestamp {
+                return self.on_known_request(now, request, out);
+            }
+        }
+        if signature_first {
+            return self.ask_for_signature(now, request, out);
+        }
+        let Some(client) = self.clients.entry(request.client) else { return };
+        client.keep(request, now.mono_ns);
+        if request.operation.len() > separate_above
+            && let Some(pending) = &client.pending
+        {
+            let body = pending.request.clone();
+            self.bodies.hold(body);
+        }
+        self.take_up(now, request.client, out);
+    }
+
+    /// Has the expensive check done outside of the step; the request waits in the body table.
+    fn ask_for_signature(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
+        let Some(client) = self.clients.entry(request.client) else { return };
+        let body = client.store(request);
+        if !self.bodies.check_signature(body, now.mono_ns, out) {
+            out.reject(Reject::OverQuota);
+        }
+    }
+
+    /// A client's signature was checked: the request counts as authentic, or its client as faulty.
+    pub(crate) fn on_signature_checked(&mut self, now: Now, request: Digest, valid: bool, out: &mut Actions) {
+        let waiting = self.bodies.signature_checked(request, valid);
+        if let Some(body) = waiting {
+            let Some(client) = self.clients.entry(body.client) else { return };
+            if !valid {
+                // AU-1: a right MAC with a wrong signature can only be the client's own doing.
+                if body.proof == quorate_wire::message::Proof::Mac {
+                    client.blacklist();
+                }
+                return out.reject(Reject::BadSignature);
+            }
+            let newer = client.pending.as_ref().is_none_or(|p| p.request.timestamp < body.timestamp);
+            if body.timestamp > client.executed && newer {
+                let id = body.client;
+                if body.operation().len() > self.config.separate_above {
+                    self.bodies.hold(body.clone());
+                }
+                client.keep_stored(body, now.mono_ns);
+                self.take_up(now, id, out);
+            }
+        }
+        if valid {
+            self.recheck_proposals(now, out);
+        }
+    }
+
+    /// Does what a new request calls for: the primary orders it, a backup sends it on and will watch.
+    fn take_up(&mut self, now: Now, client: ClientId, out: &mut Actions) {
+        self.recheck_hungry(now, out);
+        if !self.is_normal() || self.recovery.is_active() {
+            return; // kept; the next view begins with it
+        }
+        if self.is_primary() {
+            self.batcher.push(client);
+            return self.propose(now, out);
+        }
+        let Some(pending) = self.clients.get(client).and_then(|c| c.pending.as_ref()) else { return };
+        // "if the replica is not the primary, it relays the request to the primary" [OSDI99 §4.1];
+        // large ones have gone to all replicas and are sent again on demand only (TM-2).
+        if pending.request.operation().len() <= self.config.separate_above {
+            let to = Recipient::Replica(self.primary());
+            out.forward(to, Kind::Request, Lsn(0), pending.request.frame());
+        }
+        // A signature convinces every replica, so the timer needs no vouchers (TM-2).
+        if pending.request.proof == quorate_wire::message::Proof::Signed
+            || self.config.request_auth == RequestAuth::SigMac
+        {
+            self.clients.start_waiting(client, now.mono_ns);
+            self.watch_requests(now, out);
+        } else {
+            self.watch_relays(now, out);
+        }
+    }
+
+    /// The client asks again for a request that has not been executed.
+    fn on_known_request(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
+        self.flush_commits(out); // PB-4: somebody is waiting
+        // It signs now, as one on probation has to, or as a correct client does from its second
+        // retransmission on (AU-5).
+        if request.flags.signed {
+            let Some(client) = self.clients.get_mut(request.client) else { return };
+            let proven = client.pending.as_ref().is_some_and(|p| p.request.flags.signed);
+            if !proven {
+                return self.ask_for_signature(now, request, out);
+            }
+        }
+        if self.is_normal() && !self.is_primary() && !self.recovery.is_active() {
+            self.vouch(now, request.client, out);
+        }
+    }
+
+    /// Says to all that a request is authentic here, and counts who does (TM-2).
+    pub(crate) fn vouch(&mut self, now: Now, client: ClientId, out: &mut Actions) {
+        let id = self.id;
+        let Some(entry) = self.clients.get_mut(client) else { return };
+        let Some(pending) = &mut entry.pending else { return };
+        let (timestamp, digest) = (pending.request.timestamp, pending.request.digest);
+        if pending.timed {
+            return;
+        }
+        if !pending.acked {
+            pending.acked = true;
+            out.send(Recipient::All, Kind::ReqAck, Lsn(0), |w| {
+                ReqAck { client, timestamp, digest }.encode(w)
+            });
+        }
+        let set = entry.vouch(digest, id);
+        self.time_if_vouched(now, client, set, out);
+    }
+
+    /// Another replica holds a request as authentic.
+    pub(crate) fn on_req_ack(&mut self, now: Now, from: ReplicaId, m: &ReqAck, out: &mut Actions) {
+        let Some(entry) = self.clients.entry(m.client) else { return out.reject(Reject::OverQuota) };
+        if m.timestamp <= entry.executed {
+            return out.reject(Reject::OldTimestamp);
+        }
+        let set = entry.vouch(m.digest, from);
+        if entry.pending.as_ref().is_some_and(|p| p.request.digest == m.digest) {
+            self.time_if_vouched(now, m.client, set, out);
+        }
+    }
+
+    /// Starts the request timer for a request that `f + 1` replicas hold: otherwise one client could
+    /// depose primaries with requests that verify at a few backups only (TM-2, B31).
+    fn time_if_vouched(&mut self, now: Now, client: ClientId, set: u64, out: &mut Actions) {
+        let mine = set & (1 << self.id.index()) != 0;
+        let vouchers = usize::try_from(set.count_ones()).unwrap_or(0);
+        if mine && vouchers >= self.cluster.weak() && self.is_normal() && !self.is_primary() {
+            self.clients.start_waiting(client, now.mono_ns);
+            self.watch_requests(now, out);
+        }
+    }
+
+    /// The client asks again for what was executed: its reply is in the state (RP-2).
+    fn on_retransmission(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
+        // RO-5: others may lag where this replica does not; a status lets them catch up.
+        self.status_soon(now, out);
+        self.flush_commits(out);
+        let Some(client) = self.clients.get_mut(request.client) else { return };
+        if client.may_resend(now.mono_ns) {
+            out.push(Action::Resend { client: request.client });
+        } else {
+            out.reject(Reject::TooSoon);
+        }
+    }
+
+    /// A backup cannot authenticate a request in this primary's proposal (AU-5).
+    pub(crate) fn on_req_reject(&mut self, now: Now, from: ReplicaId, m: &ReqReject, out: &mut Actions) {
+        if m.view != self.view || !self.is_normal() {
+            return out.reject(Reject::OtherView);
+        }
+        if !self.is_primary() {
+            return out.reject(Reject::WrongSender);
+        }
+        let proposal = self.log.get(m.seq).and_then(|slot| slot.proposal.as_ref());
+        let names = proposal
+            .and_then(|p| p.batch.as_ref())
+            .is_some_and(|batch| batch.requests().any(|r| r.digest == m.digest && r.client == m.client));
+        if !names || m.seq <= self.exec.executed {
+            return out.reject(Reject::Unwanted);
+        }
+        let rejecters = self.views.note_req_reject(m.digest, from);
+        if rejecters < self.cluster.weak() {
+            return;
+        }
+        // f + 1 replicas, so one correct one, cannot take the request: it cannot become authentic
+        // everywhere. Handing over costs a view change at network speed and no time-out.
+        if let Some(client) = self.clients.entry(m.client) {
+            client.start_probation(now.mono_ns);
+            client.take_pending();
+            out.report(Milestone::OnProbation { client: m.client });
+        }
+        self.hand_off(now, out);
+    }
+
+    /// Gives the view up as its primary: a SUSPECT of one's own view is a LeaveCert (LV-2).
+    pub(crate) fn hand_off(&mut self, now: Now, out: &mut Actions) {
+        if !self.handing_off {
+            self.handing_off = true;
+            self.suspect(now, SuspectReason::SelfHandoff, out);
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! Retransmission by status: a replica says what it has and lacks, and the others send what it lacks
+//! (spec §10). One mechanism, bounded state, for every kind of message.
+
+use alloc::vec::Vec;
+
+use quorate_wire::Cluster;
+use quorate_wire::id::{ReplicaId, SeqNum};
+use quorate_wire::message::{
+    Bitmap, Commit, Committed, Echoes, Kind, Prepare, ProofMessage, Status as StatusMessage,
+    encode_pre_prepare,
+};
+
+use crate::certificate::bit;
+use crate::config::{Config, MS};
+use crate::replica::{Replica, Status};
+use crate::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
+
+/// An older counter is a replay only this soon after a newer one: a replica whose clock went back
+/// together with its memory is heard again, and a replay costs one answer a second (SM-2).
+const REPLAY_NS: u64 = 1_000 * MS;
+/// Low bits of an incarnation that are random, so that two starts from one image differ (§14.3).
+const INCARNATION_RANDOM_BITS: u32 = 20;
+
+/// What is known of one other replica.
+#[derive(Clone, Copy, Debug, Default)]
+struct Peer {
+    counter: u64,
+    heard_at: u64,
+    answered_at: u64,
+    incarnation: u64,
+    /// Bytes sent again to it since `budget_at`.
+    sent_bytes: usize,
+    budget_at: u64,
+    /// It echoes this replica's incarnation.
+    echoes_us: bool,
+    /// It has seen a later incarnation of this replica: an old disk was put back.
+    knows_later: bool,
+}
+
+/// What is known of the others. One entry a replica.
+#[derive(Debug)]
+pub(crate) struct PeerStatus {
+    peers: Vec<Peer>,
+    counter: u64,
+    /// How often this replica has started.
+    pub(crate) incarnation: u64,
+    sent_at: Option<u64>,
+    soon: bool,
+}
+
+impl PeerStatus {
+    /// Returns the knowledge of a replica that has just started.
+    pub(crate) fn new(cluster: Cluster) -> Self {
+        Self {
+            peers: alloc::vec![Peer::default(); cluster.n()],
+            counter: 0,
+            incarnation: 0,
+            sent_at: None,
+            soon: false,
+        }
+    }
+
+    /// Says whether `len` more bytes may be sent again to `to`, and counts them: at most
+    /// `retransmit_bytes` in each `status_min_ns`, so that nobody can ask for endless work (K14).
+    pub(crate) fn allow(&mut self, to: ReplicaId, now: u64, len: usize, config: &Config) -> bool {
+        let Some(peer) = self.peers.get_mut(to.index()) else { return false };
+        if now >= peer.budget_at.saturating_add(config.status_min_ns) {
+            peer.budget_at = now;
+            peer.sent_bytes = 0;
+        }
+        // One item of any size passes: a request of 1 MiB must be obtainable.
+        let allowed = peer.sent_bytes == 0 || peer.sent_bytes + len <= config.retransmit_bytes;
+        if allowed {
+            peer.sent_bytes += len;
+        }
+        allowed
+    }
+
+    /// Returns how many others echo this replica's incarnation.
+    pub(crate) fn echoes(&self) -> usize {
+        self.peers.iter().filter(|p| p.echoes_us).count()
+    }
+
+    /// Returns how many others have seen a later incarnation of this replica.
+    pub(crate) fn know_later(&self) -> usize {
+        self.peers.iter().filter(|p| p.knows_later).count()
+    }
+
+    /// Notes an incarnation: the counter in its high bits must rise; the same counter with other random
+    /// bits is a second start from one image. Says whether it is good.
+    fn note_incarnation(&mut self, from: ReplicaId, incarnation: u64) -> bool {
+        let Some(peer) = self.peers.get_mut(from.index()) else { return false };
+        let (known, new) =
+            (peer.incarnation >> INCARNATION_RANDOM_BITS, incarnation >> INCARNATION_RANDOM_BITS);
+        if new > known {
+            peer.incarnation = incarnation;
+        }
+        peer.incarnation == incarnation
+    }
+
+    fn note_echo(&mut self, from: ReplicaId, echo: u64) {
+        let own = self.incarnation;
+        let Some(peer) = self.peers.get_mut(from.index()) else { return };
+        peer.echoes_us = echo == own;
+        peer.knows_later =
+            echo != own && (echo >> INCARNATION_RANDOM_BITS) >= (own >> INCARNATION_RANDOM_BITS);
+    }
+}
+
+impl Replica {
+    /// Asks for a status soon: there is evidence of being behind, or somebody waits (SM-1).
+    pub(crate) fn status_soon(&mut self, now: Now, out: &mut Actions) {
+        if self.peers.soon {
+            return;
+        }
+        self.peers.soon = true;
+        let earliest = self.peers.sent_at.map_or(0, |at| at.saturating_add(self.config.status_min_ns));
+        Self::set_timer(out, Timer::Status, earliest.max(now.mono_ns));
+    }
+
+    /// Time for a status, and for a look at what depends on none.
+    pub(crate) fn on_status_timer(&mut self, now: Now, out: &mut Actions) {
+        self.peers.soon = false;
+        self.send_status(now, out);
+        self.note_certified(now, out);
+        self.look_after_transfer(now, out);
+        if let Some(frame) = self.views.own_suspect(self.view) {
+            out.forward(Recipient::All, Kind::Suspect, Lsn(0), frame);
+        }
+        self.watch_requests(now, out);
+        Self::set_timer(out, Timer::Status, now.mono_ns.saturating_add(self.config.status_ns));
+    }
+
+    fn send_status(&mut self, now: Now, out: &mut Actions) {
+        self.peers.sent_at = Some(now.mono_ns);
+        self.peers.counter = (self.peers.counter + 1).max(now.wall_ns);
+        let mut echoes = Vec::with_capacity(8 * self.cluster.n());
+        for peer in &self.peers.peers {
+            echoes.extend_from_slice(&peer.incarnation.to_le_bytes());
+        }
+        let first = self.exec.executed.next();
+        let len = usize::try_from(self.config.window.div_ceil(8)).unwrap_or(0);
+        let (mut prepared, mut committed) = (alloc::vec![0_u8; len], alloc::vec![0_u8; len]);
+        for slot in self.log.iter().filter(|slot| slot.seq >= first) {
+            let k = usize::try_from(slot.seq.0 - first.0).unwrap_or(usize::MAX);
+            let mark = |bits: &mut Vec<u8>| {
+                if let Some(byte) = bits.get_mut(k / 8) {
+                    *byte |= 1 << (k % 8);
+                }
+            };
+            if slot.prepared.as_ref().is_some_and(|(view, _)| *view == self.view) {
+                mark(&mut prepared);
+            }
+            if slot.committed.is_some_and(|digest| slot.batch(&digest).is_some()) {
+                mark(&mut committed);
+            }
+        }
+        let has_new_view = self.views.candidate.as_ref().is_some_and(|c| c.view() == self.view);
+        let status = StatusMessage {
+            counter: self.peers.counter,
+            view: self.view,
+            stable: self.log.stable(),
+            executed: self.exec.executed,
+            incarnation: self.peers.incarnation,
+            echoes: Echoes::new(&echoes),
+            normal: self.status == Status::Normal,
+            has_new_view,
+            prepared: Bitmap::new(&prepared),
+            committed: Bitmap::new(&committed),
+            have: self.view_changes_held(),
+            wants: self.views.wants.clone(),
+        };
+        out.send(Recipient::All, Kind::Status, Lsn(0), |w| status.encode(w));
+    }
+
+    /// Returns whose VIEW-CHANGEs for this view are here, or not needed.
+    fn view_changes_held(&self) -> u64 {
+        let named = self.views.candidate.iter().filter(|c| c.view() == self.view);
+        let held = named.flat_map(|c| c.named.iter().flatten()).fold(0, |set, m| set | bit(m.sender()));
+        held | self.views.senders_for(self.view)
+    }
+
+    /// Another replica says what it has and lacks.
+    pub(crate) fn on_status(&mut self, now: Now, from: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
+        if !self.peers.note_incarnation(from, m.incarnation) {
+            out.reject(Reject::OldIncarnation);
+        }
+        self.peers.note_echo(from, m.echoes.of(self.id));
+        self.look_at_echoes(now, out);
+        let min = self.config.status_min_ns;
+        let Some(peer) = self.peers.peers.get_mut(from.index()) else { return };
+        let recently = peer.heard_at != 0 && now.mono_ns < peer.heard_at.saturating_add(REPLAY_NS);
+        if m.counter <= peer.counter && recently {
+            return out.reject(Reject::OldStatus);
+        }
+        peer.counter = m.counter;
+        peer.heard_at = now.mono_ns.max(1);
+        // Never the same to the same peer more than once in this time (SM-2).
+        if peer.answered_at != 0 && now.mono_ns < peer.answered_at.saturating_add(min) {
+            return out.reject(Reject::TooSoon);
+        }
+        peer.answered_at = now.mono_ns.max(1);
+        self.answer(now, from, m, out);
+        // Whoever is ahead will answer our own (SM-1).
+        if m.view > self.view || m.executed > self.exec.executed {
+            self.status_soon(now, out);
+        }
+    }
+
+    /// Sends a peer what it lacks, in the order of SM-2.
+    fn answer(&mut self, now: Now, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
+        let recipient = Recipient::Replica(to);
+        // 1, 2. Checkpoints that it may lack; one too far behind needs nothing but the stable one.
+        let stable = self.log.stable();
+        for (seq, root) in self.checkpoints.own.clone() {
+            if seq > m.stable && seq >= stable {
+                self.say_checkpoint(seq, root, recipient, out);
+            }
+        }
+        if m.stable.plus(self.config.window) < stable {
+            return;
+        }
+        // What committed here helps it in any view (ST-5).
+        self.send_committed(now, to, m, out);
+        // 3. It is in an older view.
+        if m.view < self.view {
+            let own = bit(self.id);
+            let set = if self.recovery.is_active() { u64::MAX } else { own };
+            self.send_view_changes(now, to, self.view, set, out);
+            return self.send_new_view_to(now, to, 0, out);
+        }
+        if m.view > self.view {
+            return;
+        }
+        // 5. It waits for the NEW-VIEW of this view: whoever has it sends it, and what it names (SM-4).
+        if !m.normal {
+            self.send_view_changes(now, to, self.view, bit(self.id) & !m.have, out);
+            self.send_new_view_to(now, to, m.have, out);
+            return self.send_proofs(to, m, out);
+        }
+        // 4. Both are in normal operation.
+        if self.is_normal() {
+            self.send_votes(now, to, m, out);
+        }
+    }
+
+    fn send_committed(&mut self, now: Now, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
+        let view = self.view;
+        let first = m.executed.next();
+        for seq in first.0..=self.exec.executed.0.min(self.log.high().0) {
+            let seq = SeqNum(seq);
+            let Some(digest) = self.log.get(seq).and_then(|slot| slot.committed) else { continue };
+            if m.committed.has(offset(first, seq)) {
+                continue;
+            }
+            if !self.peers.allow(to, now.mono_ns, 128, &self.config) {
+                return;
+            }
+            let committed = Committed { view, seq, digest };
+            out.send(Recipient::Replica(to), Kind::Committed, Lsn(0), |w| committed.encode(w));
+        }
+    }
+
+    fn send_new_view_to(&mut self, now: Now, to: ReplicaId, have: u64, out: &mut Actions) {
+        let Some(candidate) = self.views.candidate.as_ref().filter(|c| c.entered && c.view() == self.view)
+        else {
+            return;
+        };
+        let message = candidate.message.clone();
+        if !self.peers.allow(to, now.mono_ns, message.frame().len(), &self.config) {
+            return;
+        }
+        let after = self.last_lsn();
+        out.forward(Recipient::Replica(to), Kind::NewView, after, message.frame());
+        let named = message.body().view_changes.iter().fold(0, |set, (replica, _)| set | bit(*replica));
+        self.send_view_changes(now, to, self.view, named & !have, out);
+    }
+
+    fn send_proofs(&mut self, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
+        for want in &m.wants {
+            let Some(slot) = self.log.get(want.seq) else { continue };
+            let Some((digest, view)) = slot.claims.iter().find(|(d, u)| *d == want.digest && *u >= want.view)
+            else {
+                continue;
+            };
+            let proof = ProofMessage { seq: want.seq, digest: *digest, view: *view };
+            // What was claimed was durable before it was said.
+            out.send(Recipient::Replica(to), Kind::Proof, Lsn(0), |w| proof.encode(w));
+        }
+    }
+
+    /// Sends votes and proposals of this view again: content as the first time, sealed anew (SM-3).
+    fn send_votes(&mut self, now: Now, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
+        let recipient = Recipient::Replica(to);
+        let (view, first) = (self.view, m.executed.next());
+        let is_primary = self.is_primary();
+        let fixed = self.views.last_fixed;
+        let low = first.max(self.log.stable().next());
+        for seq in low.0..=self.log.high().0 {
+            let seq = SeqNum(seq);
+            let Some(slot) = self.log.get(seq) else { continue };
+            let k = offset(first, seq);
+            if m.committed.has(k) {
+                continue;
+            }
+            let Some((_, digest)) = slot.voted.filter(|(voted, _)| *voted == view) else { continue };
+            let committed = slot.prepared.as_ref().is_some_and(|(v, b)| *v == view && b.digest() == digest);
+            let batch = slot.batch(&digest).cloned();
+            let after = self.last_lsn();
+            if committed {
+                if !self.peers.allow(to, now.mono_ns, 128, &self.config) {
+                    return;
+                }
+                out.send(recipient, Kind::Commit, after, |w| Commit { view, seq, digest }.encode(w));
+            }
+            if m.prepared.has(k) {
+                continue;
+            }
+            if is_primary && seq > fixed {
+                let Some(batch) = batch else { continue };
+                if !self.peers.allow(to, now.mono_ns, batch.payload().len() + 256, &self.config) {
+                    return;
+                }
+                out.send(recipient, Kind::PrePrepare, after, |w| {
+                    encode_pre_prepare(view, seq, &batch, &[], w)
+                });
+            } else if !is_primary {
+                if !self.peers.allow(to, now.mono_ns, 128, &self.config) {
+                    return;
+                }
+                out.send(recipient, Kind::Prepare, after, |w| Prepare::encode(view, seq, &digest, &[], w));
+            }
+        }
+    }
+
+    /// §14.3: before its first vote after a restart, a replica hears from the others that they have
+    /// seen it start, and never that they have seen it later than that.
+    fn look_at_echoes(&mut self, now: Now, out: &mut Actions) {
+        if !self.recovery.waits_for_echoes() {
+            return;
+        }
+        if self.peers.know_later() >= self.cluster.weak() {
+            let incarnation = self.peers.incarnation;
+            out.report(Milestone::RejoinStarted { incarnation });
+            return self.start_rejoin(now, out);
+        }
+        if self.peers.echoes() + 1 >= self.cluster.quorum() {
+            self.recovery.heard_echoes();
+            for seq in self.log.numbers() {
+                self.advance(now, seq, out);
+            }
+            self.propose(now, out);
+        }
+    }
+}
+
+fn offset(first: SeqNum, seq: SeqNum) -> usize {
+    usize::try_from(seq.0.saturating_sub(first.0)).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,181 @@
+//! The request timer: how long a backup waits for the primary (spec §12.1; [OSDI99 §4.4]).
+
+use quorate_wire::id::SeqNum;
+use quorate_wire::message::{Kind, SuspectReason};
+
+use crate::config::Config;
+use crate::replica::Replica;
+use crate::step::{Actions, Lsn, Now, Recipient, Timer};
+
+/// What a backup watches. The timers are re-armed lazily: one that runs out early looks at what is
+/// waiting now and is set again, which is cheaper than moving it with every request.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    request_armed: bool,
+    relay_armed: bool,
+    /// Since when there has been an accepted proposal without progress in executing.
+    busy_since: Option<u64>,
+    /// The highest number accepted in this view.
+    accepted: SeqNum,
+    /// A slowly moving estimate of the 99th percentile from proposal to execution, in nanoseconds.
+    p99_ns: u64,
+    timeout_min_ns: u64,
+    timeout_max_ns: u64,
+}
+
+impl Watch {
+    /// Returns a watch with nothing to watch.
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            request_armed: false,
+            relay_armed: false,
+            busy_since: None,
+            accepted: SeqNum(0),
+            p99_ns: config.request_timeout_min_ns / 8,
+            timeout_min_ns: config.request_timeout_min_ns,
+            timeout_max_ns: config.request_timeout_max_ns,
+        }
+    }
+
+    /// Returns `T_REQ` as it has adapted (TM-6): eight times what a batch takes, within the bounds,
+    /// so that a primary cannot talk it up.
+    pub(crate) fn request_timeout(&self) -> u64 {
+        self.p99_ns.saturating_mul(8).clamp(self.timeout_min_ns, self.timeout_max_ns)
+    }
+
+    /// Notes that a proposal for `seq` was accepted.
+    pub(crate) fn note_accepted(&mut self, seq: SeqNum, now: u64) {
+        self.accepted = self.accepted.max(seq);
+        self.busy_since.get_or_insert(now);
+    }
+
+    /// Notes that `seq` was executed, `took` nanoseconds after it was accepted.
+    pub(crate) fn note_executed(&mut self, seq: SeqNum, took: Option<u64>, now: u64) {
+        self.busy_since = (seq < self.accepted).then_some(now);
+        // Up by an eighth of the difference, down by a hundredth of that: where the two balance,
+        // one sample in a hundred lies above.
+        if let Some(took) = took {
+            if took > self.p99_ns {
+                self.p99_ns += (took - self.p99_ns) / 8;
+            } else {
+                self.p99_ns -= (self.p99_ns - took) / 800;
+            }
+        }
+    }
+
+    /// Begins a view with nothing accepted.
+    pub(crate) fn start_view(&mut self) {
+        self.accepted = SeqNum(0);
+        self.busy_since = None;
+    }
+}
+
+impl Replica {
+    /// Returns how long the primary of this view has: longer after failed views (TM-3).
+    pub(crate) fn patience(&self) -> u64 {
+        self.watch.request_timeout().max(self.views.patience_ns())
+    }
+
+    /// Says whether this replica has a primary to watch.
+    fn watches(&self) -> bool {
+        self.is_normal() && !self.is_primary() && !self.transfer.is_active() && !self.recovery.is_active()
+    }
+
+    /// Returns since when something has waited for the primary: the oldest request, or the first
+    /// accepted proposal that is not executed.
+    fn waiting_since(&mut self) -> Option<u64> {
+        let oldest = self.clients.oldest().map(|pending| pending.since);
+        [oldest, self.watch.busy_since].into_iter().flatten().min()
+    }
+
+    /// Arms the request timer if something waits: "A backup starts a timer when it receives a request
+    /// and the timer is not already running" [OSDI99 §4.4].
+    pub(crate) fn watch_requests(&mut self, now: Now, out: &mut Actions) {
+        if self.watch.request_armed || !self.watches() {
+            return;
+        }
+        if self.waiting_since().is_some() {
+            self.watch.request_armed = true;
+            Self::set_timer(out, Timer::Request, now.mono_ns.saturating_add(self.patience()));
+        }
+    }
+
+    /// The request timer ran out: suspect, or wait for what is waiting now.
+    pub(crate) fn on_request_timer(&mut self, now: Now, out: &mut Actions) {
+        self.watch.request_armed = false;
+        if !self.watches() {
+            return;
+        }
+        let Some(since) = self.waiting_since() else { return };
+        let deadline = since.saturating_add(self.patience());
+        if now.mono_ns < deadline {
+            self.watch.request_armed = true;
+            return Self::set_timer(out, Timer::Request, deadline);
+        }
+        // "If the timer of backup i expires in view v, the backup starts a view change": here it says
+        // so first and goes on working, until f + 1 replicas agree (LV-2).
+        self.forward_overdue(now, out);
+        self.suspect(now, SuspectReason::Timeout, out);
+        if self.watches() {
+            self.watch.request_armed = true;
+            Self::set_timer(out, Timer::Request, now.mono_ns.saturating_add(self.patience()));
+        }
+    }
+
+    /// Sends overdue requests to all replicas, so that all correct timers run (TM-2).
+    fn forward_overdue(&mut self, now: Now, out: &mut Actions) {
+        const FORWARDED_BYTES_MAX: usize = 64 << 10;
+        let before = now.mono_ns.saturating_sub(self.patience());
+        let mut bytes = 0;
+        for (_, pending) in self.clients.pending() {
+            bytes += pending.request.frame().len();
+            if bytes > FORWARDED_BYTES_MAX {
+                break;
+            }
+            if pending.timed && pending.since <= before {
+                out.forward(Recipient::All, Kind::Request, Lsn(0), pending.request.frame());
+            }
+        }
+    }
+
+    /// Arms the timer that looks after requests which nobody times yet.
+    pub(crate) fn watch_relays(&mut self, now: Now, out: &mut Actions) {
+        if !self.watch.relay_armed && self.watches() {
+            self.watch.relay_armed = true;
+            Self::set_timer(out, Timer::Relay, now.mono_ns.saturating_add(self.patience() / 4));
+        }
+    }
+
+    /// A quarter of the time-out has passed: vouch for what has not been proposed; at half of it,
+    /// send it to the primary again (TM-2).
+    pub(crate) fn on_relay_timer(&mut self, now: Now, out: &mut Actions) {
+        self.watch.relay_armed = false;
+        if !self.watches() {
+            return;
+        }
+        let patience = self.patience();
+        let mut due = self.take_scratch();
+        let mut more = false;
+        for (client, pending) in self.clients.pending() {
+            let waited = now.mono_ns.saturating_sub(pending.since);
+            more |= !pending.timed || !pending.relayed_again;
+            if !pending.timed && waited >= patience / 4 {
+                due.push(client.0);
+            }
+        }
+        for client in due.iter().copied() {
+            self.vouch(now, quorate_wire::ClientId(client), out);
+        }
+        self.put_scratch(due);
+        let primary = Recipient::Replica(self.primary());
+        for (_, pending) in self.clients.pending_mut() {
+            if !pending.relayed_again && now.mono_ns.saturating_sub(pending.since) >= patience / 2 {
+                pending.relayed_again = true;
+                out.forward(primary, Kind::Request, Lsn(0), pending.request.frame());
+            }
+        }
+        if more {
+            self.watch_relays(now, out);
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Leaving a view [OSDI99 §4.4], spec §11.2-11.4: who wishes to, when that is enough, and what is
+//! taken along.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use quorate_wire::codec::Writer;
+use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
+use quorate_wire::message::{
+    Kind, LeaveCert, PrePrepared, Prepared, Suspect, SuspectReason, ViewChange, Want,
+};
+use quorate_wire::{Digest, Signed};
+
+use crate::certificate::{Votes, bit, size};
+use crate::config::Config;
+use crate::enter_view::Candidate;
+use crate::new_view;
+use crate::record::Record;
+use crate::replica::{Replica, Status};
+use crate::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
+
+/// The most requests that REQ-REJECTs are counted for.
+const REJECTS_MAX: usize = 1024;
+
+/// What a replica knows of view changes. At most one SUSPECT and one VIEW-CHANGE of each replica, one
+/// NEW-VIEW that it runs under and one that it examines.
+#[derive(Debug)]
+pub(crate) struct ViewChanges {
+    /// The newest SUSPECT of each replica.
+    suspects: Vec<Option<Suspect>>,
+    /// This replica's own, as a frame to send again.
+    own_suspect: Option<(ViewNum, Vec<u8>)>,
+    /// The newest valid VIEW-CHANGE of each replica (VC-6).
+    pub(crate) received: Vec<Option<Arc<Signed<ViewChange>>>>,
+    /// The NEW-VIEW under examination, or the one that this replica entered its view by.
+    pub(crate) candidate: Option<Candidate>,
+    /// PROOFs, by number and digest: the newest view in which each replica pre-prepared it (DP-4).
+    pub(crate) proofs: BTreeMap<(SeqNum, Digest), Votes<ViewNum>>,
+    /// Proofs that are asked for in STATUS.
+    pub(crate) wants: Vec<Want>,
+    /// `max_x`: the last number that the NEW-VIEW of this view fixed.
+    pub(crate) last_fixed: SeqNum,
+    /// `T_VC`: how long to wait for a NEW-VIEW, and for the first progress under it.
+    patience_ns: u64,
+    patience_max_ns: u64,
+    new_view_timer: bool,
+    rejects: BTreeMap<Digest, u64>,
+}
+
+impl ViewChanges {
+    /// Returns the knowledge of a replica that has never left a view.
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            suspects: alloc::vec![None; config.cluster.n()],
+            own_suspect: None,
+            received: alloc::vec![None; config.cluster.n()],
+            candidate: None,
+            proofs: BTreeMap::new(),
+            wants: Vec::new(),
+            last_fixed: SeqNum(0),
+            patience_ns: config.request_timeout_min_ns,
+            patience_max_ns: config.view_timeout_max_ns,
+            new_view_timer: false,
+            rejects: BTreeMap::new(),
+        }
+    }
+
+    /// Returns `T_VC`.
+    pub(crate) fn patience_ns(&self) -> u64 {
+        self.patience_ns
+    }
+
+    /// A view has failed: "this time it will wait 2T" [OSDI99 §4.5.2]. Bounded, so that it cannot
+    /// overflow however often that happens (B29).
+    fn lose_patience(&mut self) {
+        self.patience_ns = self.patience_ns.saturating_mul(2).min(self.patience_max_ns);
+    }
+
+    /// The view works: halve the wait, at each checkpoint, down to its base (TM-4).
+    pub(crate) fn calm_down(&mut self, base: u64) {
+        self.patience_ns = (self.patience_ns / 2).max(base);
+    }
+
+    /// Notes progress under the new view.
+    pub(crate) fn note_executed(&mut self, _seq: SeqNum) {
+        self.rejects.clear();
+    }
+
+    /// Forgets proofs about numbers below a stable checkpoint.
+    pub(crate) fn collect(&mut self, stable: SeqNum) {
+        self.proofs.retain(|(seq, _), _| *seq > stable);
+        self.wants.retain(|want| want.seq > stable);
+    }
+
+    /// Counts a REQ-REJECT. Returns how many replicas reject the request.
+    pub(crate) fn note_req_reject(&mut self, digest: Digest, from: ReplicaId) -> usize {
+        if self.rejects.len() >= REJECTS_MAX && !self.rejects.contains_key(&digest) {
+            return 0;
+        }
+        let set = self.rejects.entry(digest).or_insert(0);
+        *set |= bit(from);
+        size(*set)
+    }
+
+    /// Returns who has sent a valid VIEW-CHANGE for `view`: bit `i` is replica `i`.
+    pub(crate) fn senders_for(&self, view: ViewNum) -> u64 {
+        let of = self.received.iter().flatten().filter(|m| m.body().view == view);
+        of.fold(0, |set, m| set | bit(m.sender()))
+    }
+
+    /// Returns this replica's own SUSPECT of `view`, to be sent again.
+    pub(crate) fn own_suspect(&self, view: ViewNum) -> Option<&[u8]> {
+        self.own_suspect.as_ref().filter(|(of, _)| *of == view).map(|(_, frame)| frame.as_slice())
+    }
+
+    /// Keeps a VIEW-CHANGE of this replica's own.
+    pub(crate) fn keep_own(&mut self, message: Arc<Signed<ViewChange>>) {
+        let index = message.sender().index();
+        if let Some(entry) = self.received.get_mut(index) {
+            *entry = Some(message);
+        }
+    }
+}
+
+impl Replica {
+    /// Says to all that this replica wishes to leave its view, and goes on working in it (LV-2).
+    pub(crate) fn suspect(&mut self, now: Now, reason: SuspectReason, out: &mut Actions) {
+        if self.recovery.is_active() {
+            return;
+        }
+        let view = self.view;
+        if self.views.own_suspect(view).is_none() {
+            out.report(Milestone::Suspected { view, reason });
+            let mut body = Vec::new();
+            Suspect { view, reason, signature: [0; 64] }.encode(&mut Writer::new(&mut body));
+            let signed = Signed::sign(&self.signer, &self.domains, Kind::Suspect, 0, self.id, (), &body);
+            let frame = signed.frame().to_vec();
+            let signature = quorate_wire::frame::signature_of(&frame).unwrap_or([0; 64]);
+            self.views.own_suspect = Some((view, frame));
+            if let Some(entry) = self.views.suspects.get_mut(self.id.index()) {
+                *entry = Some(Suspect { view, reason, signature });
+            }
+        }
+        if let Some(frame) = self.views.own_suspect(view) {
+            out.forward(Recipient::All, Kind::Suspect, Lsn(0), frame);
+        }
+        self.judge_suspects(now, view, out);
+    }
+
+    /// Another replica wishes to leave a view. Its signature was checked at the door.
+    pub(crate) fn on_suspect(&mut self, now: Now, from: ReplicaId, m: &Suspect, out: &mut Actions) {
+        if m.view < self.view {
+            return out.reject(Reject::OtherView);
+        }
+        let Some(entry) = self.views.suspects.get_mut(from.index()) else { return };
+        match entry {
+            Some(known) if known.view > m.view => return out.reject(Reject::OtherView),
+            Some(known) if known.view == m.view => return out.reject(Reject::Duplicate),
+            Some(_) | None => *entry = Some(*m),
+        }
+        if m.view > self.view {
+            self.status_soon(now, out);
+        }
+        self.judge_suspects(now, m.view, out);
+    }
+
+    /// A LeaveCert for `view`: f + 1 replicas suspect it, so a correct one does; or its own primary
+    /// hands it over (LV-2). The paper's rule that a view change needs f + 1 replicas holds here for
+    /// every one of them: "a view change will happen only if at least f + 1 replicas" say so
+    /// [OSDI99 §4.5.2].
+    fn judge_suspects(&mut self, now: Now, view: ViewNum, out: &mut Actions) {
+        let primary = self.cluster.primary(view);
+        let of = self.views.suspects.iter().enumerate();
+        let suspects: Vec<(ReplicaId, Suspect)> =
+            of.filter_map(|(i, s)| Some((ReplicaId::at(i), s.filter(|s| s.view == view)?))).collect();
+        let handed_over = suspects.iter().any(|(from, _)| *from == primary);
+        let enough = mutant!(M7, self.cluster.weak(), self.cluster.f());
+        if suspects.len() >= enough || handed_over {
+            self.start_view_change(now, view.next(), LeaveCert { suspects }, out);
+        }
+    }
+
+    /// Leaves for `view`: "It stops accepting messages (other than checkpoint, view-change, and new-view
+    /// messages) and multicasts a VIEW-CHANGE message to all replicas" [OSDI99 §4.4], spec §11.3.
+    pub(crate) fn start_view_change(&mut self, now: Now, view: ViewNum, leave: LeaveCert, out: &mut Actions) {
+        if view <= self.view {
+            return;
+        }
+        let failed = self.status == Status::ViewChange;
+        self.stop_normal_operation(out);
+        self.view = view;
+        if failed {
+            self.views.lose_patience();
+        }
+        self.views.wants.clear();
+        self.views.proofs.clear();
+        self.views.candidate = self.views.candidate.take().filter(|c| c.view() >= view);
+        self.views.new_view_timer = false;
+        out.push(crate::step::Action::StopTimer(Timer::NewView));
+        out.report(Milestone::ViewChangeStarted { view });
+        if !self.recovery.forbids_view(view) {
+            self.send_view_change(view, leave, out);
+        }
+        self.status_soon(now, out);
+        self.on_view_changes_grown(now, out);
+    }
+
+    /// Ends normal operation in the log's view: P and Q take up what prepared and pre-prepared in it,
+    /// the overlay goes, queued commits stay behind because P says as much (§11.3, TE-4, PB-3).
+    pub(crate) fn stop_normal_operation(&mut self, out: &mut Actions) {
+        if self.status == Status::ViewChange {
+            return;
+        }
+        self.status = Status::ViewChange;
+        self.undo_tentative(out);
+        self.piggyback_sent(out);
+        self.handing_off = false;
+        for seq in self.log.numbers() {
+            let Some(slot) = self.log.get_mut(seq) else { continue };
+            if let Some((voted, digest)) = slot.voted {
+                slot.claim(digest, voted);
+            }
+            if mutant!(M36, false, true)
+                && let Some((prepared, _)) = slot.prepared
+                && prepared < self.log.view()
+            {
+                // P cleared after one view change.
+                if let Some(slot) = self.log.get_mut(seq) {
+                    slot.prepared = None;
+                }
+            }
+        }
+    }
+
+    fn send_view_change(&mut self, view: ViewNum, leave: LeaveCert, out: &mut Actions) {
+        let message = self.own_view_change(view, leave);
+        let mut body = Vec::new();
+        message.encode(&mut Writer::new(&mut body));
+        let signed = Signed::sign(&self.signer, &self.domains, Kind::ViewChange, 0, self.id, message, &body);
+        let after = self.persist(Record::ViewChange { view, frame: signed.frame() }, out);
+        out.forward(Recipient::All, Kind::ViewChange, after, signed.frame());
+        self.views.keep_own(Arc::new(signed));
+    }
+
+    /// What this replica takes into `view`: its checkpoints C, what prepared P, what it pre-prepared Q.
+    fn own_view_change(&self, view: ViewNum, leave: LeaveCert) -> ViewChange {
+        let stable = self.log.stable();
+        let claims_max = self.cluster.f() + 2;
+        let checkpoints =
+            self.checkpoints.own.range(stable..=self.log.high()).map(|(n, d)| (*n, *d)).collect();
+        let mut prepared = Vec::new();
+        let mut pre_prepared = Vec::new();
+        for slot in self.log.iter() {
+            // VC-2: being executed here does not exempt a number.
+            let omitted = mutant!(M37, false, slot.seq <= self.exec.executed);
+            if let Some((u, batch)) = &slot.prepared
+                && !omitted
+            {
+                // "a set containing a set P_m for each request m that prepared at i with a sequence
+                // number higher than n" [OSDI99 §4.4]; one entry, of the highest view (VC-1).
+                prepared.push(Prepared { seq: slot.seq, digest: batch.digest(), view: *u });
+            }
+            if !slot.claims.is_empty() {
+                let claims = newest_claims(slot, claims_max);
+                pre_prepared.push(PrePrepared { seq: slot.seq, claims });
+            }
+        }
+        // I9, VC-3: whatever prepared was pre-prepared.
+        assert!(mutant!(M36, true, true) && prepared.iter().all(|p| claimed(&pre_prepared, p)));
+        ViewChange { view, stable, key_id: 0, checkpoints, prepared, pre_prepared, leave }
+    }
+
+    /// Another replica has left. Its signature, and those of its LeaveCert, were checked at the door.
+    pub(crate) fn on_view_change(&mut self, now: Now, m: &Arc<Signed<ViewChange>>, out: &mut Actions) {
+        let (from, body) = (m.sender(), m.body());
+        let (k, window) = (self.config.checkpoint_interval, self.config.window);
+        if let Err(reason) = new_view::well_formed(self.cluster, k, window, body) {
+            return out.reject(reason);
+        }
+        // One that a NEW-VIEW under examination names is needed, whatever else this sender said.
+        if let Some(candidate) = &mut self.views.candidate
+            && candidate.supply(m)
+        {
+            return self.examine_new_view(now, out);
+        }
+        if body.view < self.view {
+            return out.reject(Reject::OtherView);
+        }
+        let Some(entry) = self.views.received.get_mut(from.index()) else { return };
+        match entry {
+            Some(known) if known.body().view > body.view => return out.reject(Reject::OtherView),
+            Some(known) if known.body().view == body.view => {
+                let second = known.digest() != m.digest();
+                if second {
+                    out.report(Milestone::Equivocation { by: from });
+                }
+                // VC-6: the first stays.
+                return out.reject(if second { Reject::SecondVersion } else { Reject::Duplicate });
+            }
+            Some(_) | None => *entry = Some(m.clone()),
+        }
+        // Its LeaveCert is a reason to leave for everyone, so that nobody leaves alone (LV-2).
+        if body.view > self.view {
+            self.start_view_change(now, body.view, body.leave.clone(), out);
+        } else {
+            self.on_view_changes_grown(now, out);
+        }
+    }
+
+    /// More VIEW-CHANGEs for this view are here.
+    fn on_view_changes_grown(&mut self, now: Now, out: &mut Actions) {
+        if self.status != Status::ViewChange {
+            return;
+        }
+        // "a replica that multicasts a view-change message for view v+1 waits for 2f + 1 view-change
+        // messages for view v+1 and then starts its timer" [OSDI99 §4.5.2], TM-3.
+        let enough = size(self.views.senders_for(self.view)) >= self.cluster.quorum();
+        if enough && !self.views.new_view_timer {
+            self.views.new_view_timer = true;
+            Self::set_timer(out, Timer::NewView, now.mono_ns.saturating_add(self.patience()));
+        }
+        self.try_new_view(now, out);
+    }
+
+    /// No NEW-VIEW came in time, or nothing came of it (LV-3).
+    pub(crate) fn on_new_view_timer(&mut self, now: Now, out: &mut Actions) {
+        if self.status != Status::ViewChange || !self.views.new_view_timer {
+            return;
+        }
+        self.suspect(now, SuspectReason::Timeout, out);
+        if self.status == Status::ViewChange && self.views.new_view_timer {
+            Self::set_timer(out, Timer::NewView, now.mono_ns.saturating_add(self.patience()));
+        }
+    }
+}
+
+/// Returns the newest pairs of Q for a number: at most `max`, always with the one that prepared (VC-4).
+fn newest_claims(slot: &crate::log::Slot, max: usize) -> Vec<(Digest, ViewNum)> {
+    let mut claims: Vec<_> = slot.claims.iter().take(max).copied().collect();
+    if let Some((_, batch)) = &slot.prepared
+        && let Some(own) = slot.claims.iter().skip(max).find(|(d, _)| *d == batch.digest())
+        && let Some(last) = claims.last_mut()
+    {
+        *last = *own;
+    }
+    claims.sort_by_key(|(_, view)| core::cmp::Reverse(*view));
+    claims
+}
+
+fn claimed(pre_prepared: &[PrePrepared], p: &Prepared) -> bool {
+    let of = pre_prepared.iter().find(|q| q.seq == p.seq);
+    of.is_some_and(|q| q.claims.iter().any(|(d, view)| *d == p.digest && *view >= p.view))
+}
