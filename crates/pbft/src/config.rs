@@ -3,7 +3,7 @@
 use alloc::string::{String, ToString};
 
 use quorate_wire::digest::{ClusterId, Domains};
-use quorate_wire::{Cluster, SeqNum, message};
+use quorate_wire::{Cluster, ReplicaId, SeqNum, message};
 
 /// Nanoseconds in a millisecond.
 pub const MS: u64 = 1_000_000;
@@ -68,6 +68,8 @@ pub struct Config {
     pub small_reply: usize,
     /// Off: every replica sends the full result.
     pub digest_replies: bool,
+    /// Whom a client asks for the full result.
+    pub replier: Replier,
     /// Execute when prepared, reply before committed.
     pub tentative: bool,
     /// Serve read-only requests without ordering them. Also decides the certificate of writes (CL-8).
@@ -86,6 +88,10 @@ pub struct Config {
     pub request_timeout_max_ns: u64,
     /// The longest wait for a NEW-VIEW, in nanoseconds.
     pub view_timeout_max_ns: u64,
+    /// The shortest time after which a client sends again (`T_CLIENT`), in nanoseconds.
+    pub client_timeout_min_ns: u64,
+    /// The longest, in nanoseconds.
+    pub client_timeout_max_ns: u64,
     /// `T_STATUS`, in nanoseconds.
     pub status_ns: u64,
     /// The shortest time between two statuses, and between two answers to one peer, in nanoseconds.
@@ -139,6 +145,7 @@ impl Config {
             separate: true,
             small_reply: 64,
             digest_replies: true,
+            replier: Replier::Random,
             tentative: true,
             read_only: true,
             piggyback: true,
@@ -148,6 +155,8 @@ impl Config {
             request_timeout_min_ns: 100 * MS,
             request_timeout_max_ns: 2_000 * MS,
             view_timeout_max_ns: 60_000 * MS,
+            client_timeout_min_ns: 5 * MS,
+            client_timeout_max_ns: 10_000 * MS,
             status_ns: 150 * MS,
             status_min_ns: 100 * MS,
             retransmit_bytes: 64 << 10,
@@ -229,6 +238,26 @@ impl Config {
             self.view_timeout_max_ns.to_string(),
             "at least request_timeout_max_ns",
         )?;
+        rule(
+            self.client_timeout_min_ns >= MS,
+            "client_timeout_min_ns",
+            self.client_timeout_min_ns.to_string(),
+            "at least 1 ms",
+        )?;
+        rule(
+            self.client_timeout_max_ns >= self.client_timeout_min_ns,
+            "client_timeout_max_ns",
+            self.client_timeout_max_ns.to_string(),
+            "at least client_timeout_min_ns",
+        )?;
+        if let Replier::Fixed(replica) = self.replier {
+            rule(
+                self.cluster.contains(ReplicaId(replica)),
+                "replier",
+                replica.to_string(),
+                "a replica of the cluster",
+            )?;
+        }
         rule(
             self.status_ns >= self.status_min_ns,
             "status_ns",

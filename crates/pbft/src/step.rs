@@ -178,6 +178,28 @@ pub struct Span {
     len: u32,
 }
 
+impl Span {
+    /// Writes bytes behind those in `arena` and returns where they are.
+    #[inline]
+    pub(crate) fn write(arena: &mut Vec<u8>, write: impl FnOnce(&mut Writer<'_>)) -> Self {
+        let start = arena.len();
+        write(&mut Writer::new(arena));
+        let (Ok(start), Ok(len)) = (u32::try_from(start), u32::try_from(arena.len() - start)) else {
+            unreachable!("a step writes less than 4 GiB")
+        };
+        Self { start, len }
+    }
+
+    /// Returns the bytes in `arena` that this names.
+    #[inline]
+    pub(crate) fn of(self, arena: &[u8]) -> &[u8] {
+        let (Ok(start), Ok(len)) = (usize::try_from(self.start), usize::try_from(self.len)) else {
+            return &[];
+        };
+        arena.get(start..start + len).unwrap_or(&[])
+    }
+}
+
 /// What stands in the bytes of a [`Action::Send`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -545,10 +567,7 @@ impl Actions {
 
     /// Returns the bytes that an action refers to.
     pub fn bytes(&self, span: Span) -> &[u8] {
-        let (Ok(start), Ok(len)) = (usize::try_from(span.start), usize::try_from(span.len)) else {
-            return &[];
-        };
-        self.bytes.get(start..start + len).unwrap_or(&[])
+        span.of(&self.bytes)
     }
 
     /// Appends an action.
@@ -572,12 +591,7 @@ impl Actions {
     /// Writes bytes and returns where they are.
     #[inline]
     pub fn write(&mut self, write: impl FnOnce(&mut Writer<'_>)) -> Span {
-        let start = self.bytes.len();
-        write(&mut Writer::new(&mut self.bytes));
-        let (Ok(start), Ok(len)) = (u32::try_from(start), u32::try_from(self.bytes.len() - start)) else {
-            unreachable!("a step writes less than 4 GiB")
-        };
-        Span { start, len }
+        Span::write(&mut self.bytes, write)
     }
 
     /// Sends a message whose body `write` encodes.
