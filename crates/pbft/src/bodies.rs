@@ -1,7 +1,7 @@
 //! Bodies of requests and whole batches that travel apart from what names them: kept by digest,
 //! fetched when missing, taken from anyone because the digest proves them (spec §5.3, PC-5).
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -36,7 +36,7 @@ pub(crate) struct Bodies {
     /// Something is missing, and the timer runs.
     armed: bool,
     /// Requests whose client's signature was seen to be right.
-    proven: BTreeMap<Digest, ()>,
+    proven: BTreeSet<Digest>,
     /// Signatures under way; the request, where it waits for that.
     checks: BTreeMap<Digest, Option<Body>>,
 }
@@ -51,7 +51,7 @@ impl Bodies {
             batches_max: usize::try_from(config.window).unwrap_or(usize::MAX),
             wanted: BTreeMap::new(),
             armed: false,
-            proven: BTreeMap::new(),
+            proven: BTreeSet::new(),
             checks: BTreeMap::new(),
         }
     }
@@ -71,7 +71,7 @@ impl Bodies {
 
     /// Says whether a client's signature of this request was seen to be right.
     pub(crate) fn is_proven(&self, digest: &Digest) -> bool {
-        self.proven.contains_key(digest)
+        self.proven.contains(digest)
     }
 
     /// Has the signature of a request checked; the request waits here. Says whether there was room.
@@ -107,7 +107,7 @@ impl Bodies {
     pub(crate) fn signature_checked(&mut self, request: Digest, valid: bool) -> Option<Body> {
         let waiting = self.checks.remove(&request)?;
         if valid && self.proven.len() < PROVEN_MAX {
-            self.proven.insert(request, ());
+            self.proven.insert(request);
         }
         let mut body = waiting?;
         if valid {
@@ -200,7 +200,7 @@ impl Replica {
                 for (kind, digests) in [(BodyKind::Request, &missing), (BodyKind::Batch, &wanted)] {
                     for some in digests.chunks(usize::from(FETCH_DIGESTS_MAX)) {
                         out.send(Recipient::Replica(to), Kind::BodyFetch, Lsn(0), |w| {
-                            BodyFetch::encode(kind, some, w)
+                            BodyFetch::encode(kind, some, w);
                         });
                     }
                 }
@@ -252,8 +252,9 @@ impl Replica {
             if proven && !self.clients.get(request.client).is_some_and(|c| c.on_probation(now.mono_ns)) {
                 continue;
             }
-            let Some(client) = self.clients.entry(request.client) else { continue };
-            if !client.on_probation(now.mono_ns) {
+            if let Some(client) = self.clients.get_mut(request.client)
+                && !client.on_probation(now.mono_ns)
+            {
                 client.start_probation(now.mono_ns);
                 out.report(Milestone::OnProbation { client: request.client });
             }

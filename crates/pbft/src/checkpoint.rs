@@ -83,6 +83,9 @@ impl Replica {
             return; // overtaken by a transfer
         }
         self.checkpoints.own.insert(seq, root);
+        if seq == SeqNum(0) {
+            return; // the initial state, which everyone has
+        }
         out.report(Milestone::CheckpointTaken { seq, root });
         self.say_checkpoint(seq, root, Recipient::All, out);
         self.judge_checkpoint(now, seq, out);
@@ -90,7 +93,7 @@ impl Replica {
 
     /// Sends the CHECKPOINT for an own checkpoint. It waits for the log up to it (D5).
     pub(crate) fn say_checkpoint(&mut self, seq: SeqNum, root: Digest, to: Recipient, out: &mut Actions) {
-        if self.recovery.is_active() && seq != self.log.stable() {
+        if self.recovery.is_active() {
             return; // §14.4
         }
         let stable = seq == self.log.stable();

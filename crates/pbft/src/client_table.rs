@@ -33,8 +33,6 @@ pub(crate) struct Pending {
     pub(crate) timed: bool,
     /// It was sent on to the primary a second time.
     pub(crate) relayed_again: bool,
-    /// This replica has said that it is authentic.
-    pub(crate) acked: bool,
 }
 
 /// What is known of one client lane.
@@ -105,7 +103,16 @@ impl ClientTable {
             pending.timed = true;
             // TM-1: time counts from when the timer had reason to run.
             pending.since = now;
-            self.waiting.push_back((client, pending.request.timestamp));
+            let entry = (client, pending.request.timestamp);
+            // A client that moves on leaves its old entry behind: sweep before that adds up (B24).
+            if self.waiting.len() >= 2 * self.clients.len().max(64) {
+                let clients = &self.clients;
+                self.waiting.retain(|(client, timestamp)| {
+                    let still = clients.get(client).and_then(|c| c.pending.as_ref());
+                    still.is_some_and(|p| p.timed && p.request.timestamp == *timestamp)
+                });
+            }
+            self.waiting.push_back(entry);
         }
     }
 
@@ -121,6 +128,13 @@ impl ClientTable {
         }
         let (client, _) = self.waiting.front()?;
         self.clients.get(client)?.pending.as_ref()
+    }
+
+    /// Gives every waiting request the time from now on: timers stood still meanwhile (TM-5).
+    pub(crate) fn restart_clock(&mut self, now: u64) {
+        for (_, pending) in self.pending_mut() {
+            pending.since = now;
+        }
     }
 
     /// Gives every waiting request the time from now on, as a new view begins.
@@ -202,27 +216,15 @@ impl Client {
     pub(crate) fn keep(&mut self, request: &Request<'_>, now: u64) {
         self.take_pending();
         let body = self.store(request);
-        self.pending = Some(Pending {
-            request: body,
-            proposed: false,
-            since: now,
-            timed: false,
-            relayed_again: false,
-            acked: false,
-        });
+        self.pending =
+            Some(Pending { request: body, proposed: false, since: now, timed: false, relayed_again: false });
     }
 
     /// Keeps a request that is stored already.
     pub(crate) fn keep_stored(&mut self, request: Body, now: u64) {
         self.take_pending();
-        self.pending = Some(Pending {
-            request,
-            proposed: false,
-            since: now,
-            timed: false,
-            relayed_again: false,
-            acked: false,
-        });
+        self.pending =
+            Some(Pending { request, proposed: false, since: now, timed: false, relayed_again: false });
     }
 
     /// Copies a request into memory that was used before, if that is free again.

@@ -43,6 +43,7 @@ pub enum Replier {
 
 /// The settings of a replica. Every optimisation of the papers is a switch.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "every optimisation is a switch")]
 pub struct Config {
     /// `n` and `f`.
     pub cluster: Cluster,
@@ -169,6 +170,7 @@ impl Config {
     }
 
     /// Checks every rule. The first broken one is returned with its key and value.
+    #[allow(clippy::too_many_lines, reason = "one rule after the other")]
     pub fn check(&self) -> Result<(), ConfigError> {
         let rule = |holds: bool, key: &'static str, value: String, rule: &'static str| {
             if holds { Ok(()) } else { Err(ConfigError { key, value, rule }) }
@@ -177,7 +179,7 @@ impl Config {
         let window = self.window;
         rule(k >= 1, "checkpoint_interval", k.to_string(), "at least 1 batch")?;
         rule(window >= 2 * k, "window", window.to_string(), "at least twice checkpoint_interval")?;
-        rule(window % k == 0, "window", window.to_string(), "a multiple of checkpoint_interval")?;
+        rule(window.is_multiple_of(k), "window", window.to_string(), "a multiple of checkpoint_interval")?;
         rule(
             window <= u64::from(message::WINDOW_MAX),
             "window",
@@ -286,7 +288,7 @@ impl Config {
 
     /// Says whether `seq` is a checkpoint's number.
     pub fn is_checkpoint(&self, seq: SeqNum) -> bool {
-        seq.0 % self.checkpoint_interval == 0
+        seq.0.is_multiple_of(self.checkpoint_interval)
     }
 
     /// Returns the first checkpoint at or after `seq`.

@@ -29,7 +29,7 @@ impl Estimate {
     /// Takes an answer: "keeps per replica the minimum c and maximum p seen". One that breaks
     /// `c mod K = 0` or `c <= p` is no answer. Says whether it was one.
     pub fn note(&mut self, from: ReplicaId, checkpoint: SeqNum, prepared: SeqNum) -> bool {
-        if checkpoint.0 % self.interval != 0 || checkpoint > prepared {
+        if !checkpoint.0.is_multiple_of(self.interval) || checkpoint > prepared {
             return false;
         }
         let Some(entry) = self.said.get_mut(from.index()) else { return false };

@@ -343,9 +343,9 @@ impl Replica {
             return lsn; // its pre-prepare is the q-th vote
         }
         if self.is_durable(lsn) {
-            self.count_own_vote(&own)
+            self.count_own_vote(&own);
         } else {
-            self.count_when_durable(own)
+            self.count_when_durable(own);
         }
         lsn
     }
@@ -393,9 +393,9 @@ impl Replica {
         self.recovery.note_prepared(seq);
         let own = OwnVote { lsn: after, view, seq, digest, commit: true };
         if self.is_durable(after) {
-            self.count_own_vote(&own)
+            self.count_own_vote(&own);
         } else {
-            self.count_when_durable(own)
+            self.count_when_durable(own);
         }
         self.send_commit(now, seq, digest, after, out);
     }

@@ -137,7 +137,7 @@ impl Replica {
     }
 
     /// Another replica rejoins: tell it how far this one's log reaches (RC-4).
-    pub(crate) fn on_query_stable(&mut self, _now: Now, from: ReplicaId, m: &QueryStable, out: &mut Actions) {
+    pub(crate) fn on_query_stable(&mut self, from: ReplicaId, m: QueryStable, out: &mut Actions) {
         if self.recovery.is_active() {
             return out.reject(Reject::Recovering);
         }

@@ -142,7 +142,7 @@ impl Replica {
         match input {
             Input::Start => {
                 if let Some(resume) = self.resume.take() {
-                    self.start(now, resume, out);
+                    self.start(now, &resume, out);
                 }
             }
             Input::Message(message) => self.on_message(now, message, out),
@@ -186,7 +186,7 @@ impl Replica {
             Message::ReqAck(m) => self.on_req_ack(now, from, m, out),
             Message::ReqReject(m) => self.on_req_reject(now, from, m, out),
             Message::VcFetch(m) => self.on_vc_fetch(now, from, m, out),
-            Message::QueryStable(m) => self.on_query_stable(now, from, m, out),
+            Message::QueryStable(m) => self.on_query_stable(from, *m, out),
             Message::ReplyStable(m) => self.on_reply_stable(now, from, m, out),
             // The state transfer's own; the driver hands them to the executor.
             Message::MetaData(_) | Message::Data(_) | Message::Fetch(_) => out.reject(Reject::Unwanted),

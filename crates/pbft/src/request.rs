@@ -157,19 +157,18 @@ impl Replica {
         if pending.timed {
             return;
         }
-        if !pending.acked {
-            pending.acked = true;
-            out.send(Recipient::All, Kind::ReqAck, Lsn(0), |w| {
-                ReqAck { client, timestamp, digest }.encode(w)
-            });
-        }
+        // Said again at each turn of the timer: the others may not have known the client yet.
+        out.send(Recipient::All, Kind::ReqAck, Lsn(0), |w| {
+            ReqAck { client, timestamp, digest }.encode(w);
+        });
         let set = entry.vouch(digest, id);
         self.time_if_vouched(now, client, set, out);
     }
 
     /// Another replica holds a request as authentic.
     pub(crate) fn on_req_ack(&mut self, now: Now, from: ReplicaId, m: &ReqAck, out: &mut Actions) {
-        let Some(entry) = self.clients.entry(m.client) else { return out.reject(Reject::OverQuota) };
+        // Nobody can fill the table with clients that do not exist: only known ones are vouched for.
+        let Some(entry) = self.clients.get_mut(m.client) else { return out.reject(Reject::Unwanted) };
         if m.timestamp <= entry.executed {
             return out.reject(Reject::OldTimestamp);
         }

@@ -46,8 +46,8 @@ pub struct Restart {
 
 impl Replica {
     /// Handles the first input.
-    pub(crate) fn start(&mut self, now: Now, resume: Resume, out: &mut Actions) {
-        self.peers.incarnation = match &resume {
+    pub(crate) fn start(&mut self, now: Now, resume: &Resume, out: &mut Actions) {
+        self.peers.incarnation = match resume {
             Resume::Fresh { incarnation } | Resume::Amnesia { incarnation } => *incarnation,
             Resume::Restart(restart) => restart.incarnation,
         };
@@ -70,7 +70,7 @@ impl Replica {
     }
 
     /// Rebuilds what was promised, and takes up the work where that allows it.
-    fn restart(&mut self, now: Now, restart: Restart, out: &mut Actions) {
+    fn restart(&mut self, now: Now, restart: &Restart, out: &mut Actions) {
         let (stable, root) = restart.checkpoint;
         self.exec.restart_at(stable);
         if stable > SeqNum(0) {
@@ -85,7 +85,7 @@ impl Replica {
                 self.replay(&record, &mut history);
             }
         }
-        self.resume_view(&history);
+        self.resume_view(now, &history);
         // RO-4: what prepared here may have been shown to clients.
         self.reads.floor = self.recovery_prepared();
         if self.cluster.n() > 1 {
@@ -151,7 +151,7 @@ impl Replica {
     }
 
     /// Goes back into the view that the log ends in: I7.
-    fn resume_view(&mut self, history: &History) {
+    fn resume_view(&mut self, now: Now, history: &History) {
         self.view = history.view;
         if let Some(frame) = &history.view_change {
             self.status = Status::ViewChange;
@@ -177,7 +177,7 @@ impl Replica {
             // What it voted for in this view, it stands by (PP-3).
             let Some((_, digest)) = slot.voted.filter(|(voted, _)| *voted == view) else { continue };
             let batch = slot.batch(&digest).cloned();
-            slot.proposal = Some(Proposal { digest, batch, authentic: true, since: 0 });
+            slot.proposal = Some(Proposal { digest, batch, authentic: true, since: now.mono_ns });
             slot.prepares.insert(self.id, digest);
             if slot.prepared.as_ref().is_some_and(|(v, b)| *v == view && b.digest() == digest) {
                 slot.commits.insert(self.id, digest);

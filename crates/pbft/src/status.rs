@@ -225,7 +225,8 @@ impl Replica {
         // 3. It is in an older view.
         if m.view < self.view {
             let own = bit(self.id);
-            let set = if self.recovery.is_active() { u64::MAX } else { own };
+            // One that follows without a VIEW-CHANGE of its own passes on those of others.
+            let set = if self.views.senders_for(self.view) & own == 0 { u64::MAX } else { own };
             self.send_view_changes(now, to, self.view, set, out);
             return self.send_new_view_to(now, to, 0, out);
         }
@@ -322,7 +323,7 @@ impl Replica {
                     return;
                 }
                 out.send(recipient, Kind::PrePrepare, after, |w| {
-                    encode_pre_prepare(view, seq, &batch, &[], w)
+                    encode_pre_prepare(view, seq, &batch, &[], w);
                 });
             } else if !is_primary {
                 if !self.peers.allow(to, now.mono_ns, 128, &self.config) {

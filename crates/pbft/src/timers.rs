@@ -63,6 +63,11 @@ impl Watch {
         }
     }
 
+    /// Gives what has been accepted the time from now on (TM-5).
+    pub(crate) fn restart_clock(&mut self, now: u64) {
+        self.busy_since = self.busy_since.map(|_| now);
+    }
+
     /// Begins a view with nothing accepted.
     pub(crate) fn start_view(&mut self) {
         self.accepted = SeqNum(0);

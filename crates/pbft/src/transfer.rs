@@ -67,7 +67,8 @@ impl Replica {
             }
         };
         // Above the window there is nothing to execute one's way with.
-        if goal.0 > self.log.high() || stuck >= PATIENCE_NS {
+        let out_of_reach = goal.0 > self.log.high() && !self.transfer.is_active();
+        if out_of_reach || stuck >= PATIENCE_NS {
             self.start_transfer(now, goal.0, goal.1, false, out);
         }
     }
@@ -81,7 +82,8 @@ impl Replica {
         check: bool,
         out: &mut Actions,
     ) {
-        if self.transfer.target.is_some_and(|(target, _)| target >= seq) && !check {
+        let under_way = self.transfer.target == Some((seq, root));
+        if under_way || (self.transfer.target.is_some_and(|(target, _)| target >= seq) && !check) {
             return;
         }
         // ST-8: never back, but to repair.
@@ -118,6 +120,8 @@ impl Replica {
         let had = self.exec.executed;
         self.transfer.target = None;
         self.transfer.stuck_since = None;
+        self.clients.restart_clock(now.mono_ns);
+        self.watch.restart_clock(now.mono_ns);
         let repaired = core::mem::take(&mut self.transfer.repairing);
         self.exec.restart_at(seq);
         if mutant!(M35, true, false) {

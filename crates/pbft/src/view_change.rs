@@ -45,6 +45,8 @@ pub(crate) struct ViewChanges {
     patience_ns: u64,
     patience_max_ns: u64,
     new_view_timer: bool,
+    /// Something was executed since the last view change began.
+    progressed: bool,
     rejects: BTreeMap<Digest, u64>,
 }
 
@@ -62,6 +64,7 @@ impl ViewChanges {
             patience_ns: config.request_timeout_min_ns,
             patience_max_ns: config.view_timeout_max_ns,
             new_view_timer: false,
+            progressed: true,
             rejects: BTreeMap::new(),
         }
     }
@@ -84,6 +87,7 @@ impl ViewChanges {
 
     /// Notes progress under the new view.
     pub(crate) fn note_executed(&mut self, _seq: SeqNum) {
+        self.progressed = true;
         self.rejects.clear();
     }
 
@@ -190,9 +194,12 @@ impl Replica {
         let failed = self.status == Status::ViewChange;
         self.stop_normal_operation(out);
         self.view = view;
-        if failed {
+        // "before it receives a valid new-view message for v+1 or before it executes a request in the new
+        // view that it had not executed previously" [OSDI99 §4.5.2].
+        if failed || !self.views.progressed {
             self.views.lose_patience();
         }
+        self.views.progressed = false;
         self.views.wants.clear();
         self.views.proofs.clear();
         self.views.candidate = self.views.candidate.take().filter(|c| c.view() >= view);
