@@ -2,72 +2,21 @@
 
 use alloc::vec::Vec;
 
+use quorate_wire::batch::Ordered;
 use quorate_wire::digest::Domains;
+use quorate_wire::message::RESULT_BYTES_MAX;
+use quorate_wire::reply::{Outcome, Reply};
 use quorate_wire::{Batch, ClientId, Digest, Replies, SeqNum, Timestamp};
 
-use crate::service::{PageFault, Service};
-
-/// The settings of an executor. Those marked "replicated" are the same at all replicas: the digest
-/// of the state depends on them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Bytes of a page, a power of two from 512 to 65536. Replicated.
-    pub page_bytes: usize,
-    /// The most pages of the state, those of the replies included. Replicated.
-    pub pages_max: u32,
-    /// The most client lanes with an entry (`MAX_CLIENTS`). Replicated.
-    pub clients_max: u32,
-    /// The longest result that is kept for its client; of longer ones only the digest is
-    /// (`RESULT_CACHE`), in bytes. Replicated.
-    pub result_bytes_max: usize,
-    /// The most checkpoints held at a time: `L / K + 1`. At the bound the oldest goes.
-    pub checkpoints_max: usize,
-    /// The most unused page buffers kept for later.
-    pub pool_pages_max: usize,
-    /// Larger than any number this replica has put on a FETCH before, or they would be taken for
-    /// replays (ST-3). The time of day at the start, in nanoseconds, serves.
-    pub first_rid: u64,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            page_bytes: 4096,
-            pages_max: 1 << 24,
-            clients_max: 65_536,
-            result_bytes_max: 64 << 10,
-            checkpoints_max: 4,
-            pool_pages_max: 8192,
-            first_rid: 1,
-        }
-    }
-}
-
-/// A setting that breaks a rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OptionsError {
-    /// The key.
-    pub key: &'static str,
-    /// The value it has.
-    pub value: u64,
-    /// The rule it breaks.
-    pub rule: &'static str,
-}
-
-impl core::fmt::Display for OptionsError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "{} = {}: {}", self.key, self.value, self.rule)
-    }
-}
-
-impl core::error::Error for OptionsError {}
-
-impl Options {
-    /// Checks every rule. The first broken one is returned with its key and value.
-    pub fn check(&self) -> Result<(), OptionsError> {
-        Ok(())
-    }
-}
+use crate::answer::Answering;
+use crate::options::Options;
+use crate::overlay::Overlay;
+use crate::pages::{Memory, PageStore, Pool};
+use crate::replies::{Lane, Lanes};
+use crate::service::{Context, PageFault, Service, Stop};
+use crate::state::State;
+use crate::view::View;
+use crate::walk::Walk;
 
 /// The reply that the state holds for a client's last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,22 +29,6 @@ pub struct Cached<'a> {
     pub result: Option<&'a [u8]>,
 }
 
-/// Why the bytes of an image are not a state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ImageError {
-    /// They are not an image of this version, or are cut short.
-    Malformed,
-    /// They are of a cluster with another page size, number of pages or number of clients.
-    OtherOptions,
-    /// The state's digest is not the one that the image gives: the disk has changed it.
-    WrongRoot {
-        /// What the image says.
-        said: Digest,
-        /// What its pages give.
-        found: Digest,
-    },
-}
-
 /// Executes batches for one replica: the state, the replies inside it, its checkpoints and the walk of
 /// a state transfer.
 ///
@@ -103,15 +36,65 @@ pub enum ImageError {
 /// tentative, and it is merged or undone before the next (TE-1); a checkpoint is cut exactly after
 /// its batch is merged (EX-4, I18); nothing is executed while state is being fetched (EX-5).
 #[derive(Debug)]
-pub struct Executor<S: Service> {
+pub struct Executor<S: Service, P: PageStore = Memory> {
     service: S,
+    pub(crate) domains: Domains,
+    pub(crate) options: Options,
+    pub(crate) state: State<P>,
+    pub(crate) lanes: Lanes,
+    pub(crate) pool: Pool,
+    overlay: Overlay,
+    /// The batch whose writes are in `overlay`.
+    tentative: Option<SeqNum>,
+    /// The last batch merged.
+    pub(crate) last_executed: SeqNum,
+    /// The service's pages: the first and how many.
+    service_pages: (u32, u32),
+    /// Pages of the replies: the first and how many.
+    reply_pages: (u32, u32),
+    zeros: Vec<u8>,
+    /// The result of the running operation.
+    result: Vec<u8>,
+    /// The transfer under way.
+    pub(crate) walk: Option<Walk>,
+    /// The number of the next FETCH.
+    pub(crate) next_rid: u64,
+    pub(crate) answering: Answering,
 }
 
 impl<S: Service> Executor<S> {
     /// Returns an executor with the initial state, which is checkpoint 0. The caller has checked
     /// `options`.
-    pub fn new(service: S, _domains: Domains, _options: Options) -> Self {
-        Self { service }
+    pub fn new(service: S, domains: Domains, options: Options) -> Self {
+        Self::with_store(service, domains, options, Memory::new())
+    }
+}
+
+impl<S: Service, P: PageStore> Executor<S, P> {
+    /// Returns an executor whose state is kept in `store`, which is empty. The caller has checked
+    /// `options`.
+    pub fn with_store(service: S, domains: Domains, options: Options, store: P) -> Self {
+        assert_eq!(options.check(), Ok(()));
+        let Some(layout) = options.layout() else { unreachable!("the options are checked") };
+        let reply_pages = layout.pages();
+        Self {
+            service,
+            state: State::new(store, domains.clone(), options.pages_max, options.checkpoints_max),
+            domains,
+            lanes: Lanes::new(layout),
+            pool: Pool::new(options.page_bytes, options.pool_pages_max),
+            overlay: Overlay::default(),
+            tentative: None,
+            last_executed: SeqNum(0),
+            service_pages: (reply_pages, options.pages_max - reply_pages),
+            reply_pages: (0, reply_pages),
+            zeros: alloc::vec![0; options.page_bytes],
+            result: Vec::new(),
+            walk: None,
+            next_rid: options.first_rid,
+            answering: Answering::default(),
+            options,
+        }
     }
 
     /// Returns the service.
@@ -128,101 +111,250 @@ impl<S: Service> Executor<S> {
     /// A page is not here: nothing has been done. Never with a store in memory.
     pub fn execute(
         &mut self,
-        _seq: SeqNum,
-        _batch: &Batch,
-        _tentative: bool,
-        _replies: &mut Replies,
+        seq: SeqNum,
+        batch: &Batch,
+        tentative: bool,
+        replies: &mut Replies,
     ) -> Result<(), PageFault> {
-        todo!()
+        assert!(self.walk.is_none(), "nothing is executed while state is being fetched (EX-5)");
+        assert!(self.tentative.is_none(), "one batch at a time is tentative (TE-1)");
+        assert_eq!(seq, self.last_executed.next(), "batches come in order (EX-1)");
+        assert!(batch.is_complete(), "bodies are here before a batch is executed (SR-3)");
+        replies.clear();
+        self.tentative = Some(seq);
+        let time_ns = self.lanes.agree_on_time(batch.choice());
+        for (index, request) in (0_u32..).zip(batch.requests()) {
+            if let Err(fault) = self.execute_once(seq, index, time_ns, &request, replies) {
+                self.undo(self.last_executed);
+                replies.clear();
+                return Err(fault);
+            }
+        }
+        if !tentative {
+            self.merge(seq);
+        }
+        Ok(())
     }
 
     /// Makes the tentative batch `seq` part of the state: it has committed.
-    pub fn merge(&mut self, _seq: SeqNum) {
-        todo!()
+    pub fn merge(&mut self, seq: SeqNum) {
+        assert_eq!(self.tentative, Some(seq), "what is merged has been executed tentatively");
+        self.state.merge(&mut self.overlay, &mut self.pool);
+        self.lanes.settle();
+        self.tentative = None;
+        self.last_executed = seq;
     }
 
     /// Drops the tentative batch, if there is one above `after`: its writes, its replies and its
     /// clients' timestamps go together (TE-4).
-    pub fn undo(&mut self, _after: SeqNum) {
-        todo!()
+    pub fn undo(&mut self, after: SeqNum) {
+        if self.tentative.is_some_and(|seq| seq > after) {
+            self.overlay.discard(&mut self.pool);
+            self.lanes.forget();
+            self.tentative = None;
+        }
     }
 
-    /// Executes a read-only operation on the committed state, appends the result to `out` and
-    /// returns its digest. None: the service wants it ordered (RO-1).
+    /// Executes a read-only operation on the committed state, makes `out` its result and returns the
+    /// result's digest. None: it needs to be ordered (RO-1).
     pub fn read(
         &self,
-        _client: ClientId,
-        _timestamp: Timestamp,
-        _operation: &[u8],
-        _out: &mut Vec<u8>,
+        client: ClientId,
+        timestamp: Timestamp,
+        operation: &[u8],
+        out: &mut Vec<u8>,
     ) -> Option<Digest> {
-        todo!()
+        out.clear();
+        if !self.service.is_read_only(operation) {
+            return None;
+        }
+        let cx = Context {
+            client,
+            timestamp,
+            seq: self.last_executed,
+            index: 0,
+            time_ns: self.lanes.time_ns(),
+            read_only: true,
+        };
+        let mut view = View::read_only(self.state.store(), &self.zeros, self.service_pages);
+        let done = self.service.execute(cx, operation, &mut view, out);
+        let answered = matches!(done, Ok(()) | Err(Stop::Refused)) && out.len() <= RESULT_BYTES_MAX;
+        answered.then(|| self.domains.reply(client.0, timestamp.0, out))
     }
 
     /// Returns the reply that the committed state holds for `client` (RP-2).
-    pub fn cached(&mut self, _client: ClientId) -> Option<Cached<'_>> {
-        todo!()
+    pub fn cached(&mut self, client: ClientId) -> Option<Cached<'_>> {
+        let view = View::read_only(self.state.store(), &self.zeros, self.reply_pages);
+        let lane = self.lanes.find(&view, client).ok()??;
+        self.result.clear();
+        let kept = self.lanes.result(&view, &lane, &mut self.result).unwrap_or(false);
+        let result = kept.then_some(&self.result[..]);
+        Some(Cached { timestamp: lane.timestamp, digest: lane.digest, result })
     }
 
     /// Returns the last batch that the committed state reflects.
     pub fn last_executed(&self) -> SeqNum {
-        todo!()
+        self.last_executed
     }
 
     /// Returns the tentative batch, if there is one.
     pub fn tentative(&self) -> Option<SeqNum> {
-        todo!()
+        self.tentative
     }
 
     /// Replaces `clients` by the last executed timestamp of each client lane, in no order.
-    pub fn clients(&self, _clients: &mut Vec<(ClientId, Timestamp)>) {
-        todo!()
+    pub fn clients(&self, clients: &mut Vec<(ClientId, Timestamp)>) {
+        clients.clear();
+        self.lanes.for_each(self.state.store(), |lane| clients.push((lane.client, lane.timestamp)));
     }
 
     /// Cuts the checkpoint after `seq`, the last batch executed, and returns its root (CK-1).
-    pub fn checkpoint(&mut self, _seq: SeqNum) -> Digest {
-        todo!()
+    pub fn checkpoint(&mut self, seq: SeqNum) -> Digest {
+        assert!(self.walk.is_none(), "nothing is cut while state is being fetched (EX-5)");
+        assert!(self.tentative.is_none(), "a checkpoint covers nothing uncommitted (I18)");
+        assert!(self.overlay.is_empty(), "a checkpoint covers nothing uncommitted (I18)");
+        assert_eq!(seq, self.last_executed, "a checkpoint is cut exactly after its batch (EX-4)");
+        match self.state.root_at(seq) {
+            Some(root) => root,
+            None => self.state.cut(seq, &mut self.pool),
+        }
     }
 
-    /// Forgets the checkpoints before `below`.
-    pub fn discard(&mut self, _below: SeqNum) {
-        todo!()
+    /// Forgets the checkpoints before `below`, but never the newest.
+    pub fn discard(&mut self, below: SeqNum) {
+        self.state.discard(below, &mut self.pool);
     }
 
     /// Returns the root of checkpoint `seq`, if it is held.
-    pub fn root_at(&self, _seq: SeqNum) -> Option<Digest> {
-        todo!()
+    pub fn root_at(&self, seq: SeqNum) -> Option<Digest> {
+        self.state.root_at(seq)
     }
 
     /// Returns the checkpoints held, oldest first.
     pub fn checkpoints(&self) -> impl Iterator<Item = (SeqNum, Digest)> + '_ {
-        core::iter::empty()
+        self.state.checkpoints()
     }
 
     /// Computes the root of the newest checkpoint anew from all its pages, for comparison with the
     /// one kept up to date (I17).
     pub fn recompute(&self) -> Digest {
-        todo!()
-    }
-
-    /// Appends checkpoint `seq` to `out` as bytes for a disk. Says whether it is held.
-    pub fn image(&self, _seq: SeqNum, _out: &mut Vec<u8>) -> bool {
-        todo!()
-    }
-
-    /// Replaces the state by that of an image, which becomes the only checkpoint, and returns its
-    /// number and root. The image is checked in full, and nothing changes if it is wrong.
-    ///
-    /// # Errors
-    ///
-    /// The bytes are not an image, or not of this cluster, or were changed since.
-    pub fn restore(&mut self, _image: &[u8]) -> Result<(SeqNum, Digest), ImageError> {
-        todo!()
+        self.state.recompute(self.domains.clone(), self.options.pages_max)
     }
 
     /// Flips one bit of a written page behind the back of the digests, as failing memory would: for
     /// simulators (B21). Says whether there was a page.
-    pub fn damage(&mut self, _choice: u64) -> bool {
-        todo!()
+    pub fn damage(&mut self, choice: u64) -> bool {
+        self.state.damage(choice)
+    }
+
+    /// Makes a new state, the one of checkpoint `seq`, the current one (ST-6). What was known of
+    /// clients goes with the old one (B12).
+    pub(crate) fn adopt(&mut self, seq: SeqNum) {
+        self.undo(SeqNum(0));
+        self.last_executed = seq;
+        // What was just installed is here.
+        let _ = self.lanes.rebuild(self.state.store());
+    }
+
+    /// Decides whether a request runs, and runs it: exactly once, in order (EX-2).
+    fn execute_once(
+        &mut self,
+        seq: SeqNum,
+        index: u32,
+        time_ns: u64,
+        request: &Ordered<'_>,
+        replies: &mut Replies,
+    ) -> Result<(), PageFault> {
+        let &Ordered { client, timestamp, replier, .. } = request;
+        let known = self.lane(client)?;
+        let mut reply = Reply {
+            client,
+            timestamp,
+            digest: Digest::ZERO,
+            replier,
+            outcome: Outcome::Superseded,
+            result: None,
+        };
+        match known {
+            Some(lane) if timestamp < lane.timestamp => {}
+            Some(lane) if timestamp == lane.timestamp => {
+                reply.outcome = Outcome::Repeated;
+                reply.digest = lane.digest;
+                if self.repeat(&lane)? {
+                    reply.result = Some(&self.result);
+                }
+            }
+            None if self.lanes.is_full() => reply.outcome = Outcome::Refused,
+            Some(_) | None => {
+                let cx = Context { client, timestamp, seq, index, time_ns, read_only: false };
+                self.run(cx, request.operation)?;
+                let digest = self.domains.reply(client.0, timestamp.0, &self.result);
+                let mut view = View::new(
+                    self.state.store(),
+                    &mut self.overlay,
+                    &mut self.pool,
+                    &self.zeros,
+                    self.reply_pages,
+                );
+                fault(self.lanes.record(&mut view, (client, timestamp), time_ns, digest, &self.result))?;
+                reply.outcome = Outcome::Executed;
+                reply.digest = digest;
+                reply.result = Some(&self.result);
+            }
+        }
+        replies.push(reply);
+        Ok(())
+    }
+
+    /// Executes an operation into the overlay; `result` becomes its result. If it is refused, nothing
+    /// stays but the result.
+    #[inline]
+    fn run(&mut self, cx: Context, operation: &[u8]) -> Result<(), PageFault> {
+        self.overlay.begin(&mut self.pool);
+        self.result.clear();
+        if cx.client.replica().is_some() {
+            // A recovery request: its result is its number (RC-6).
+            self.result.extend_from_slice(&cx.seq.0.to_le_bytes());
+            return Ok(());
+        }
+        let mut view =
+            View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, self.service_pages);
+        match self.service.execute(cx, operation, &mut view, &mut self.result) {
+            Ok(()) if self.result.len() <= RESULT_BYTES_MAX => return Ok(()),
+            Err(Stop::Fault(fault)) => return Err(fault),
+            Err(Stop::Refused) if self.result.len() <= RESULT_BYTES_MAX => {}
+            // A result that no reply has room for, or an answer that a service must not give here: the
+            // operation is refused without a word, at every replica alike.
+            Ok(()) | Err(Stop::Refused | Stop::NeedsOrder | Stop::Corrupt) => self.result.clear(),
+        }
+        self.overlay.roll_back(&mut self.pool);
+        Ok(())
+    }
+
+    /// Returns a client's lane as the running batch sees it.
+    #[inline]
+    fn lane(&mut self, client: ClientId) -> Result<Option<Lane>, PageFault> {
+        let view =
+            View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, self.reply_pages);
+        Ok(fault(self.lanes.find(&view, client))?.flatten())
+    }
+
+    /// Makes `result` the cached one of a lane as the running batch sees it. Says whether it is kept.
+    fn repeat(&mut self, lane: &Lane) -> Result<bool, PageFault> {
+        self.result.clear();
+        let view =
+            View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, self.reply_pages);
+        Ok(fault(self.lanes.result(&view, lane, &mut self.result))?.unwrap_or(false))
+    }
+}
+
+/// Separates a page that is not here, which the driver brings, from a page that is not what it should
+/// be, which the next checkpoint shows (CK-6): then there is nothing to say.
+#[inline]
+fn fault<T>(result: Result<T, Stop>) -> Result<Option<T>, PageFault> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(Stop::Fault(fault)) => Err(fault),
+        Err(Stop::Refused | Stop::NeedsOrder | Stop::Corrupt) => Ok(None),
     }
 }

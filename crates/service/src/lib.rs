@@ -6,25 +6,46 @@
 //!
 //! | Part | Module | Paper |
 //! |---|---|---|
-//! | what a service is | [`service`] | [OSDI99 §2, §6.2] |
-//! | batches in order, exactly once, tentative or not | [`executor`] | [OSDI99 §4.2, §5.1.2] |
-//! | walk of a state transfer, and its answers | [`transfer`] | [OSDI99 §6.3], [TOCS02] |
+//! | what a service is | [`service`], [`view`] | [OSDI99 §2, §6.2] |
+//! | batches in order, exactly once, tentative or not | [`executor`] | [OSDI99 §4.2, §5.1] |
+//! | the last reply of each client, inside the state | `replies` | [OSDI99 §4.2] |
+//! | pages, the write set of a batch | [`pages`], `overlay` | [OSDI99 §6.3] |
+//! | checkpoints by copy on write, their digests | `state`, `tree` | [OSDI99 §4.3, §6.3] |
+//! | state transfer: walk, answers, what goes in and out | `walk`, `answer`, [`transfer`] | [OSDI99 §6.3], [TOCS02] |
+//! | a checkpoint as bytes for a disk | [`image`] | |
 //! | the services of the papers' micro-benchmarks, and a key-value store | [`null`], [`kv`] | [OSDI99 §7.2] |
 #![no_std]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic"))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")
+)]
 
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod answer;
 pub mod executor;
+pub mod image;
+mod index;
 pub mod kv;
 pub mod null;
+pub mod options;
+mod overlay;
+pub mod pages;
+mod replies;
 pub mod service;
+mod state;
+#[cfg(test)]
+mod testing;
 pub mod transfer;
+mod tree;
 pub mod view;
+mod walk;
 
-pub use executor::{Cached, Executor, ImageError, Options, OptionsError};
+pub use executor::{Cached, Executor};
+pub use image::ImageError;
+pub use options::{Options, OptionsError};
 pub use service::{Access, Context, PageFault, Service, Stop};
-pub use transfer::{Progress, Step, Steps};
+pub use transfer::{Progress, Refusal, Step, Steps};
 pub use view::View;

@@ -1,15 +1,19 @@
-//! State transfer: the walk down the digest tree, and the answers to others' walks (spec §9).
+//! State transfer: what goes in and what comes out (spec §9).
 //!
-//! Everything is checked against a digest that chains to the certified root, so one correct replica
-//! that answers suffices, and a liar is known by its first lie (ST-2).
+//! The walk down the digest tree is in [`crate::walk`], the answers to other replicas' walks in
+//! [`crate::answer`]. Neither knows a clock or a network: the driver brings the time and the messages,
+//! and does what the steps say.
 
 use alloc::vec::Vec;
 
+use quorate_wire::codec::Writer;
 use quorate_wire::message::{Data, Fetch, MetaData};
 use quorate_wire::{Digest, Kind, ReplicaId, SeqNum};
 
 use crate::executor::Executor;
+use crate::pages::PageStore;
 use crate::service::Service;
+use crate::walk::{Hands, Walk};
 
 /// The most questions on their way at a time, over all holders (ST-3).
 pub const OUTSTANDING_MAX: usize = 32;
@@ -40,12 +44,12 @@ pub enum Step {
         /// Its body, for [`Steps::bytes`].
         body: Span,
     },
-    /// Nothing to do: an answer was wrong, or to no question of ours (K13).
+    /// Nothing to do: a message was turned away (K13).
     Refused {
         /// Who sent it.
         from: ReplicaId,
-        /// Its digest did not fit: the sender is faulty.
-        lie: bool,
+        /// Why.
+        why: Refusal,
     },
     /// The state is now the one of checkpoint `seq`, the only one held. [`Executor::clients`] has
     /// its clients.
@@ -55,6 +59,22 @@ pub enum Step {
         /// Its root.
         root: Digest,
     },
+}
+
+/// Why a message of a state transfer was turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refusal {
+    /// An answer to no question of ours, or to one that has been asked again since (ST-3).
+    Unasked,
+    /// An answer that does not have the digest asked for: its sender is faulty, and is asked again only
+    /// if there is nobody else (ST-2).
+    Lie,
+    /// A question whose number is not above those seen from its sender: a replay (ST-3).
+    Replay,
+    /// Too many questions in too short a time.
+    TooMany,
+    /// A question about a checkpoint, or a part of it, that is not here (ST-7).
+    NotHeld,
 }
 
 /// The steps of one call, and the bytes they refer to. The driver clears it and never drops it.
@@ -85,6 +105,21 @@ impl Steps {
     pub fn bytes(&self, span: Span) -> &[u8] {
         self.bytes.get(span.start..span.start + span.len).unwrap_or(&[])
     }
+
+    pub(crate) fn push(&mut self, step: Step) {
+        self.list.push(step);
+    }
+
+    pub(crate) fn refuse(&mut self, from: ReplicaId, why: Refusal) {
+        self.push(Step::Refused { from, why });
+    }
+
+    pub(crate) fn answer(&mut self, to: ReplicaId, kind: Kind, write: impl FnOnce(&mut Writer<'_>)) {
+        let start = self.bytes.len();
+        write(&mut Writer::new(&mut self.bytes));
+        let body = Span { start, len: self.bytes.len() - start };
+        self.push(Step::Answer { to, kind, body });
+    }
 }
 
 /// How far a transfer is.
@@ -92,14 +127,14 @@ impl Steps {
 pub struct Progress {
     /// The checkpoint to reach.
     pub seq: SeqNum,
-    /// Pages that differ and are here.
+    /// Pages that had to be brought and are here.
     pub fetched: u64,
-    /// Pages known to differ. Grows while the tree is walked.
+    /// Pages known to have to be brought. Grows while the tree is walked.
     pub total: u64,
 }
 
-/// The transfer's own `step`: questions, answers and a deadline in, [`Steps`] out.
-impl<S: Service> Executor<S> {
+/// The transfer's own `step`: messages and deadlines in, [`Steps`] out.
+impl<S: Service, P: PageStore> Executor<S, P> {
     /// Starts to bring the state to checkpoint `seq` with root `root`, which a weak certificate
     /// vouches for (ST-1), or turns a transfer under way to it; what has come and fits is kept (ST-4).
     ///
@@ -109,44 +144,93 @@ impl<S: Service> Executor<S> {
     /// are the replicas to ask, this one not among them.
     pub fn fetch(
         &mut self,
-        _now_ns: u64,
-        _seq: SeqNum,
-        _root: Digest,
-        _check: bool,
-        _peers: &[ReplicaId],
-        _steps: &mut Steps,
+        now_ns: u64,
+        seq: SeqNum,
+        root: Digest,
+        check: bool,
+        peers: &[ReplicaId],
+        steps: &mut Steps,
     ) {
-        todo!()
+        assert!(check || seq >= self.last_executed, "what was executed is not given up (ST-8)");
+        self.undo(self.last_executed);
+        let base = if self.state.root_at(seq).is_some() { seq } else { self.state.newest() };
+        let mut walk = self.walk.take().unwrap_or_default();
+        walk.aim(seq, root, base, check, peers, self.state.tree().height());
+        self.walk_on(walk, now_ns, steps, |_, _| {});
     }
 
     /// Takes an answer to a FETCH for the children of a node.
-    pub fn on_meta_data(&mut self, _now_ns: u64, _from: ReplicaId, _answer: &MetaData<'_>, _steps: &mut Steps) {
-        todo!()
+    pub fn on_meta_data(&mut self, now_ns: u64, from: ReplicaId, answer: &MetaData<'_>, steps: &mut Steps) {
+        match self.walk.take() {
+            Some(walk) => {
+                self.walk_on(walk, now_ns, steps, |walk, hands| walk.on_meta_data(from, answer, hands));
+            }
+            None => steps.refuse(from, Refusal::Unasked),
+        }
     }
 
     /// Takes an answer to a FETCH for a page.
-    pub fn on_data(&mut self, _now_ns: u64, _from: ReplicaId, _answer: &Data<'_>, _steps: &mut Steps) {
-        todo!()
+    pub fn on_data(&mut self, now_ns: u64, from: ReplicaId, answer: &Data<'_>, steps: &mut Steps) {
+        match self.walk.take() {
+            Some(walk) => self.walk_on(walk, now_ns, steps, |walk, hands| walk.on_data(from, answer, hands)),
+            None => steps.refuse(from, Refusal::Unasked),
+        }
     }
 
     /// Goes on when [`Self::deadline`] has come. Harmless at any other time.
-    pub fn on_deadline(&mut self, _now_ns: u64, _steps: &mut Steps) {
-        todo!()
-    }
-
-    /// Answers another replica's FETCH from a complete checkpoint (ST-7), or not at all.
-    pub fn on_fetch(&mut self, _now_ns: u64, _from: ReplicaId, _question: &Fetch, _steps: &mut Steps) {
-        todo!()
+    pub fn on_deadline(&mut self, now_ns: u64, steps: &mut Steps) {
+        if let Some(walk) = self.walk.take() {
+            self.walk_on(walk, now_ns, steps, Walk::on_deadline);
+        }
     }
 
     /// Returns the moment, on the clock of `now_ns`, at which [`Self::on_deadline`] is due. Changes
-    /// with each call; none: no transfer is under way.
+    /// with each call; none: there is nothing to wait for.
     pub fn deadline(&self) -> Option<u64> {
-        todo!()
+        self.walk.as_ref()?.deadline()
+    }
+
+    /// Says whether a transfer is under way.
+    pub fn is_fetching(&self) -> bool {
+        self.walk.is_some()
     }
 
     /// Returns how far the transfer is, if one is under way.
     pub fn progress(&self) -> Option<Progress> {
-        todo!()
+        Some(self.walk.as_ref()?.progress())
+    }
+
+    /// Lets the walk take in what `event` is, go as far as it can, and install what it has when it is
+    /// at its end.
+    fn walk_on(
+        &mut self,
+        mut walk: Walk,
+        now_ns: u64,
+        steps: &mut Steps,
+        event: impl FnOnce(&mut Walk, &mut Hands<'_, P>),
+    ) {
+        let mut hands = Hands {
+            state: &mut self.state,
+            pool: &mut self.pool,
+            next_rid: &mut self.next_rid,
+            now_ns,
+            steps: &mut *steps,
+        };
+        event(&mut walk, &mut hands);
+        walk.advance(&mut hands);
+        if !walk.is_done() {
+            self.walk = Some(walk);
+            return;
+        }
+        let (seq, root) = walk.target();
+        if walk.install(&mut self.state, &mut self.pool) {
+            self.adopt(seq);
+            steps.push(Step::Installed { seq, root });
+        } else {
+            // The digests kept here were not those of the pages: now no page is trusted (CK-6).
+            let peers = walk.peers();
+            walk.aim(seq, root, seq, true, &peers, self.state.tree().height());
+            self.walk_on(walk, now_ns, steps, |_, _| {});
+        }
     }
 }

@@ -1,0 +1,140 @@
+//! Answers to other replicas' state transfers: the serving side of spec §9.
+//!
+//! Answers come from complete checkpoints only (ST-7). A question is answered at once or not at all:
+//! nothing is kept for a peer but the numbers of its last questions.
+
+use alloc::vec::Vec;
+
+use quorate_wire::message::{Data, Fetch, MetaData};
+use quorate_wire::{Kind, ReplicaId};
+
+use crate::executor::Executor;
+use crate::pages::PageStore;
+use crate::service::Service;
+use crate::transfer::{Refusal, Steps};
+use crate::tree::{BRANCHING, Label};
+
+/// The most answers to one peer in each [`TURN_NS`].
+const ANSWERS_MAX: u32 = 1024;
+/// The time over which a peer's questions are counted, in nanoseconds.
+const TURN_NS: u64 = 10_000_000;
+
+/// What is known of the peers' questions. At most one entry a replica.
+#[derive(Debug, Default)]
+pub(crate) struct Answering {
+    peers: Vec<Asker>,
+}
+
+/// The questions of one peer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asker {
+    /// The highest number seen.
+    newest: u64,
+    /// Bit `i`: the number `newest - i` has been seen. So questions in flight together may overtake
+    /// each other, and none is answered twice.
+    seen: u64,
+    turn: u64,
+    answers: u32,
+}
+
+impl Asker {
+    /// Notes a question's number. Says whether it is new.
+    fn is_new(&mut self, rid: u64) -> bool {
+        if rid > self.newest {
+            let ahead = u32::try_from(rid - self.newest).unwrap_or(u32::MAX);
+            self.seen = self.seen.checked_shl(ahead).unwrap_or(0) | 1;
+            self.newest = rid;
+            return true;
+        }
+        let behind = u32::try_from(self.newest - rid).unwrap_or(u32::MAX);
+        let Some(bit) = 1_u64.checked_shl(behind) else { return false };
+        let is_new = self.seen & bit == 0;
+        self.seen |= bit;
+        is_new
+    }
+
+    /// Counts an answer. Says whether there may be one.
+    fn has_room(&mut self, now_ns: u64) -> bool {
+        let turn = now_ns / TURN_NS;
+        if turn != self.turn {
+            (self.turn, self.answers) = (turn, 0);
+        }
+        self.answers += 1;
+        self.answers <= ANSWERS_MAX
+    }
+}
+
+impl<S: Service, P: PageStore> Executor<S, P> {
+    /// Answers another replica's FETCH from a complete checkpoint (ST-7), or not at all.
+    pub fn on_fetch(&mut self, now_ns: u64, from: ReplicaId, question: &Fetch, steps: &mut Steps) {
+        let peers = &mut self.answering.peers;
+        if peers.len() <= from.index() {
+            peers.resize(from.index() + 1, Asker::default());
+        }
+        let asker = &mut peers[from.index()];
+        if !asker.is_new(question.rid) {
+            return steps.refuse(from, Refusal::Replay);
+        }
+        if !asker.has_room(now_ns) {
+            return steps.refuse(from, Refusal::TooMany);
+        }
+        if self.answer(from, question, steps).is_none() {
+            steps.refuse(from, Refusal::NotHeld);
+        }
+    }
+
+    fn answer(&self, to: ReplicaId, question: &Fetch, steps: &mut Steps) -> Option<()> {
+        let (state, seq) = (&self.state, question.checkpoint);
+        if self.walk.as_ref().is_some_and(|walk| walk.is_tainted(seq)) {
+            return None;
+        }
+        state.root_at(seq)?;
+        let index = u32::try_from(question.index).ok()?;
+        let label = state.label_at(seq, question.level, index);
+        if question.level == 0 {
+            let page = state.page_at(seq, index)?;
+            let answer = Data { rid: question.rid, index: question.index, modified: label.modified, page };
+            steps.answer(to, Kind::Data, |out| answer.encode(out));
+            return Some(());
+        }
+        if question.level > state.tree().height() || label.is_empty() {
+            return None;
+        }
+        let mut children = [Label::EMPTY; BRANCHING as usize];
+        for (at, child) in (0..).zip(&mut children) {
+            *child = state.label_at(seq, question.level - 1, index.checked_mul(BRANCHING)?.checked_add(at)?);
+        }
+        let used = children.iter().rposition(|child| !child.is_empty()).map_or(0, |last| last + 1);
+        let children = children[..used].iter().map(|child| (child.modified, child.digest));
+        steps.answer(to, Kind::MetaData, |out| MetaData::encode(question, label.modified, children, out));
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// ST-3: "responders ignore rid <= last seen", which here lets those in flight overtake each other.
+    #[test]
+    fn a_question_is_new_once() {
+        let mut asker = Asker::default();
+        for rid in [5, 3, 70, 69, 7, 200] {
+            assert!(asker.is_new(rid), "{rid} is new");
+            assert!(!asker.is_new(rid), "{rid} is a replay");
+        }
+        assert!(!asker.is_new(136), "out of the window");
+        assert!(asker.is_new(137));
+        assert!(!asker.is_new(0));
+        assert!(asker.is_new(u64::MAX));
+        assert!(!asker.is_new(201));
+    }
+
+    #[test]
+    fn a_peer_is_answered_so_often_and_no_more() {
+        let mut asker = Asker::default();
+        let answered = (0..2 * ANSWERS_MAX).filter(|_| asker.has_room(TURN_NS + 1)).count();
+        assert_eq!(answered, usize::try_from(ANSWERS_MAX).unwrap());
+        assert!(asker.has_room(2 * TURN_NS));
+    }
+}

@@ -1,0 +1,141 @@
+//! A checkpoint as bytes, for a driver that keeps whole states on its disk.
+//!
+//! ```text
+//! magic 8 | page bytes 4 | pages max 4 | clients max 4 | result bytes max 4 | seq 8 | root 32
+//! | (page 4 | lm 8 | content)*, in increasing order
+//! ```
+//!
+//! What comes back from a disk is believed when it gives the root again, and not before.
+
+use alloc::vec::Vec;
+
+use quorate_wire::codec::{DecodeError, Reader, Writer};
+use quorate_wire::{Digest, SeqNum};
+
+use crate::executor::Executor;
+use crate::options::Options;
+use crate::pages::PageStore;
+use crate::service::Service;
+use crate::state::Arrival;
+use crate::tree::{Label, Tree};
+
+/// Names the format and its version.
+const MAGIC: [u8; 8] = *b"quorImg1";
+
+/// Why the bytes of an image are not a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageError {
+    /// They are not an image of this version, or are cut short.
+    Malformed,
+    /// They are of a cluster with another page size, number of pages or number of clients.
+    OtherOptions,
+    /// The state's digest is not the one that the image gives: the disk has changed it.
+    WrongRoot {
+        /// What the image says.
+        said: Digest,
+        /// What its pages give.
+        found: Digest,
+    },
+}
+
+impl core::fmt::Display for ImageError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Malformed => write!(f, "not a checkpoint image, or cut short"),
+            Self::OtherOptions => write!(f, "a checkpoint image of a cluster with other options"),
+            Self::WrongRoot { said, found } => {
+                write!(f, "a damaged checkpoint image: its root is {said}, its pages give {found}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ImageError {}
+
+impl From<DecodeError> for ImageError {
+    fn from(_: DecodeError) -> Self {
+        Self::Malformed
+    }
+}
+
+impl<S: Service, P: PageStore> Executor<S, P> {
+    /// Appends checkpoint `seq` to `out` as bytes for a disk. Says whether it is held.
+    pub fn image(&self, seq: SeqNum, out: &mut Vec<u8>) -> bool {
+        let Some(root) = self.state.root_at(seq) else { return false };
+        let mut out = Writer::new(out);
+        out.bytes(&MAGIC);
+        write_options(&self.options, &mut out);
+        out.u64(seq.0);
+        out.digest(&root);
+        for page in self.state.pages_at(seq, 0..u32::MAX) {
+            let Some(content) = self.state.page_at(seq, page) else { continue };
+            out.u32(page);
+            out.u64(self.state.label_at(seq, 0, page).modified.0);
+            out.bytes(content);
+        }
+        true
+    }
+
+    /// Replaces the state by that of an image, which becomes the only checkpoint, and returns its
+    /// number and root. Ends a transfer under way.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are not an image, or not of this cluster, or were changed since. Nothing has changed
+    /// then: the image is checked in full before.
+    pub fn restore(&mut self, image: &[u8]) -> Result<(SeqNum, Digest), ImageError> {
+        let mut reader = Reader::new(image);
+        if reader.array()? != MAGIC {
+            return Err(ImageError::Malformed);
+        }
+        let mut options = Vec::new();
+        write_options(&self.options, &mut Writer::new(&mut options));
+        if reader.bytes(options.len())? != options {
+            return Err(ImageError::OtherOptions);
+        }
+        let (seq, said) = (SeqNum(reader.u64()?), reader.digest()?);
+        let pages = self.read_pages(reader, seq)?;
+
+        let mut tree = Tree::new(self.domains.clone(), self.options.pages_max);
+        let labels: Vec<Label> =
+            pages.iter().map(|&(page, modified, content)| tree.leaf(page, modified, Some(content))).collect();
+        tree.set_leaves(pages.iter().map(|(page, _, _)| *page).zip(labels.iter().copied()));
+        if tree.root() != said {
+            return Err(ImageError::WrongRoot { said, found: tree.root() });
+        }
+        let content = pages.iter().map(|(_, _, content)| Arrival::New(Some(self.pool.padded(content))));
+        let arrivals =
+            pages.iter().zip(labels).zip(content).map(|((page, label), new)| (page.0, label, new)).collect();
+        let installed = self.state.install(self.state.newest(), seq, true, arrivals, &mut self.pool);
+        assert_eq!(installed, said, "the image has been checked");
+        self.walk = None;
+        self.adopt(seq);
+        Ok((seq, said))
+    }
+
+    fn read_pages<'a>(
+        &self,
+        mut reader: Reader<'a>,
+        seq: SeqNum,
+    ) -> Result<Vec<(u32, SeqNum, &'a [u8])>, ImageError> {
+        let mut pages = Vec::new();
+        while !reader.is_empty() {
+            let (page, modified) = (reader.u32()?, SeqNum(reader.u64()?));
+            let content = reader.bytes(self.options.page_bytes)?;
+            let follows = pages.last().is_none_or(|(before, _, _)| *before < page);
+            if !follows || page >= self.options.pages_max || modified > seq {
+                return Err(ImageError::Malformed);
+            }
+            pages.push((page, modified, content));
+        }
+        Ok(pages)
+    }
+}
+
+fn write_options(options: &Options, out: &mut Writer<'_>) {
+    let small = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+    out.u32(small(options.page_bytes));
+    out.u32(options.pages_max);
+    out.u32(options.clients_max);
+    out.u32(small(options.result_bytes_max));
+}

@@ -1,0 +1,315 @@
+//! The last reply of each client lane, as pages of the state [OSDI99 §4.2].
+//!
+//! Timestamps and replies are written in the same overlay as the operation they answer, so they are
+//! committed, rolled back, checkpointed and transferred together with its effects: exactly-once
+//! survives all of it (EX-2, B12, B17). A lane has a slot of fixed size,
+//!
+//! ```text
+//!   0          4          8        16          24       32       64              128
+//!   | kind 1 - | length 4 | client | timestamp | time   | digest | result up to 64 |
+//! ```
+//!
+//! and results that are longer stand in pages of the lane's own, up to a bound (`RESULT_CACHE`);
+//! beyond that the digest is kept alone. `time` is the agreed time of the batch: the largest one is
+//! the last agreed time of the state, which needs no place of its own.
+//!
+//! Where a lane's slot is says an index in memory. It can be built again from the pages at any time.
+
+use alloc::vec::Vec;
+
+use quorate_wire::{ClientId, Digest, Timestamp};
+
+use crate::index::Index;
+use crate::pages::PageStore;
+use crate::service::{PageFault, Stop};
+use crate::view::View;
+
+/// Bytes of a slot.
+pub(crate) const SLOT_BYTES: usize = 128;
+/// The longest result that stands in the slot itself, in bytes.
+pub(crate) const INLINE_BYTES: usize = 64;
+const RESULT_AT: usize = SLOT_BYTES - INLINE_BYTES;
+
+/// Where the lanes are in the state: slots first, then each lane's own pages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    slots_max: u32,
+    page_bytes: usize,
+    slots_per_page: u32,
+    result_bytes_max: usize,
+    /// Pages of its own that each lane has.
+    lane_pages: u32,
+    /// The first of them.
+    lanes_at: u32,
+}
+
+impl Layout {
+    /// Returns the layout for these settings; none if it needs more than 2^32 pages.
+    pub(crate) fn new(page_bytes: usize, slots_max: u32, result_bytes_max: usize) -> Option<Self> {
+        let slots_per_page = u32::try_from(page_bytes / SLOT_BYTES).ok()?;
+        let own = if result_bytes_max > INLINE_BYTES { result_bytes_max.div_ceil(page_bytes) } else { 0 };
+        let lane_pages = u32::try_from(own).ok()?;
+        let lanes_at = slots_max.div_ceil(slots_per_page);
+        let layout = Self { slots_max, page_bytes, slots_per_page, result_bytes_max, lane_pages, lanes_at };
+        lane_pages.checked_mul(slots_max)?.checked_add(lanes_at)?.checked_next_multiple_of(64)?;
+        Some(layout)
+    }
+
+    /// Returns the number of pages taken. What comes next starts under a node of its own.
+    pub(crate) fn pages(&self) -> u32 {
+        (self.lanes_at + self.lane_pages * self.slots_max).next_multiple_of(64)
+    }
+
+    /// Returns the page of a slot and where in the page it is.
+    #[inline]
+    fn place(&self, slot: u32) -> (u32, usize) {
+        let Ok(at) = usize::try_from(slot % self.slots_per_page) else { unreachable!("below a page's size") };
+        (slot / self.slots_per_page, at * SLOT_BYTES)
+    }
+
+    /// Returns the pages of a slot's own.
+    fn own_pages(&self, slot: u32) -> impl Iterator<Item = u32> + use<> {
+        let first = self.lanes_at + slot * self.lane_pages;
+        first..first + self.lane_pages
+    }
+
+    /// Returns how many pages of its own a lane uses.
+    fn own_pages_used(&self, lane: &Lane) -> usize {
+        if lane.kind == Kind::Pages { lane.len.div_ceil(self.page_bytes) } else { 0 }
+    }
+}
+
+/// How a slot keeps its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// In the slot.
+    Inline,
+    /// In pages of the lane's own.
+    Pages,
+    /// Not at all: it is longer than the bound.
+    Digest,
+}
+
+impl Kind {
+    fn to_byte(self) -> u8 {
+        match self {
+            Self::Inline => 1,
+            Self::Pages => 2,
+            Self::Digest => 3,
+        }
+    }
+
+    fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            1 => Some(Self::Inline),
+            2 => Some(Self::Pages),
+            3 => Some(Self::Digest),
+            _ => None,
+        }
+    }
+}
+
+/// What a slot says of its lane's last request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lane {
+    pub(crate) client: ClientId,
+    pub(crate) timestamp: Timestamp,
+    /// The agreed time of the batch that executed it, in nanoseconds.
+    pub(crate) time_ns: u64,
+    pub(crate) digest: Digest,
+    slot: u32,
+    kind: Kind,
+    len: usize,
+}
+
+/// The lanes of the state. Never more than `slots_max`.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    layout: Layout,
+    /// From a client to its slot.
+    index: Index,
+    /// Clients whose first request is in the overlay, in order.
+    tentative: Vec<ClientId>,
+    /// The last agreed time: of the committed state, and with the overlay.
+    time_ns: u64,
+    tentative_time_ns: u64,
+}
+
+impl Lanes {
+    /// Returns the lanes of an empty state.
+    pub(crate) fn new(layout: Layout) -> Self {
+        Self { layout, index: Index::default(), tentative: Vec::new(), time_ns: 0, tentative_time_ns: 0 }
+    }
+
+    /// Builds the index from the committed state.
+    pub(crate) fn rebuild(&mut self, store: &dyn PageStore) -> Result<(), PageFault> {
+        *self = Self::new(self.layout);
+        for slot in 0..self.layout.slots_max {
+            let Some(lane) = self.committed(store, slot)? else { break };
+            self.index.insert(lane.client.0, slot);
+            self.time_ns = self.time_ns.max(lane.time_ns);
+        }
+        self.tentative_time_ns = self.time_ns;
+        Ok(())
+    }
+
+    /// Returns the last agreed time of the committed state, in nanoseconds.
+    pub(crate) fn time_ns(&self) -> u64 {
+        self.time_ns
+    }
+
+    /// Returns the agreed time of a batch for which the primary chose `choice`: later than all before
+    /// it, whatever was chosen (ND-2).
+    pub(crate) fn agree_on_time(&self, choice: &[u8]) -> u64 {
+        let chosen = choice.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        chosen.max(self.tentative_time_ns.saturating_add(1))
+    }
+
+    /// Says whether another lane would be one too many.
+    pub(crate) fn is_full(&self) -> bool {
+        self.index.len() >= to_usize(self.layout.slots_max)
+    }
+
+    /// Returns a client's lane as the running batch sees it.
+    #[inline]
+    pub(crate) fn find(&self, state: &View<'_>, client: ClientId) -> Result<Option<Lane>, Stop> {
+        let Some(slot) = self.index.get(client.0) else { return Ok(None) };
+        let (page, at) = self.layout.place(slot);
+        Ok(decode(state.page(page)?, at, slot))
+    }
+
+    /// Records the reply to a client's newest request. The caller has seen that the lane is there or
+    /// that there is room for it.
+    #[inline]
+    pub(crate) fn record(
+        &mut self,
+        state: &mut View<'_>,
+        (client, timestamp): (ClientId, Timestamp),
+        time_ns: u64,
+        digest: Digest,
+        result: &[u8],
+    ) -> Result<(), Stop> {
+        let slot = match self.index.get(client.0) {
+            Some(slot) => slot,
+            None => self.add(client),
+        };
+        self.tentative_time_ns = self.tentative_time_ns.max(time_ns);
+        let (page, at) = self.layout.place(slot);
+        let before = decode(state.page(page)?, at, slot).map_or(0, |lane| self.layout.own_pages_used(&lane));
+        let kind = match result.len() {
+            0..=INLINE_BYTES => Kind::Inline,
+            len if len <= self.layout.result_bytes_max => Kind::Pages,
+            _ => Kind::Digest,
+        };
+        let mut bytes = [0; SLOT_BYTES];
+        bytes[0] = kind.to_byte();
+        bytes[4..8].copy_from_slice(&u32::try_from(result.len()).unwrap_or(u32::MAX).to_le_bytes());
+        bytes[8..16].copy_from_slice(&client.0.to_le_bytes());
+        bytes[16..24].copy_from_slice(&timestamp.0.to_le_bytes());
+        bytes[24..32].copy_from_slice(&time_ns.to_le_bytes());
+        bytes[32..64].copy_from_slice(&digest.0);
+        if kind == Kind::Inline {
+            bytes[RESULT_AT..RESULT_AT + result.len()].copy_from_slice(result);
+        }
+        state.write(page, at, &bytes)?;
+        if kind == Kind::Pages || before > 0 {
+            self.write_pages(state, slot, before, if kind == Kind::Pages { result } else { &[] })?;
+        }
+        Ok(())
+    }
+
+    /// Appends the result of a lane's last request to `out`. Says whether it is kept.
+    pub(crate) fn result(&self, state: &View<'_>, lane: &Lane, out: &mut Vec<u8>) -> Result<bool, Stop> {
+        match lane.kind {
+            Kind::Digest => return Ok(false),
+            Kind::Inline => {
+                let (page, at) = self.layout.place(lane.slot);
+                let at = at + RESULT_AT;
+                let result = state.page(page)?.get(at..at + lane.len.min(INLINE_BYTES));
+                out.extend_from_slice(result.unwrap_or(&[]));
+            }
+            Kind::Pages => {
+                let mut rest = lane.len;
+                for page in self.layout.own_pages(lane.slot) {
+                    let part = rest.min(self.layout.page_bytes);
+                    out.extend_from_slice(&state.page(page)?[..part]);
+                    rest -= part;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Calls `each` with every lane of the committed state.
+    pub(crate) fn for_each(&self, store: &dyn PageStore, mut each: impl FnMut(Lane)) {
+        for slot in 0..self.layout.slots_max {
+            let Ok(Some(lane)) = self.committed(store, slot) else { break };
+            each(lane);
+        }
+    }
+
+    /// The overlay has become part of the state.
+    #[inline]
+    pub(crate) fn settle(&mut self) {
+        self.tentative.clear();
+        self.time_ns = self.tentative_time_ns;
+    }
+
+    /// The overlay has been dropped.
+    pub(crate) fn forget(&mut self) {
+        for client in self.tentative.drain(..) {
+            self.index.remove(client.0);
+        }
+        self.tentative_time_ns = self.time_ns;
+    }
+
+    #[cold]
+    fn add(&mut self, client: ClientId) -> u32 {
+        let Ok(slot) = u32::try_from(self.index.len()) else { unreachable!("bounded by `slots_max`") };
+        self.index.insert(client.0, slot);
+        self.tentative.push(client);
+        slot
+    }
+
+    /// Makes `result` the content of a lane's own pages, of which the first `before` are in use.
+    #[cold]
+    fn write_pages(&self, state: &mut View<'_>, slot: u32, before: usize, result: &[u8]) -> Result<(), Stop> {
+        let mut parts = result.chunks(self.layout.page_bytes);
+        for (at, page) in self.layout.own_pages(slot).enumerate() {
+            match parts.next() {
+                Some(part) => state.put(page, part)?,
+                None if at < before => state.clear(page)?,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn committed(&self, store: &dyn PageStore, slot: u32) -> Result<Option<Lane>, PageFault> {
+        let (page, at) = self.layout.place(slot);
+        Ok(store.get(page)?.and_then(|page| decode(page, at, slot)))
+    }
+}
+
+/// Reads a slot; none if it is not in use.
+#[inline]
+fn decode(page: &[u8], at: usize, slot: u32) -> Option<Lane> {
+    let bytes: &[u8; SLOT_BYTES] = page.get(at..)?.first_chunk()?;
+    let kind = Kind::from_byte(bytes[0])?;
+    let number = |at: usize| bytes[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    let len = bytes[4..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    Some(Lane {
+        client: ClientId(number(8)),
+        timestamp: Timestamp(number(16)),
+        time_ns: number(24),
+        digest: Digest(*bytes[32..].first_chunk()?),
+        slot,
+        kind,
+        len: usize::try_from(len).unwrap_or(usize::MAX),
+    })
+}
+
+fn to_usize(number: u32) -> usize {
+    let Ok(number) = usize::try_from(number) else { unreachable!("an address has 32 bits or more") };
+    number
+}

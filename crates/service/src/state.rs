@@ -1,0 +1,510 @@
+//! The committed state and its checkpoints: logical copies that share every page not written since.
+//!
+//! A record belongs to each checkpoint held. It has the pages that were overwritten first after that
+//! checkpoint and before the next, as they were, and the digests that the next cut replaced. Reading
+//! checkpoint `n` takes the first record from `n` on that has the page, else the current one (TR-2).
+//!
+//! ```text
+//!  checkpoint   128            256            384          now
+//!  record       |--- 128 ------|--- 256 ------|--- 384 ----|
+//!  page 7          v1 (moved)                    v2           v3      page 7 at 256 is v2
+//! ```
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use quorate_wire::digest::Domains;
+use quorate_wire::{Digest, SeqNum};
+
+use crate::index::Index;
+use crate::overlay::Overlay;
+use crate::pages::{Page, PageStore, Pool, place};
+use crate::tree::{BRANCHING, Label, Replaced, Tree};
+
+/// Where the content of an installed page comes from.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    /// This is it; none: the page is empty.
+    New(Option<Page>),
+    /// It is what stands there now.
+    Current,
+    /// It is what stood there at the checkpoint that the installation builds on.
+    Base,
+}
+
+/// What is installed: pages with their labels, in increasing order.
+pub(crate) type Arrivals = Vec<(u32, Label, Arrival)>;
+
+/// The committed state, its digest tree and its checkpoints.
+#[derive(Debug)]
+pub(crate) struct State<P> {
+    store: P,
+    /// As of the newest checkpoint.
+    tree: Tree,
+    /// One for each checkpoint held, oldest first. Never empty, never more than `records_max`.
+    records: VecDeque<Record>,
+    records_max: usize,
+    /// Records for later use.
+    spare: Vec<Record>,
+    /// One bit a page: it has been written since the last cut, so the newest record has it.
+    dirty: Vec<u64>,
+    /// The dirty pages in order, while a checkpoint is cut.
+    sorted: Vec<u32>,
+}
+
+/// What a checkpoint needs besides later records and the current state.
+#[derive(Debug, Default)]
+struct Record {
+    seq: SeqNum,
+    root: Digest,
+    /// Pages first overwritten after this checkpoint and before the next, as they were.
+    pages: Vec<(u32, Option<Page>)>,
+    /// From a page to its place in `pages`.
+    index: Index,
+    /// Labels that the next cut replaced, by level and index. Empty in the newest record.
+    replaced: Vec<Replaced>,
+}
+
+impl<P: PageStore> State<P> {
+    /// Returns the state in `store`, which is empty, as checkpoint 0.
+    pub(crate) fn new(store: P, domains: Domains, pages_max: u32, records_max: usize) -> Self {
+        let tree = Tree::new(domains, pages_max);
+        let record = Record { root: tree.root(), ..Record::default() };
+        Self {
+            store,
+            tree,
+            records: [record].into(),
+            records_max,
+            spare: Vec::new(),
+            dirty: Vec::new(),
+            sorted: Vec::new(),
+        }
+    }
+
+    /// Returns the pages as they are now.
+    #[inline]
+    pub(crate) fn store(&self) -> &P {
+        &self.store
+    }
+
+    /// Returns the tree as of the newest checkpoint.
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Returns the tree, to compute digests with.
+    pub(crate) fn tree_mut(&mut self) -> &mut Tree {
+        &mut self.tree
+    }
+
+    /// Makes everything in `overlay` part of the state, and leaves it empty.
+    #[inline]
+    pub(crate) fn merge(&mut self, overlay: &mut Overlay, pool: &mut Pool) {
+        let Some(record) = self.records.back_mut() else { unreachable!("there is always a checkpoint") };
+        overlay.drain(pool, |page, content, pool| {
+            let old = self.store.replace(page, content);
+            // "First write after a cut": the old page moves to the record.
+            if mark(&mut self.dirty, page) {
+                record.push(page, old);
+            } else if let Some(old) = old {
+                pool.give(old);
+            }
+        });
+    }
+
+    /// Cuts checkpoint `seq` and returns its root.
+    pub(crate) fn cut(&mut self, seq: SeqNum, pool: &mut Pool) -> Digest {
+        let Some(record) = self.records.back_mut() else { unreachable!("there is always a checkpoint") };
+        self.sorted.clear();
+        self.sorted.extend(record.pages.iter().map(|(page, _)| *page));
+        self.sorted.sort_unstable();
+        let store = &self.store;
+        // A page that was just written is here.
+        let dirty = self.sorted.iter().map(|&page| (page, store.get(page).unwrap_or(None)));
+        self.tree.cut(seq, dirty, |replaced| record.replaced.push(replaced));
+        for &page in &self.sorted {
+            unmark(&mut self.dirty, page);
+        }
+        let mut next = self.spare.pop().unwrap_or_default();
+        next.seq = seq;
+        next.root = self.tree.root();
+        self.records.push_back(next);
+        if self.records.len() > self.records_max {
+            self.forget_oldest(pool);
+        }
+        self.tree.root()
+    }
+
+    /// Forgets the checkpoints before `below`, but never the newest.
+    pub(crate) fn discard(&mut self, below: SeqNum, pool: &mut Pool) {
+        while self.records.len() > 1 && self.records.front().is_some_and(|record| record.seq < below) {
+            self.forget_oldest(pool);
+        }
+    }
+
+    /// Returns the checkpoints held, oldest first.
+    pub(crate) fn checkpoints(&self) -> impl Iterator<Item = (SeqNum, Digest)> + '_ {
+        self.records.iter().map(|record| (record.seq, record.root))
+    }
+
+    /// Returns the newest checkpoint.
+    pub(crate) fn newest(&self) -> SeqNum {
+        self.records.back().map_or(SeqNum(0), |record| record.seq)
+    }
+
+    /// Returns the root of checkpoint `seq`, if it is held.
+    pub(crate) fn root_at(&self, seq: SeqNum) -> Option<Digest> {
+        Some(self.records.get(self.position(seq)?)?.root)
+    }
+
+    /// Returns a page as of checkpoint `seq`. The caller has seen that it is held.
+    pub(crate) fn page_at(&self, seq: SeqNum, page: u32) -> Option<&[u8]> {
+        page_since(&self.records, self.position(seq).unwrap_or(0), &self.store, page)
+    }
+
+    /// Returns what the tree of checkpoint `seq` says of a page or node. The caller has seen that it is
+    /// held.
+    pub(crate) fn label_at(&self, seq: SeqNum, level: u8, index: u32) -> Label {
+        for record in self.records.iter().skip(self.position(seq).unwrap_or(0)) {
+            if let Some(old) = record.label(level, index) {
+                return old;
+            }
+        }
+        self.tree.label(level, index)
+    }
+
+    /// Returns the label that a page has with its content as of checkpoint `seq`, which is held.
+    pub(crate) fn leaf_at(&mut self, seq: SeqNum, page: u32, modified: SeqNum) -> Label {
+        let from = self.position(seq).unwrap_or(0);
+        let content = page_since(&self.records, from, &self.store, page);
+        self.tree.leaf(page, modified, content)
+    }
+
+    /// Returns the label that a page has with its current content.
+    pub(crate) fn current_leaf(&mut self, page: u32, modified: SeqNum) -> Label {
+        self.tree.leaf(page, modified, self.store.get(page).unwrap_or(None))
+    }
+
+    /// Returns the pages within `range` that are not empty at checkpoint `seq`, in order.
+    pub(crate) fn pages_at(&self, seq: SeqNum, range: Range<u32>) -> Vec<u32> {
+        let mut pages = Vec::new();
+        let mut from = Some(range.start);
+        while let Some(page) = from.and_then(|from| self.store.next(from)).filter(|page| range.contains(page))
+        {
+            pages.push(page);
+            from = page.checked_add(1);
+        }
+        for record in self.records.iter().skip(self.position(seq).unwrap_or(0)) {
+            pages.extend(record.pages.iter().map(|(page, _)| *page).filter(|page| range.contains(page)));
+        }
+        pages.sort_unstable();
+        pages.dedup();
+        pages.retain(|&page| self.page_at(seq, page).is_some());
+        pages
+    }
+
+    /// Computes the root of the newest checkpoint anew from all pages and their `lm` (I17).
+    pub(crate) fn recompute(&self, domains: Domains, pages_max: u32) -> Digest {
+        let mut fresh = Tree::new(domains, pages_max);
+        let seq = self.newest();
+        let mut leaves = Vec::new();
+        for page in self.pages_at(seq, 0..u32::MAX) {
+            let modified = self.label_at(seq, 0, page).modified;
+            leaves.push((page, fresh.leaf(page, modified, self.page_at(seq, page))));
+        }
+        fresh.set_leaves(leaves.into_iter());
+        fresh.root()
+    }
+
+    /// Replaces the state by checkpoint `base` with `arrivals`, and makes that checkpoint `seq`, the only
+    /// one. With `whole`, the arrivals are all pages there are and nothing else is kept. Returns the
+    /// root.
+    pub(crate) fn install(
+        &mut self,
+        base: SeqNum,
+        seq: SeqNum,
+        whole: bool,
+        arrivals: Arrivals,
+        pool: &mut Pool,
+    ) -> Digest {
+        let current = arrivals.iter().filter(|(_, _, arrival)| matches!(arrival, Arrival::Current));
+        let current: Vec<u32> = current.map(|(page, _, _)| *page).collect();
+        self.revert(base, &current, pool);
+        if whole {
+            self.tree.clear();
+            for page in self.pages_at(base, 0..u32::MAX) {
+                if arrivals.binary_search_by_key(&page, |(page, _, _)| *page).is_err() {
+                    self.replace(page, None, pool);
+                }
+            }
+        }
+        self.tree.set_leaves(arrivals.iter().map(|(page, label, _)| (*page, *label)));
+        for (page, _, arrival) in arrivals {
+            if let Arrival::New(content) = arrival {
+                self.replace(page, content, pool);
+            }
+        }
+        while self.records.len() > 1 {
+            self.forget_oldest(pool);
+        }
+        let root = self.tree.root();
+        if let Some(only) = self.records.back_mut() {
+            only.seq = seq;
+            only.root = root;
+        }
+        root
+    }
+
+    fn replace(&mut self, page: u32, content: Option<Page>, pool: &mut Pool) {
+        if let Some(old) = self.store.replace(page, content) {
+            pool.give(old);
+        }
+    }
+
+    /// Goes back to checkpoint `base`, whose record becomes the newest, except for the content of the
+    /// pages in `current`, which is in order.
+    fn revert(&mut self, base: SeqNum, current: &[u32], pool: &mut Pool) {
+        loop {
+            let Some(mut record) = self.records.pop_back() else {
+                unreachable!("there is always a checkpoint")
+            };
+            for replaced in record.replaced.drain(..) {
+                self.tree.set_label(replaced.level, replaced.index, replaced.label);
+            }
+            for (page, old) in record.pages.drain(..) {
+                let is_kept = current.binary_search(&page).is_ok();
+                let dropped = if is_kept { old } else { self.store.replace(page, old) };
+                if let Some(dropped) = dropped {
+                    pool.give(dropped);
+                }
+            }
+            record.index.clear();
+            if record.seq <= base || self.records.is_empty() {
+                self.records.push_back(record);
+                break;
+            }
+            self.spare.push(record);
+        }
+        self.dirty.fill(0);
+    }
+
+    /// Flips a bit of the `choice`-th page, without telling anyone.
+    pub(crate) fn damage(&mut self, choice: u64) -> bool {
+        let mut pages = Vec::new();
+        let mut from = Some(0);
+        while let Some(page) = from.and_then(|from| self.store.next(from)) {
+            pages.push(page);
+            from = page.checked_add(1);
+        }
+        let count = u64::try_from(pages.len()).unwrap_or(0);
+        let Some(at) = choice.checked_rem(count) else { return false };
+        let page = pages[usize::try_from(at).unwrap_or(0)];
+        let Some(mut content) = self.store.replace(page, None) else { return false };
+        let byte = usize::try_from(choice >> 16).unwrap_or(0) % content.len();
+        content[byte] ^= 1 << (choice % 8);
+        self.store.replace(page, Some(content));
+        true
+    }
+
+    fn forget_oldest(&mut self, pool: &mut Pool) {
+        let Some(mut record) = self.records.pop_front() else { return };
+        for (_, page) in record.pages.drain(..) {
+            if let Some(page) = page {
+                pool.give(page);
+            }
+        }
+        record.index.clear();
+        record.replaced.clear();
+        if self.spare.len() < self.records_max {
+            self.spare.push(record);
+        }
+    }
+
+    fn position(&self, seq: SeqNum) -> Option<usize> {
+        self.records.iter().position(|record| record.seq == seq)
+    }
+}
+
+impl Record {
+    #[inline]
+    fn push(&mut self, page: u32, old: Option<Page>) {
+        let Ok(at) = u32::try_from(self.pages.len()) else {
+            unreachable!("a state has less than 2^32 pages")
+        };
+        self.index.insert(u64::from(page), at);
+        self.pages.push((page, old));
+    }
+
+    fn page(&self, page: u32) -> Option<Option<&[u8]>> {
+        let at = usize::try_from(self.index.get(u64::from(page))?).ok()?;
+        Some(self.pages.get(at)?.1.as_deref())
+    }
+
+    fn label(&self, level: u8, index: u32) -> Option<Label> {
+        let at = self.replaced.binary_search_by_key(&(level, index), |old| (old.level, old.index)).ok()?;
+        Some(self.replaced[at].label)
+    }
+}
+
+/// Returns a page as the first record from `from` on has it, else as it is now.
+fn page_since<'a>(
+    records: &'a VecDeque<Record>,
+    from: usize,
+    store: &'a impl PageStore,
+    page: u32,
+) -> Option<&'a [u8]> {
+    let old = records.iter().skip(from).find_map(|record| record.page(page));
+    old.unwrap_or_else(|| store.get(page).unwrap_or(None))
+}
+
+/// Sets a page's bit. Says whether it was clear.
+#[inline]
+fn mark(bits: &mut Vec<u64>, page: u32) -> bool {
+    let (word, bit) = place(page);
+    if word >= bits.len() {
+        bits.resize(word + 1, 0);
+    }
+    let was = bits[word];
+    bits[word] |= 1 << bit;
+    was & (1 << bit) == 0
+}
+
+fn unmark(bits: &mut [u64], page: u32) {
+    let (word, bit) = place(page);
+    if let Some(word) = bits.get_mut(word) {
+        *word &= !(1 << bit);
+    }
+}
+
+const _: () = assert!(BRANCHING == u64::BITS, "a group of pages is a word of bits");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pages::Memory;
+    use crate::testing::{Xorshift, domains};
+    use alloc::collections::BTreeMap;
+
+    const BYTES: usize = 16;
+    const PAGES_MAX: u32 = 1000;
+    type Model = BTreeMap<u32, [u8; BYTES]>;
+
+    struct Pair {
+        state: State<Memory>,
+        overlay: Overlay,
+        pool: Pool,
+        model: Model,
+        copies: BTreeMap<SeqNum, (Model, Digest)>,
+    }
+
+    impl Pair {
+        fn new() -> Self {
+            let state = State::new(Memory::new(), domains(), PAGES_MAX, 4);
+            let copies = [(SeqNum(0), (Model::new(), state.root_at(SeqNum(0)).unwrap()))].into();
+            Self {
+                state,
+                overlay: Overlay::default(),
+                pool: Pool::new(BYTES, 64),
+                model: Model::new(),
+                copies,
+            }
+        }
+
+        /// Executes a batch that writes and clears pages at random, and merges it or not.
+        fn batch(&mut self, random: &mut Xorshift) {
+            let before = self.model.clone();
+            self.overlay.begin(&mut self.pool);
+            for _ in 0..random.below(5) {
+                let page = u32::try_from(random.below(40) * random.below(25)).unwrap();
+                let content = [u8::try_from(random.below(250)).unwrap() + 1; BYTES];
+                if random.below(4) == 0 {
+                    self.overlay.put(&mut self.pool, page, None);
+                    self.model.remove(&page);
+                } else {
+                    self.overlay.put(&mut self.pool, page, Some(&content));
+                    self.model.insert(page, content);
+                }
+            }
+            if random.below(4) == 0 {
+                self.overlay.discard(&mut self.pool);
+                self.model = before;
+            } else {
+                self.state.merge(&mut self.overlay, &mut self.pool);
+            }
+        }
+
+        fn cut(&mut self, seq: SeqNum) {
+            let root = self.state.cut(seq, &mut self.pool);
+            assert_eq!(root, self.state.recompute(domains(), PAGES_MAX), "I17 at {seq:?}");
+            self.copies.insert(seq, (self.model.clone(), root));
+            let held: Vec<_> = self.state.checkpoints().map(|(seq, _)| seq).collect();
+            self.copies.retain(|seq, _| held.contains(seq));
+            assert_eq!(self.copies.len(), held.len());
+        }
+
+        fn check(&self) {
+            for page in 0..PAGES_MAX {
+                let model = self.model.get(&page).map(|content| &content[..]);
+                assert_eq!(self.state.store().get(page), Ok(model));
+            }
+            for (&seq, (model, root)) in &self.copies {
+                assert_eq!(self.state.root_at(seq), Some(*root));
+                for page in 0..PAGES_MAX {
+                    let model = model.get(&page).map(|content| &content[..]);
+                    assert_eq!(self.state.page_at(seq, page), model, "page {page} at {seq:?}");
+                }
+            }
+        }
+    }
+
+    /// TR-2 against whole copies: overlays merged or dropped, checkpoints cut, forgotten and read.
+    #[test]
+    fn checkpoints_stay_as_they_were_cut() {
+        for seed in 1..25 {
+            let mut random = Xorshift::new(seed);
+            let mut pair = Pair::new();
+            for seq in 1..60 {
+                pair.batch(&mut random);
+                if random.below(4) == 0 {
+                    pair.cut(SeqNum(seq));
+                }
+                if random.below(12) == 0 {
+                    let below = SeqNum(random.below(seq + 1));
+                    pair.state.discard(below, &mut pair.pool);
+                    let newest = pair.state.newest();
+                    pair.copies.retain(|&seq, _| seq >= below || seq == newest);
+                }
+                if seq % 9 == 0 {
+                    pair.check();
+                }
+            }
+        }
+    }
+
+    /// ST-8: going back to a checkpoint held gives its pages and its labels.
+    #[test]
+    fn reverting_gives_the_checkpoint_back() {
+        for seed in 1..40 {
+            let mut random = Xorshift::new(seed);
+            let mut pair = Pair::new();
+            for seq in 1..12 {
+                pair.batch(&mut random);
+                if seq % 3 == 0 {
+                    pair.cut(SeqNum(seq));
+                }
+            }
+            let held: Vec<_> = pair.copies.keys().copied().collect();
+            let base = held[usize::try_from(random.below(4)).unwrap() % held.len()];
+            let (model, root) = pair.copies[&base].clone();
+            assert_eq!(pair.state.install(base, base, false, Vec::new(), &mut pair.pool), root);
+            assert_eq!(pair.state.recompute(domains(), PAGES_MAX), root, "seed {seed}");
+            pair.model = model.clone();
+            pair.copies = [(base, (model, root))].into();
+            pair.check();
+            pair.batch(&mut random);
+            pair.cut(SeqNum(100));
+            pair.check();
+        }
+    }
+}
