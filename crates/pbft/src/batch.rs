@@ -134,9 +134,6 @@ impl Replica {
         self.batcher.assigned = seq;
         let digest = batch.digest();
         let view = self.view;
-        if let Some(last) = choice::decode(batch.choice()) {
-            self.last_choice = self.last_choice.max(last);
-        }
         let vote = self.record_vote(view, seq, digest, out);
         out.report(Milestone::PrePrepared { seq, digest });
         let after = vote.max(self.piggyback.after);

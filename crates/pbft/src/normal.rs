@@ -309,9 +309,6 @@ impl Replica {
             return;
         }
         let digest = proposal.digest;
-        if let Some(choice) = proposal.batch.as_ref().and_then(|b| choice::decode(b.choice())) {
-            self.last_choice = self.last_choice.max(choice);
-        }
         let lsn = self.record_vote(view, seq, digest, out);
         if self.is_primary() {
             return; // what its NEW-VIEW chose: the NEW-VIEW stands for its pre-prepare

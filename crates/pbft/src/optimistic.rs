@@ -9,6 +9,7 @@ use quorate_wire::id::{ClientId, SeqNum, Timestamp};
 use quorate_wire::message::{Kind, Reply, Request};
 use quorate_wire::reply::{Outcome, Replies};
 
+use crate::choice;
 use crate::replica::Replica;
 use crate::step::{Action, Actions, CachedReply, Lsn, Milestone, Now, ReadResult, Recipient, Reject, Ticket};
 
@@ -140,6 +141,11 @@ impl Replica {
     /// "Checkpoints are produced [...] when a request with a sequence number divisible by some constant
     /// is executed" [OSDI99 §4.3]: exactly after batch n, once it has committed (EX-4, TE-6).
     fn after_final(&mut self, seq: SeqNum, out: &mut Actions) {
+        // Agreed now, and only now: batches in progress may arrive in any order (ND-2).
+        let batch = self.log.get(seq).and_then(|slot| slot.committed).and_then(|d| self.find_batch(seq, &d));
+        if let Some(agreed) = batch.and_then(|batch| choice::decode(batch.choice())) {
+            self.last_choice = self.last_choice.max(agreed);
+        }
         if self.config.is_checkpoint(seq) {
             out.push(Action::Checkpoint { seq });
         }

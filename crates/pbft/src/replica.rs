@@ -78,7 +78,7 @@ pub struct Replica {
     pub(crate) recovery: Recovery,
     pub(crate) watch: Watch,
     pub(crate) piggyback: PendingCommits,
-    /// The largest choice agreed or proposed here, in nanoseconds of the day (ND-2).
+    /// The last choice agreed, in nanoseconds of the day (ND-2).
     pub(crate) last_choice: u64,
     /// It has handed its view over and proposes nothing in it (§14.3).
     pub(crate) handing_off: bool,
