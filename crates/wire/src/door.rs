@@ -9,6 +9,7 @@
 
 mod admit;
 mod error;
+mod macs;
 mod seal;
 
 use alloc::vec::Vec;
@@ -167,6 +168,3 @@ impl Door {
         Some((to, frame))
     }
 }
-
-#[cfg(test)]
-mod tests;

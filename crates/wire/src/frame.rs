@@ -68,6 +68,28 @@ pub enum Auth<'a> {
     },
 }
 
+impl<'a> Auth<'a> {
+    /// Returns the sender's key generation and the entries, if there are MACs.
+    #[inline]
+    pub fn entries(&self) -> Option<(u32, Entries<'a>)> {
+        match *self {
+            Self::Mac { key_id, entries }
+            | Self::Authenticator { key_id, entries }
+            | Self::Both { key_id, entries, .. } => Some((key_id, entries)),
+            Self::Signature(_) => None,
+        }
+    }
+
+    /// Returns the signature, if there is one.
+    #[inline]
+    pub fn signature(&self) -> Option<&'a [u8; SIGNATURE_BYTES]> {
+        match *self {
+            Self::Signature(signature) | Self::Both { signature, .. } => Some(signature),
+            Self::Mac { .. } | Self::Authenticator { .. } => None,
+        }
+    }
+}
+
 /// The entries of an authenticator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entries<'a> {
@@ -206,8 +228,5 @@ pub fn end_signed(signature: &[u8; SIGNATURE_BYTES], out: &mut Vec<u8>) {
 
 /// Returns the signature of a frame, if it carries one.
 pub fn signature_of(frame: &[u8]) -> Option<[u8; SIGNATURE_BYTES]> {
-    match Frame::decode(frame).ok()?.auth {
-        Auth::Signature(signature) | Auth::Both { signature, .. } => Some(*signature),
-        Auth::Mac { .. } | Auth::Authenticator { .. } => None,
-    }
+    Frame::decode(frame).ok()?.auth.signature().copied()
 }

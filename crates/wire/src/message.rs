@@ -127,11 +127,13 @@ impl Message<'_> {
 
 /// Returns how many bytes of a body its authenticator covers; a digest among them stands for the
 /// rest (CR-3). REQUEST is not here: what covers it is computed (its digest, replier and flags).
+///
+/// BODY, META-DATA and DATA are covered as a whole, although digests will prove their content: who
+/// sent what is wrong is then known, and a network that corrupts it cannot make a correct replica
+/// look faulty (N4).
 pub fn fixed_len(kind: Kind, body: &[u8]) -> usize {
     let fixed = match kind {
         Kind::Reply => client::REPLY_FIXED_BYTES,
-        Kind::Data => transfer::DATA_FIXED_BYTES,
-        Kind::Body => 1,
         Kind::PrePrepare => normal::pre_prepare_fixed_len(body),
         Kind::Request
         | Kind::Prepare
@@ -142,11 +144,13 @@ pub fn fixed_len(kind: Kind, body: &[u8]) -> usize {
         | Kind::NewView
         | Kind::NewKey
         | Kind::MetaData
+        | Kind::Data
         | Kind::Fetch
         | Kind::QueryStable
         | Kind::ReplyStable
         | Kind::Suspect
         | Kind::BodyFetch
+        | Kind::Body
         | Kind::Committed
         | Kind::Proof
         | Kind::ReqAck

@@ -2,18 +2,17 @@
 
 use alloc::sync::Arc;
 
+use super::macs::Macs;
 use super::{Admitted, Door, DoorError, Verified};
-use crate::batch::Batch;
-use crate::codec::{Decoded, Reader};
-use crate::digest::{Digest, Domains};
-use crate::exchange::{Exchange, Freshness, Mismatch};
+use crate::batch::BatchPool;
+use crate::codec::Reader;
+use crate::exchange::Freshness;
 use crate::frame::{Auth, Frame};
-use crate::id::{Principal, ReplicaId};
-use crate::keys::{message_hash, request_hash};
+use crate::id::Principal;
 use crate::message::{
     BodyFetch, BodyKind, BodyMessage, Checkpoint, Commit, Committed, Data, Fetch, Kind, Message, MetaData,
     NewKey, NewView, PrePrepare, PrePrepareHead, Prepare, Proof, ProofMessage, QueryStable, Reply,
-    ReplyStable, ReqAck, ReqReject, Request, Status, Suspect, VcFetch, ViewChange, fixed_len,
+    ReplyStable, ReqAck, ReqReject, Request, Seal, Status, Suspect, VcFetch, ViewChange,
 };
 use crate::sign::{Signed, request_digest, signed_digest};
 
@@ -39,38 +38,25 @@ impl Door {
     /// The frame is not what its sender made, or breaks a rule of its form. Nothing of it counts.
     pub fn admit<'a>(&mut self, mono_ns: u64, frame: Frame<'a>) -> Result<Admitted<'a>, DoorError> {
         self.exchange.observe(mono_ns);
-        self.check_sender(&frame)?;
-        let message = match frame.kind {
-            Kind::NewKey => return self.admit_new_key(&frame).map(|()| Admitted::Keys),
-            Kind::Request => Message::Request(self.admit_request(&frame)?),
-            Kind::Suspect | Kind::ViewChange | Kind::NewView => self.admit_signed(&frame)?,
-            Kind::Reply
-            | Kind::PrePrepare
-            | Kind::Prepare
-            | Kind::Commit
-            | Kind::Checkpoint
-            | Kind::Status
-            | Kind::MetaData
-            | Kind::Data
-            | Kind::Fetch
-            | Kind::QueryStable
-            | Kind::ReplyStable
-            | Kind::BodyFetch
-            | Kind::Body
-            | Kind::Committed
-            | Kind::Proof
-            | Kind::ReqAck
-            | Kind::VcFetch
-            | Kind::ReqReject => {
-                self.check_mac(&frame)?;
-                self.decode(&frame)?
+        self.check_header(&frame)?;
+        if frame.kind == Kind::NewKey {
+            return self.admit_new_key(&frame).map(|()| Admitted::Keys);
+        }
+        let message = if frame.kind == Kind::Request {
+            Message::Request(self.admit_request(&frame)?)
+        } else {
+            match frame.kind.seal() {
+                Seal::Mac | Seal::Authenticator => self.macs().0.check(&frame)?,
+                Seal::Signature => self.check_signed(&frame)?,
             }
+            self.decode(&frame)?
         };
         Ok(Admitted::Message(Verified { sender: frame.sender, message }))
     }
 
-    /// Checks that the frame is of this epoch, from someone who is known and may send its kind here.
-    fn check_sender(&self, frame: &Frame<'_>) -> Result<(), DoorError> {
+    /// Checks that the frame is of this epoch, from someone who is known and may send its kind here,
+    /// and authenticated in a form that its kind has.
+    fn check_header(&self, frame: &Frame<'_>) -> Result<(), DoorError> {
         let sender = frame.sender;
         if frame.epoch != self.epoch {
             return Err(DoorError::WrongEpoch { epoch: frame.epoch, own: self.epoch });
@@ -87,17 +73,18 @@ impl Door {
             (Kind::NewKey, sender, own) => sender == Role::Replica || own == Role::Replica,
             (_, sender, own) => sender == Role::Replica && own == Role::Replica,
         };
-        if may { Ok(()) } else { Err(DoorError::WrongRole { kind: frame.kind, sender }) }
+        if !may {
+            return Err(DoorError::WrongRole { kind: frame.kind, sender });
+        }
+        if is_form_of(frame.kind, frame.auth) { Ok(()) } else { Err(DoorError::WrongSeal(frame.kind)) }
     }
 
-    /// Checks this node's entry of a frame with a MAC or an authenticator.
-    fn check_mac(&mut self, frame: &Frame<'_>) -> Result<(), DoorError> {
-        let fixed = frame.body.get(..fixed_len(frame.kind, frame.body)).unwrap_or(frame.body);
-        let hash = message_hash(&self.domains, frame.kind, frame.epoch, frame.sender, fixed);
-        check_entry(&mut self.exchange, self.cluster.n(), self.own, frame, &hash)
+    fn macs(&mut self) -> (Macs<'_>, &mut BatchPool) {
+        let Self { exchange, domains, own, epoch, cluster, batches, .. } = self;
+        (Macs { exchange, domains, own: *own, n: cluster.n(), epoch: *epoch }, batches)
     }
 
-    /// Decodes a message whose MAC is right, and recomputes its digests.
+    /// Decodes a message whose MAC or signature is right, and recomputes its digests.
     fn decode<'a>(&mut self, frame: &Frame<'a>) -> Result<Message<'a>, DoorError> {
         let body = frame.body;
         Ok(match frame.kind {
@@ -119,9 +106,13 @@ impl Door {
             Kind::ReqAck => Message::ReqAck(ReqAck::decode(body)?),
             Kind::VcFetch => Message::VcFetch(VcFetch::decode(body)?),
             Kind::ReqReject => Message::ReqReject(ReqReject::decode(body)?),
-            Kind::Request | Kind::ViewChange | Kind::NewView | Kind::NewKey | Kind::Suspect => {
-                unreachable!("handled before")
+            Kind::Suspect => Message::Suspect(Suspect::decode(body, signature_of(frame)?)?),
+            Kind::ViewChange => {
+                let view_change = self.check_leave_cert(ViewChange::decode(body)?)?;
+                Message::ViewChange(self.signed(frame, view_change)?)
             }
+            Kind::NewView => Message::NewView(self.signed(frame, NewView::decode(body)?)?),
+            Kind::Request | Kind::NewKey => unreachable!("admitted in their own ways"),
         })
     }
 
@@ -143,11 +134,11 @@ impl Door {
     /// done with a MAC, and compares the batch's digest with the one that the sender claims.
     fn decode_pre_prepare<'a>(&mut self, body: &'a [u8]) -> Result<PrePrepare<'a>, DoorError> {
         let head = PrePrepareHead::decode(body)?;
-        let Self { batches, domains, exchange, cluster, own, epoch, .. } = self;
-        let batch = batches.fill(|batch| -> Decoded<()> {
-            let mut payload = Reader::new(head.payload);
+        let (mut macs, batches) = self.macs();
+        let batch = batches.fill(|batch| {
+            let (mut payload, domains) = (Reader::new(head.payload), macs.domains);
             batch.decode_payload(&mut payload, head.counts, head.choice, domains, |bytes| {
-                inner_request(exchange, domains, (cluster.n(), *own, *epoch), bytes)
+                macs.inner_request(bytes)
             })
         })?;
         if batch.digest() != head.digest {
@@ -160,13 +151,13 @@ impl Door {
     /// that was asked for is for the core to see (SR-2).
     fn decode_body<'a>(&mut self, body: &'a [u8]) -> Result<BodyMessage<'a>, DoorError> {
         let (kind, bytes) = BodyMessage::split(body)?;
-        let Self { batches, domains, exchange, cluster, own, epoch, .. } = self;
-        let mut request = |bytes| inner_request(exchange, domains, (cluster.n(), *own, *epoch), bytes);
+        let (mut macs, batches) = self.macs();
         Ok(match kind {
-            BodyKind::Request => BodyMessage::Request(request(bytes)?),
-            BodyKind::Batch => BodyMessage::Batch(
-                batches.fill(|batch: &mut Batch| batch.decode(&mut Reader::new(bytes), domains, request))?,
-            ),
+            BodyKind::Request => BodyMessage::Request(macs.inner_request(bytes)?),
+            BodyKind::Batch => BodyMessage::Batch(batches.fill(|batch| {
+                let (mut bytes, domains) = (Reader::new(bytes), macs.domains);
+                batch.decode(&mut bytes, domains, |bytes| macs.inner_request(bytes))
+            })?),
         })
     }
 
@@ -175,30 +166,18 @@ impl Door {
     /// acts as a client has to sign.
     fn admit_request<'a>(&mut self, frame: &Frame<'a>) -> Result<Request<'a>, DoorError> {
         let mut request = Request::decode(frame, &self.domains)?;
-        let by_mac = match frame.auth {
-            Auth::Authenticator { .. } | Auth::Both { .. } => check_request_entry(
-                &mut self.exchange,
-                &self.domains,
-                self.cluster.n(),
-                self.own,
-                frame,
-                &request,
-            ),
-            Auth::Signature(_) | Auth::Mac { .. } => Err(DoorError::WrongSeal(Kind::Request)),
+        let by_signature = match (frame.sender, frame.auth.signature()) {
+            (Principal::Replica(_), None) => return Err(DoorError::WrongSeal(Kind::Request)),
+            (Principal::Replica(_), Some(signature)) => Some(signature),
+            (Principal::Client(_), signature) => match self.macs().0.check_request(frame, &request) {
+                Ok(()) => None,
+                Err(_) if signature.is_some() && self.exchange.may_check_signature(frame.sender) => signature,
+                Err(error) => return Err(error),
+            },
         };
-        request.proof = match (role(frame.sender), by_mac, frame.auth) {
-            (Role::Client, Ok(()), _) => Proof::Mac,
-            (Role::Client, Err(error), Auth::Both { signature, .. }) => {
-                if !self.exchange.may_check_signature(frame.sender) {
-                    return Err(error);
-                }
-                self.check_request_signature(frame, &request, signature)?
-            }
-            (Role::Replica, _, Auth::Signature(signature) | Auth::Both { signature, .. }) => {
-                self.check_request_signature(frame, &request, signature)?
-            }
-            (Role::Replica, Ok(()), _) => return Err(DoorError::WrongSeal(Kind::Request)),
-            (_, Err(error), _) => return Err(error),
+        request.proof = match by_signature {
+            None => Proof::Mac,
+            Some(signature) => self.check_request_signature(frame, &request, signature)?,
         };
         Ok(request)
     }
@@ -216,117 +195,59 @@ impl Door {
 
     /// Takes a NEW-KEY. Its signature is looked at only if it is new, so that replays are cheap.
     fn admit_new_key(&mut self, frame: &Frame<'_>) -> Result<(), DoorError> {
-        let Auth::Signature(signature) = frame.auth else { return Err(DoorError::WrongSeal(frame.kind)) };
         let new_key = NewKey::decode(frame.body)?;
         match self.exchange.judge(frame.sender, &new_key) {
             Freshness::Stale => return Err(DoorError::StaleKey(frame.sender)),
             Freshness::Known => {}
-            Freshness::New => self.check_signed(frame, signature)?,
+            Freshness::New => self.check_signed(frame)?,
         }
         self.exchange.accept(frame.sender, &new_key);
         Ok(())
     }
 
-    /// Verifies SUSPECT, VIEW-CHANGE and NEW-VIEW, and keeps the frames of the latter two as evidence.
-    fn admit_signed<'a>(&mut self, frame: &Frame<'a>) -> Result<Message<'a>, DoorError> {
-        let (Auth::Signature(signature), Principal::Replica(sender)) = (frame.auth, frame.sender) else {
-            return Err(DoorError::WrongSeal(frame.kind));
-        };
-        self.check_signed(frame, signature)?;
-        if frame.kind == Kind::Suspect {
-            return Ok(Message::Suspect(Suspect::decode(frame.body, *signature)?));
-        }
-        let digest = self.domains.view_change(frame.body);
-        if frame.kind == Kind::NewView {
-            let body = NewView::decode(frame.body)?;
-            return Ok(Message::NewView(Arc::new(Signed::new(sender, body, digest, frame.bytes))));
-        }
-        let body = ViewChange::decode(frame.body)?;
-        for (replica, suspect) in &body.leave.suspects {
-            self.check_suspect(*replica, suspect)?;
-        }
-        Ok(Message::ViewChange(Arc::new(Signed::new(sender, body, digest, frame.bytes))))
-    }
-
-    fn check_signed(&self, frame: &Frame<'_>, signature: &[u8; 64]) -> Result<(), DoorError> {
+    /// Checks the signature over a whole frame.
+    fn check_signed(&self, frame: &Frame<'_>) -> Result<(), DoorError> {
         let covered = signed_digest(&self.domains, frame.kind, frame.epoch, frame.sender, frame.body);
-        let right = self.verifier.verify(frame.sender, &covered, signature);
+        let right = self.verifier.verify(frame.sender, &covered, &signature_of(frame)?);
         if right { Ok(()) } else { Err(DoorError::NotAuthentic(frame.sender)) }
     }
 
-    /// Checks a SUSPECT of a `LeaveCert`, whose view is the one before the VIEW-CHANGE's (LV-2).
-    fn check_suspect(&self, replica: ReplicaId, suspect: &Suspect) -> Result<(), DoorError> {
-        let covered = suspect.signed_digest(&self.domains, self.epoch, replica);
-        let member = self.cluster.contains(replica);
-        let right = member && self.verifier.verify(replica.into(), &covered, &suspect.signature);
-        if right { Ok(()) } else { Err(DoorError::BadLeaveCert(replica)) }
+    /// Binds evidence to the frame that proves it.
+    fn signed<M>(&self, frame: &Frame<'_>, body: M) -> Result<Arc<Signed<M>>, DoorError> {
+        let Principal::Replica(sender) = frame.sender else {
+            return Err(DoorError::WrongRole { kind: frame.kind, sender: frame.sender });
+        };
+        let digest = self.domains.view_change(frame.body);
+        Ok(Arc::new(Signed::new(sender, body, digest, frame.bytes)))
     }
-}
 
-/// Checks this node's entry of a frame, and that there are as many entries as there are receivers.
-fn check_entry(
-    exchange: &mut Exchange,
-    n: usize,
-    own: Principal,
-    frame: &Frame<'_>,
-    hash: &Digest,
-) -> Result<(), DoorError> {
-    let wrong_seal = DoorError::WrongSeal(frame.kind);
-    let (key_id, entry) = match (frame.auth, frame.kind.seal(), own) {
-        (Auth::Mac { key_id, entries }, crate::message::Seal::Mac, _) => (key_id, entries.get(0)),
-        (
-            Auth::Authenticator { key_id, entries } | Auth::Both { key_id, entries, .. },
-            crate::message::Seal::Authenticator,
-            Principal::Replica(own),
-        ) => {
-            let (count, index) = match frame.sender {
-                Principal::Client(_) => (n, own.index()),
-                Principal::Replica(sender) => (n - 1, own.index() - usize::from(own > sender)),
-            };
-            if entries.len() != count {
-                return Err(wrong_seal);
+    /// Checks each SUSPECT of a `LeaveCert`; their view is the one before the VIEW-CHANGE's (LV-2).
+    fn check_leave_cert(&self, view_change: ViewChange) -> Result<ViewChange, DoorError> {
+        for (replica, suspect) in &view_change.leave.suspects {
+            let covered = suspect.signed_digest(&self.domains, self.epoch, *replica);
+            let member = self.cluster.contains(*replica);
+            if !member || !self.verifier.verify((*replica).into(), &covered, &suspect.signature) {
+                return Err(DoorError::BadLeaveCert(*replica));
             }
-            (key_id, entries.get(index))
         }
-        _ => return Err(wrong_seal),
-    };
-    let entry = entry.ok_or(wrong_seal)?;
-    exchange.check(frame.sender, key_id, entry, hash).map_err(|mismatch| match mismatch {
-        Mismatch::NoKey => DoorError::NoKey(frame.sender),
-        Mismatch::WrongTag => DoorError::NotAuthentic(frame.sender),
-    })
-}
-
-/// Checks this replica's entry of a REQUEST.
-fn check_request_entry(
-    exchange: &mut Exchange,
-    domains: &Domains,
-    n: usize,
-    own: Principal,
-    frame: &Frame<'_>,
-    request: &Request<'_>,
-) -> Result<(), DoorError> {
-    let Request { digest, replier, flags, .. } = request;
-    let hash = request_hash(domains, frame.epoch, frame.sender, digest, *replier, *flags);
-    check_entry(exchange, n, own, frame, &hash)
-}
-
-/// Reads a request inside another frame. It counts as proven if this replica's entry is right;
-/// otherwise the core decides what else may vouch for it (AU-2, SR-4).
-fn inner_request<'a>(
-    exchange: &mut Exchange,
-    domains: &Domains,
-    (n, own, epoch): (usize, Principal, u32),
-    bytes: &'a [u8],
-) -> Decoded<Request<'a>> {
-    let frame = Frame::decode(bytes)?;
-    let mut request = Request::decode(&frame, domains)?;
-    let known = frame.epoch == epoch
-        && frame.sender.key_holder() != own.key_holder()
-        && role(frame.sender) == Role::Client
-        && exchange.knows(frame.sender);
-    if known && check_request_entry(exchange, domains, n, own, &frame, &request).is_ok() {
-        request.proof = Proof::Mac;
+        Ok(view_change)
     }
-    Ok(request)
+}
+
+/// Returns the signature of a frame.
+fn signature_of(frame: &Frame<'_>) -> Result<[u8; 64], DoorError> {
+    frame.auth.signature().copied().ok_or(DoorError::WrongSeal(frame.kind))
+}
+
+/// Says whether a kind of message may be authenticated in this form. With [`Kind::seal`], the one
+/// place that says so: no form is missing, none is left to chance (B27).
+fn is_form_of(kind: Kind, auth: Auth<'_>) -> bool {
+    match (auth, kind.seal()) {
+        (Auth::Mac { .. }, Seal::Mac)
+        | (Auth::Authenticator { .. }, Seal::Authenticator)
+        | (Auth::Signature(_), Seal::Signature) => true,
+        // A client on probation signs as well, a replica that acts as a client always (AU-1, AU-5).
+        (Auth::Signature(_) | Auth::Both { .. }, _) => kind == Kind::Request,
+        (Auth::Mac { .. } | Auth::Authenticator { .. }, _) => false,
+    }
 }

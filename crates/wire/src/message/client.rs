@@ -75,7 +75,7 @@ impl<'a> Request<'a> {
             return Err(DecodeError::NotCanonical);
         }
         let RequestBody { timestamp, flags, replier, operation } = RequestBody::decode(frame.body)?;
-        if flags.signed != matches!(frame.auth, Auth::Signature(_) | Auth::Both { .. }) {
+        if flags.signed != frame.auth.signature().is_some() || matches!(frame.auth, Auth::Mac { .. }) {
             return Err(DecodeError::NotCanonical);
         }
         let client = frame.sender.as_client();

@@ -93,9 +93,6 @@ pub struct Data<'a> {
     pub page: &'a [u8],
 }
 
-/// Bytes of a DATA's fixed part.
-pub(super) const DATA_FIXED_BYTES: usize = 24;
-
 impl<'a> Data<'a> {
     /// Appends the body.
     pub fn encode(&self, out: &mut Writer<'_>) {
