@@ -1,0 +1,112 @@
+//! [OSDI99 §4.1] What a replica owes a client.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test may panic")]
+
+mod desk;
+
+use desk::{Desk, R0, R1, R2, R3, c};
+use quorate_pbft::step::{Recipient, Reject};
+use quorate_pbft::{Milestone, Timer};
+use quorate_wire::id::{Timestamp, ViewNum};
+use quorate_wire::message::{Kind, Reply, ReqAck, SuspectReason};
+
+/// "Each message sent by the replicas to the client includes the current view number, allowing the client
+/// to track the view"; "REPLY, v, t, c, i, r".
+#[test]
+fn a_reply_names_view_timestamp_and_client() {
+    let mut desk = Desk::new(R1);
+    desk.order(1, c(0), 7, b"x");
+    let (_, bytes) = desk.last_sent(Kind::Reply).unwrap();
+    let reply = Reply::decode(&bytes).unwrap();
+    assert_eq!((reply.view, reply.timestamp, reply.client), (ViewNum(0), Timestamp(7), c(0)));
+    assert_eq!(reply.result, Some(&b"ok"[..]));
+}
+
+/// "If the request has already been processed, the replicas simply re-send the reply; replicas remember
+/// the last reply message they sent to each client."
+#[test]
+fn a_processed_request_is_answered_again_and_not_executed_again() {
+    let mut desk = Desk::new(R1);
+    desk.order(1, c(0), 1, b"x");
+    desk.forget();
+    desk.request(c(0), 1, b"x");
+    assert_eq!(desk.sent(Kind::Reply), 1);
+    assert_eq!(desk.executed(), []);
+    // Not more often than a client can use (RP-2).
+    desk.request(c(0), 1, b"x");
+    assert!(desk.rejected(Reject::TooSoon));
+    assert_eq!(desk.sent(Kind::Reply), 1);
+}
+
+/// "Otherwise, if the replica is not the primary, it relays the request to the primary."
+#[test]
+fn a_backup_relays_a_request_to_the_primary() {
+    let mut desk = Desk::new(R1);
+    desk.request(c(0), 1, b"x");
+    assert!(matches!(desk.last_sent(Kind::Request), Some((Recipient::Replica(R0), _))));
+}
+
+/// "If the primary does not multicast the request to the group, it will eventually be suspected to be
+/// faulty by enough replicas to cause a view change": once f + 1 replicas hold the request (TM-2).
+#[test]
+fn a_primary_that_ignores_a_request_is_suspected() {
+    let mut desk = Desk::new(R1);
+    desk.request(c(0), 1, b"x");
+    desk.pass(60);
+    assert!(desk.sent(Kind::ReqAck) > 0, "it says that it holds the request");
+    let digest = desk.domains.request(c(0).0, 1, b"x");
+    let ack = ReqAck { client: c(0), timestamp: Timestamp(1), digest };
+    desk.pass(500);
+    assert!(!desk.said(|m| matches!(m, Milestone::Suspected { .. })), "nobody else vouches (B31)");
+    desk.hear(R2, Kind::ReqAck, |w| ack.encode(w));
+    desk.pass(150);
+    let timed_out = |m: &Milestone| matches!(m, Milestone::Suspected { reason: SuspectReason::Timeout, .. });
+    assert!(desk.said(timed_out));
+    assert!(matches!(desk.last_sent(Kind::Request), Some((Recipient::All, _))), "and sends it to all");
+}
+
+/// B8, TM-1: the timer guards the oldest request, not some request: serving others does not help.
+#[test]
+fn b8_a_primary_that_serves_only_its_friends_is_suspected() {
+    let mut desk = Desk::new(R1);
+    desk.request(c(0), 1, b"ignored");
+    let digest = desk.domains.request(c(0).0, 1, b"ignored");
+    desk.pass(30);
+    desk.hear(R2, Kind::ReqAck, |w| ReqAck { client: c(0), timestamp: Timestamp(1), digest }.encode(w));
+    for t in 1..=3 {
+        desk.order(t, c(1), t, b"friend");
+        desk.pass(60);
+    }
+    assert!(desk.said(|m| matches!(m, Milestone::Suspected { .. })));
+}
+
+/// C3, SR-5: two requests under one timestamp: the first stays.
+#[test]
+fn c3_a_second_request_under_one_timestamp_is_refused() {
+    let mut desk = Desk::new(R1);
+    desk.request(c(0), 1, b"a");
+    desk.request(c(0), 1, b"b");
+    assert!(desk.rejected(Reject::SameTimestamp));
+}
+
+/// "The client waits for one request to complete before sending the next one": a newer one replaces what
+/// waits, and the timers of the old one end with it.
+#[test]
+fn a_clients_newer_request_takes_the_place_of_the_older() {
+    let mut desk = Desk::new(R0);
+    desk.request(c(0), 1, b"a");
+    desk.request(c(0), 2, b"b");
+    assert_eq!(desk.sent(Kind::PrePrepare), 2);
+    desk.request(c(0), 1, b"a");
+    assert!(desk.rejected(Reject::OldTimestamp));
+}
+
+/// RP-1: the replier returns the result, the others its digest, unless it is short.
+#[test]
+fn only_the_replier_sends_a_long_result() {
+    let mut desk = Desk::with(R1, 4, 1, |config| config.small_reply = 1);
+    desk.order(1, c(0), 1, b"x"); // the desk's clients name nobody: all send it
+    let (_, bytes) = desk.last_sent(Kind::Reply).unwrap();
+    assert!(Reply::decode(&bytes).unwrap().result.is_some());
+    assert!([R2, R3].iter().all(|r| *r != desk.replica.id()));
+    assert_eq!(Timer::COUNT, Timer::ALL.len());
+}

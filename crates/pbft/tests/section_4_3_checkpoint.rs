@@ -1,0 +1,173 @@
+//! [OSDI99 §4.3] Garbage collection, clause by clause.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test may panic")]
+
+mod desk;
+
+use desk::{Desk, Did, R0, R1, R2, R3, c, root};
+use quorate_pbft::Milestone;
+use quorate_pbft::step::{Recipient, Reject};
+use quorate_wire::Digest;
+use quorate_wire::id::SeqNum;
+use quorate_wire::message::{Checkpoint, Kind};
+
+fn ordered_to(desk: &mut Desk, last: u64) {
+    for t in 1..=last {
+        desk.order(t, c(0), t, b"x");
+    }
+}
+
+/// "they are generated periodically, when a request with a sequence number divisible by some constant
+/// (e.g., 100) is executed"; "When a replica produces a checkpoint, it multicasts a CHECKPOINT message to
+/// the other replicas, where n is the sequence number of the last request whose execution is reflected in
+/// the state and d is the digest of the state".
+#[test]
+fn every_k_batches_a_checkpoint_is_taken_and_announced() {
+    let mut desk = Desk::new(R1);
+    ordered_to(&mut desk, 3);
+    assert_eq!(desk.sent(Kind::Checkpoint), 0);
+    desk.order(4, c(0), 4, b"x");
+    let (to, bytes) = desk.last_sent(Kind::Checkpoint).unwrap();
+    let said = Checkpoint::decode(&bytes).unwrap();
+    assert_eq!(to, Recipient::All);
+    assert_eq!((said.seq, said.digest), (SeqNum(4), root(SeqNum(4))));
+}
+
+/// TE-6, A14: a batch that has only prepared cuts no checkpoint.
+#[test]
+fn a_tentative_batch_cuts_no_checkpoint() {
+    let mut desk = Desk::new(R1);
+    ordered_to(&mut desk, 3);
+    let batch = desk.batch(c(0), 4, b"x");
+    desk.pre_prepare(R0, 0, 4, &batch);
+    desk.prepare(R2, 0, 4, batch.digest());
+    assert!(desk.executed().contains(&(4, true)));
+    assert_eq!(desk.sent(Kind::Checkpoint), 0);
+    desk.commit(R2, 0, 4, batch.digest());
+    desk.commit(R3, 0, 4, batch.digest());
+    assert_eq!(desk.sent(Kind::Checkpoint), 1);
+}
+
+/// "Each replica collects checkpoint messages in its log until it has 2f + 1 of them for sequence number n
+/// with the same digest d signed by different replicas (including possibly its own such message)."
+#[test]
+fn a_checkpoint_is_stable_with_a_quorum_of_equal_statements() {
+    let mut desk = Desk::new(R1);
+    ordered_to(&mut desk, 4);
+    let stable = |m: &Milestone| matches!(m, Milestone::Stable { .. });
+    desk.checkpoint(R2, 4, root(SeqNum(4)), false);
+    desk.checkpoint(R2, 4, root(SeqNum(4)), false);
+    desk.checkpoint(R3, 4, Digest([9; 32]), false);
+    assert!(!desk.said(stable), "one twice and one that differs are not 2f + 1");
+    desk.checkpoint(R0, 4, root(SeqNum(4)), false);
+    assert!(desk.said(stable));
+}
+
+/// "A checkpoint with a proof becomes stable and the replica discards all pre-prepare, prepare, and commit
+/// messages with sequence number less than or equal to n from its log; it also discards all earlier
+/// checkpoints and checkpoint messages."
+#[test]
+fn a_stable_checkpoint_discards_what_is_below() {
+    let mut desk = Desk::new(R1);
+    ordered_to(&mut desk, 4);
+    for from in [R0, R2] {
+        desk.checkpoint(from, 4, root(SeqNum(4)), false);
+    }
+    assert!(desk.did.iter().any(|d| matches!(d, Did::Discarded(SeqNum(4)))));
+    let card = desk.replica.state();
+    assert_eq!(card.stable, SeqNum(4));
+    assert!(card.prepared.is_empty());
+    desk.forget();
+    desk.checkpoint(R3, 4, root(SeqNum(4)), false);
+    assert!(desk.rejected(Reject::OutsideWatermarks));
+}
+
+/// "The checkpoint protocol is used to advance the low and high water marks": "H = h + k".
+#[test]
+fn the_window_moves_with_the_stable_checkpoint() {
+    let mut desk = Desk::new(R1);
+    let batch = desk.batch(c(1), 1, b"y");
+    desk.pre_prepare(R0, 0, 9, &batch);
+    assert!(desk.rejected(Reject::OutsideWatermarks));
+    ordered_to(&mut desk, 4);
+    for from in [R0, R2] {
+        desk.checkpoint(from, 4, root(SeqNum(4)), false);
+    }
+    desk.forget();
+    desk.pre_prepare(R0, 0, 9, &batch);
+    assert_eq!(desk.sent(Kind::Prepare), 1);
+}
+
+/// B4, PP-8: what lies above the window is dropped, but not silently: a status asks for what is missing.
+#[test]
+fn b4_a_pre_prepare_above_the_window_calls_for_a_status() {
+    let mut desk = Desk::new(R1);
+    let batch = desk.batch(c(1), 1, b"y");
+    desk.pass(200);
+    desk.forget();
+    desk.pre_prepare(R0, 0, 9, &batch);
+    desk.pass(120);
+    assert!(desk.sent(Kind::Status) > 0);
+}
+
+/// CK-4: others' statements alone never move the marks: the state has to be fetched.
+#[test]
+fn a_checkpoint_that_is_not_held_here_is_fetched() {
+    let mut desk = Desk::new(R1);
+    for from in [R0, R2] {
+        desk.checkpoint(from, 64, Digest([5; 32]), true);
+    }
+    assert_eq!(desk.replica.state().stable, SeqNum(0));
+    assert!(
+        desk.did.iter().any(|d| matches!(d, Did::Fetches(SeqNum(64), digest) if *digest == Digest([5; 32])))
+    );
+}
+
+/// K10, ST-1: one replica's word about a far checkpoint starts nothing.
+#[test]
+fn k10_one_word_for_a_future_checkpoint_is_not_enough() {
+    let mut desk = Desk::new(R1);
+    desk.checkpoint(R0, 1 << 40, Digest([5; 32]), true);
+    desk.pass(1_000);
+    assert!(desk.did.iter().all(|d| !matches!(d, Did::Fetches(..))));
+}
+
+/// B5, CK-6: a quorum certified another state: this one is wrong and is repaired.
+#[test]
+fn b5_a_state_that_a_quorum_contradicts_is_repaired() {
+    let mut desk = Desk::new(R1);
+    ordered_to(&mut desk, 4);
+    let right = Digest([77; 32]);
+    for from in [R0, R2, R3] {
+        desk.checkpoint(from, 4, right, false);
+    }
+    assert!(desk.said(|m| *m == Milestone::Diverged { seq: SeqNum(4) }));
+    assert!(desk.did.iter().any(|d| matches!(d, Did::Fetches(SeqNum(4), digest) if *digest == right)));
+}
+
+/// B21, CK-6: when no digest can reach a quorum any more, it says so and stops at the high water mark.
+#[test]
+fn b21_states_that_all_differ_raise_the_alarm() {
+    let mut desk = Desk::new(R1);
+    ordered_to(&mut desk, 4);
+    for (from, byte) in [(R0, 75), (R2, 76), (R3, 77)] {
+        desk.checkpoint(from, 4, Digest([byte; 32]), false);
+    }
+    assert!(desk.said(|m| *m == Milestone::Unrepairable { seq: SeqNum(4) }));
+}
+
+/// B18: values are counted, not senders.
+#[test]
+fn b18_two_checkpoints_that_differ_certify_nothing() {
+    let mut desk = Desk::new(R1);
+    desk.checkpoint(R0, 64, Digest([5; 32]), true);
+    desk.checkpoint(R2, 64, Digest([6; 32]), true);
+    desk.pass(1_000);
+    assert!(desk.did.iter().all(|d| !matches!(d, Did::Fetches(..))));
+}
+
+#[test]
+fn a_checkpoint_that_is_no_multiple_of_k_is_refused() {
+    let mut desk = Desk::new(R1);
+    desk.checkpoint(R0, 5, Digest([5; 32]), false);
+    assert!(desk.rejected(Reject::NotACheckpoint));
+}

@@ -1,0 +1,130 @@
+//! [OSDI99 §5.1] Reducing communication: tentative execution, read-only requests; and batches' bodies
+//! that travel apart [DSN01].
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test may panic")]
+
+mod desk;
+
+use desk::{Desk, Did, R0, R1, R2, R3, c, root};
+use quorate_pbft::Milestone;
+use quorate_pbft::step::Recipient;
+use quorate_wire::Batch;
+use quorate_wire::id::SeqNum;
+use quorate_wire::message::{BodyFetch, BodyMessage, Kind, Prepare, Reply};
+
+fn tentative_reply(desk: &Desk) -> Option<bool> {
+    desk.last_sent(Kind::Reply).map(|(_, bytes)| Reply::decode(&bytes).unwrap().tentative)
+}
+
+/// "Replicas execute a request tentatively as soon as the prepared predicate holds for the request, their
+/// state reflects the execution of all requests with lower sequence number, and these requests are all
+/// known to have committed. After executing the request, the replicas send tentative replies".
+#[test]
+fn a_prepared_batch_is_executed_tentatively_and_merged_when_it_commits() {
+    let mut desk = Desk::new(R1);
+    let batch = desk.batch(c(0), 1, b"x");
+    let digest = batch.digest();
+    desk.pre_prepare(R0, 0, 1, &batch);
+    desk.prepare(R2, 0, 1, digest);
+    assert_eq!(desk.executed(), [(1, true)]);
+    assert_eq!(tentative_reply(&desk), Some(true));
+    // The next one may not: its predecessor is not known to have committed.
+    let next = desk.batch(c(1), 1, b"y");
+    desk.pre_prepare(R0, 0, 2, &next);
+    desk.prepare(R2, 0, 2, next.digest());
+    assert_eq!(desk.executed(), [(1, true)]);
+    desk.commit(R0, 0, 1, digest);
+    desk.commit(R2, 0, 1, digest);
+    assert!(desk.did.iter().any(|d| matches!(d, Did::Merged(SeqNum(1)))));
+    assert_eq!(desk.executed(), [(1, true), (2, true)], "each batch is executed once");
+}
+
+/// "A request that has executed tentatively may abort if there is a view change" (TE-4).
+#[test]
+fn a_view_change_takes_a_tentative_execution_back() {
+    let mut desk = Desk::new(R1);
+    let batch = desk.batch(c(0), 1, b"x");
+    desk.pre_prepare(R0, 0, 1, &batch);
+    desk.prepare(R2, 0, 1, batch.digest());
+    desk.suspect(R2, 0);
+    desk.suspect(R3, 0);
+    assert!(desk.did.iter().any(|d| matches!(d, Did::Undid(SeqNum(0)))));
+    assert!(desk.said(|m| *m == Milestone::RolledBack { seq: SeqNum(1) }));
+    assert_eq!(desk.replica.state().executed, SeqNum(0));
+}
+
+/// "A client multicasts a read-only request to all replicas. Replicas execute the request immediately".
+#[test]
+fn a_read_is_served_at_once() {
+    let mut desk = Desk::new(R1);
+    let frame = desk.request_frame_with(c(0), 1, b"get", true, false);
+    desk.frame(&frame);
+    assert!(desk.said(|m| *m == Milestone::ReadServed { client: c(0) }));
+    assert_eq!(tentative_reply(&desk), Some(false));
+}
+
+/// "They send the reply only after all requests reflected in the tentative state have committed; this is
+/// necessary to prevent the client from observing uncommitted state" (RO-2).
+#[test]
+fn a_read_waits_until_nothing_is_tentative() {
+    let mut desk = Desk::new(R1);
+    let batch = desk.batch(c(0), 1, b"x");
+    let digest = batch.digest();
+    desk.pre_prepare(R0, 0, 1, &batch);
+    desk.prepare(R2, 0, 1, digest);
+    let frame = desk.request_frame_with(c(1), 1, b"get", true, false);
+    desk.frame(&frame);
+    assert!(!desk.said(|m| matches!(m, Milestone::ReadServed { .. })));
+    desk.commit(R0, 0, 1, digest);
+    desk.commit(R2, 0, 1, digest);
+    assert!(desk.said(|m| matches!(m, Milestone::ReadServed { .. })));
+}
+
+/// A commit rides on the next message to the same receivers (PB-1), and counts as one (PB-2).
+#[test]
+fn a_commit_rides_on_the_next_prepare() {
+    let mut desk = Desk::with(R1, 4, 1, |config| config.piggyback = true);
+    let (a, b) = (desk.batch(c(0), 1, b"a"), desk.batch(c(1), 1, b"b"));
+    desk.pre_prepare(R0, 0, 1, &a);
+    desk.prepare(R2, 0, 1, a.digest());
+    assert_eq!(desk.sent(Kind::Commit), 0);
+    desk.pre_prepare(R0, 0, 2, &b);
+    let (_, bytes) = desk.last_sent(Kind::Prepare).unwrap();
+    let carried: Vec<_> = Prepare::decode(&bytes).unwrap().piggyback.iter().collect();
+    assert_eq!(carried, [(SeqNum(1), a.digest())]);
+    // It waits 2 ms for a carrier and no longer.
+    desk.prepare(R2, 0, 2, b.digest());
+    desk.pass(3);
+    assert_eq!(desk.sent(Kind::Commit), 1);
+}
+
+/// SR-3: a batch that names a request by digest is not prepared before its body is here; SR-2: the body is
+/// asked for, and anyone may bring it.
+#[test]
+fn a_separate_request_is_fetched_before_the_batch_is_prepared() {
+    let mut desk = Desk::new(R1);
+    let frame = desk.request_frame(c(0), 1, &[7; 1000]);
+    let digest = desk.domains.request(c(0).0, 1, &[7; 1000]);
+    let mut batch = Batch::default();
+    batch.push_separate(digest, None);
+    batch.seal(&desk.domains.clone(), &desk.now.wall_ns.to_le_bytes());
+    desk.pre_prepare(R0, 0, 1, &batch);
+    assert_eq!(desk.sent(Kind::Prepare), 0);
+    desk.pass(25);
+    let asked: Vec<_> =
+        BodyFetch::decode(&desk.last_sent(Kind::BodyFetch).unwrap().1).unwrap().digests().collect();
+    assert_eq!(asked, [digest]);
+    desk.prepare(R2, 0, 1, batch.digest()); // f others vouch for it
+    desk.hear(R3, Kind::Body, |w| BodyMessage::encode_request(&frame, w));
+    assert_eq!(desk.sent(Kind::Prepare), 1);
+}
+
+/// [DSN01] A large request reaches everyone from the client; the pre-prepare names it by digest.
+#[test]
+fn the_primary_names_a_large_request_by_its_digest() {
+    let mut desk = Desk::new(R0);
+    desk.request(c(0), 1, &[7; 1000]);
+    let (to, bytes) = desk.last_sent(Kind::PrePrepare).unwrap();
+    assert_eq!(to, Recipient::All);
+    assert!(bytes.len() < 200, "{} bytes", bytes.len());
+    assert_eq!(root(SeqNum(0)), root(SeqNum(0)));
+}
