@@ -21,6 +21,7 @@ const STEPS: &[Step] = &[
     Step { name: "api", run: || api::run(&[]) },
     Step { name: "lint", run: || lint(&[]) },
     Step { name: "docs", run: || docs(&[]) },
+    Step { name: "fuzz", run: fuzz_smoke },
     Step { name: "test", run: || test(&[]) },
 ];
 
@@ -104,6 +105,17 @@ impl Sum {
         }
         sum
     }
+}
+
+/// The fuzz targets, optimised; the arguments are the runner's.
+pub(crate) fn fuzz(args: &[String]) -> Result<()> {
+    run(cargo(&["run", "--release", "--locked", "--package", "quorate-fuzz", "--"]).args(args))
+}
+
+/// Each target for a few seconds, as built for the tests: enough to see that it runs, and that
+/// nothing is found at once.
+fn fuzz_smoke() -> Result<()> {
+    run(&mut cargo(&["run", "--locked", "--package", "quorate-fuzz", "--", "--seconds", "10"]))
 }
 
 fn no_arguments(task: &str, args: &[String]) -> Result<()> {

@@ -24,7 +24,11 @@ struct Task {
 
 /// Every chore, in the order in which `--help` lists them.
 const TASKS: &[Task] = &[
-    Task { name: "ci", help: "everything below, in the order of how fast it fails", run: ci::ci },
+    Task {
+        name: "ci",
+        help: "everything below (a smoke run of fuzz), in the order of how fast it fails",
+        run: ci::ci,
+    },
     Task { name: "fmt", help: "rustfmt; --fix writes", run: ci::fmt },
     Task {
         name: "tidy",
@@ -47,6 +51,11 @@ const TASKS: &[Task] = &[
         name: "test",
         help: "unit, documentation and golden-trace tests; none may be ignored",
         run: ci::test,
+    },
+    Task {
+        name: "fuzz",
+        help: "the fuzz targets on stable Rust; --minutes N each (default 10), --target NAME",
+        run: ci::fuzz,
     },
 ];
 
