@@ -315,6 +315,7 @@ impl Replica {
         // 2. Vote for what it took over.
         self.adopt_chosen(now, body, out);
         let _ = after; // the records that follow are behind it in the log
+        mutant!(M45, (), self.exec.restart_at(start.max(self.log.stable())));
         if start > self.exec.executed {
             self.set_goal(now, (start, root), out);
         }
@@ -417,7 +418,7 @@ impl Replica {
 
     /// Puts waiting requests into the new view.
     fn requeue(&mut self, now: Now, dropped: Vec<quorate_wire::batch::StoredRequest>, out: &mut Actions) {
-        for request in dropped {
+        for request in mutant!(M44, dropped, Vec::new()) {
             let Some(client) = self.clients.entry(request.client) else { continue };
             let newer = client.pending.as_ref().is_none_or(|p| p.request.timestamp < request.timestamp);
             if request.timestamp > client.executed && newer {
@@ -438,7 +439,8 @@ impl Replica {
             let Some(pending) = self.clients.get_mut(client).and_then(|c| c.pending.as_mut()) else {
                 continue;
             };
-            pending.proposed = taken_over.binary_search(&pending.request.digest).is_ok();
+            let taken = taken_over.binary_search(&pending.request.digest).is_ok();
+            pending.proposed = mutant!(M44, taken, true);
             if self.cluster.primary(self.view) == self.id {
                 self.batcher.push(client);
             } else if !pending.proposed && !self.recovery.is_active() {

@@ -17,6 +17,7 @@ pub mod certificate;
 pub mod choice;
 pub mod config;
 pub mod estimate;
+pub mod milestone;
 pub mod new_view;
 pub mod record;
 pub mod restart;

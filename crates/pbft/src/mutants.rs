@@ -47,6 +47,17 @@ mutants! {
     M37 = 37, "executed-omitted", "Executed numbers are left out of a VIEW-CHANGE (VC-2).";
     M38 = 38, "new-view-unchecked", "A NEW-VIEW is entered without checking it (VV-3).";
     M39 = 39, "choice-checked-again", "The soft check of the choice is applied to what a NEW-VIEW took over (ND-3).";
+    M40 = 40, "view-forgotten", "A restarted replica begins in view 0 (I7).";
+    M41 = 41, "votes-forgotten", "A restarted replica has forgotten what it voted for (I5, D1).";
+    M42 = 42, "amnesia-votes", "A replica that lost its log votes at once (§14.4).";
+    M43 = 43, "old-disk-unnoticed", "A replica votes on an old disk without hearing from the others (§14.3).";
+    M44 = 44, "requests-lost", "Requests of proposals that a new view dropped are forgotten (PR-4, A26).";
+    M45 = 45, "executed-again", "A new view that starts lower makes a replica execute again (A25).";
+    M46 = 46, "some-request-timed", "Any execution restarts the request timer, not the oldest request's (TM-1).";
+    M47 = 47, "status-unanswered", "Nobody sends again what a status shows as missing (SM-2).";
+    M48 = 48, "committed-untold", "Replicas do not tell those who missed a batch that it committed (ST-5, A9).";
+    M49 = 49, "unvouched-timers", "One replica's word about a request starts its timer (TM-2, B31).";
+    M50 = 50, "null-anywhere", "Null batches are accepted at any time (PR-6).";
     M14 = 14, "result-unchecked", "A client takes a result without comparing it with the certified digest (CL-6, K12).";
 }
 

@@ -248,7 +248,8 @@ impl Replica {
                 }
             }
             self.watch.note_executed(seq, took, now.mono_ns);
-            self.views.note_executed(seq);
+            self.views.note_executed();
+            mutant!(M46, (), self.clients.restart_clock(now.mono_ns));
         }
         self.serve_reads(out);
         self.propose(now, out);

@@ -67,7 +67,9 @@ impl Recovery {
 
     /// Says whether this replica must not vote about `seq`.
     pub(crate) fn forbids(&self, seq: SeqNum) -> bool {
-        self.is_active() || self.waits_for_echoes() || seq <= self.silent_to
+        mutant!(M42, self.is_active(), false)
+            || self.waits_for_echoes()
+            || seq <= mutant!(M42, self.silent_to, SeqNum(0))
     }
 
     /// Says whether this replica must not send a VIEW-CHANGE or NEW-VIEW for `view`, nor propose in it.
@@ -245,7 +247,7 @@ impl Replica {
         let (interval, window, stable) =
             (self.config.checkpoint_interval, self.config.window, self.log.stable());
         let needed = |noted: SeqNum| SeqNum(noted.0.div_ceil(interval).saturating_mul(interval)).plus(window);
-        self.recovery.noted.iter().any(|(_, _, noted)| needed(*noted) > stable)
+        mutant!(M50, self.recovery.noted.iter().any(|(_, _, noted)| needed(*noted) > stable), true)
     }
 
     /// Runs the null timer while a recovery needs it.

@@ -183,7 +183,8 @@ impl Replica {
     fn time_if_vouched(&mut self, now: Now, client: ClientId, set: u64, out: &mut Actions) {
         let mine = set & (1 << self.id.index()) != 0;
         let vouchers = usize::try_from(set.count_ones()).unwrap_or(0);
-        if mine && vouchers >= self.cluster.weak() && self.is_normal() && !self.is_primary() {
+        if mine && vouchers >= mutant!(M49, self.cluster.weak(), 1) && self.is_normal() && !self.is_primary()
+        {
             self.clients.start_waiting(client, now.mono_ns);
             self.watch_requests(now, out);
         }

@@ -115,7 +115,7 @@ impl Replica {
             Record::PrePrepared { view, seq, digest } => {
                 let Some(slot) = self.log.get_mut(*seq) else { return };
                 slot.claim(*digest, *view);
-                if slot.voted.is_none_or(|(voted, _)| voted <= *view) {
+                if mutant!(M41, slot.voted.is_none_or(|(voted, _)| voted <= *view), false) {
                     slot.voted = Some((*view, *digest));
                 }
             }
@@ -152,7 +152,7 @@ impl Replica {
 
     /// Goes back into the view that the log ends in: I7.
     fn resume_view(&mut self, now: Now, history: &History) {
-        self.view = history.view;
+        self.view = mutant!(M40, history.view, ViewNum(0));
         if let Some(frame) = &history.view_change {
             self.status = Status::ViewChange;
             // Votes were of the last view in which it was in normal operation: none of them returns.

@@ -200,7 +200,7 @@ impl Replica {
             return out.reject(Reject::TooSoon);
         }
         peer.answered_at = now.mono_ns.max(1);
-        self.answer(now, from, m, out);
+        mutant!(M47, self.answer(now, from, m, out), ());
         // Whoever is ahead will answer our own (SM-1).
         if m.view > self.view || m.executed > self.exec.executed {
             self.status_soon(now, out);
@@ -251,7 +251,7 @@ impl Replica {
         for seq in first.0..=self.exec.executed.0.min(self.log.high().0) {
             let seq = SeqNum(seq);
             let Some(digest) = self.log.get(seq).and_then(|slot| slot.committed) else { continue };
-            if m.committed.has(offset(first, seq)) {
+            if mutant!(M48, m.committed.has(offset(first, seq)), true) {
                 continue;
             }
             if !self.peers.allow(to, now.mono_ns, 128, &self.config) {
@@ -340,12 +340,12 @@ impl Replica {
         if !self.recovery.waits_for_echoes() {
             return;
         }
-        if self.peers.know_later() >= self.cluster.weak() {
+        if mutant!(M43, self.peers.know_later() >= self.cluster.weak(), false) {
             let incarnation = self.peers.incarnation;
             out.report(Milestone::RejoinStarted { incarnation });
             return self.start_rejoin(now, out);
         }
-        if self.peers.echoes() + 1 >= self.cluster.quorum() {
+        if mutant!(M43, self.peers.echoes() + 1 >= self.cluster.quorum(), true) {
             self.recovery.heard_echoes();
             for seq in self.log.numbers() {
                 self.advance(now, seq, out);

@@ -86,7 +86,7 @@ impl ViewChanges {
     }
 
     /// Notes progress under the new view.
-    pub(crate) fn note_executed(&mut self, _seq: SeqNum) {
+    pub(crate) fn note_executed(&mut self) {
         self.progressed = true;
         self.rejects.clear();
     }
