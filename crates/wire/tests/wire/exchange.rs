@@ -171,6 +171,58 @@ fn no_message_is_lost_while_keys_change() {
     assert_eq!(admit(&mut world.doors[1], 2060), Err(DoorError::NoKey(who(0))));
 }
 
+/// What goes to a client alone stays with the generation that it has, until it has used the next.
+#[test]
+fn replies_reach_clients_while_keys_change() {
+    let mut world = World::new();
+    let reply = encode(&body(&mut world, Kind::Reply));
+    let request = world.request(7, b"put x 1", false);
+    assert!(world.admit(2, &request).is_ok());
+    world.doors[2].refresh([0x55; 32], 5);
+    let frame = world.seal(2, C0, Kind::Reply, &reply);
+    assert!(world.admit(C0, &frame).is_ok(), "it has not heard of the new one");
+    // It asks once more, is told, and uses the new one: that is what it gets from now on.
+    assert!(world.admit(2, &request).is_ok());
+    world.exchange_keys(SECOND);
+    let request = world.request(8, b"put x 1", false);
+    assert!(world.doors[2].admit(SECOND, Frame::decode(&request).unwrap()).is_ok());
+    let frame = world.seal(2, C0, Kind::Reply, &reply);
+    assert!(world.doors[C0].admit(10 * SECOND, Frame::decode(&frame).unwrap()).is_ok());
+}
+
+/// A peer whose new generation was missed, and which has stopped telling, is asked for it.
+#[test]
+fn n1_a_missed_new_key_is_asked_for() {
+    let mut world = World::new();
+    world.doors[0].refresh([0x55; 32], 5);
+    for second in 0..100 {
+        drop(new_keys(&mut world.doors[0], second * SECOND)); // all lost
+    }
+    let now = 100 * SECOND;
+    assert_eq!(understands(&mut world.doors, 1, 0, now), Err(DoorError::NoKey(who(0))));
+    let asked = new_keys(&mut world.doors[1], now).into_iter().find(|(to, _)| *to == who(0)).unwrap().1;
+    admit_keys(&mut world.doors[0], now, &asked).unwrap();
+    let answer =
+        new_keys(&mut world.doors[0], now + SECOND).into_iter().find(|(to, _)| *to == who(1)).unwrap().1;
+    admit_keys(&mut world.doors[1], now + SECOND, &answer).unwrap();
+    assert_eq!(understands(&mut world.doors, 1, 0, now + SECOND), Ok(()));
+}
+
+/// A key id is random: one that comes twice must not bring back the keys of its first time.
+#[test]
+fn a_new_share_under_an_old_number_makes_new_keys() {
+    let mut world = World::new();
+    let committed = encode(&body(&mut world, Kind::Committed));
+    let before = world.seal(3, 0, Kind::Committed, &committed);
+    assert_eq!(before, world.seal(3, 0, Kind::Committed, &committed));
+    let again = NewKey { time: 77, key_id: world.doors[0].key_id(), share: [9; 32], want: false };
+    let mut bytes = Vec::new();
+    again.encode(&mut Writer::new(&mut bytes));
+    let frame = world.seal(0, 3, Kind::NewKey, &bytes);
+    admit_keys(&mut world.doors[3], 0, &frame).unwrap();
+    assert_ne!(before, world.seal(3, 0, Kind::Committed, &committed));
+}
+
 /// A client hears of a replica's new generation as soon as it uses the old one.
 #[test]
 fn a_client_is_told_of_a_new_generation_when_it_uses_the_old_one() {

@@ -6,7 +6,7 @@ use quorate_wire::frame::{ENTRY_BYTES, Frame, HEADER_BYTES, signature_of};
 use quorate_wire::message::{BodyMessage, Proof, Request, RequestBody, RequestFlags, encode_pre_prepare};
 use quorate_wire::{Admitted, DoorError, Kind, Message, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
 
-use crate::world::{World, lane, who};
+use crate::world::{Setting, World, lane, who};
 
 /// Makes the entry of replica `at` wrong in a client's authenticator.
 fn spoil(frame: &[u8], at: usize) -> Vec<u8> {
@@ -190,6 +190,16 @@ fn p10_a_forged_request_in_a_batch_is_unproven() {
     stranger[12] ^= 0x40;
     let frame = pre_prepare(&mut world, &[&old, &stranger]);
     assert_eq!(proofs(&mut world, 3, &frame), [Proof::Unproven, Proof::Unproven]);
+}
+
+/// K16: what a client asked for in an old epoch is not proven in a new one, though the keys be the same.
+#[test]
+fn k16_a_request_of_another_epoch_in_a_batch_is_unproven() {
+    let mut old = World::new();
+    let mut new = World::of(Setting { epoch: old.setting.epoch + 1, ..old.setting });
+    let (stale, fresh) = (old.request(7, b"put x 1", false), new.request(7, b"put x 1", false));
+    let frame = pre_prepare(&mut new, &[&stale, &fresh]);
+    assert_eq!(proofs(&mut new, 1, &frame), [Proof::Unproven, Proof::Mac]);
 }
 
 /// SR-2: a body is checked by digest, whoever sends it and whatever its own authenticator is worth.
