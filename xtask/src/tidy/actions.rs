@@ -6,7 +6,8 @@ use crate::rust::{Match, Source, matches};
 use crate::tree::Tree;
 
 /// The two drivers. `true`: it has to be there; the node's comes with sockets.
-const DRIVERS: &[(&str, bool)] = &[("crates/sim/src/world.rs", true), ("crates/node/src/drive.rs", false)];
+const DRIVERS: &[(&str, bool)] =
+    &[("crates/sim/src/world/act.rs", true), ("crates/node/src/drive.rs", false)];
 
 /// Finds matches over `Action` outside of the drivers, second ones inside, and wildcards.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -54,7 +55,7 @@ fn is_wildcard(pattern: &str) -> bool {
 mod tests {
     use super::*;
 
-    const DRIVER: &str = "crates/sim/src/world.rs";
+    const DRIVER: &str = "crates/sim/src/world/act.rs";
     const FINE: &str =
         "fn perform(a: &Action) { match a { Action::Send { to, .. } => 1, Action::Report(m) => 2 } }";
 

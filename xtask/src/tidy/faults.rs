@@ -95,13 +95,11 @@ fn excused(tree: &Tree) -> BTreeSet<String> {
 fn covered(tree: &Tree) -> BTreeMap<String, BTreeSet<String>> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut note = |name: &str| {
-        let (key, rest) = name.split_once('_').unwrap_or((name, ""));
-        let key = key.to_uppercase();
-        if is_key(&key)
-            && !rest.is_empty()
+        if name.contains('_')
             && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
         {
-            found.entry(key).or_default().insert(name.to_owned());
+            let keys = name.split('_').map(str::to_uppercase).take_while(|word| is_key(word));
+            keys.for_each(|key| _ = found.entry(key).or_default().insert(name.to_owned()));
         }
     };
     for (path, text) in tree.with_extension("rs").filter(|(path, _)| path.starts_with("crates/")) {

@@ -12,8 +12,9 @@ const LATER: &str = " (later)";
 /// Ends of names that are looked for when they stand in a code span.
 const ENDS: &[&str] = &["rs", "md", "txt", "toml"];
 
-/// Finds links that lead nowhere and files that are not there.
+/// Finds links that lead nowhere, and files and tests that are not there.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let functions = functions(tree);
     let mut found = Vec::new();
     for (path, text) in tree.with_extension("md") {
         for (line, target) in markdown::links(text) {
@@ -25,6 +26,9 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             }
         }
         for (line, span, after) in markdown::spans(text) {
+            if looks_like_a_test(span) && !functions.contains(span) {
+                found.push(Finding::new(path, line, format!("there is no test {span}")));
+            }
             if !looks_like_a_file(span) {
                 continue;
             }
@@ -82,6 +86,21 @@ fn looks_like_a_file(span: &str) -> bool {
         && !span.starts_with('/')
 }
 
+/// A sentence in small letters: three blanks or more.
+fn looks_like_a_test(span: &str) -> bool {
+    span.matches('_').count() >= 3
+        && span.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+}
+
+/// The names of all functions in Rust sources, and what stands in strings there: names of scenarios.
+fn functions(tree: &Tree) -> BTreeSet<&str> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    tree.with_extension("rs")
+        .flat_map(|(_, text)| text.split(move |c| !is_part(c)))
+        .filter(|word| looks_like_a_test(word))
+        .collect()
+}
+
 /// From the root, from the document, or in short: `pbft/normal.rs` is `crates/pbft/src/normal.rs`.
 fn is_there(tree: &Tree, from: &str, span: &str) -> bool {
     let short = span.split_once('/').map(|(room, rest)| format!("crates/{room}/src/{rest}"));
@@ -128,6 +147,15 @@ mod tests {
         let found = check(&tree);
         let says: Vec<&str> = found.iter().map(|finding| finding.says.as_str()).collect();
         assert_eq!(says, ["there is no file pbft/gone.rs", "pbft/log.rs is there: drop the (later)"]);
+    }
+
+    #[test]
+    fn a_test_that_is_named_and_not_there_is_found() {
+        let tree = Tree::of(&[
+            ("A.md", "`it_does_what_it_says` `it_does_not_at_all`"),
+            ("a.rs", "fn it_does_what_it_says() {}"),
+        ]);
+        assert_eq!(check(&tree), [Finding::new("A.md", 1, "there is no test it_does_not_at_all")]);
     }
 
     #[test]
