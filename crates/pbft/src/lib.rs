@@ -1,5 +1,28 @@
-//! Agreement: the Castro-Liskov replication protocol as a value with one method,
-//! `Replica::step`. No I/O, no clock, no service.
+//! Agreement: the Castro-Liskov replication protocol as a value with one method, [`Replica::step`].
+//! No I/O, no clock, no service.
+//!
+//! Each section of the papers has one file, and only that file changes its state:
+//!
+//! | Section | File |
+//! |---|---|
+//! | what goes in and out; what is worth knowing | [`step`], [`milestone`] |
+//! | settings and their rules | [`config`] |
+//! | the replica: its parts, dispatch, invariants | `replica.rs` |
+//! | requests, retransmission, vouchers [OSDI99 §4.1] | `request.rs`, `client_table.rs` |
+//! | normal case [OSDI99 §4.2] | `normal.rs`, `log.rs`, `batch.rs` |
+//! | checkpoints, garbage collection [OSDI99 §4.3] | `checkpoint.rs` |
+//! | leaving a view, entering the next [OSDI99 §4.4] | `view_change.rs`, `enter_view.rs` |
+//! | what a new view takes over: pure functions | [`new_view`] |
+//! | time-outs [OSDI99 §4.4, §4.5.2] | `timers.rs` |
+//! | the primary's choice [OSDI99 §4.6] | [`choice`] |
+//! | tentative execution, reads, digest replies [OSDI99 §5.1] | `optimistic.rs` |
+//! | bodies and batches by digest | `bodies.rs` |
+//! | retransmission by status | `status.rs` |
+//! | state transfer: when, and to where | `transfer.rs` |
+//! | what must not be forgotten; starting again | [`record`], [`restart`] |
+//! | coming back without a memory | `recovery.rs`, [`estimate`] |
+//! | votes and certificates | [`certificate`] |
+//! | seeded bugs, for testing the tests | [`mutants`] |
 #![no_std]
 #![cfg_attr(
     test,

@@ -56,6 +56,8 @@ pub struct Desk {
     pub did: Vec<Did>,
     pub domains: Domains,
     lsn: u64,
+    /// The log.
+    pub records: Vec<Vec<u8>>,
     /// Tell the replica that its records are durable as soon as it writes them.
     pub disk_is_fast: bool,
     deadlines: [Option<u64>; Timer::COUNT],
@@ -76,6 +78,17 @@ impl Desk {
     }
 
     pub fn with(id: ReplicaId, n: u16, f: u16, change: impl FnOnce(&mut Config)) -> Self {
+        let mut desk = Self::make(id, n, f, Resume::Fresh { incarnation: 1 << 20 }, change);
+        desk.did.clear();
+        desk
+    }
+
+    /// One of four that starts from what its disk gives back.
+    pub fn resumed(id: ReplicaId, resume: Resume, change: impl FnOnce(&mut Config)) -> Self {
+        Self::make(id, 4, 1, resume, change)
+    }
+
+    fn make(id: ReplicaId, n: u16, f: u16, resume: Resume, change: impl FnOnce(&mut Config)) -> Self {
         let cluster = Cluster::new(n, f).unwrap();
         let mut config = Config::new(cluster, CLUSTER_ID);
         config.checkpoint_interval = 4;
@@ -110,13 +123,8 @@ impl Desk {
             })
             .collect();
         exchange_keys(&mut doors, &people);
-        let replica = Replica::new(
-            id,
-            config.clone(),
-            signer(Principal::Replica(id).key_holder()),
-            Resume::Fresh { incarnation: 1 << 20 },
-        )
-        .unwrap();
+        let replica =
+            Replica::new(id, config.clone(), signer(Principal::Replica(id).key_holder()), resume).unwrap();
         let now = Now { mono_ns: 1_000 * MS, wall_ns: 1_700_000_000_000 * MS };
         let domains = config.domains();
         let mut desk = Self {
@@ -127,11 +135,11 @@ impl Desk {
             did: Vec::new(),
             domains,
             lsn: 0,
+            records: Vec::new(),
             disk_is_fast: true,
             deadlines: [None; Timer::COUNT],
         };
         desk.input(Input::Start);
-        desk.did.clear();
         desk
     }
 
@@ -150,8 +158,9 @@ impl Desk {
                     let bytes = out.bytes(*bytes).to_vec();
                     self.did.push(Did::Sent { to: *to, kind: *kind, bytes, form: *form, after: after.0 });
                 }
-                Action::Persist { lsn, .. } => {
+                Action::Persist { lsn, bytes } => {
                     self.lsn = lsn.0;
+                    self.records.push(out.bytes(*bytes).to_vec());
                     self.did.push(Did::Persisted);
                 }
                 Action::SetTimer(timer, at) => {
@@ -201,11 +210,23 @@ impl Desk {
                 }
             }
         }
-        if self.disk_is_fast && self.lsn > 0 {
-            let lsn = quorate_pbft::step::Lsn(self.lsn);
-            self.lsn = 0;
+        if self.disk_is_fast {
+            self.flush();
+        }
+    }
+
+    /// Everything written so far is on disk.
+    pub fn flush(&mut self) {
+        let lsn = quorate_pbft::step::Lsn(core::mem::take(&mut self.lsn));
+        if lsn.0 > 0 {
             self.input(Input::Durable(lsn));
         }
+    }
+
+    /// The state that was being fetched is here.
+    pub fn fetched(&mut self, seq: u64) {
+        let seq = SeqNum(seq);
+        self.input(Input::Fetched { seq, root: root(seq), clients: &[] });
     }
 
     fn replies(&self, batch: &Batch) -> Replies {

@@ -1,0 +1,207 @@
+//! Spec §14: what a replica that starts again may and may not say.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test may panic")]
+
+mod desk;
+
+use desk::{Desk, Did, R0, R1, R2, R3, c, root};
+use quorate_pbft::config::Durability;
+use quorate_pbft::step::{Recipient, Reject};
+use quorate_pbft::{Milestone, Restart, Resume};
+use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::message::{Bitmap, Echoes, Kind, QueryStable, Reply, ReplyStable, Status, ViewChange};
+
+fn sync(config: &mut quorate_pbft::Config) {
+    config.durability = Durability::Sync;
+}
+
+/// A STATUS that echoes `seen` as r1's incarnation.
+fn status(desk: &mut Desk, from: ReplicaId, counter: u64, seen: u64) {
+    let mut echoes = vec![0_u8; 32];
+    echoes[8..16].copy_from_slice(&seen.to_le_bytes());
+    desk.hear(from, Kind::Status, |w| {
+        Status {
+            counter,
+            view: ViewNum(0),
+            stable: SeqNum(0),
+            executed: SeqNum(0),
+            incarnation: 1 << 20,
+            echoes: Echoes::new(&echoes),
+            normal: true,
+            has_new_view: false,
+            prepared: Bitmap::new(&[]),
+            committed: Bitmap::new(&[]),
+            have: 0,
+            wants: vec![],
+        }
+        .encode(w);
+    });
+}
+
+fn restarted(id: ReplicaId, records: Vec<Vec<u8>>) -> Desk {
+    let resume = Resume::Restart(Restart {
+        incarnation: 2 << 20,
+        records,
+        checkpoint: (SeqNum(0), root(SeqNum(0))),
+        clients: vec![],
+    });
+    Desk::resumed(id, resume, sync)
+}
+
+/// D1, GC-1: a PREPARE leaves after its record; nobody counts an own vote before it is durable (ADR 5).
+#[test]
+fn a_vote_waits_for_its_record() {
+    let mut desk = Desk::with(R1, 4, 1, sync);
+    desk.disk_is_fast = false;
+    let batch = desk.batch(c(0), 1, b"x");
+    desk.pre_prepare(R0, 0, 1, &batch);
+    let waits =
+        desk.did.iter().any(|d| matches!(d, Did::Sent { kind: Kind::Prepare, after, .. } if *after > 0));
+    assert!(waits);
+    desk.prepare(R2, 0, 1, batch.digest());
+    assert!(!desk.said(|m| matches!(m, Milestone::Prepared { .. })), "its own prepare is not durable");
+    desk.flush();
+    assert!(desk.said(|m| matches!(m, Milestone::Prepared { .. })));
+}
+
+/// I5: across a restart, too, at most one digest for a view and number.
+#[test]
+fn a_restarted_replica_stands_by_its_vote() {
+    let mut before = Desk::with(R1, 4, 1, sync);
+    let a = before.batch(c(0), 1, b"a");
+    before.pre_prepare(R0, 0, 1, &a);
+    let mut desk = restarted(R1, before.records.clone());
+    for from in [R0, R2, R3] {
+        status(&mut desk, from, 1, 2 << 20);
+    }
+    let b = desk.batch(c(1), 1, b"b");
+    desk.forget();
+    desk.pre_prepare(R0, 0, 1, &b);
+    assert!(desk.rejected(Reject::Conflicts));
+    assert_eq!(desk.sent(Kind::Prepare), 0);
+}
+
+/// D2: what prepared is in P after a restart, with its batch.
+#[test]
+fn what_prepared_is_still_prepared() {
+    let mut before = Desk::with(R1, 4, 1, sync);
+    before.order(1, c(0), 1, b"x");
+    let desk = restarted(R1, before.records.clone());
+    let card = desk.replica.state();
+    assert_eq!(card.prepared.len(), 1);
+    assert_eq!(desk.executed(), [(1, false)], "COMMITTED was written: it executes at once");
+}
+
+/// I7: the view never decreases; one VIEW-CHANGE content for each view.
+#[test]
+fn a_restarted_replica_sends_the_same_view_change() {
+    let mut before = Desk::with(R1, 4, 1, sync);
+    before.order(1, c(0), 1, b"x");
+    before.suspect(R2, 0);
+    before.suspect(R3, 0);
+    let said = before.last_sent(Kind::ViewChange).unwrap().1;
+    let desk = restarted(R1, before.records.clone());
+    assert_eq!(desk.replica.view(), ViewNum(1));
+    assert_eq!(desk.last_sent(Kind::ViewChange).unwrap().1, said);
+}
+
+/// §14.3.3: a primary that starts again proposes nothing in its old view and hands it over.
+#[test]
+fn a_restarted_primary_hands_over() {
+    let before = Desk::with(R0, 4, 1, sync);
+    let mut desk = restarted(R0, before.records.clone());
+    assert!(desk.sent(Kind::Suspect) > 0);
+    desk.request(c(0), 1, b"x");
+    assert_eq!(desk.sent(Kind::PrePrepare), 0);
+}
+
+/// §14.3.0: no vote before q - 1 others have confirmed the start.
+#[test]
+fn the_first_vote_after_a_restart_waits_for_echoes() {
+    let mut desk = restarted(R1, vec![]);
+    let batch = desk.batch(c(0), 1, b"x");
+    desk.pre_prepare(R0, 0, 1, &batch);
+    status(&mut desk, R0, 1, 2 << 20);
+    assert_eq!(desk.sent(Kind::Prepare), 0);
+    status(&mut desk, R2, 1, 2 << 20);
+    let to_all = |d: &&Did| matches!(d, Did::Sent { kind: Kind::Prepare, to: Recipient::All, .. });
+    assert_eq!(desk.did.iter().filter(to_all).count(), 1);
+}
+
+/// H7: an old disk was put back: the others have seen this replica start later than this. It must not vote
+/// as if it knew.
+#[test]
+fn h7_an_old_disk_is_noticed() {
+    let mut desk = restarted(R1, vec![]);
+    let batch = desk.batch(c(0), 1, b"x");
+    desk.pre_prepare(R0, 0, 1, &batch);
+    status(&mut desk, R0, 1, 5 << 20);
+    status(&mut desk, R2, 1, 5 << 20);
+    assert!(desk.said(|m| matches!(m, Milestone::RejoinStarted { .. })));
+    status(&mut desk, R3, 1, 2 << 20);
+    assert_eq!(desk.sent(Kind::Prepare), 0);
+    assert!(desk.sent(Kind::QueryStable) > 0);
+}
+
+/// The same counter with other random bits is a second start from one image, not this one (§14.3).
+#[test]
+fn h7_a_second_start_from_one_image_is_noticed() {
+    let mut desk = restarted(R1, vec![]);
+    status(&mut desk, R0, 1, (2 << 20) + 77);
+    status(&mut desk, R2, 1, (2 << 20) + 77);
+    assert!(desk.said(|m| matches!(m, Milestone::RejoinStarted { .. })));
+}
+
+/// RC-4 to RC-9: estimate, recovery request, stable checkpoint beyond the bound; and no vote before.
+#[test]
+fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
+    let mut desk = Desk::resumed(R1, Resume::Amnesia { incarnation: 3 << 20 }, |_| {});
+    let query = QueryStable::decode(&desk.last_sent(Kind::QueryStable).unwrap().1).unwrap();
+    let answer = ReplyStable { nonce: query.nonce, checkpoint: SeqNum(8), prepared: SeqNum(10) };
+    desk.hear(R0, Kind::ReplyStable, |w| ReplyStable { nonce: query.nonce + 1, ..answer }.encode(w));
+    assert!(desk.rejected(Reject::WrongNonce));
+    for from in [R0, R2, R3] {
+        desk.hear(from, Kind::ReplyStable, |w| answer.encode(w));
+    }
+    let (to, _) = desk.last_sent(Kind::Request).unwrap();
+    assert_eq!(to, Recipient::All);
+    // It executes at 11: n_R. The bound is max(8 + L, 12 + L) = 20.
+    let me = quorate_wire::ClientId(u64::from(R1.0));
+    let timestamp = Timestamp(desk.now.wall_ns);
+    let result = 11_u64.to_le_bytes();
+    let digest = desk.domains.reply(me.0, timestamp.0, &result);
+    for from in [R0, R2, R3] {
+        let reply = Reply {
+            view: ViewNum(0),
+            timestamp,
+            client: me,
+            tentative: false,
+            digest,
+            result: Some(&result),
+        };
+        desk.hear(from, Kind::Reply, |w| reply.encode(w));
+    }
+    // State at 16 comes; it may still not vote: 16 < 20.
+    for stable in [16, 20] {
+        for from in [R0, R2] {
+            desk.checkpoint(from, stable, root(SeqNum(stable)), true);
+        }
+        desk.pass(700); // batches do not come; state does
+        desk.fetched(stable);
+        let batch = desk.batch(c(0), stable, b"x");
+        desk.pre_prepare(R0, 0, stable + 1, &batch);
+        assert_eq!(desk.sent(Kind::Prepare), usize::from(stable == 20), "at {stable}");
+    }
+    assert!(desk.said(|m| *m == Milestone::Rejoined { seq: SeqNum(20) }));
+}
+
+/// RC-10, PR-6: null batches are accepted while a recovery needs them, and at no other time.
+#[test]
+fn a_null_batch_is_refused_unless_a_recovery_needs_it() {
+    let mut desk = Desk::new(R1);
+    let mut null = quorate_wire::Batch::default();
+    null.seal(&desk.domains.clone(), &[]);
+    desk.pre_prepare(R0, 0, 1, &null);
+    assert!(desk.rejected(Reject::NullBatch));
+    assert_eq!(desk.sent(Kind::Prepare), 0);
+    assert!(ViewChange::decode(&[]).is_err());
+}
