@@ -3,6 +3,8 @@
 //! One batch is one request of the null service, argument and result of zero bytes, each from another
 //! of the clients. Best of several rounds, because the machine is shared.
 
+#![allow(clippy::expect_used, clippy::cast_precision_loss, reason = "a measurement")]
+
 use std::hint::black_box;
 use std::time::Instant;
 

@@ -58,6 +58,9 @@ impl From<DecodeError> for ImageError {
     }
 }
 
+/// A page as it stands in an image: its number, its `lm`, its content.
+type StoredPage<'a> = (u32, SeqNum, &'a [u8]);
+
 impl<S: Service, P: PageStore> Executor<S, P> {
     /// Appends checkpoint `seq` to `out` as bytes for a disk. Says whether it is held.
     pub fn image(&self, seq: SeqNum, out: &mut Vec<u8>) -> bool {
@@ -113,11 +116,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         Ok((seq, said))
     }
 
-    fn read_pages<'a>(
-        &self,
-        mut reader: Reader<'a>,
-        seq: SeqNum,
-    ) -> Result<Vec<(u32, SeqNum, &'a [u8])>, ImageError> {
+    fn read_pages<'a>(&self, mut reader: Reader<'a>, seq: SeqNum) -> Result<Vec<StoredPage<'a>>, ImageError> {
         let mut pages = Vec::new();
         while !reader.is_empty() {
             let (page, modified) = (reader.u32()?, SeqNum(reader.u64()?));

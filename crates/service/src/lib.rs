@@ -10,6 +10,7 @@
 //! | batches in order, exactly once, tentative or not | [`executor`] | [OSDI99 §4.2, §5.1] |
 //! | the last reply of each client, inside the state | `replies` | [OSDI99 §4.2] |
 //! | pages, the write set of a batch | [`pages`], `overlay` | [OSDI99 §6.3] |
+//! | an allocator of pages, and a B+tree over them | [`space`], [`btree`] | |
 //! | checkpoints by copy on write, their digests | `state`, `tree` | [OSDI99 §4.3, §6.3] |
 //! | state transfer: walk, answers, what goes in and out | `walk`, `answer`, [`transfer`] | [OSDI99 §6.3], [TOCS02] |
 //! | a checkpoint as bytes for a disk | [`image`] | |
@@ -25,6 +26,7 @@ extern crate alloc;
 extern crate std;
 
 mod answer;
+pub mod btree;
 pub mod executor;
 pub mod image;
 mod index;
@@ -35,6 +37,7 @@ mod overlay;
 pub mod pages;
 mod replies;
 pub mod service;
+pub mod space;
 mod state;
 #[cfg(test)]
 mod testing;

@@ -55,3 +55,45 @@ impl Service for Null {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Bench;
+    use quorate_wire::{ClientId, SeqNum, Timestamp};
+
+    fn perform(operation: &[u8]) -> (Result<(), Stop>, usize) {
+        let cx = Context {
+            client: ClientId::new(1, 0),
+            timestamp: Timestamp(1),
+            seq: SeqNum(1),
+            index: 0,
+            time_ns: 0,
+            read_only: false,
+        };
+        let mut out = Vec::new();
+        let done = Bench::new(64).run(|view| Null.execute(cx, operation, view, &mut out));
+        assert!(out.iter().all(|byte| *byte == 0));
+        (done, out.len())
+    }
+
+    #[test]
+    fn an_operation_takes_a_kb_and_returns_b_kb() {
+        for (argument, result, read_only) in [(0, 0, false), (4096, 0, true), (0, 4096, false)] {
+            let mut bytes = Vec::new();
+            operation(argument, result, read_only, &mut bytes);
+            assert_eq!(bytes.len(), argument.max(OPERATION_BYTES_MIN));
+            assert_eq!(Null.is_read_only(&bytes), read_only);
+            assert_eq!(perform(&bytes), (Ok(()), usize::try_from(result).unwrap()));
+        }
+    }
+
+    /// EX-3: nonsense is refused, and no client can ask for more than a reply has room for.
+    #[test]
+    fn nonsense_is_refused() {
+        for bytes in [&[][..], &[0; 4], &[0, 0, 0, 0, 2], &[0xff, 0xff, 0xff, 0xff, 0]] {
+            assert_eq!(perform(bytes), (Err(Stop::Refused), 0));
+            assert!(!Null.is_read_only(bytes));
+        }
+    }
+}

@@ -51,6 +51,10 @@ impl Overlay {
 
     /// Returns a page if it was written: none inside if it was cleared.
     #[inline]
+    #[expect(
+        clippy::option_option,
+        reason = "outside: whether it was written; inside: whether it was cleared"
+    )]
     pub(crate) fn get(&self, page: u32) -> Option<Option<&[u8]>> {
         let entry = self.entries.get(to_usize(self.index.get(u64::from(page))?))?;
         Some(entry.content.as_deref())

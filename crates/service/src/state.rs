@@ -336,6 +336,7 @@ impl Record {
         self.pages.push((page, old));
     }
 
+    #[expect(clippy::option_option, reason = "outside: whether it is here; inside: whether it was empty")]
     fn page(&self, page: u32) -> Option<Option<&[u8]>> {
         let at = usize::try_from(self.index.get(u64::from(page))?).ok()?;
         Some(self.pages.get(at)?.1.as_deref())

@@ -6,6 +6,9 @@ use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, Timestamp};
 
 use crate::options::Options;
+use crate::overlay::Overlay;
+use crate::pages::{Memory, PageStore, Pool};
+use crate::view::View;
 
 /// A small generator of numbers that look random. Marsaglia's xorshift, 64 bits.
 pub(crate) struct Xorshift(u64);
@@ -63,5 +66,49 @@ pub(crate) fn options() -> Options {
         clients_max: 40,
         result_bytes_max: 2048,
         ..Options::default()
+    }
+}
+
+/// A state of its own for tests of what works on a [`View`].
+pub(crate) struct Bench {
+    store: Memory,
+    overlay: Overlay,
+    pool: Pool,
+    zeros: Vec<u8>,
+    pages: u32,
+}
+
+impl Bench {
+    pub(crate) fn new(pages: u32) -> Self {
+        Self {
+            store: Memory::new(),
+            overlay: Overlay::default(),
+            pool: Pool::new(512, 1000),
+            zeros: alloc::vec![0; 512],
+            pages,
+        }
+    }
+
+    /// Runs an operation and merges what it wrote.
+    pub(crate) fn run<T>(&mut self, operation: impl FnOnce(&mut View<'_>) -> T) -> T {
+        self.overlay.begin(&mut self.pool);
+        let part = (0, self.pages);
+        let mut view = View::new(&self.store, &mut self.overlay, &mut self.pool, &self.zeros, part);
+        let done = operation(&mut view);
+        self.overlay.drain(&mut self.pool, |page, content, _| {
+            self.store.replace(page, content);
+        });
+        done
+    }
+
+    /// Flips a bit of a written page.
+    pub(crate) fn damage(&mut self, random: &mut Xorshift) {
+        let from = u32::try_from(random.below(60)).unwrap();
+        let Some(page) = self.store.next(from) else { return };
+        let mut content = self.store.replace(page, None).unwrap();
+        let within = if random.below(2) == 0 { 24 } else { 512 };
+        let at = usize::try_from(random.below(within)).unwrap();
+        content[at] ^= 1 << random.below(8);
+        self.store.replace(page, Some(content));
     }
 }
