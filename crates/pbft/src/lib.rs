@@ -38,6 +38,7 @@ pub mod mutants;
 
 pub mod certificate;
 pub mod choice;
+pub mod client;
 pub mod config;
 pub mod estimate;
 pub mod milestone;
@@ -65,6 +66,7 @@ mod transfer;
 mod view_change;
 
 pub use card::StateCard;
+pub use client::Client;
 pub use config::{Config, ConfigError};
 pub use replica::{Replica, Status};
 pub use restart::{Restart, Resume};

@@ -1,0 +1,322 @@
+//! The client: one lane of it, with one request outstanding [OSDI99 §4.1], spec §4.
+//!
+//! | | |
+//! |---|---|
+//! | what goes in and out | [`step`] |
+//! | when a result may be believed | `replies` |
+//! | how long to wait, when to sign | `patience` |
+//!
+//! A process that wants many requests in flight runs many lanes, each a [`Client`] (CL-1). Like a
+//! replica it is a value: no I/O, no clock, no chance but one seeded generator. It holds one operation
+//! and of each replica one reply, and allocates nothing from one request to the next of the same size.
+
+use alloc::vec::Vec;
+
+use quorate_wire::message::{OPERATION_BYTES_MAX, Reply, RequestFlags};
+use quorate_wire::{ClientId, Cluster, Message, Principal, ReplicaId, Timestamp, Verified, ViewNum};
+
+use self::patience::{Patience, Signing};
+use self::replies::Replies;
+use self::step::{ClientAction, ClientActions, ClientInput, ClientMilestone, ClientReject, Path, Refusal};
+use crate::config::{Config, Replier, RequestAuth};
+use crate::rng::Rng;
+use crate::step::{Now, Recipient};
+
+mod patience;
+mod replies;
+pub mod step;
+#[cfg(test)]
+mod tests;
+
+/// New keys go out before every one of so many retransmissions (CL-3).
+const RETRANSMISSIONS_PER_KEYS: u32 = 4;
+/// A client signs from this retransmission on (AU-5).
+const UNSIGNED_RETRANSMISSIONS: u32 = 1;
+/// A read-only request is sent again so often before it is ordered (CL-2).
+const READ_ONLY_RETRANSMISSIONS: u32 = 1;
+
+/// One lane of a client: at most one request outstanding.
+#[derive(Debug)]
+pub struct Client {
+    id: ClientId,
+    cluster: Cluster,
+    /// Operations longer than this go to all replicas, in bytes.
+    separate_above: usize,
+    read_only: bool,
+    /// None: every replica sends the full result.
+    replier: Option<Replier>,
+    request_auth: RequestAuth,
+    /// The next timestamp; none once the last has been used.
+    next: Option<Timestamp>,
+    /// The view whose primary gets the requests: the newest that a correct replica has reported.
+    view: ViewNum,
+    request: Option<Outstanding>,
+    operation: Vec<u8>,
+    replies: Replies,
+    patience: Patience,
+    signing: Signing,
+    rng: Rng,
+}
+
+/// The request that waits for its result.
+#[derive(Clone, Copy, Debug)]
+struct Outstanding {
+    timestamp: Timestamp,
+    path: Path,
+    /// Retransmissions under this timestamp.
+    resent: u32,
+    /// Retransmissions of the operation, under whatever timestamp.
+    retransmissions: u32,
+    /// When it was sent last, in nanoseconds of the monotonic clock.
+    sent_ns: u64,
+    /// It carries a signature, and so do its retransmissions.
+    signed: bool,
+    /// It does because it found no answer without.
+    had_to_sign: bool,
+}
+
+impl Client {
+    /// Returns the lane `id` with nothing outstanding.
+    ///
+    /// `first` is its first timestamp: larger than any that this lane has ever used, so from a clock,
+    /// or from what was kept of the last run: "a reboot MUST NOT reuse" (spec §4.1). `seed` seeds the
+    /// choice of repliers and the jitter.
+    pub fn new(id: ClientId, config: &Config, first: Timestamp, seed: u64) -> Self {
+        Self {
+            id,
+            cluster: config.cluster,
+            separate_above: if config.separate { config.separate_above } else { usize::MAX },
+            read_only: config.read_only,
+            replier: config.digest_replies.then_some(config.replier),
+            request_auth: config.request_auth,
+            next: Some(first),
+            view: ViewNum(0),
+            request: None,
+            operation: Vec::new(),
+            replies: Replies::new(config.cluster, config.read_only),
+            patience: Patience::new(config),
+            signing: Signing::default(),
+            rng: Rng::new(seed),
+        }
+    }
+
+    /// Takes one input and adds what is to be done about it to `out`. The same inputs in the same order
+    /// give the same actions.
+    pub fn step(&mut self, now: Now, input: ClientInput<'_>, out: &mut ClientActions) {
+        match input {
+            ClientInput::Invoke { operation, read_only } => self.on_invoke(now, operation, read_only, out),
+            ClientInput::Message(m) => self.on_message(now, m, out),
+            ClientInput::Timer => self.on_timer(now, out),
+        }
+    }
+
+    /// Returns which lane this is.
+    pub fn id(&self) -> ClientId {
+        self.id
+    }
+
+    /// Returns the number of the outstanding request, if there is one.
+    pub fn outstanding(&self) -> Option<Timestamp> {
+        self.request.map(|request| request.timestamp)
+    }
+
+    /// Returns the view whose primary this client sends to.
+    pub fn view(&self) -> ViewNum {
+        self.view
+    }
+
+    /// "A client c requests the execution of state machine operation o by sending a REQUEST message to
+    /// the primary" [OSDI99 §4.1].
+    fn on_invoke(&mut self, now: Now, operation: &[u8], read_only: bool, out: &mut ClientActions) {
+        // "we assume that the client waits for one request to complete before sending the next one".
+        if self.request.is_some() {
+            return out.report(ClientMilestone::Refused(Refusal::Busy));
+        }
+        if operation.len() > OPERATION_BYTES_MAX {
+            return out.report(ClientMilestone::Refused(Refusal::TooLong));
+        }
+        let Some(timestamp) = self.take_timestamp() else {
+            return out.report(ClientMilestone::Refused(Refusal::Exhausted));
+        };
+        let read_only = read_only && self.read_only;
+        let path = if read_only { Path::ReadOnly } else { Path::Ordered };
+        self.operation.clear();
+        self.operation.extend_from_slice(operation);
+        self.replies.clear();
+        out.report(ClientMilestone::Invoked { timestamp, read_only });
+        let request = Outstanding {
+            timestamp,
+            path,
+            resent: 0,
+            retransmissions: 0,
+            sent_ns: now.mono_ns,
+            signed: false,
+            had_to_sign: false,
+        };
+        self.send(now, request, out);
+    }
+
+    /// "Timestamps for c's requests are totally ordered such that later requests have higher timestamps
+    /// than earlier ones" [OSDI99 §4.1].
+    fn take_timestamp(&mut self) -> Option<Timestamp> {
+        let timestamp = self.next?;
+        self.next = timestamp.0.checked_add(1).map(Timestamp);
+        Some(timestamp)
+    }
+
+    /// Sends the request, for the first time or again, and waits.
+    fn send(&mut self, now: Now, mut request: Outstanding, out: &mut ClientActions) {
+        let again = request.retransmissions > 0;
+        let read_only = request.path == Path::ReadOnly;
+        // "A client sends a request to what it believes is the current primary", and a large or
+        // read-only one to all (CL-1). "If the client does not receive replies soon enough, it
+        // broadcasts the request to all replicas" [OSDI99 §4.1], "requesting all replicas to send full
+        // replies" [OSDI99 §5.1].
+        let to_all = again || read_only || self.operation.len() > self.separate_above;
+        let to = if to_all { Recipient::All } else { Recipient::Replica(self.cluster.primary(self.view)) };
+        let replier = if again { None } else { self.choose_replier(request.timestamp) };
+        let sign = match self.request_auth {
+            RequestAuth::Mac => false,
+            RequestAuth::SigMac => true,
+            // "a correct client signs from its second retransmission on anyway" (AU-5).
+            RequestAuth::Adaptive if request.signed || self.signing.is_on(now) => true,
+            RequestAuth::Adaptive => {
+                request.had_to_sign = request.resent > UNSIGNED_RETRANSMISSIONS;
+                request.had_to_sign
+            }
+        };
+        request.signed = sign;
+        let operation = out.copy(&self.operation);
+        let flags = RequestFlags { read_only, signed: sign };
+        let timestamp = request.timestamp;
+        out.push(ClientAction::Send { to, timestamp, flags, replier, operation, sign });
+        out.push(ClientAction::SetTimer(self.patience.deadline(now, request.retransmissions, &mut self.rng)));
+        request.sent_ns = now.mono_ns;
+        self.request = Some(request);
+    }
+
+    /// "A client request designates a replica to send the result" [OSDI99 §5.1], RP-1.
+    fn choose_replier(&mut self, timestamp: Timestamp) -> Option<u16> {
+        let n = u64::try_from(self.cluster.n()).unwrap_or(1);
+        match self.replier? {
+            Replier::Random => u16::try_from(self.rng.below(n)).ok(),
+            Replier::RoundRobin => u16::try_from(timestamp.0 % n).ok(),
+            Replier::Fixed(replica) => Some(replica),
+        }
+    }
+
+    /// `T_CLIENT` has run out: "the client retransmits the request as usual" [OSDI99 §5.1], CL-2.
+    fn on_timer(&mut self, now: Now, out: &mut ClientActions) {
+        let Some(mut request) = self.request else { return };
+        request.retransmissions = request.retransmissions.saturating_add(1);
+        // Keys that a restarted replica lacks look like silence (CL-3).
+        if request.retransmissions % RETRANSMISSIONS_PER_KEYS == 0 {
+            out.push(ClientAction::SendKeys);
+        }
+        if request.path == Path::ReadOnly && request.resent >= READ_ONLY_RETRANSMISSIONS {
+            return self.fall_back(now, request, out);
+        }
+        request.resent = request.resent.saturating_add(1);
+        let Outstanding { timestamp, resent: times, .. } = request;
+        out.report(ClientMilestone::Retransmitted { timestamp, times });
+        self.send(now, request, out);
+    }
+
+    /// "it retransmits the request as a regular read-write request" [OSDI99 §5.1]: the same operation
+    /// under a new timestamp (DV-20).
+    ///
+    /// An unordered read leaves no trace in the replicas' tables, so that the old timestamp, too, could
+    /// be ordered exactly once. But a REPLY does not tell on which path it was made. Under the old
+    /// timestamp, late unordered replies would count with the tentative ones to the ordered request,
+    /// and the two together prove nothing: a replica that is behind, and one whose tentative execution
+    /// will be undone, can agree on a value that had been overwritten before the read began, and one
+    /// liar makes it a quorum of three. A reply's digest covers the timestamp, so with a new one the two
+    /// cannot mix. Replicas see an ordinary new request; the old one is never ordered, as its read-only
+    /// flag is under the client's MAC.
+    fn fall_back(&mut self, now: Now, mut request: Outstanding, out: &mut ClientActions) {
+        let from = request.timestamp;
+        let Some(to) = self.take_timestamp() else {
+            // No timestamp is left in 2^64: go on asking for the read.
+            return self.send(now, request, out);
+        };
+        request.timestamp = to;
+        request.path = Path::FellBack;
+        request.resent = 0;
+        self.replies.clear();
+        out.report(ClientMilestone::FellBack { from, to });
+        self.send(now, request, out);
+    }
+
+    fn on_message(&mut self, now: Now, m: &Verified<Message<'_>>, out: &mut ClientActions) {
+        let from = match m.sender() {
+            Principal::Replica(from) if self.cluster.contains(from) => Some(from),
+            Principal::Replica(_) | Principal::Client(_) => None,
+        };
+        let (Message::Reply(reply), Some(from)) = (m.message(), from) else {
+            return out.report(ClientMilestone::Rejected { from, reason: ClientReject::NotAReply });
+        };
+        if let Err(reason) = self.on_reply(now, from, reply, out) {
+            out.report(ClientMilestone::Rejected { from: Some(from), reason });
+        }
+    }
+
+    /// Counts a reply, and is done once the result is certain.
+    fn on_reply(
+        &mut self,
+        now: Now,
+        from: ReplicaId,
+        reply: &Reply<'_>,
+        out: &mut ClientActions,
+    ) -> Result<(), ClientReject> {
+        if reply.client != self.id {
+            return Err(ClientReject::OtherLane);
+        }
+        // "with the same t": replies to earlier requests keep coming from replicas that are behind.
+        let request = self.request.filter(|request| request.timestamp == reply.timestamp);
+        let request = request.ok_or(ClientReject::OtherRequest)?;
+        let before = self.replies.certified();
+        self.replies.insert(from, request.path, reply)?;
+        if let Some(digest) = self.replies.certified() {
+            if before.is_none() {
+                self.learn_view(out);
+            }
+            match self.replies.result() {
+                Some(result) => {
+                    let result = out.copy(result);
+                    let Outstanding { timestamp, path, .. } = request;
+                    out.push(ClientAction::StopTimer);
+                    out.push(ClientAction::Done { timestamp, result, path });
+                    self.finish(now, request, out);
+                }
+                None if before.is_none() => {
+                    let timestamp = request.timestamp;
+                    out.report(ClientMilestone::ResultMissing { timestamp, digest });
+                }
+                None => {}
+            }
+        } else if request.path == Path::ReadOnly && self.replies.cannot_agree() {
+            // "The client may be unable to collect 2f+1 such replies if there are concurrent writes"
+            // [OSDI99 §5.1]. Once that is certain there is nothing to wait for.
+            self.fall_back(now, request, out);
+        }
+        Ok(())
+    }
+
+    /// "allowing the client to track the view and hence the current primary" [OSDI99 §4.1], by what a
+    /// correct replica reports (CL-5).
+    fn learn_view(&mut self, out: &mut ClientActions) {
+        if let Some(view) = self.replies.view().filter(|view| *view > self.view) {
+            self.view = view;
+            out.report(ClientMilestone::ViewLearned { view });
+        }
+    }
+
+    fn finish(&mut self, now: Now, request: Outstanding, out: &mut ClientActions) {
+        self.request = None;
+        self.patience.observe(now.mono_ns.saturating_sub(request.sent_ns));
+        if request.had_to_sign {
+            self.signing.had_to(now);
+            out.report(ClientMilestone::Signing);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! How long a client waits before it sends again, and when it signs.
+
+use crate::config::Config;
+use crate::rng::Rng;
+use crate::step::{Deadline, Now};
+
+/// The first time-out, before anything is known, in nanoseconds.
+const START_NS: u64 = 50_000_000;
+/// Observations before the estimate is believed.
+const OBSERVATIONS_MIN: u32 = 16;
+/// A client signs at least this long once it had to, in nanoseconds (AU-5).
+const SIGN_MIN_NS: u64 = 2_000_000_000;
+/// And never longer than this at a time.
+const SIGN_MAX_NS: u64 = 300_000_000_000;
+
+/// `T_CLIENT`: four times the latency that one request in a hundred exceeds, within bounds; doubled
+/// with each retransmission (spec §1.3).
+#[derive(Debug)]
+pub(super) struct Patience {
+    min_ns: u64,
+    max_ns: u64,
+    /// A smoothed 99th percentile: pulled up by an eighth of what exceeds it, down by a
+    /// 99 times smaller share of what it exceeds.
+    slow_ns: u64,
+    observations: u32,
+}
+
+impl Patience {
+    pub(super) fn new(config: &Config) -> Self {
+        let (min_ns, max_ns) = (config.client_timeout_min_ns, config.client_timeout_max_ns);
+        Self { min_ns, max_ns, slow_ns: 0, observations: 0 }
+    }
+
+    /// Notes the time from sending a request, the last time, to its result.
+    pub(super) fn observe(&mut self, latency_ns: u64) {
+        let above = latency_ns.saturating_sub(self.slow_ns);
+        let below = self.slow_ns.saturating_sub(latency_ns);
+        let first = if self.observations == 0 { above } else { above / 8 };
+        self.slow_ns = self.slow_ns.saturating_add(first).saturating_sub(below / (8 * 99));
+        self.observations = self.observations.saturating_add(1);
+    }
+
+    /// Returns when to send again a request that is sent now, for the `times`-th time after the first.
+    pub(super) fn deadline(&self, now: Now, times: u32, rng: &mut Rng) -> Deadline {
+        let known = self.observations >= OBSERVATIONS_MIN;
+        let once = if known { self.slow_ns.saturating_mul(4) } else { START_NS };
+        let doubled = once.max(self.min_ns).saturating_mul(1 << times.min(32)).min(self.max_ns);
+        // Jitter, so that clients that were stopped together do not come back together.
+        let jitter = if times == 0 { 0 } else { rng.below(doubled / 4 + 1) };
+        Deadline(now.mono_ns.saturating_add(doubled - jitter))
+    }
+}
+
+/// Whether requests carry signatures (AU-5).
+///
+/// A replica that could not authenticate a request expects signatures of its client for a time. A
+/// client that had to sign goes on doing so for a while: it would else pay two time-outs a request. If
+/// it had to again soon after, the next while is twice as long, as is the probation.
+#[derive(Debug, Default)]
+pub(super) struct Signing {
+    until_ns: u64,
+    span_ns: u64,
+}
+
+impl Signing {
+    /// Says whether requests carry a signature from the start.
+    pub(super) fn is_on(&self, now: Now) -> bool {
+        now.mono_ns < self.until_ns
+    }
+
+    /// A request was answered only after it had been signed.
+    pub(super) fn had_to(&mut self, now: Now) {
+        let again = now.mono_ns < self.until_ns.saturating_add(self.span_ns);
+        self.span_ns = if again { self.span_ns.saturating_mul(2) } else { 0 }.clamp(SIGN_MIN_NS, SIGN_MAX_NS);
+        self.until_ns = now.mono_ns.saturating_add(self.span_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_wire::{Cluster, ClusterId};
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn patience() -> Patience {
+        Patience::new(&Config::new(Cluster::tolerating(1).unwrap(), ClusterId([0; 32])))
+    }
+
+    fn wait(patience: &Patience, times: u32) -> u64 {
+        let now = Now { mono_ns: 7, wall_ns: 0 };
+        patience.deadline(now, times, &mut Rng::new(3)).0 - 7
+    }
+
+    #[test]
+    fn it_starts_at_fifty_milliseconds_and_never_falls_below_five() {
+        let mut p = patience();
+        assert_eq!(wait(&p, 0), 50 * MS);
+        for _ in 0..16 {
+            p.observe(MS / 10);
+        }
+        assert_eq!(wait(&p, 0), 5 * MS);
+    }
+
+    /// Ninety-nine in a hundred take 2 ms, one takes 20 ms: the percentile lies between.
+    #[test]
+    fn it_follows_the_slowest_one_in_a_hundred() {
+        let mut p = patience();
+        for i in 0..20_000 {
+            p.observe(if i % 100 == 0 { 20 * MS } else { 2 * MS });
+        }
+        assert!((4 * 5 * MS..4 * 15 * MS).contains(&wait(&p, 0)), "{}", wait(&p, 0));
+        for _ in 0..20_000 {
+            p.observe(2 * MS);
+        }
+        assert!(wait(&p, 0) < 4 * 3 * MS, "{}", wait(&p, 0));
+    }
+
+    #[test]
+    fn it_doubles_with_jitter_up_to_the_cap() {
+        let p = patience();
+        for times in 1..40 {
+            let doubled = (50 * MS).saturating_mul(1 << times.min(20)).min(10_000 * MS);
+            assert!((doubled * 3 / 4..=doubled).contains(&wait(&p, times)), "{times}");
+        }
+        let now = Now::default();
+        let (mut one, mut two) = (Rng::new(1), Rng::new(2));
+        assert_ne!(p.deadline(now, 3, &mut one), p.deadline(now, 3, &mut two));
+    }
+
+    #[test]
+    fn no_latency_overflows() {
+        let mut p = patience();
+        for _ in 0..20 {
+            p.observe(u64::MAX);
+        }
+        assert_eq!(wait(&p, 0), 10_000 * MS);
+    }
+
+    /// AU-5: it goes on signing for a while, longer each time that it has to again.
+    #[test]
+    fn a_client_that_had_to_sign_goes_on_for_a_while() {
+        let at = |seconds: u64| Now { mono_ns: seconds * 1000 * MS, wall_ns: 0 };
+        let mut s = Signing::default();
+        assert!(!s.is_on(at(0)));
+        s.had_to(at(10));
+        assert!(s.is_on(at(11)) && !s.is_on(at(12)));
+        s.had_to(at(13));
+        assert!(s.is_on(at(16)) && !s.is_on(at(17)));
+        s.had_to(at(100));
+        assert!(s.is_on(at(101)) && !s.is_on(at(102)));
+        for second in 103..400 {
+            s.had_to(at(second));
+        }
+        assert!(!s.is_on(at(399 + 301)), "never longer than five minutes");
+    }
+}

@@ -1,0 +1,452 @@
+//! A client between real doors: replies are sealed by replicas and admitted by the client's own door.
+
+use alloc::collections::BTreeMap;
+use alloc::vec;
+
+use quorate_wire::codec::Writer;
+use quorate_wire::digest::Domains;
+use quorate_wire::door::Admitted;
+use quorate_wire::frame::Frame;
+use quorate_wire::message::Kind;
+use quorate_wire::sign::{Signer, Verifier};
+use quorate_wire::{ClusterId, Digest, Door};
+
+use super::*;
+
+const CLUSTER: ClusterId = ClusterId([9; 32]);
+const MS: u64 = 1_000_000;
+const FIRST: u64 = 100;
+
+/// What a client has asked to be done, in words that are easy to compare.
+#[derive(Debug, PartialEq, Eq)]
+enum Did {
+    Send { to: Option<u16>, t: u64, read: bool, full: bool, sign: bool },
+    Wait,
+    Stop,
+    Keys,
+    Done { t: u64, result: &'static str, path: Path },
+    Said(ClientMilestone),
+}
+
+struct Test {
+    client: Client,
+    door: Door,
+    replicas: Vec<Door>,
+    domains: Domains,
+    now: Now,
+}
+
+fn config(f: u16) -> Config {
+    Config::new(Cluster::tolerating(f).unwrap(), CLUSTER)
+}
+
+fn lane() -> ClientId {
+    ClientId::new(1, 3)
+}
+
+impl Test {
+    fn new(config: &Config) -> Self {
+        let client = Client::new(lane(), config, Timestamp(FIRST), 1);
+        let principals =
+            || config.cluster.replicas().map(Principal::Replica).chain([Principal::Client(lane())]);
+        let signer = |at: usize| Signer::Toy([u8::try_from(at).unwrap() + 1; 32]);
+        let mut verifier = Verifier::default();
+        for (at, who) in principals().enumerate() {
+            verifier.insert(who, &signer(at).public());
+        }
+        let door = |(at, who)| {
+            let entropy = [u8::try_from(at).unwrap() + 101; 32];
+            Door::new(who, config.cluster, CLUSTER, 0, signer(at), verifier.clone(), entropy, 1)
+        };
+        let mut doors: Vec<Door> = principals().enumerate().map(door).collect();
+        exchange_keys(&mut doors);
+        let door = doors.pop().unwrap();
+        Self { client, door, replicas: doors, domains: Domains::new(CLUSTER), now: Now::default() }
+    }
+
+    fn four() -> Self {
+        Self::new(&config(1))
+    }
+
+    fn take(&mut self, input: ClientInput<'_>) -> Vec<Did> {
+        let mut out = ClientActions::new();
+        self.client.step(self.now, input, &mut out);
+        out.list().iter().map(|action| did(&out, action)).collect()
+    }
+
+    fn invoke(&mut self, operation: &[u8], read_only: bool) -> Vec<Did> {
+        self.take(ClientInput::Invoke { operation, read_only })
+    }
+
+    /// Time passes, and the timer runs out.
+    fn time_out(&mut self) -> Vec<Did> {
+        self.now.mono_ns += 10_000 * MS;
+        self.take(ClientInput::Timer)
+    }
+
+    fn digest(&self, t: u64, result: &str) -> Digest {
+        self.domains.reply(lane().0, t, result.as_bytes())
+    }
+
+    /// A replica replies with a result, in full or with its digest alone.
+    fn reply(&mut self, from: usize, t: u64, said: &str, tweak: impl FnOnce(&mut Reply<'_>)) -> Vec<Did> {
+        let mut reply = Reply {
+            view: ViewNum(0),
+            timestamp: Timestamp(t),
+            client: lane(),
+            tentative: false,
+            digest: self.digest(t, said),
+            result: Some(said.as_bytes()),
+        };
+        tweak(&mut reply);
+        let (mut body, mut frame) = (vec![], vec![]);
+        reply.encode(&mut Writer::new(&mut body));
+        self.replicas[from].seal(Kind::Reply, Some(Principal::Client(lane())), &body, &mut frame);
+        let Ok(Admitted::Message(m)) = self.door.admit(0, Frame::decode(&frame).unwrap()) else {
+            return vec![];
+        };
+        let mut out = ClientActions::new();
+        self.client.step(self.now, ClientInput::Message(&m), &mut out);
+        out.list().iter().map(|action| did(&out, action)).collect()
+    }
+
+    fn full(&mut self, from: usize, t: u64, said: &str) -> Vec<Did> {
+        self.reply(from, t, said, |_| ())
+    }
+
+    /// Three replicas reply; returns what the third one brings about.
+    fn quorum(&mut self, t: u64, said: &str) -> Vec<Did> {
+        self.full(0, t, said);
+        self.full(1, t, said);
+        self.full(2, t, said)
+    }
+}
+
+fn exchange_keys(doors: &mut [Door]) {
+    let mut letters = BTreeMap::new();
+    loop {
+        for from in doors.iter_mut() {
+            from.tick(0, 0);
+            while let Some((to, frame)) = from.take_outgoing() {
+                letters.insert((to.key_holder(), letters.len()), frame);
+            }
+        }
+        if letters.is_empty() {
+            return;
+        }
+        for ((to, _), frame) in core::mem::take(&mut letters) {
+            let to = doors.iter_mut().find(|door| door.own().key_holder() == to).unwrap();
+            to.admit(0, Frame::decode(&frame).unwrap()).unwrap();
+        }
+    }
+}
+
+fn did(out: &ClientActions, action: &ClientAction) -> Did {
+    match action {
+        ClientAction::Send { to, timestamp, flags, replier, sign, .. } => {
+            assert_eq!(flags.signed, *sign);
+            let to = match to {
+                Recipient::All => None,
+                Recipient::Replica(replica) => Some(replica.0),
+                Recipient::Client(_) => panic!("to itself"),
+            };
+            Did::Send { to, t: timestamp.0, read: flags.read_only, full: replier.is_none(), sign: *sign }
+        }
+        ClientAction::SetTimer(_) => Did::Wait,
+        ClientAction::StopTimer => Did::Stop,
+        ClientAction::SendKeys => Did::Keys,
+        ClientAction::Done { timestamp, result, path } => {
+            let result = ["ok", "old", "new", ""].into_iter().find(|r| r.as_bytes() == out.bytes(*result));
+            Did::Done { t: timestamp.0, result: result.unwrap(), path: *path }
+        }
+        ClientAction::Report(milestone) => Did::Said(*milestone),
+    }
+}
+
+fn send(to: Option<u16>, t: u64) -> Did {
+    Did::Send { to, t, read: false, full: false, sign: false }
+}
+
+fn invoked(t: u64, read_only: bool) -> Did {
+    Did::Said(ClientMilestone::Invoked { timestamp: Timestamp(t), read_only })
+}
+
+fn rejected(from: u16, reason: ClientReject) -> Vec<Did> {
+    vec![Did::Said(ClientMilestone::Rejected { from: Some(ReplicaId(from)), reason })]
+}
+
+fn again(t: u64, times: u32) -> Did {
+    Did::Said(ClientMilestone::Retransmitted { timestamp: Timestamp(t), times })
+}
+
+fn done(t: u64, result: &'static str, path: Path) -> Did {
+    Did::Done { t, result, path }
+}
+
+/// [OSDI99 §4.1] A request goes to the primary and is done with enough matching replies; the next has
+/// a higher timestamp.
+#[test]
+fn a_request_goes_to_the_primary_and_its_result_comes_back() {
+    let mut test = Test::four();
+    assert_eq!(test.invoke(b"put", false), [invoked(100, false), send(Some(0), 100), Did::Wait]);
+    assert_eq!(test.full(0, 100, "ok"), []);
+    assert_eq!(test.full(1, 100, "ok"), []);
+    assert_eq!(test.full(2, 100, "ok"), [Did::Stop, done(100, "ok", Path::Ordered)]);
+    assert_eq!(test.full(3, 100, "ok"), rejected(3, ClientReject::OtherRequest), "too late");
+    assert_eq!(test.invoke(b"put", false), [invoked(101, false), send(Some(0), 101), Did::Wait]);
+}
+
+/// CL-1: "Larger than SRT, or read-only: send to all replicas".
+#[test]
+fn large_and_read_only_requests_go_to_all() {
+    let mut test = Test::four();
+    assert_eq!(test.invoke(&[1; 255], false)[1], send(Some(0), 100));
+    test.quorum(100, "ok");
+    assert_eq!(test.invoke(&[1; 256], false)[1], send(None, 101));
+    test.quorum(101, "ok");
+    let read = Did::Send { to: None, t: 102, read: true, full: false, sign: false };
+    assert_eq!(test.invoke(b"get", true), [invoked(102, true), read, Did::Wait]);
+    assert_eq!(test.quorum(102, "ok"), [Did::Stop, done(102, "ok", Path::ReadOnly)]);
+}
+
+/// Every optimisation is a switch.
+#[test]
+fn what_is_switched_off_is_not_used() {
+    let off = Config { read_only: false, separate: false, digest_replies: false, ..config(1) };
+    let mut test = Test::new(&off);
+    let full = Did::Send { to: Some(0), t: 100, read: false, full: true, sign: false };
+    assert_eq!(test.invoke(&[1; 256], true), [invoked(100, false), full, Did::Wait]);
+    test.full(0, 100, "ok");
+    assert_eq!(test.full(1, 100, "ok"), [Did::Stop, done(100, "ok", Path::Ordered)], "f + 1, RO-6");
+}
+
+/// "we assume that the client waits for one request to complete before sending the next one".
+#[test]
+fn one_request_at_a_time() {
+    let mut test = Test::four();
+    test.invoke(b"put", false);
+    let refused = |why| [Did::Said(ClientMilestone::Refused(why))];
+    assert_eq!(test.invoke(b"put", false), refused(Refusal::Busy));
+    test.quorum(100, "ok");
+    assert_eq!(test.invoke(&vec![0; OPERATION_BYTES_MAX + 1], false), refused(Refusal::TooLong));
+    assert_eq!(test.invoke(b"put", false)[0], invoked(101, false));
+    test.client = Client::new(lane(), &config(1), Timestamp(u64::MAX), 1);
+    assert_eq!(test.invoke(b"put", false)[0], invoked(u64::MAX, false));
+    test.quorum(u64::MAX, "ok");
+    assert_eq!(test.invoke(b"put", false), refused(Refusal::Exhausted), "a timestamp is never used again");
+}
+
+/// K11: replies to other requests and other lanes do not count.
+#[test]
+fn a_reply_to_something_else_does_not_count() {
+    let mut test = Test::four();
+    test.invoke(b"put", false);
+    assert_eq!(test.full(0, 99, "ok"), rejected(0, ClientReject::OtherRequest));
+    assert_eq!(test.full(0, 101, "ok"), rejected(0, ClientReject::OtherRequest));
+    let other = ClientId::new(1, 4);
+    let digest = test.domains.reply(other.0, 100, b"ok");
+    let lane = test.reply(0, 100, "ok", |r| (r.client, r.digest) = (other, digest));
+    assert_eq!(lane, rejected(0, ClientReject::OtherLane));
+    test.full(1, 100, "ok");
+    assert_eq!(test.full(1, 100, "ok"), [], "one voice each");
+    test.full(2, 100, "ok");
+    assert_eq!(test.full(3, 100, "ok"), [Did::Stop, done(100, "ok", Path::Ordered)]);
+}
+
+/// I12: who is not a member has no voice, though the door knows its keys.
+#[test]
+fn a_stranger_does_not_count() {
+    let mut test = Test::new(&config(2));
+    test.client = Client::new(lane(), &config(1), Timestamp(FIRST), 1);
+    test.invoke(b"put", false);
+    let reason = ClientReject::NotAReply;
+    assert_eq!(test.full(6, 100, "ok"), [Did::Said(ClientMilestone::Rejected { from: None, reason })]);
+}
+
+/// CL-6: the certificate waits for the full result.
+#[test]
+fn the_full_result_may_come_last() {
+    let mut test = Test::four();
+    test.invoke(b"get", false);
+    let digest = test.digest(100, "ok");
+    for from in 0..2 {
+        assert_eq!(test.reply(from, 100, "ok", |r| r.result = None), []);
+    }
+    let missing = ClientMilestone::ResultMissing { timestamp: Timestamp(100), digest };
+    assert_eq!(test.reply(2, 100, "ok", |r| r.result = None), [Did::Said(missing)]);
+    assert_eq!(test.full(3, 100, "old"), [], "with a digest of its own, from a liar");
+    assert_eq!(
+        test.reply(1, 100, "ok", |r| r.view = ViewNum(1)),
+        [Did::Stop, done(100, "ok", Path::Ordered)]
+    );
+}
+
+/// CL-2, CL-3, AU-5: to all, with full results; signed from the second time on; keys before the fourth.
+#[test]
+fn silence_is_answered_with_more() {
+    let mut test = Test::four();
+    test.invoke(b"put", false);
+    let sent = |sign| Did::Send { to: None, t: 100, read: false, full: true, sign };
+    assert_eq!(test.time_out(), [again(100, 1), sent(false), Did::Wait]);
+    assert_eq!(test.time_out(), [again(100, 2), sent(true), Did::Wait]);
+    assert_eq!(test.time_out(), [again(100, 3), sent(true), Did::Wait]);
+    assert_eq!(test.time_out(), [Did::Keys, again(100, 4), sent(true), Did::Wait]);
+    for times in 5..8 {
+        assert_eq!(test.time_out()[0], again(100, times));
+    }
+    assert_eq!(test.time_out()[0], Did::Keys);
+    let signing = Did::Said(ClientMilestone::Signing);
+    assert_eq!(test.quorum(100, "ok"), [Did::Stop, done(100, "ok", Path::Ordered), signing]);
+    assert_eq!(test.take(ClientInput::Timer), [], "nothing is outstanding");
+    // It goes on signing for a while.
+    test.now.mono_ns += 1_000 * MS;
+    let signed = Did::Send { to: Some(0), t: 101, read: false, full: false, sign: true };
+    assert_eq!(test.invoke(b"put", false)[1], signed);
+    test.quorum(101, "ok");
+    test.now.mono_ns += 1_000 * MS;
+    assert_eq!(test.invoke(b"put", false)[1], send(Some(0), 102));
+}
+
+/// A request that went out signed is signed when it is sent again, though the while has ended.
+#[test]
+fn a_signature_stays() {
+    let mut test = Test::four();
+    test.invoke(b"put", false);
+    test.time_out();
+    test.time_out();
+    test.quorum(100, "ok");
+    test.invoke(b"put", false);
+    let sent = |times, sign| {
+        [again(101, times), Did::Send { to: None, t: 101, read: false, full: true, sign }, Did::Wait]
+    };
+    assert_eq!(test.time_out(), sent(1, true));
+    assert_eq!(test.quorum(101, "ok"), [Did::Stop, done(101, "ok", Path::Ordered)], "it did not have to");
+}
+
+/// The two fixed modes of authentication.
+#[test]
+fn the_mode_decides_about_signatures() {
+    let mut test = Test::new(&Config { request_auth: RequestAuth::Mac, ..config(1) });
+    test.invoke(b"put", false);
+    for _ in 0..5 {
+        test.time_out();
+    }
+    assert!(test.time_out().contains(&Did::Send { to: None, t: 100, read: false, full: true, sign: false }));
+    let mut test = Test::new(&Config { request_auth: RequestAuth::SigMac, ..config(1) });
+    assert_eq!(
+        test.invoke(b"put", false)[1],
+        Did::Send { to: Some(0), t: 100, read: false, full: false, sign: true }
+    );
+    test.time_out();
+    test.time_out();
+    assert_eq!(test.quorum(100, "ok"), [Did::Stop, done(100, "ok", Path::Ordered)]);
+}
+
+/// CL-2: a read is tried once more, and then ordered, under a new timestamp: what was said to the old
+/// one proves nothing about the new one.
+#[test]
+fn a_read_that_is_not_answered_is_ordered() {
+    let mut test = Test::four();
+    test.invoke(b"get", true);
+    assert_eq!(test.full(0, 100, "old"), []);
+    assert_eq!(test.full(1, 100, "old"), []);
+    let read = Did::Send { to: None, t: 100, read: true, full: true, sign: false };
+    assert_eq!(test.time_out(), [again(100, 1), read, Did::Wait]);
+    let fell = Did::Said(ClientMilestone::FellBack { from: Timestamp(100), to: Timestamp(101) });
+    let ordered = Did::Send { to: None, t: 101, read: false, full: true, sign: false };
+    assert_eq!(test.time_out(), [fell, ordered, Did::Wait]);
+    // From here on as any other request: unsigned the first time.
+    let ordered = Did::Send { to: None, t: 101, read: false, full: true, sign: false };
+    assert_eq!(test.time_out(), [again(101, 1), ordered, Did::Wait]);
+    assert_eq!(test.full(2, 100, "old"), rejected(2, ClientReject::OtherRequest));
+    assert_eq!(test.reply(3, 101, "old", |r| r.tentative = true), []);
+    test.reply(0, 101, "new", |r| r.tentative = true);
+    test.reply(1, 101, "new", |r| r.tentative = true);
+    let last = test.reply(2, 101, "new", |r| r.tentative = true);
+    assert_eq!(last, [Did::Stop, done(101, "new", Path::FellBack)]);
+    assert_eq!(test.invoke(b"put", false)[0], invoked(102, false));
+}
+
+/// [OSDI99 §5.1] "concurrent writes to data that affect the result": no need to wait for the timer.
+#[test]
+fn a_read_that_cannot_agree_is_ordered_at_once() {
+    let mut test = Test::four();
+    test.invoke(b"get", true);
+    test.full(0, 100, "old");
+    test.full(1, 100, "old");
+    assert_eq!(test.full(2, 100, "new"), []);
+    let fell = Did::Said(ClientMilestone::FellBack { from: Timestamp(100), to: Timestamp(101) });
+    assert_eq!(test.full(3, 100, "new"), [fell, send(Some(0), 101), Did::Wait]);
+}
+
+/// RO-2: a correct replica replies to a read from the committed state only.
+#[test]
+fn a_tentative_reply_to_a_read_does_not_count() {
+    let mut test = Test::four();
+    test.invoke(b"get", true);
+    let tentative = test.reply(0, 100, "ok", |r| r.tentative = true);
+    assert_eq!(tentative, rejected(0, ClientReject::TentativeRead));
+}
+
+/// CL-5: the next request goes to the primary of the view that a correct replica has reported.
+#[test]
+fn the_client_follows_the_view() {
+    let mut test = Test::four();
+    test.invoke(b"put", false);
+    test.reply(0, 100, "ok", |r| r.view = ViewNum(6));
+    test.reply(1, 100, "ok", |r| r.view = ViewNum(900));
+    let learned = Did::Said(ClientMilestone::ViewLearned { view: ViewNum(6) });
+    let last = test.reply(2, 100, "ok", |r| r.view = ViewNum(6));
+    assert_eq!(last, [learned, Did::Stop, done(100, "ok", Path::Ordered)]);
+    assert_eq!(test.invoke(b"put", false)[1], send(Some(2), 101));
+    // Replicas that lag do not lead it back.
+    assert_eq!(test.quorum(101, "ok"), [Did::Stop, done(101, "ok", Path::Ordered)]);
+    assert_eq!(test.client.view(), ViewNum(6));
+}
+
+/// RP-1: the policies of naming a replier.
+#[test]
+fn repliers_are_named_by_policy() {
+    let repliers = |replier| {
+        let mut client = Client::new(lane(), &Config { replier, ..config(1) }, Timestamp(0), 5);
+        (0..40).map(|t| client.choose_replier(Timestamp(t)).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(repliers(Replier::RoundRobin)[..6], [0, 1, 2, 3, 0, 1]);
+    assert_eq!(repliers(Replier::Fixed(2))[..6], [2; 6]);
+    let random = repliers(Replier::Random);
+    assert!((0..4).all(|r| random.contains(&r)) && random.iter().all(|r| *r < 4));
+}
+
+/// [OSDI99 §4.1] "This ensures that the result is valid, since at most f replicas can be faulty":
+/// whatever f liars send and in whatever order, the result is the correct replicas'.
+#[test]
+fn liars_cannot_make_a_result() {
+    for f in [1_u16, 2] {
+        let mut test = Test::new(&config(f));
+        let (n, mut rng) = (test.replicas.len(), Rng::new(u64::from(f)));
+        let mut below = |bound: usize| usize::try_from(rng.below(bound as u64)).unwrap();
+        for t in FIRST..FIRST + 300 {
+            test.invoke(b"put", false);
+            let mut results = vec![];
+            let mut waiting: Vec<usize> = (usize::from(f)..n).collect();
+            while results.is_empty() {
+                let tentative = below(2) == 0;
+                let did = if below(3) > 0 {
+                    let said = ["old", "new", ""][below(3)];
+                    let (view, full) = (below(3) as u64, below(2) == 0);
+                    test.reply(below(usize::from(f)), t, said, |r| {
+                        (r.view, r.tentative) = (ViewNum(view), tentative);
+                        r.result = r.result.filter(|_| full);
+                    })
+                } else if waiting.is_empty() {
+                    panic!("all correct replicas have replied to {t}");
+                } else {
+                    let from = waiting.swap_remove(below(waiting.len()));
+                    test.reply(from, t, "ok", |r| r.tentative = tentative)
+                };
+                results.extend(did.into_iter().filter(|d| matches!(d, Did::Done { .. })));
+            }
+            assert_eq!(results, [done(t, "ok", Path::Ordered)]);
+        }
+    }
+}
