@@ -89,7 +89,7 @@ fn k16_replays_are_answered_once_a_second() {
 
 /// KX-2: whoever sends wrong MACs in another's name makes us send one NEW-KEY a second.
 #[test]
-fn k14_wrong_macs_bring_about_one_new_key_a_second() {
+fn wrong_macs_bring_about_one_new_key_a_second() {
     let mut world = World::new();
     for client in [false, true] {
         let mut frame = sample(&mut world, if client { Kind::Request } else { Kind::Commit }).frame;
@@ -354,7 +354,7 @@ fn n1_n2_n3_both_ends_converge_once_messages_get_through() {
 
 /// A replica that is down is told ever more rarely.
 #[test]
-fn k5_a_silent_replica_is_told_ever_more_rarely() {
+fn a_silent_replica_is_told_ever_more_rarely() {
     let mut doors = fresh_doors();
     let sent = (0..600).map(|second| for_whom(&new_keys(&mut doors[0], second * SECOND), 3));
     let at: Vec<usize> = sent.enumerate().filter(|(_, count)| *count > 0).map(|(second, _)| second).collect();

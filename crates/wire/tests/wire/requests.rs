@@ -226,7 +226,7 @@ fn p12_a_body_has_the_digest_of_its_bytes() {
 
 /// A relayed request is the client's, whoever sent the datagram.
 #[test]
-fn c4_a_relayed_request_is_judged_by_its_own_authenticator() {
+fn a_relayed_request_is_judged_by_its_own_authenticator() {
     let mut world = World::new();
     let frame = world.request(7, b"put x 1", false);
     let decoded = Frame::decode(&frame).unwrap();
