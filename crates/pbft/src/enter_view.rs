@@ -25,14 +25,12 @@ pub(crate) struct Candidate {
     pub(crate) message: Arc<Signed<NewView>>,
     /// In the order of the message.
     pub(crate) named: Vec<Option<Arc<Signed<ViewChange>>>>,
-    /// This replica has entered the view by it.
-    pub(crate) entered: bool,
 }
 
 impl Candidate {
     fn new(message: Arc<Signed<NewView>>) -> Self {
         let named = alloc::vec![None; message.body().view_changes.len()];
-        Self { message, named, entered: false }
+        Self { message, named }
     }
 
     /// Returns its view.
@@ -66,7 +64,7 @@ impl Replica {
             return;
         }
         if !self.is_primary() || self.recovery.forbids_view(self.view) {
-            return self.examine_new_view(now, out);
+            return self.examine_new_views(now, out);
         }
         let view = self.view;
         let s: Vec<Arc<Signed<ViewChange>>> =
@@ -114,12 +112,10 @@ impl Replica {
         let message =
             Arc::new(Signed::sign(&self.signer, &self.domains, Kind::NewView, 0, self.id, body, &bytes));
         out.report(Milestone::NewViewMade { view });
-        let candidate =
-            Candidate { named: named.iter().cloned().map(Some).collect(), ..Candidate::new(message) };
-        let after = self.persist_new_view(&candidate, out);
-        out.forward(Recipient::All, Kind::NewView, after, candidate.message.frame());
-        self.views.candidate = Some(candidate);
-        self.enter_view(now, after, out);
+        let own = Candidate { message, named: named.iter().cloned().map(Some).collect() };
+        let after = self.persist_new_view(&own, out);
+        out.forward(Recipient::All, Kind::NewView, after, own.message.frame());
+        self.enter_view(now, own, out);
     }
 
     fn persist_new_view(&mut self, candidate: &Candidate, out: &mut Actions) -> Lsn {
@@ -150,7 +146,8 @@ impl Replica {
             out.reject(Reject::BadNewView);
             return self.suspect_new_view(now, view, out);
         }
-        if let Some(known) = self.views.candidate.as_ref().filter(|c| c.view() >= view && !c.entered) {
+        let Some(place) = self.views.candidates.get_mut(m.sender().index()) else { return };
+        if let Some(known) = place.as_ref().filter(|c| c.view() >= view) {
             let second = known.view() == view && known.message.digest() != m.digest();
             if second {
                 out.report(Milestone::Equivocation { by: m.sender() });
@@ -163,28 +160,31 @@ impl Replica {
         }
         // VV-2: the primary has them all; fetch what is missing at once.
         let set = candidate.missing();
-        self.views.candidate = Some(candidate);
+        *place = Some(candidate);
         if set != 0 {
             let to = Recipient::Replica(m.sender());
             out.send(to, Kind::VcFetch, Lsn(0), |w| VcFetch { view, set }.encode(w));
         }
-        self.examine_new_view(now, out);
+        self.examine_new_views(now, out);
     }
 
-    /// Checks the NEW-VIEW at hand once every VIEW-CHANGE that it names is here (VV-2, VV-3).
-    pub(crate) fn examine_new_view(&mut self, now: Now, out: &mut Actions) {
-        let Some(candidate) = self.views.candidate.as_ref().filter(|c| !c.entered && c.view() >= self.view)
-        else {
-            return;
-        };
-        if candidate.missing() != 0 {
-            return;
+    /// Checks each NEW-VIEW at hand of which every VIEW-CHANGE that it names is here (VV-2, VV-3).
+    pub(crate) fn examine_new_views(&mut self, now: Now, out: &mut Actions) {
+        for index in 0..self.views.candidates.len() {
+            let complete =
+                self.views.candidates.get(index).and_then(Option::as_ref).filter(|c| c.missing() == 0);
+            let needed =
+                complete.filter(|c| c.view() > self.view || (c.view() == self.view && !self.is_normal()));
+            if let Some(candidate) = needed.cloned() {
+                self.examine(now, index, candidate, out);
+            }
         }
-        let view = candidate.view();
+    }
+
+    fn examine(&mut self, now: Now, index: usize, candidate: Candidate, out: &mut Actions) {
         let (k, window) = (self.config.checkpoint_interval, self.config.window);
-        let named: Vec<Arc<Signed<ViewChange>>> = candidate.named.iter().flatten().cloned().collect();
-        let message = candidate.message.clone();
-        let of = named.iter().map(|m| ViewChangeOf::new(self.cluster, k, window, m.sender(), m.body()));
+        let of = candidate.named.iter().flatten();
+        let of = of.map(|m| ViewChangeOf::new(self.cluster, k, window, m.sender(), m.body()));
         // One that breaks a rule of form never gets here: `on_view_change` turns it away.
         let Ok(v) = of.collect::<Result<Vec<_>, _>>() else { return };
         let verdict = new_view::check(
@@ -194,19 +194,20 @@ impl Replica {
             self.null_digest,
             &v,
             |seq, digest, view| self.proven_by(seq, digest, view),
-            message.body(),
+            candidate.message.body(),
         );
         match mutant!(M38, verdict, Verdict::Valid) {
             Verdict::Valid => {
-                let Some(candidate) = self.views.candidate.clone() else { return };
-                let after = self.persist_new_view(&candidate, out);
-                self.enter_view(now, after, out);
+                self.persist_new_view(&candidate, out);
+                self.enter_view(now, candidate, out);
             }
             Verdict::Missing { wants } => self.ask_for_proofs(now, wants, out),
             Verdict::Invalid(_) => {
                 out.reject(Reject::BadNewView);
-                self.views.candidate = None;
-                self.suspect_new_view(now, view, out);
+                if let Some(place) = self.views.candidates.get_mut(index) {
+                    *place = None;
+                }
+                self.suspect_new_view(now, candidate.view(), out);
             }
         }
     }
@@ -271,8 +272,8 @@ impl Replica {
         set: u64,
         out: &mut Actions,
     ) {
-        let named =
-            self.views.candidate.iter().filter(|c| c.view() == view).flat_map(|c| c.named.iter().flatten());
+        let known = self.views.candidates.iter().flatten().chain(&self.views.entered);
+        let named = known.filter(|c| c.view() == view).flat_map(|c| c.named.iter().flatten());
         let received = self.views.received.iter().flatten().filter(|m| m.body().view == view);
         let mut messages: Vec<Arc<Signed<ViewChange>>> =
             named.chain(received).filter(|m| set & bit(m.sender()) != 0).cloned().collect();
@@ -289,10 +290,8 @@ impl Replica {
 
     /// "Then it enters view v+1: at this point it is able to accept messages for view v+1"
     /// [OSDI99 §4.4]; spec §11.8, in its order.
-    fn enter_view(&mut self, now: Now, after: Lsn, out: &mut Actions) {
-        let Some(candidate) = &mut self.views.candidate else { return };
-        candidate.entered = true;
-        let candidate = candidate.clone();
+    fn enter_view(&mut self, now: Now, candidate: Candidate, out: &mut Actions) {
+        self.views.entered = Some(candidate.clone());
         let body = candidate.message.body();
         self.stop_normal_operation(out);
         let requeued = self.proposals_to_requeue(body);
@@ -314,7 +313,6 @@ impl Replica {
         self.trust_stable_of(now, &candidate, out);
         // 2. Vote for what it took over.
         self.adopt_chosen(now, body, out);
-        let _ = after; // the records that follow are behind it in the log
         mutant!(M45, (), self.exec.restart_at(start.max(self.log.stable())));
         if start > self.exec.executed {
             self.set_goal(now, (start, root), out);
@@ -391,10 +389,7 @@ impl Replica {
 
     /// Votes for chosen numbers that were above the window when the view was entered (§11.8.2).
     pub(crate) fn adopt_rest_of_new_view(&mut self, now: Now, out: &mut Actions) {
-        let Some(candidate) = self.views.candidate.as_ref().filter(|c| c.entered && c.view() == self.view)
-        else {
-            return;
-        };
+        let Some(candidate) = self.views.entered.as_ref().filter(|c| c.view() == self.view) else { return };
         if self.is_normal() && self.views.last_fixed > self.log.stable() {
             let message = candidate.message.clone();
             self.adopt_chosen(now, message.body(), out);

@@ -169,7 +169,7 @@ impl Replica {
             let body = candidate.message.body();
             self.log.set_low(body.checkpoint.0);
             self.views.last_fixed = body.last();
-            self.views.candidate = Some(Candidate { entered: true, ..candidate.clone() });
+            self.views.entered = Some(candidate.clone());
         }
         let view = self.view;
         for seq in self.log.numbers() {
@@ -218,5 +218,5 @@ fn read_new_view(frames: &[&[u8]], replica: &Replica) -> Option<Candidate> {
     for bytes in rest {
         named.push(Some(Arc::new(read_view_change(bytes, replica)?)));
     }
-    (named.len() == message.body().view_changes.len()).then_some(Candidate { message, named, entered: true })
+    (named.len() == message.body().view_changes.len()).then_some(Candidate { message, named })
 }

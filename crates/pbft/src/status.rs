@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use quorate_wire::Cluster;
-use quorate_wire::id::{ReplicaId, SeqNum};
+use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
 use quorate_wire::message::{
     Bitmap, Commit, Committed, Echoes, Kind, Prepare, ProofMessage, Status as StatusMessage,
     encode_pre_prepare,
@@ -155,7 +155,7 @@ impl Replica {
                 mark(&mut committed);
             }
         }
-        let has_new_view = self.views.candidate.as_ref().is_some_and(|c| c.view() == self.view);
+        let has_new_view = self.views.entered.as_ref().is_some_and(|c| c.view() == self.view);
         let status = StatusMessage {
             counter: self.peers.counter,
             view: self.view,
@@ -175,7 +175,8 @@ impl Replica {
 
     /// Returns whose VIEW-CHANGEs for this view are here, or not needed.
     fn view_changes_held(&self) -> u64 {
-        let named = self.views.candidate.iter().filter(|c| c.view() == self.view);
+        let known = self.views.candidates.iter().flatten().chain(&self.views.entered);
+        let named = known.filter(|c| c.view() == self.view);
         let held = named.flat_map(|c| c.named.iter().flatten()).fold(0, |set, m| set | bit(m.sender()));
         held | self.views.senders_for(self.view)
     }
@@ -228,7 +229,7 @@ impl Replica {
             // One that follows without a VIEW-CHANGE of its own passes on those of others.
             let set = if self.views.senders_for(self.view) & own == 0 { u64::MAX } else { own };
             self.send_view_changes(now, to, self.view, set, out);
-            return self.send_new_view_to(now, to, 0, out);
+            return self.send_new_view_to(now, to, m.view.next(), 0, out);
         }
         if m.view > self.view {
             return;
@@ -236,7 +237,7 @@ impl Replica {
         // 5. It waits for the NEW-VIEW of this view: whoever has it sends it, and what it names (SM-4).
         if !m.normal {
             self.send_view_changes(now, to, self.view, bit(self.id) & !m.have, out);
-            self.send_new_view_to(now, to, m.have, out);
+            self.send_new_view_to(now, to, m.view, m.have, out);
             return self.send_proofs(to, m, out);
         }
         // 4. Both are in normal operation.
@@ -262,11 +263,10 @@ impl Replica {
         }
     }
 
-    fn send_new_view_to(&mut self, now: Now, to: ReplicaId, have: u64, out: &mut Actions) {
-        let Some(candidate) = self.views.candidate.as_ref().filter(|c| c.entered && c.view() == self.view)
-        else {
-            return;
-        };
+    /// Sends the NEW-VIEW that this replica last entered a view by, if that helps a peer in view `from` or
+    /// waiting for it.
+    fn send_new_view_to(&mut self, now: Now, to: ReplicaId, from: ViewNum, have: u64, out: &mut Actions) {
+        let Some(candidate) = self.views.entered.as_ref().filter(|c| c.view() >= from) else { return };
         let message = candidate.message.clone();
         if !self.peers.allow(to, now.mono_ns, message.frame().len(), &self.config) {
             return;
@@ -274,7 +274,7 @@ impl Replica {
         let after = self.last_lsn();
         out.forward(Recipient::Replica(to), Kind::NewView, after, message.frame());
         let named = message.body().view_changes.iter().fold(0, |set, (replica, _)| set | bit(*replica));
-        self.send_view_changes(now, to, self.view, named & !have, out);
+        self.send_view_changes(now, to, message.body().view, named & !have, out);
     }
 
     fn send_proofs(&mut self, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {

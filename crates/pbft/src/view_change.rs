@@ -23,8 +23,8 @@ use crate::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 /// The most requests that REQ-REJECTs are counted for.
 const REJECTS_MAX: usize = 1024;
 
-/// What a replica knows of view changes. At most one SUSPECT and one VIEW-CHANGE of each replica, one
-/// NEW-VIEW that it runs under and one that it examines.
+/// What a replica knows of view changes. At most one SUSPECT, one VIEW-CHANGE and one NEW-VIEW of each
+/// replica.
 #[derive(Debug)]
 pub(crate) struct ViewChanges {
     /// The newest SUSPECT of each replica.
@@ -33,8 +33,11 @@ pub(crate) struct ViewChanges {
     own_suspect: Option<(ViewNum, Vec<u8>)>,
     /// The newest valid VIEW-CHANGE of each replica (VC-6).
     pub(crate) received: Vec<Option<Arc<Signed<ViewChange>>>>,
-    /// The NEW-VIEW under examination, or the one that this replica entered its view by.
-    pub(crate) candidate: Option<Candidate>,
+    /// The newest NEW-VIEW of each replica, under examination. One a replica, so that a liar's NEW-VIEW
+    /// for a far view stands in nobody's way.
+    pub(crate) candidates: Vec<Option<Candidate>>,
+    /// The NEW-VIEW that this replica last entered a view by.
+    pub(crate) entered: Option<Candidate>,
     /// PROOFs, by number and digest: the newest view in which each replica pre-prepared it (DP-4).
     pub(crate) proofs: BTreeMap<(SeqNum, Digest), Votes<ViewNum>>,
     /// Proofs that are asked for in STATUS.
@@ -57,7 +60,8 @@ impl ViewChanges {
             suspects: alloc::vec![None; config.cluster.n()],
             own_suspect: None,
             received: alloc::vec![None; config.cluster.n()],
-            candidate: None,
+            candidates: alloc::vec![None; config.cluster.n()],
+            entered: None,
             proofs: BTreeMap::new(),
             wants: Vec::new(),
             last_fixed: SeqNum(0),
@@ -169,8 +173,9 @@ impl Replica {
         self.judge_suspects(now, m.view, out);
     }
 
-    /// A LeaveCert for `view`: f + 1 replicas suspect it, so a correct one does; or its own primary
-    /// hands it over (LV-2). The paper's rule that a view change needs f + 1 replicas holds here for
+    /// A LeaveCert for `view`: f + 1 replicas suspect it, so a correct one does; or this is the view and
+    /// its own primary hands it over (LV-2). A hand-over of a *later* view moves nobody: a liar could hand
+    /// over view after view of its own and keep everyone moving. The paper's rule that a view change needs f + 1 replicas holds here for
     /// every one of them: "a view change will happen only if at least f + 1 replicas" say so
     /// [OSDI99 §4.5.2].
     fn judge_suspects(&mut self, now: Now, view: ViewNum, out: &mut Actions) {
@@ -178,7 +183,7 @@ impl Replica {
         let of = self.views.suspects.iter().enumerate();
         let suspects: Vec<(ReplicaId, Suspect)> =
             of.filter_map(|(i, s)| Some((ReplicaId::at(i), s.filter(|s| s.view == view)?))).collect();
-        let handed_over = suspects.iter().any(|(from, _)| *from == primary);
+        let handed_over = view == self.view && suspects.iter().any(|(from, _)| *from == primary);
         let enough = mutant!(M7, self.cluster.weak(), self.cluster.f());
         if suspects.len() >= enough || handed_over {
             self.start_view_change(now, view.next(), LeaveCert { suspects }, out);
@@ -202,7 +207,9 @@ impl Replica {
         self.views.progressed = false;
         self.views.wants.clear();
         self.views.proofs.clear();
-        self.views.candidate = self.views.candidate.take().filter(|c| c.view() >= view);
+        for place in &mut self.views.candidates {
+            *place = place.take().filter(|c| c.view() >= view);
+        }
         self.views.new_view_timer = false;
         out.push(crate::step::Action::StopTimer(Timer::NewView));
         out.report(Milestone::ViewChangeStarted { view });
@@ -286,10 +293,12 @@ impl Replica {
             return out.reject(reason);
         }
         // One that a NEW-VIEW under examination names is needed, whatever else this sender said.
-        if let Some(candidate) = &mut self.views.candidate
-            && candidate.supply(m)
-        {
-            return self.examine_new_view(now, out);
+        let mut named = false;
+        for candidate in self.views.candidates.iter_mut().flatten() {
+            named |= candidate.supply(m);
+        }
+        if named {
+            self.examine_new_views(now, out);
         }
         if body.view < self.view {
             return out.reject(Reject::OtherView);
@@ -307,12 +316,27 @@ impl Replica {
             }
             Some(_) | None => *entry = Some(m.clone()),
         }
-        // Its LeaveCert is a reason to leave for everyone, so that nobody leaves alone (LV-2).
         if body.view > self.view {
-            self.start_view_change(now, body.view, body.leave.clone(), out);
-        } else {
-            self.on_view_changes_grown(now, out);
+            self.follow(now, body.view, &body.leave, out);
         }
+        self.on_view_changes_grown(now, out);
+    }
+
+    /// Leaves because others have. A LeaveCert of f + 1 replicas is a reason for everyone, so that nobody
+    /// leaves alone (LV-2); a hand-over only for those in that view. Failing both, "if a replica receives a
+    /// set of f + 1 valid view-change messages from other replicas for views greater than its current view,
+    /// it sends a view-change message for the smallest view in the set" [OSDI99 §4.5.2].
+    fn follow(&mut self, now: Now, view: ViewNum, leave: &LeaveCert, out: &mut Actions) {
+        let certified = leave.suspects.len() >= mutant!(M7, self.cluster.weak(), self.cluster.f());
+        if certified || view == self.view.next() {
+            return self.start_view_change(now, view, leave.clone(), out);
+        }
+        let mut ahead: Vec<&Arc<Signed<ViewChange>>> =
+            self.views.received.iter().flatten().filter(|m| m.body().view > self.view).collect();
+        ahead.sort_by_key(|m| core::cmp::Reverse(m.body().view));
+        let Some(m) = ahead.get(self.cluster.f()) else { return };
+        let (view, leave) = (m.body().view, m.body().leave.clone());
+        self.start_view_change(now, view, leave, out);
     }
 
     /// More VIEW-CHANGEs for this view are here.

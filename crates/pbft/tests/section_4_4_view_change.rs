@@ -290,3 +290,49 @@ fn a_number_fixed_by_the_new_view_cannot_be_proposed_again() {
     assert!(desk.sent(Kind::Prepare) == 1);
     assert_ne!(R0, R1);
 }
+
+/// K7: a liar that hands over views of its own that nobody is in moves nobody; f + 1 replicas that have
+/// left move everyone.
+#[test]
+fn k7_a_hand_over_of_a_later_view_moves_nobody() {
+    let mut desk = Desk::new(R2);
+    desk.suspect(R3, 7);
+    let mut m = desk.empty_view_change(8);
+    m.leave = desk.leave_cert(7, &[R3]);
+    let frame = desk.view_change(R3, &m);
+    desk.frame(&frame);
+    assert_eq!(desk.replica.view(), ViewNum(0));
+    let frame = desk.view_change(R0, &m);
+    desk.frame(&frame);
+    assert!(left(&desk, 8), "two replicas have left, so a correct one has");
+}
+
+/// P16: a NEW-VIEW for a far view, which names VIEW-CHANGEs that do not exist, stands in nobody's way.
+#[test]
+fn p16_a_new_view_for_a_far_view_does_not_block_the_right_one() {
+    let mut desk = Desk::new(R2);
+    let named = [R0, R1, R3].map(|r| (r, root(SeqNum(1)))).to_vec();
+    let far = NewView {
+        view: ViewNum(103),
+        view_changes: named,
+        checkpoint: (SeqNum(0), root(SeqNum(0))),
+        chosen: vec![],
+    };
+    let frame = desk.new_view(R3, &far);
+    desk.frame(&frame);
+    enter_view_1(&mut desk, &[]);
+    let own = desk.last_sent(Kind::ViewChange).unwrap().1;
+    let empty = desk.empty_view_change(1);
+    let (of_r1, of_r3) = (desk.view_change(R1, &empty), desk.view_change(R3, &empty));
+    let named = vec![(R1, desk.digest_of(&of_r1)), (R2, desk.digest_of(&own)), (R3, desk.digest_of(&of_r3))];
+    let nv = NewView {
+        view: ViewNum(1),
+        view_changes: named,
+        checkpoint: (SeqNum(0), root(SeqNum(0))),
+        chosen: vec![],
+    };
+    for frame in [of_r1, of_r3, desk.new_view(R1, &nv)] {
+        desk.frame(&frame);
+    }
+    assert!(desk.said(|m| matches!(m, Milestone::ViewEntered { view: ViewNum(1), .. })));
+}
