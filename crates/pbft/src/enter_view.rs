@@ -115,7 +115,7 @@ impl Replica {
         let own = Candidate { message, named: named.iter().cloned().map(Some).collect() };
         let after = self.persist_new_view(&own, out);
         out.forward(Recipient::All, Kind::NewView, after, own.message.frame());
-        self.enter_view(now, own, out);
+        self.enter_view(now, &own, out);
     }
 
     fn persist_new_view(&mut self, candidate: &Candidate, out: &mut Actions) -> Lsn {
@@ -199,7 +199,7 @@ impl Replica {
         match mutant!(M38, verdict, Verdict::Valid) {
             Verdict::Valid => {
                 self.persist_new_view(&candidate, out);
-                self.enter_view(now, candidate, out);
+                self.enter_view(now, &candidate, out);
             }
             Verdict::Missing { wants } => self.ask_for_proofs(now, wants, out),
             Verdict::Invalid(_) => {
@@ -290,7 +290,7 @@ impl Replica {
 
     /// "Then it enters view v+1: at this point it is able to accept messages for view v+1"
     /// [OSDI99 §4.4]; spec §11.8, in its order.
-    fn enter_view(&mut self, now: Now, candidate: Candidate, out: &mut Actions) {
+    fn enter_view(&mut self, now: Now, candidate: &Candidate, out: &mut Actions) {
         self.views.entered = Some(candidate.clone());
         let body = candidate.message.body();
         self.stop_normal_operation(out);
@@ -310,7 +310,7 @@ impl Replica {
         self.views.wants.clear();
         out.push(Action::StopTimer(Timer::NewView));
         out.report(Milestone::ViewEntered { view: body.view, last: body.last() });
-        self.trust_stable_of(now, &candidate, out);
+        self.trust_stable_of(now, candidate, out);
         // 2. Vote for what it took over.
         self.adopt_chosen(now, body, out);
         mutant!(M45, (), self.exec.restart_at(start.max(self.log.stable())));
