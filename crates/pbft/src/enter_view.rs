@@ -176,12 +176,12 @@ impl Replica {
             let needed =
                 complete.filter(|c| c.view() > self.view || (c.view() == self.view && !self.is_normal()));
             if let Some(candidate) = needed.cloned() {
-                self.examine(now, index, candidate, out);
+                self.examine(now, index, &candidate, out);
             }
         }
     }
 
-    fn examine(&mut self, now: Now, index: usize, candidate: Candidate, out: &mut Actions) {
+    fn examine(&mut self, now: Now, index: usize, candidate: &Candidate, out: &mut Actions) {
         let (k, window) = (self.config.checkpoint_interval, self.config.window);
         let of = candidate.named.iter().flatten();
         let of = of.map(|m| ViewChangeOf::new(self.cluster, k, window, m.sender(), m.body()));
@@ -198,8 +198,8 @@ impl Replica {
         );
         match mutant!(M38, verdict, Verdict::Valid) {
             Verdict::Valid => {
-                self.persist_new_view(&candidate, out);
-                self.enter_view(now, &candidate, out);
+                self.persist_new_view(candidate, out);
+                self.enter_view(now, candidate, out);
             }
             Verdict::Missing { wants } => self.ask_for_proofs(now, wants, out),
             Verdict::Invalid(_) => {
