@@ -77,7 +77,7 @@ impl Door {
     ///
     /// `verifier` has the public keys of all replicas, and at a replica those of the clients that
     /// may come in. `entropy` is fresh and secret; `wall_ns` is above that of every earlier start
-    /// (KX-1).
+    /// (KX-1). Doors made alike hold the same keys.
     #[allow(clippy::too_many_arguments, reason = "a node's identity, made once")]
     pub fn new(
         own: Principal,
@@ -137,6 +137,12 @@ impl Door {
     /// Returns the number of this node's generation of session keys (RC-11).
     pub fn key_id(&self) -> u32 {
         self.exchange.key_id()
+    }
+
+    /// Returns the time of this node's newest NEW-KEY. Where the clock may go back over a restart, keep
+    /// it, and start with the later of its successor and the time of day (KX-1).
+    pub fn key_time(&self) -> u64 {
+        self.exchange.new_key(false).time
     }
 
     /// Says whether `signature` is `client`'s over the request with digest `request`, as it stands

@@ -98,6 +98,20 @@ fn n9_a_grown_frame_or_body_is_refused() {
     }
 }
 
+#[test]
+fn n9_a_header_that_lies_about_its_length_is_refused() {
+    let mut world = World::new();
+    for Sample { kind, frame, to, .. } in samples(&mut world) {
+        let len = u32::try_from(Frame::decode(&frame).unwrap().body.len()).unwrap();
+        for lie in [0, 1, len - 1, len + 1, 1 << 20, i32::MAX.cast_unsigned(), u32::MAX] {
+            let mut wrong = frame.clone();
+            wrong[16..20].copy_from_slice(&lie.to_le_bytes());
+            let admitted = Frame::decode(&wrong).map(|frame| world.doors[to].admit(0, frame).is_ok());
+            assert!(matches!(admitted, Err(_) | Ok(false)), "{} with length {lie}", kind.name());
+        }
+    }
+}
+
 /// A network that corrupts one byte is noticed, wherever it is: whatever is not covered by this
 /// receiver's entry is another receiver's, or stands behind a digest.
 #[test]
