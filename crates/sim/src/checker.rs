@@ -1,3 +1,281 @@
-//! What must hold, and the watchers that see to it.
+//! What must hold, and the watchers that see to it (spec §18, "S").
+//!
+//! They are told everything that correct replicas do and everything that clients accept, and look after
+//! every single step. Liars and second copies of a replica are not watched: they may do as they please.
+//!
+//! | Rule | Watcher |
+//! |---|---|
+//! | I1 I2 I3 I4 one order for all | [`agreement`] |
+//! | I13 I15 each request once, with the result of a sequential machine | [`exactly_once`] |
+//! | I16 I18 equal digests at equal checkpoints, of committed effects only | [`checkpoint`] |
+//! | I5 I7 I8 I19 what may be said, across restarts | [`invariants`] |
+//! | I14 what the clients saw is linearizable | [`linearizable`] |
+//! | I23 I24 after the faults, everything finishes | [`progress`] |
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "a watcher looks for some of many kinds")]
+
+use std::sync::Arc;
+
+use quorate_pbft::step::Milestone;
+use quorate_wire::digest::Domains;
+use quorate_wire::{Batch, ClientId, Cluster, Digest, Kind, ReplicaId, Replies, SeqNum, Timestamp, ViewNum};
+
+pub mod agreement;
+pub mod checkpoint;
+pub mod exactly_once;
+pub mod facts;
+pub mod invariants;
 pub mod linearizable;
+pub mod progress;
+
+use agreement::Agreement;
+use checkpoint::Checkpoints;
+use exactly_once::ExactlyOnce;
+use facts::Facts;
+use invariants::Votes;
+
+use crate::app::Double;
+
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The rule: its watcher's name, and where there is one its number in spec §18.
+    pub rule: &'static str,
+    /// What was seen.
+    pub text: String,
+    /// Who was involved.
+    pub replicas: Vec<ReplicaId>,
+}
+
+impl Violation {
+    /// Returns a violation of `rule` by `replicas`.
+    pub fn new(rule: &'static str, text: impl Into<String>, replicas: &[ReplicaId]) -> Self {
+        Self { rule, text: text.into(), replicas: replicas.to_vec() }
+    }
+}
+
+/// What a watcher says of one step.
+pub type Verdict = Result<(), Violation>;
+
+/// All watchers of one world.
+pub struct Checkers {
+    facts: Vec<Facts>,
+    agreement: Agreement,
+    exactly_once: ExactlyOnce,
+    checkpoints: Checkpoints,
+    votes: Votes,
+    /// The first rule that was broken.
+    violation: Option<Violation>,
+}
+
+impl std::fmt::Debug for Checkers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Checkers").field("violation", &self.violation).finish_non_exhaustive()
+    }
+}
+
+impl Checkers {
+    /// Returns the watchers of the replicas in `correct`, the only ones that keep to the protocol.
+    pub fn new(
+        cluster: Cluster,
+        window: u64,
+        domains: Domains,
+        correct: &[ReplicaId],
+        double: Box<dyn Double>,
+    ) -> Self {
+        let facts = cluster.replicas().map(|id| Facts::new(id, correct.contains(&id))).collect();
+        Self {
+            facts,
+            agreement: Agreement::new(cluster),
+            exactly_once: ExactlyOnce::new(domains, double),
+            checkpoints: Checkpoints::new(cluster),
+            votes: Votes::new(window),
+            violation: None,
+        }
+    }
+
+    /// Returns the first rule that was broken.
+    pub fn violation(&self) -> Option<&Violation> {
+        self.violation.as_ref()
+    }
+
+    /// Returns what is known of replica `id`.
+    pub fn facts(&self, id: ReplicaId) -> &Facts {
+        &self.facts[id.index()]
+    }
+
+    /// Returns the highest number that has been executed for good anywhere.
+    pub fn committed(&self) -> SeqNum {
+        self.agreement.last()
+    }
+
+    /// Returns how many requests took effect.
+    pub fn commands(&self) -> u64 {
+        self.exactly_once.commands
+    }
+
+    /// Notes a verdict; the first violation stays.
+    pub fn note(&mut self, verdict: Verdict) {
+        if let Err(violation) = verdict
+            && self.violation.is_none()
+        {
+            self.violation = Some(violation);
+        }
+    }
+
+    /// Says whether replica `id` keeps to the protocol, and is watched.
+    pub fn watches(&self, id: ReplicaId) -> bool {
+        self.facts[id.index()].correct
+    }
+
+    /// Replica `id` starts from its disk: the image of checkpoint `seq`, and what it had prepared.
+    pub fn restarted(&mut self, id: ReplicaId, seq: SeqNum, prepared: &[(SeqNum, ViewNum, Digest)]) {
+        self.facts[id.index()].restart(seq, prepared);
+    }
+
+    /// Replica `id` starts with nothing.
+    pub fn forgot(&mut self, id: ReplicaId) {
+        self.facts[id.index()].forget();
+    }
+
+    /// Replica `id` reports a milestone.
+    pub fn milestone(&mut self, id: ReplicaId, milestone: &Milestone) {
+        if !self.watches(id) {
+            return;
+        }
+        let verdict = self.facts[id.index()].milestone(milestone);
+        self.note(verdict);
+        let Self { facts, agreement, checkpoints, .. } = self;
+        let verdict = match *milestone {
+            Milestone::Prepared { seq, digest } => agreement.prepared(&facts[id.index()], seq, digest),
+            Milestone::Committed { seq, digest } => agreement.committed(facts, id, seq, digest),
+            Milestone::ViewEntered { view, last } => agreement.entered(id, view, last),
+            Milestone::Stable { seq, root } => checkpoints.stable(facts, id, seq, root),
+            _ => Ok(()),
+        };
+        self.note(verdict);
+    }
+
+    /// Replica `id` has a batch executed.
+    pub fn execute(&mut self, id: ReplicaId, seq: SeqNum, batch: &Arc<Batch>, tentative: bool) {
+        if !self.watches(id) {
+            return;
+        }
+        let verdict = self.facts[id.index()].execute(seq, batch, tentative);
+        self.note(verdict);
+        if !tentative {
+            self.settle(id, seq, batch);
+        }
+    }
+
+    /// Replica `id` makes its tentative batch final.
+    pub fn merge(&mut self, id: ReplicaId, seq: SeqNum) {
+        if !self.watches(id) {
+            return;
+        }
+        match self.facts[id.index()].merge(seq) {
+            Ok(batch) => self.settle(id, seq, &batch),
+            Err(violation) => self.note(Err(violation)),
+        }
+        let verdict = self.exactly_once.merged(id, seq);
+        self.note(verdict);
+    }
+
+    /// A batch has become part of a replica's state for good.
+    fn settle(&mut self, id: ReplicaId, seq: SeqNum, batch: &Arc<Batch>) {
+        match self.agreement.executed(id, seq, batch.digest()) {
+            Ok(true) => {
+                let verdict = self.exactly_once.settle(seq, batch);
+                self.note(verdict);
+            }
+            Ok(false) => {}
+            Err(violation) => self.note(Err(violation)),
+        }
+    }
+
+    /// Replica `id` drops its tentative batch, if there is one above `after`.
+    pub fn undo(&mut self, id: ReplicaId, after: SeqNum) {
+        if self.watches(id) {
+            self.facts[id.index()].undo(after);
+            self.exactly_once.undone(id);
+        }
+    }
+
+    /// The service of replica `id` has executed a batch.
+    pub fn executed(&mut self, id: ReplicaId, seq: SeqNum, replies: &Replies) {
+        if self.watches(id) {
+            let final_ = self.facts[id.index()].executed >= seq;
+            let verdict = self.exactly_once.executed(id, seq, replies, final_);
+            self.note(verdict);
+        }
+    }
+
+    /// Replica `id` serves a read outside of the order.
+    pub fn read(&mut self, id: ReplicaId) {
+        if self.watches(id) {
+            let verdict = invariants::may_read(&self.facts[id.index()]);
+            self.note(verdict);
+        }
+    }
+
+    /// Replica `id` cuts a checkpoint.
+    pub fn cut(&mut self, id: ReplicaId, seq: SeqNum) {
+        if self.watches(id) {
+            let verdict = checkpoint::may_cut(&self.facts[id.index()], seq);
+            self.note(verdict);
+        }
+    }
+
+    /// The state of replica `id` after `seq` has this root: cut here, or fetched.
+    pub fn root(&mut self, id: ReplicaId, seq: SeqNum, root: Digest, fetched: bool) {
+        if !self.watches(id) {
+            return;
+        }
+        let facts = &mut self.facts[id.index()];
+        facts.checkpoint = facts.checkpoint.max(seq);
+        if fetched {
+            facts.executed = seq;
+            facts.tentative = None;
+            self.exactly_once.undone(id);
+        }
+        let verdict = self.checkpoints.root(id, seq, root);
+        self.note(verdict);
+    }
+
+    /// Replica `id` wants a message sent. It may still wait for the disk.
+    pub fn says(&mut self, id: ReplicaId, kind: Kind, body: &[u8]) {
+        if self.watches(id) {
+            let verdict = self.votes.says(&self.facts[id.index()], kind, body);
+            self.note(verdict);
+        }
+    }
+
+    /// A message of replica `id`'s own leaves.
+    pub fn sends(&mut self, id: ReplicaId, kind: Kind, body: &[u8]) {
+        if self.watches(id) {
+            let verdict = self.votes.sends(&self.facts[id.index()], kind, body);
+            self.note(verdict);
+        }
+    }
+
+    /// Replica `id` is given a NEW-VIEW, or has made one.
+    pub fn new_view(&mut self, id: ReplicaId, body: &[u8]) {
+        if self.watches(id) {
+            self.agreement.new_view(id, body);
+        }
+    }
+
+    /// A client has accepted a result. `ordered`: not from the read-only path.
+    pub fn accepted(&mut self, client: ClientId, timestamp: Timestamp, result: &[u8], ordered: bool) {
+        if ordered {
+            let verdict = self.exactly_once.accepted(client, timestamp, result);
+            self.note(verdict);
+        }
+    }
+
+    /// Everything has finished: nothing may be left open.
+    pub fn finish(&mut self) {
+        let verdict = self.exactly_once.finish();
+        self.note(verdict);
+    }
+}

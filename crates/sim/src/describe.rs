@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use quorate_pbft::client::step::ClientMilestone;
 use quorate_pbft::step::Milestone;
 use quorate_wire::codec::Decoded;
 use quorate_wire::frame::Frame;
@@ -91,24 +92,7 @@ fn fields(kind: Kind, body: &[u8], words: &dyn Words) -> Decoded<String> {
             let m = NewKey::decode(body)?;
             format!("kid={:08x}{}", m.key_id, if m.want { " want" } else { "" })
         }
-        Kind::MetaData => {
-            let m = MetaData::decode(body)?;
-            format!(
-                "c={} level={} index={} {} children",
-                m.checkpoint.0,
-                m.level,
-                m.index,
-                m.children().count()
-            )
-        }
-        Kind::Data => {
-            let m = Data::decode(body)?;
-            format!("page={} lm={} {} bytes", m.index, m.modified.0, m.page.len())
-        }
-        Kind::Fetch => {
-            let m = Fetch::decode(body)?;
-            format!("c={} level={} index={}", m.checkpoint.0, m.level, m.index)
-        }
+        Kind::MetaData | Kind::Data | Kind::Fetch => transfer(kind, body)?,
         Kind::QueryStable => format!("nonce={:04x}", QueryStable::decode(body)?.nonce & 0xffff),
         Kind::ReplyStable => {
             let m = ReplyStable::decode(body)?;
@@ -153,6 +137,21 @@ fn fields(kind: Kind, body: &[u8], words: &dyn Words) -> Decoded<String> {
     })
 }
 
+/// Shows what belongs to a state transfer.
+fn transfer(kind: Kind, body: &[u8]) -> Decoded<String> {
+    if kind == Kind::MetaData {
+        let m = MetaData::decode(body)?;
+        let children = m.children().count();
+        return Ok(format!("c={} level={} index={} {children} children", m.checkpoint.0, m.level, m.index));
+    }
+    if kind == Kind::Data {
+        let m = Data::decode(body)?;
+        return Ok(format!("page={} lm={} {} bytes", m.index, m.modified.0, m.page.len()));
+    }
+    let m = Fetch::decode(body)?;
+    Ok(format!("c={} level={} index={}", m.checkpoint.0, m.level, m.index))
+}
+
 /// Shows a set of replicas.
 fn set(bits: u64) -> String {
     let members: Vec<String> = (0..64).filter(|i| bits >> i & 1 == 1).map(|i| format!("r{i}")).collect();
@@ -191,6 +190,55 @@ fn new_view(m: &NewView) -> String {
     let chosen = |(seq, digest): (u64, &Digest)| format!("{seq}:{digest}");
     let x: Vec<String> = (from.0 + 1..).zip(&m.chosen).map(chosen).collect();
     format!("v={} V={} ckpt={}:{root} X={{{}}}", m.view.0, set(v), from.0, x.join(" "))
+}
+
+/// Shows a client's milestone.
+pub fn client_milestone(milestone: &ClientMilestone) -> String {
+    use ClientMilestone as M;
+    match *milestone {
+        M::Invoked { timestamp, .. } => format!("asks t={}", timestamp.0),
+        M::Refused(why) => format!("refused: {why:?}").to_lowercase(),
+        M::Retransmitted { timestamp, times } => format!("retransmits t={}, {times} times", timestamp.0),
+        M::FellBack { from, to } => format!("has t={} ordered as t={}", from.0, to.0),
+        M::ResultMissing { timestamp, digest } => format!("lacks the result of t={} d={digest}", timestamp.0),
+        M::ViewLearned { view } => format!("learns v={}", view.0),
+        M::Signing => "signs from now on".to_owned(),
+        M::Rejected { reason, .. } => format!("rejected: {}", reason.name()),
+    }
+}
+
+/// Returns a milestone as numbers, for the hash over a run.
+pub fn milestone_numbers(milestone: &Milestone) -> (u64, u64, Digest) {
+    use Milestone as M;
+    let none = Digest::ZERO;
+    match *milestone {
+        M::PrePrepared { seq, digest } => (1, seq.0, digest),
+        M::Prepared { seq, digest } => (2, seq.0, digest),
+        M::Committed { seq, digest } => (3, seq.0, digest),
+        M::Executed { seq, tentative } => (4 + u64::from(tentative), seq.0, none),
+        M::RolledBack { seq } => (6, seq.0, none),
+        M::CheckpointTaken { seq, root } => (7, seq.0, root),
+        M::Stable { seq, root } => (8, seq.0, root),
+        M::Suspected { view, .. } => (9, view.0, none),
+        M::ViewChangeStarted { view } => (10, view.0, none),
+        M::NewViewMade { view } => (11, view.0, none),
+        M::ViewEntered { view, last } => (12, view.0 ^ (last.0 << 32), none),
+        M::TransferStarted { seq } => (13, seq.0, none),
+        M::TransferFinished { seq } => (14, seq.0, none),
+        M::Restarted { incarnation } => (15, incarnation, none),
+        M::RejoinStarted { incarnation } => (16, incarnation, none),
+        M::Rejoined { seq } => (17, seq.0, none),
+        M::Diverged { seq } => (18, seq.0, none),
+        M::Unrepairable { seq } => (19, seq.0, none),
+        M::ReadServed { client } => (20, client.0, none),
+        M::ReadQueued { client } => (21, client.0, none),
+        M::ReadRefused { client } => (22, client.0, none),
+        M::OnProbation { client } => (23, client.0, none),
+        M::BatchFetched { digest } => (24, 0, digest),
+        M::Equivocation { by } => (25, u64::from(by.0), none),
+        M::NullProposed { seq } => (26, seq.0, none),
+        M::Rejected(reason) => (64 + reason as u64, 0, none),
+    }
 }
 
 /// Shows a milestone.

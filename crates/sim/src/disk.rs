@@ -126,7 +126,7 @@ impl<I: Clone> Disk<I> {
     }
 
     /// Sets how fast it is.
-    pub fn set_speed(&mut self, pace: Pace) {
+    pub fn set_pace(&mut self, pace: Pace) {
         self.pace = pace;
     }
 
@@ -135,9 +135,9 @@ impl<I: Clone> Disk<I> {
         self.full = full;
     }
 
-    /// Notes a start and returns how many there have been (spec §14.3).
-    pub fn start(&mut self) -> u64 {
-        self.incarnation += 1;
+    /// Notes a start and returns how many there have been (spec §14.3), or `at_least` if that is more.
+    pub fn start(&mut self, at_least: u64) -> u64 {
+        self.incarnation = (self.incarnation + 1).max(at_least);
         self.known = self.last_durable();
         self.incarnation
     }
@@ -350,7 +350,7 @@ mod tests {
     fn disk(seed: u64) -> Disk<()> {
         let mut disk = Disk::new(seed, 0, Pace::FAST);
         assert!(matches!(disk.read(), Found::Empty));
-        assert_eq!(disk.start(), 1);
+        assert_eq!(disk.start(0), 1);
         disk
     }
 
@@ -381,7 +381,7 @@ mod tests {
             assert!(records.iter().zip(1..).all(|(r, i)| *r == [i; 24]));
             cuts += u32::from(cut);
             // It goes on where it was cut.
-            assert_eq!(disk.start(), 2);
+            assert_eq!(disk.start(0), 2);
             write(&mut disk, 1..3);
             assert_eq!(sync(&mut disk), Some(Lsn(2)));
             disk.crash();
@@ -444,8 +444,8 @@ mod tests {
     fn an_old_disk_put_back_starts_with_an_old_incarnation() {
         let mut disk = disk(1);
         let old = disk.clone();
-        assert_eq!(disk.start(), 2);
+        assert_eq!(disk.start(0), 2);
         let mut disk = old;
-        assert_eq!(disk.start(), 2);
+        assert_eq!(disk.start(0), 2);
     }
 }

@@ -5,10 +5,19 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")
 )]
 
+pub mod adversary;
+pub mod app;
 pub mod checker;
+pub mod clock;
+pub mod core;
 pub mod describe;
 pub mod disk;
+pub mod hash;
+pub mod host;
 pub mod lanes;
 pub mod network;
 pub mod rng;
+pub mod setup;
+pub mod summary;
 pub mod trace;
+pub mod world;

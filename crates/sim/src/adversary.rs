@@ -1,0 +1,381 @@
+//! Liars: wrappers in front of a correct replica, that hold its keys and nobody else's.
+//!
+//! A liar sees what its replica is given and what it wants to say, and may drop, change, add, delay or
+//! replay it, and tell different things to different receivers. The replica behind it stays correct, so
+//! a liar is as dangerous as it is well informed, and each behaviour takes a few lines. Twins need no
+//! liar: they are one identity that runs twice.
+
+#![allow(clippy::wildcard_enum_match_arm, reason = "a liar looks for some of many kinds")]
+
+use std::fmt::Debug;
+
+use quorate_pbft::step::{Action, Actions, Form, Input, Lsn, Now, Recipient};
+use quorate_pbft::{Config, Replica};
+use quorate_wire::codec::Writer;
+use quorate_wire::digest::Domains;
+use quorate_wire::frame::Frame;
+use quorate_wire::message::{PrePrepareHead, Request, Seal, encode_pre_prepare};
+use quorate_wire::sign::Signer;
+use quorate_wire::{Batch, Kind, Message, Principal, ReplicaId, SeqNum, ViewNum};
+
+use crate::core::Core;
+use crate::network::NodeId;
+use crate::rng::Rng;
+
+pub mod backup;
+pub mod mutate;
+pub mod primary;
+pub mod roster;
+
+/// What its replica wants to say.
+#[derive(Clone, Copy, Debug)]
+pub struct Said<'a> {
+    /// For whom.
+    pub to: Recipient,
+    /// What it is.
+    pub kind: Kind,
+    /// The body, also of what comes as a whole frame.
+    pub body: &'a [u8],
+    /// It is the replica's own statement, and not somebody else's passed on.
+    pub own: bool,
+}
+
+/// What becomes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It goes out as it is.
+    Keep,
+    /// It does not go out. What goes out instead has been said already.
+    Drop,
+}
+
+/// A behaviour. Everything has a default: what a correct replica does.
+pub trait Liar: Debug {
+    /// The replica wants to send something.
+    fn speak(&mut self, _lie: &mut Lie<'_>, _said: &Said<'_>) -> Fate {
+        Fate::Keep
+    }
+
+    /// The replica is about to be given a message. Says whether it is.
+    fn hear(&mut self, _lie: &mut Lie<'_>, _from: Principal, _message: &Message<'_>) -> bool {
+        true
+    }
+
+    /// A frame has come in, whoever sent it and whatever the door thinks of it.
+    fn overhear(&mut self, _rng: &mut Rng, _frame: &[u8]) {}
+
+    /// Something has happened; here a liar can say what nobody asked for.
+    fn idle(&mut self, _lie: &mut Lie<'_>) {}
+
+    /// A message of the state transfer's is about to leave. Says whether it does.
+    fn answer(&mut self, _rng: &mut Rng, _kind: Kind, _body: &mut Vec<u8>) -> Answered {
+        Answered::Truth
+    }
+
+    /// A sealed frame is about to leave for one node.
+    fn tamper(&mut self, _rng: &mut Rng, _to: NodeId, _frame: &mut Vec<u8>) -> Answered {
+        Answered::Truth
+    }
+
+    /// Says whether [`Self::tamper`] does anything.
+    fn tampers(&self) -> bool {
+        false
+    }
+}
+
+/// What a liar has done to a message that it was shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// Nothing.
+    Truth,
+    /// It has changed it.
+    Lie,
+    /// It keeps it.
+    Silence,
+}
+
+/// What a liar has in its hands while it acts.
+#[derive(Debug)]
+pub struct Lie<'a> {
+    /// Who it pretends to be, rightly.
+    pub id: ReplicaId,
+    /// The time at its host.
+    pub now: Now,
+    /// The view of its replica.
+    pub view: ViewNum,
+    /// Chance.
+    pub rng: &'a mut Rng,
+    config: &'a Config,
+    domains: &'a Domains,
+    signer: &'a Signer,
+    out: &'a mut Actions,
+    later: &'a mut Vec<Later>,
+    told: &'a mut u64,
+}
+
+/// Something to be said at a later time.
+#[derive(Debug)]
+struct Later {
+    at: u64,
+    to: Recipient,
+    kind: Kind,
+    body: Vec<u8>,
+}
+
+impl Lie<'_> {
+    /// Counts a lie that consists of saying nothing, or the truth at the wrong time.
+    pub fn count(&mut self) {
+        *self.told += 1;
+    }
+
+    /// Says something that a correct replica would not say here: sealed with its own keys.
+    pub fn say(&mut self, to: Recipient, kind: Kind, body: &[u8]) {
+        *self.told += 1;
+        push(self.out, self.signer, self.domains, (self.id, to, kind), body);
+    }
+
+    /// Says something, made by `write`.
+    pub fn say_with(&mut self, to: Recipient, kind: Kind, write: impl FnOnce(&mut Writer<'_>)) {
+        let mut body = Vec::new();
+        write(&mut Writer::new(&mut body));
+        self.say(to, kind, &body);
+    }
+
+    /// Passes on a whole frame.
+    pub fn pass_on(&mut self, to: Recipient, kind: Kind, frame: &[u8]) {
+        *self.told += 1;
+        self.out.forward(to, kind, Lsn(0), frame);
+    }
+
+    /// Says something `ns` nanoseconds from now. At most 4096 things wait; more are said at once.
+    pub fn say_later(&mut self, ns: u64, to: Recipient, kind: Kind, body: &[u8]) {
+        if self.later.len() >= 4096 {
+            return self.say(to, kind, body);
+        }
+        *self.told += 1;
+        self.later.push(Later { at: self.now.mono_ns + ns, to, kind, body: body.to_vec() });
+    }
+
+    /// Returns the settings of the cluster.
+    pub fn config(&self) -> &Config {
+        self.config
+    }
+
+    /// Returns the digests' domains.
+    pub fn domains(&self) -> &Domains {
+        self.domains
+    }
+
+    /// Returns the other replicas.
+    pub fn others(&self) -> Vec<ReplicaId> {
+        self.config.cluster.replicas().filter(|id| *id != self.id).collect()
+    }
+
+    /// Says whether it is the primary of its replica's view.
+    pub fn is_primary(&self) -> bool {
+        self.config.cluster.primary(self.view) == self.id
+    }
+
+    /// Returns the other replicas in two halves, the same ones each time.
+    pub fn halves(&self) -> (Vec<ReplicaId>, Vec<ReplicaId>) {
+        let others = self.others();
+        let (a, b) = others.split_at(others.len() / 2);
+        (a.to_vec(), b.to_vec())
+    }
+
+    /// Returns the batch of a PRE-PREPARE, its requests as the clients sent them.
+    pub fn batch(&self, pre_prepare: &[u8]) -> Option<(ViewNum, SeqNum, Batch)> {
+        let head = PrePrepareHead::decode(pre_prepare).ok()?;
+        let mut batch = Batch::default();
+        let mut payload = quorate_wire::codec::Reader::new(head.payload);
+        batch
+            .decode_payload(&mut payload, head.counts, head.choice, self.domains, |bytes| {
+                Request::decode(&Frame::decode(bytes)?, self.domains)
+            })
+            .ok()?;
+        Some((head.view, head.seq, batch))
+    }
+
+    /// Returns the body of a PRE-PREPARE for a batch.
+    pub fn propose(&self, view: ViewNum, seq: SeqNum, batch: &Batch) -> Vec<u8> {
+        let mut body = Vec::new();
+        encode_pre_prepare(view, seq, batch, &[], &mut Writer::new(&mut body));
+        body
+    }
+
+    /// Returns a PRE-PREPARE for the same number and requests, but another batch: its choice is
+    /// `later_ns` later.
+    pub fn another_batch(&self, pre_prepare: &[u8], later_ns: u64) -> Option<Vec<u8>> {
+        let (view, seq, mut batch) = self.batch(pre_prepare)?;
+        let chosen = quorate_pbft::choice::decode(batch.choice())?;
+        batch.seal(self.domains, &chosen.saturating_add(later_ns).to_le_bytes());
+        Some(self.propose(view, seq, &batch))
+    }
+}
+
+/// Puts a message among the actions: signed here, or to be sealed at the door.
+fn push(
+    out: &mut Actions,
+    signer: &Signer,
+    domains: &Domains,
+    (id, to, kind): (ReplicaId, Recipient, Kind),
+    body: &[u8],
+) {
+    if kind.seal() == Seal::Signature {
+        let mut frame = Vec::new();
+        signer.seal(domains, kind, 0, id.into(), body, &mut frame);
+        out.forward(to, kind, Lsn(0), &frame);
+    } else {
+        out.send(to, kind, Lsn(0), |w| w.bytes(body));
+    }
+}
+
+/// A liar in front of its replica.
+#[derive(Debug)]
+pub struct Lying {
+    replica: Replica,
+    liar: Box<dyn Liar>,
+    signer: Signer,
+    config: Config,
+    domains: Domains,
+    rng: Rng,
+    later: Vec<Later>,
+    told: u64,
+    truth: Actions,
+}
+
+impl Lying {
+    /// Puts `liar` in front of `replica`.
+    pub fn new(replica: Replica, liar: Box<dyn Liar>, signer: Signer, config: Config, rng: Rng) -> Self {
+        let domains = config.domains();
+        Self {
+            replica,
+            liar,
+            signer,
+            config,
+            domains,
+            rng,
+            later: Vec::new(),
+            told: 0,
+            truth: Actions::new(),
+        }
+    }
+
+    /// Lets the liar act, with what it needs.
+    fn with<T>(
+        &mut self,
+        now: Now,
+        out: &mut Actions,
+        act: impl FnOnce(&mut dyn Liar, &mut Lie<'_>) -> T,
+    ) -> T {
+        let mut lie = Lie {
+            id: self.replica.id(),
+            now,
+            view: self.replica.view(),
+            rng: &mut self.rng,
+            config: &self.config,
+            domains: &self.domains,
+            signer: &self.signer,
+            out,
+            later: &mut self.later,
+            told: &mut self.told,
+        };
+        act(self.liar.as_mut(), &mut lie)
+    }
+
+    /// Says what has waited long enough.
+    fn flush(&mut self, now: Now, out: &mut Actions) {
+        let mut i = 0;
+        while i < self.later.len() {
+            if self.later[i].at <= now.mono_ns {
+                let Later { to, kind, body, .. } = self.later.swap_remove(i);
+                push(out, &self.signer, &self.domains, (self.replica.id(), to, kind), &body);
+            } else {
+                i += 1;
+            }
+        }
+    }
+}
+
+impl Core for Lying {
+    fn step(&mut self, now: Now, input: Input<'_>, out: &mut Actions) {
+        self.flush(now, out);
+        if let Input::Message(verified) = input
+            && !self.with(now, out, |liar, lie| liar.hear(lie, verified.sender(), verified.message()))
+        {
+            return;
+        }
+        let mut truth = std::mem::take(&mut self.truth);
+        self.replica.step(now, input, &mut truth);
+        let own = Principal::Replica(self.replica.id());
+        for action in truth.list() {
+            let Action::Send { to, kind, form, bytes, after } = action else {
+                carry_over(action, &truth, out);
+                continue;
+            };
+            let bytes = truth.bytes(*bytes);
+            let (body, is_own) = match (form, Frame::decode(bytes)) {
+                (Form::Body, _) => (bytes, true),
+                (Form::Frame, Ok(frame)) => (frame.body, frame.sender == own),
+                (Form::Frame, Err(_)) => continue,
+            };
+            let said = Said { to: *to, kind: *kind, body, own: is_own };
+            if self.with(now, out, |liar, lie| liar.speak(lie, &said)) == Fate::Keep {
+                match form {
+                    Form::Body => out.send(*to, *kind, *after, |w| w.bytes(bytes)),
+                    Form::Frame => out.forward(*to, *kind, *after, bytes),
+                }
+            }
+        }
+        truth.clear();
+        self.truth = truth;
+        self.with(now, out, |liar, lie| liar.idle(lie));
+    }
+
+    fn card(&self) -> String {
+        format!("{} (lies: {:?})", self.replica.state(), self.liar)
+    }
+
+    fn answer(&mut self, kind: Kind, body: &mut Vec<u8>) -> bool {
+        let answered = self.liar.answer(&mut self.rng, kind, body);
+        self.told += u64::from(answered != Answered::Truth);
+        answered != Answered::Silence
+    }
+
+    fn tamper(&mut self, to: NodeId, frame: &mut Vec<u8>) -> bool {
+        let answered = self.liar.tamper(&mut self.rng, to, frame);
+        self.told += u64::from(answered != Answered::Truth);
+        answered != Answered::Silence
+    }
+
+    fn tampers(&self) -> bool {
+        self.liar.tampers()
+    }
+
+    fn overhear(&mut self, frame: &[u8]) {
+        self.liar.overhear(&mut self.rng, frame);
+    }
+
+    fn lies(&self) -> u64 {
+        self.told
+    }
+
+    fn due(&self) -> Option<u64> {
+        self.later.iter().map(|later| later.at).min()
+    }
+
+    fn wake(&mut self, now: Now, out: &mut Actions) {
+        self.flush(now, out);
+    }
+}
+
+/// Copies an action that is no message, with the bytes that it refers to.
+fn carry_over(action: &Action, from: &Actions, out: &mut Actions) {
+    if let Action::Persist { lsn, bytes } = action {
+        let bytes = from.bytes(*bytes);
+        let copied = out.write(|w| w.bytes(bytes));
+        out.push(Action::Persist { lsn: *lsn, bytes: copied });
+    } else {
+        out.push(action.clone());
+    }
+}

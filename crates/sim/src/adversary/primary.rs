@@ -1,0 +1,431 @@
+//! How a primary lies (P1-P17).
+
+use quorate_pbft::step::Recipient;
+use quorate_wire::codec::Writer;
+use quorate_wire::frame::Frame;
+use quorate_wire::message::{NewView, PrePrepareHead, Request, encode_pre_prepare};
+use quorate_wire::{Batch, ClientId, Digest, Kind, Message, Principal, ReplicaId, SeqNum};
+
+use super::{Fate, Liar, Lie, Said};
+
+/// Says whether this is a proposal of the liar's own to everyone.
+fn is_proposal(said: &Said<'_>) -> bool {
+    said.kind == Kind::PrePrepare && said.to == Recipient::All
+}
+
+/// P1: half of the backups are proposed another batch.
+#[derive(Debug, Default)]
+pub struct EquivocateToHalves;
+
+impl Liar for EquivocateToHalves {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if !is_proposal(said) {
+            return Fate::Keep;
+        }
+        let Some(other) = lie.another_batch(said.body, 1) else { return Fate::Keep };
+        let (some, rest) = lie.halves();
+        for to in some {
+            lie.say(Recipient::Replica(to), Kind::PrePrepare, said.body);
+        }
+        for to in rest {
+            lie.say(Recipient::Replica(to), Kind::PrePrepare, &other);
+        }
+        Fate::Drop
+    }
+}
+
+/// P2: every backup is proposed a batch of its own.
+#[derive(Debug, Default)]
+pub struct EquivocateToEach;
+
+impl Liar for EquivocateToEach {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if !is_proposal(said) || lie.another_batch(said.body, 1).is_none() {
+            return Fate::Keep;
+        }
+        for (to, later) in lie.others().into_iter().zip(1..) {
+            if let Some(body) = lie.another_batch(said.body, later) {
+                lie.say(Recipient::Replica(to), Kind::PrePrepare, &body);
+            }
+        }
+        Fate::Drop
+    }
+}
+
+/// P3: the same requests are proposed at two numbers.
+#[derive(Debug, Default)]
+pub struct ProposeTwice;
+
+impl Liar for ProposeTwice {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if is_proposal(said)
+            && let Some((view, seq, batch)) = lie.batch(said.body)
+            && !batch.is_empty()
+        {
+            let again = lie.propose(view, seq.next(), &batch);
+            lie.say(Recipient::All, Kind::PrePrepare, &again);
+        }
+        Fate::Keep
+    }
+}
+
+/// P4: leaves holes: every proposal is for a number further on.
+#[derive(Debug, Default)]
+pub struct LeaveHoles;
+
+impl Liar for LeaveHoles {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if is_proposal(said)
+            && let Some((view, seq, batch)) = lie.batch(said.body)
+        {
+            let further = lie.propose(view, seq.plus(1 + seq.0 % 2), &batch);
+            lie.say(Recipient::All, Kind::PrePrepare, &further);
+            return Fate::Drop;
+        }
+        Fate::Keep
+    }
+}
+
+/// P5: proposes at the high water mark, above it, and at huge numbers.
+#[derive(Debug, Default)]
+pub struct ExhaustNumbers;
+
+impl Liar for ExhaustNumbers {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if is_proposal(said)
+            && let Some((view, seq, batch)) = lie.batch(said.body)
+        {
+            let window = lie.config().window;
+            let low = SeqNum(seq.0 - seq.0 % lie.config().checkpoint_interval);
+            for seq in [low.plus(window), low.plus(window + 1), low.plus(2 * window), SeqNum(u64::MAX)] {
+                let body = lie.propose(view, seq, &batch);
+                lie.say(Recipient::All, Kind::PrePrepare, &body);
+            }
+        }
+        Fate::Keep
+    }
+}
+
+/// P6: proposes to a quorum only; the last `f` never hear of it.
+#[derive(Debug, Default)]
+pub struct WithholdFromSome;
+
+impl Liar for WithholdFromSome {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if !is_proposal(said) {
+            return Fate::Keep;
+        }
+        let others = lie.others();
+        let told = others.len() - lie.config().cluster.f();
+        for to in others.into_iter().take(told) {
+            lie.say(Recipient::Replica(to), Kind::PrePrepare, said.body);
+        }
+        Fate::Drop
+    }
+}
+
+/// P7: never hears the requests of some clients.
+#[derive(Debug)]
+pub struct Censor {
+    /// Clients whose principal is at most this are censored.
+    pub upto: u64,
+}
+
+impl Liar for Censor {
+    fn hear(&mut self, lie: &mut Lie<'_>, _from: Principal, message: &Message<'_>) -> bool {
+        let censored = |client: ClientId| (1..=self.upto).contains(&client.principal());
+        if let Message::Request(request) = message
+            && censored(request.client)
+        {
+            lie.count();
+            return false;
+        }
+        true
+    }
+}
+
+/// P8: proposes when nine tenths of the time-out are over.
+#[derive(Debug, Default)]
+pub struct DelayProposals;
+
+impl Liar for DelayProposals {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if !is_proposal(said) {
+            return Fate::Keep;
+        }
+        let delay = lie.config().request_timeout_min_ns * 9 / 10;
+        lie.say_later(delay, Recipient::All, Kind::PrePrepare, said.body);
+        Fate::Drop
+    }
+}
+
+/// P9: holds one client's requests back for as long as it dares.
+#[derive(Debug, Default)]
+pub struct Unfair {
+    since: Option<u64>,
+}
+
+impl Liar for Unfair {
+    fn hear(&mut self, lie: &mut Lie<'_>, _from: Principal, message: &Message<'_>) -> bool {
+        let Message::Request(request) = message else { return true };
+        if request.client.principal() != 1 || !lie.is_primary() {
+            return true;
+        }
+        let since = *self.since.get_or_insert(lie.now.mono_ns);
+        if lie.now.mono_ns.saturating_sub(since) > lie.config().request_timeout_min_ns / 2 {
+            self.since = None;
+            return true;
+        }
+        lie.count();
+        false
+    }
+}
+
+/// Rebuilds a batch from its inlined requests' frames.
+fn rebuild(lie: &Lie<'_>, frames: &[Vec<u8>], choice: &[u8]) -> Option<Batch> {
+    let mut batch = Batch::default();
+    for frame in frames {
+        batch.push_inlined(&Request::decode(&Frame::decode(frame).ok()?, lie.domains()).ok()?);
+    }
+    batch.seal(lie.domains(), choice);
+    Some(batch)
+}
+
+/// P10: puts forged requests and duplicates into its batches.
+#[derive(Debug, Default)]
+pub struct StuffBatches;
+
+impl Liar for StuffBatches {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if !is_proposal(said) {
+            return Fate::Keep;
+        }
+        let Some((view, seq, batch)) = lie.batch(said.body) else { return Fate::Keep };
+        let mut frames: Vec<Vec<u8>> = batch.inlined().iter().map(|r| batch.frame(r).to_vec()).collect();
+        let Some(first) = frames.first().cloned() else { return Fate::Keep };
+        if lie.rng.one_in(2) {
+            frames.push(first); // a duplicate
+        } else if let Some(byte) = frames[0].get_mut(quorate_wire::frame::HEADER_BYTES + 12) {
+            *byte ^= 1; // another operation, under the client's authenticator
+        }
+        let Some(forged) = rebuild(lie, &frames, batch.choice()) else { return Fate::Keep };
+        let body = lie.propose(view, seq, &forged);
+        lie.say(Recipient::All, Kind::PrePrepare, &body);
+        Fate::Drop
+    }
+}
+
+/// P11: proposes an old batch again.
+#[derive(Debug, Default)]
+pub struct ReplayBatch {
+    old: Option<Batch>,
+}
+
+impl Liar for ReplayBatch {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if !is_proposal(said) {
+            return Fate::Keep;
+        }
+        let Some((view, seq, batch)) = lie.batch(said.body) else { return Fate::Keep };
+        match &self.old {
+            Some(old) if seq.0 % 3 == 0 => {
+                let body = lie.propose(view, seq, old);
+                lie.say(Recipient::All, Kind::PrePrepare, &body);
+                Fate::Drop
+            }
+            _ => {
+                self.old = Some(batch);
+                Fate::Keep
+            }
+        }
+    }
+}
+
+/// P12: proposes digests that are not the batch's, and batches with requests that nobody has.
+#[derive(Debug, Default)]
+pub struct PhantomBodies;
+
+impl Liar for PhantomBodies {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if !is_proposal(said) {
+            return Fate::Keep;
+        }
+        if lie.rng.one_in(2) {
+            let mut body = said.body.to_vec();
+            if let Some(byte) = body.get_mut(20) {
+                *byte ^= 0xff;
+            }
+            lie.say(Recipient::All, Kind::PrePrepare, &body);
+            return Fate::Drop;
+        }
+        let Some((view, seq, mut batch)) = lie.batch(said.body) else { return Fate::Keep };
+        let choice = batch.choice().to_vec();
+        batch.push_separate(Digest(lie.rng.bytes()), None);
+        batch.seal(lie.domains(), &choice);
+        let body = lie.propose(view, seq, &batch);
+        lie.say(Recipient::All, Kind::PrePrepare, &body);
+        Fate::Drop
+    }
+}
+
+/// P13: chooses times of day far ahead, far back, and malformed ones.
+#[derive(Debug, Default)]
+pub struct BadChoice;
+
+impl Liar for BadChoice {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        const HOUR_NS: u64 = 3_600_000_000_000;
+        if !is_proposal(said) {
+            return Fate::Keep;
+        }
+        let Some((view, seq, mut batch)) = lie.batch(said.body) else { return Fate::Keep };
+        let Some(time) = quorate_pbft::choice::decode(batch.choice()) else { return Fate::Keep };
+        let choice = match lie.rng.below(4) {
+            0 => (time + HOUR_NS).to_le_bytes().to_vec(),
+            1 => (time - HOUR_NS).to_le_bytes().to_vec(),
+            2 => u64::MAX.to_le_bytes().to_vec(),
+            _ => vec![7; 3],
+        };
+        batch.seal(lie.domains(), &choice);
+        let body = lie.propose(view, seq, &batch);
+        lie.say(Recipient::All, Kind::PrePrepare, &body);
+        Fate::Drop
+    }
+}
+
+/// How a NEW-VIEW is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadNewView {
+    /// P14: rests on too few VIEW-CHANGEs.
+    TooFew,
+    /// P14: names a VIEW-CHANGE that nobody has sent.
+    Forged,
+    /// P15: takes the null batch where something had prepared.
+    Drops,
+    /// P15: ends before what had prepared.
+    Shortened,
+    /// P16: one half is sent another one.
+    Two,
+    /// Starts from a checkpoint with a wrong digest.
+    WrongCheckpoint,
+    /// Takes an unknown batch.
+    Invented,
+}
+
+impl BadNewView {
+    /// Every way.
+    pub const ALL: [Self; 7] = [
+        Self::TooFew,
+        Self::Forged,
+        Self::Drops,
+        Self::Shortened,
+        Self::Two,
+        Self::WrongCheckpoint,
+        Self::Invented,
+    ];
+}
+
+/// P14-P16: its NEW-VIEW is wrong.
+#[derive(Debug)]
+pub struct LyingNewView(pub BadNewView);
+
+impl Liar for LyingNewView {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if said.kind != Kind::NewView || !said.own {
+            return Fate::Keep;
+        }
+        let Ok(truth) = NewView::decode(said.body) else { return Fate::Keep };
+        let mut wrong = truth.clone();
+        let null = lie.domains().null_batch();
+        match self.0 {
+            BadNewView::TooFew => drop(wrong.view_changes.pop()),
+            BadNewView::Forged => {
+                if let Some((_, digest)) = wrong.view_changes.first_mut() {
+                    *digest = Digest([9; 32]);
+                }
+            }
+            BadNewView::Drops => match wrong.chosen.iter_mut().find(|digest| **digest != null) {
+                Some(digest) => *digest = null,
+                None => return Fate::Keep,
+            },
+            BadNewView::Shortened | BadNewView::Two => {
+                if wrong.chosen.pop().is_none() {
+                    wrong.chosen.push(null);
+                }
+            }
+            BadNewView::WrongCheckpoint => wrong.checkpoint.1 = Digest([8; 32]),
+            BadNewView::Invented => wrong.chosen.push(Digest([7; 32])),
+        }
+        let mut body = Vec::new();
+        wrong.encode(&mut Writer::new(&mut body));
+        if self.0 == BadNewView::Two {
+            let (some, rest) = lie.halves();
+            for to in some {
+                lie.say(Recipient::Replica(to), Kind::NewView, said.body);
+            }
+            for to in rest {
+                lie.say(Recipient::Replica(to), Kind::NewView, &body);
+            }
+        } else {
+            lie.say(said.to, Kind::NewView, &body);
+        }
+        Fate::Drop
+    }
+}
+
+/// P17: proposes the largest batches that fit a frame, padded with requests that it makes up.
+#[derive(Debug, Default)]
+pub struct Oversize;
+
+impl Liar for Oversize {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if !is_proposal(said) || !lie.rng.one_in(4) {
+            return Fate::Keep;
+        }
+        let Ok(head) = PrePrepareHead::decode(said.body) else { return Fate::Keep };
+        let mut batch = Batch::default();
+        for _ in 0..lie.rng.between(1000, 1024) {
+            batch.push_separate(Digest(lie.rng.bytes()), None);
+        }
+        batch.seal(lie.domains(), head.choice);
+        let mut body = Vec::new();
+        encode_pre_prepare(head.view, head.seq, &batch, &[], &mut Writer::new(&mut body));
+        lie.say(Recipient::All, Kind::PrePrepare, &body);
+        Fate::Drop
+    }
+}
+
+/// Says nothing as the primary, and everything as a backup.
+#[derive(Debug, Default)]
+pub struct SilentPrimary;
+
+impl Liar for SilentPrimary {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        let silent = lie.is_primary() && matches!(said.kind, Kind::PrePrepare | Kind::NewView);
+        if silent {
+            lie.count();
+            return Fate::Drop;
+        }
+        Fate::Keep
+    }
+}
+
+/// Proposes to one replica only, in turn: the batch prepares nowhere.
+#[derive(Debug, Default)]
+pub struct ProposeToOne {
+    turn: usize,
+}
+
+impl Liar for ProposeToOne {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if !is_proposal(said) {
+            return Fate::Keep;
+        }
+        let others: Vec<ReplicaId> = lie.others();
+        self.turn += 1;
+        if let Some(to) = others.get(self.turn % others.len().max(1)) {
+            lie.say(Recipient::Replica(*to), Kind::PrePrepare, said.body);
+        }
+        Fate::Drop
+    }
+}

@@ -1,0 +1,205 @@
+//! Each request once, with the result that a sequential machine gives at its place in the order (I13,
+//! I15).
+//!
+//! As soon as a batch is final anywhere, a double of the service executes it: that is the truth. What
+//! each replica's own service answers, and what clients accept, is compared with it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use quorate_wire::digest::Domains;
+use quorate_wire::reply::Outcome;
+use quorate_wire::{Batch, ClientId, Digest, ReplicaId, Replies, SeqNum, Timestamp};
+
+use super::{Verdict, Violation};
+use crate::app::Double;
+
+/// What came of one request, in truth or at a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    client: ClientId,
+    timestamp: Timestamp,
+    outcome: Outcome,
+    /// Of client, timestamp and result. Not compared where there is no result of this request.
+    digest: Digest,
+}
+
+impl Seen {
+    fn agrees(&self, other: &Self) -> bool {
+        let same =
+            (self.client, self.timestamp, self.outcome) == (other.client, other.timestamp, other.outcome);
+        // What a replica asks for, its recovery, is answered by the protocol and not by the service.
+        let compared = self.outcome != Outcome::Superseded && self.client.replica().is_none();
+        same && (!compared || self.digest == other.digest)
+    }
+}
+
+/// The last request of a client, in truth.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    timestamp: Timestamp,
+    digest: Digest,
+    seq: SeqNum,
+}
+
+/// A result that a client has accepted before the batch was final anywhere: q tentative replies.
+#[derive(Clone, Copy, Debug)]
+struct Early {
+    timestamp: Timestamp,
+    digest: Digest,
+}
+
+/// Watches over what is executed.
+pub struct ExactlyOnce {
+    domains: Domains,
+    double: Box<dyn Double>,
+    clients: BTreeMap<ClientId, Last>,
+    /// Batch `n` is at `n - 1`.
+    truth: Vec<Vec<Seen>>,
+    /// What each replica's tentative batch gave, until it is final.
+    tentative: BTreeMap<ReplicaId, (SeqNum, Vec<Seen>)>,
+    /// At most one for each client lane.
+    early: BTreeMap<ClientId, Early>,
+    /// How many requests took effect.
+    pub commands: u64,
+}
+
+impl ExactlyOnce {
+    /// Returns a watcher with the initial state.
+    pub fn new(domains: Domains, double: Box<dyn Double>) -> Self {
+        Self {
+            domains,
+            double,
+            clients: BTreeMap::new(),
+            truth: Vec::new(),
+            tentative: BTreeMap::new(),
+            early: BTreeMap::new(),
+            commands: 0,
+        }
+    }
+
+    /// A batch is final, for the first time anywhere: the double executes it (EX-2).
+    pub fn settle(&mut self, seq: SeqNum, batch: &Arc<Batch>) -> Verdict {
+        let mut results = Vec::with_capacity(batch.len());
+        let mut verdict = Ok(());
+        for request in batch.requests() {
+            let last = self.clients.get(&request.client).copied();
+            let (outcome, digest) = match last {
+                Some(last) if request.timestamp == last.timestamp => (Outcome::Repeated, last.digest),
+                Some(last) if request.timestamp < last.timestamp => (Outcome::Superseded, Digest::ZERO),
+                _ => {
+                    let digest = if request.client.replica().is_some() {
+                        Digest::ZERO
+                    } else {
+                        let result = self.double.execute(request.operation);
+                        self.domains.reply(request.client.0, request.timestamp.0, &result)
+                    };
+                    self.commands += 1;
+                    let last = Last { timestamp: request.timestamp, digest, seq };
+                    self.clients.insert(request.client, last);
+                    verdict = verdict.and(self.compare_early(request.client, last));
+                    (Outcome::Executed, digest)
+                }
+            };
+            let (client, timestamp) = (request.client, request.timestamp);
+            results.push(Seen { client, timestamp, outcome, digest });
+        }
+        self.truth.push(results);
+        verdict
+    }
+
+    /// The service of a replica has executed a batch. If it is not final, what it gave is kept.
+    pub fn executed(&mut self, by: ReplicaId, seq: SeqNum, replies: &Replies, settled: bool) -> Verdict {
+        let seen: Vec<Seen> = replies
+            .iter()
+            .map(|r| Seen { client: r.client, timestamp: r.timestamp, outcome: r.outcome, digest: r.digest })
+            .collect();
+        if settled {
+            return self.compare(by, seq, &seen);
+        }
+        self.tentative.insert(by, (seq, seen));
+        Ok(())
+    }
+
+    /// A replica's tentative batch is final.
+    pub fn merged(&mut self, by: ReplicaId, seq: SeqNum) -> Verdict {
+        match self.tentative.remove(&by) {
+            Some((tentative, seen)) if tentative == seq => self.compare(by, seq, &seen),
+            _ => Ok(()), // its service has not answered yet
+        }
+    }
+
+    /// A replica's tentative batch is dropped.
+    pub fn undone(&mut self, by: ReplicaId) {
+        self.tentative.remove(&by);
+    }
+
+    fn compare(&self, by: ReplicaId, seq: SeqNum, seen: &[Seen]) -> Verdict {
+        let place = usize::try_from(seq.0.saturating_sub(1)).unwrap_or(usize::MAX);
+        let Some(truth) = self.truth.get(place) else { return Ok(()) };
+        if truth.len() != seen.len() {
+            let text = format!("{by} has {} results for n={}, not {}", seen.len(), seq.0, truth.len());
+            return Err(Violation::new("exactly once (I13)", text, &[by]));
+        }
+        for (place, (truth, seen)) in truth.iter().zip(seen).enumerate() {
+            if !truth.agrees(seen) {
+                let rule = if truth.outcome == seen.outcome { "results (I15)" } else { "exactly once (I13)" };
+                let show =
+                    |r: &Seen| format!("{} t={} {:?} {}", r.client, r.timestamp.0, r.outcome, r.digest);
+                let text = format!("{by} at n={}.{place}: {}, should be {}", seq.0, show(seen), show(truth));
+                return Err(Violation::new(rule, text, &[by]));
+            }
+        }
+        Ok(())
+    }
+
+    /// I15: a client has accepted a result of an ordered request.
+    pub fn accepted(&mut self, client: ClientId, timestamp: Timestamp, result: &[u8]) -> Verdict {
+        let digest = self.domains.reply(client.0, timestamp.0, result);
+        match self.clients.get(&client) {
+            Some(last) if last.timestamp == timestamp => differs(client, *last, digest),
+            Some(last) if last.timestamp > timestamp => {
+                let text =
+                    format!("{client} accepts t={} after t={} was executed", timestamp.0, last.timestamp.0);
+                Err(Violation::new("results (I15)", text, &[]))
+            }
+            _ => {
+                self.early.insert(client, Early { timestamp, digest });
+                Ok(())
+            }
+        }
+    }
+
+    fn compare_early(&mut self, client: ClientId, last: Last) -> Verdict {
+        match self.early.remove(&client) {
+            Some(early) if early.timestamp == last.timestamp => differs(client, last, early.digest),
+            Some(early) => {
+                let text = format!("{client} accepted t={}, which was never executed", early.timestamp.0);
+                Err(Violation::new("results (I15)", text, &[]))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Everything has finished: nothing that was accepted may be missing.
+    pub fn finish(&self) -> Verdict {
+        match self.early.first_key_value() {
+            None => Ok(()),
+            Some((client, early)) => {
+                let text = format!("{client} accepted t={}, which was never executed", early.timestamp.0);
+                Err(Violation::new("results (I15)", text, &[]))
+            }
+        }
+    }
+}
+
+fn differs(client: ClientId, truth: Last, accepted: Digest) -> Verdict {
+    if truth.digest == accepted {
+        return Ok(());
+    }
+    let text = format!(
+        "{client} accepted {accepted} for t={}, executed at n={} with {}",
+        truth.timestamp.0, truth.seq.0, truth.digest
+    );
+    Err(Violation::new("results (I15)", text, &[]))
+}

@@ -1,0 +1,169 @@
+//! What the watchers know of one replica, from what it has reported and done.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use quorate_pbft::step::Milestone;
+use quorate_wire::{Batch, Digest, ReplicaId, SeqNum, ViewNum};
+
+use super::{Verdict, Violation};
+
+/// One replica, as seen from outside.
+#[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub struct Facts {
+    /// Who.
+    pub id: ReplicaId,
+    /// It keeps to the protocol.
+    pub correct: bool,
+    /// It has not lost its memory, or has rejoined since.
+    pub remembers: bool,
+    /// Its view.
+    pub view: ViewNum,
+    /// It orders requests in its view.
+    pub normal: bool,
+    /// Its stable checkpoint.
+    pub stable: SeqNum,
+    /// The last batch executed for good.
+    pub executed: SeqNum,
+    /// The batch executed tentatively.
+    pub tentative: Option<(SeqNum, Arc<Batch>)>,
+    /// Reads are served from this number on (RO-4).
+    pub read_floor: SeqNum,
+    /// It is fetching state.
+    pub transferring: bool,
+    /// Its own state was found wrong and is not repaired yet.
+    pub diverged: bool,
+    /// The newest checkpoint whose state it holds, or can make again from its log.
+    pub checkpoint: SeqNum,
+    /// P: the newest view in which each number prepared here, above the stable checkpoint.
+    pub prepared: BTreeMap<u64, (ViewNum, Digest)>,
+}
+
+impl Facts {
+    /// Returns what is known of a replica that starts for the first time.
+    pub fn new(id: ReplicaId, correct: bool) -> Self {
+        Self {
+            id,
+            correct,
+            remembers: true,
+            view: ViewNum(0),
+            normal: true,
+            stable: SeqNum(0),
+            executed: SeqNum(0),
+            tentative: None,
+            read_floor: SeqNum(0),
+            transferring: false,
+            diverged: false,
+            checkpoint: SeqNum(0),
+            prepared: BTreeMap::new(),
+        }
+    }
+
+    /// It starts from its disk: with the state of checkpoint `seq`, and what it had prepared.
+    pub fn restart(&mut self, seq: SeqNum, prepared: &[(SeqNum, ViewNum, Digest)]) {
+        self.executed = seq;
+        self.tentative = None;
+        self.transferring = false;
+        self.stable = seq;
+        self.prepared.clear();
+        for (seq, view, digest) in prepared {
+            let newest = self.prepared.entry(seq.0).or_insert((*view, *digest));
+            if newest.0 <= *view {
+                *newest = (*view, *digest);
+            }
+        }
+        let last = self.prepared.last_key_value().map_or(0, |(seq, _)| *seq);
+        self.read_floor = SeqNum(last);
+    }
+
+    /// It starts with nothing.
+    pub fn forget(&mut self) {
+        *self = Self { remembers: false, ..Self::new(self.id, self.correct) };
+    }
+
+    /// It reports a milestone.
+    pub fn milestone(&mut self, milestone: &Milestone) -> Verdict {
+        match *milestone {
+            Milestone::Prepared { seq, digest } => _ = self.prepared.insert(seq.0, (self.view, digest)),
+            Milestone::Stable { seq, .. } => {
+                self.stable = self.stable.max(seq);
+                self.prepared = self.prepared.split_off(&(self.stable.0 + 1));
+            }
+            Milestone::ViewChangeStarted { view } => {
+                self.enter(view)?;
+                self.normal = false;
+            }
+            Milestone::ViewEntered { view, last } => {
+                self.enter(view)?;
+                self.normal = true;
+                self.read_floor = last;
+            }
+            Milestone::TransferStarted { .. } => self.transferring = true,
+            Milestone::TransferFinished { .. } => {
+                self.transferring = false;
+                self.diverged = false;
+            }
+            Milestone::Diverged { .. } => self.diverged = true,
+            Milestone::Rejoined { .. } => self.remembers = true,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// I7: its view never decreases.
+    fn enter(&mut self, view: ViewNum) -> Verdict {
+        if view < self.view {
+            let text = format!("{} goes from v={} back to v={}", self.id, self.view.0, view.0);
+            return Err(Violation::new("views (I7)", text, &[self.id]));
+        }
+        self.view = view;
+        Ok(())
+    }
+
+    /// It has a batch executed: the next one, at most one of them tentative (EX-1, TE-1).
+    pub fn execute(&mut self, seq: SeqNum, batch: &Arc<Batch>, tentative: bool) -> Verdict {
+        if self.tentative.is_some() || seq != self.executed.next() {
+            let text = format!(
+                "{} executes n={} after n={}, tentative {:?}",
+                self.id,
+                seq.0,
+                self.executed.0,
+                self.tentative.as_ref().map(|(seq, _)| seq.0)
+            );
+            return Err(Violation::new("order (I6, TE-1)", text, &[self.id]));
+        }
+        if !batch.is_complete() {
+            let text = format!("{} executes n={} without all bodies", self.id, seq.0);
+            return Err(Violation::new("bodies (I10)", text, &[self.id]));
+        }
+        if tentative {
+            self.tentative = Some((seq, batch.clone()));
+        } else {
+            self.executed = seq;
+        }
+        Ok(())
+    }
+
+    /// Its tentative batch becomes final; returns it.
+    pub fn merge(&mut self, seq: SeqNum) -> Result<Arc<Batch>, Violation> {
+        match self.tentative.take() {
+            Some((tentative, batch)) if tentative == seq => {
+                self.executed = seq;
+                Ok(batch)
+            }
+            other => {
+                let found = other.map(|(seq, _)| seq.0);
+                let text = format!("{} merges n={}, tentative is {found:?}", self.id, seq.0);
+                Err(Violation::new("order (TE-2)", text, &[self.id]))
+            }
+        }
+    }
+
+    /// Its tentative batch is dropped if it is above `after`.
+    pub fn undo(&mut self, after: SeqNum) {
+        if self.tentative.as_ref().is_some_and(|(seq, _)| *seq > after) {
+            self.tentative = None;
+        }
+    }
+}

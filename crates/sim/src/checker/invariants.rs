@@ -1,0 +1,164 @@
+//! What a correct replica may say, whatever happened to it in between (I5, I7, I8, I19).
+
+use std::collections::BTreeMap;
+
+use quorate_wire::message::{Commit, NewView, Piggyback, PrePrepareHead, Prepare, ViewChange};
+use quorate_wire::{Digest, Kind, ReplicaId, SeqNum, ViewNum};
+
+use super::facts::Facts;
+use super::{Verdict, Violation};
+
+/// A statement of which a replica may make only one version: who, view and number.
+type Key = (ReplicaId, u64, u64);
+
+/// Remembers every vote that has left, across restarts.
+#[derive(Debug)]
+pub struct Votes {
+    window: u64,
+    /// PRE-PREPARE and PREPARE.
+    prepares: BTreeMap<Key, Digest>,
+    commits: BTreeMap<Key, Digest>,
+    /// Bodies, by who and view.
+    view_changes: BTreeMap<(ReplicaId, u64), Vec<u8>>,
+    new_views: BTreeMap<(ReplicaId, u64), Vec<u8>>,
+}
+
+impl Votes {
+    /// Returns a watcher that has heard nothing, for logs of this size.
+    pub fn new(window: u64) -> Self {
+        Self {
+            window,
+            prepares: BTreeMap::new(),
+            commits: BTreeMap::new(),
+            view_changes: BTreeMap::new(),
+            new_views: BTreeMap::new(),
+        }
+    }
+
+    /// I8, and the second half of I5: a vote is of the current view, in normal operation, inside of the
+    /// window; a COMMIT comes after the batch has prepared.
+    pub fn says(&self, facts: &Facts, kind: Kind, body: &[u8]) -> Verdict {
+        for_each_vote(kind, body, |vote| {
+            let Vote { view, seq, digest, commit } = vote;
+            let in_view = view == facts.view && facts.normal;
+            let in_window = seq > facts.stable && seq.0 <= facts.stable.0 + self.window;
+            if !in_view || !in_window {
+                let text = format!(
+                    "{} sends {} v={} n={} in v={}{}, window ({}, {}]",
+                    facts.id,
+                    kind.name(),
+                    view.0,
+                    seq.0,
+                    facts.view.0,
+                    if facts.normal { "" } else { " (changing)" },
+                    facts.stable.0,
+                    facts.stable.0 + self.window
+                );
+                return Err(Violation::new("votes (I8)", text, &[facts.id]));
+            }
+            if commit && facts.prepared.get(&seq.0).is_none_or(|(_, prepared)| *prepared != digest) {
+                let text = format!("{} commits n={} d={digest}, which it has not prepared", facts.id, seq.0);
+                return Err(Violation::new("votes (I5)", text, &[facts.id]));
+            }
+            Ok(())
+        })
+    }
+
+    /// I5 and I7: one digest for each view and number, one VIEW-CHANGE and one NEW-VIEW for each view,
+    /// also across restarts. Asked when the message leaves.
+    pub fn sends(&mut self, facts: &Facts, kind: Kind, body: &[u8]) -> Verdict {
+        let id = facts.id;
+        match kind {
+            Kind::PrePrepare | Kind::Prepare | Kind::Commit => for_each_vote(kind, body, |vote| {
+                let Vote { view, seq, digest, commit } = vote;
+                let said = if commit { &mut self.commits } else { &mut self.prepares };
+                let first = *said.entry((id, view.0, seq.0)).or_insert(digest);
+                if first == digest {
+                    return Ok(());
+                }
+                let text = format!(
+                    "{id} sends {} v={} n={} for {digest}, and had sent {first}",
+                    kind.name(),
+                    view.0,
+                    seq.0
+                );
+                Err(Violation::new("votes (I5)", text, &[id]))
+            }),
+            Kind::ViewChange => {
+                let view = ViewChange::decode(body).map_or(0, |m| m.view.0);
+                once(&mut self.view_changes, id, view, kind, body)
+            }
+            Kind::NewView => {
+                let view = NewView::decode(body).map_or(0, |m| m.view.0);
+                once(&mut self.new_views, id, view, kind, body)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn once(
+    said: &mut BTreeMap<(ReplicaId, u64), Vec<u8>>,
+    id: ReplicaId,
+    view: u64,
+    kind: Kind,
+    body: &[u8],
+) -> Verdict {
+    let first = said.entry((id, view)).or_insert_with(|| body.to_vec());
+    if *first == body {
+        return Ok(());
+    }
+    let text = format!("{id} sends a second, different {} for v={view}", kind.name());
+    Err(Violation::new("views (I7)", text, &[id]))
+}
+
+/// I19: a read is served in normal operation, of nothing tentative, and not before what the view took
+/// over has been executed (RO-4).
+pub fn may_read(facts: &Facts) -> Verdict {
+    let why = if !facts.normal {
+        "in a view change".to_owned()
+    } else if facts.transferring || facts.diverged {
+        "while it fetches state".to_owned()
+    } else if !facts.remembers {
+        "before it has rejoined".to_owned()
+    } else if facts.executed < facts.read_floor {
+        format!("with n={} executed, below n={}", facts.executed.0, facts.read_floor.0)
+    } else if let Some((seq, _)) = &facts.tentative {
+        format!("with n={} tentative", seq.0)
+    } else {
+        return Ok(());
+    };
+    Err(Violation::new("reads (I19)", format!("{} serves a read {why}", facts.id), &[facts.id]))
+}
+
+/// A vote, in a message of its own or riding on another.
+#[derive(Clone, Copy, Debug)]
+struct Vote {
+    view: ViewNum,
+    seq: SeqNum,
+    digest: Digest,
+    commit: bool,
+}
+
+fn for_each_vote(kind: Kind, body: &[u8], mut check: impl FnMut(Vote) -> Verdict) -> Verdict {
+    let riding = |view, piggyback: &Piggyback<'_>, check: &mut dyn FnMut(Vote) -> Verdict| {
+        piggyback.iter().try_for_each(|(seq, digest)| check(Vote { view, seq, digest, commit: true }))
+    };
+    match kind {
+        Kind::PrePrepare => {
+            let Ok(m) = PrePrepareHead::decode(body) else { return Ok(()) };
+            check(Vote { view: m.view, seq: m.seq, digest: m.digest, commit: false })?;
+            riding(m.view, &m.piggyback, &mut check)
+        }
+        Kind::Prepare => {
+            let Ok(m) = Prepare::decode(body) else { return Ok(()) };
+            check(Vote { view: m.view, seq: m.seq, digest: m.digest, commit: false })?;
+            riding(m.view, &m.piggyback, &mut check)
+        }
+        Kind::Commit => {
+            let Ok(m) = Commit::decode(body) else { return Ok(()) };
+            check(Vote { view: m.view, seq: m.seq, digest: m.digest, commit: true })
+        }
+        _ => Ok(()),
+    }
+}

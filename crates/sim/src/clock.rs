@@ -1,0 +1,97 @@
+//! A host's clocks: they drift, and the time of day jumps (H8).
+
+/// World time 0 as the time of day, in nanoseconds since 1970.
+pub const EPOCH_NS: u64 = 1_700_000_000_000_000_000;
+
+/// How a host sees time. Its monotonic clock may run fast or slow; its time of day may also be wrong.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// Nanoseconds of its own for a million of the world's.
+    rate: u64,
+    /// A moment at which the rate was set, on both clocks.
+    world_ns: u64,
+    mono_ns: u64,
+    /// How far the time of day is off, in nanoseconds.
+    offset_ns: i64,
+}
+
+impl Clock {
+    /// A clock that is right.
+    pub const RIGHT: Self = Self { rate: 1_000_000, world_ns: 0, mono_ns: 0, offset_ns: 0 };
+
+    /// Returns the monotonic clock's reading at world time `at`.
+    pub fn mono(&self, at: u64) -> u64 {
+        self.mono_ns + scale(at.saturating_sub(self.world_ns), self.rate, 1_000_000)
+    }
+
+    /// Returns the time of day at world time `at`.
+    pub fn wall(&self, at: u64) -> u64 {
+        (EPOCH_NS + self.mono(at)).saturating_add_signed(self.offset_ns)
+    }
+
+    /// Returns the first world time at which the monotonic clock shows `mono_ns` or more.
+    pub fn when(&self, mono_ns: u64) -> u64 {
+        let ahead = mono_ns.saturating_sub(self.mono_ns);
+        // The largest deadlines mean "never": they need not be exact.
+        self.world_ns.saturating_add(scale(ahead, 1_000_000, self.rate).saturating_add(1))
+    }
+
+    /// Lets it run at `rate` nanoseconds for a million of the world's from world time `at` on.
+    pub fn set_rate(&mut self, at: u64, rate: u64) {
+        *self = Self { rate, world_ns: at, mono_ns: self.mono(at), ..*self };
+    }
+
+    /// Sets how far the time of day is off.
+    pub fn jump(&mut self, offset_ns: i64) {
+        self.offset_ns = offset_ns;
+    }
+
+    /// Sets both right: the rate, and the time of day.
+    pub fn repair(&mut self, at: u64) {
+        self.set_rate(at, 1_000_000);
+        let error = i128::from(self.mono(at)) - i128::from(at);
+        self.offset_ns = i64::try_from(-error).unwrap_or(0);
+    }
+
+    /// Says whether its time of day is wrong or goes wrong.
+    pub fn is_wrong(&self) -> bool {
+        self.rate != 1_000_000 || self.offset_ns.unsigned_abs() > 1_000_000_000
+    }
+}
+
+fn scale(value: u64, by: u64, over: u64) -> u64 {
+    let scaled = u128::from(value) * u128::from(by) / u128::from(over.max(1));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_reached_when_the_clock_shows_it() {
+        for rate in [900_000, 1_000_000, 1_100_000, 1_000_001] {
+            let mut clock = Clock::RIGHT;
+            clock.set_rate(12_345, rate);
+            for mono in [12_345, 20_000, 1_000_000_007] {
+                let at = clock.when(mono);
+                assert!(clock.mono(at) >= mono, "rate {rate} mono {mono}");
+                assert!(clock.mono(at.saturating_sub(3)) <= mono);
+            }
+        }
+    }
+
+    #[test]
+    fn the_monotonic_clock_never_jumps() {
+        let mut clock = Clock::RIGHT;
+        clock.set_rate(1_000, 1_100_000);
+        let before = clock.mono(5_000_000);
+        clock.set_rate(5_000_000, 900_000);
+        clock.jump(-3_600_000_000_000);
+        assert_eq!(clock.mono(5_000_000), before);
+        assert!(clock.is_wrong());
+        clock.repair(6_000_000);
+        assert_eq!(clock.wall(6_000_000), EPOCH_NS + 6_000_000);
+        assert!(!clock.is_wrong());
+    }
+}

@@ -1,0 +1,61 @@
+//! What a host runs: a replica, or a liar in front of one.
+
+use std::fmt::Debug;
+
+use quorate_pbft::Replica;
+use quorate_pbft::step::{Actions, Input, Now};
+use quorate_wire::Kind;
+
+use crate::network::NodeId;
+
+/// What a host steps. A replica is one; so is a liar that wraps a replica.
+pub trait Core: Debug {
+    /// Takes one input and adds what is to be done about it to `out`.
+    fn step(&mut self, now: Now, input: Input<'_>, out: &mut Actions);
+
+    /// Says in one line how it stands.
+    fn card(&self) -> String;
+
+    /// A message of the state transfer's is about to be sealed, which the host makes by itself. A liar
+    /// may change it. Says whether it is sent at all.
+    fn answer(&mut self, _kind: Kind, _body: &mut Vec<u8>) -> bool {
+        true
+    }
+
+    /// A sealed frame is about to leave for one node. A liar may damage it. Says whether it is sent at
+    /// all.
+    fn tamper(&mut self, _to: NodeId, _frame: &mut Vec<u8>) -> bool {
+        true
+    }
+
+    /// Says whether [`Self::tamper`] does anything: if not, receivers share one frame.
+    fn tampers(&self) -> bool {
+        false
+    }
+
+    /// A frame has come in. A correct replica is only told once the door has admitted it.
+    fn overhear(&mut self, _frame: &[u8]) {}
+
+    /// Returns how many lies it has told.
+    fn lies(&self) -> u64 {
+        0
+    }
+
+    /// Returns when [`Self::wake`] is due, on the monotonic clock.
+    fn due(&self) -> Option<u64> {
+        None
+    }
+
+    /// Says what it had put off.
+    fn wake(&mut self, _now: Now, _out: &mut Actions) {}
+}
+
+impl Core for Replica {
+    fn step(&mut self, now: Now, input: Input<'_>, out: &mut Actions) {
+        Self::step(self, now, input, out);
+    }
+
+    fn card(&self) -> String {
+        self.state().to_string()
+    }
+}

@@ -1,0 +1,125 @@
+//! A host: the machine that a replica runs on, and the process that runs there while it is up.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use quorate_pbft::step::{Lsn, Recipient, SignatureCheck, Ticket, Timer};
+use quorate_service::{Executor, Service};
+use quorate_wire::{Batch, Body, ClientId, Digest, Door, Kind, ReplicaId, SeqNum};
+
+use crate::clock::Clock;
+use crate::core::Core;
+use crate::disk::Disk;
+use crate::network::{Frame, NodeId};
+use crate::world::Event;
+
+/// How many events a paused process finds waiting: its socket's buffer. At the bound frames are lost.
+pub const MISSED_MAX: usize = 512;
+
+/// A machine: its disk and clock outlive the process.
+#[derive(Debug)]
+pub struct Host<S: Service> {
+    /// Which replica runs here. Two hosts with the same one are twins.
+    pub id: ReplicaId,
+    /// Its place in the network.
+    pub node: NodeId,
+    /// Its name in traces.
+    pub name: String,
+    /// It keeps to the protocol: neither a liar nor a second copy.
+    pub correct: bool,
+    /// How often a process was started; what belongs to an earlier one is void.
+    pub life: u32,
+    /// Its clocks.
+    pub clock: Clock,
+    /// Its disk.
+    pub disk: Disk<Rc<Vec<u8>>>,
+    /// The process; none while it is down.
+    pub process: Option<Process<S>>,
+    /// While paused, what happened meanwhile. At most [`MISSED_MAX`] frames.
+    pub missed: Option<VecDeque<Event>>,
+    /// It counts toward `f`: it has lost its memory and not rejoined yet.
+    pub amnesic: bool,
+}
+
+impl<S: Service> Host<S> {
+    /// Says whether a process runs here, paused or not.
+    pub fn is_up(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// Says whether the process is stopped for a while.
+    pub fn is_paused(&self) -> bool {
+        self.missed.is_some()
+    }
+}
+
+/// A running process.
+#[derive(Debug)]
+pub struct Process<S: Service> {
+    /// Its door.
+    pub door: Door,
+    /// The replica, or a liar in front of it.
+    pub core: Box<dyn Core>,
+    /// The service and its state.
+    pub executor: Executor<S>,
+    /// When each timer runs out, on the monotonic clock.
+    pub deadlines: [Option<u64>; Timer::COUNT],
+    /// When the door is to be told the time.
+    pub door_at: u64,
+    /// World time of the next event that wakes it, or the largest.
+    pub wake_at: u64,
+    /// What waits for the disk, by what it waits for (GC-1).
+    pub outbox: BTreeMap<(Lsn, u64), Parcel>,
+    /// Up to where its records are on disk.
+    pub durable: Lsn,
+    /// What its service is to do, in order.
+    pub tasks: VecDeque<Task>,
+    /// A task is under way.
+    pub busy: bool,
+    /// The image of a checkpoint is being written.
+    pub flushing: Option<(SeqNum, Digest, Rc<Vec<u8>>)>,
+}
+
+impl<S: Service> Process<S> {
+    /// Returns when something is due, on the monotonic clock.
+    pub fn due(&self) -> u64 {
+        let timers = self.deadlines.iter().flatten().copied().min().unwrap_or(u64::MAX);
+        let others = [self.executor.deadline(), self.core.due()].into_iter().flatten().min();
+        timers.min(self.door_at).min(others.unwrap_or(u64::MAX))
+    }
+}
+
+/// A sealed message on its way out.
+#[derive(Debug)]
+pub struct Parcel {
+    /// For whom.
+    pub to: Recipient,
+    /// What it is.
+    pub kind: Kind,
+    /// The frame.
+    pub frame: Frame,
+}
+
+/// Something that the service's side of a process is to do.
+#[derive(Debug)]
+pub enum Task {
+    /// Execute a batch.
+    Execute(SeqNum, Arc<Batch>, bool),
+    /// Make the tentative batch final.
+    Merge(SeqNum),
+    /// Drop the tentative batch.
+    Undo(SeqNum),
+    /// Execute a read-only request.
+    Read(Ticket, Body),
+    /// Look up a cached reply.
+    Resend(ClientId),
+    /// Cut a checkpoint.
+    Checkpoint(SeqNum),
+    /// Forget checkpoints.
+    Discard(SeqNum),
+    /// Bring the state to a checkpoint.
+    Fetch(SeqNum, Digest, bool),
+    /// Verify a client's signature.
+    CheckSignature(ClientId, Arc<SignatureCheck>),
+}

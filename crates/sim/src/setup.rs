@@ -1,0 +1,253 @@
+//! What a world is made from: who is in it, how they are set up, and who lies.
+
+use std::collections::{BTreeMap, BinaryHeap};
+
+use quorate_pbft::client::step::ClientActions;
+use quorate_pbft::step::Actions;
+use quorate_pbft::{Config, Replica, Resume};
+use quorate_service::{Executor, Options, Steps};
+use quorate_wire::digest::ClusterId;
+use quorate_wire::sign::{Signer, Verifier};
+use quorate_wire::{ClientId, Cluster, Door, Principal, ReplicaId, Replies};
+
+use crate::adversary::{Liar, Lying};
+use crate::app::App;
+use crate::checker::Checkers;
+use crate::clock::Clock;
+use crate::core::Core;
+use crate::disk::{Disk, Pace};
+use crate::hash::TraceHash;
+use crate::host::Host;
+use crate::network::{Network, NodeId, Profile};
+use crate::rng::{Concern, Rng};
+use crate::summary::Counters;
+use crate::world::{ClientHost, Load, Seen, TaskTime, World};
+
+/// Names every simulated cluster.
+const CLUSTER_ID: ClusterId = ClusterId(*b"a simulated cluster of quorate  ");
+
+/// Makes a liar, again at each start of its replica.
+pub struct LiarMaker(Box<dyn Fn() -> Box<dyn Liar>>);
+
+impl LiarMaker {
+    /// Returns a maker of what `make` makes.
+    pub fn new<L: Liar + 'static>(make: impl Fn() -> L + 'static) -> Self {
+        Self(Box::new(move || Box::new(make())))
+    }
+
+    fn make(&self) -> Box<dyn Liar> {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for LiarMaker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.make().fmt(f)
+    }
+}
+
+/// What a world is made from.
+#[derive(Debug)]
+pub struct Setup {
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// The settings of every replica and client.
+    pub config: Config,
+    /// How many client principals there are, each a host of its own.
+    pub clients: usize,
+    /// How many lanes each of them has.
+    pub lanes: u16,
+    /// The network.
+    pub network: Profile,
+    /// The disks.
+    pub disk: Pace,
+    /// How long the service takes for a task.
+    pub task_time: TaskTime,
+    /// Bytes of a page of the state.
+    pub page_bytes: usize,
+    /// Replicas that lie.
+    pub liars: BTreeMap<ReplicaId, LiarMaker>,
+    /// Replicas that run twice.
+    pub twins: Vec<ReplicaId>,
+    /// Every node holds everyone's session keys from the start, so that a trace begins with a request.
+    pub introduced: bool,
+}
+
+impl Setup {
+    /// Returns a quiet world of `cluster`: a good network, good disks, nobody lies.
+    pub fn new(seed: u64, cluster: Cluster) -> Self {
+        Self {
+            seed,
+            config: Config { seed, ..Config::new(cluster, CLUSTER_ID) },
+            clients: 1,
+            lanes: 1,
+            network: Profile::lan(),
+            disk: Pace::FAST,
+            task_time: (0, 0),
+            page_bytes: 1024,
+            liars: BTreeMap::new(),
+            twins: Vec::new(),
+            introduced: true,
+        }
+    }
+
+    /// Lets replica `id` lie.
+    #[must_use]
+    pub fn liar<L: Liar + 'static>(mut self, id: ReplicaId, make: impl Fn() -> L + 'static) -> Self {
+        self.liars.insert(id, LiarMaker::new(make));
+        self
+    }
+
+    /// Lets replica `id` run twice.
+    #[must_use]
+    pub fn twin(mut self, id: ReplicaId) -> Self {
+        self.twins.push(id);
+        self
+    }
+}
+
+/// Everyone's long-term keys, of which each node is given its own and the public halves.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    signers: BTreeMap<u64, Signer>,
+    verifier: Verifier,
+}
+
+impl Keys {
+    fn new(rng: &mut Rng, cluster: Cluster, clients: usize) -> Self {
+        let replicas = cluster.replicas().map(Principal::from);
+        let clients = (1..=clients).map(|p| ClientId::new(u64::try_from(p).unwrap_or(1), 0).into());
+        let mut keys = Self { signers: BTreeMap::new(), verifier: Verifier::default() };
+        for principal in replicas.chain(clients) {
+            let signer = Signer::Toy(rng.bytes());
+            keys.verifier.insert(principal, &signer.public());
+            keys.signers.insert(principal.key_holder(), signer);
+        }
+        keys
+    }
+
+    /// Returns the signing key of `principal`, for itself alone.
+    pub fn signer(&self, principal: Principal) -> Signer {
+        match self.signers.get(&principal.key_holder()) {
+            Some(signer) => signer.clone(),
+            None => unreachable!("every node of the world has a key"),
+        }
+    }
+
+    /// Returns a door of `principal` with fresh session keys.
+    pub fn door(&self, principal: Principal, cluster: Cluster, entropy: [u8; 32], wall_ns: u64) -> Door {
+        let signer = self.signer(principal);
+        Door::new(principal, cluster, CLUSTER_ID, 0, signer, self.verifier.clone(), entropy, wall_ns)
+    }
+}
+
+impl<A: App> World<A> {
+    /// Returns a world in which nothing has happened yet. Its replicas start with the first events.
+    pub fn new(app: A, setup: Setup) -> Self {
+        let Setup { seed, config, .. } = &setup;
+        let cluster = config.cluster;
+        let mut keys_rng = Rng::new(*seed, Concern::Keys);
+        let keys = Keys::new(&mut keys_rng, cluster, setup.clients);
+        let ids: Vec<ReplicaId> = cluster.replicas().chain(setup.twins.iter().copied()).collect();
+        let mut addresses = vec![Vec::new(); cluster.n()];
+        let mut hosts = Vec::new();
+        for (index, id) in ids.iter().enumerate() {
+            let node = NodeId::at(index);
+            addresses[id.index()].push(node);
+            let twin = index >= cluster.n();
+            let correct = !setup.liars.contains_key(id) && !setup.twins.contains(id);
+            hosts.push(Host {
+                id: *id,
+                node,
+                name: if twin { format!("{id}'") } else { id.to_string() },
+                correct,
+                life: 0,
+                clock: Clock::RIGHT,
+                disk: Disk::new(*seed, index, setup.disk),
+                process: None,
+                missed: None,
+                amnesic: false,
+            });
+        }
+        let correct: Vec<ReplicaId> = hosts.iter().filter(|host| host.correct).map(|host| host.id).collect();
+        let nodes = hosts.len() + setup.clients;
+        let checkers = Checkers::new(cluster, config.window, config.domains(), &correct, app.double());
+        let mut world = Self {
+            seed: *seed,
+            keys,
+            at: 0,
+            step: 0,
+            queue: BinaryHeap::new(),
+            order: 0,
+            hosts,
+            clients: Vec::new(),
+            addresses,
+            network: Network::new(*seed, nodes, setup.network),
+            checkers,
+            load: Load::Idle,
+            seen: Seen::default(),
+            counters: Counters::default(),
+            hash: TraceHash::new(),
+            trace: None,
+            task_time: setup.task_time,
+            task_rng: Rng::new(*seed, Concern::Executor),
+            adversary_rng: Rng::new(*seed, Concern::Adversary),
+            keys_rng,
+            page_bytes: setup.page_bytes,
+            liars: setup.liars,
+            held: None,
+            actions: Actions::new(),
+            client_actions: ClientActions::new(),
+            steps: Steps::new(),
+            replies: Replies::new(),
+            buffer: Vec::new(),
+            flights: Vec::new(),
+            app,
+            config: setup.config,
+        };
+        for index in 0..setup.clients {
+            let client = ClientHost::new(&mut world, index, setup.lanes);
+            world.clients.push(client);
+        }
+        // Twins are given the same secrets: they are one identity.
+        for h in 0..world.hosts.len() {
+            world.start_host(h);
+        }
+        if setup.introduced {
+            world.introduce();
+        }
+        world
+    }
+
+    /// Returns a new executor with the initial state.
+    pub(crate) fn executor(&self, first_rid: u64) -> Executor<A::Service> {
+        let Config { window, checkpoint_interval, clients_max, .. } = self.config;
+        let options = Options {
+            page_bytes: self.page_bytes,
+            pages_max: 1 << 20,
+            clients_max: u32::try_from(clients_max).unwrap_or(u32::MAX),
+            result_bytes_max: 2048,
+            checkpoints_max: usize::try_from(window / checkpoint_interval).unwrap_or(2) + 1,
+            pool_pages_max: 256,
+            first_rid,
+        };
+        Executor::new(self.app.service(), self.config.domains(), options)
+    }
+
+    /// Returns what host `h` is to run: its replica, or a liar in front of it.
+    pub(crate) fn core(&mut self, h: usize, resume: Resume) -> Box<dyn Core> {
+        let id = self.hosts[h].id;
+        let signer = self.keys.signer(id.into());
+        let replica = match Replica::new(id, self.config.clone(), signer.clone(), resume) {
+            Ok(replica) => replica,
+            Err(error) => unreachable!("the setup's settings were checked: {error}"),
+        };
+        match self.liars.get(&id) {
+            None => Box::new(replica),
+            Some(maker) => {
+                let rng = Rng::nth(self.adversary_rng.bits(), Concern::Adversary, h);
+                Box::new(Lying::new(replica, maker.make(), signer, self.config.clone(), rng))
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! What happened in a run, counted: at correct replicas, unless said otherwise.
+
+use std::collections::BTreeMap;
+
+use quorate_pbft::client::step::ClientReject;
+use quorate_pbft::step::{Milestone, Reject};
+use quorate_service::transfer::Refusal;
+use quorate_wire::Kind;
+use serde_json::{Value, json};
+
+/// Counts of one run, or the sums of several.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Inputs given to replicas, liars included.
+    pub steps: u64,
+    /// Batches executed for good, the first time anywhere.
+    pub batches: u64,
+    /// Requests that took effect.
+    pub commands: u64,
+    /// Results that clients accepted.
+    pub accepted: u64,
+    /// Views entered, view 0 not among them.
+    pub view_changes: u64,
+    /// State transfers completed.
+    pub state_transfers: u64,
+    /// Tentative batches dropped.
+    pub rollbacks: u64,
+    /// Processes started again from their disk.
+    pub restarts: u64,
+    /// Replicas that lost their memory and vote again.
+    pub rejoins: u64,
+    /// Read-only requests that a client had ordered in the end.
+    pub read_fallbacks: u64,
+    /// Reads served outside of the order.
+    pub reads_served: u64,
+    /// Null batches proposed.
+    pub null_batches: u64,
+    /// States found wrong by their own replica.
+    pub divergences: u64,
+    /// Clients that lost their standing at a replica.
+    pub probations: u64,
+    /// Statements that exclude one another, noticed.
+    pub equivocations: u64,
+    /// Lies told by faulty replicas.
+    pub lies: u64,
+    /// Messages of a state transfer that were turned away.
+    pub refused_answers: u64,
+    /// Records written to logs.
+    pub records: u64,
+    /// Images of checkpoints written.
+    pub images: u64,
+    /// Clients' signatures verified outside of the step.
+    pub signatures: u64,
+    /// Frames lost because a paused process did not take them.
+    pub overflowed: u64,
+    /// Frames handed to the network, by all nodes.
+    pub frames: u64,
+    /// Faults brought about, by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Messages sent, by kind.
+    pub kinds: BTreeMap<&'static str, u64>,
+    /// Messages turned away by the protocol, by reason.
+    pub rejects: BTreeMap<&'static str, u64>,
+    /// Messages turned away by clients, by reason.
+    pub client_rejects: BTreeMap<&'static str, u64>,
+    /// Frames turned away at the door, by reason.
+    pub turned_away: BTreeMap<&'static str, u64>,
+}
+
+impl Counters {
+    /// A message has left.
+    pub fn sent(&mut self, kind: Kind) {
+        *self.kinds.entry(kind.name()).or_default() += 1;
+    }
+
+    /// A frame was turned away at a door.
+    pub fn turned_away(&mut self, why: &'static str) {
+        *self.turned_away.entry(why).or_default() += 1;
+    }
+
+    /// A message of a state transfer was turned away.
+    pub fn refused(&mut self, _why: Refusal) {
+        self.refused_answers += 1;
+    }
+
+    /// A client turned a message away.
+    pub fn client_reject(&mut self, why: ClientReject) {
+        *self.client_rejects.entry(why.name()).or_default() += 1;
+    }
+
+    /// A fault was brought about.
+    pub fn fault(&mut self, what: &'static str) {
+        *self.faults.entry(what).or_default() += 1;
+    }
+
+    /// A milestone was reported.
+    pub fn milestone(&mut self, milestone: &Milestone) {
+        match milestone {
+            Milestone::ViewEntered { .. } => self.view_changes += 1,
+            Milestone::TransferFinished { .. } => self.state_transfers += 1,
+            Milestone::RolledBack { .. } => self.rollbacks += 1,
+            Milestone::Restarted { .. } => self.restarts += 1,
+            Milestone::Rejoined { .. } => self.rejoins += 1,
+            Milestone::ReadServed { .. } => self.reads_served += 1,
+            Milestone::NullProposed { .. } => self.null_batches += 1,
+            Milestone::Diverged { .. } => self.divergences += 1,
+            Milestone::OnProbation { .. } => self.probations += 1,
+            Milestone::Equivocation { .. } => self.equivocations += 1,
+            Milestone::Rejected(reason) => *self.rejects.entry(reason.name()).or_default() += 1,
+            Milestone::PrePrepared { .. }
+            | Milestone::Prepared { .. }
+            | Milestone::Committed { .. }
+            | Milestone::Executed { .. }
+            | Milestone::CheckpointTaken { .. }
+            | Milestone::Stable { .. }
+            | Milestone::Suspected { .. }
+            | Milestone::ViewChangeStarted { .. }
+            | Milestone::NewViewMade { .. }
+            | Milestone::TransferStarted { .. }
+            | Milestone::RejoinStarted { .. }
+            | Milestone::Unrepairable { .. }
+            | Milestone::ReadQueued { .. }
+            | Milestone::ReadRefused { .. }
+            | Milestone::BatchFetched { .. } => {}
+        }
+    }
+
+    /// Adds the counts of another run.
+    pub fn add(&mut self, other: &Self) {
+        for ((_, sum), (_, more)) in self.numbers_mut().into_iter().zip(other.numbers()) {
+            *sum += more;
+        }
+        let maps = [
+            (&mut self.faults, &other.faults),
+            (&mut self.kinds, &other.kinds),
+            (&mut self.rejects, &other.rejects),
+            (&mut self.client_rejects, &other.client_rejects),
+            (&mut self.turned_away, &other.turned_away),
+        ];
+        for (sum, more) in maps {
+            for (key, count) in more {
+                *sum.entry(*key).or_default() += count;
+            }
+        }
+    }
+
+    /// Returns the kinds of messages that no replica has sent.
+    pub fn missing_kinds(&self) -> Vec<&'static str> {
+        let names = Kind::ALL.into_iter().map(Kind::name);
+        names.filter(|name| !self.kinds.contains_key(name)).collect()
+    }
+
+    /// Returns the reasons for which nothing was turned away.
+    pub fn missing_rejects(&self) -> Vec<&'static str> {
+        Reject::ALL
+            .iter()
+            .map(|reason| reason.name())
+            .filter(|name| !self.rejects.contains_key(name))
+            .collect()
+    }
+
+    fn numbers(&self) -> Vec<(&'static str, u64)> {
+        // One list of names for both directions.
+        self.clone().numbers_mut().into_iter().map(|(name, number)| (name, *number)).collect()
+    }
+
+    fn numbers_mut(&mut self) -> Vec<(&'static str, &mut u64)> {
+        vec![
+            ("steps", &mut self.steps),
+            ("batches", &mut self.batches),
+            ("commands", &mut self.commands),
+            ("accepted", &mut self.accepted),
+            ("view_changes", &mut self.view_changes),
+            ("state_transfers", &mut self.state_transfers),
+            ("rollbacks", &mut self.rollbacks),
+            ("restarts", &mut self.restarts),
+            ("rejoins", &mut self.rejoins),
+            ("read_fallbacks", &mut self.read_fallbacks),
+            ("reads_served", &mut self.reads_served),
+            ("null_batches", &mut self.null_batches),
+            ("divergences", &mut self.divergences),
+            ("probations", &mut self.probations),
+            ("equivocations", &mut self.equivocations),
+            ("lies", &mut self.lies),
+            ("refused_answers", &mut self.refused_answers),
+            ("records", &mut self.records),
+            ("images", &mut self.images),
+            ("signatures", &mut self.signatures),
+            ("overflowed", &mut self.overflowed),
+            ("frames", &mut self.frames),
+        ]
+    }
+
+    /// Returns the counts as one JSON object.
+    pub fn to_json(&self) -> Value {
+        let mut object = serde_json::Map::new();
+        for (name, number) in self.numbers() {
+            object.insert(name.to_owned(), json!(number));
+        }
+        object.insert("faults".to_owned(), json!(self.faults));
+        object.insert("messages".to_owned(), json!(self.kinds));
+        object.insert("rejects".to_owned(), json!(self.rejects));
+        object.insert("client_rejects".to_owned(), json!(self.client_rejects));
+        object.insert("turned_away".to_owned(), json!(self.turned_away));
+        Value::Object(object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_take_in_every_count() {
+        let mut one = Counters::default();
+        for (i, (_, number)) in one.numbers_mut().into_iter().enumerate() {
+            *number = u64::try_from(i).unwrap() + 1;
+        }
+        one.sent(Kind::Commit);
+        one.milestone(&Milestone::Rejected(Reject::OtherView));
+        let mut sum = one.clone();
+        sum.add(&one);
+        assert!(sum.numbers().iter().zip(one.numbers()).all(|(a, b)| a.1 == 2 * b.1));
+        assert_eq!(sum.kinds["COMMIT"], 2);
+        assert_eq!(sum.rejects["other-view"], 2);
+        assert_eq!(sum.missing_rejects().len() + 1, Reject::ALL.len());
+    }
+}

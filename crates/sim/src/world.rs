@@ -1,0 +1,424 @@
+//! One world: simulated time, a queue of events, hosts that run replicas, clients, a network between
+//! them, and the watchers. Everything that happens follows from the seed.
+//!
+//! | Part | Where |
+//! |---|---|
+//! | the queue, time, what an event does | here |
+//! | what a replica wants done: the one `match` over `Action` | [`act`](self) |
+//! | the service's side of a process | `run.rs` |
+//! | clients and their workload | `clients.rs` |
+//! | crashes, restarts, pauses, clocks, healing | `faults.rs` |
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use quorate_pbft::Config;
+use quorate_pbft::client::step::ClientActions;
+use quorate_pbft::step::{Actions, Input, Now};
+use quorate_service::Steps;
+use quorate_wire::codec::Reader;
+use quorate_wire::door::Admitted;
+use quorate_wire::{Message, Principal, ReplicaId, Replies};
+
+use crate::app::App;
+use crate::checker::{Checkers, Violation};
+use crate::hash::{Tag, TraceHash};
+use crate::host::{Host, MISSED_MAX, Process};
+use crate::network::{Flight, Frame, Network, NodeId};
+use crate::rng::Rng;
+use crate::setup::{Keys, LiarMaker};
+use crate::summary::Counters;
+use crate::trace::{Line, Trace, What};
+
+mod act;
+mod clients;
+mod faults;
+mod run;
+
+pub use clients::{ClientHost, Lane, Load, Seen};
+
+/// Something that happens to one node.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A process begins.
+    Start {
+        /// Which.
+        life: u32,
+    },
+    /// A frame arrives.
+    Arrive(Frame),
+    /// A timer, or something else with a deadline, is due.
+    Wake,
+    /// A sync of the log is over.
+    Synced {
+        /// The process that began it.
+        life: u32,
+    },
+    /// The image of a checkpoint is on the disk.
+    Flushed {
+        /// The process that began it.
+        life: u32,
+    },
+    /// The service is done with its task.
+    Ran {
+        /// The process that began it.
+        life: u32,
+    },
+    /// A pause is over.
+    Resume,
+    /// A restart is due.
+    Restart,
+}
+
+/// An event in the queue: earliest first, then in the order in which they were put there.
+#[derive(Debug)]
+pub(crate) struct Scheduled {
+    at: u64,
+    order: u64,
+    node: NodeId,
+    event: Event,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+
+impl Eq for Scheduled {}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+/// How long the service takes for one task, in nanoseconds; 0 to 0: it is done at once.
+pub type TaskTime = (u64, u64);
+
+/// A world. See the module.
+#[derive(Debug)]
+pub struct World<A: App> {
+    pub(crate) app: A,
+    pub(crate) seed: u64,
+    pub(crate) config: Config,
+    pub(crate) keys: Keys,
+    /// World time, in nanoseconds.
+    pub(crate) at: u64,
+    /// How many events have happened.
+    pub(crate) step: u64,
+    pub(crate) queue: BinaryHeap<Reverse<Scheduled>>,
+    pub(crate) order: u64,
+    pub(crate) hosts: Vec<Host<A::Service>>,
+    pub(crate) clients: Vec<ClientHost>,
+    /// The hosts of each replica: two if it has a twin.
+    pub(crate) addresses: Vec<Vec<NodeId>>,
+    pub(crate) network: Network,
+    pub(crate) checkers: Checkers,
+    pub(crate) load: Load,
+    /// What the clients have seen.
+    pub(crate) seen: Seen,
+    pub(crate) counters: Counters,
+    pub(crate) hash: TraceHash,
+    pub(crate) trace: Option<Trace>,
+    pub(crate) task_time: TaskTime,
+    pub(crate) task_rng: Rng,
+    pub(crate) adversary_rng: Rng,
+    pub(crate) keys_rng: Rng,
+    pub(crate) page_bytes: usize,
+    pub(crate) liars: BTreeMap<ReplicaId, LiarMaker>,
+    /// In scripts a frame may be held back: what is sent is handed out instead of being queued.
+    pub(crate) held: Option<VecDeque<Flight>>,
+    pub(crate) actions: Actions,
+    pub(crate) client_actions: ClientActions,
+    pub(crate) steps: Steps,
+    pub(crate) replies: Replies,
+    pub(crate) buffer: Vec<u8>,
+    pub(crate) flights: Vec<Flight>,
+}
+
+impl<A: App> World<A> {
+    /// Puts an event in the queue.
+    pub(crate) fn schedule(&mut self, at: u64, node: NodeId, event: Event) {
+        self.order += 1;
+        let at = at.max(self.at);
+        self.queue.push(Reverse(Scheduled { at, order: self.order, node, event }));
+    }
+
+    /// Returns the time of the next event.
+    pub fn next_at(&self) -> Option<u64> {
+        self.queue.peek().map(|Reverse(next)| next.at)
+    }
+
+    /// Lets the next event happen. Says whether there was one.
+    pub fn step(&mut self) -> bool {
+        let Some(Reverse(Scheduled { at, node, event, .. })) = self.queue.pop() else { return false };
+        self.at = at;
+        self.step += 1;
+        match self.host_at(node) {
+            Some(h) => self.on_host(h, event),
+            None => self.on_client_event(node, event),
+        }
+        true
+    }
+
+    /// Runs until `stop` holds, nothing is left to happen, a rule is broken, or world time `until` is
+    /// reached. Says whether `stop` holds.
+    pub fn run(&mut self, until: u64, mut stop: impl FnMut(&mut Self) -> bool) -> bool {
+        loop {
+            if self.checkers.violation().is_some() {
+                return false;
+            }
+            if stop(self) {
+                return true;
+            }
+            match self.next_at() {
+                Some(at) if at <= until => _ = self.step(),
+                _ => {
+                    self.at = self.at.max(until);
+                    return stop(self);
+                }
+            }
+        }
+    }
+
+    /// Returns the highest number that is final anywhere.
+    pub fn committed(&self) -> u64 {
+        self.checkers.committed().0
+    }
+
+    /// Returns the first rule that was broken.
+    pub fn violation(&self) -> Option<&Violation> {
+        self.checkers.violation()
+    }
+
+    /// Keeps a trace of the last `max` lines, or of all for 0.
+    pub fn watch(&mut self, max: usize) {
+        self.trace = Some(Trace::last(max));
+    }
+
+    /// Returns the lines of the trace.
+    pub fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.trace.iter().flat_map(Trace::lines)
+    }
+
+    /// Returns how each host stands, in one line each.
+    pub fn cards(&self) -> Vec<String> {
+        let card = |host: &Host<A::Service>| match &host.process {
+            Some(process) => process.core.card(),
+            None => "down".to_owned(),
+        };
+        self.hosts.iter().map(|host| format!("{:<3} {}", host.name, card(host))).collect()
+    }
+
+    /// Returns the counts so far.
+    pub fn counters(&self) -> Counters {
+        let lies =
+            self.hosts.iter().filter_map(|host| host.process.as_ref()).map(|p| p.core.lies()).sum::<u64>();
+        let mut counters = self.counters.clone();
+        counters.lies += lies;
+        counters.batches = self.committed();
+        counters.commands = self.checkers.commands();
+        counters.frames = self.network.traffic.sent;
+        counters
+    }
+
+    fn host_at(&self, node: NodeId) -> Option<usize> {
+        (node.index() < self.hosts.len()).then_some(node.index())
+    }
+
+    fn on_host(&mut self, h: usize, event: Event) {
+        let host = &mut self.hosts[h];
+        if let Some(missed) = &mut host.missed
+            && !matches!(event, Event::Resume | Event::Restart)
+        {
+            let room = !matches!(event, Event::Arrive(_)) || missed.len() < MISSED_MAX;
+            if room {
+                missed.push_back(event);
+            } else {
+                self.counters.overflowed += 1;
+            }
+            return;
+        }
+        let life = host.life;
+        match event {
+            Event::Start { life: of } if of == life => self.feed(h, Input::Start),
+            Event::Arrive(frame) => self.arrive(h, &frame),
+            Event::Wake => self.wake(h),
+            Event::Synced { life: of } if of == life => self.synced(h),
+            Event::Flushed { life: of } if of == life => self.flushed(h),
+            Event::Ran { life: of } if of == life => self.ran(h),
+            Event::Start { .. } | Event::Synced { .. } | Event::Flushed { .. } | Event::Ran { .. } => {}
+            Event::Resume => self.resume(h),
+            Event::Restart => self.restart(h),
+        }
+        self.settle(h);
+    }
+
+    /// A frame comes to a host: through the door, and to whom it concerns.
+    fn arrive(&mut self, h: usize, bytes: &Frame) {
+        let host = &mut self.hosts[h];
+        let Some(process) = &mut host.process else { return };
+        if !host.correct {
+            process.core.overhear(bytes);
+        }
+        let now = Now { mono_ns: host.clock.mono(self.at), wall_ns: host.clock.wall(self.at) };
+        let admitted = match quorate_wire::frame::Frame::take(&mut Reader::new(bytes)) {
+            Ok(frame) => process.door.admit(now.mono_ns, frame),
+            Err(why) => Err(why.into()),
+        };
+        let verified = match admitted {
+            Ok(Admitted::Message(verified)) => verified,
+            Ok(Admitted::Keys) => return,
+            Err(why) => {
+                if host.correct {
+                    self.counters.turned_away(why.name());
+                    self.tell(h, || What::Milestone(format!("turned away: {}", why.name())));
+                }
+                return;
+            }
+        };
+        if host.correct {
+            self.hash.input(host.node.0, now, Tag::Frame, &[], bytes);
+        }
+        if let Message::NewView(m) = verified.message() {
+            self.checkers.new_view(host.id, body_of(m.frame()));
+        }
+        // The state's own messages go to the executor's walk, everything else to the replica.
+        let Principal::Replica(from) = verified.sender() else {
+            return self.feed(h, Input::Message(&verified));
+        };
+        let (executor, steps, mono) = (&mut process.executor, &mut self.steps, now.mono_ns);
+        if let Message::Fetch(m) = verified.message() {
+            executor.on_fetch(mono, from, m, steps);
+        } else if let Message::MetaData(m) = verified.message() {
+            executor.on_meta_data(mono, from, m, steps);
+        } else if let Message::Data(m) = verified.message() {
+            executor.on_data(mono, from, m, steps);
+        } else {
+            return self.feed(h, Input::Message(&verified));
+        }
+        self.perform_steps(h);
+    }
+
+    /// Gives a replica one input and does what it then wants.
+    pub(crate) fn feed(&mut self, h: usize, input: Input<'_>) {
+        let host = &mut self.hosts[h];
+        let Some(process) = &mut host.process else { return };
+        let now = Now { mono_ns: host.clock.mono(self.at), wall_ns: host.clock.wall(self.at) };
+        if host.correct {
+            act::hash_input(&mut self.hash, host.node.0, now, &input);
+        }
+        let mut actions = std::mem::take(&mut self.actions);
+        process.core.step(now, input, &mut actions);
+        self.counters.steps += 1;
+        self.perform(h, &actions);
+        actions.clear();
+        self.actions = actions;
+        self.run_tasks(h);
+    }
+
+    /// Whatever has a deadline and is due.
+    fn wake(&mut self, h: usize) {
+        let host = &mut self.hosts[h];
+        let Some(process) = &mut host.process else { return };
+        process.wake_at = u64::MAX;
+        let mono = host.clock.mono(self.at);
+        if process.door_at <= mono {
+            process.door.tick(mono, host.clock.wall(self.at));
+            process.door_at = mono + 100_000_000;
+        }
+        if process.executor.deadline().is_some_and(|deadline| deadline <= mono) {
+            process.executor.on_deadline(mono, &mut self.steps);
+            self.perform_steps(h);
+        }
+        self.wake_core(h);
+        for timer in quorate_pbft::Timer::ALL {
+            let Some(process) = &mut self.hosts[h].process else { return };
+            let deadline = &mut process.deadlines[timer.index()];
+            if deadline.is_some_and(|deadline| deadline <= mono) {
+                *deadline = None;
+                self.feed(h, Input::Timer(timer));
+            }
+        }
+    }
+
+    /// Lets a liar say what it had put off.
+    fn wake_core(&mut self, h: usize) {
+        let now = self.now(h);
+        let Some(process) = &mut self.hosts[h].process else { return };
+        if process.core.due().is_none_or(|due| due > now.mono_ns) {
+            return;
+        }
+        let mut actions = std::mem::take(&mut self.actions);
+        process.core.wake(now, &mut actions);
+        self.perform(h, &actions);
+        actions.clear();
+        self.actions = actions;
+    }
+
+    /// After each event: sends what the door owes, begins a sync, schedules the next wake-up.
+    pub(crate) fn settle(&mut self, h: usize) {
+        while let Some(process) = &mut self.hosts[h].process
+            && let Some((to, frame)) = process.door.take_outgoing()
+        {
+            self.deliver_keys(h, to, frame);
+        }
+        let host = &mut self.hosts[h];
+        let (node, life) = (host.node, host.life);
+        let Some(process) = &mut host.process else { return };
+        let due = process.due();
+        let wake = (due != u64::MAX).then(|| host.clock.when(due));
+        let wake = wake.filter(|at| *at < process.wake_at);
+        if let Some(at) = wake {
+            process.wake_at = at;
+        }
+        let sync = host.disk.begin_sync();
+        if let Some(at) = wake {
+            self.schedule(at, node, Event::Wake);
+        }
+        if let Some(took) = sync {
+            self.schedule(self.at + took, node, Event::Synced { life });
+        }
+    }
+
+    /// Appends a line to the trace, if there is one.
+    pub(crate) fn tell(&mut self, h: usize, what: impl FnOnce() -> What) {
+        if let Some(trace) = &mut self.trace {
+            let who = self.hosts[h].name.clone();
+            trace.push(Line { step: self.step, at: self.at, who, what: what() });
+        }
+    }
+
+    /// Hands a frame to the network.
+    pub(crate) fn transmit(&mut self, from: NodeId, to: NodeId, frame: &Frame) {
+        self.network.send(self.at, from, to, frame, &mut self.flights);
+        while let Some(flight) = self.flights.pop() {
+            match &mut self.held {
+                Some(held) => held.push_back(flight),
+                None => self.schedule(flight.at, flight.to, Event::Arrive(flight.frame)),
+            }
+        }
+    }
+
+    /// Returns the process of host `h`.
+    pub(crate) fn process(&mut self, h: usize) -> Option<&mut Process<A::Service>> {
+        self.hosts[h].process.as_mut()
+    }
+
+    /// Returns the host that runs replica `id`; the first, if it has a twin.
+    pub fn host_of(&self, id: ReplicaId) -> usize {
+        self.addresses[id.index()].first().map_or(0, |node| node.index())
+    }
+}
+
+/// Returns the body of a frame that has been admitted.
+fn body_of(frame: &[u8]) -> &[u8] {
+    quorate_wire::frame::Frame::decode(frame).map_or(&[], |frame| frame.body)
+}

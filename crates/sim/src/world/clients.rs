@@ -1,0 +1,322 @@
+//! Clients: hosts with a door and some lanes, each of which has at most one request outstanding.
+
+use quorate_pbft::Client;
+use quorate_pbft::client::step::{ClientAction, ClientInput, ClientMilestone, Path};
+use quorate_pbft::step::{Now, Recipient};
+use quorate_wire::codec::Reader;
+use quorate_wire::door::Admitted;
+use quorate_wire::frame::Frame as WireFrame;
+use quorate_wire::message::RequestBody;
+use quorate_wire::{ClientId, Door, Message, Principal, ReplicaId, Timestamp};
+
+use super::{Event, World};
+use crate::app::{App, Ask, History};
+use crate::checker::linearizable::Call;
+use crate::describe;
+use crate::network::{Frame, NodeId};
+use crate::rng::{Concern, Rng};
+use crate::trace::{Line, What};
+
+/// What the clients do by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// Nothing: a script asks.
+    Idle,
+    /// Each lane asks again after a pause from the first to the second, in nanoseconds.
+    Busy(u64, u64),
+}
+
+/// A client's host: a principal with its lanes.
+#[derive(Debug)]
+pub struct ClientHost {
+    /// Its place in the network.
+    pub node: NodeId,
+    /// Its door.
+    pub door: Door,
+    /// Its lanes.
+    pub lanes: Vec<Lane>,
+    /// World time of the next event that wakes it, or the largest.
+    wake_at: u64,
+    rng: Rng,
+}
+
+/// One lane.
+#[derive(Debug)]
+pub struct Lane {
+    /// Its name on the wire.
+    pub id: ClientId,
+    client: Client,
+    /// When its client wants to be woken.
+    deadline: Option<u64>,
+    /// When it asks next, if it is busy.
+    asks_at: Option<u64>,
+    /// Its request, and where that is in the history.
+    pub outstanding: Option<(Ask, usize)>,
+    /// The last result, for scripts.
+    pub last_result: Option<Vec<u8>>,
+}
+
+/// What all clients have asked and been told.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// The history.
+    pub history: History,
+    /// Orders invocations and returns.
+    pub moment: u64,
+    /// What the next write writes.
+    pub tag: u64,
+    /// Requests answered.
+    pub answered: u64,
+}
+
+impl ClientHost {
+    /// Returns client `index` of a world, with its lanes.
+    pub(crate) fn new<A: App>(world: &mut World<A>, index: usize, lanes: u16) -> Self {
+        let principal = u64::try_from(index).unwrap_or(0) + 1;
+        let mut rng = Rng::nth(world.seed, Concern::Workload, index);
+        let lane = |lane| {
+            let id = ClientId::new(principal, lane);
+            Lane {
+                id,
+                client: Client::new(id, &world.config, Timestamp(1), rng.bits()),
+                deadline: None,
+                asks_at: None,
+                outstanding: None,
+                last_result: None,
+            }
+        };
+        let lanes = (0..lanes).map(lane).collect();
+        let own = Principal::Client(ClientId::new(principal, 0));
+        let entropy = world.keys_rng.bytes();
+        let door = world.keys.door(own, world.config.cluster, entropy, crate::clock::EPOCH_NS);
+        let node = NodeId::at(world.hosts.len() + index);
+        Self { node, door, lanes, wake_at: u64::MAX, rng }
+    }
+}
+
+impl<A: App> World<A> {
+    /// Sets what the clients do by themselves.
+    pub fn set_load(&mut self, load: Load) {
+        self.load = load;
+        for c in 0..self.clients.len() {
+            for l in 0..self.clients[c].lanes.len() {
+                self.plan(c, l);
+            }
+            self.settle_client(c);
+        }
+    }
+
+    /// Decides when a lane asks next.
+    fn plan(&mut self, c: usize, l: usize) {
+        let client = &mut self.clients[c];
+        let lane = &mut client.lanes[l];
+        lane.asks_at = match self.load {
+            Load::Busy(low, high) if lane.outstanding.is_none() => {
+                Some(self.at + client.rng.between(low, high))
+            }
+            Load::Busy(..) | Load::Idle => None,
+        };
+    }
+
+    /// Says how many requests are outstanding, and shows the oldest.
+    pub fn outstanding(&self) -> (usize, String) {
+        let lanes = self.clients.iter().flat_map(|client| &client.lanes);
+        let waiting: Vec<_> =
+            lanes.filter_map(|lane| lane.outstanding.as_ref().map(|o| (lane.id, o))).collect();
+        let oldest = waiting.iter().min_by_key(|(_, (_, call))| *call);
+        let oldest = oldest.map(|(id, (ask, _))| format!("{id} \"{}\"", self.app.operation(&ask.operation)));
+        (waiting.len(), oldest.unwrap_or_default())
+    }
+
+    /// Lets a lane ask for something. Says whether it was free.
+    pub fn ask_for(&mut self, c: usize, l: usize, ask: &Ask) -> bool {
+        let Some(lane) = self.clients.get_mut(c).and_then(|client| client.lanes.get_mut(l)) else {
+            return false;
+        };
+        if lane.outstanding.is_some() {
+            return false;
+        }
+        self.seen.moment += 1;
+        let call = Call { invoked: self.seen.moment, returned: None, operation: ask.operation.clone() };
+        lane.outstanding = Some((ask.clone(), self.seen.history.len()));
+        self.seen.history.push(call);
+        let input = ClientInput::Invoke { operation: &ask.operation, read_only: ask.read_only };
+        self.step_client(c, l, input);
+        self.settle_client(c);
+        true
+    }
+
+    /// Something happens to a client.
+    pub(super) fn on_client_event(&mut self, node: NodeId, event: Event) {
+        let Some(c) = node.index().checked_sub(self.hosts.len()) else { return };
+        match event {
+            Event::Arrive(frame) => self.client_arrive(c, &frame),
+            Event::Wake => self.client_wake(c),
+            Event::Start { .. }
+            | Event::Synced { .. }
+            | Event::Flushed { .. }
+            | Event::Ran { .. }
+            | Event::Resume
+            | Event::Restart => {}
+        }
+        self.settle_client(c);
+    }
+
+    fn client_arrive(&mut self, c: usize, bytes: &Frame) {
+        let at = self.at;
+        let client = &mut self.clients[c];
+        let admitted = match WireFrame::take(&mut Reader::new(bytes)) {
+            Ok(frame) => client.door.admit(at, frame),
+            Err(why) => Err(why.into()),
+        };
+        let Ok(Admitted::Message(verified)) = admitted else { return };
+        // To the lane that it names; to any, if it is no reply.
+        let lane = if let Message::Reply(reply) = verified.message() {
+            client.lanes.iter().position(|lane| lane.id == reply.client)
+        } else {
+            Some(0)
+        };
+        if let Some(l) = lane {
+            self.step_client(c, l, ClientInput::Message(&verified));
+        }
+    }
+
+    fn client_wake(&mut self, c: usize) {
+        let at = self.at;
+        self.clients[c].wake_at = u64::MAX;
+        self.clients[c].door.tick(at, 0);
+        for l in 0..self.clients[c].lanes.len() {
+            let lane = &mut self.clients[c].lanes[l];
+            if lane.deadline.is_some_and(|deadline| deadline <= at) {
+                lane.deadline = None;
+                self.step_client(c, l, ClientInput::Timer);
+            }
+            let lane = &mut self.clients[c].lanes[l];
+            if lane.asks_at.is_some_and(|asks_at| asks_at <= at) {
+                lane.asks_at = None;
+                self.seen.tag += 1;
+                let ask = self.app.draw(&mut self.clients[c].rng, self.seen.tag);
+                self.ask_for(c, l, &ask);
+            }
+        }
+    }
+
+    /// Gives a client one input and does what it then wants.
+    fn step_client(&mut self, c: usize, l: usize, input: ClientInput<'_>) {
+        let now = Now { mono_ns: self.at, wall_ns: crate::clock::EPOCH_NS + self.at };
+        let mut actions = std::mem::take(&mut self.client_actions);
+        self.clients[c].lanes[l].client.step(now, input, &mut actions);
+        for action in actions.list() {
+            match action {
+                ClientAction::Send { to, timestamp, flags, replier, operation, sign } => {
+                    let (timestamp, flags, replier) = (*timestamp, *flags, *replier);
+                    let operation = actions.bytes(*operation);
+                    let body = RequestBody { timestamp, flags, replier, operation };
+                    self.send_request(c, l, *to, &body, *sign);
+                }
+                ClientAction::SetTimer(at) => self.clients[c].lanes[l].deadline = Some(at.0),
+                ClientAction::StopTimer => self.clients[c].lanes[l].deadline = None,
+                ClientAction::SendKeys => {
+                    // The door sends them by itself to whoever lacks them; a new generation makes sure.
+                    let entropy = self.keys_rng.bytes();
+                    self.clients[c].door.refresh(entropy, now.wall_ns);
+                }
+                ClientAction::Done { timestamp, result, path } => {
+                    let result = actions.bytes(*result);
+                    self.done(c, l, *timestamp, result, *path);
+                }
+                ClientAction::Report(milestone) => self.report_client(c, l, milestone),
+            }
+        }
+        actions.clear();
+        self.client_actions = actions;
+    }
+
+    fn report_client(&mut self, c: usize, l: usize, milestone: &ClientMilestone) {
+        if let ClientMilestone::Rejected { reason, .. } = milestone {
+            self.counters.client_reject(*reason);
+        }
+        if let ClientMilestone::FellBack { .. } = milestone {
+            self.counters.read_fallbacks += 1;
+        }
+        let quiet = matches!(milestone, ClientMilestone::Invoked { .. } | ClientMilestone::Rejected { .. });
+        if let Some(trace) = &mut self.trace
+            && !quiet
+        {
+            let what = What::Milestone(describe::client_milestone(milestone));
+            let who = self.clients[c].lanes[l].id.to_string();
+            trace.push(Line { step: self.step, at: self.at, who, what });
+        }
+    }
+
+    fn send_request(&mut self, c: usize, l: usize, to: Recipient, body: &RequestBody<'_>, sign: bool) {
+        let client = &mut self.clients[c];
+        let (from, id) = (client.node, client.lanes[l].id);
+        let mut sealed = Vec::new();
+        client.door.seal_request(body, id, sign, &mut sealed);
+        let frame: Frame = sealed.into();
+        self.tell_client(c, l, to, &frame);
+        self.counters.sent(quorate_wire::Kind::Request);
+        match to {
+            Recipient::All => {
+                for index in 0..self.addresses.len() {
+                    self.client_deliver(from, ReplicaId::at(index), &frame);
+                }
+            }
+            Recipient::Replica(to) => self.client_deliver(from, to, &frame),
+            Recipient::Client(_) => {}
+        }
+    }
+
+    fn done(&mut self, c: usize, l: usize, timestamp: Timestamp, result: &[u8], path: Path) {
+        let lane = &mut self.clients[c].lanes[l];
+        let (id, Some((_, call))) = (lane.id, lane.outstanding.take()) else { return };
+        lane.last_result = Some(result.to_vec());
+        self.counters.accepted += 1;
+        self.seen.answered += 1;
+        self.checkers.accepted(id, timestamp, result, path != Path::ReadOnly);
+        self.seen.moment += 1;
+        if let Some(trace) = &mut self.trace {
+            let what = What::Milestone(format!("accepts t={} {}", timestamp.0, self.app.result(result)));
+            trace.push(Line { step: self.step, at: self.at, who: id.to_string(), what });
+        }
+        self.seen.history[call].returned = Some((self.seen.moment, result.to_vec()));
+        self.plan(c, l);
+    }
+
+    fn client_deliver(&mut self, from: NodeId, to: ReplicaId, frame: &Frame) {
+        for i in 0..self.addresses[to.index()].len() {
+            let to = self.addresses[to.index()][i];
+            self.transmit(from, to, frame);
+        }
+    }
+
+    fn tell_client(&mut self, c: usize, l: usize, to: Recipient, frame: &Frame) {
+        if let Some(trace) = &mut self.trace {
+            let to = match to {
+                Recipient::All => "*".to_owned(),
+                Recipient::Replica(id) => id.to_string(),
+                Recipient::Client(id) => id.to_string(),
+            };
+            let what = What::Sent { to, text: describe::frame(frame, &self.app) };
+            let who = self.clients[c].lanes[l].id.to_string();
+            trace.push(Line { step: self.step, at: self.at, who, what });
+        }
+    }
+
+    /// After each event: sends the keys that the door owes, and schedules the next wake-up.
+    fn settle_client(&mut self, c: usize) {
+        while let Some((to, frame)) = self.clients[c].door.take_outgoing() {
+            if let Principal::Replica(to) = to {
+                self.client_deliver(self.clients[c].node, to, &frame.into());
+            }
+        }
+        let client = &mut self.clients[c];
+        let due = client.lanes.iter().flat_map(|lane| [lane.deadline, lane.asks_at]).flatten().min();
+        if let Some(due) = due.filter(|due| *due < client.wake_at) {
+            client.wake_at = due;
+            let node = client.node;
+            self.schedule(due, node, Event::Wake);
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! What befalls hosts, and the end of it: crashes, restarts, pauses, wrong clocks, damaged disks.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use quorate_pbft::config::Durability;
+use quorate_pbft::record::Record;
+use quorate_pbft::step::Lsn;
+use quorate_pbft::{Restart, Resume};
+use quorate_wire::codec::Reader;
+use quorate_wire::digest::Domains;
+use quorate_wire::message::Request;
+use quorate_wire::{Batch, Digest, Principal, SeqNum, ViewNum, frame};
+
+use super::{Event, World};
+use crate::app::App;
+use crate::disk::{Damage, Disk, Found, Pace};
+use crate::host::Process;
+use crate::rng::{Concern, Rng};
+use crate::trace::What;
+
+/// Random bits below the count of starts in an incarnation (spec §14.3).
+const INCARNATION_RANDOM_BITS: u32 = 20;
+
+/// What a start finds of the past.
+enum Past {
+    Nothing,
+    Log { records: Vec<Vec<u8>>, cut: bool },
+    Lost,
+}
+
+impl<A: App> World<A> {
+    /// Starts a process on host `h` from what its disk holds.
+    pub(crate) fn start_host(&mut self, h: usize) {
+        let first = self.hosts[h].life == 0;
+        self.hosts[h].life += 1;
+        let past = match self.hosts[h].disk.read() {
+            Found::Empty if first => Past::Nothing,
+            // Nothing is on the disk, but there has been a life before: it has been lost.
+            Found::Empty | Found::Damaged => Past::Lost,
+            Found::Log { records, cut } => match self.config.durability {
+                // What was not waited for may be missing: it can't be trusted (spec §14.2).
+                Durability::Memory | Durability::Async => Past::Lost,
+                Durability::Sync => Past::Log { records, cut },
+            },
+        };
+        let counter = match past {
+            Past::Nothing | Past::Log { .. } => self.hosts[h].disk.start(0),
+            // The count of starts is lost as well: the time of day serves (spec D8).
+            Past::Lost => {
+                let seconds = self.now(h).wall_ns / 1_000_000_000;
+                self.hosts[h].disk.start(seconds)
+            }
+        };
+        let chance = self.keys_rng.bits() >> (64 - INCARNATION_RANDOM_BITS);
+        let incarnation = (counter << INCARNATION_RANDOM_BITS) | chance;
+        let mut executor = self.executor(self.now(h).wall_ns);
+        let resume = match past {
+            Past::Nothing => Resume::Fresh { incarnation },
+            Past::Lost => {
+                self.lose_memory(h);
+                Resume::Amnesia { incarnation }
+            }
+            Past::Log { records, cut } => {
+                let image: Option<Rc<Vec<u8>>> = self.hosts[h].disk.newest().map(|image| image.state.clone());
+                let mut checkpoint = (SeqNum(0), executor.root_at(SeqNum(0)).unwrap_or_default());
+                let mut clients = Vec::new();
+                let good = match image {
+                    None => true,
+                    Some(image) => match executor.restore(&image) {
+                        Ok(found) => {
+                            checkpoint = found;
+                            executor.clients(&mut clients);
+                            clients.sort_unstable();
+                            true
+                        }
+                        Err(_) => false,
+                    },
+                };
+                if good {
+                    self.remember(h, checkpoint.0, &records, cut);
+                    Resume::Restart(Restart { incarnation, records, checkpoint, clients })
+                } else {
+                    executor = self.executor(self.now(h).wall_ns);
+                    self.lose_memory(h);
+                    Resume::Amnesia { incarnation }
+                }
+            }
+        };
+        self.start_process(h, executor, resume);
+    }
+
+    fn start_process(&mut self, h: usize, executor: quorate_service::Executor<A::Service>, resume: Resume) {
+        let host = &self.hosts[h];
+        let (id, life) = (host.id, host.life);
+        // The same secrets for a replica's second copy, new ones for each life.
+        let entropy = Rng::nth(self.seed ^ (u64::from(life) << 32), Concern::Keys, id.index()).bytes();
+        let door = self.keys.door(Principal::Replica(id), self.config.cluster, entropy, self.now(h).wall_ns);
+        let core = self.core(h, resume);
+        let mono = self.now(h).mono_ns;
+        self.hosts[h].process = Some(Process {
+            door,
+            core,
+            executor,
+            deadlines: [None; quorate_pbft::Timer::COUNT],
+            door_at: mono,
+            wake_at: u64::MAX,
+            outbox: BTreeMap::new(),
+            durable: Lsn(0),
+            tasks: VecDeque::new(),
+            busy: false,
+            flushing: None,
+        });
+        let node = self.hosts[h].node;
+        self.schedule(self.at, node, Event::Start { life });
+    }
+
+    fn lose_memory(&mut self, h: usize) {
+        let host = &mut self.hosts[h];
+        host.amnesic = true;
+        let id = host.id;
+        if host.correct {
+            self.checkers.forgot(id);
+        }
+        self.counters.fault("memory lost");
+        self.tell(h, || What::Fault("has lost its memory".to_owned()));
+    }
+
+    /// Tells the watchers what a restarting replica knows.
+    fn remember(&mut self, h: usize, checkpoint: SeqNum, records: &[Vec<u8>], cut: bool) {
+        let host = &self.hosts[h];
+        if !host.correct {
+            return;
+        }
+        let domains = self.config.domains();
+        let prepared: Vec<(SeqNum, ViewNum, Digest)> = records
+            .iter()
+            .filter_map(|bytes| match Record::decode(bytes) {
+                Ok(Record::Prepared { view, seq, batch }) if seq > checkpoint => {
+                    Some((seq, view, batch_digest(batch, &domains)?))
+                }
+                _ => None,
+            })
+            .collect();
+        self.checkers.restarted(host.id, checkpoint, &prepared);
+        if cut {
+            self.counters.fault("torn tail");
+        }
+    }
+
+    /// Kills the process on host `h`; what its disk had not made durable may be torn or gone.
+    pub fn crash(&mut self, h: usize) {
+        let host = &mut self.hosts[h];
+        if host.process.take().is_none() {
+            return;
+        }
+        host.disk.crash();
+        host.missed = None;
+        host.life += 1;
+        self.counters.fault("crash");
+        self.tell(h, || What::Fault("crashes".to_owned()));
+    }
+
+    /// Starts the process on host `h` again, if it is down.
+    pub fn restart(&mut self, h: usize) {
+        if !self.hosts[h].is_up() {
+            self.tell(h, || What::Fault("starts".to_owned()));
+            self.start_host(h);
+        }
+    }
+
+    /// Starts the process on host `h` again after `ns` nanoseconds.
+    pub fn restart_later(&mut self, h: usize, ns: u64) {
+        let node = self.hosts[h].node;
+        self.schedule(self.at + ns, node, Event::Restart);
+    }
+
+    /// Stops the process on host `h` for `ns` nanoseconds, as SIGSTOP does (H2).
+    pub fn pause(&mut self, h: usize, ns: u64) {
+        let host = &mut self.hosts[h];
+        if !host.is_up() || host.is_paused() {
+            return;
+        }
+        host.missed = Some(VecDeque::new());
+        let node = host.node;
+        self.counters.fault("pause");
+        self.tell(h, || What::Fault(format!("is paused for {} ms", ns / 1_000_000)));
+        self.schedule(self.at + ns, node, Event::Resume);
+    }
+
+    /// Lets a paused process go on, with all that waits for it.
+    pub fn resume(&mut self, h: usize) {
+        let host = &mut self.hosts[h];
+        let node = host.node;
+        let Some(missed) = host.missed.take() else { return };
+        self.tell(h, || What::Fault("goes on".to_owned()));
+        for event in missed {
+            self.schedule(self.at, node, event);
+        }
+        self.schedule(self.at, node, Event::Wake);
+    }
+
+    /// Crashes host `h` and takes its disk away (H6).
+    pub fn wipe(&mut self, h: usize) {
+        self.crash(h);
+        self.hosts[h].disk.wipe();
+        self.counters.fault("disk lost");
+    }
+
+    /// Crashes host `h` and damages its disk (H4, H5). Says whether there was something to damage.
+    pub fn damage(&mut self, h: usize, how: Damage) -> bool {
+        self.crash(h);
+        let done = self.hosts[h].disk.damage(how);
+        if done {
+            self.counters.fault(match how {
+                Damage::BitRot => "bit rot",
+                Damage::Zeroed => "zeroed record",
+                Damage::Misdirected => "misdirected record",
+                Damage::Lost => "lost record",
+                Damage::ImageRot => "rotten image",
+            });
+        }
+        done
+    }
+
+    /// Returns a copy of the disk of host `h`, as a snapshot of its machine would.
+    pub fn snapshot(&self, h: usize) -> Disk<Rc<Vec<u8>>> {
+        let mut disk = self.hosts[h].disk.clone();
+        disk.crash(); // what was on its way to the disk is not in the snapshot
+        disk
+    }
+
+    /// Crashes host `h` and puts an old disk in (H7).
+    pub fn put_back(&mut self, h: usize, disk: Disk<Rc<Vec<u8>>>) {
+        self.crash(h);
+        self.hosts[h].disk = disk;
+        self.hosts[h].amnesic = true;
+        self.counters.fault("old disk");
+        self.tell(h, || What::Fault("has an old disk put in".to_owned()));
+    }
+
+    /// Sets the time of day of host `h` wrong, and lets its clock run fast or slow (H8).
+    pub fn disturb_clock(&mut self, h: usize, offset_ns: i64, rate: u64) {
+        let at = self.at;
+        let clock = &mut self.hosts[h].clock;
+        clock.jump(offset_ns);
+        clock.set_rate(at, rate);
+        self.counters.fault("clock");
+        self.tell(h, || What::Fault(format!("clock off by {} ms, rate {rate}", offset_ns / 1_000_000)));
+        self.rewake(h);
+    }
+
+    /// Sets the disk of host `h` fast or slow (H11).
+    pub fn set_disk(&mut self, h: usize, pace: Pace) {
+        self.hosts[h].disk.set_pace(pace);
+        if pace == Pace::SLOW {
+            self.counters.fault("slow disk");
+        }
+    }
+
+    /// Fills the disk of host `h`, or makes room (GC-4).
+    pub fn fill_disk(&mut self, h: usize, full: bool) {
+        self.hosts[h].disk.set_full(full);
+        if full {
+            self.counters.fault("full disk");
+        }
+        self.settle(h);
+    }
+
+    /// A sync of host `h` fails: the process stops, and never tries that again (GC-4).
+    pub fn fail_sync(&mut self, h: usize) {
+        self.counters.fault("failed sync");
+        self.crash(h);
+    }
+
+    /// Damages a page of the state of host `h` behind its back (B21).
+    pub fn damage_state(&mut self, h: usize, choice: u64) -> bool {
+        let done = self.process(h).is_some_and(|process| process.executor.damage(choice));
+        if done {
+            self.counters.fault("damaged page");
+            self.tell(h, || What::Fault("has a page of its state damaged".to_owned()));
+        }
+        done
+    }
+
+    /// Ends every fault: the network is whole, paused processes go on, crashed ones start, clocks are
+    /// right, disks are fast and have room. Liars go on lying.
+    pub fn heal(&mut self) {
+        self.network.heal();
+        for h in 0..self.hosts.len() {
+            let at = self.at;
+            self.resume(h);
+            self.hosts[h].disk.set_pace(Pace::FAST);
+            self.hosts[h].disk.set_full(false);
+            if self.hosts[h].clock.is_wrong() {
+                self.hosts[h].clock.repair(at);
+                self.rewake(h);
+            }
+            self.restart(h);
+            self.settle(h);
+        }
+    }
+
+    /// Schedules the next wake-up anew, after the clock has changed.
+    fn rewake(&mut self, h: usize) {
+        if let Some(process) = self.process(h) {
+            process.wake_at = u64::MAX;
+        }
+        self.settle(h);
+    }
+
+    /// Lets every node hold everyone's session keys, without the network.
+    pub(crate) fn introduce(&mut self) {
+        loop {
+            let mut letters = Vec::new();
+            for h in 0..self.hosts.len() {
+                let mono = self.now(h).mono_ns;
+                if let Some(process) = self.process(h) {
+                    process.door.tick(mono, 0);
+                    while let Some(letter) = process.door.take_outgoing() {
+                        letters.push(letter);
+                    }
+                }
+            }
+            for client in &mut self.clients {
+                client.door.tick(self.at, 0);
+                while let Some(letter) = client.door.take_outgoing() {
+                    letters.push(letter);
+                }
+            }
+            if letters.is_empty() {
+                return;
+            }
+            for (to, frame) in letters {
+                self.introduce_one(to, &frame);
+            }
+        }
+    }
+
+    fn introduce_one(&mut self, to: Principal, bytes: &[u8]) {
+        let Ok(frame) = quorate_wire::frame::Frame::decode(bytes) else { return };
+        match to {
+            Principal::Replica(id) => {
+                for i in 0..self.addresses[id.index()].len() {
+                    let h = self.addresses[id.index()][i].index();
+                    let mono = self.now(h).mono_ns;
+                    if let Some(process) = self.process(h) {
+                        _ = process.door.admit(mono, frame);
+                    }
+                }
+            }
+            Principal::Client(_) => {
+                let at = self.at;
+                let holder = to.key_holder();
+                let mut clients = self.clients.iter_mut();
+                if let Some(client) = clients.find(|client| client.door.own().key_holder() == holder) {
+                    _ = client.door.admit(at, frame);
+                }
+            }
+        }
+    }
+}
+
+/// Returns the digest of a batch in a record, where it stands behind its length.
+fn batch_digest(bytes: &[u8], domains: &Domains) -> Option<Digest> {
+    let own = Reader::new(bytes).blob(frame::FRAME_BYTES_MAX).ok()?;
+    let mut batch = Batch::default();
+    let request = |bytes| Request::decode(&frame::Frame::decode(bytes)?, domains);
+    batch.decode(&mut Reader::new(own), domains, request).ok()?;
+    Some(batch.digest())
+}

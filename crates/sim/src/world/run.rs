@@ -1,0 +1,284 @@
+//! The service's side of a process: its tasks in order, the walk of a state transfer, the disk.
+
+use std::rc::Rc;
+
+use quorate_pbft::config::Durability;
+use quorate_pbft::record;
+use quorate_pbft::step::{CachedReply, Input, Lsn, Now, ReadResult, Recipient};
+use quorate_service::Step;
+use quorate_service::transfer::Refusal;
+use quorate_wire::codec::Writer;
+use quorate_wire::message::Fetch;
+use quorate_wire::{Batch, Digest, Kind, ReplicaId, Replies, SeqNum};
+
+use super::{Event, World};
+use crate::app::App;
+use crate::checker::Violation;
+use crate::host::{Parcel, Task};
+use crate::network::Frame;
+use crate::trace::What;
+
+impl<A: App> World<A> {
+    /// Puts a task in the service's queue.
+    pub(super) fn task(&mut self, h: usize, task: Task) {
+        if let Some(process) = self.process(h) {
+            process.tasks.push_back(task);
+        }
+    }
+
+    /// Does the tasks that are waiting: at once, or one after the other, each taking its time. What
+    /// comes of them goes to the replica in their order.
+    pub(super) fn run_tasks(&mut self, h: usize) {
+        let (low, high) = self.task_time;
+        let (node, life) = (self.hosts[h].node, self.hosts[h].life);
+        while let Some(process) = self.process(h)
+            && !process.busy
+            && !process.tasks.is_empty()
+        {
+            process.busy = true;
+            if high > 0 {
+                let took = self.task_rng.between(low, high);
+                return self.schedule(self.at + took, node, Event::Ran { life });
+            }
+            self.end_task(h);
+        }
+    }
+
+    /// The task under way is done.
+    pub(super) fn ran(&mut self, h: usize) {
+        self.end_task(h);
+        self.run_tasks(h);
+    }
+
+    fn end_task(&mut self, h: usize) {
+        // Still busy meanwhile: what the replica adds now comes after this task.
+        if let Some(process) = self.process(h)
+            && let Some(task) = process.tasks.pop_front()
+        {
+            self.do_task(h, task);
+        }
+        if let Some(process) = self.process(h) {
+            process.busy = false;
+        }
+    }
+
+    fn do_task(&mut self, h: usize, task: Task) {
+        match task {
+            Task::Execute(seq, batch, tentative) => self.execute(h, seq, &batch, tentative),
+            Task::Merge(seq) => {
+                if let Some(process) = self.process(h) {
+                    process.executor.merge(seq);
+                }
+            }
+            Task::Undo(after) => {
+                if let Some(process) = self.process(h) {
+                    process.executor.undo(after);
+                }
+            }
+            Task::Read(ticket, request) => {
+                let Some(process) = self.process(h) else { return };
+                let mut result = Vec::new();
+                let (client, timestamp) = (request.client, request.timestamp);
+                let digest = process.executor.read(client, timestamp, request.operation(), &mut result);
+                let result = match digest {
+                    Some(digest) => ReadResult::Done { result: &result, digest },
+                    None => ReadResult::NeedsOrder,
+                };
+                self.feed(h, Input::Read { ticket, result });
+            }
+            Task::Resend(client) => {
+                let Some(process) = self.process(h) else { return };
+                let mut bytes = Vec::new();
+                let cached = process.executor.cached(client).map(|cached| {
+                    bytes.extend_from_slice(cached.result.unwrap_or(&[]));
+                    (cached.timestamp, cached.digest, cached.result.is_some())
+                });
+                let reply = cached.map(|(timestamp, digest, full)| CachedReply {
+                    timestamp,
+                    digest,
+                    result: full.then_some(bytes.as_slice()),
+                });
+                self.feed(h, Input::Cached { client, reply });
+            }
+            Task::Checkpoint(seq) => self.cut(h, seq),
+            Task::Discard(below) => {
+                if let Some(process) = self.process(h) {
+                    process.executor.discard(below);
+                }
+                self.flush(h, below);
+            }
+            Task::Fetch(seq, root, check) => {
+                let host = &mut self.hosts[h];
+                let (id, mono) = (host.id, host.clock.mono(self.at));
+                let peers: Vec<ReplicaId> = self.config.cluster.replicas().filter(|r| *r != id).collect();
+                let Some(process) = &mut host.process else { return };
+                process.executor.fetch(mono, seq, root, check, &peers, &mut self.steps);
+                self.perform_steps(h);
+            }
+            Task::CheckSignature(client, check) => {
+                let Some(process) = self.process(h) else { return };
+                let valid = process.door.check_signature(client, &check.request, &check.signature);
+                self.counters.signatures += 1;
+                self.feed(h, Input::SignatureChecked { request: check.request, valid });
+            }
+        }
+    }
+
+    fn execute(&mut self, h: usize, seq: SeqNum, batch: &Batch, tentative: bool) {
+        let mut replies = std::mem::take(&mut self.replies);
+        replies.clear();
+        let (id, correct) = (self.hosts[h].id, self.hosts[h].correct);
+        let Some(process) = self.process(h) else { return };
+        if process.executor.execute(seq, batch, tentative, &mut replies).is_err() {
+            unreachable!("pages in memory are always there");
+        }
+        if correct {
+            self.checkers.executed(id, seq, &replies);
+        }
+        if self.trace.is_some() {
+            self.tell_executed(h, seq, batch, tentative, &replies);
+        }
+        self.feed(h, Input::Executed { seq, replies: &replies });
+        self.replies = replies;
+    }
+
+    fn tell_executed(&mut self, h: usize, seq: SeqNum, batch: &Batch, tentative: bool, replies: &Replies) {
+        let mark = if tentative { " tentatively" } else { "" };
+        if batch.is_empty() {
+            return self.tell(h, || What::Executed(format!("n={} null{mark}", seq.0)));
+        }
+        for (request, reply) in batch.requests().zip(replies.iter()) {
+            let operation = self.app.operation(request.operation);
+            let result = match (request.client.replica(), reply.result) {
+                (None, Some(result)) => self.app.result(result),
+                _ => format!("{:?}", reply.outcome).to_lowercase(),
+            };
+            let text = format!("n={} {} {operation} -> {result}{mark}", seq.0, request.client);
+            self.tell(h, || What::Executed(text));
+        }
+    }
+
+    /// Cuts a checkpoint, and compares the root kept up to date with one computed anew (I17).
+    fn cut(&mut self, h: usize, seq: SeqNum) {
+        let (id, correct) = (self.hosts[h].id, self.hosts[h].correct);
+        let Some(process) = self.process(h) else { return };
+        let root = process.executor.checkpoint(seq);
+        if correct {
+            let anew = process.executor.recompute();
+            if anew != root {
+                let text = format!("{id} cuts n={} with root {root}; its pages give {anew}", seq.0);
+                self.checkers.note(Err(Violation::new("checkpoint (I17)", text, &[id])));
+            }
+            self.checkers.root(id, seq, root, false);
+        }
+        self.feed(h, Input::Checkpointed { seq, root });
+    }
+
+    /// Begins to write the image of a stable checkpoint, unless one is being written (D5).
+    fn flush(&mut self, h: usize, seq: SeqNum) {
+        let durability = self.config.durability;
+        let host = &mut self.hosts[h];
+        let (node, life) = (host.node, host.life);
+        let Some(process) = &mut host.process else { return };
+        let newer = host.disk.newest().is_none_or(|image| image.seq < seq);
+        if durability == Durability::Memory || process.flushing.is_some() || !newer {
+            return;
+        }
+        let Some(root) = process.executor.root_at(seq) else { return };
+        let mut bytes = Vec::new();
+        if !process.executor.image(seq, &mut bytes) {
+            return;
+        }
+        process.flushing = Some((seq, root, Rc::new(bytes)));
+        let took = host.disk.image_ns();
+        self.schedule(self.at + took, node, Event::Flushed { life });
+    }
+
+    /// An image is on the disk: what it makes needless goes (D6).
+    pub(super) fn flushed(&mut self, h: usize) {
+        let host = &mut self.hosts[h];
+        let Some(process) = &mut host.process else { return };
+        let Some((seq, root, bytes)) = process.flushing.take() else { return };
+        host.disk.keep_image(seq, root, bytes);
+        host.disk.trim(|bytes| record::obsolete(bytes, seq));
+        self.counters.images += 1;
+    }
+
+    /// Records are on the disk: what waited for them leaves, and the replica is told.
+    pub(super) fn synced(&mut self, h: usize) {
+        let host = &mut self.hosts[h];
+        let Some(lsn) = host.disk.end_sync() else { return };
+        let Some(process) = &mut host.process else { return };
+        if lsn <= process.durable {
+            return;
+        }
+        process.durable = lsn;
+        let later = process.outbox.split_off(&(Lsn(lsn.0 + 1), 0));
+        let ready = std::mem::replace(&mut process.outbox, later);
+        for parcel in ready.values() {
+            self.release(h, parcel);
+        }
+        self.feed(h, Input::Durable(lsn));
+    }
+
+    /// Does what the walk of a state transfer wants.
+    pub(super) fn perform_steps(&mut self, h: usize) {
+        let mut steps = std::mem::take(&mut self.steps);
+        for step in steps.list() {
+            match *step {
+                Step::Ask { to, question } => self.ask(h, to, &question),
+                Step::Answer { to, kind, body } => self.send_own(h, to, kind, steps.bytes(body).to_vec()),
+                Step::Refused { from, why } => self.refused(h, from, why),
+                Step::Installed { seq, root } => self.installed(h, seq, root),
+            }
+        }
+        steps.clear();
+        self.steps = steps;
+    }
+
+    /// Asks for a partition of the state.
+    fn ask(&mut self, h: usize, to: ReplicaId, question: &Fetch) {
+        let mut body = Vec::new();
+        question.encode(&mut Writer::new(&mut body));
+        self.send_own(h, to, Kind::Fetch, body);
+    }
+
+    /// Seals and sends a message of the state transfer's; a liar may change it.
+    fn send_own(&mut self, h: usize, to: ReplicaId, kind: Kind, mut body: Vec<u8>) {
+        let Some(process) = self.process(h) else { return };
+        if !process.core.answer(kind, &mut body) {
+            return;
+        }
+        let mut sealed = Vec::new();
+        process.door.seal(kind, Some(to.into()), &body, &mut sealed);
+        let frame: Frame = sealed.into();
+        self.release(h, &Parcel { to: Recipient::Replica(to), kind, frame });
+    }
+
+    /// A message of a transfer's was turned away.
+    fn refused(&mut self, h: usize, from: ReplicaId, why: Refusal) {
+        if self.hosts[h].correct {
+            self.counters.refused(why);
+            self.tell(h, || What::Milestone(format!("turned away {from}'s answer: {why:?}")));
+        }
+    }
+
+    /// The state is that of a fetched checkpoint now.
+    fn installed(&mut self, h: usize, seq: SeqNum, root: Digest) {
+        let (id, correct) = (self.hosts[h].id, self.hosts[h].correct);
+        if correct {
+            self.checkers.root(id, seq, root, true);
+        }
+        let mut clients = Vec::new();
+        let Some(process) = self.process(h) else { return };
+        process.executor.clients(&mut clients);
+        clients.sort_unstable();
+        self.feed(h, Input::Fetched { seq, root, clients: &clients });
+    }
+
+    /// Returns the time as host `h` sees it.
+    pub(crate) fn now(&self, h: usize) -> Now {
+        let clock = &self.hosts[h].clock;
+        Now { mono_ns: clock.mono(self.at), wall_ns: clock.wall(self.at) }
+    }
+}
