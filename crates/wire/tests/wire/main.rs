@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one variant")]
 
+mod batches;
 mod bodies;
 mod exchange;
 mod refusals;
