@@ -264,7 +264,7 @@ mod tests {
 
     /// PC-1, B1: "the first counts"; a second statement is evidence, never a second vote.
     #[test]
-    fn one_replica_has_one_vote() {
+    fn b1_one_replica_has_one_vote() {
         let mut votes = Votes::new(4);
         assert_eq!(votes.insert(ReplicaId(2), 'a'), Inserted::New);
         assert_eq!(votes.insert(ReplicaId(2), 'a'), Inserted::Same);
@@ -298,7 +298,7 @@ mod tests {
 
     /// B18: f + 1 senders that say different things vouch for nothing.
     #[test]
-    fn a_weak_certificate_counts_equal_values() {
+    fn b18_a_weak_certificate_counts_equal_values() {
         assert_eq!(WeakCertificate::find(four(), &said(&[(0, 1), (1, 2), (2, 3)])), None);
         let weak = WeakCertificate::find(four(), &said(&[(0, 1), (1, 2), (2, 2)])).unwrap();
         assert_eq!((weak.value(), weak.replicas()), (2, 0b0110));
@@ -329,7 +329,7 @@ mod tests {
 
     /// CK-4, B5: without the state, or with another one, nothing is stable here.
     #[test]
-    fn a_checkpoint_is_stable_only_where_it_is_held() {
+    fn b5_a_checkpoint_is_stable_only_where_it_is_held() {
         assert_eq!(checkpoints(&[(1, 1, true), (2, 1, true), (3, 1, true)]), None);
         assert_eq!(checkpoints(&[(0, 9, false), (1, 1, true), (2, 1, true), (3, 1, true)]), None);
     }

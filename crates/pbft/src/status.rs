@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use quorate_wire::Cluster;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
 use quorate_wire::message::{
-    Bitmap, Commit, Committed, Echoes, Kind, Prepare, ProofMessage, Status as StatusMessage,
+    Bitmap, Commit, Committed, Echoes, Kind, Prepare, ProofMessage, Status as StatusMessage, WANTS_MAX, Want,
     encode_pre_prepare,
 };
 
@@ -131,6 +131,15 @@ impl Replica {
         Self::set_timer(out, Timer::Status, now.mono_ns.saturating_add(self.config.status_ns));
     }
 
+    /// Returns as many of the proofs wanted as a STATUS has room for, from a random one on: a liar can
+    /// claim so much that nobody can prove that what matters would never have its turn (DP-4).
+    fn some_wants(&mut self) -> Vec<Want> {
+        let wants = &self.views.wants;
+        let start = usize::try_from(self.rng.below(u64::try_from(wants.len()).unwrap_or(1))).unwrap_or(0);
+        let room = wants.len().min(usize::from(WANTS_MAX));
+        wants.iter().cycle().skip(start).take(room).copied().collect()
+    }
+
     fn send_status(&mut self, now: Now, out: &mut Actions) {
         self.peers.sent_at = Some(now.mono_ns);
         self.peers.counter = (self.peers.counter + 1).max(now.wall_ns);
@@ -168,7 +177,7 @@ impl Replica {
             prepared: Bitmap::new(&prepared),
             committed: Bitmap::new(&committed),
             have: self.view_changes_held(),
-            wants: self.views.wants.clone(),
+            wants: self.some_wants(),
         };
         out.send(Recipient::All, Kind::Status, Lsn(0), |w| status.encode(w));
     }

@@ -8,10 +8,13 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
+use core::cmp::Reverse;
 
-use quorate_wire::message::{LeaveCert, PrePrepared, Suspect, SuspectReason};
+use quorate_wire::ReplicaId;
+use quorate_wire::message::{LeaveCert, PrePrepared, Prepared, Suspect, SuspectReason, ViewChange};
 
 use super::*;
+use crate::certificate::bit;
 
 const K: u64 = 2;
 const L: u64 = 4;
