@@ -17,7 +17,9 @@ use quorate_wire::{ClientId, Cluster, Message, Principal, ReplicaId, Timestamp, 
 
 use self::patience::{Patience, Signing};
 use self::replies::Replies;
-use self::step::{ClientAction, ClientActions, ClientInput, ClientMilestone, ClientReject, Path, Refusal};
+pub use self::step::{
+    ClientAction, ClientActions, ClientInput, ClientMilestone, ClientReject, Path, Refusal,
+};
 use crate::config::{Config, Replier, RequestAuth};
 use crate::rng::Rng;
 use crate::step::{Now, Recipient};
@@ -231,8 +233,8 @@ impl Client {
     /// and the two together prove nothing: a replica that is behind, and one whose tentative execution
     /// will be undone, can agree on a value that had been overwritten before the read began, and one
     /// liar makes it a quorum of three. A reply's digest covers the timestamp, so with a new one the two
-    /// cannot mix. Replicas see an ordinary new request; the old one is never ordered, as its read-only
-    /// flag is under the client's MAC.
+    /// cannot mix. Replicas see an ordinary new request. The old one says that it is not to be ordered; if
+    /// a faulty primary does it all the same, it is a read, and nothing happens twice.
     fn fall_back(&mut self, now: Now, mut request: Outstanding, out: &mut ClientActions) {
         let from = request.timestamp;
         let Some(to) = self.take_timestamp() else {
