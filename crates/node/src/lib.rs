@@ -1,1 +1,29 @@
-//! placeholder
+//! The real drivers around the cores: sockets, timers and disk.
+//!
+//! | Part | Module |
+//! |---|---|
+//! | a replica's process without its sockets; the one `match` over `Action` | [`drive`] |
+//! | what is on its way out: held until durable, packed by place | [`outbox`] |
+//! | who is where | [`directory`] |
+//! | the clocks | [`clock`] |
+//! | where the time goes | [`meter`] |
+//! | identities for benchmarks and tests | [`identity`] |
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")
+)]
+
+pub mod clock;
+pub mod directory;
+pub mod drive;
+pub mod identity;
+pub mod meter;
+pub mod outbox;
+mod timers;
+
+pub use clock::Clock;
+pub use directory::{Directory, Place};
+pub use drive::{Counters, Drive, DriveError};
+pub use identity::TestKeys;
+pub use meter::{Meter, Part};
+pub use outbox::Transport;

@@ -1,0 +1,110 @@
+//! Who is where: every node's own table of the others.
+//!
+//! A *place* is where datagrams go: one address. Replicas have a place each, in the order of their
+//! ids; clients of one process share theirs, so that what goes to all of them is packed together.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use quorate_wire::{Principal, ReplicaId};
+
+/// The index of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place(usize);
+
+impl Place {
+    /// Returns the index, below [`Directory::len`].
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// The places of all replicas and of the clients. Filled from the configuration; nobody on the
+/// network can make it grow.
+#[derive(Clone, Debug, Default)]
+pub struct Directory {
+    addresses: Vec<SocketAddr>,
+    replicas: usize,
+    /// By key holder: all lanes of a client are one process.
+    clients: BTreeMap<u64, Place>,
+}
+
+impl Directory {
+    /// Returns the directory of the replicas at these addresses, in the order of their ids, without
+    /// clients.
+    pub fn new(replicas: &[SocketAddr]) -> Self {
+        Self { addresses: replicas.to_vec(), replicas: replicas.len(), clients: BTreeMap::new() }
+    }
+
+    /// Adds a client. Clients at one address share a place.
+    pub fn add_client(&mut self, client: Principal, address: SocketAddr) {
+        let clients = self.addresses.iter().enumerate().skip(self.replicas);
+        let known = clients.filter(|(_, other)| **other == address).map(|(index, _)| Place(index)).next();
+        let place = known.unwrap_or_else(|| {
+            self.addresses.push(address);
+            Place(self.addresses.len() - 1)
+        });
+        self.clients.insert(client.key_holder(), place);
+    }
+
+    /// Returns the number of places.
+    pub fn len(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Says whether there is no place.
+    pub fn is_empty(&self) -> bool {
+        self.addresses.is_empty()
+    }
+
+    /// Returns the address of a place.
+    pub fn address(&self, place: Place) -> Option<SocketAddr> {
+        self.addresses.get(place.0).copied()
+    }
+
+    /// Returns where a replica is.
+    #[inline]
+    pub fn replica(&self, id: ReplicaId) -> Option<Place> {
+        (id.index() < self.replicas).then_some(Place(id.index()))
+    }
+
+    /// Returns where the replicas are, in the order of their ids.
+    pub fn replicas(&self) -> impl Iterator<Item = Place> + use<> {
+        (0..self.replicas).map(Place)
+    }
+
+    /// Returns where someone is.
+    #[inline]
+    pub fn find(&self, whom: Principal) -> Option<Place> {
+        match whom {
+            Principal::Replica(id) => self.replica(id),
+            Principal::Client(_) => self.clients.get(&whom.key_holder()).copied(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_wire::ClientId;
+
+    fn at(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    #[test]
+    fn clients_at_one_address_share_a_place_and_replicas_do_not() {
+        let mut directory = Directory::new(&[at(1), at(1)]);
+        let client = |principal| Principal::Client(ClientId::new(principal, 3));
+        directory.add_client(client(1), at(1));
+        directory.add_client(client(2), at(1));
+        directory.add_client(client(3), at(9));
+        assert_eq!(directory.len(), 4);
+        let lane = Principal::Client(ClientId::new(2, 7));
+        assert_eq!(directory.find(lane), directory.find(client(1)));
+        assert_ne!(directory.find(client(1)), directory.find(client(3)));
+        assert_eq!(directory.find(Principal::Replica(ReplicaId(1))).map(Place::index), Some(1));
+        assert_eq!(directory.find(Principal::Replica(ReplicaId(2))), None);
+        assert_eq!(directory.find(client(4)), None);
+    }
+}

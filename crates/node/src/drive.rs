@@ -1,0 +1,501 @@
+//! A replica's process without its sockets: datagrams and the time go in, datagrams come out.
+//!
+//! ```text
+//!             +------+   +---------+   +----------+
+//! receive --> | door |-->| replica |-->| executor |   Input::Executed goes back to the replica
+//!             +------+   +---------+   +----------+
+//!                             | Action::Send
+//!                             v
+//!             +------+   +--------+
+//!    flush <--| pack |<--|  door  |   sealed once, packed by place, held until durable
+//!             +------+   +--------+
+//! ```
+//!
+//! One thread does all of it, from the datagram to the answer: handing over to another core would
+//! cost more than the whole step (ADR 8). What is measured without sockets drives this same code.
+
+use std::collections::BTreeMap;
+
+use quorate_pbft::config::{Config, Durability};
+use quorate_pbft::step::{
+    Action, Actions, CachedReply, Form, Input, Lsn, Milestone, Now, ReadResult, Recipient, Ticket,
+};
+use quorate_pbft::{ConfigError, Replica, Resume};
+use quorate_service::transfer::Refusal;
+use quorate_service::{Executor, Options, Service, Step, Steps};
+use quorate_wire::codec::{Reader, Writer};
+use quorate_wire::frame::Frame;
+use quorate_wire::message::{Message, RequestBody};
+use quorate_wire::sign::Signer;
+use quorate_wire::{
+    Admitted, ClientId, Digest, Door, DoorError, Kind, Principal, ReplicaId, Replies, SeqNum, Timestamp,
+    Verified,
+};
+
+use crate::directory::Directory;
+use crate::meter::{Meter, Part};
+use crate::outbox::{Outbox, Posted, Transport};
+use crate::timers::Deadlines;
+
+/// How often the door is told the time, in nanoseconds.
+const TICK_NS: u64 = 100_000_000;
+
+/// What has come and gone, and why some of it was turned away. Bounded: one entry for each reason.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// Frames received.
+    pub received: u64,
+    /// Frames sealed or forwarded, each counted once however many get it.
+    pub sent: u64,
+    /// Frames that are longer than a datagram may be, and were not sent.
+    pub too_long: u64,
+    /// Frames for someone whose place is not known.
+    pub nowhere: u64,
+    /// Frames turned away at the door, by reason.
+    pub refused: BTreeMap<&'static str, u64>,
+    /// Messages turned away by the protocol, by reason.
+    pub rejected: BTreeMap<&'static str, u64>,
+}
+
+/// Why a replica cannot be driven.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DriveError {
+    /// A setting breaks a rule.
+    Config(ConfigError),
+    /// There is no log on disk yet: only [`Durability::Memory`] can be kept.
+    Durability(Durability),
+}
+
+impl core::fmt::Display for DriveError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Durability(durability) => {
+                write!(f, "durability = {durability:?}: this version keeps nothing on disk, use Memory")
+            }
+        }
+    }
+}
+
+impl std::error::Error for DriveError {}
+
+/// What an action has brought about that the replica is to be told.
+#[derive(Clone, Copy, Debug)]
+enum Outcome {
+    Executed { seq: SeqNum },
+    Read { ticket: Ticket, digest: Option<Digest> },
+    Cached { client: ClientId },
+    Checkpointed { seq: SeqNum, root: Digest },
+    Signature { request: Digest, valid: bool },
+    Fetched { seq: SeqNum, root: Digest },
+}
+
+/// A replica with its door, its service and its timers. See the module.
+#[derive(Debug)]
+pub struct Drive<S: Service, M: Meter = ()> {
+    id: ReplicaId,
+    door: Door,
+    replica: Replica,
+    executor: Executor<S>,
+    directory: Directory,
+    /// The other replicas.
+    peers: Vec<ReplicaId>,
+    deadlines: Deadlines,
+    outbox: Outbox,
+    counters: Counters,
+    meter: M,
+    tick_at: u64,
+    // Memory that is used again in every step.
+    actions: Actions,
+    steps: Steps,
+    replies: Replies,
+    result: Vec<u8>,
+    frame: Vec<u8>,
+    body: Vec<u8>,
+    clients: Vec<(ClientId, Timestamp)>,
+}
+
+impl<S: Service, M: Meter> Drive<S, M> {
+    /// Returns replica `id` with its door and service, about to start. `incarnation` is higher than at
+    /// every earlier start.
+    ///
+    /// # Errors
+    ///
+    /// The settings break a rule, or ask for a log on disk.
+    #[allow(clippy::too_many_arguments, reason = "a replica's parts, put together once")]
+    pub fn new(
+        id: ReplicaId,
+        config: Config,
+        signer: Signer,
+        door: Door,
+        directory: Directory,
+        service: S,
+        incarnation: u64,
+        meter: M,
+    ) -> Result<Self, DriveError> {
+        if config.durability != Durability::Memory {
+            return Err(DriveError::Durability(config.durability));
+        }
+        let options = Options {
+            clients_max: u32::try_from(config.clients_max).unwrap_or(u32::MAX),
+            first_rid: incarnation,
+            ..Options::default()
+        };
+        let peers = config.cluster.replicas().filter(|peer| *peer != id).collect();
+        let executor = Executor::new(service, config.domains(), options);
+        let resume = Resume::Fresh { incarnation };
+        let replica = Replica::new(id, config, signer, resume).map_err(DriveError::Config)?;
+        Ok(Self {
+            id,
+            door,
+            replica,
+            executor,
+            directory,
+            peers,
+            deadlines: Deadlines::default(),
+            outbox: Outbox::default(),
+            counters: Counters::default(),
+            meter,
+            tick_at: 0,
+            actions: Actions::new(),
+            steps: Steps::new(),
+            replies: Replies::new(),
+            result: Vec::new(),
+            frame: Vec::new(),
+            body: Vec::new(),
+            clients: Vec::new(),
+        })
+    }
+
+    /// Starts the replica: the first call, once.
+    pub fn start(&mut self, now: Now) {
+        self.step(now, Input::Start);
+        self.tick(now);
+    }
+
+    /// Takes one datagram, which may hold many frames.
+    pub fn receive(&mut self, now: Now, datagram: &[u8]) {
+        self.meter.start();
+        let mut reader = Reader::new(datagram);
+        while !reader.is_empty() {
+            self.counters.received += 1;
+            // What follows a frame that cannot be read cannot be found.
+            let Ok(frame) = Frame::take(&mut reader) else { return self.refuse("malformed") };
+            self.admit(now, frame);
+        }
+    }
+
+    /// Does what is due at `now`.
+    pub fn expire(&mut self, now: Now) {
+        self.meter.start();
+        // As often as there are timers: a step may set one that is due again.
+        for _ in 0..quorate_pbft::Timer::COUNT {
+            let Some(timer) = self.deadlines.take_due(now.mono_ns) else { break };
+            self.step(now, Input::Timer(timer));
+        }
+        if self.executor.deadline().is_some_and(|at| at <= now.mono_ns) {
+            self.transfer(now, |executor, steps| executor.on_deadline(now.mono_ns, steps));
+        }
+        if now.mono_ns >= self.tick_at {
+            self.tick(now);
+        }
+    }
+
+    /// Everything up to `lsn` is on disk: what waited for it may leave, and counts.
+    pub fn durable(&mut self, now: Now, lsn: Lsn) {
+        self.outbox.release(lsn);
+        self.step(now, Input::Durable(lsn));
+    }
+
+    /// Returns the moment of the monotonic clock at which [`Self::expire`] is due, or earlier.
+    #[inline]
+    pub fn due(&self) -> u64 {
+        self.deadlines.earliest().min(self.tick_at).min(self.executor.deadline().unwrap_or(u64::MAX))
+    }
+
+    /// Hands over everything that may leave.
+    #[inline]
+    pub fn flush(&mut self, transport: &mut impl Transport) {
+        self.outbox.flush(transport);
+    }
+
+    /// Returns the replica.
+    pub fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    /// Returns the service's state.
+    pub fn executor(&self) -> &Executor<S> {
+        &self.executor
+    }
+
+    /// Returns what has come and gone.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Returns the meter.
+    pub fn meter(&self) -> &M {
+        &self.meter
+    }
+
+    fn admit(&mut self, now: Now, frame: Frame<'_>) {
+        let admitted = self.door.admit(now.mono_ns, frame);
+        self.meter.lap(Part::Admit);
+        match admitted {
+            Ok(Admitted::Message(message)) => self.on_message(now, &message),
+            Ok(Admitted::Keys) => self.send_keys(),
+            Err(error) => {
+                self.refuse(error.name());
+                if matches!(error, DoorError::NoKey(_) | DoorError::NotAuthentic(_)) {
+                    self.send_keys(); // it may have missed ours (KX-2)
+                }
+            }
+        }
+    }
+
+    /// Hands a message to the replica, or to the state transfer, whose own it is.
+    fn on_message(&mut self, now: Now, verified: &Verified<Message<'_>>) {
+        let at = now.mono_ns;
+        match (verified.sender(), verified.message()) {
+            (Principal::Replica(from), Message::Fetch(question)) => {
+                self.transfer(now, |executor, steps| executor.on_fetch(at, from, question, steps));
+            }
+            (Principal::Replica(from), Message::MetaData(answer)) => {
+                self.transfer(now, |executor, steps| executor.on_meta_data(at, from, answer, steps));
+            }
+            (Principal::Replica(from), Message::Data(answer)) => {
+                self.transfer(now, |executor, steps| executor.on_data(at, from, answer, steps));
+            }
+            _ => self.step(now, Input::Message(verified)),
+        }
+    }
+
+    #[inline]
+    fn step(&mut self, now: Now, input: Input<'_>) {
+        let mut actions = core::mem::take(&mut self.actions);
+        self.replica.step(now, input, &mut actions);
+        self.meter.lap(Part::Step);
+        self.perform(now, &mut actions);
+        actions.clear();
+        self.actions = actions;
+    }
+
+    /// Performs actions in order, and those that come of them behind. The node's one `match` over
+    /// `Action`.
+    fn perform(&mut self, now: Now, actions: &mut Actions) {
+        let mut next = 0;
+        while let Some(action) = actions.list().get(next) {
+            next += 1;
+            let outcome = match action {
+                Action::Send { to, kind, form, bytes, after } => {
+                    self.send(*to, *kind, *form, actions.bytes(*bytes), *after);
+                    None
+                }
+                Action::Persist { .. } => unreachable!("`new` admits Durability::Memory alone"),
+                Action::SetTimer(timer, deadline) => {
+                    self.deadlines.set(*timer, *deadline);
+                    None
+                }
+                Action::StopTimer(timer) => {
+                    self.deadlines.stop(*timer);
+                    None
+                }
+                Action::CheckSignature { client, request } => {
+                    let valid = self.door.check_signature(*client, &request.request, &request.signature);
+                    self.meter.lap(Part::Admit);
+                    Some(Outcome::Signature { request: request.request, valid })
+                }
+                Action::Execute { seq, batch, tentative } => {
+                    let Ok(()) = self.executor.execute(*seq, batch, *tentative, &mut self.replies) else {
+                        unreachable!("a state in memory has every page")
+                    };
+                    self.meter.lap(Part::Execute);
+                    Some(Outcome::Executed { seq: *seq })
+                }
+                Action::Merge { seq } => {
+                    self.executor.merge(*seq);
+                    self.meter.lap(Part::Execute);
+                    None
+                }
+                Action::Undo { after } => {
+                    self.executor.undo(*after);
+                    None
+                }
+                Action::Read { ticket, request } => {
+                    let (client, timestamp) = (request.client, request.timestamp);
+                    let result = &mut self.result;
+                    let digest = self.executor.read(client, timestamp, request.operation(), result);
+                    self.meter.lap(Part::Execute);
+                    Some(Outcome::Read { ticket: *ticket, digest })
+                }
+                Action::Resend { client } => Some(Outcome::Cached { client: *client }),
+                Action::Checkpoint { seq } => {
+                    let root = self.executor.checkpoint(*seq);
+                    self.meter.lap(Part::Execute);
+                    Some(Outcome::Checkpointed { seq: *seq, root })
+                }
+                Action::Discard { below } => {
+                    self.executor.discard(*below);
+                    self.meter.lap(Part::Execute);
+                    None
+                }
+                Action::Fetch { seq, root, check } => self.fetch(now, *seq, *root, *check),
+                Action::Report(milestone) => {
+                    if let Milestone::Rejected(reason) = milestone {
+                        *self.counters.rejected.entry(reason.name()).or_default() += 1;
+                    }
+                    None
+                }
+            };
+            if let Some(outcome) = outcome {
+                self.tell(now, outcome, actions);
+            }
+        }
+    }
+
+    /// Tells the replica what has come of an action.
+    fn tell(&mut self, now: Now, outcome: Outcome, out: &mut Actions) {
+        let input = match outcome {
+            Outcome::Executed { seq } => Input::Executed { seq, replies: &self.replies },
+            Outcome::Read { ticket, digest } => {
+                let result = match digest {
+                    Some(digest) => ReadResult::Done { result: &self.result, digest },
+                    None => ReadResult::NeedsOrder,
+                };
+                Input::Read { ticket, result }
+            }
+            Outcome::Cached { client } => {
+                let cached = self.executor.cached(client);
+                let reply = cached.map(|c| CachedReply {
+                    timestamp: c.timestamp,
+                    digest: c.digest,
+                    result: c.result,
+                });
+                Input::Cached { client, reply }
+            }
+            Outcome::Checkpointed { seq, root } => Input::Checkpointed { seq, root },
+            Outcome::Signature { request, valid } => Input::SignatureChecked { request, valid },
+            Outcome::Fetched { seq, root } => {
+                self.executor.clients(&mut self.clients);
+                Input::Fetched { seq, root, clients: &self.clients }
+            }
+        };
+        self.replica.step(now, input, out);
+        self.meter.lap(Part::Step);
+    }
+
+    /// Seals a message and puts it into the outbox.
+    #[inline]
+    fn send(&mut self, to: Recipient, kind: Kind, form: Form, bytes: &[u8], after: Lsn) {
+        let whom = match to {
+            Recipient::All => None,
+            Recipient::Replica(id) => Some(Principal::Replica(id)),
+            Recipient::Client(client) => Some(Principal::from(client)),
+        };
+        self.frame.clear();
+        let frame = match form {
+            Form::Frame => bytes,
+            Form::Body if kind == Kind::Request => {
+                let own = Principal::Replica(self.id).as_client();
+                if let Ok(body) = RequestBody::decode(bytes) {
+                    self.door.seal_request(&body, own, true, &mut self.frame);
+                }
+                &self.frame
+            }
+            Form::Body => {
+                self.door.seal(kind, whom, bytes, &mut self.frame);
+                &self.frame
+            }
+        };
+        self.counters.sent += 1;
+        let posted = if let Some(whom) = whom {
+            let place = self.directory.find(whom);
+            self.counters.nowhere += u64::from(place.is_none());
+            self.outbox.post(place.into_iter(), frame, after)
+        } else {
+            let own = self.id.index();
+            let others = self.directory.replicas().filter(|place| place.index() != own);
+            self.outbox.post(others, frame, after)
+        };
+        self.counters.too_long += u64::from(posted == Posted::TooLong);
+        self.meter.lap(Part::Seal);
+    }
+
+    fn fetch(&mut self, now: Now, seq: SeqNum, root: Digest, check: bool) -> Option<Outcome> {
+        let mut steps = core::mem::take(&mut self.steps);
+        steps.clear();
+        self.executor.fetch(now.mono_ns, seq, root, check, &self.peers, &mut steps);
+        let outcome = self.perform_transfer(&steps);
+        self.steps = steps;
+        outcome
+    }
+
+    /// Lets the state transfer take a step, and tells the replica if it is through.
+    fn transfer(&mut self, now: Now, step: impl FnOnce(&mut Executor<S>, &mut Steps)) {
+        let mut steps = core::mem::take(&mut self.steps);
+        steps.clear();
+        step(&mut self.executor, &mut steps);
+        let outcome = self.perform_transfer(&steps);
+        self.steps = steps;
+        if let Some(outcome) = outcome {
+            let mut actions = core::mem::take(&mut self.actions);
+            self.tell(now, outcome, &mut actions);
+            self.perform(now, &mut actions);
+            actions.clear();
+            self.actions = actions;
+        }
+    }
+
+    fn perform_transfer(&mut self, steps: &Steps) -> Option<Outcome> {
+        let mut outcome = None;
+        for step in steps.list() {
+            match step {
+                Step::Ask { to, question } => {
+                    let mut body = core::mem::take(&mut self.body);
+                    body.clear();
+                    question.encode(&mut Writer::new(&mut body));
+                    self.send(Recipient::Replica(*to), Kind::Fetch, Form::Body, &body, Lsn(0));
+                    self.body = body;
+                }
+                Step::Answer { to, kind, body } => {
+                    let body = steps.bytes(*body);
+                    self.send(Recipient::Replica(*to), *kind, Form::Body, body, Lsn(0));
+                }
+                Step::Refused { why, .. } => {
+                    *self.counters.rejected.entry(refusal(*why)).or_default() += 1;
+                }
+                Step::Installed { seq, root } => outcome = Some(Outcome::Fetched { seq: *seq, root: *root }),
+            }
+        }
+        outcome
+    }
+
+    fn tick(&mut self, now: Now) {
+        self.tick_at = now.mono_ns.saturating_add(TICK_NS);
+        self.door.tick(now.mono_ns, now.wall_ns);
+        self.send_keys();
+    }
+
+    /// Sends the NEW-KEYs that the door owes.
+    fn send_keys(&mut self) {
+        while let Some((to, frame)) = self.door.take_outgoing() {
+            self.outbox.post(self.directory.find(to).into_iter(), &frame, Lsn(0));
+        }
+    }
+
+    #[cold]
+    fn refuse(&mut self, reason: &'static str) {
+        *self.counters.refused.entry(reason).or_default() += 1;
+    }
+}
+
+fn refusal(why: Refusal) -> &'static str {
+    match why {
+        Refusal::Unasked => "transfer-unasked",
+        Refusal::Lie => "transfer-lie",
+        Refusal::Replay => "transfer-replay",
+        Refusal::TooMany => "transfer-too-many",
+        Refusal::NotHeld => "transfer-not-held",
+    }
+}

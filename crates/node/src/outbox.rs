@@ -1,0 +1,193 @@
+//! What is on its way out: sealed frames, held until what they say is on disk (spec §14.2, GC-1), then
+//! packed into as few datagrams as possible.
+//!
+//! A datagram costs the kernel ten times what a frame costs us, so frames to one place share one. They
+//! leave when the driver flushes: once a burst, and never later than the next wait.
+
+use std::collections::VecDeque;
+
+use quorate_pbft::step::Lsn;
+use quorate_wire::frame::PACKED_BYTES_MAX;
+
+use crate::directory::Place;
+
+/// The most sealed frames that wait for the disk. Beyond it the oldest goes, as if the network had
+/// lost it: retransmission brings it again.
+const WAITING_MAX: usize = 1 << 16;
+
+/// Takes datagrams away: a socket, or a queue in memory.
+pub trait Transport {
+    /// Takes one datagram for a place. It may be lost.
+    fn send(&mut self, to: Place, datagram: &[u8]);
+
+    /// Lets go what it has taken.
+    fn flush(&mut self);
+}
+
+/// A sealed frame that waits for the disk.
+#[derive(Debug)]
+struct Parcel {
+    after: Lsn,
+    to: Vec<Place>,
+    frame: Vec<u8>,
+}
+
+/// Frames on their way out. See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    /// One for each place: what leaves next.
+    packs: Vec<Vec<u8>>,
+    /// The places with something in their pack, in order of their first frame.
+    touched: Vec<Place>,
+    /// Packs that are full, in order.
+    full: Vec<(Place, Vec<u8>)>,
+    waiting: VecDeque<Parcel>,
+    durable: Lsn,
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Posted {
+    /// It leaves with the next flush.
+    Packed,
+    /// It waits for the disk.
+    Held,
+    /// It is longer than a datagram may be.
+    TooLong,
+}
+
+impl Outbox {
+    /// Takes a sealed frame for one or more places. It leaves once everything up to `after` is durable.
+    #[inline]
+    pub(crate) fn post(&mut self, to: impl Iterator<Item = Place>, frame: &[u8], after: Lsn) -> Posted {
+        if frame.len() > PACKED_BYTES_MAX {
+            return Posted::TooLong;
+        }
+        if after > self.durable {
+            self.hold(to.collect(), frame, after);
+            return Posted::Held;
+        }
+        to.for_each(|place| self.pack(place, frame));
+        Posted::Packed
+    }
+
+    /// Everything up to `lsn` is on disk: what waited for it may leave.
+    pub(crate) fn release(&mut self, lsn: Lsn) {
+        self.durable = self.durable.max(lsn);
+        // Not in the order of what they wait for: a frame that depends on nothing overtakes the others.
+        let waiting = std::mem::take(&mut self.waiting);
+        for parcel in waiting {
+            if parcel.after <= self.durable {
+                parcel.to.iter().for_each(|place| self.pack(*place, &parcel.frame));
+            } else {
+                self.waiting.push_back(parcel);
+            }
+        }
+    }
+
+    /// Hands over everything that may leave.
+    #[inline]
+    pub(crate) fn flush(&mut self, transport: &mut impl Transport) {
+        if self.touched.is_empty() && self.full.is_empty() {
+            return;
+        }
+        for (place, datagram) in self.full.drain(..) {
+            transport.send(place, &datagram);
+        }
+        for place in self.touched.drain(..) {
+            if let Some(pack) = self.packs.get_mut(place.index()) {
+                transport.send(place, pack);
+                pack.clear();
+            }
+        }
+        transport.flush();
+    }
+
+    #[inline]
+    fn pack(&mut self, place: Place, frame: &[u8]) {
+        if self.packs.len() <= place.index() {
+            self.packs.resize_with(place.index() + 1, Vec::new);
+        }
+        let pack = &mut self.packs[place.index()];
+        if pack.is_empty() {
+            self.touched.push(place);
+        } else if pack.len() + frame.len() > PACKED_BYTES_MAX {
+            self.full.push((place, std::mem::take(pack)));
+        }
+        pack.extend_from_slice(frame);
+    }
+
+    #[cold]
+    fn hold(&mut self, to: Vec<Place>, frame: &[u8], after: Lsn) {
+        if self.waiting.len() >= WAITING_MAX {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back(Parcel { after, to, frame: frame.to_vec() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::Directory;
+
+    #[derive(Default)]
+    struct Taken(Vec<(usize, Vec<u8>)>);
+
+    impl Transport for Taken {
+        fn send(&mut self, to: Place, datagram: &[u8]) {
+            self.0.push((to.index(), datagram.to_vec()));
+        }
+
+        fn flush(&mut self) {}
+    }
+
+    fn places() -> Vec<Place> {
+        let at = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));
+        Directory::new(&[at(1), at(2), at(3)]).replicas().collect()
+    }
+
+    fn flushed(outbox: &mut Outbox) -> Vec<(usize, Vec<u8>)> {
+        let mut taken = Taken::default();
+        outbox.flush(&mut taken);
+        taken.0
+    }
+
+    #[test]
+    fn frames_to_one_place_share_a_datagram() {
+        let (places, mut outbox) = (places(), Outbox::default());
+        outbox.post(places[1..].iter().copied(), b"ab", Lsn(0));
+        outbox.post(places[2..].iter().copied(), b"cd", Lsn(0));
+        assert_eq!(flushed(&mut outbox), [(1, b"ab".to_vec()), (2, b"abcd".to_vec())]);
+        assert!(flushed(&mut outbox).is_empty());
+    }
+
+    #[test]
+    fn a_full_datagram_leaves_before_the_next_and_too_long_a_frame_not_at_all() {
+        let (places, mut outbox) = (places(), Outbox::default());
+        let long = vec![7; PACKED_BYTES_MAX - 1];
+        for frame in [&long[..], b"ab"] {
+            assert_eq!(outbox.post(places[..1].iter().copied(), frame, Lsn(0)), Posted::Packed);
+        }
+        assert_eq!(flushed(&mut outbox), [(0, long.clone()), (0, b"ab".to_vec())]);
+        let too_long = vec![7; PACKED_BYTES_MAX + 1];
+        assert_eq!(outbox.post(places[..1].iter().copied(), &too_long, Lsn(0)), Posted::TooLong);
+        assert!(flushed(&mut outbox).is_empty());
+    }
+
+    /// I11: no message leaves before its record is durable; one that depends on nothing never waits.
+    #[test]
+    fn a_frame_waits_until_its_record_is_durable() {
+        let (places, mut outbox) = (places(), Outbox::default());
+        let one = || places[..1].iter().copied();
+        assert_eq!(outbox.post(one(), b"b", Lsn(2)), Posted::Held);
+        assert_eq!(outbox.post(one(), b"a", Lsn(1)), Posted::Held);
+        assert_eq!(outbox.post(one(), b"0", Lsn(0)), Posted::Packed);
+        assert_eq!(flushed(&mut outbox), [(0, b"0".to_vec())]);
+        outbox.release(Lsn(1));
+        assert_eq!(flushed(&mut outbox), [(0, b"a".to_vec())]);
+        outbox.release(Lsn(2));
+        assert_eq!(flushed(&mut outbox), [(0, b"b".to_vec())]);
+        assert_eq!(outbox.post(one(), b"c", Lsn(2)), Posted::Packed);
+    }
+}
