@@ -358,3 +358,6 @@ fn fault<T>(result: Result<T, Stop>) -> Result<Option<T>, PageFault> {
         Err(Stop::Refused | Stop::NeedsOrder | Stop::Corrupt) => Ok(None),
     }
 }
+
+#[cfg(test)]
+mod tests;

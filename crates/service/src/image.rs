@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! magic 8 | page bytes 4 | pages max 4 | clients max 4 | result bytes max 4 | seq 8 | root 32
-//! | (page 4 | lm 8 | content)*, in increasing order
+//! | digest of all that 32 | (page 4 | lm 8 | content)*, in increasing order
 //! ```
 //!
-//! What comes back from a disk is believed when it gives the root again, and not before.
+//! What comes back from a disk is believed when it gives the digests again, and not before. (The root
+//! covers the state and not its number, so the head has a digest of its own.)
 
 use alloc::vec::Vec;
 
@@ -21,6 +22,8 @@ use crate::tree::{Label, Tree};
 
 /// Names the format and its version.
 const MAGIC: [u8; 8] = *b"quorImg1";
+/// Bytes before the digest of the head.
+const HEAD_BYTES: usize = 64;
 
 /// Why the bytes of an image are not a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +68,11 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// Appends checkpoint `seq` to `out` as bytes for a disk. Says whether it is held.
     pub fn image(&self, seq: SeqNum, out: &mut Vec<u8>) -> bool {
         let Some(root) = self.state.root_at(seq) else { return false };
+        let start = out.len();
+        write_head(&self.options, seq, &root, &mut Writer::new(out));
+        let head = self.domains.node(&out[start..]);
         let mut out = Writer::new(out);
-        out.bytes(&MAGIC);
-        write_options(&self.options, &mut out);
-        out.u64(seq.0);
-        out.digest(&root);
+        out.digest(&head);
         for page in self.state.pages_at(seq, 0..u32::MAX) {
             let Some(content) = self.state.page_at(seq, page) else { continue };
             out.u32(page);
@@ -87,16 +90,18 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// The bytes are not an image, or not of this cluster, or were changed since. Nothing has changed
     /// then: the image is checked in full before.
     pub fn restore(&mut self, image: &[u8]) -> Result<(SeqNum, Digest), ImageError> {
-        let mut reader = Reader::new(image);
-        if reader.array()? != MAGIC {
+        let (head, rest) = image.split_at_checked(HEAD_BYTES).ok_or(ImageError::Malformed)?;
+        let mut reader = Reader::new(rest);
+        if !head.starts_with(&MAGIC) || reader.digest()? != self.domains.node(head) {
             return Err(ImageError::Malformed);
         }
-        let mut options = Vec::new();
-        write_options(&self.options, &mut Writer::new(&mut options));
-        if reader.bytes(options.len())? != options {
+        let mut tail = Reader::new(&head[HEAD_BYTES - 40..]);
+        let (seq, said) = (SeqNum(tail.u64()?), tail.digest()?);
+        let mut expected = Vec::new();
+        write_head(&self.options, seq, &said, &mut Writer::new(&mut expected));
+        if head != expected {
             return Err(ImageError::OtherOptions);
         }
-        let (seq, said) = (SeqNum(reader.u64()?), reader.digest()?);
         let pages = self.read_pages(reader, seq)?;
 
         let mut tree = Tree::new(self.domains.clone(), self.options.pages_max);
@@ -131,10 +136,13 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     }
 }
 
-fn write_options(options: &Options, out: &mut Writer<'_>) {
+fn write_head(options: &Options, seq: SeqNum, root: &Digest, out: &mut Writer<'_>) {
     let small = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+    out.bytes(&MAGIC);
     out.u32(small(options.page_bytes));
     out.u32(options.pages_max);
     out.u32(options.clients_max);
     out.u32(small(options.result_bytes_max));
+    out.u64(seq.0);
+    out.digest(root);
 }

@@ -83,9 +83,7 @@ impl Overlay {
                     }
                 }
                 Undo::Content { entry, content } => {
-                    let entry = &mut self.entries[entry];
-                    entry.saved = 0;
-                    if let Some(page) = core::mem::replace(&mut entry.content, content) {
+                    if let Some(page) = core::mem::replace(&mut self.entries[entry].content, content) {
                         pool.give(page);
                     }
                 }

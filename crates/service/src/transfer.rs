@@ -51,6 +51,9 @@ pub enum Step {
         /// Why.
         why: Refusal,
     },
+    /// Nothing to do: the digests kept here did not belong to the pages. The walk begins again and
+    /// trusts no page without its digest (CK-6).
+    Distrusted,
     /// The state is now the one of checkpoint `seq`, the only one held. [`Executor::clients`] has
     /// its clients.
     Installed {
@@ -218,23 +221,20 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         };
         event(&mut walk, &mut hands);
         walk.advance(&mut hands);
-        if !walk.is_done() {
-            self.walk = Some(walk);
-            return;
+        while walk.is_done() {
+            let (seq, root) = walk.target();
+            if walk.install(hands.state, hands.pool) {
+                self.adopt(seq);
+                steps.push(Step::Installed { seq, root });
+                return;
+            }
+            hands.steps.push(Step::Distrusted);
+            walk.aim(seq, root, seq, true, &[], hands.state.tree().height());
+            walk.advance(&mut hands);
         }
-        let (seq, root) = walk.target();
-        if walk.install(&mut self.state, &mut self.pool) {
-            self.adopt(seq);
-            steps.push(Step::Installed { seq, root });
-        } else {
-            // The digests kept here were not those of the pages: now no page is trusted (CK-6).
-            let peers = walk.peers();
-            walk.aim(seq, root, seq, true, &peers, self.state.tree().height());
-            // A function and not a closure, whose type would be a new one at each level.
-            self.walk_on(walk, now_ns, steps, nothing);
-        }
+        self.walk = Some(walk);
     }
 }
 
-/// No event: the walk just goes on.
-fn nothing<P: PageStore>(_walk: &mut Walk, _hands: &mut Hands<'_, P>) {}
+#[cfg(test)]
+mod tests;

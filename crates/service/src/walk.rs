@@ -139,11 +139,6 @@ impl Walk {
         (self.seq, self.root)
     }
 
-    /// Returns the replicas that are asked.
-    pub(crate) fn peers(&self) -> Vec<ReplicaId> {
-        self.peers.iter().map(|peer| peer.id).collect()
-    }
-
     /// Says whether checkpoint `seq` here is known to be wrong, and must not be given to anyone.
     pub(crate) fn is_tainted(&self, seq: SeqNum) -> bool {
         self.check && seq >= self.base
@@ -152,6 +147,12 @@ impl Walk {
     /// Says whether everything is here.
     pub(crate) fn is_done(&self) -> bool {
         self.todo.is_empty() && self.asked.is_empty()
+    }
+
+    /// Returns how many questions are on their way.
+    #[cfg(test)]
+    pub(crate) fn outstanding(&self) -> usize {
+        self.asked.len()
     }
 
     /// Returns how far it is.
