@@ -129,13 +129,26 @@ impl Checkers {
     }
 
     /// Replica `id` starts from its disk: the image of checkpoint `seq`, and what it had prepared.
-    pub fn restarted(&mut self, id: ReplicaId, seq: SeqNum, prepared: &[(SeqNum, ViewNum, Digest)]) {
-        self.facts[id.index()].restart(seq, prepared);
+    pub fn restarted(
+        &mut self,
+        id: ReplicaId,
+        seq: SeqNum,
+        view: (ViewNum, bool),
+        prepared: &[(SeqNum, ViewNum, Digest)],
+    ) {
+        self.exactly_once.undone(id);
+        self.facts[id.index()].restart(seq, view, prepared);
     }
 
     /// Replica `id` starts with nothing.
     pub fn forgot(&mut self, id: ReplicaId) {
+        self.exactly_once.undone(id);
         self.facts[id.index()].forget();
+    }
+
+    /// The state of replica `id` was damaged behind its back.
+    pub fn damaged(&mut self, id: ReplicaId) {
+        self.facts[id.index()].damaged = true;
     }
 
     /// Replica `id` reports a milestone.
@@ -177,8 +190,10 @@ impl Checkers {
             Ok(batch) => self.settle(id, seq, &batch),
             Err(violation) => self.note(Err(violation)),
         }
-        let verdict = self.exactly_once.merged(id, seq);
-        self.note(verdict);
+        if !self.facts[id.index()].damaged {
+            let verdict = self.exactly_once.merged(id, seq);
+            self.note(verdict);
+        }
     }
 
     /// A batch has become part of a replica's state for good.
@@ -203,9 +218,9 @@ impl Checkers {
 
     /// The service of replica `id` has executed a batch.
     pub fn executed(&mut self, id: ReplicaId, seq: SeqNum, replies: &Replies) {
-        if self.watches(id) {
-            let final_ = self.facts[id.index()].executed >= seq;
-            let verdict = self.exactly_once.executed(id, seq, replies, final_);
+        if self.watches(id) && !self.facts[id.index()].damaged {
+            let settled = self.facts[id.index()].executed >= seq;
+            let verdict = self.exactly_once.executed(id, seq, replies, settled);
             self.note(verdict);
         }
     }
@@ -238,8 +253,10 @@ impl Checkers {
             facts.tentative = None;
             self.exactly_once.undone(id);
         }
-        let verdict = self.checkpoints.root(id, seq, root);
-        self.note(verdict);
+        if !facts.damaged {
+            let verdict = self.checkpoints.root(id, seq, root);
+            self.note(verdict);
+        }
     }
 
     /// Replica `id` wants a message sent. It may still wait for the disk.
@@ -271,6 +288,11 @@ impl Checkers {
             let verdict = self.exactly_once.accepted(client, timestamp, result);
             self.note(verdict);
         }
+    }
+
+    /// Says whether a client has accepted what is not final anywhere yet: `q` tentative replies.
+    pub fn is_early(&self) -> bool {
+        self.exactly_once.is_early()
     }
 
     /// Everything has finished: nothing may be left open.

@@ -226,7 +226,7 @@ impl<A: App> World<A> {
             page_bytes: self.page_bytes,
             pages_max: 1 << 20,
             clients_max: u32::try_from(clients_max).unwrap_or(u32::MAX),
-            result_bytes_max: 2048,
+            result_bytes_max: 8192,
             checkpoints_max: usize::try_from(window / checkpoint_interval).unwrap_or(2) + 1,
             pool_pages_max: 256,
             first_rid,

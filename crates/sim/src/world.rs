@@ -21,6 +21,7 @@ use quorate_wire::door::Admitted;
 use quorate_wire::{Message, Principal, ReplicaId, Replies};
 
 use crate::app::App;
+use crate::checker::facts::Facts;
 use crate::checker::{Checkers, Violation};
 use crate::hash::{Tag, TraceHash};
 use crate::host::{Host, MISSED_MAX, Process};
@@ -196,6 +197,42 @@ impl<A: App> World<A> {
     /// Returns the first rule that was broken.
     pub fn violation(&self) -> Option<&Violation> {
         self.checkers.violation()
+    }
+
+    /// Returns world time, in nanoseconds.
+    pub fn time(&self) -> u64 {
+        self.at
+    }
+
+    /// Returns how many events have happened.
+    pub fn step_count(&self) -> u64 {
+        self.step
+    }
+
+    /// Returns how many nodes there are, hosts of clients among them.
+    pub fn nodes(&self) -> usize {
+        self.hosts.len() + self.clients.len()
+    }
+
+    /// Returns what is known of the correct replicas.
+    pub fn core_facts(&self) -> impl Iterator<Item = &Facts> + Clone {
+        let hosts = self.hosts.iter().filter(|host| host.correct);
+        hosts.map(|host| self.checkers.facts(host.id))
+    }
+
+    /// Checks that what the clients have seen is linearizable (I14).
+    pub fn check_history(&self) -> Result<(), String> {
+        self.app.check(&self.seen.history).map_err(|(_, text)| text)
+    }
+
+    /// Returns the hash over every input and action of correct replicas.
+    pub fn finish_hash(&mut self) -> [u8; 32] {
+        self.hash.finish()
+    }
+
+    /// Takes the lines of the trace.
+    pub fn take_lines(&mut self) -> Vec<Line> {
+        self.trace.as_mut().map(Trace::take).unwrap_or_default()
     }
 
     /// Keeps a trace of the last `max` lines, or of all for 0.

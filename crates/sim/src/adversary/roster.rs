@@ -1,1 +1,107 @@
-//! All.
+//! All liars by name, so that a swarm can draw one and a command can ask for one.
+
+use super::backup::{
+    BadViewChange, LyingCheckpoint, LyingReplies, LyingState, LyingViewChange, Mute, PartialAuthenticators,
+    Reflect, Replay, StatusFlood, Unhelpful, ViewStorm, VoteTwice, VoteUnseen,
+};
+use super::mutate::Mutate;
+use super::primary::{
+    BadChoice, BadNewView, Censor, DelayProposals, EquivocateToEach, EquivocateToHalves, ExhaustNumbers,
+    LeaveHoles, LyingNewView, Oversize, PhantomBodies, ProposeToOne, ProposeTwice, ReplayBatch,
+    SilentPrimary, StuffBatches, Unfair, WithholdFromSome,
+};
+use crate::setup::LiarMaker;
+
+/// A liar by name, with the faults that it stands for.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its name.
+    pub name: &'static str,
+    /// The keys of `docs/faults.md`.
+    pub keys: &'static [&'static str],
+    make: fn() -> LiarMaker,
+}
+
+impl Entry {
+    /// Returns a maker of this liar.
+    pub fn maker(&self) -> LiarMaker {
+        (self.make)()
+    }
+}
+
+/// Returns the liar of this name.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    ROSTER.iter().find(|entry| entry.name == name)
+}
+
+macro_rules! roster {
+    ($($name:literal, $keys:expr, $make:expr;)*) => {
+        /// Every liar.
+        pub const ROSTER: &[Entry] = &[$(Entry { name: $name, keys: &$keys, make: || LiarMaker::new(|| $make) },)*];
+    };
+}
+
+roster! {
+    "equivocate", ["P1"], EquivocateToHalves;
+    "equivocate-each", ["P2"], EquivocateToEach;
+    "propose-twice", ["P3"], ProposeTwice;
+    "holes", ["P4"], LeaveHoles;
+    "exhaust", ["P5"], ExhaustNumbers;
+    "withhold", ["P6"], WithholdFromSome;
+    "censor", ["P7"], Censor { upto: 1 };
+    "delay", ["P8"], DelayProposals;
+    "unfair", ["P9"], Unfair::default();
+    "stuff", ["P10"], StuffBatches;
+    "replay-batch", ["P11"], ReplayBatch::default();
+    "phantom", ["P12"], PhantomBodies;
+    "bad-choice", ["P13"], BadChoice;
+    "new-view-few", ["P14"], LyingNewView(BadNewView::TooFew);
+    "new-view-forged", ["P14"], LyingNewView(BadNewView::Forged);
+    "new-view-drops", ["P15"], LyingNewView(BadNewView::Drops);
+    "new-view-short", ["P15"], LyingNewView(BadNewView::Shortened);
+    "new-view-two", ["P16"], LyingNewView(BadNewView::Two);
+    "new-view-checkpoint", ["P14"], LyingNewView(BadNewView::WrongCheckpoint);
+    "new-view-invented", ["P14"], LyingNewView(BadNewView::Invented);
+    "oversize", ["P17"], Oversize;
+    "silent-primary", ["P7"], SilentPrimary;
+    "propose-to-one", ["P6"], ProposeToOne::default();
+    "vote-twice", ["K1"], VoteTwice;
+    "vote-unseen", ["K2", "K3", "K4"], VoteUnseen::default();
+    "mute", ["K5"], Mute { answers_below: 0 };
+    "half-mute", ["K5"], Mute { answers_below: 2 };
+    "vc-forged", ["K6"], LyingViewChange(BadViewChange::Forged);
+    "vc-later", ["K6"], LyingViewChange(BadViewChange::Later);
+    "vc-hidden", ["K8"], LyingViewChange(BadViewChange::Hidden);
+    "vc-stale", ["K6"], LyingViewChange(BadViewChange::Stale);
+    "vc-checkpoint", ["K6", "K9"], LyingViewChange(BadViewChange::Checkpoint);
+    "vc-to-few", ["K6"], LyingViewChange(BadViewChange::ToFew);
+    "vc-two", ["K6"], LyingViewChange(BadViewChange::Two);
+    "view-storm", ["K7"], ViewStorm::default();
+    "checkpoint", ["K9"], LyingCheckpoint { future: false };
+    "checkpoint-future", ["K10"], LyingCheckpoint { future: true };
+    "replies", ["K11", "K12"], LyingReplies;
+    "state", ["K13"], LyingState::default();
+    "status-flood", ["K14"], StatusFlood::default();
+    "partial", ["K15"], PartialAuthenticators { wrong: 1 };
+    "partial-two", ["K15"], PartialAuthenticators { wrong: 3 };
+    "replay", ["K16"], Replay::default();
+    "reflect", ["K17"], Reflect::default();
+    "unhelpful", ["K5"], Unhelpful;
+    "mutate", ["K1", "K4", "K6"], Mutate::new(4);
+    "mutate-much", ["K1", "K4", "K6"], Mutate::new(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_liar_has_a_name_of_its_own() {
+        for (i, entry) in ROSTER.iter().enumerate() {
+            assert!(ROSTER[..i].iter().all(|other| other.name != entry.name), "{}", entry.name);
+            assert!(!entry.keys.is_empty());
+            assert!(!format!("{:?}", entry.maker()).is_empty());
+        }
+        assert!(find("equivocate").is_some() && find("nobody").is_none());
+    }
+}

@@ -83,9 +83,9 @@ impl Agreement {
         if first.0 != digest {
             return Err(two("agreement (I1)", seq, first, (digest, by)));
         }
-        let faulty = facts.iter().filter(|f| !(f.correct && f.remembers)).count();
+        let faulty = facts.iter().filter(|f| !f.counts()).count();
         let has = |f: &&Facts| f.stable >= seq || f.prepared.get(&seq.0).is_some_and(|p| p.1 == digest);
-        let support = facts.iter().filter(|f| f.correct && f.remembers).filter(has).count();
+        let support = facts.iter().filter(|f| f.counts()).filter(has).count();
         if faulty <= self.cluster.f() && support + faulty < self.cluster.quorum() {
             let text = format!(
                 "n={} d={digest} committed at {by}, prepared at {support} correct replicas, {faulty} are not",

@@ -34,8 +34,8 @@ impl Checkpoints {
     /// I16: a weak quorum of correct replicas holds a stable checkpoint, or a later one.
     pub fn stable(&mut self, facts: &[Facts], by: ReplicaId, seq: SeqNum, root: Digest) -> Verdict {
         self.root(by, seq, root)?;
-        let faulty = facts.iter().filter(|f| !(f.correct && f.remembers)).count();
-        let holders = facts.iter().filter(|f| f.correct && f.remembers && f.checkpoint >= seq).count();
+        let faulty = facts.iter().filter(|f| !f.counts()).count();
+        let holders = facts.iter().filter(|f| f.counts() && f.checkpoint >= seq).count();
         if faulty <= self.cluster.f() && holders + faulty < self.cluster.quorum() {
             let text = format!(
                 "n={} is stable at {by}; {holders} correct replicas hold it, {faulty} are not",

@@ -181,6 +181,11 @@ impl ExactlyOnce {
         }
     }
 
+    /// Says whether a client has accepted what is not final anywhere yet.
+    pub fn is_early(&self) -> bool {
+        !self.early.is_empty()
+    }
+
     /// Everything has finished: nothing that was accepted may be missing.
     pub fn finish(&self) -> Verdict {
         match self.early.first_key_value() {

@@ -34,6 +34,8 @@ pub struct Facts {
     pub transferring: bool,
     /// Its own state was found wrong and is not repaired yet.
     pub diverged: bool,
+    /// Its state was damaged behind its back: it is faulty until it has repaired that.
+    pub damaged: bool,
     /// The newest checkpoint whose state it holds, or can make again from its log.
     pub checkpoint: SeqNum,
     /// P: the newest view in which each number prepared here, above the stable checkpoint.
@@ -55,16 +57,31 @@ impl Facts {
             read_floor: SeqNum(0),
             transferring: false,
             diverged: false,
+            damaged: false,
             checkpoint: SeqNum(0),
             prepared: BTreeMap::new(),
         }
     }
 
-    /// It starts from its disk: with the state of checkpoint `seq`, and what it had prepared.
-    pub fn restart(&mut self, seq: SeqNum, prepared: &[(SeqNum, ViewNum, Digest)]) {
+    /// Says whether it is correct at the moment, so that it may be counted on.
+    pub fn counts(&self) -> bool {
+        self.correct && self.remembers && !self.damaged
+    }
+
+    /// It starts from its disk: with the state of checkpoint `seq`, in `view`, and what it had prepared.
+    pub fn restart(
+        &mut self,
+        seq: SeqNum,
+        (view, normal): (ViewNum, bool),
+        prepared: &[(SeqNum, ViewNum, Digest)],
+    ) {
+        // I7: what it said of later views, it said after that was on the disk.
+        (self.view, self.normal) = (view, normal);
         self.executed = seq;
         self.tentative = None;
         self.transferring = false;
+        self.diverged = false;
+        self.damaged = false;
         self.stable = seq;
         self.prepared.clear();
         for (seq, view, digest) in prepared {
@@ -102,6 +119,8 @@ impl Facts {
             Milestone::TransferStarted { .. } => self.transferring = true,
             Milestone::TransferFinished { .. } => {
                 self.transferring = false;
+                // A repair looks at every page.
+                self.damaged &= !self.diverged;
                 self.diverged = false;
             }
             Milestone::Diverged { .. } => self.diverged = true,

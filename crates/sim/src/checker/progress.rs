@@ -15,6 +15,8 @@ pub enum Stuck {
         /// The oldest, in words.
         oldest: String,
     },
+    /// A client has accepted a result of `q` tentative replies, and the batch does not commit.
+    Tentative,
     /// A correct replica waits for a NEW-VIEW.
     Changing(String),
     /// Correct replicas are in different views.
@@ -43,6 +45,7 @@ impl std::fmt::Display for Stuck {
             Self::Requests { count, oldest } => {
                 write!(f, "{count} requests are outstanding, such as {oldest}")
             }
+            Self::Tentative => write!(f, "a result was accepted, and its batch does not commit"),
             Self::Changing(who) => write!(f, "{who} waits for a NEW-VIEW"),
             Self::Views { low, high } => {
                 write!(f, "correct replicas are in different views, {} to {}", low.0, high.0)

@@ -142,7 +142,12 @@ impl<A: App> World<A> {
                 _ => None,
             })
             .collect();
-        self.checkers.restarted(host.id, checkpoint, &prepared);
+        let view = records.iter().fold((ViewNum(0), true), |last, bytes| match Record::decode(bytes) {
+            Ok(Record::ViewChange { view, .. }) if view > last.0 => (view, false),
+            Ok(Record::NewView { view, .. }) if view >= last.0 => (view, true),
+            _ => last,
+        });
+        self.checkers.restarted(host.id, checkpoint, view, &prepared);
         if cut {
             self.counters.fault("torn tail");
         }
@@ -277,10 +282,26 @@ impl<A: App> World<A> {
     pub fn damage_state(&mut self, h: usize, choice: u64) -> bool {
         let done = self.process(h).is_some_and(|process| process.executor.damage(choice));
         if done {
+            self.checkers.damaged(self.hosts[h].id);
             self.counters.fault("damaged page");
             self.tell(h, || What::Fault("has a page of its state damaged".to_owned()));
         }
         done
+    }
+
+    /// Says whether the state of host `h` is still damaged, as far as can be seen.
+    pub(crate) fn is_suspect(&self, h: usize) -> bool {
+        self.checkers.facts(self.hosts[h].id).damaged
+    }
+
+    /// Gives host `h` new session keys (KX-2).
+    pub fn renew_keys(&mut self, h: usize) {
+        let (entropy, wall) = (self.keys_rng.bytes(), self.now(h).wall_ns);
+        if let Some(process) = self.process(h) {
+            process.door.refresh(entropy, wall);
+        }
+        self.counters.fault("new keys");
+        self.settle(h);
     }
 
     /// Ends every fault: the network is whole, paused processes go on, crashed ones start, clocks are

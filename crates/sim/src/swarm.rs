@@ -1,0 +1,182 @@
+//! The swarm: from a seed everything is drawn, cluster settings, workload, network, disks, liars and
+//! which faults come when. Then the faults end, and everything has to finish.
+//!
+//! 1. Under faults, until enough batches are final and enough has gone wrong; the watchers look after
+//!    every step.
+//! 2. Healed: the network is whole, every host is up; liars go on lying. Clients go on until there are
+//!    enough batches.
+//! 3. Clients ask no more: every outstanding request has to finish and all correct replicas have to come
+//!    together within a bound of simulated time, or the run is stuck.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use quorate_wire::Cluster;
+
+use crate::app::{App, KvApp, NullApp};
+use crate::checker::Violation;
+use crate::checker::progress::{self, Stuck};
+use crate::report::{Failure, Rule};
+use crate::rng::{Concern, Rng};
+use crate::summary::Counters;
+use crate::trace::Line;
+use crate::world::{Load, World};
+
+pub mod faults;
+pub mod plan;
+
+use faults::Weather;
+use plan::Plan;
+
+/// Nanoseconds in a second.
+const SECOND: u64 = 1_000_000_000;
+/// The longest that the faults last, in simulated time.
+const FAULTS_NS: u64 = 40 * SECOND;
+/// The longest that clients go on after the faults, in simulated time.
+const HEALED_NS: u64 = 120 * SECOND;
+/// The longest that everything may take to finish, in simulated time (I23, I24).
+const FINISH_NS: u64 = 60 * SECOND;
+
+/// What a run is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// How many batches have to be final.
+    pub batches: u64,
+    /// Ends the run after so many steps of the world, as far as it is then; 0: never.
+    pub steps: u64,
+    /// How many lines of the trace are kept; 0: none.
+    pub lines: usize,
+}
+
+/// How a run went.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Its seed.
+    pub seed: u64,
+    /// What happened.
+    pub counters: Counters,
+    /// Simulated time, in nanoseconds.
+    pub simulated_ns: u64,
+    /// Over every input and action of correct replicas.
+    pub hash: [u8; 32],
+    /// What went wrong, if something did.
+    pub failure: Option<Failure>,
+    /// The last lines of its trace.
+    pub lines: Vec<Line>,
+}
+
+/// Runs one seed.
+pub fn run(seed: u64, ask: &Ask) -> Run {
+    let mut rng = Rng::new(seed, Concern::Options);
+    if rng.one_in(8) {
+        run_app(NullApp::default(), seed, ask, &mut rng)
+    } else {
+        let app = KvApp { keys: rng.between(2, 10), ..KvApp::default() };
+        run_app(app, seed, ask, &mut rng)
+    }
+}
+
+fn run_app<A: App>(app: A, seed: u64, ask: &Ask, rng: &mut Rng) -> Run {
+    let plan = Plan::draw(seed, ask.cluster, rng);
+    let faulty = plan.faulty.clone();
+    let mut weather = Weather::new(seed, &plan);
+    let load = plan.load;
+    let mut world = World::new(app, plan.setup);
+    if ask.lines > 0 {
+        world.watch(ask.lines);
+    }
+    let ended = catch_unwind(AssertUnwindSafe(|| drive(&mut world, &mut weather, load, ask)));
+    let rule = match ended {
+        Ok(Ok(())) => None,
+        Ok(Err(rule)) => Some(rule),
+        Err(panic) => Some(Rule::Panic(panic_text(panic.as_ref()))),
+    };
+    let failure = rule.map(|rule| Failure {
+        seed,
+        scenario: None,
+        cluster: ask.cluster,
+        step: world.step_count(),
+        rule,
+        faulty,
+        cards: world.cards(),
+    });
+    Run {
+        seed,
+        counters: world.counters(),
+        simulated_ns: world.time(),
+        hash: world.finish_hash(),
+        failure,
+        lines: world.take_lines(),
+    }
+}
+
+/// Returns what a panic said, and where.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let said = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    let text = said.unwrap_or("panicked").to_owned();
+    match crate::report::take_panic_place() {
+        Some(place) => format!("{text} at {place}"),
+        None => text,
+    }
+}
+
+fn drive<A: App>(world: &mut World<A>, weather: &mut Weather, load: Load, ask: &Ask) -> Result<(), Rule> {
+    let stop = |world: &World<A>| ask.steps > 0 && world.step_count() >= ask.steps;
+    world.set_load(load);
+    while !weather.is_over(world.committed(), ask.batches, world.time() >= FAULTS_NS) {
+        let until = weather.next_at();
+        world.run(until, |w| stop(w) || weather.is_over(w.committed(), ask.batches, false));
+        checked(world)?;
+        if stop(world) {
+            return Ok(());
+        }
+        if world.time() >= until {
+            weather.tick(world);
+        }
+    }
+    weather.end(world);
+    let until = world.time() + HEALED_NS;
+    let done = world.run(until, |w| stop(w) || w.committed() >= ask.batches);
+    checked(world)?;
+    if !done {
+        return Err(Rule::Stuck(why(world).map_or("too slow".to_owned(), |stuck| stuck.to_string())));
+    }
+    finish(world, FINISH_NS, stop)
+}
+
+/// Ends the load and waits until everything has finished (I23, I24); then looks at the whole history.
+pub(crate) fn finish<A: App>(
+    world: &mut World<A>,
+    within_ns: u64,
+    mut stop: impl FnMut(&World<A>) -> bool,
+) -> Result<(), Rule> {
+    world.set_load(Load::Idle);
+    let until = world.time() + within_ns;
+    world.run(until, |w| stop(w) || why(w).is_none());
+    checked(world)?;
+    if !stop(world)
+        && let Some(stuck) = why(world)
+    {
+        return Err(Rule::Stuck(stuck.to_string()));
+    }
+    world.checkers.finish();
+    checked(world)?;
+    world.check_history().map_err(|text| Rule::Broken(Violation::new("linearizable (I14)", text, &[])))
+}
+
+fn checked<A: App>(world: &World<A>) -> Result<(), Rule> {
+    world.violation().map_or(Ok(()), |violation| Err(Rule::Broken(violation.clone())))
+}
+
+/// Says what is still open, if anything is.
+pub(crate) fn why<A: App>(world: &World<A>) -> Option<Stuck> {
+    let (count, oldest) = world.outstanding();
+    if count > 0 {
+        return Some(Stuck::Requests { count, oldest });
+    }
+    if world.checkers.is_early() {
+        return Some(Stuck::Tentative);
+    }
+    progress::open(world.core_facts(), world.config.window)
+}

@@ -1,0 +1,328 @@
+//! Which faults come when, within what the cluster has to survive.
+//!
+//! Crashes with the disk intact may befall everyone at once. What makes a replica faulty in the sense of
+//! the protocol (it lies, runs twice, has lost its memory or its clock) may befall `f` at a time.
+
+use quorate_pbft::config::{Durability, MS};
+use quorate_wire::ReplicaId;
+
+use super::plan::Plan;
+use crate::app::App;
+use crate::disk::{Damage, Pace};
+use crate::network::{NodeId, Profile};
+use crate::rng::{Concern, Rng};
+use crate::world::World;
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// A host crashes and starts again a while later (H1).
+    Crash,
+    /// `f + 1` hosts crash, or all of them at once (H9, H10).
+    CrashMany,
+    /// A process is stopped for a while (H2).
+    Pause,
+    /// The nodes fall apart into groups (N7).
+    Partition,
+    /// Some links are cut in one direction, on and off (N6).
+    OneWay,
+    /// A replica is cut off.
+    Isolate,
+    /// Everyone sees one replica only.
+    Star,
+    /// Frames are lost, doubled, held back and damaged more than usual (N1-N4).
+    Storm,
+    /// Links hold everything back, then deliver it at once.
+    Clog,
+    /// Links are slow in one direction (N8).
+    Slow,
+    /// A disk is slow, or full for a while, or fails a sync (H5, H11).
+    BadDisk,
+    /// A disk is lost (H6).
+    Wipe,
+    /// Something on a disk is damaged (H4, H5).
+    Damage,
+    /// An old disk is put back (H7).
+    OldDisk,
+    /// A clock jumps or drifts (H8).
+    Clock,
+    /// A page of the state is damaged in memory (B21).
+    DamageState,
+    /// The keys of a replica are renewed.
+    NewKeys,
+}
+
+impl FaultKind {
+    /// Every kind.
+    pub const ALL: [Self; 17] = [
+        Self::Crash,
+        Self::CrashMany,
+        Self::Pause,
+        Self::Partition,
+        Self::OneWay,
+        Self::Isolate,
+        Self::Star,
+        Self::Storm,
+        Self::Clog,
+        Self::Slow,
+        Self::BadDisk,
+        Self::Wipe,
+        Self::Damage,
+        Self::OldDisk,
+        Self::Clock,
+        Self::DamageState,
+        Self::NewKeys,
+    ];
+}
+
+/// Brings faults about.
+#[derive(Debug)]
+pub struct Weather {
+    rng: Rng,
+    kinds: Vec<FaultKind>,
+    every_ns: u64,
+    next_at: u64,
+    count: u64,
+    count_min: u64,
+    /// Replicas that lie or run twice.
+    faulty: Vec<ReplicaId>,
+    normal: Profile,
+    /// Snapshots of disks, with the host they are of. At most one a host.
+    snapshots: Vec<(usize, crate::disk::Disk<std::rc::Rc<Vec<u8>>>)>,
+}
+
+impl Weather {
+    /// Returns the weather of a plan.
+    pub fn new(seed: u64, plan: &Plan) -> Self {
+        let mut rng = Rng::new(seed, Concern::Faults);
+        let first = rng.below(plan.fault_every_ns);
+        Self {
+            rng,
+            kinds: plan.kinds.clone(),
+            every_ns: plan.fault_every_ns,
+            next_at: first,
+            count: 0,
+            count_min: plan.faults_min,
+            faulty: plan.faulty.iter().map(|(id, _)| *id).collect(),
+            normal: plan.setup.network,
+            snapshots: Vec::new(),
+        }
+    }
+
+    /// Returns when the next fault comes.
+    pub fn next_at(&self) -> u64 {
+        self.next_at
+    }
+
+    /// Says whether there were enough faults and batches, or there has been enough time for both.
+    pub fn is_over(&self, batches: u64, enough: u64, late: bool) -> bool {
+        late || batches >= enough && self.count >= self.count_min
+    }
+
+    /// Ends every fault.
+    pub fn end<A: App>(&mut self, world: &mut World<A>) {
+        world.heal();
+    }
+
+    /// Brings the next fault about, or ends those that last.
+    pub fn tick<A: App>(&mut self, world: &mut World<A>) {
+        self.next_at = world.time() + self.rng.between(self.every_ns / 4, self.every_ns * 2);
+        if self.rng.one_in(3) {
+            return self.mend(world);
+        }
+        let Some(kind) = self.rng.pick(&self.kinds) else { return };
+        self.count += 1;
+        self.befall(world, kind);
+    }
+
+    /// Ends what lasts: cuts, storms, slow links and disks.
+    fn mend<A: App>(&mut self, world: &mut World<A>) {
+        world.network.heal();
+        world.network.set_profile(self.normal);
+        for h in 0..world.hosts.len() {
+            world.set_disk(h, Pace::FAST);
+            world.fill_disk(h, false);
+        }
+    }
+
+    fn befall<A: App>(&mut self, world: &mut World<A>, kind: FaultKind) {
+        let h = self.rng.index(world.hosts.len());
+        match kind {
+            FaultKind::Crash => self.crash(world, h),
+            FaultKind::CrashMany => {
+                let count = if self.rng.one_in(2) { world.hosts.len() } else { world.config.cluster.weak() };
+                let mut hosts: Vec<usize> = (0..world.hosts.len()).collect();
+                self.rng.shuffle(&mut hosts);
+                hosts.into_iter().take(count).for_each(|h| self.crash(world, h));
+            }
+            FaultKind::Pause => {
+                // A stop of ten minutes ends with the faults.
+                let long = if self.rng.one_in(8) { 600_000 } else { 2000 };
+                world.pause(h, self.rng.between(10, long) * MS);
+            }
+            FaultKind::Partition
+            | FaultKind::OneWay
+            | FaultKind::Isolate
+            | FaultKind::Star
+            | FaultKind::Storm
+            | FaultKind::Clog
+            | FaultKind::Slow => self.disturb(world, h, kind),
+            FaultKind::BadDisk => match self.rng.below(4) {
+                0 => world.fill_disk(h, true),
+                1 if self.may_crash(world, h) => {
+                    world.fail_sync(h);
+                    self.start_again(world, h);
+                }
+                _ => world.set_disk(h, Pace::SLOW),
+            },
+            FaultKind::Wipe | FaultKind::Damage | FaultKind::OldDisk => self.ruin(world, h, kind),
+            FaultKind::Clock => {
+                let hour = 3_600_000 * 1_000_000_i64;
+                let offset = self.rng.pick(&[hour, -hour, 5_000_000_000, -5_000_000_000, 0]).unwrap_or(0);
+                let rate = self.rng.between(900_000, 1_100_000);
+                if self.has_budget(world, h) {
+                    world.disturb_clock(h, offset, rate);
+                }
+            }
+            FaultKind::DamageState => {
+                let choice = self.rng.bits();
+                if self.has_budget(world, h) && world.hosts[h].correct {
+                    world.damage_state(h, choice);
+                }
+            }
+            FaultKind::NewKeys => world.renew_keys(h),
+        }
+    }
+
+    /// Something befalls the network and nothing else, around host `h` if around one.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "the other kinds are not the network's")]
+    fn disturb<A: App>(&mut self, world: &mut World<A>, h: usize, kind: FaultKind) {
+        let rng = &mut self.rng;
+        let count = world.nodes();
+        let any = |rng: &mut Rng| NodeId::at(rng.index(count));
+        match kind {
+            FaultKind::Partition => {
+                let (mut some, mut rest) = (Vec::new(), Vec::new());
+                for node in (0..count).map(NodeId::at) {
+                    if rng.one_in(2) { some.push(node) } else { rest.push(node) }
+                }
+                world.network.partition(&[&some, &rest]);
+                world.counters.fault("partition");
+            }
+            FaultKind::OneWay => {
+                for _ in 0..rng.between(1, 6) {
+                    let (from, to) = (any(rng), any(rng));
+                    let cut = !world.network.is_cut(from, to);
+                    world.network.cut(from, to, cut);
+                }
+                world.counters.fault("one-way cut");
+            }
+            FaultKind::Isolate => {
+                let all: Vec<NodeId> = (0..count).map(NodeId::at).filter(|n| n.index() != h).collect();
+                world.network.partition(&[&[NodeId::at(h)], &all]);
+                world.counters.fault("isolation");
+            }
+            FaultKind::Star => {
+                let others: Vec<usize> = (0..world.hosts.len()).filter(|other| *other != h).collect();
+                for &a in &others {
+                    for &b in &others {
+                        world.network.cut(NodeId::at(a), NodeId::at(b), a != b);
+                    }
+                }
+                world.counters.fault("star");
+            }
+            FaultKind::Clog => {
+                for _ in 0..rng.between(1, 8) {
+                    let until = world.time() + rng.between(10, 1000) * MS;
+                    world.network.clog(any(rng), any(rng), until);
+                }
+                world.counters.fault("clog");
+            }
+            FaultKind::Slow => {
+                for _ in 0..rng.between(1, 6) {
+                    let (loss, slow) = (chance(rng, 200_000), rng.between(1, 100) * MS);
+                    world.network.worsen(any(rng), any(rng), loss, slow);
+                }
+                world.counters.fault("slow link");
+            }
+            FaultKind::Storm => {
+                world.network.set_profile(Profile {
+                    loss: chance(rng, 300_000),
+                    duplicate: chance(rng, 300_000),
+                    reorder: chance(rng, 300_000),
+                    reorder_ns: 1000 * MS,
+                    corrupt: chance(rng, 100_000),
+                    replay: chance(rng, 100_000),
+                    ..self.normal
+                });
+                world.counters.fault("storm");
+            }
+            _ => {}
+        }
+    }
+
+    /// A loss of what a disk promised: within the budget only.
+    fn ruin<A: App>(&mut self, world: &mut World<A>, h: usize, kind: FaultKind) {
+        if kind == FaultKind::OldDisk {
+            match self.snapshots.iter().position(|(host, _)| *host == h) {
+                None => self.snapshots.push((h, world.snapshot(h))),
+                Some(at) if self.has_budget(world, h) => {
+                    let (_, disk) = self.snapshots.swap_remove(at);
+                    world.put_back(h, disk);
+                    self.start_again(world, h);
+                }
+                Some(_) => {}
+            }
+            return;
+        }
+        if !self.has_budget(world, h) {
+            return;
+        }
+        if kind == FaultKind::Wipe {
+            world.wipe(h);
+        } else {
+            let how = self.rng.pick(&Damage::ALL).unwrap_or(Damage::BitRot);
+            world.damage(h, how);
+        }
+        self.start_again(world, h);
+    }
+
+    /// Says whether the protocol survives another replica that is faulty, host `h`'s.
+    fn has_budget<A: App>(&self, world: &World<A>, h: usize) -> bool {
+        let mut faulty = self.faulty.clone();
+        let bad = |h: usize| {
+            let host = &world.hosts[h];
+            host.amnesic || host.clock.is_wrong() || world.is_suspect(h)
+        };
+        faulty.extend((0..world.hosts.len()).filter(|h| bad(*h)).map(|h| world.hosts[h].id));
+        faulty.push(world.hosts[h].id);
+        faulty.sort_unstable();
+        faulty.dedup();
+        faulty.len() <= world.config.cluster.f()
+    }
+
+    /// A crash loses nothing if everything promised is on the disk.
+    fn may_crash<A: App>(&self, world: &World<A>, h: usize) -> bool {
+        world.config.durability == Durability::Sync || self.has_budget(world, h)
+    }
+
+    fn crash<A: App>(&mut self, world: &mut World<A>, h: usize) {
+        if self.may_crash(world, h) {
+            world.crash(h);
+            if world.config.durability != Durability::Sync {
+                world.hosts[h].amnesic = true;
+            }
+            self.start_again(world, h);
+        }
+    }
+
+    fn start_again<A: App>(&mut self, world: &mut World<A>, h: usize) {
+        let ns = if self.rng.one_in(3) { self.rng.below(MS) } else { self.rng.between(1, 1500) * MS };
+        world.restart_later(h, ns);
+    }
+}
+
+/// A chance below `max` per million.
+fn chance(rng: &mut Rng, max: u64) -> u32 {
+    u32::try_from(rng.below(max)).unwrap_or(0)
+}

@@ -1,0 +1,155 @@
+//! What a seed's world is: drawn once, before anything happens.
+
+use std::collections::BTreeMap;
+
+use quorate_pbft::Config;
+use quorate_pbft::config::{Durability, MS, Replier, RequestAuth};
+use quorate_wire::{Cluster, ReplicaId};
+
+use super::faults::FaultKind;
+use crate::adversary::roster::ROSTER;
+use crate::disk::Pace;
+use crate::network::Profile;
+use crate::rng::Rng;
+use crate::setup::Setup;
+use crate::world::Load;
+
+/// A seed's world and what will befall it.
+#[derive(Debug)]
+pub struct Plan {
+    /// The world.
+    pub setup: Setup,
+    /// What the clients do.
+    pub load: Load,
+    /// The kinds of faults that come, liars not among them.
+    pub kinds: Vec<FaultKind>,
+    /// The mean time between two faults, in nanoseconds.
+    pub fault_every_ns: u64,
+    /// The least number of faults.
+    pub faults_min: u64,
+    /// Who lies, and how.
+    pub faulty: Vec<(ReplicaId, String)>,
+}
+
+impl Plan {
+    /// Draws a plan. Every setting obeys the rules of `Config`.
+    pub fn draw(seed: u64, cluster: Cluster, rng: &mut Rng) -> Self {
+        let mut setup = Setup::new(seed, cluster);
+        setup.config = config(&setup.config, rng);
+        setup.clients = size(rng.between(1, 4));
+        setup.lanes = u16::try_from(rng.between(1, 4)).unwrap_or(1);
+        setup.network = network(rng);
+        setup.disk = if rng.one_in(6) { Pace { low_ns: 500_000, high_ns: 5_000_000 } } else { Pace::FAST };
+        setup.task_time = if rng.one_in(2) { (0, 0) } else { (5_000, rng.between(10_000, 1_000_000)) };
+        setup.page_bytes = if rng.one_in(4) { 4096 } else { 512 };
+        setup.introduced = !rng.one_in(4);
+        let mut kinds = FaultKind::ALL.to_vec();
+        rng.shuffle(&mut kinds);
+        let faulty = liars(&mut setup, cluster, rng);
+        kinds.truncate(size(rng.between(3, 6)));
+        Self {
+            load: Load::Busy(0, rng.between(1, 8) * MS),
+            kinds,
+            fault_every_ns: rng.between(10, 120) * MS,
+            faults_min: rng.between(4, 12),
+            faulty,
+            setup,
+        }
+    }
+}
+
+/// Draws the settings: every optimisation on or off, small logs, so that everything is frequent.
+fn config(base: &Config, rng: &mut Rng) -> Config {
+    let mostly = |rng: &mut Rng| !rng.one_in(4);
+    let interval = rng.pick(&[4, 8, 16]).unwrap_or(8);
+    let window = interval * rng.pick(&[2, 2, 4]).unwrap_or(2);
+    let request_timeout_min_ns = rng.between(30, 120) * MS;
+    let status_min_ns = rng.between(20, 100) * MS;
+    let config = Config {
+        checkpoint_interval: interval,
+        window,
+        pipeline: rng.between(1, interval.min(8)),
+        batch_requests_max: rng.pick(&[1, 2, 16, 1024]).unwrap_or(16),
+        batch_bytes_max: rng.pick(&[5 << 10, 16 << 10, 56 << 10]).unwrap_or(56 << 10),
+        batching: mostly(rng),
+        separate_above: rng.pick(&[64, 255, 255, 1024]).unwrap_or(255),
+        separate: mostly(rng),
+        small_reply: rng.pick(&[0, 16, 64]).unwrap_or(64),
+        digest_replies: mostly(rng),
+        tentative: mostly(rng),
+        read_only: mostly(rng),
+        piggyback: mostly(rng),
+        piggyback_ns: request_timeout_min_ns / 20,
+        request_auth: rng
+            .pick(&[RequestAuth::Adaptive, RequestAuth::Adaptive, RequestAuth::Mac, RequestAuth::SigMac])
+            .unwrap_or(RequestAuth::Adaptive),
+        durability: rng
+            .pick(&[
+                Durability::Sync,
+                Durability::Sync,
+                Durability::Sync,
+                Durability::Async,
+                Durability::Memory,
+            ])
+            .unwrap_or(Durability::Sync),
+        request_timeout_min_ns,
+        request_timeout_max_ns: request_timeout_min_ns * rng.between(2, 10),
+        view_timeout_max_ns: 4000 * MS,
+        status_ns: status_min_ns * rng.between(1, 2),
+        status_min_ns,
+        fetch_retry_ns: rng.between(5, 30) * MS,
+        null_batch_ns: rng.between(10, 60) * MS,
+        clients_max: 64,
+        replier: if rng.one_in(2) { Replier::Random } else { Replier::RoundRobin },
+        client_timeout_max_ns: 1000 * MS,
+        ..base.clone()
+    };
+    if let Err(error) = config.check() {
+        unreachable!("the swarm draws settings that obey the rules: {error}");
+    }
+    config
+}
+
+fn network(rng: &mut Rng) -> Profile {
+    let near = Profile::lan();
+    let base = match rng.below(4) {
+        0 => Profile { delay_ns: (200_000, 5 * MS), jitter_ns: MS, ..near },
+        _ => near,
+    };
+    let sometimes = |rng: &mut Rng, max: u64| -> u32 {
+        if rng.one_in(3) { u32::try_from(rng.below(max)).unwrap_or(0) } else { 0 }
+    };
+    Profile {
+        loss: sometimes(rng, 50_000),
+        duplicate: sometimes(rng, 100_000),
+        reorder: sometimes(rng, 100_000),
+        reorder_ns: rng.between(1, 50) * MS,
+        corrupt: sometimes(rng, 20_000),
+        replay: sometimes(rng, 50_000),
+        ..base
+    }
+}
+
+/// Draws at most `f` replicas that lie or run twice, any of them.
+fn liars(setup: &mut Setup, cluster: Cluster, rng: &mut Rng) -> Vec<(ReplicaId, String)> {
+    let mut ids: Vec<ReplicaId> = cluster.replicas().collect();
+    rng.shuffle(&mut ids);
+    let most = u64::try_from(cluster.f()).unwrap_or(0);
+    let count = if rng.one_in(4) { 0 } else { rng.between(1, most.max(1)).min(most) };
+    let mut faulty = Vec::new();
+    setup.liars = BTreeMap::new();
+    for id in ids.into_iter().take(size(count)) {
+        if rng.one_in(8) {
+            setup.twins.push(id);
+            faulty.push((id, "runs twice".to_owned()));
+        } else if let Some(entry) = rng.pick(ROSTER) {
+            setup.liars.insert(id, entry.maker());
+            faulty.push((id, entry.name.to_owned()));
+        }
+    }
+    faulty
+}
+
+fn size(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(0)
+}
