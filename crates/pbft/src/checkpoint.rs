@@ -183,6 +183,8 @@ impl Replica {
         self.log.advance(seq);
         self.checkpoints.collect(seq);
         self.bodies.collect();
+        // I8: a commit that still waits for a carrier is of no use to anybody below the water mark.
+        self.piggyback.commits.retain(|(n, _)| *n > seq);
         self.views.collect(seq);
         out.push(Action::Discard { below: seq });
         self.views.calm_down(self.watch.request_timeout());
