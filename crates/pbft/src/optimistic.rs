@@ -180,8 +180,8 @@ impl Replica {
         let after =
             if tentative { self.log.get(seq).map_or(Lsn(0), |slot| slot.prepared_lsn) } else { Lsn(0) };
         for reply in replies.iter() {
-            if reply.outcome == Outcome::Superseded {
-                continue;
+            if matches!(reply.outcome, Outcome::Superseded | Outcome::Refused) {
+                continue; // nothing was done, so there is nothing to say
             }
             if let Some(replica) = reply.client.replica() {
                 self.recovery.note_request(replica, reply.timestamp, seq);

@@ -360,4 +360,6 @@ fn fault<T>(result: Result<T, Stop>) -> Result<Option<T>, PageFault> {
 }
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;

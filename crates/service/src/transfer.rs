@@ -238,3 +238,5 @@ impl<S: Service, P: PageStore> Executor<S, P> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod world;
