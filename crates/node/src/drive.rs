@@ -465,6 +465,7 @@ impl<S: Service, M: Meter> Drive<S, M> {
                 Step::Refused { why, .. } => {
                     *self.counters.rejected.entry(refusal(*why)).or_default() += 1;
                 }
+                Step::Distrusted => *self.counters.rejected.entry("own-pages-distrusted").or_default() += 1,
                 Step::Installed { seq, root } => outcome = Some(Outcome::Fetched { seq: *seq, root: *root }),
             }
         }
