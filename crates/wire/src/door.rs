@@ -92,7 +92,7 @@ impl Door {
         // Its own signatures come back inside others' evidence: SUSPECTs in a LeaveCert, its own
         // recovery request in a batch.
         verifier.insert(own, &signer.public());
-        let mut exchange = Exchange::new(own, cluster, &entropy, wall_ns);
+        let mut exchange = Exchange::new(own, cluster, cluster_id, &entropy, wall_ns);
         if matches!(own, Principal::Replica(_)) {
             verifier.clients().for_each(|client| _ = exchange.add_client(client));
         }

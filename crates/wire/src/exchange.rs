@@ -25,9 +25,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use self::peer::{Generation, Generations, Peer, Peers, Share};
 use crate::cluster::Cluster;
-use crate::digest::Digest;
+use crate::digest::ClusterId;
 use crate::id::{Principal, ReplicaId};
-use crate::keys::{Tag, equal};
+use crate::keys::{Covered, Tag, equal};
 use crate::message::NewKey;
 
 /// The most clients (principals) that a node shares keys with (`MAX_CLIENTS`).
@@ -93,12 +93,22 @@ impl Exchange {
     ///
     /// `entropy` is fresh and secret. `wall_ns` is above that of every earlier start, or the peers
     /// take this node's NEW-KEYs for replays (KX-1).
-    pub fn new(own: Principal, cluster: Cluster, entropy: &[u8; 32], wall_ns: u64) -> Self {
+    pub fn new(
+        own: Principal,
+        cluster: Cluster,
+        cluster_id: ClusterId,
+        entropy: &[u8; 32],
+        wall_ns: u64,
+    ) -> Self {
         let replicas = cluster.replicas().map(|_| Peer::default()).collect();
         let mut exchange = Self {
             own,
             now_ns: 0,
-            generations: Generations { current: Generation::new(entropy, wall_ns, None), previous: None },
+            generations: Generations {
+                cluster_id,
+                current: Generation::new(entropy, wall_ns, None),
+                previous: None,
+            },
             switch_ns: 0,
             peers: Peers { replicas, clients: BTreeMap::new() },
             letters: BTreeSet::new(),
@@ -262,14 +272,14 @@ impl Exchange {
         from: Principal,
         theirs: u32,
         (own, tag): (u32, Tag),
-        hash: &Digest,
+        covered: &Covered,
     ) -> Result<(), Mismatch> {
         let current = self.generations.current.key_id;
         let Some(peer) = self.peers.get(from) else { return Err(Mismatch::NoKey) };
         let pair = peer.pair(&self.generations, (self.own, from), (own, theirs), self.now_ns);
         let mismatch = match pair {
             None => Mismatch::NoKey,
-            Some(pair) if equal(&pair.incoming.tag(hash, own, from, self.own), &tag) => {
+            Some(pair) if equal(&pair.incoming.tag(covered), &tag) => {
                 if own != current || !peer.confirmed {
                     self.has_used(from, own);
                 }
@@ -319,17 +329,17 @@ impl Exchange {
         }
     }
 
-    /// Returns the entry for `to` over a message's hash, under our generation `own`: its generation
+    /// Returns the entry for `to` over what a message says, under our generation `own`: its generation
     /// and the tag. While we lack its share, for which it is being asked, gives an entry that proves
     /// nothing, and makes the receiver send us its share.
     #[inline]
-    pub fn entry(&mut self, to: Principal, own: u32, hash: &Digest) -> (u32, Tag) {
+    pub fn entry(&mut self, to: Principal, own: u32, covered: &Covered) -> (u32, Tag) {
         let us = self.own;
         if let Some(peer) = self.peers.get(to)
             && let Some(theirs) = peer.share.map(|share| share.key_id)
             && let Some(pair) = peer.pair(&self.generations, (us, to), (own, theirs), self.now_ns)
         {
-            return (theirs, pair.outgoing.tag(hash, theirs, us, to));
+            return (theirs, pair.outgoing.tag(covered));
         }
         if matches!(to, Principal::Client(_)) {
             self.owe(to); // a replica is told until both have the other's

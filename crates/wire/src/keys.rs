@@ -1,12 +1,15 @@
 //! Session keys, MACs and authenticators (spec §2.3).
 //!
-//! A message is hashed once, whoever is to get it; each receiver's entry is then one keyed hash of
-//! that digest (CR-2), the MD5-context trick of [OSDI99 §5.2] with today's primitives. A key serves
-//! one direction of one pair, and the kind, epoch, sender and receiver are inside what is hashed, so
-//! a message can be neither reflected, nor passed off as another kind, nor moved to another
-//! configuration (K16, K17, B28).
+//! Each receiver's entry is a keyed hash of what the message says: of the bytes themselves where they
+//! are few, as in every message of the normal case, and of their hash where they are many, which is
+//! then computed once for all receivers (CR-2), the MD5-context trick of [OSDI99 §5.2] with today's
+//! primitives.
+//!
+//! A key serves one direction of one pair of one cluster, in one generation of each end, and kind,
+//! epoch and sender are inside what is covered, so a message can be neither reflected, nor passed off as
+//! another kind, nor moved to another configuration (K16, K17, B28).
 
-use crate::digest::{Digest, Domains};
+use crate::digest::{ClusterId, Digest, Domains};
 use crate::frame::TAG_BYTES;
 use crate::id::Principal;
 use crate::message::{Kind, RequestFlags};
@@ -22,24 +25,6 @@ pub fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
 }
 
-/// Between whom a message goes, from the sender's side. Part of each entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
-    ReplicaToReplica = 0,
-    ClientToReplica = 1,
-    ReplicaToClient = 2,
-}
-
-impl Direction {
-    fn between(sender: Principal, receiver: Principal) -> Self {
-        match (sender, receiver) {
-            (Principal::Replica(_), Principal::Replica(_)) => Self::ReplicaToReplica,
-            (Principal::Client(_), _) => Self::ClientToReplica,
-            (Principal::Replica(_), Principal::Client(_)) => Self::ReplicaToClient,
-        }
-    }
-}
-
 /// `K[i->j]`: the key of everything that key holder `i` sends to key holder `j` (CR-1).
 #[derive(Clone)]
 pub struct SessionKey([u8; 32]);
@@ -53,29 +38,79 @@ impl core::fmt::Debug for SessionKey {
 impl SessionKey {
     /// Derives `K[from->to]` from the pair's shared secret (KX-5). Each end is its key holder's
     /// number ([`Principal::key_holder`]) and its generation of keys.
-    pub fn derive(shared: &[u8; 32], from: (u64, u32), to: (u64, u32)) -> Self {
-        let mut material = [0; 56];
+    pub fn derive(cluster: ClusterId, shared: &[u8; 32], from: (u64, u32), to: (u64, u32)) -> Self {
+        let mut material = [0; 88];
         material[..32].copy_from_slice(shared);
-        material[32..40].copy_from_slice(&from.0.to_le_bytes());
-        material[40..48].copy_from_slice(&to.0.to_le_bytes());
-        material[48..52].copy_from_slice(&from.1.to_le_bytes());
-        material[52..].copy_from_slice(&to.1.to_le_bytes());
+        material[32..64].copy_from_slice(&cluster.0);
+        material[64..72].copy_from_slice(&from.0.to_le_bytes());
+        material[72..80].copy_from_slice(&to.0.to_le_bytes());
+        material[80..84].copy_from_slice(&from.1.to_le_bytes());
+        material[84..].copy_from_slice(&to.1.to_le_bytes());
         Self(blake3::derive_key("quorate/1/session", &material))
     }
 
-    /// Returns the entry for `receiver` over a message's hash.
-    ///
-    /// `key_id` is the receiver's generation of keys. One compression.
+    /// Returns the tag of what is covered.
     #[inline]
-    pub fn tag(&self, hash: &Digest, key_id: u32, sender: Principal, receiver: Principal) -> Tag {
-        let mut covered = [0; 45];
-        covered[..32].copy_from_slice(&hash.0);
-        covered[32..36].copy_from_slice(&key_id.to_le_bytes());
-        covered[36] = Direction::between(sender, receiver) as u8;
-        covered[37..].copy_from_slice(&receiver.key_holder().to_le_bytes());
+    pub fn tag(&self, covered: &Covered) -> Tag {
         let mut tag = [0; TAG_BYTES];
-        tag.copy_from_slice(&blake3::keyed_hash(&self.0, &covered).as_bytes()[..TAG_BYTES]);
+        tag.copy_from_slice(&blake3::keyed_hash(&self.0, covered.bytes()).as_bytes()[..TAG_BYTES]);
         tag
+    }
+}
+
+/// The most bytes that an entry covers as they are: two blocks of the hash. Up to here a receiver
+/// gains more than a sender with many receivers loses.
+const DIRECT_BYTES_MAX: usize = 128;
+
+/// What stands in front of a hash, where a kind would stand: no kind has this number.
+const HASHED: u8 = 0;
+
+/// What each entry of a message covers: kind, epoch, sender and the fixed part of the body
+/// ([`crate::message::fixed_len`]), or their hash.
+#[derive(Clone, Debug)]
+pub struct Covered {
+    bytes: [u8; DIRECT_BYTES_MAX],
+    len: usize,
+}
+
+impl Covered {
+    /// Returns what the entries of a message other than a REQUEST cover.
+    #[inline]
+    pub fn message(domains: &Domains, kind: Kind, epoch: u32, sender: Principal, fixed: &[u8]) -> Self {
+        let head = covered_head(kind, epoch, sender);
+        let mut bytes = [0; DIRECT_BYTES_MAX];
+        let len = head.len() + fixed.len();
+        if let Some(rest) = bytes.get_mut(head.len()..len) {
+            rest.copy_from_slice(fixed);
+            bytes[..head.len()].copy_from_slice(&head);
+            return Self { bytes, len };
+        }
+        bytes[0] = HASHED;
+        bytes[1..33].copy_from_slice(&domains.message_parts(&head, fixed).0);
+        Self { bytes, len: 33 }
+    }
+
+    /// Returns what the entries of a REQUEST cover: its digest stands for client, timestamp and
+    /// operation; replier and flags are covered besides (CR-3).
+    #[inline]
+    pub fn request(
+        domains: &Domains,
+        epoch: u32,
+        sender: Principal,
+        request: &Digest,
+        replier: Option<u16>,
+        flags: RequestFlags,
+    ) -> Self {
+        let mut fixed = [0; 35];
+        fixed[..32].copy_from_slice(&request.0);
+        fixed[32..34].copy_from_slice(&replier.unwrap_or(u16::MAX).to_le_bytes());
+        fixed[34] = flags.to_wire();
+        Self::message(domains, Kind::Request, epoch, sender, &fixed)
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
     }
 }
 
@@ -88,33 +123,6 @@ fn covered_head(kind: Kind, epoch: u32, sender: Principal) -> [u8; COVERED_HEAD_
     head
 }
 
-/// Returns CR-2's `H`: kind, epoch, sender and the fixed part of the body
-/// ([`crate::message::fixed_len`]).
-///
-/// From the stack, and a single compression for COMMIT and for PREPARE without piggybacked commits.
-#[inline]
-pub fn message_hash(domains: &Domains, kind: Kind, epoch: u32, sender: Principal, fixed: &[u8]) -> Digest {
-    domains.message_parts(&covered_head(kind, epoch, sender), fixed)
-}
-
-/// Returns CR-2's `H` of a REQUEST: its digest stands for client, timestamp and operation; replier
-/// and flags are covered besides (CR-3).
-#[inline]
-pub fn request_hash(
-    domains: &Domains,
-    epoch: u32,
-    sender: Principal,
-    request: &Digest,
-    replier: Option<u16>,
-    flags: RequestFlags,
-) -> Digest {
-    let mut fixed = [0; 35];
-    fixed[..32].copy_from_slice(&request.0);
-    fixed[32..34].copy_from_slice(&replier.unwrap_or(u16::MAX).to_le_bytes());
-    fixed[34] = flags.to_wire();
-    message_hash(domains, Kind::Request, epoch, sender, &fixed)
-}
-
 /// Returns what a signature covers: kind, epoch, sender and the whole body.
 pub(crate) fn signature_hash(
     domains: &Domains,
@@ -124,4 +132,53 @@ pub(crate) fn signature_hash(
     body: &[u8],
 ) -> Digest {
     domains.signature_parts(&covered_head(kind, epoch, sender), body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIXED_MAX: usize = DIRECT_BYTES_MAX - COVERED_HEAD_BYTES;
+
+    fn covered(fixed: &[u8]) -> Covered {
+        let domains = Domains::new(ClusterId([7; 32]));
+        Covered::message(&domains, Kind::Status, 3, Principal::from_wire(2), fixed)
+    }
+
+    /// CR-2: few bytes are covered as they are, many by their hash, of the same length whatever theirs.
+    #[test]
+    fn what_is_long_is_hashed_first() {
+        let bytes = [5; FIXED_MAX + 2];
+        assert_eq!(covered(&bytes[..FIXED_MAX]).bytes()[COVERED_HEAD_BYTES..], bytes[..FIXED_MAX]);
+        for len in [FIXED_MAX + 1, FIXED_MAX + 2] {
+            let hashed = covered(&bytes[..len]);
+            assert_eq!((hashed.bytes().len(), hashed.bytes()[0]), (33, HASHED));
+        }
+        assert_ne!(covered(&bytes[..=FIXED_MAX]).bytes(), covered(&bytes).bytes());
+    }
+
+    /// No message that is covered as it is can stand for the hash of another.
+    #[test]
+    fn no_kind_has_the_number_that_stands_before_a_hash() {
+        assert!(Kind::ALL.iter().all(|kind| kind.to_wire() != HASHED));
+    }
+
+    /// B28: a key is of one cluster, one direction, one pair and one generation of each end.
+    #[test]
+    fn keys_differ_in_whatever_they_are_derived_from() {
+        let of = |cluster, shared, from, to| {
+            SessionKey::derive(ClusterId([cluster; 32]), &[shared; 32], from, to).0
+        };
+        let key = of(1, 1, (1, 1), (2, 2));
+        let others = [
+            of(2, 1, (1, 1), (2, 2)),
+            of(1, 2, (1, 1), (2, 2)),
+            of(1, 1, (2, 2), (1, 1)),
+            of(1, 1, (3, 1), (2, 2)),
+            of(1, 1, (1, 3), (2, 2)),
+            of(1, 1, (1, 1), (3, 2)),
+            of(1, 1, (1, 1), (2, 3)),
+        ];
+        assert!(others.iter().all(|other| *other != key));
+    }
 }

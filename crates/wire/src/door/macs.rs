@@ -2,11 +2,11 @@
 
 use super::DoorError;
 use crate::codec::Decoded;
-use crate::digest::{Digest, Domains};
+use crate::digest::Domains;
 use crate::exchange::{Exchange, Mismatch};
 use crate::frame::{Auth, Entries, Frame};
 use crate::id::Principal;
-use crate::keys::{message_hash, request_hash};
+use crate::keys::Covered;
 use crate::message::{Proof, Request, fixed_len};
 
 /// What it takes to check a MAC: a part of the door, so that a batch can be filled meanwhile.
@@ -23,8 +23,8 @@ impl Macs<'_> {
     #[inline]
     pub(super) fn check(&mut self, frame: &Frame<'_>) -> Result<(), DoorError> {
         let fixed = frame.body.get(..fixed_len(frame.kind, frame.body)).unwrap_or(frame.body);
-        let hash = message_hash(self.domains, frame.kind, frame.epoch, frame.sender, fixed);
-        self.check_entry(frame, &hash)
+        let covered = Covered::message(self.domains, frame.kind, frame.epoch, frame.sender, fixed);
+        self.check_entry(frame, &covered)
     }
 
     /// Checks a REQUEST.
@@ -34,8 +34,8 @@ impl Macs<'_> {
         request: &Request<'_>,
     ) -> Result<(), DoorError> {
         let Request { digest, replier, flags, .. } = request;
-        let hash = request_hash(self.domains, frame.epoch, frame.sender, digest, *replier, *flags);
-        self.check_entry(frame, &hash)
+        let covered = Covered::request(self.domains, frame.epoch, frame.sender, digest, *replier, *flags);
+        self.check_entry(frame, &covered)
     }
 
     /// Reads a REQUEST inside another frame. It counts as proven if this replica's entry is right;
@@ -51,9 +51,9 @@ impl Macs<'_> {
     }
 
     #[inline]
-    fn check_entry(&mut self, frame: &Frame<'_>, hash: &Digest) -> Result<(), DoorError> {
+    fn check_entry(&mut self, frame: &Frame<'_>, covered: &Covered) -> Result<(), DoorError> {
         let (key_id, entry) = self.own_entry(frame).ok_or(DoorError::WrongSeal(frame.kind))?;
-        self.exchange.check(frame.sender, key_id, entry, hash).map_err(|mismatch| match mismatch {
+        self.exchange.check(frame.sender, key_id, entry, covered).map_err(|mismatch| match mismatch {
             Mismatch::NoKey => DoorError::NoKey(frame.sender),
             Mismatch::WrongTag => DoorError::NotAuthentic(frame.sender),
         })

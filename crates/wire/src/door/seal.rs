@@ -4,10 +4,9 @@ use alloc::vec::Vec;
 
 use super::Door;
 use crate::codec::Writer;
-use crate::digest::Digest;
 use crate::frame::{self, ENTRY_BYTES, HEADER_BYTES};
 use crate::id::{ClientId, Principal};
-use crate::keys::{message_hash, request_hash};
+use crate::keys::Covered;
 use crate::message::{Kind, REQUEST_HEAD_BYTES, RequestBody, RequestFlags, Seal, fixed_len};
 use crate::sign::request_digest;
 
@@ -27,18 +26,18 @@ impl Door {
             return self.signer.seal(&self.domains, kind, epoch, own, body, out);
         }
         let fixed = body.get(..fixed_len(kind, body)).unwrap_or(body);
-        let hash = message_hash(&self.domains, kind, epoch, own, fixed);
+        let covered = Covered::message(&self.domains, kind, epoch, own, fixed);
         out.reserve(HEADER_BYTES + body.len() + 6 + self.cluster.n() * ENTRY_BYTES);
         frame::begin(kind, epoch, own, body, out);
         if kind.seal() == Seal::Authenticator {
             out.push(frame::AUTHENTICATOR);
-            return self.put_authenticator(&hash, out);
+            return self.put_authenticator(&covered, out);
         }
         let Some(to) = to else { unreachable!("{} has one MAC, for one receiver", kind.name()) };
         let key_id = self.exchange.sending_to(to);
         out.push(frame::MAC);
         out.extend_from_slice(&key_id.to_le_bytes());
-        self.put_entry(to, key_id, &hash, out);
+        self.put_entry(to, key_id, &covered, out);
     }
 
     /// Appends a whole REQUEST of `client`, a lane of this client or this replica itself, with an
@@ -52,7 +51,7 @@ impl Door {
         let flags = RequestFlags { read_only: body.flags.read_only, signed: sign };
         let body = RequestBody { flags, ..*body };
         let request = self.domains.request(client.0, body.timestamp.0, body.operation);
-        let hash = request_hash(&self.domains, self.epoch, sender, &request, body.replier, flags);
+        let covered = Covered::request(&self.domains, self.epoch, sender, &request, body.replier, flags);
         let len = REQUEST_HEAD_BYTES + body.operation.len();
         out.reserve(HEADER_BYTES + len + 70 + self.cluster.n() * ENTRY_BYTES);
         frame::begin_header(Kind::Request, self.epoch, sender, len, out);
@@ -64,25 +63,25 @@ impl Door {
         } else {
             out.push(frame::AUTHENTICATOR);
         }
-        self.put_authenticator(&hash, out);
+        self.put_authenticator(&covered, out);
     }
 
     /// Appends the key generation, the count and an entry for every other replica, in order.
-    fn put_authenticator(&mut self, hash: &Digest, out: &mut Vec<u8>) {
+    fn put_authenticator(&mut self, covered: &Covered, out: &mut Vec<u8>) {
         let key_id = self.exchange.sending();
         out.extend_from_slice(&key_id.to_le_bytes());
         let receivers = self.cluster.n() - usize::from(matches!(self.own, Principal::Replica(_)));
         Writer::new(out).count8(receivers);
         for replica in self.cluster.replicas().map(Principal::Replica) {
             if replica != self.own {
-                self.put_entry(replica, key_id, hash, out);
+                self.put_entry(replica, key_id, covered, out);
             }
         }
     }
 
     #[inline]
-    fn put_entry(&mut self, to: Principal, key_id: u32, hash: &Digest, out: &mut Vec<u8>) {
-        let (theirs, tag) = self.exchange.entry(to, key_id, hash);
+    fn put_entry(&mut self, to: Principal, key_id: u32, covered: &Covered, out: &mut Vec<u8>) {
+        let (theirs, tag) = self.exchange.entry(to, key_id, covered);
         let mut entry = [0; ENTRY_BYTES];
         entry[..4].copy_from_slice(&theirs.to_le_bytes());
         entry[4..].copy_from_slice(&tag);

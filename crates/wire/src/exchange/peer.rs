@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use x25519_dalek::{PublicKey, StaticSecret};
 
+use crate::digest::ClusterId;
 use crate::id::Principal;
 use crate::keys::SessionKey;
 
@@ -33,6 +34,7 @@ impl Generation {
 
 /// This node's generations: the current one, and the one before until its grace is over (KX-4).
 pub(super) struct Generations {
+    pub(super) cluster_id: ClusterId,
     pub(super) current: Generation,
     pub(super) previous: Option<(Generation, u64)>,
 }
@@ -146,12 +148,13 @@ impl Peer {
         if let Some(at) = self.pairs.iter().position(|pair| pair.own == own && pair.peer == theirs) {
             return self.pairs.get(at);
         }
-        self.derive(generation, ends, &share, now_ns)
+        self.derive(generations.cluster_id, generation, ends, &share, now_ns)
     }
 
     /// Derives the keys of two generations and puts them first (KX-5).
     fn derive(
         &mut self,
+        cluster_id: ClusterId,
         generation: &Generation,
         (us, them): (Principal, Principal),
         share: &Share,
@@ -165,8 +168,8 @@ impl Peer {
         let counts = [current.map(|share| share.key_id), before.map(|(share, _)| share.key_id)];
         self.pairs.retain(|pair| counts.contains(&Some(pair.peer)));
         let (us, them) = ((us.key_holder(), generation.key_id), (them.key_holder(), share.key_id));
-        let incoming = SessionKey::derive(shared.as_bytes(), them, us);
-        let outgoing = SessionKey::derive(shared.as_bytes(), us, them);
+        let incoming = SessionKey::derive(cluster_id, shared.as_bytes(), them, us);
+        let outgoing = SessionKey::derive(cluster_id, shared.as_bytes(), us, them);
         self.pairs.insert(0, Pair { own: us.1, peer: them.1, incoming, outgoing });
         self.pairs.first()
     }

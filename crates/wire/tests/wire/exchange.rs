@@ -6,7 +6,7 @@ use quorate_wire::codec::Writer;
 use quorate_wire::exchange::{CLIENTS_MAX, Exchange};
 use quorate_wire::frame::Frame;
 use quorate_wire::message::NewKey;
-use quorate_wire::{Admitted, ClientId, Cluster, Door, DoorError, Kind, Principal, ReplicaId};
+use quorate_wire::{Admitted, ClientId, Cluster, ClusterId, Door, DoorError, Kind, Principal, ReplicaId};
 
 use crate::samples::{body, sample};
 use crate::world::{C0, C1, N, Setting, World, door, encode, signer, who};
@@ -365,7 +365,7 @@ fn a_silent_replica_is_told_ever_more_rarely() {
 #[test]
 fn c6_key_holders_are_bounded() {
     let own = Principal::Replica(ReplicaId(0));
-    let mut exchange = Exchange::new(own, Cluster::new(4, 1).unwrap(), &[1; 32], 1);
+    let mut exchange = Exchange::new(own, Cluster::new(4, 1).unwrap(), ClusterId([9; 32]), &[1; 32], 1);
     let max = u64::try_from(CLIENTS_MAX).unwrap();
     for principal in 1..=max {
         assert!(exchange.add_client(ClientId::new(principal, 0).into()));
