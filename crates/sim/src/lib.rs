@@ -18,6 +18,7 @@ pub mod lanes;
 pub mod network;
 pub mod report;
 pub mod rng;
+pub mod scenario;
 pub mod setup;
 pub mod summary;
 pub mod swarm;

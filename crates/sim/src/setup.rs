@@ -189,6 +189,7 @@ impl<A: App> World<A> {
             counters: Counters::default(),
             hash: TraceHash::new(),
             trace: None,
+            watched: Vec::new(),
             task_time: setup.task_time,
             task_rng: Rng::new(*seed, Concern::Executor),
             adversary_rng: Rng::new(*seed, Concern::Adversary),

@@ -27,6 +27,7 @@ use crate::hash::{Tag, TraceHash};
 use crate::host::{Host, MISSED_MAX, Process};
 use crate::network::{Flight, Frame, Network, NodeId};
 use crate::rng::Rng;
+use crate::scenario::Watch;
 use crate::setup::{Keys, LiarMaker};
 use crate::summary::Counters;
 use crate::trace::{Line, Trace, What};
@@ -128,6 +129,8 @@ pub struct World<A: App> {
     pub(crate) counters: Counters,
     pub(crate) hash: TraceHash,
     pub(crate) trace: Option<Trace>,
+    /// Milestones of correct replicas that a scenario counts.
+    pub(crate) watched: Vec<Watch>,
     pub(crate) task_time: TaskTime,
     pub(crate) task_rng: Rng,
     pub(crate) adversary_rng: Rng,

@@ -1,0 +1,329 @@
+//! Named scenarios: one for each fault of `docs/faults.md`, at n = 4 and n = 7.
+//!
+//! A scenario is a story: who lies and what befalls whom, while every watcher looks after every step.
+//! It has to show that its fault really happened at a correct replica ([`Expect`]). Then the network
+//! heals, every host is up, the liars go on lying, and everything has to finish within a bound of
+//! simulated time: every outstanding request, and all correct replicas in one view within one window.
+//!
+//! | Keys | Where |
+//! |---|---|
+//! | P1-P17 | [`primary`] |
+//! | K1-K18 | [`backup`] |
+//! | C1-C7 | [`client`] |
+//! | N1-N9 | [`network`] |
+//! | H1-H11 | [`host`] |
+//! | B1-B37 | [`bugs`] |
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use quorate_pbft::client::step::ClientReject;
+use quorate_pbft::step::{Milestone, Reject};
+use quorate_wire::{Cluster, ReplicaId};
+use serde_json::{Value, json};
+
+use crate::app::KvApp;
+use crate::report::{Failure, Rule};
+use crate::setup::Setup;
+use crate::summary::Counters;
+use crate::swarm;
+use crate::trace::Line;
+use crate::world::World;
+
+pub mod backup;
+pub mod bugs;
+pub mod client;
+pub mod host;
+pub mod network;
+pub mod primary;
+pub mod stage;
+
+pub use stage::{Ended, Stage};
+
+/// What must have happened, or else the scenario shows nothing.
+#[derive(Clone, Copy, Debug)]
+pub enum Expect {
+    /// A correct replica has turned a message away for this reason.
+    Reject(Reject),
+    /// A client has turned a message away for this reason.
+    ClientReject(ClientReject),
+    /// The door of a correct replica has turned a frame away, for the reason of this name
+    /// (`DoorError::name`).
+    Door(&'static str),
+    /// A correct replica has reported a milestone of which this holds.
+    Milestone(&'static str, fn(ReplicaId, &Milestone) -> bool),
+    /// This count of the whole run is not 0.
+    Count(&'static str, fn(&Counters) -> u64),
+    /// The story has noted this, with [`Stage::note`].
+    Noted(&'static str),
+}
+
+impl Expect {
+    /// Returns its name in results.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Reject(reason) => reason.name(),
+            Self::ClientReject(reason) => reason.name(),
+            Self::Door(name) | Self::Milestone(name, _) | Self::Count(name, _) | Self::Noted(name) => name,
+        }
+    }
+}
+
+/// A milestone to be counted as it is reported.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watch {
+    pub(crate) matches: fn(ReplicaId, &Milestone) -> bool,
+    pub(crate) count: u64,
+}
+
+/// Both sizes at which nearly every scenario runs: f = 1 and f = 2.
+pub const BOTH: &[usize] = &[4, 7];
+
+/// A named scenario.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// Its name; begins with its first key.
+    pub name: &'static str,
+    /// The faults of `docs/faults.md` that it shows.
+    pub keys: &'static [&'static str],
+    /// What happens, in one line.
+    pub title: &'static str,
+    /// The sizes of cluster, in replicas.
+    pub sizes: &'static [usize],
+    /// What must have happened in the end, each at least once.
+    pub expects: &'static [Expect],
+    with: fn(Setup) -> Setup,
+    play: fn(&mut Stage) -> Ended,
+}
+
+impl Scenario {
+    /// Returns a scenario in which nobody lies and clients keep a quiet cluster busy.
+    pub const fn new(name: &'static str, keys: &'static [&'static str], title: &'static str) -> Self {
+        Self {
+            name,
+            keys,
+            title,
+            sizes: BOTH,
+            expects: &[],
+            with: |setup| setup,
+            play: |stage| stage.busy(40),
+        }
+    }
+
+    /// Sets what must have happened.
+    #[must_use]
+    pub const fn expects(mut self, expects: &'static [Expect]) -> Self {
+        self.expects = expects;
+        self
+    }
+
+    /// Sets the sizes of cluster.
+    #[must_use]
+    pub const fn sizes(mut self, sizes: &'static [usize]) -> Self {
+        self.sizes = sizes;
+        self
+    }
+
+    /// Changes the world's setup: settings, liars, twins, network.
+    #[must_use]
+    pub const fn with(mut self, with: fn(Setup) -> Setup) -> Self {
+        self.with = with;
+        self
+    }
+
+    /// Sets the story. Without one, clients are busy until 40 batches are final.
+    #[must_use]
+    pub const fn play(mut self, play: fn(&mut Stage) -> Ended) -> Self {
+        self.play = play;
+        self
+    }
+}
+
+/// Returns every scenario, in the order of the keys.
+pub fn all() -> impl Iterator<Item = &'static Scenario> {
+    [
+        primary::SCENARIOS,
+        backup::SCENARIOS,
+        client::SCENARIOS,
+        network::SCENARIOS,
+        host::SCENARIOS,
+        bugs::SCENARIOS,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// Returns the scenario of this name.
+pub fn find(name: &str) -> Option<&'static Scenario> {
+    all().find(|scenario| scenario.name == name)
+}
+
+/// How a scenario ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Its name.
+    pub scenario: &'static str,
+    /// Replicas.
+    pub n: usize,
+    /// Everything random followed from it.
+    pub seed: u64,
+    /// What was expected, and how often it happened.
+    pub provoked: BTreeMap<&'static str, u64>,
+    /// The highest view of a correct replica.
+    pub view: u64,
+    /// Everything else that happened.
+    pub counters: Counters,
+    /// Simulated time, in nanoseconds.
+    pub simulated_ns: u64,
+    /// Steps of the world.
+    pub steps: u64,
+    /// Over every input and action of correct replicas.
+    pub hash: [u8; 32],
+    /// Why it failed, if it did.
+    pub failure: Option<Failure>,
+    /// The last lines of its trace, if they were asked for.
+    pub lines: Vec<Line>,
+}
+
+impl Outcome {
+    /// Says whether all went as it must.
+    pub fn is_good(&self) -> bool {
+        self.failure.is_none()
+    }
+
+    /// Returns what a script needs to know.
+    pub fn to_json(&self) -> Value {
+        let mut hash = String::new();
+        for byte in self.hash {
+            _ = write!(hash, "{byte:02x}");
+        }
+        let stuck = self.failure.as_ref().is_some_and(Failure::is_stuck);
+        json!({
+            "scenario": self.scenario,
+            "n": self.n,
+            "seed": self.seed,
+            "violations": u8::from(!self.is_good() && !stuck),
+            "stuck": u8::from(stuck),
+            "failure": self.failure.as_ref().map(ToString::to_string),
+            "provoked": self.provoked,
+            "view_changes": self.counters.view_changes,
+            "simulated_s": self.simulated_ns / 1_000_000_000,
+            "simulated_ms": self.simulated_ns / 1_000_000,
+            "steps": self.steps,
+            "trace_hash": hash,
+        })
+    }
+}
+
+/// Runs a scenario with `n` replicas.
+pub fn run(scenario: &Scenario, n: usize, seed: u64) -> Outcome {
+    run_watched(scenario, n, seed, None)
+}
+
+/// Runs a scenario with `n` replicas and keeps the last `lines` lines of its trace, or all for 0.
+pub fn run_watched(scenario: &Scenario, n: usize, seed: u64, lines: Option<usize>) -> Outcome {
+    let f = n.saturating_sub(1) / 3;
+    let size = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
+    let Ok(cluster) = Cluster::new(size(n), size(f)) else {
+        unreachable!("a scenario names sizes that a cluster may have")
+    };
+    let setup = (scenario.with)(stage::setup(seed, cluster));
+    let faulty = faulty(&setup);
+    let mut world = World::new(KvApp { keys: 4, ..KvApp::default() }, setup);
+    if let Some(max) = lines {
+        world.watch(max);
+    }
+    for expect in scenario.expects {
+        if let Expect::Milestone(_, matches) = expect {
+            world.watched.push(Watch { matches: *matches, count: 0 });
+        }
+    }
+    let mut stage = Stage::new(world);
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        (scenario.play)(&mut stage)?;
+        stage.heal_and_finish()
+    }));
+    let (mut world, noted) = stage.leave();
+    let provoked = provoked(scenario, &world, &noted);
+    let missed = || {
+        let name = provoked.iter().find(|(_, count)| **count == 0).map(|(name, _)| *name)?;
+        Some(Rule::Missed(format!("\"{name}\" has never happened at a correct replica")))
+    };
+    let rule = match ended {
+        Ok(Ok(())) => missed(),
+        Ok(Err(rule)) => Some(rule),
+        Err(panic) => Some(Rule::Panic(swarm::panic_text(panic.as_ref()))),
+    };
+    let step = world.step_count();
+    let failure = rule.map(|rule| Failure {
+        seed,
+        scenario: Some(scenario.name),
+        cluster,
+        step,
+        rule,
+        faulty,
+        cards: world.cards(),
+    });
+    Outcome {
+        scenario: scenario.name,
+        n,
+        seed,
+        view: stage::highest_view(&world),
+        counters: world.counters(),
+        simulated_ns: world.time(),
+        steps: step,
+        hash: world.finish_hash(),
+        failure,
+        lines: world.take_lines(),
+        provoked,
+    }
+}
+
+/// Says who lies, and how.
+fn faulty(setup: &Setup) -> Vec<(ReplicaId, String)> {
+    let liars = setup.liars.iter().map(|(id, maker)| (*id, format!("{maker:?}")));
+    let twins = setup.twins.iter().map(|id| (*id, "runs twice".to_owned()));
+    liars.chain(twins).collect()
+}
+
+/// Counts what was expected.
+fn provoked(
+    scenario: &Scenario,
+    world: &World<KvApp>,
+    noted: &BTreeMap<&'static str, u64>,
+) -> BTreeMap<&'static str, u64> {
+    let counters = world.counters();
+    let mut watched = world.watched.iter().map(|watch| watch.count);
+    let count = |expect: &Expect| match expect {
+        Expect::Reject(reason) => counters.rejects.get(reason.name()).copied().unwrap_or(0),
+        Expect::ClientReject(reason) => counters.client_rejects.get(reason.name()).copied().unwrap_or(0),
+        Expect::Door(name) => counters.turned_away.get(name).copied().unwrap_or(0),
+        Expect::Milestone(..) => watched.next().unwrap_or(0),
+        Expect::Count(_, count) => count(&counters),
+        Expect::Noted(name) => noted.get(name).copied().unwrap_or(0),
+    };
+    scenario.expects.iter().map(Expect::name).zip(scenario.expects.iter().map(count)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each name begins with its first key, is used once, and can be found.
+    #[test]
+    fn names_begin_with_keys() {
+        let mut names = Vec::new();
+        for scenario in all() {
+            let Scenario { name, keys, title, sizes, expects, .. } = scenario;
+            let key = keys[0].to_lowercase();
+            assert_eq!(name.split('_').next(), Some(key.as_str()), "{name}");
+            assert!(!names.contains(name), "{name} is used twice");
+            assert!(!title.is_empty() && !title.ends_with('.') && !sizes.is_empty(), "{name}");
+            assert!(!expects.is_empty(), "{name} expects nothing");
+            assert!(find(name).is_some());
+            names.push(*name);
+        }
+        assert!(find("p0_nothing").is_none());
+    }
+}

@@ -1,0 +1,200 @@
+//! What a scenario's story is told with.
+
+use std::collections::BTreeMap;
+
+use quorate_pbft::config::{Config, MS};
+use quorate_wire::{Cluster, ReplicaId};
+
+use crate::adversary::Liar;
+use crate::app::{App, KvApp};
+use crate::network::NodeId;
+use crate::report::Rule;
+use crate::setup::Setup;
+use crate::swarm;
+use crate::world::{Load, World};
+
+/// The longest that a scenario may take to make the progress that it asks for, in simulated time.
+const PROGRESS_NS: u64 = 60_000 * MS;
+/// The longest that everything may take to finish once it has healed, in simulated time (I23, I24).
+const FINISH_NS: u64 = 30_000 * MS;
+/// Batches that have to become final after it has healed.
+const BATCHES_AFTER: u64 = 20;
+
+/// How a part of a story ended.
+pub type Ended = Result<(), Rule>;
+
+/// Returns the world that scenarios start from: small logs, two clients with two lanes, a good network.
+pub fn setup(seed: u64, cluster: Cluster) -> Setup {
+    let base = Setup::new(seed, cluster);
+    let config = Config {
+        checkpoint_interval: 8,
+        window: 16,
+        view_timeout_max_ns: 4_000 * MS,
+        client_timeout_max_ns: 1_000 * MS,
+        clients_max: 64,
+        ..base.config
+    };
+    Setup { config, clients: 2, lanes: 2, page_bytes: 512, ..base }
+}
+
+/// A world on which a story is played.
+#[derive(Debug)]
+pub struct Stage {
+    /// The world.
+    pub world: World<KvApp>,
+    noted: BTreeMap<&'static str, u64>,
+    finished: bool,
+}
+
+impl Stage {
+    pub(super) fn new(world: World<KvApp>) -> Self {
+        Self { world, noted: BTreeMap::new(), finished: false }
+    }
+
+    pub(super) fn leave(self) -> (World<KvApp>, BTreeMap<&'static str, u64>) {
+        (self.world, self.noted)
+    }
+
+    /// Returns `n` and `f`.
+    pub fn cluster(&self) -> Cluster {
+        self.world.config.cluster
+    }
+
+    /// Returns the last `f` replicas.
+    pub fn last_f(&self) -> Vec<ReplicaId> {
+        last_f(self.cluster())
+    }
+
+    /// Returns the hosts of correct replicas.
+    pub fn correct(&self) -> Vec<usize> {
+        (0..self.world.hosts.len()).filter(|h| self.world.hosts[*h].correct).collect()
+    }
+
+    /// Returns the places of all clients in the network.
+    pub fn clients(&self) -> Vec<NodeId> {
+        self.world.clients.iter().map(|client| client.node).collect()
+    }
+
+    /// Returns the highest view of a correct replica.
+    pub fn view(&self) -> u64 {
+        highest_view(&self.world)
+    }
+
+    /// Returns the last number that correct replica `id` has executed for good.
+    pub fn executed(&self, id: ReplicaId) -> u64 {
+        self.world.checkers.facts(id).executed.0
+    }
+
+    /// Counts something that [`Expect::Noted`](super::Expect::Noted) names.
+    pub fn note(&mut self, what: &'static str) {
+        *self.noted.entry(what).or_default() += 1;
+    }
+
+    /// Asks that something holds.
+    pub fn require(&self, holds: bool, what: impl Into<String>) -> Ended {
+        if holds { Ok(()) } else { Err(Rule::Missed(what.into())) }
+    }
+
+    fn checked(&self) -> Ended {
+        self.world.violation().map_or(Ok(()), |violation| Err(Rule::Broken(violation.clone())))
+    }
+
+    /// Lets `ns` nanoseconds pass.
+    pub fn pass(&mut self, ns: u64) -> Ended {
+        let until = self.world.at + ns;
+        self.world.run(until, |_| false);
+        self.checked()
+    }
+
+    /// Lets time pass until `stop` holds; within `ns` nanoseconds it must.
+    pub fn until(&mut self, what: &str, ns: u64, stop: impl FnMut(&mut World<KvApp>) -> bool) -> Ended {
+        let until = self.world.at + ns;
+        let held = self.world.run(until, stop);
+        self.checked()?;
+        if held {
+            return Ok(());
+        }
+        let open = self.open().map(|open| format!("; {open}")).unwrap_or_default();
+        Err(Rule::Stuck(format!("not within {} ms: {what}{open}", ns / MS)))
+    }
+
+    /// Lets client `c` ask for something on its lane `l`, as people write it ("put x 1", "get x").
+    pub fn ask(&mut self, c: usize, l: usize, text: &str) {
+        let Some(ask) = self.world.app.parse(text) else { unreachable!("{text}: not an operation") };
+        self.world.ask_for(c, l, &ask);
+    }
+
+    /// Lets client `c` ask for something and waits for the result, at most `ns` nanoseconds.
+    pub fn answer(&mut self, c: usize, l: usize, text: &str, ns: u64) -> Result<String, Rule> {
+        self.ask(c, l, text);
+        self.until(text, ns, |w| w.clients[c].lanes[l].outstanding.is_none())?;
+        let result = self.world.clients[c].lanes[l].last_result.clone().unwrap_or_default();
+        Ok(crate::describe::Words::result(&self.world.app, &result))
+    }
+
+    /// Keeps the clients busy until `batches` more batches are final. The faults that the cluster has to
+    /// bear do not keep it from that.
+    pub fn busy(&mut self, batches: u64) -> Ended {
+        self.world.set_load(Load::Busy(0, 2 * MS));
+        let target = self.world.committed() + batches;
+        self.until("enough batches", PROGRESS_NS, |w| w.committed() >= target)
+    }
+
+    /// Lets the clients ask no more, and waits until every request has its answer.
+    pub fn quiet(&mut self) -> Ended {
+        self.world.set_load(Load::Idle);
+        self.until("every request answered", FINISH_NS, |w| w.outstanding().0 == 0)
+    }
+
+    /// Ends the load and waits until everything has finished, then looks at the whole history.
+    pub fn finish(&mut self) -> Ended {
+        self.finished = true;
+        swarm::finish(&mut self.world, FINISH_NS, |_| false)
+    }
+
+    /// Ends every fault but the lies, and demands progress.
+    pub(super) fn heal_and_finish(&mut self) -> Ended {
+        if self.finished {
+            return Ok(());
+        }
+        self.world.heal();
+        self.busy(BATCHES_AFTER)?;
+        self.finish()
+    }
+
+    /// Says what is still open, if anything is.
+    pub fn open(&self) -> Option<String> {
+        swarm::why(&self.world).map(|stuck| stuck.to_string())
+    }
+}
+
+/// Returns the highest view of a correct replica.
+pub(super) fn highest_view(world: &World<KvApp>) -> u64 {
+    world.core_facts().map(|facts| facts.view.0).max().unwrap_or(0)
+}
+
+/// Returns the first `f` replicas: the primaries of the first `f` views.
+pub fn first_f(cluster: Cluster) -> Vec<ReplicaId> {
+    cluster.replicas().take(cluster.f()).collect()
+}
+
+/// Returns the last `f` replicas: backups in the first views.
+pub fn last_f(cluster: Cluster) -> Vec<ReplicaId> {
+    cluster.replicas().skip(cluster.n() - cluster.f()).collect()
+}
+
+impl Setup {
+    /// Lets the primaries of the first `f` views lie.
+    #[must_use]
+    pub fn lying_primaries<L: Liar + 'static>(self, make: impl Fn() -> L + Clone + 'static) -> Self {
+        let ids = first_f(self.config.cluster);
+        ids.into_iter().fold(self, |setup, id| setup.liar(id, make.clone()))
+    }
+
+    /// Lets the last `f` replicas lie.
+    #[must_use]
+    pub fn lying_backups<L: Liar + 'static>(self, make: impl Fn() -> L + Clone + 'static) -> Self {
+        let ids = last_f(self.config.cluster);
+        ids.into_iter().fold(self, |setup, id| setup.liar(id, make.clone()))
+    }
+}

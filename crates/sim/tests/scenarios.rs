@@ -1,0 +1,59 @@
+//! Every scenario at every size: its fault happens, no rule is broken, and everything finishes.
+#![allow(clippy::panic, reason = "a test may panic")]
+
+use std::time::Instant;
+
+use quorate_sim::scenario::{self, Scenario};
+
+/// The seed of the first run. More are tried by `quorate sim run`.
+const SEED: u64 = 1;
+
+/// Runs one scenario at all its sizes and says how it went.
+fn play(scenario: &Scenario) -> Result<(), String> {
+    let mut failures = Vec::new();
+    for &n in scenario.sizes {
+        let started = Instant::now();
+        let outcome = scenario::run(scenario, n, SEED);
+        let provoked: Vec<String> =
+            outcome.provoked.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        println!(
+            "{:<32} n={n} {:>4} ms  simulated {:>6} ms  view {:>2}  {}",
+            scenario.name,
+            started.elapsed().as_millis(),
+            outcome.simulated_ns / 1_000_000,
+            outcome.view,
+            provoked.join(", "),
+        );
+        if let Some(failure) = &outcome.failure {
+            failures.push(failure.to_string());
+        }
+    }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+/// Runs the scenarios of one file.
+fn play_all(scenarios: &[Scenario]) {
+    let failures: Vec<String> = scenarios.iter().filter_map(|scenario| play(scenario).err()).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+macro_rules! files {
+    ($($file:ident)*) => { $(
+        #[test]
+        fn $file() {
+            play_all(scenario::$file::SCENARIOS);
+        }
+    )* };
+}
+
+files! { primary backup client network host bugs }
+
+/// The same seed gives the same run.
+#[test]
+fn a_seed_decides_everything() {
+    for scenario in scenario::all().step_by(7) {
+        let hashes = [1, 1, 2].map(|seed| scenario::run(scenario, 4, seed).hash);
+        assert_eq!(hashes[0], hashes[1], "{}", scenario.name);
+        assert_ne!(hashes[0], hashes[2], "{}", scenario.name);
+    }
+}
