@@ -6,6 +6,7 @@
 
 mod alloc;
 pub mod decode;
+pub mod liar;
 pub mod mutate;
 pub mod runner;
 
@@ -27,7 +28,7 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: &[Target] = &[decode::TARGET];
+pub const TARGETS: &[Target] = &[decode::TARGET, liar::TARGET];
 
 /// Returns a feature made of what an execution has shown, in any order of growth.
 pub(crate) fn feature(parts: &[u64]) -> u64 {
