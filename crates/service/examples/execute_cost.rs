@@ -1,81 +1,140 @@
 //! Prints what executing and merging costs: `cargo run --release -p quorate-service --example execute_cost`
 //!
-//! One batch is one request of the null service, argument and result of zero bytes, each from another
-//! of the clients. Best of several rounds, because the machine is shared.
-
+//! Requests come from the clients in turn; the key-value store holds 100,000 keys with values of 100
+//! bytes, asked for in no order. Checkpoints every 128 batches are included. Best of several rounds,
+//! because machines are shared.
 #![allow(clippy::expect_used, clippy::cast_precision_loss, reason = "a measurement")]
 
 use std::hint::black_box;
 use std::time::Instant;
 
+use quorate_service::kv::{Kv, Operation};
 use quorate_service::null::{self, Null};
-use quorate_service::{Executor, Options};
+use quorate_service::{Executor, Options, Service};
 use quorate_wire::digest::Domains;
 use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, ClusterId, Replies, SeqNum, Timestamp};
 
-const ROUNDS: u32 = 20;
-const BATCHES: u64 = 12_800;
+const ROUNDS: u32 = 10;
+const REQUESTS: u64 = 12_800;
 const CHECKPOINT_INTERVAL: u64 = 128;
+const KEYS: u64 = 100_000;
 
 fn main() {
-    println!("execute and merge a batch of 0/0 requests, checkpoints every 128 batches included");
-    println!("{:>8} {:>9} {:>12} {:>12}", "clients", "requests", "ns/batch", "ns/request");
+    println!(
+        "{:<16} {:>8} {:>9} {:>12} {:>12}",
+        "operation", "clients", "requests", "ns/batch", "ns/request"
+    );
+    let null = |_, out: &mut Vec<u8>| null::operation(0, 0, false, out);
     for (clients, requests) in [(1, 1), (16, 1), (1000, 1), (16, 16), (1000, 100)] {
-        let batch_ns = measure(clients, requests);
-        println!("{clients:>8} {requests:>9} {:>12.0} {:>12.0}", batch_ns, batch_ns / f64::from(requests));
+        Bench::new(Null, clients).print("null 0/0", requests, null);
     }
+    let null = |_, out: &mut Vec<u8>| null::operation(0, 4096, false, out);
+    Bench::new(Null, 16).print("null 0/4", 1, null);
+
+    let mut store = Bench::new(Kv, 1000);
+    let put = |turn, out: &mut Vec<u8>| Operation::Put { key: &key(turn), value: &[7; 100] }.encode(out);
+    for turn in (0..KEYS).collect::<Vec<_>>().chunks(1000) {
+        let batch = store.batch(1000, |at, out| put(turn[usize::try_from(at % 1000).expect("small")], out));
+        store.execute(&[batch]);
+    }
+    store.print("kv put", 1, |turn, out| put(turn * 7919, out));
+    store.print("kv put", 100, |turn, out| put(turn * 7919, out));
+    store.print("kv get", 1, |turn, out| Operation::Get { key: &key(turn * 7919) }.encode(out));
+    store.print_reads();
 }
 
-/// Returns the nanoseconds of one batch of `requests`, from `clients` in turn.
-fn measure(clients: u64, requests: u32) -> f64 {
-    let domains = Domains::new(ClusterId([7; 32]));
-    let mut executor = Executor::new(Null, domains.clone(), Options::default());
-    let mut replies = Replies::new();
-    let mut operation = Vec::new();
-    null::operation(0, 0, false, &mut operation);
-    let (mut best, mut seq, mut turn) = (f64::MAX, 0, 0);
-    for _ in 0..ROUNDS {
-        let batches: Vec<Batch> = (0..BATCHES)
-            .map(|at| {
-                let mut batch = Batch::default();
-                for _ in 0..requests {
-                    let (client, timestamp) = (ClientId::new(1 + turn % clients, 0), 1 + turn / clients);
-                    batch.push_inlined(&request(&domains, client, timestamp, &operation));
-                    turn += 1;
-                }
-                batch.seal(&domains, &(seq + at).to_le_bytes());
-                batch
-            })
-            .collect();
-        let start = Instant::now();
-        for batch in &batches {
-            seq += 1;
-            executor
-                .execute(SeqNum(seq), batch, true, &mut replies)
+fn key(turn: u64) -> Vec<u8> {
+    format!("user{:012}", turn % KEYS).into_bytes()
+}
+
+struct Bench<S: Service> {
+    executor: Executor<S>,
+    domains: Domains,
+    clients: u64,
+    seq: u64,
+    turn: u64,
+    replies: Replies,
+}
+
+impl<S: Service> Bench<S> {
+    fn new(service: S, clients: u64) -> Self {
+        let domains = Domains::new(ClusterId([7; 32]));
+        let executor = Executor::new(service, domains.clone(), Options::default());
+        Self { executor, domains, clients, seq: 0, turn: 0, replies: Replies::new() }
+    }
+
+    /// Returns a batch of requests from the clients whose turn it is.
+    fn batch(&mut self, requests: u64, operation: impl Fn(u64, &mut Vec<u8>)) -> Batch {
+        let mut batch = Batch::default();
+        let mut bytes = Vec::new();
+        for _ in 0..requests {
+            bytes.clear();
+            operation(self.turn, &mut bytes);
+            let client = ClientId::new(1 + self.turn % self.clients, 0);
+            let timestamp = 1 + self.turn / self.clients;
+            batch.push_inlined(&Request {
+                client,
+                timestamp: Timestamp(timestamp),
+                digest: self.domains.request(client.0, timestamp, &bytes),
+                flags: RequestFlags::default(),
+                replier: None,
+                operation: &bytes,
+                operation_at: 0,
+                frame: &bytes,
+                proof: Proof::Mac,
+            });
+            self.turn += 1;
+        }
+        batch.seal(&self.domains, &self.turn.to_le_bytes());
+        batch
+    }
+
+    fn execute(&mut self, batches: &[Batch]) {
+        for batch in batches {
+            self.seq += 1;
+            let seq = SeqNum(self.seq);
+            self.executor
+                .execute(seq, batch, true, &mut self.replies)
                 .expect("a store in memory has every page");
-            executor.merge(SeqNum(seq));
-            if seq % CHECKPOINT_INTERVAL == 0 {
-                black_box(executor.checkpoint(SeqNum(seq)));
-                executor.discard(SeqNum(seq - CHECKPOINT_INTERVAL));
+            self.executor.merge(seq);
+            if self.seq.is_multiple_of(CHECKPOINT_INTERVAL) {
+                black_box(self.executor.checkpoint(seq));
+                self.executor.discard(SeqNum(self.seq - CHECKPOINT_INTERVAL));
             }
         }
-        let took = start.elapsed().as_nanos();
-        best = best.min(took as f64 / BATCHES as f64);
     }
-    best
-}
 
-fn request<'a>(domains: &Domains, client: ClientId, timestamp: u64, operation: &'a [u8]) -> Request<'a> {
-    Request {
-        client,
-        timestamp: Timestamp(timestamp),
-        digest: domains.request(client.0, timestamp, operation),
-        flags: RequestFlags::default(),
-        replier: None,
-        operation,
-        operation_at: 0,
-        frame: operation,
-        proof: Proof::Mac,
+    fn print(&mut self, name: &str, requests: u64, operation: impl Fn(u64, &mut Vec<u8>)) {
+        let mut best = f64::MAX;
+        for _ in 0..ROUNDS {
+            let count = REQUESTS / requests;
+            let batches: Vec<Batch> = (0..count).map(|_| self.batch(requests, &operation)).collect();
+            let start = Instant::now();
+            self.execute(&batches);
+            best = best.min(start.elapsed().as_nanos() as f64 / count as f64);
+        }
+        let clients = self.clients;
+        println!("{name:<16} {clients:>8} {requests:>9} {best:>12.0} {:>12.0}", best / requests as f64);
+    }
+
+    /// Prints what an unordered read costs.
+    fn print_reads(&mut self) {
+        let (mut best, mut out) = (f64::MAX, Vec::new());
+        for _ in 0..ROUNDS {
+            let mut operations = Vec::new();
+            for turn in 0..REQUESTS {
+                let mut operation = Vec::new();
+                Operation::Get { key: &key(turn * 7919) }.encode(&mut operation);
+                operations.push(operation);
+            }
+            let start = Instant::now();
+            for operation in &operations {
+                let client = ClientId::new(1, 0);
+                black_box(self.executor.read(client, Timestamp(1), operation, &mut out));
+            }
+            best = best.min(start.elapsed().as_nanos() as f64 / REQUESTS as f64);
+        }
+        println!("{:<16} {:>8} {:>9} {:>12} {best:>12.0}", "kv get, unordered", "-", "-", "-");
     }
 }

@@ -220,8 +220,9 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         }
     }
 
-    /// Forgets the checkpoints before `below`, but never the newest.
+    /// Forgets the checkpoints before `below`, but never the newest, nor one that a transfer builds on.
     pub fn discard(&mut self, below: SeqNum) {
+        let below = self.walk.as_ref().map_or(below, |walk| below.min(walk.base()));
         self.state.discard(below, &mut self.pool);
     }
 

@@ -73,7 +73,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         let head = self.domains.node(&out[start..]);
         let mut out = Writer::new(out);
         out.digest(&head);
-        for page in self.state.pages_at(seq, 0..u32::MAX) {
+        for page in self.state.pages_at(seq) {
             let Some(content) = self.state.page_at(seq, page) else { continue };
             out.u32(page);
             out.u64(self.state.label_at(seq, 0, page).modified.0);

@@ -5,8 +5,8 @@
 //! survives all of it (EX-2, B12, B17). A lane has a slot of fixed size,
 //!
 //! ```text
-//!   0          4          8        16          24       32       64              128
-//!   | kind 1 - | length 4 | client | timestamp | time   | digest | result up to 64 |
+//! 0        4          8        16          24     32       64               256
+//! | kind - | length 4 | client | timestamp | time | digest | result to 192 |
 //! ```
 //!
 //! and results that are longer stand in pages of the lane's own, up to a bound (`RESULT_CACHE`);
@@ -25,9 +25,9 @@ use crate::service::{PageFault, Stop};
 use crate::view::View;
 
 /// Bytes of a slot.
-pub(crate) const SLOT_BYTES: usize = 128;
+pub(crate) const SLOT_BYTES: usize = 256;
 /// The longest result that stands in the slot itself, in bytes.
-pub(crate) const INLINE_BYTES: usize = 64;
+pub(crate) const INLINE_BYTES: usize = 192;
 const RESULT_AT: usize = SLOT_BYTES - INLINE_BYTES;
 
 /// Where the lanes are in the state: slots first, then each lane's own pages.

@@ -12,7 +12,6 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use quorate_wire::digest::Domains;
 use quorate_wire::{Digest, SeqNum};
@@ -186,17 +185,11 @@ impl<P: PageStore> State<P> {
         self.tree.leaf(page, modified, self.store.get(page).unwrap_or(None))
     }
 
-    /// Returns the pages within `range` that are not empty at checkpoint `seq`, in order.
-    pub(crate) fn pages_at(&self, seq: SeqNum, range: Range<u32>) -> Vec<u32> {
-        let mut pages = Vec::new();
-        let mut from = Some(range.start);
-        while let Some(page) = from.and_then(|from| self.store.next(from)).filter(|page| range.contains(page))
-        {
-            pages.push(page);
-            from = page.checked_add(1);
-        }
+    /// Returns the pages that are not empty at checkpoint `seq`, in order.
+    pub(crate) fn pages_at(&self, seq: SeqNum) -> Vec<u32> {
+        let mut pages = self.current_pages();
         for record in self.records.iter().skip(self.position(seq).unwrap_or(0)) {
-            pages.extend(record.pages.iter().map(|(page, _)| *page).filter(|page| range.contains(page)));
+            pages.extend(record.pages.iter().map(|(page, _)| *page));
         }
         pages.sort_unstable();
         pages.dedup();
@@ -209,7 +202,7 @@ impl<P: PageStore> State<P> {
         let mut fresh = Tree::new(domains, pages_max);
         let seq = self.newest();
         let mut leaves = Vec::new();
-        for page in self.pages_at(seq, 0..u32::MAX) {
+        for page in self.pages_at(seq) {
             let modified = self.label_at(seq, 0, page).modified;
             leaves.push((page, fresh.leaf(page, modified, self.page_at(seq, page))));
         }
@@ -233,7 +226,7 @@ impl<P: PageStore> State<P> {
         self.revert(base, &current, pool);
         if whole {
             self.tree.clear();
-            for page in self.pages_at(base, 0..u32::MAX) {
+            for page in self.pages_at(base) {
                 if arrivals.binary_search_by_key(&page, |(page, _, _)| *page).is_err() {
                     self.replace(page, None, pool);
                 }
@@ -291,12 +284,7 @@ impl<P: PageStore> State<P> {
 
     /// Flips a bit of the `choice`-th page, without telling anyone.
     pub(crate) fn damage(&mut self, choice: u64) -> bool {
-        let mut pages = Vec::new();
-        let mut from = Some(0);
-        while let Some(page) = from.and_then(|from| self.store.next(from)) {
-            pages.push(page);
-            from = page.checked_add(1);
-        }
+        let pages = self.current_pages();
         let count = u64::try_from(pages.len()).unwrap_or(0);
         let Some(at) = choice.checked_rem(count) else { return false };
         let page = pages[usize::try_from(at).unwrap_or(0)];
@@ -305,6 +293,17 @@ impl<P: PageStore> State<P> {
         content[byte] ^= 1 << (choice % 8);
         self.store.replace(page, Some(content));
         true
+    }
+
+    /// Returns the pages that are not empty now, in order.
+    fn current_pages(&self) -> Vec<u32> {
+        let mut pages = Vec::new();
+        let mut from = Some(0);
+        while let Some(page) = from.and_then(|from| self.store.next(from)) {
+            pages.push(page);
+            from = page.checked_add(1);
+        }
+        pages
     }
 
     fn forget_oldest(&mut self, pool: &mut Pool) {

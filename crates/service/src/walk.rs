@@ -139,6 +139,11 @@ impl Walk {
         (self.seq, self.root)
     }
 
+    /// Returns the checkpoint held here that must stay until the end.
+    pub(crate) fn base(&self) -> SeqNum {
+        self.base
+    }
+
     /// Says whether checkpoint `seq` here is known to be wrong, and must not be given to anyone.
     pub(crate) fn is_tainted(&self, seq: SeqNum) -> bool {
         self.check && seq >= self.base
@@ -330,16 +335,19 @@ impl Walk {
         false
     }
 
-    /// Stages the emptiness of a partition. With `check`, what is not staged is empty.
-    fn empty<P: PageStore>(&mut self, level: u8, index: u32, hands: &mut Hands<'_, P>) {
+    /// Sees to it that a partition will be empty that is not so here. With `check` that needs nothing:
+    /// what is not staged is empty.
+    fn empty<P: PageStore>(&mut self, level: u8, index: u32, hands: &Hands<'_, P>) {
         if self.check {
             return;
         }
-        let width = u64::from(BRANCHING).pow(u32::from(level));
-        let bound = |index: u64| u32::try_from(index.saturating_mul(width)).unwrap_or(u32::MAX);
-        let range = bound(u64::from(index))..bound(u64::from(index) + 1);
-        for page in hands.state.pages_at(self.base, range) {
-            self.stage(page, Label::EMPTY, Arrival::New(None));
+        if level == 0 {
+            return self.stage(index, Label::EMPTY, Arrival::New(None));
+        }
+        for (level, index) in children(level, index) {
+            if !hands.state.label_at(self.base, level, index).is_empty() {
+                self.todo.push(Partition { level, index, label: Label::EMPTY, attempts: 0 });
+            }
         }
     }
 

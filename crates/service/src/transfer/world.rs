@@ -267,6 +267,6 @@ impl Executor<Kv> {
     }
 
     pub(super) fn pages_held(&self) -> u64 {
-        u64::try_from(self.state.pages_at(self.state.newest(), 0..u32::MAX).len()).unwrap()
+        u64::try_from(self.state.pages_at(self.state.newest()).len()).unwrap()
     }
 }
