@@ -146,6 +146,11 @@ impl Checkers {
         self.facts[id.index()].forget();
     }
 
+    /// Replica `id` has found out that it has no memory.
+    pub fn forgets(&mut self, id: ReplicaId) {
+        self.facts[id.index()].remembers = false;
+    }
+
     /// The state of replica `id` was damaged behind its back.
     pub fn damaged(&mut self, id: ReplicaId) {
         self.facts[id.index()].damaged = true;

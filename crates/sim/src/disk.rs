@@ -105,6 +105,8 @@ pub struct Disk<I> {
     incarnation: u64,
     /// The last durable record when the images or the incarnation were last written.
     known: u64,
+    /// The replica that writes here has lost its memory, and has not rejoined since.
+    rejoining: bool,
     full: bool,
 }
 
@@ -121,6 +123,7 @@ impl<I: Clone> Disk<I> {
             images: Vec::new(),
             incarnation: 0,
             known: 0,
+            rejoining: false,
             full: false,
         }
     }
@@ -140,6 +143,30 @@ impl<I: Clone> Disk<I> {
         self.incarnation = (self.incarnation + 1).max(at_least);
         self.known = self.last_durable();
         self.incarnation
+    }
+
+    /// Clears the log and the images of a replica that has lost its memory, and notes that: what it
+    /// writes from now on is no memory either, until it has rejoined.
+    pub fn forget(&mut self) {
+        self.log.clear();
+        self.images.clear();
+        self.durable = self.next_place - 1;
+        (self.known, self.rejoining) = (0, true);
+    }
+
+    /// Notes that the replica itself has found that this is no memory (H7).
+    pub fn distrust(&mut self) {
+        self.rejoining = true;
+    }
+
+    /// Returns how many starts there have been.
+    pub fn starts(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// Notes that it has rejoined.
+    pub fn rejoined(&mut self) {
+        self.rejoining = false;
     }
 
     /// Appends a record; it is not durable yet.
@@ -279,7 +306,7 @@ impl<I: Clone> Disk<I> {
         if self.incarnation == 0 {
             return Found::Empty;
         }
-        if self.images.last().is_some_and(|image| image.rotten) {
+        if self.rejoining || self.images.last().is_some_and(|image| image.rotten) {
             return Found::Damaged;
         }
         let good = self.good();
@@ -437,6 +464,21 @@ mod tests {
         sync(&mut disk);
         let Found::Log { records, .. } = disk.read() else { panic!() };
         assert_eq!(records, [[4; 24]]);
+    }
+
+    /// A replica that crashes before it has rejoined has not got its memory back.
+    #[test]
+    fn what_is_written_while_rejoining_is_no_memory() {
+        let mut disk = disk(1);
+        write(&mut disk, 1..4);
+        sync(&mut disk);
+        disk.forget();
+        write(&mut disk, 4..6);
+        sync(&mut disk);
+        assert!(matches!(disk.read(), Found::Damaged));
+        disk.rejoined();
+        let Found::Log { records, .. } = disk.read() else { panic!() };
+        assert_eq!(records, [[4; 24], [5; 24]]);
     }
 
     /// H7: the disk as it was is a disk like any other, but its count of starts is too low.

@@ -38,6 +38,9 @@ pub struct Host<S: Service> {
     pub process: Option<Process<S>>,
     /// While paused, what happened meanwhile. At most [`MISSED_MAX`] frames.
     pub missed: Option<VecDeque<Event>>,
+    /// It has an old disk and may not have found out yet. A crash now could hide that from it: each start
+    /// raises the count of starts, until it is above the one that the others know.
+    pub old_disk: bool,
     /// It counts toward `f`: it has lost its memory and not rejoined yet.
     pub amnesic: bool,
 }

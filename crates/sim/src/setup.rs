@@ -166,6 +166,7 @@ impl<A: App> World<A> {
                 disk: Disk::new(*seed, index, setup.disk),
                 process: None,
                 missed: None,
+                old_disk: false,
                 amnesic: false,
             });
         }

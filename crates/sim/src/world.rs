@@ -368,6 +368,9 @@ impl<A: App> World<A> {
     fn wake(&mut self, h: usize) {
         let host = &mut self.hosts[h];
         let Some(process) = &mut host.process else { return };
+        if self.at < process.wake_at {
+            return; // an earlier deadline has been moved since
+        }
         process.wake_at = u64::MAX;
         let mono = host.clock.mono(self.at);
         if process.door_at <= mono {

@@ -266,7 +266,10 @@ impl Weather {
         if kind == FaultKind::OldDisk {
             match self.snapshots.iter().position(|(host, _)| *host == h) {
                 None => self.snapshots.push((h, world.snapshot(h))),
-                Some(at) if self.has_budget(world, h) => {
+                Some(at)
+                    if self.has_budget(world, h)
+                        && world.hosts[h].disk.starts() > self.snapshots[at].1.starts() =>
+                {
                     let (_, disk) = self.snapshots.swap_remove(at);
                     world.put_back(h, disk);
                     self.start_again(world, h);
@@ -303,15 +306,13 @@ impl Weather {
 
     /// A crash loses nothing if everything promised is on the disk.
     fn may_crash<A: App>(&self, world: &World<A>, h: usize) -> bool {
-        world.config.durability == Durability::Sync || self.has_budget(world, h)
+        let trusted = world.config.durability == Durability::Sync && !world.hosts[h].old_disk;
+        trusted || !world.hosts[h].old_disk && self.has_budget(world, h)
     }
 
     fn crash<A: App>(&mut self, world: &mut World<A>, h: usize) {
         if self.may_crash(world, h) {
             world.crash(h);
-            if world.config.durability != Durability::Sync {
-                world.hosts[h].amnesic = true;
-            }
             self.start_again(world, h);
         }
     }

@@ -111,8 +111,15 @@ impl<A: App> World<A> {
     /// A correct replica has reached something.
     fn report(&mut self, h: usize, milestone: &Milestone) {
         let host = &mut self.hosts[h];
-        if matches!(milestone, Milestone::Rejoined { .. }) {
+        // A driver's duties besides: what is on the disk is no memory until the replica has rejoined.
+        if let Milestone::RejoinStarted { .. } = milestone {
+            (host.amnesic, host.old_disk) = (true, false);
+            host.disk.distrust();
+            self.checkers.forgets(host.id);
+        }
+        if let Milestone::Rejoined { .. } = milestone {
             host.amnesic = false;
+            host.disk.rejoined();
         }
         let (id, node) = (host.id, host.node.0);
         let (tag, number, digest) = describe::milestone_numbers(milestone);

@@ -183,6 +183,9 @@ impl<A: App> World<A> {
 
     fn client_wake(&mut self, c: usize) {
         let at = self.at;
+        if at < self.clients[c].wake_at {
+            return; // an earlier deadline has been moved since
+        }
         self.clients[c].wake_at = u64::MAX;
         self.clients[c].door.tick(at, 0);
         for l in 0..self.clients[c].lanes.len() {

@@ -118,6 +118,7 @@ impl<A: App> World<A> {
     fn lose_memory(&mut self, h: usize) {
         let host = &mut self.hosts[h];
         host.amnesic = true;
+        host.disk.forget();
         let id = host.id;
         if host.correct {
             self.checkers.forgot(id);
@@ -162,6 +163,8 @@ impl<A: App> World<A> {
         host.disk.crash();
         host.missed = None;
         host.life += 1;
+        // What nothing waited for is not trusted at the next start.
+        host.amnesic |= self.config.durability != Durability::Sync;
         self.counters.fault("crash");
         self.tell(h, || What::Fault("crashes".to_owned()));
     }
@@ -202,13 +205,14 @@ impl<A: App> World<A> {
         for event in missed {
             self.schedule(self.at, node, event);
         }
-        self.schedule(self.at, node, Event::Wake);
+        self.rewake(h);
     }
 
     /// Crashes host `h` and takes its disk away (H6).
     pub fn wipe(&mut self, h: usize) {
         self.crash(h);
         self.hosts[h].disk.wipe();
+        self.hosts[h].amnesic = true;
         self.counters.fault("disk lost");
     }
 
@@ -217,6 +221,7 @@ impl<A: App> World<A> {
         self.crash(h);
         let done = self.hosts[h].disk.damage(how);
         if done {
+            self.hosts[h].amnesic = true;
             self.counters.fault(match how {
                 Damage::BitRot => "bit rot",
                 Damage::Zeroed => "zeroed record",
@@ -235,11 +240,13 @@ impl<A: App> World<A> {
         disk
     }
 
-    /// Crashes host `h` and puts an old disk in (H7).
+    /// Crashes host `h` and puts an old disk in (H7). One of the same life can't be told from the one
+    /// that was there: the count of starts is what gives it away.
     pub fn put_back(&mut self, h: usize, disk: Disk<Rc<Vec<u8>>>) {
         self.crash(h);
         self.hosts[h].disk = disk;
         self.hosts[h].amnesic = true;
+        self.hosts[h].old_disk = true;
         self.counters.fault("old disk");
         self.tell(h, || What::Fault("has an old disk put in".to_owned()));
     }
