@@ -6,13 +6,13 @@
 //!
 //! | Part | Module | Paper |
 //! |---|---|---|
-//! | what a service is | [`service`], [`view`] | [OSDI99 §2, §6.2] |
+//! | what a service is | [`service`], [`view`] | [OSDI99 §3, §6.1] |
 //! | batches in order, exactly once, tentative or not | [`executor`] | [OSDI99 §4.2, §5.1] |
 //! | the last reply of each client, inside the state | `replies` | [OSDI99 §4.2] |
 //! | pages, the write set of a batch | [`pages`], `overlay` | [OSDI99 §6.3] |
 //! | an allocator of pages, and a B+tree over them | [`space`], [`btree`] | |
 //! | checkpoints by copy on write, their digests | `state`, `tree` | [OSDI99 §4.3, §6.3] |
-//! | state transfer: walk, answers, what goes in and out | `walk`, `answer`, [`transfer`] | [OSDI99 §6.3], [TOCS02] |
+//! | state transfer: walk, answers, what goes in and out | `walk`, `answer`, [`transfer`] | [OSDI99 §4.4, §6.3] |
 //! | a checkpoint as bytes for a disk | [`image`] | |
 //! | the services of the papers' micro-benchmarks, and a key-value store | [`null`], [`kv`] | [OSDI99 §7.2] |
 #![no_std]

@@ -1,7 +1,7 @@
 //! State transfer: what goes in and what comes out (spec §9).
 //!
-//! The walk down the digest tree is in [`crate::walk`], the answers to other replicas' walks in
-//! [`crate::answer`]. Neither knows a clock or a network: the driver brings the time and the messages,
+//! The walk down the digest tree is in `walk.rs`, the answers to other replicas' walks in
+//! `answer.rs`. Neither knows a clock or a network: the driver brings the time and the messages,
 //! and does what the steps say.
 
 use alloc::vec::Vec;
