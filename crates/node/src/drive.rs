@@ -21,9 +21,8 @@ use quorate_pbft::step::{
     Action, Actions, CachedReply, Form, Input, Lsn, Milestone, Now, ReadResult, Recipient, Ticket,
 };
 use quorate_pbft::{ConfigError, Replica, Resume};
-use quorate_service::transfer::Refusal;
-use quorate_service::{Executor, Options, Service, Step, Steps};
-use quorate_wire::codec::{Reader, Writer};
+use quorate_service::{Executor, Options, Service, Steps};
+use quorate_wire::codec::Reader;
 use quorate_wire::frame::Frame;
 use quorate_wire::message::{Message, RequestBody};
 use quorate_wire::sign::Signer;
@@ -36,6 +35,8 @@ use crate::directory::Directory;
 use crate::meter::{Meter, Part};
 use crate::outbox::{Outbox, Posted, Transport};
 use crate::timers::Deadlines;
+
+mod transfer;
 
 /// How often the door is told the time, in nanoseconds.
 const TICK_NS: u64 = 100_000_000;
@@ -235,8 +236,8 @@ impl<S: Service, M: Meter> Drive<S, M> {
     }
 
     /// Returns the meter.
-    pub fn meter(&self) -> &M {
-        &self.meter
+    pub fn meter(&mut self) -> &mut M {
+        &mut self.meter
     }
 
     fn admit(&mut self, now: Now, frame: Frame<'_>) {
@@ -422,56 +423,6 @@ impl<S: Service, M: Meter> Drive<S, M> {
         self.meter.lap(Part::Seal);
     }
 
-    fn fetch(&mut self, now: Now, seq: SeqNum, root: Digest, check: bool) -> Option<Outcome> {
-        let mut steps = core::mem::take(&mut self.steps);
-        steps.clear();
-        self.executor.fetch(now.mono_ns, seq, root, check, &self.peers, &mut steps);
-        let outcome = self.perform_transfer(&steps);
-        self.steps = steps;
-        outcome
-    }
-
-    /// Lets the state transfer take a step, and tells the replica if it is through.
-    fn transfer(&mut self, now: Now, step: impl FnOnce(&mut Executor<S>, &mut Steps)) {
-        let mut steps = core::mem::take(&mut self.steps);
-        steps.clear();
-        step(&mut self.executor, &mut steps);
-        let outcome = self.perform_transfer(&steps);
-        self.steps = steps;
-        if let Some(outcome) = outcome {
-            let mut actions = core::mem::take(&mut self.actions);
-            self.tell(now, outcome, &mut actions);
-            self.perform(now, &mut actions);
-            actions.clear();
-            self.actions = actions;
-        }
-    }
-
-    fn perform_transfer(&mut self, steps: &Steps) -> Option<Outcome> {
-        let mut outcome = None;
-        for step in steps.list() {
-            match step {
-                Step::Ask { to, question } => {
-                    let mut body = core::mem::take(&mut self.body);
-                    body.clear();
-                    question.encode(&mut Writer::new(&mut body));
-                    self.send(Recipient::Replica(*to), Kind::Fetch, Form::Body, &body, Lsn(0));
-                    self.body = body;
-                }
-                Step::Answer { to, kind, body } => {
-                    let body = steps.bytes(*body);
-                    self.send(Recipient::Replica(*to), *kind, Form::Body, body, Lsn(0));
-                }
-                Step::Refused { why, .. } => {
-                    *self.counters.rejected.entry(refusal(*why)).or_default() += 1;
-                }
-                Step::Distrusted => *self.counters.rejected.entry("own-pages-distrusted").or_default() += 1,
-                Step::Installed { seq, root } => outcome = Some(Outcome::Fetched { seq: *seq, root: *root }),
-            }
-        }
-        outcome
-    }
-
     fn tick(&mut self, now: Now) {
         self.tick_at = now.mono_ns.saturating_add(TICK_NS);
         self.door.tick(now.mono_ns, now.wall_ns);
@@ -488,15 +439,5 @@ impl<S: Service, M: Meter> Drive<S, M> {
     #[cold]
     fn refuse(&mut self, reason: &'static str) {
         *self.counters.refused.entry(reason).or_default() += 1;
-    }
-}
-
-fn refusal(why: Refusal) -> &'static str {
-    match why {
-        Refusal::Unasked => "transfer-unasked",
-        Refusal::Lie => "transfer-lie",
-        Refusal::Replay => "transfer-replay",
-        Refusal::TooMany => "transfer-too-many",
-        Refusal::NotHeld => "transfer-not-held",
     }
 }

@@ -3,6 +3,7 @@
 //! | Part | Module |
 //! |---|---|
 //! | a replica's process without its sockets; the one `match` over `Action` | [`drive`] |
+//! | a client's process without its sockets | [`client`] |
 //! | what is on its way out: held until durable, packed by place | [`outbox`] |
 //! | who is where | [`directory`] |
 //! | the clocks | [`clock`] |
@@ -13,6 +14,7 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")
 )]
 
+pub mod client;
 pub mod clock;
 pub mod directory;
 pub mod drive;
@@ -21,6 +23,7 @@ pub mod meter;
 pub mod outbox;
 mod timers;
 
+pub use client::{ClientCounters, ClientDrive, Done};
 pub use clock::Clock;
 pub use directory::{Directory, Place};
 pub use drive::{Counters, Drive, DriveError};

@@ -1,0 +1,139 @@
+//! Four replicas and a client in one process: real doors, real session keys, real executors, and
+//! queues in memory where the network would be.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, ensure};
+use quorate_node::{ClientDrive, Clock, Directory, Drive, Meter, Place, TestKeys, Transport};
+use quorate_pbft::Config;
+use quorate_service::null::Null;
+use quorate_wire::{ClientId, Cluster, Principal, Timestamp};
+
+use crate::allocations;
+
+/// Datagrams under way, in order.
+#[derive(Debug, Default)]
+struct Queue {
+    datagrams: VecDeque<(Place, Vec<u8>)>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Transport for Queue {
+    fn send(&mut self, to: Place, datagram: &[u8]) {
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.clear();
+        copy.extend_from_slice(datagram);
+        self.datagrams.push_back((to, copy));
+    }
+
+    fn flush(&mut self) {}
+}
+
+/// A whole cluster with one client. See the module.
+#[derive(Debug)]
+pub(crate) struct Group<M: Meter> {
+    replicas: Vec<Drive<Null, M>>,
+    client: ClientDrive<M>,
+    queue: Queue,
+    clock: Clock,
+}
+
+impl<M: Meter> Group<M> {
+    /// Returns a group that has started and exchanged its keys.
+    pub(crate) fn start(
+        cluster: Cluster,
+        set: impl FnOnce(&mut Config),
+        mut meter: impl FnMut() -> M,
+    ) -> Result<Self> {
+        let keys = TestKeys::new(1, cluster, 1);
+        let mut config = Config::new(cluster, keys.cluster_id());
+        config.durability = quorate_pbft::config::Durability::Memory;
+        set(&mut config);
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        let mut directory = Directory::new(&vec![nowhere; cluster.n()]);
+        let principal = Principal::Client(ClientId::new(1, 0));
+        directory.add_client(principal, nowhere);
+        let clock = Clock::new();
+        let now = clock.now();
+        let mut replicas = Vec::new();
+        for id in cluster.replicas() {
+            let own = Principal::Replica(id);
+            let (signer, door) = (keys.signer(own), keys.door(own, now.wall_ns));
+            let directory = directory.clone();
+            replicas.push(Drive::new(id, config.clone(), signer, door, directory, Null, 1 << 20, meter())?);
+        }
+        let door = keys.door(principal, now.wall_ns);
+        let client = ClientDrive::new(&config, door, 1, directory, Timestamp(1), meter());
+        let mut group = Self { replicas, client, queue: Queue::default(), clock };
+        group.replicas.iter_mut().for_each(|replica| replica.start(now));
+        group.settle()?;
+        Ok(group)
+    }
+
+    /// Exchanges keys: until nobody has anything to say.
+    fn settle(&mut self) -> Result<()> {
+        self.pump();
+        ensure!(self.queue.datagrams.is_empty());
+        Ok(())
+    }
+
+    /// Invokes an operation and hands datagrams over until nothing is under way. Says how many bytes
+    /// the result has.
+    pub(crate) fn invoke(&mut self, operation: &[u8], read_only: bool) -> Result<usize> {
+        let now = self.clock.now();
+        self.client.invoke(now, 0, operation, read_only);
+        self.pump();
+        let done = self.client.done().first().context("the operation is not done")?;
+        let len = self.client.result(done).len();
+        self.client.clear_done();
+        Ok(len)
+    }
+
+    /// Hands datagrams over in order until nothing is under way.
+    fn pump(&mut self) {
+        let now = self.clock.now();
+        for (account, replica) in self.replicas.iter_mut().enumerate() {
+            if replica.due() <= now.mono_ns {
+                allocations::charge(Some(account));
+                replica.expire(now);
+            }
+            replica.flush(&mut self.queue);
+        }
+        allocations::charge(None);
+        if self.client.due() <= now.mono_ns {
+            self.client.expire(now);
+        }
+        self.client.flush(&mut self.queue);
+        while let Some((to, datagram)) = self.queue.datagrams.pop_front() {
+            if let Some(replica) = self.replicas.get_mut(to.index()) {
+                allocations::charge(Some(to.index()));
+                replica.receive(now, &datagram);
+                allocations::charge(None);
+                replica.flush(&mut self.queue);
+            } else {
+                self.client.receive(now, &datagram);
+                self.client.flush(&mut self.queue);
+            }
+            self.queue.spare.push(datagram);
+        }
+    }
+
+    /// Returns how many frames the doors have received.
+    pub(crate) fn received(&self) -> u64 {
+        let replicas: u64 = self.replicas.iter().map(|replica| replica.counters().received).sum();
+        replicas + self.client.counters().received
+    }
+
+    /// Returns how many frames were turned away at the doors, and how many requests were sent again.
+    pub(crate) fn errors(&self) -> u64 {
+        let client = self.client.counters();
+        let replicas = self.replicas.iter().flat_map(|replica| replica.counters().refused.values());
+        replicas.chain(client.refused.values()).sum::<u64>() + client.retransmitted
+    }
+
+    /// Returns the meters: of the replicas in order, then the client's.
+    pub(crate) fn meters(&mut self) -> impl Iterator<Item = &mut M> {
+        self.replicas.iter_mut().map(Drive::meter).chain([self.client.meter()])
+    }
+}

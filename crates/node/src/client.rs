@@ -1,0 +1,283 @@
+//! A client's process without its sockets: many lanes behind one door (CL-1).
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use quorate_pbft::client::step::{ClientAction, ClientActions, ClientInput, ClientMilestone, Path};
+use quorate_pbft::config::Config;
+use quorate_pbft::step::{Lsn, Recipient};
+use quorate_pbft::{Client, Now};
+use quorate_wire::codec::Reader;
+use quorate_wire::frame::Frame;
+use quorate_wire::message::{Message, RequestBody};
+use quorate_wire::{Admitted, ClientId, Door, DoorError, Principal, Timestamp, Verified};
+
+use crate::directory::Directory;
+use crate::meter::{Meter, Part};
+use crate::outbox::{Outbox, Transport};
+
+/// How often the door is told the time, in nanoseconds.
+const TICK_NS: u64 = 100_000_000;
+
+/// An operation that is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// The lane that invoked it.
+    pub lane: u16,
+    /// The request's number.
+    pub timestamp: Timestamp,
+    /// How its result was obtained.
+    pub path: Path,
+    result: Range<usize>,
+}
+
+/// What has come and gone, and why some of it was turned away. Bounded: one entry for each reason.
+#[derive(Clone, Debug, Default)]
+pub struct ClientCounters {
+    /// Frames received.
+    pub received: u64,
+    /// Requests sent, each counted once however many replicas get it.
+    pub sent: u64,
+    /// Requests sent again.
+    pub retransmitted: u64,
+    /// Frames turned away at the door, by reason.
+    pub refused: BTreeMap<&'static str, u64>,
+    /// Messages turned away by the client, by reason.
+    pub rejected: BTreeMap<&'static str, u64>,
+}
+
+/// One lane, and when its timer runs out.
+#[derive(Debug)]
+struct Lane {
+    client: Client,
+    deadline: u64,
+}
+
+/// The lanes of one client with their door. See the module.
+#[derive(Debug)]
+pub struct ClientDrive<M: Meter = ()> {
+    door: Door,
+    lanes: Vec<Lane>,
+    directory: Directory,
+    /// No lane's timer runs out before this.
+    earliest: u64,
+    tick_at: u64,
+    outbox: Outbox,
+    counters: ClientCounters,
+    meter: M,
+    done: Vec<Done>,
+    results: Vec<u8>,
+    // Memory that is used again in every step.
+    actions: ClientActions,
+    frame: Vec<u8>,
+}
+
+impl<M: Meter> ClientDrive<M> {
+    /// Returns `lanes` lanes of the client principal whose door this is. `first` is above every
+    /// timestamp that one of them has ever used.
+    pub fn new(
+        config: &Config,
+        door: Door,
+        lanes: u16,
+        directory: Directory,
+        first: Timestamp,
+        meter: M,
+    ) -> Self {
+        let principal = door.own().as_client().principal();
+        let lanes = (0..lanes).map(|lane| {
+            let id = ClientId::new(principal, lane);
+            Lane { client: Client::new(id, config, first, config.seed ^ id.0), deadline: u64::MAX }
+        });
+        Self {
+            lanes: lanes.collect(),
+            door,
+            directory,
+            earliest: u64::MAX,
+            tick_at: 0,
+            outbox: Outbox::default(),
+            counters: ClientCounters::default(),
+            meter,
+            done: Vec::new(),
+            results: Vec::new(),
+            actions: ClientActions::new(),
+            frame: Vec::new(),
+        }
+    }
+
+    /// Has an operation done by a lane that has none outstanding.
+    pub fn invoke(&mut self, now: Now, lane: u16, operation: &[u8], read_only: bool) {
+        self.meter.start();
+        self.step(now, usize::from(lane), ClientInput::Invoke { operation, read_only });
+    }
+
+    /// Takes one datagram, which may hold many frames.
+    pub fn receive(&mut self, now: Now, datagram: &[u8]) {
+        self.meter.start();
+        let mut reader = Reader::new(datagram);
+        while !reader.is_empty() {
+            self.counters.received += 1;
+            let Ok(frame) = Frame::take(&mut reader) else { return self.refuse("malformed") };
+            let admitted = self.door.admit(now.mono_ns, frame);
+            self.meter.lap(Part::Admit);
+            match admitted {
+                Ok(Admitted::Message(message)) => self.on_message(now, &message),
+                Ok(Admitted::Keys) => self.send_keys(),
+                Err(error) => {
+                    self.refuse(error.name());
+                    if matches!(error, DoorError::NoKey(_) | DoorError::NotAuthentic(_)) {
+                        self.send_keys(); // it may have missed ours (KX-2)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Does what is due at `now`.
+    pub fn expire(&mut self, now: Now) {
+        self.meter.start();
+        if now.mono_ns >= self.earliest {
+            for lane in 0..self.lanes.len() {
+                if self.lanes[lane].deadline <= now.mono_ns {
+                    self.lanes[lane].deadline = u64::MAX;
+                    self.step(now, lane, ClientInput::Timer);
+                }
+            }
+            self.earliest = self.lanes.iter().map(|lane| lane.deadline).min().unwrap_or(u64::MAX);
+        }
+        if now.mono_ns >= self.tick_at {
+            self.tick_at = now.mono_ns.saturating_add(TICK_NS);
+            self.door.tick(now.mono_ns, now.wall_ns);
+            self.send_keys();
+        }
+    }
+
+    /// Returns the moment of the monotonic clock at which [`Self::expire`] is due, or earlier.
+    #[inline]
+    pub fn due(&self) -> u64 {
+        self.earliest.min(self.tick_at)
+    }
+
+    /// Hands over everything that may leave.
+    #[inline]
+    pub fn flush(&mut self, transport: &mut impl Transport) {
+        self.outbox.flush(transport);
+    }
+
+    /// Returns what is done since [`Self::clear_done`].
+    pub fn done(&self) -> &[Done] {
+        &self.done
+    }
+
+    /// Returns the result of an operation that is done.
+    pub fn result(&self, done: &Done) -> &[u8] {
+        self.results.get(done.result.clone()).unwrap_or(&[])
+    }
+
+    /// Forgets what is done, and keeps the memory.
+    pub fn clear_done(&mut self) {
+        self.done.clear();
+        self.results.clear();
+    }
+
+    /// Returns what has come and gone.
+    pub fn counters(&self) -> &ClientCounters {
+        &self.counters
+    }
+
+    /// Returns the meter.
+    pub fn meter(&mut self) -> &mut M {
+        &mut self.meter
+    }
+
+    fn on_message(&mut self, now: Now, verified: &Verified<Message<'_>>) {
+        let Message::Reply(reply) = verified.message() else { return self.reject("not-a-reply") };
+        let lane = usize::from(reply.client.lane());
+        if lane >= self.lanes.len() {
+            return self.reject("other-lane");
+        }
+        self.step(now, lane, ClientInput::Message(verified));
+    }
+
+    #[inline]
+    fn step(&mut self, now: Now, lane: usize, input: ClientInput<'_>) {
+        let Some(Lane { client, .. }) = self.lanes.get_mut(lane) else { return };
+        let mut actions = core::mem::take(&mut self.actions);
+        client.step(now, input, &mut actions);
+        self.meter.lap(Part::Step);
+        for action in actions.list() {
+            self.perform(lane, action, &actions);
+        }
+        actions.clear();
+        self.actions = actions;
+    }
+
+    fn perform(&mut self, lane: usize, action: &ClientAction, actions: &ClientActions) {
+        match action {
+            ClientAction::Send { to, timestamp, flags, replier, operation, sign } => {
+                let operation = actions.bytes(*operation);
+                let body = RequestBody { timestamp: *timestamp, flags: *flags, replier: *replier, operation };
+                self.send(lane, *to, &body, *sign);
+            }
+            ClientAction::SetTimer(deadline) => {
+                self.lanes[lane].deadline = deadline.0;
+                self.earliest = self.earliest.min(deadline.0);
+            }
+            ClientAction::StopTimer => self.lanes[lane].deadline = u64::MAX,
+            ClientAction::SendKeys => self.send_keys(),
+            ClientAction::Done { timestamp, result, path } => {
+                let start = self.results.len();
+                self.results.extend_from_slice(actions.bytes(*result));
+                let lane = self.lanes[lane].client.id().lane();
+                let result = start..self.results.len();
+                self.done.push(Done { lane, timestamp: *timestamp, path: *path, result });
+            }
+            ClientAction::Report(milestone) => match milestone {
+                ClientMilestone::Rejected { reason, .. } => self.reject(reason.name()),
+                ClientMilestone::Retransmitted { .. } => self.counters.retransmitted += 1,
+                ClientMilestone::Invoked { .. }
+                | ClientMilestone::Refused(_)
+                | ClientMilestone::FellBack { .. }
+                | ClientMilestone::ResultMissing { .. }
+                | ClientMilestone::ViewLearned { .. }
+                | ClientMilestone::Signing => {}
+            },
+        }
+    }
+
+    /// Seals a request and puts it into the outbox.
+    fn send(&mut self, lane: usize, to: Recipient, body: &RequestBody<'_>, sign: bool) {
+        let id = self.lanes[lane].client.id();
+        self.frame.clear();
+        self.door.seal_request(body, id, sign, &mut self.frame);
+        self.counters.sent += 1;
+        match to {
+            Recipient::All => {
+                self.outbox.post(self.directory.replicas(), &self.frame, Lsn(0));
+            }
+            Recipient::Replica(replica) => {
+                self.outbox.post(self.directory.replica(replica).into_iter(), &self.frame, Lsn(0));
+            }
+            Recipient::Client(_) => unreachable!("a client sends to replicas"),
+        }
+        self.meter.lap(Part::Seal);
+    }
+
+    /// Sends the NEW-KEYs that the door owes.
+    fn send_keys(&mut self) {
+        while let Some((to, frame)) = self.door.take_outgoing() {
+            if let Principal::Replica(replica) = to {
+                self.outbox.post(self.directory.replica(replica).into_iter(), &frame, Lsn(0));
+            }
+        }
+    }
+
+    #[cold]
+    fn refuse(&mut self, reason: &'static str) {
+        *self.counters.refused.entry(reason).or_default() += 1;
+    }
+
+    #[cold]
+    fn reject(&mut self, reason: &'static str) {
+        *self.counters.rejected.entry(reason).or_default() += 1;
+    }
+}

@@ -1,0 +1,74 @@
+//! The state transfer's side of a drive: it has messages of its own, which agreement never sees.
+
+use quorate_pbft::Now;
+use quorate_pbft::step::{Form, Lsn, Recipient};
+use quorate_service::transfer::Refusal;
+use quorate_service::{Executor, Service, Step, Steps};
+use quorate_wire::codec::Writer;
+use quorate_wire::{Digest, Kind, SeqNum};
+
+use super::{Drive, Outcome};
+use crate::meter::Meter;
+
+impl<S: Service, M: Meter> Drive<S, M> {
+    /// Brings the state to a certified checkpoint.
+    pub(super) fn fetch(&mut self, now: Now, seq: SeqNum, root: Digest, check: bool) -> Option<Outcome> {
+        let mut steps = core::mem::take(&mut self.steps);
+        steps.clear();
+        self.executor.fetch(now.mono_ns, seq, root, check, &self.peers, &mut steps);
+        let outcome = self.perform_transfer(&steps);
+        self.steps = steps;
+        outcome
+    }
+
+    /// Lets the state transfer take a step, and tells the replica if it is through.
+    pub(super) fn transfer(&mut self, now: Now, step: impl FnOnce(&mut Executor<S>, &mut Steps)) {
+        let mut steps = core::mem::take(&mut self.steps);
+        steps.clear();
+        step(&mut self.executor, &mut steps);
+        let outcome = self.perform_transfer(&steps);
+        self.steps = steps;
+        if let Some(outcome) = outcome {
+            let mut actions = core::mem::take(&mut self.actions);
+            self.tell(now, outcome, &mut actions);
+            self.perform(now, &mut actions);
+            actions.clear();
+            self.actions = actions;
+        }
+    }
+
+    fn perform_transfer(&mut self, steps: &Steps) -> Option<Outcome> {
+        let mut outcome = None;
+        for step in steps.list() {
+            match step {
+                Step::Ask { to, question } => {
+                    let mut body = core::mem::take(&mut self.body);
+                    body.clear();
+                    question.encode(&mut Writer::new(&mut body));
+                    self.send(Recipient::Replica(*to), Kind::Fetch, Form::Body, &body, Lsn(0));
+                    self.body = body;
+                }
+                Step::Answer { to, kind, body } => {
+                    let body = steps.bytes(*body);
+                    self.send(Recipient::Replica(*to), *kind, Form::Body, body, Lsn(0));
+                }
+                Step::Refused { why, .. } => {
+                    *self.counters.rejected.entry(refusal(*why)).or_default() += 1;
+                }
+                Step::Distrusted => *self.counters.rejected.entry("own-pages-distrusted").or_default() += 1,
+                Step::Installed { seq, root } => outcome = Some(Outcome::Fetched { seq: *seq, root: *root }),
+            }
+        }
+        outcome
+    }
+}
+
+fn refusal(why: Refusal) -> &'static str {
+    match why {
+        Refusal::Unasked => "transfer-unasked",
+        Refusal::Lie => "transfer-lie",
+        Refusal::Replay => "transfer-replay",
+        Refusal::TooMany => "transfer-too-many",
+        Refusal::NotHeld => "transfer-not-held",
+    }
+}
