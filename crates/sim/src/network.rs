@@ -6,6 +6,8 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use quorate_wire::Kind;
+
 use crate::rng::{Concern, Rng};
 
 /// A node's place in the world: replicas first, then second copies of replicas (twins), then clients.
@@ -113,6 +115,8 @@ pub struct Network {
     nodes: usize,
     /// One entry for each directed link.
     links: Vec<Link>,
+    /// Kinds of frames that are lost on a link.
+    muted: Vec<(NodeId, NodeId, u8)>,
     /// Old frames, at most [`REPLAY_MAX`].
     old: VecDeque<Frame>,
     /// What has happened so far.
@@ -138,7 +142,15 @@ impl Network {
         let (low, high) = profile.delay_ns;
         let links =
             (0..nodes * nodes).map(|_| Link { base_ns: rng.between(low, high), ..Link::default() }).collect();
-        Self { rng, profile, nodes, links, old: VecDeque::new(), traffic: Traffic::default() }
+        Self {
+            rng,
+            profile,
+            nodes,
+            links,
+            muted: Vec::new(),
+            old: VecDeque::new(),
+            traffic: Traffic::default(),
+        }
     }
 
     /// Returns the profile.
@@ -186,6 +198,12 @@ impl Network {
         link.clogged_until = link.clogged_until.max(until);
     }
 
+    /// Loses every frame of this kind in one direction of a link: what an adversary can do that looks
+    /// into frames.
+    pub fn mute(&mut self, from: NodeId, to: NodeId, kind: Kind) {
+        self.muted.push((from, to, kind.to_wire()));
+    }
+
     /// Adds loss (per million) and delay (nanoseconds) to one direction of a link.
     pub fn worsen(&mut self, from: NodeId, to: NodeId, loss: u32, slow_ns: u64) {
         let link = self.link(from, to);
@@ -201,6 +219,7 @@ impl Network {
         let Profile { delay_ns, jitter_ns, .. } = self.profile;
         self.profile = Profile { delay_ns, jitter_ns, ..Profile::fixed(0) };
         self.old.clear();
+        self.muted.clear();
     }
 
     /// Takes a frame and says where and when it, or what is left of it, arrives.
@@ -211,7 +230,8 @@ impl Network {
             self.replay(now, from, frame, flights);
         }
         let link = *self.link(from, to);
-        if link.cut {
+        let muted = |kind: u8| self.muted.contains(&(from, to, kind));
+        if link.cut || !self.muted.is_empty() && frame.get(3).is_some_and(|kind| muted(*kind)) {
             self.traffic.cut += 1;
             return;
         }
@@ -320,6 +340,22 @@ mod tests {
         assert_eq!(send(&mut network, B, A, 10).len(), 10);
         network.heal();
         assert_eq!(send(&mut network, A, B, 10).len(), 10);
+    }
+
+    #[test]
+    fn one_kind_may_be_muted() {
+        let mut network = Network::new(1, 3, Profile::lan());
+        network.mute(A, B, Kind::Commit);
+        let mut flights = Vec::new();
+        for kind in [Kind::Commit, Kind::Prepare] {
+            let frame: Frame = vec![0x42, 0x51, 1, kind.to_wire(), 0].into();
+            network.send(0, A, B, &frame, &mut flights);
+        }
+        assert_eq!(flights.len(), 1);
+        network.heal();
+        let frame: Frame = vec![0x42, 0x51, 1, Kind::Commit.to_wire(), 0].into();
+        network.send(0, A, B, &frame, &mut flights);
+        assert_eq!(flights.len(), 2);
     }
 
     #[test]

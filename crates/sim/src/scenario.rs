@@ -13,6 +13,7 @@
 //! | N1-N9 | [`network`] |
 //! | H1-H11 | [`host`] |
 //! | B1-B37 | [`bugs`] |
+//! | attacks of spec §16.2 on view changes that have no key (A11, A14, ...) | [`views`] |
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use quorate_pbft::client::step::ClientReject;
 use quorate_pbft::step::{Milestone, Reject};
-use quorate_wire::{Cluster, ReplicaId};
+use quorate_wire::{Cluster, Kind, ReplicaId};
 use serde_json::{Value, json};
 
 use crate::app::KvApp;
@@ -34,11 +35,15 @@ use crate::world::World;
 pub mod backup;
 pub mod bugs;
 pub mod client;
+pub mod evidence;
 pub mod host;
+pub mod liars;
 pub mod network;
 pub mod primary;
 pub mod stage;
+pub mod views;
 
+pub use evidence::Evidence;
 pub use stage::{Ended, Stage};
 
 /// What must have happened, or else the scenario shows nothing.
@@ -55,6 +60,14 @@ pub enum Expect {
     Milestone(&'static str, fn(ReplicaId, &Milestone) -> bool),
     /// This count of the whole run is not 0.
     Count(&'static str, fn(&Counters) -> u64),
+    /// A correct replica has admitted a message of this kind from a faulty one.
+    Heard(Kind),
+    /// Two correct replicas have accepted different batches for one view and number.
+    Split,
+    /// A request in a batch had been executed before, and a correct replica has skipped it.
+    Skipped,
+    /// A NEW-VIEW that was given to a correct replica names a VIEW-CHANGE of a faulty one.
+    Named,
     /// The story has noted this, with [`Stage::note`].
     Noted(&'static str),
 }
@@ -65,16 +78,13 @@ impl Expect {
         match self {
             Self::Reject(reason) => reason.name(),
             Self::ClientReject(reason) => reason.name(),
+            Self::Heard(kind) => kind.name(),
+            Self::Split => "split",
+            Self::Skipped => "skipped",
+            Self::Named => "liar-named",
             Self::Door(name) | Self::Milestone(name, _) | Self::Count(name, _) | Self::Noted(name) => name,
         }
     }
-}
-
-/// A milestone to be counted as it is reported.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Watch {
-    pub(crate) matches: fn(ReplicaId, &Milestone) -> bool,
-    pub(crate) count: u64,
 }
 
 /// Both sizes at which nearly every scenario runs: f = 1 and f = 2.
@@ -145,6 +155,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
     [
         primary::SCENARIOS,
         backup::SCENARIOS,
+        views::SCENARIOS,
         client::SCENARIOS,
         network::SCENARIOS,
         host::SCENARIOS,
@@ -234,11 +245,13 @@ pub fn run_watched(scenario: &Scenario, n: usize, seed: u64, lines: Option<usize
     if let Some(max) = lines {
         world.watch(max);
     }
+    let mut evidence = Evidence::default();
     for expect in scenario.expects {
         if let Expect::Milestone(_, matches) = expect {
-            world.watched.push(Watch { matches: *matches, count: 0 });
+            evidence.watch(*matches);
         }
     }
+    world.evidence = Some(evidence);
     let mut stage = Stage::new(world);
     let ended = catch_unwind(AssertUnwindSafe(|| {
         (scenario.play)(&mut stage)?;
@@ -294,12 +307,17 @@ fn provoked(
     noted: &BTreeMap<&'static str, u64>,
 ) -> BTreeMap<&'static str, u64> {
     let counters = world.counters();
-    let mut watched = world.watched.iter().map(|watch| watch.count);
+    let Some(evidence) = &world.evidence else { unreachable!("every scenario collects evidence") };
+    let mut watched = evidence.watched();
     let count = |expect: &Expect| match expect {
         Expect::Reject(reason) => counters.rejects.get(reason.name()).copied().unwrap_or(0),
         Expect::ClientReject(reason) => counters.client_rejects.get(reason.name()).copied().unwrap_or(0),
         Expect::Door(name) => counters.turned_away.get(name).copied().unwrap_or(0),
         Expect::Milestone(..) => watched.next().unwrap_or(0),
+        Expect::Heard(kind) => evidence.heard_of(*kind),
+        Expect::Split => evidence.split(),
+        Expect::Skipped => evidence.skipped(),
+        Expect::Named => evidence.named(),
         Expect::Count(_, count) => count(&counters),
         Expect::Noted(name) => noted.get(name).copied().unwrap_or(0),
     };

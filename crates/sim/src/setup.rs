@@ -190,7 +190,7 @@ impl<A: App> World<A> {
             counters: Counters::default(),
             hash: TraceHash::new(),
             trace: None,
-            watched: Vec::new(),
+            evidence: None,
             task_time: setup.task_time,
             task_rng: Rng::new(*seed, Concern::Executor),
             adversary_rng: Rng::new(*seed, Concern::Adversary),

@@ -61,7 +61,7 @@ pub struct Counters {
     pub kinds: BTreeMap<&'static str, u64>,
     /// Messages turned away by the protocol, by reason.
     pub rejects: BTreeMap<&'static str, u64>,
-    /// Messages turned away by clients, by reason.
+    /// Messages turned away by clients and at their doors, by reason.
     pub client_rejects: BTreeMap<&'static str, u64>,
     /// Frames turned away at the door, by reason.
     pub turned_away: BTreeMap<&'static str, u64>,
@@ -86,6 +86,11 @@ impl Counters {
     /// A client turned a message away.
     pub fn client_reject(&mut self, why: ClientReject) {
         *self.client_rejects.entry(why.name()).or_default() += 1;
+    }
+
+    /// A client's door has turned a frame away.
+    pub fn client_turned_away(&mut self, why: &'static str) {
+        *self.client_rejects.entry(why).or_default() += 1;
     }
 
     /// A fault was brought about.

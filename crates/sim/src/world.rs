@@ -18,7 +18,7 @@ use quorate_pbft::step::{Actions, Input, Now};
 use quorate_service::Steps;
 use quorate_wire::codec::Reader;
 use quorate_wire::door::Admitted;
-use quorate_wire::{Message, Principal, ReplicaId, Replies};
+use quorate_wire::{Kind, Message, Principal, ReplicaId, Replies};
 
 use crate::app::App;
 use crate::checker::facts::Facts;
@@ -27,7 +27,7 @@ use crate::hash::{Tag, TraceHash};
 use crate::host::{Host, MISSED_MAX, Process};
 use crate::network::{Flight, Frame, Network, NodeId};
 use crate::rng::Rng;
-use crate::scenario::Watch;
+use crate::scenario::Evidence;
 use crate::setup::{Keys, LiarMaker};
 use crate::summary::Counters;
 use crate::trace::{Line, Trace, What};
@@ -129,8 +129,8 @@ pub struct World<A: App> {
     pub(crate) counters: Counters,
     pub(crate) hash: TraceHash,
     pub(crate) trace: Option<Trace>,
-    /// Milestones of correct replicas that a scenario counts.
-    pub(crate) watched: Vec<Watch>,
+    /// What a scenario notes.
+    pub(crate) evidence: Option<Evidence>,
     pub(crate) task_time: TaskTime,
     pub(crate) task_rng: Rng,
     pub(crate) adversary_rng: Rng,
@@ -329,6 +329,18 @@ impl<A: App> World<A> {
         }
         if let Message::NewView(m) = verified.message() {
             self.checkers.new_view(host.id, body_of(m.frame()));
+        }
+        if let Some(evidence) = self.evidence.as_mut().filter(|_| host.correct)
+            && let Principal::Replica(from) = verified.sender()
+        {
+            if let Some(Ok(kind)) = bytes.get(3).copied().map(Kind::from_wire)
+                && !self.checkers.watches(from)
+            {
+                evidence.heard(kind);
+            }
+            if let Message::NewView(m) = verified.message() {
+                evidence.new_view(m.body(), |id| !self.checkers.watches(id));
+            }
         }
         // The state's own messages go to the executor's walk, everything else to the replica.
         let Principal::Replica(from) = verified.sender() else {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use quorate_pbft::config::{Config, MS};
-use quorate_wire::{Cluster, ReplicaId};
+use quorate_wire::{Cluster, Kind, ReplicaId};
 
 use crate::adversary::Liar;
 use crate::app::{App, KvApp};
@@ -12,6 +12,8 @@ use crate::report::Rule;
 use crate::setup::Setup;
 use crate::swarm;
 use crate::world::{Load, World};
+
+use super::Evidence;
 
 /// The longest that a scenario may take to make the progress that it asks for, in simulated time.
 const PROGRESS_NS: u64 = 60_000 * MS;
@@ -83,6 +85,74 @@ impl Stage {
     /// Returns the last number that correct replica `id` has executed for good.
     pub fn executed(&self, id: ReplicaId) -> u64 {
         self.world.checkers.facts(id).executed.0
+    }
+
+    /// Returns what has been noted so far.
+    pub fn evidence(&self) -> &Evidence {
+        match &self.world.evidence {
+            Some(evidence) => evidence,
+            None => unreachable!("every scenario collects evidence"),
+        }
+    }
+
+    /// Returns every replica.
+    pub fn all(&self) -> Vec<ReplicaId> {
+        self.cluster().replicas().collect()
+    }
+
+    /// Returns every replica but those in `without`.
+    pub fn all_but(&self, without: &[ReplicaId]) -> Vec<ReplicaId> {
+        self.cluster().replicas().filter(|id| !without.contains(id)).collect()
+    }
+
+    /// Returns where the hosts of these replicas are in the network.
+    fn nodes(&self, ids: &[ReplicaId]) -> Vec<NodeId> {
+        ids.iter().flat_map(|id| self.world.addresses[id.index()].iter().copied()).collect()
+    }
+
+    /// Cuts the replicas in `some` off from those in `others`, both ways.
+    pub fn cut(&mut self, some: &[ReplicaId], others: &[ReplicaId]) {
+        let (some, others) = (self.nodes(some), self.nodes(others));
+        self.world.network.partition(&[&some, &others]);
+    }
+
+    /// Cuts the replicas in `some` off from all others. Clients still reach everyone.
+    pub fn isolate(&mut self, some: &[ReplicaId]) {
+        self.cut(some, &self.all_but(some));
+    }
+
+    /// Cuts replicas off from the clients.
+    pub fn hide_from_clients(&mut self, some: &[ReplicaId]) {
+        let (nodes, clients) = (self.nodes(some), self.clients());
+        self.world.network.partition(&[&nodes, &clients]);
+    }
+
+    /// Loses every message of this kind on its way from one of `from` to one of `to`.
+    pub fn mute(&mut self, kind: Kind, from: &[ReplicaId], to: &[ReplicaId]) {
+        for from in self.nodes(from) {
+            for to in self.nodes(to) {
+                self.world.network.mute(from, to, kind);
+            }
+        }
+    }
+
+    /// Makes the network whole.
+    pub fn mend(&mut self) {
+        self.world.network.heal();
+    }
+
+    /// Waits until every correct replica works in view `view` or a later one, at most `ns` nanoseconds.
+    pub fn until_view(&mut self, view: u64, ns: u64) -> Ended {
+        let entered = |w: &mut World<KvApp>| w.core_facts().all(|facts| facts.normal && facts.view.0 >= view);
+        self.until(&format!("everyone in view {view}"), ns, entered)
+    }
+
+    /// Waits until every correct replica of `ids` has executed number `seq` for good.
+    pub fn until_executed(&mut self, ids: &[ReplicaId], seq: u64, ns: u64) -> Ended {
+        let ids: Vec<ReplicaId> = ids.iter().copied().filter(|id| self.world.checkers.watches(*id)).collect();
+        let reached =
+            move |w: &mut World<KvApp>| ids.iter().all(|id| w.checkers.facts(*id).executed.0 >= seq);
+        self.until(&format!("n={seq} executed"), ns, reached)
     }
 
     /// Counts something that [`Expect::Noted`](super::Expect::Noted) names.

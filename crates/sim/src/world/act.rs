@@ -125,8 +125,8 @@ impl<A: App> World<A> {
         let (tag, number, digest) = describe::milestone_numbers(milestone);
         self.hash.action(node, Tag::Report, &[tag, number], &digest.0);
         self.counters.milestone(milestone);
-        for watch in &mut self.watched {
-            watch.count += u64::from((watch.matches)(id, milestone));
+        if let Some(evidence) = &mut self.evidence {
+            evidence.milestone(id, self.checkers.facts(id).view, milestone);
         }
         if self.trace.is_some() {
             self.tell(h, || What::Milestone(describe::milestone(milestone)));

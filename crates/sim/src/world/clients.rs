@@ -169,7 +169,11 @@ impl<A: App> World<A> {
             Ok(frame) => client.door.admit(at, frame),
             Err(why) => Err(why.into()),
         };
-        let Ok(Admitted::Message(verified)) = admitted else { return };
+        let verified = match admitted {
+            Ok(Admitted::Message(verified)) => verified,
+            Ok(Admitted::Keys) => return,
+            Err(why) => return self.counters.client_turned_away(why.name()),
+        };
         // To the lane that it names; to any, if it is no reply.
         let lane = if let Message::Reply(reply) = verified.message() {
             client.lanes.iter().position(|lane| lane.id == reply.client)

@@ -134,6 +134,9 @@ impl<A: App> World<A> {
         }
         if correct {
             self.checkers.executed(id, seq, &replies);
+            if let Some(evidence) = &mut self.evidence {
+                evidence.executed(&replies);
+            }
         }
         if self.trace.is_some() {
             self.tell_executed(h, seq, batch, tentative, &replies);
