@@ -49,7 +49,7 @@ impl Replica {
         self.is_normal()
             && self.is_primary()
             && !self.recovery.is_active()
-            && !self.recovery.forbids_view(self.view)
+            && !self.recovery.forbids_leading(self.view)
             && !self.handing_off
             && next <= self.exec.executed.plus(self.config.pipeline)
             && next <= self.log.high()

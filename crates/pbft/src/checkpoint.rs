@@ -82,6 +82,13 @@ impl Replica {
         if seq < self.log.stable() || seq > mutant!(M30, self.exec.final_to, seq) {
             return; // overtaken by a transfer
         }
+        // Executed again from the log, to a checkpoint that was certified before.
+        if let Some(certified) =
+            self.checkpoints.own.get(&seq).copied().filter(|certified| *certified != root)
+        {
+            out.report(Milestone::Diverged { seq });
+            return self.start_repair(now, seq, certified, out);
+        }
         self.checkpoints.own.insert(seq, root);
         if seq == SeqNum(0) {
             return; // the initial state, which everyone has
@@ -181,6 +188,11 @@ impl Replica {
         out.report(Milestone::Stable { seq, root });
         self.persist(Record::Stable { seq, root }, out);
         self.log.advance(seq);
+        // The others may have gone on in a later view, which this replica does not know of yet.
+        self.batcher.assigned = self.batcher.assigned.max(seq);
+        self.drop_old_votes();
+        // Commits at or below it help nobody any more (I8).
+        self.piggyback.commits.retain(|(n, _)| *n > seq);
         self.checkpoints.collect(seq);
         self.bodies.collect();
         // I8: a commit that still waits for a carrier is of no use to anybody below the water mark.

@@ -218,6 +218,10 @@ impl Client {
         if request.path == Path::ReadOnly && request.resent >= READ_ONLY_RETRANSMISSIONS {
             return self.fall_back(now, request, out);
         }
+        // All replicas were asked for the full result, and none has it any more.
+        if request.resent > 0 && self.replies.result_is_gone() {
+            return self.give_up_result(now, request, out);
+        }
         request.resent = request.resent.saturating_add(1);
         let Outstanding { timestamp, resent: times, .. } = request;
         out.report(ClientMilestone::Retransmitted { timestamp, times });
@@ -247,6 +251,18 @@ impl Client {
         self.replies.clear();
         out.report(ClientMilestone::FellBack { from, to });
         self.send(now, request, out);
+    }
+
+    /// The result is longer than what replicas keep for a client, and was lost on its way. A read is read
+    /// again; of a write, the caller learns that it is done.
+    fn give_up_result(&mut self, now: Now, request: Outstanding, out: &mut ClientActions) {
+        let Some(digest) = self.replies.certified() else { return };
+        if request.path != Path::Ordered {
+            return self.fall_back(now, request, out);
+        }
+        out.push(ClientAction::StopTimer);
+        out.push(ClientAction::DoneWithoutResult { timestamp: request.timestamp, digest });
+        self.finish(now, request, out);
     }
 
     fn on_message(&mut self, now: Now, m: &Verified<Message<'_>>, out: &mut ClientActions) {

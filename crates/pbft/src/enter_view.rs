@@ -16,9 +16,6 @@ use crate::record::Record;
 use crate::replica::{Replica, Status};
 use crate::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 
-/// The most claims that PROOFs are kept for.
-const PROOFS_MAX: usize = 1024;
-
 /// A NEW-VIEW with the VIEW-CHANGEs that it names, as far as they are here.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
@@ -63,7 +60,7 @@ impl Replica {
         if self.status != Status::ViewChange {
             return;
         }
-        if !self.is_primary() || self.recovery.forbids_view(self.view) {
+        if !self.is_primary() || self.recovery.forbids_leading(self.view) {
             return self.examine_new_views(now, out);
         }
         let view = self.view;
@@ -246,7 +243,9 @@ impl Replica {
     pub(crate) fn on_proof(&mut self, now: Now, from: ReplicaId, m: &ProofMessage, out: &mut Actions) {
         let asked =
             self.views.wants.iter().any(|w| w.seq == m.seq && w.digest == m.digest && w.view <= m.view);
-        if !asked || self.views.proofs.len() >= PROOFS_MAX {
+        // Room for everything that all replicas may claim.
+        let proofs_max = usize::try_from(self.config.window).unwrap_or(usize::MAX) * self.cluster.n();
+        if !asked || self.views.proofs.len() >= proofs_max {
             return out.reject(Reject::Unwanted);
         }
         let n = self.cluster.n();
@@ -298,6 +297,7 @@ impl Replica {
         self.view = body.view;
         self.status = Status::Normal;
         self.log.start_view(body.view);
+        self.drop_old_votes();
         self.watch.start_view();
         // 1. Where it starts. Never lower last_exec or h because n* is lower (A25).
         let (start, root) = body.checkpoint;

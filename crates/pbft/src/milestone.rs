@@ -192,6 +192,8 @@ rejects! {
     Duplicate = "duplicate",
     /// The batch names a request twice (PP-4).
     DuplicateRequest = "duplicate-request",
+    /// The batch orders a request that its client sent as a read (RO-1).
+    OrderedRead = "ordered-read",
     /// A request in the batch is not authentic here (PP-5).
     UnprovenRequest = "unproven-request",
     /// The primary's choice is out of bounds (PP-6, ND-2).

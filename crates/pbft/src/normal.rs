@@ -91,6 +91,10 @@ impl Replica {
         if accepted.is_some() {
             return Err(Reject::Duplicate);
         }
+        // A read that may go unordered is never ordered: its client falls back under a new timestamp.
+        if self.config.read_only && m.batch.inlined().iter().any(|r| r.flags.read_only) {
+            return Err(Reject::OrderedRead);
+        }
         // PP-4: "no duplicate request in the batch", which is two of one client (PR-3).
         if self.names_a_client_twice(&m.batch) {
             return Err(Reject::DuplicateRequest);
@@ -401,9 +405,16 @@ impl Replica {
         if self.config.durability == crate::config::Durability::Memory {
             return Lsn(0);
         }
-        let mut bytes = alloc::vec::Vec::new();
-        record::encode_batch(batch, &mut quorate_wire::codec::Writer::new(&mut bytes));
+        let bytes = record::encoded(batch);
         self.persist(Record::Prepared { view, seq, batch: &bytes }, out)
+    }
+
+    /// Writes a batch that is executed without having prepared here. Nothing waits for it.
+    pub(crate) fn persist_batch(&mut self, seq: SeqNum, batch: &Batch, out: &mut Actions) {
+        if self.config.durability != crate::config::Durability::Memory {
+            let bytes = record::encoded(batch);
+            self.persist(Record::Batch { seq, batch: &bytes }, out);
+        }
     }
 
     /// Sends a commit, or queues it to ride on the next message (PB-1).

@@ -2,12 +2,13 @@
 //! one replica and digests from the others [OSDI99 §5.1], spec §6.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
 
-use quorate_wire::Digest;
 use quorate_wire::batch::Body;
 use quorate_wire::id::{ClientId, SeqNum, Timestamp};
 use quorate_wire::message::{Kind, Reply, Request};
 use quorate_wire::reply::{Outcome, Replies};
+use quorate_wire::{Batch, Digest};
 
 use crate::choice;
 use crate::replica::Replica;
@@ -24,6 +25,8 @@ pub(crate) struct Execution {
     pub(crate) final_to: SeqNum,
     /// The last batch whose results are back.
     returned: SeqNum,
+    /// Where the state came from: the last transfer, the image at the start, or 0.
+    pub(crate) base: SeqNum,
     /// The batch in the overlay.
     pub(crate) tentative: Option<(SeqNum, Digest)>,
     /// Undone executions whose results are still to come, oldest first (EX-6). At most one a view.
@@ -36,6 +39,7 @@ impl Execution {
         for pending in self.returned.0 + 1..=self.handed_over.0 {
             self.undone.push_back(SeqNum(pending));
         }
+        self.base = seq;
         self.executed = seq;
         self.handed_over = seq;
         self.final_to = seq;
@@ -103,10 +107,11 @@ impl Replica {
                 }
                 return false;
             };
-            self.exec.handed_over = seq;
-            self.exec.final_to = seq;
-            out.push(Action::Execute { seq, batch, tentative: false });
-            self.after_final(seq, out);
+            // D5: the log alone must be able to execute it again.
+            if slot.prepared.as_ref().is_none_or(|(_, own)| own.digest() != digest) {
+                self.persist_batch(seq, &batch, out);
+            }
+            self.hand_over(seq, batch, out);
             return true;
         }
         // TE-1: prepared in this view, and everything before it is executed and committed.
@@ -121,6 +126,14 @@ impl Replica {
             out.push(Action::Checkpoint { seq }); // CHECKPOINT at tentative time
         }
         false
+    }
+
+    /// Hands a committed batch to the executor.
+    pub(crate) fn hand_over(&mut self, seq: SeqNum, batch: Arc<Batch>, out: &mut Actions) {
+        self.exec.handed_over = seq;
+        self.exec.final_to = seq;
+        out.push(Action::Execute { seq, batch, tentative: false });
+        self.after_final(seq, out);
     }
 
     /// The tentative batch has committed: its overlay becomes part of the state.

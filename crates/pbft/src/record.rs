@@ -6,10 +6,11 @@
 //! | D2 | [`Record::Prepared`], with the batch and its bodies | the COMMIT, or a tentative reply, leaves |
 //! | D3 | [`Record::ViewChange`] | the VIEW-CHANGE leaves |
 //! | D4 | [`Record::NewView`] | the NEW-VIEW, or a PREPARE for what it chose, leaves |
+//! | D5 | [`Record::Batch`], for what did not prepare here | the CHECKPOINT over it leaves |
 //! | D6 | [`Record::Stable`] | anything at or below it is deleted |
 //! | D7 | [`Record::Committed`] | nothing: it makes a restart faster |
 //!
-//! D5, the checkpoint's image, is the driver's; D8, counters, come from the clock (STATUS) and from the
+//! The images of checkpoints (D5) are the driver's; D8, counters, come from the clock (STATUS) and from the
 //! driver (incarnation).
 
 use alloc::vec::Vec;
@@ -56,6 +57,14 @@ pub enum Record<'a> {
         view: ViewNum,
         /// The frames, as [`frames`] reads them.
         frames: &'a [u8],
+    },
+    /// A batch that was executed without having prepared here, so that the log alone can execute it again
+    /// from the last image on (D5).
+    Batch {
+        /// The number.
+        seq: SeqNum,
+        /// The batch, as [`decode_batch`] reads it.
+        batch: &'a [u8],
     },
     /// D6: a stable checkpoint.
     Stable {
@@ -109,6 +118,11 @@ impl Record<'_> {
                 out.u64(seq.0);
                 out.digest(digest);
             }
+            Self::Batch { seq, batch } => {
+                out.u8(7);
+                out.u64(seq.0);
+                out.bytes(batch);
+            }
         }
     }
 }
@@ -124,6 +138,7 @@ impl<'a> Record<'a> {
             4 => Self::NewView { view: ViewNum(r.u64()?), frames: r.bytes(r.len())? },
             5 => Self::Stable { seq: SeqNum(r.u64()?), root: r.digest()? },
             6 => Self::Committed { seq: SeqNum(r.u64()?), digest: r.digest()? },
+            7 => Self::Batch { seq: SeqNum(r.u64()?), batch: r.bytes(r.len())? },
             _ => return Err(DecodeError::NotCanonical),
         };
         r.end()?;
@@ -137,7 +152,10 @@ impl<'a> Record<'a> {
 pub fn obsolete(record: &[u8], stable: SeqNum) -> bool {
     match Record::decode(record) {
         Ok(
-            Record::PrePrepared { seq, .. } | Record::Prepared { seq, .. } | Record::Committed { seq, .. },
+            Record::PrePrepared { seq, .. }
+            | Record::Prepared { seq, .. }
+            | Record::Batch { seq, .. }
+            | Record::Committed { seq, .. },
         ) => seq <= stable,
         Ok(Record::Stable { seq, .. }) => seq < stable,
         Ok(Record::ViewChange { .. } | Record::NewView { .. }) => false,
@@ -152,6 +170,7 @@ pub fn view_of(record: &[u8]) -> Option<ViewNum> {
         Ok(
             Record::PrePrepared { .. }
             | Record::Prepared { .. }
+            | Record::Batch { .. }
             | Record::Committed { .. }
             | Record::Stable { .. },
         )
@@ -159,17 +178,19 @@ pub fn view_of(record: &[u8]) -> Option<ViewNum> {
     }
 }
 
-/// Appends a batch with the bodies of its separate requests.
-pub(crate) fn encode_batch(batch: &Batch, out: &mut Writer<'_>) {
-    let mut own = Vec::new();
+/// Returns a batch with the bodies of its separate requests, as bytes.
+pub(crate) fn encoded(batch: &Batch) -> Vec<u8> {
+    let (mut own, mut bytes) = (Vec::new(), Vec::new());
     batch.encode(&mut Writer::new(&mut own));
+    let mut out = Writer::new(&mut bytes);
     out.blob(&own);
     for body in batch.bodies() {
         out.blob(body.frame());
     }
+    bytes
 }
 
-/// Reads what [`encode_batch`] wrote, digests and all.
+/// Reads what [`encoded`] wrote, digests and all.
 pub(crate) fn decode_batch(bytes: &[u8], domains: &Domains) -> Decoded<Batch> {
     let mut r = Reader::new(bytes);
     let own = r.blob(FRAME_BYTES_MAX)?;

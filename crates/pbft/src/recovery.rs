@@ -72,9 +72,18 @@ impl Recovery {
             || seq <= mutant!(M42, self.silent_to, SeqNum(0))
     }
 
-    /// Says whether this replica must not send a VIEW-CHANGE or NEW-VIEW for `view`, nor propose in it.
-    pub(crate) fn forbids_view(&self, view: ViewNum) -> bool {
-        self.is_active() || self.waits_for_echoes() || self.silent_view.is_some_and(|silent| view <= silent)
+    /// Says whether this replica must not send a VIEW-CHANGE. Once it has rejoined it may, for any view:
+    /// all that it can have forgotten is below its stable checkpoint, and there a VIEW-CHANGE says nothing.
+    /// If it stayed silent about old views, two replicas that rejoined could leave the others short of a
+    /// quorum for ever.
+    pub(crate) fn forbids_view_change(&self) -> bool {
+        self.is_active() || self.waits_for_echoes()
+    }
+
+    /// Says whether this replica must not send a NEW-VIEW for `view`, nor propose in it: it may have
+    /// done so before.
+    pub(crate) fn forbids_leading(&self, view: ViewNum) -> bool {
+        self.forbids_view_change() || self.silent_view.is_some_and(|silent| view <= silent)
     }
 
     /// Says whether the others have still to confirm this start.
@@ -237,6 +246,7 @@ impl Replica {
             for seq in self.log.numbers() {
                 self.advance(now, seq, out);
             }
+            self.on_view_changes_grown(now, out);
         }
         self.watch_recoveries(now, out);
     }

@@ -34,11 +34,12 @@ impl Replica {
             Err(reason) => return out.reject(reason),
             Ok(as_it_is) => !as_it_is,
         };
-        if request.flags.read_only
-            && self.config.read_only
-            && request.client.replica().is_none()
-            && !signature_first
-        {
+        // A read needs no place in the order, and so no signature: its MAC is for this replica alone.
+        let proven = request.proof != quorate_wire::message::Proof::Unproven;
+        if request.flags.read_only && self.config.read_only && request.client.replica().is_none() {
+            if !proven {
+                return out.reject(Reject::UnprovenRequest);
+            }
             return self.on_read_request(now, request, out);
         }
         if let Some(pending) = &client.pending {

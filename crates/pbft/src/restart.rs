@@ -1,12 +1,14 @@
 //! Starting, and starting again from the log (spec §14.3).
 
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use quorate_wire::digest::Domains;
 use quorate_wire::frame::Frame;
 use quorate_wire::id::{ClientId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::message::{NewView, SuspectReason, ViewChange};
-use quorate_wire::{Digest, Signed};
+use quorate_wire::{Batch, Digest, Signed};
 
 use crate::enter_view::Candidate;
 use crate::log::Proposal;
@@ -71,23 +73,25 @@ impl Replica {
 
     /// Rebuilds what was promised, and takes up the work where that allows it.
     fn restart(&mut self, now: Now, restart: &Restart, out: &mut Actions) {
-        let (stable, root) = restart.checkpoint;
-        self.exec.restart_at(stable);
+        let (image, root) = restart.checkpoint;
+        let history = History::read(&restart.records, &self.domains);
+        // The log may know of a later stable checkpoint than the image on the disk is of (D5, D6). The
+        // window is that one's: votes up to h + L were given, and none of them may be forgotten.
+        let (stable, stable_root) = history.stable.filter(|(seq, _)| *seq > image).unwrap_or((image, root));
+        self.exec.restart_at(image);
         if stable > SeqNum(0) {
             self.log.advance(stable);
         }
-        self.checkpoints.own.insert(stable, root);
+        self.checkpoints.own.insert(stable, stable_root);
         self.clients.reload(&restart.clients);
-        self.recovery.note_transfer(&restart.clients, stable);
-        let mut history = History::default();
-        for bytes in &restart.records {
-            if let Ok(record) = Record::decode(bytes) {
-                self.replay(&record, &mut history);
-            }
-        }
+        self.recovery.note_transfer(&restart.clients, image);
+        self.restore_slots(&history);
         self.resume_view(now, &history);
+        if stable > image {
+            self.execute_from_log(now, &history, (stable, stable_root), out);
+        }
         // RO-4: what prepared here may have been shown to clients.
-        self.reads.floor = self.recovery_prepared();
+        self.reads.floor = history.last_prepared.max(stable);
         if self.cluster.n() > 1 {
             self.recovery.await_echoes();
         }
@@ -104,50 +108,49 @@ impl Replica {
         self.watch_recoveries(now, out);
     }
 
-    fn recovery_prepared(&self) -> SeqNum {
-        let of = self.log.iter().filter(|slot| slot.prepared.is_some()).map(|slot| slot.seq);
-        of.max().unwrap_or(self.log.stable())
+    /// Takes what was said about numbers of the window into the slots that every later vote is checked
+    /// against.
+    fn restore_slots(&mut self, history: &History) {
+        self.recovery.note_prepared(history.last_prepared);
+        for (view, seq, digest) in &history.pre_prepared {
+            let Some(slot) = self.log.get_mut(*seq) else { continue };
+            slot.claim(*digest, *view);
+            if mutant!(M41, slot.voted.is_none_or(|(voted, _)| voted <= *view), false) {
+                slot.voted = Some((*view, *digest));
+            }
+        }
+        for (view, seq, digest) in &history.prepared {
+            let Some(slot) = self.log.get_mut(*seq) else { continue };
+            let Some(batch) = history.batches.get(digest) else { continue };
+            slot.claim(*digest, *view);
+            if slot.prepared.as_ref().is_none_or(|(prepared, _)| prepared <= view) {
+                slot.prepared = Some((*view, batch.clone()));
+            }
+        }
+        for (seq, digest) in &history.committed {
+            let Some(slot) = self.log.get_mut(*seq) else { continue };
+            slot.committed = Some(*digest);
+            slot.fetched = history.batches.get(digest).cloned();
+        }
     }
 
-    /// Takes one record into the maps that every later vote is checked against.
-    fn replay(&mut self, record: &Record<'_>, history: &mut History) {
-        match record {
-            Record::PrePrepared { view, seq, digest } => {
-                let Some(slot) = self.log.get_mut(*seq) else { return };
-                slot.claim(*digest, *view);
-                if mutant!(M41, slot.voted.is_none_or(|(voted, _)| voted <= *view), false) {
-                    slot.voted = Some((*view, *digest));
-                }
+    /// Executes again what the log has between the image and the stable checkpoint; where it has gaps, the
+    /// state is fetched.
+    fn execute_from_log(&mut self, now: Now, history: &History, stable: (SeqNum, Digest), out: &mut Actions) {
+        let (last, root) = stable;
+        for n in self.exec.executed.0 + 1..=last.0 {
+            let seq = SeqNum(n);
+            let digest = history.committed.get(&seq);
+            let batch = digest.and_then(|digest| history.batches.get(digest)).filter(|b| b.is_complete());
+            let Some(batch) = batch else {
+                return self.start_transfer(now, last, root, false, out);
+            };
+            for request in batch.requests() {
+                self.clients.note_executed(request.client, request.timestamp);
             }
-            Record::Prepared { view, seq, batch } => {
-                let Ok(batch) = record::decode_batch(batch, &self.domains) else { return };
-                self.recovery.note_prepared(*seq);
-                let Some(slot) = self.log.get_mut(*seq) else { return };
-                slot.claim(batch.digest(), *view);
-                if slot.prepared.as_ref().is_none_or(|(prepared, _)| prepared <= view) {
-                    slot.prepared = Some((*view, Arc::new(batch)));
-                }
-            }
-            Record::ViewChange { view, frame } => {
-                if *view > history.view {
-                    *history =
-                        History { view: *view, view_change: Some(frame.to_vec()), ..History::default() };
-                }
-            }
-            Record::NewView { view, frames } => {
-                if *view >= history.view {
-                    let (view, new_view) =
-                        (*view, record::frames(frames).ok().and_then(|f| read_new_view(&f, self)));
-                    *history = History { view, view_change: None, new_view };
-                }
-            }
-            Record::Committed { seq, digest } => {
-                if let Some(slot) = self.log.get_mut(*seq) {
-                    slot.committed = Some(*digest);
-                }
-            }
-            Record::Stable { .. } => {}
+            self.hand_over(seq, batch.clone(), out);
         }
+        out.report(Milestone::Stable { seq: last, root });
     }
 
     /// Goes back into the view that the log ends in: I7.
@@ -165,11 +168,15 @@ impl Replica {
         self.status = Status::Normal;
         self.log.restore_view(history.view);
         self.batcher.assigned = self.log.high();
-        if let Some(candidate) = &history.new_view {
+        let candidate = history
+            .new_view
+            .as_ref()
+            .and_then(|bytes| record::frames(bytes).ok().and_then(|frames| read_new_view(&frames, self)));
+        if let Some(candidate) = candidate {
             let body = candidate.message.body();
             self.log.set_low(body.checkpoint.0);
             self.views.last_fixed = body.last();
-            self.views.entered = Some(candidate.clone());
+            self.views.entered = Some(candidate);
         }
         let view = self.view;
         for seq in self.log.numbers() {
@@ -194,12 +201,65 @@ impl Replica {
     }
 }
 
-/// What the log says of views.
+/// What the log says, sorted.
 #[derive(Debug, Default)]
 struct History {
+    stable: Option<(SeqNum, Digest)>,
+    pre_prepared: Vec<(ViewNum, SeqNum, Digest)>,
+    prepared: Vec<(ViewNum, SeqNum, Digest)>,
+    last_prepared: SeqNum,
+    committed: BTreeMap<SeqNum, Digest>,
+    batches: BTreeMap<Digest, Arc<Batch>>,
     view: ViewNum,
     view_change: Option<Vec<u8>>,
-    new_view: Option<Candidate>,
+    new_view: Option<Vec<u8>>,
+}
+
+impl History {
+    /// Reads the records, oldest first.
+    fn read(records: &[Vec<u8>], domains: &Domains) -> Self {
+        let mut history = Self::default();
+        for record in records.iter().filter_map(|bytes| Record::decode(bytes).ok()) {
+            history.add(&record, domains);
+        }
+        history
+    }
+
+    fn add(&mut self, record: &Record<'_>, domains: &Domains) {
+        match record {
+            Record::PrePrepared { view, seq, digest } => self.pre_prepared.push((*view, *seq, *digest)),
+            Record::Prepared { view, seq, batch } => {
+                if let Some(digest) = self.add_batch(batch, domains) {
+                    self.prepared.push((*view, *seq, digest));
+                    self.last_prepared = self.last_prepared.max(*seq);
+                }
+            }
+            Record::Batch { batch, .. } => _ = self.add_batch(batch, domains),
+            Record::ViewChange { view, frame } => {
+                if *view > self.view {
+                    (self.view, self.view_change, self.new_view) = (*view, Some(frame.to_vec()), None);
+                }
+            }
+            Record::NewView { view, frames } => {
+                if *view >= self.view {
+                    (self.view, self.view_change, self.new_view) = (*view, None, Some(frames.to_vec()));
+                }
+            }
+            Record::Committed { seq, digest } => _ = self.committed.insert(*seq, *digest),
+            Record::Stable { seq, root } => {
+                if self.stable.is_none_or(|(newest, _)| newest <= *seq) {
+                    self.stable = Some((*seq, *root));
+                }
+            }
+        }
+    }
+
+    fn add_batch(&mut self, bytes: &[u8], domains: &Domains) -> Option<Digest> {
+        let batch = record::decode_batch(bytes, domains).ok()?;
+        let digest = batch.digest();
+        self.batches.insert(digest, Arc::new(batch));
+        Some(digest)
+    }
 }
 
 /// Reads a VIEW-CHANGE that this replica wrote to its own log.

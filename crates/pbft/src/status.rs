@@ -356,6 +356,7 @@ impl Replica {
         }
         if mutant!(M43, self.peers.echoes() + 1 >= self.cluster.quorum(), true) {
             self.recovery.heard_echoes();
+            self.on_view_changes_grown(now, out);
             for seq in self.log.numbers() {
                 self.advance(now, seq, out);
             }

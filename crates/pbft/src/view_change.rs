@@ -213,7 +213,7 @@ impl Replica {
         self.views.new_view_timer = false;
         out.push(crate::step::Action::StopTimer(Timer::NewView));
         out.report(Milestone::ViewChangeStarted { view });
-        if !self.recovery.forbids_view(view) {
+        if !self.recovery.forbids_view_change() {
             self.send_view_change(view, leave, out);
         }
         self.status_soon(now, out);
@@ -339,10 +339,18 @@ impl Replica {
         self.start_view_change(now, view, leave, out);
     }
 
-    /// More VIEW-CHANGEs for this view are here.
-    fn on_view_changes_grown(&mut self, now: Now, out: &mut Actions) {
+    /// More VIEW-CHANGEs for this view are here, or this replica may send its own at last.
+    pub(crate) fn on_view_changes_grown(&mut self, now: Now, out: &mut Actions) {
         if self.status != Status::ViewChange {
             return;
+        }
+        let view = self.view;
+        let own_missing = self.views.senders_for(view) & bit(self.id) == 0;
+        if own_missing && !self.recovery.forbids_view_change() {
+            let other = self.views.received.iter().flatten().find(|m| m.body().view == view);
+            if let Some(leave) = other.map(|m| m.body().leave.clone()) {
+                self.send_view_change(view, leave, out);
+            }
         }
         // "a replica that multicasts a view-change message for view v+1 waits for 2f + 1 view-change
         // messages for view v+1 and then starts its timer" [OSDI99 §4.5.2], TM-3.

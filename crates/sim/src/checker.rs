@@ -144,6 +144,7 @@ impl Checkers {
     pub fn forgot(&mut self, id: ReplicaId) {
         self.exactly_once.undone(id);
         self.facts[id.index()].forget();
+        self.votes.forget(id);
     }
 
     /// Replica `id` has found out that it has no memory.

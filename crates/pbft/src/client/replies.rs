@@ -103,6 +103,14 @@ impl Replies {
         self.results.get(from.index()).map(Vec::as_slice)
     }
 
+    /// Says whether a quorum has committed the certified result and none of it sends it in full: asked for
+    /// it, they have shown that they keep its digest only.
+    pub(super) fn result_is_gone(&self) -> bool {
+        let Some(digest) = self.certified else { return false };
+        let bare = self.votes.count_where(|vote| vote.digest == digest && !vote.tentative && !vote.full);
+        self.result().is_none() && bare >= self.cluster.quorum()
+    }
+
     /// Says whether the replies with `digest` are a certificate: the table of spec §4.4, row by row.
     fn certifies(&self, digest: &Digest, path: Path) -> bool {
         let (weak, quorum) = (self.cluster.weak(), self.cluster.quorum());

@@ -68,6 +68,14 @@ pub enum ClientAction {
         /// How it was obtained.
         path: Path,
     },
+    /// The operation was done, once, but its result is longer than what replicas keep for a client
+    /// (`RESULT_CACHE`), and the reply that had it was lost. Never for a read, which is read again.
+    DoneWithoutResult {
+        /// The request's number.
+        timestamp: Timestamp,
+        /// The digest of the result.
+        digest: quorate_wire::Digest,
+    },
     /// Nothing to do: something worth knowing has happened.
     Report(ClientMilestone),
 }

@@ -24,6 +24,7 @@ enum Did {
     Wait,
     Stop,
     Keys,
+    WithoutResult(u64),
     Done { t: u64, result: &'static str, path: Path },
     Said(ClientMilestone),
 }
@@ -159,6 +160,7 @@ fn did(out: &ClientActions, action: &ClientAction) -> Did {
             let result = ["ok", "old", "new", ""].into_iter().find(|r| r.as_bytes() == out.bytes(*result));
             Did::Done { t: timestamp.0, result: result.unwrap(), path: *path }
         }
+        ClientAction::DoneWithoutResult { timestamp, .. } => Did::WithoutResult(timestamp.0),
         ClientAction::Report(milestone) => Did::Said(*milestone),
     }
 }

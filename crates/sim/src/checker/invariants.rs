@@ -35,6 +35,12 @@ impl Votes {
         }
     }
 
+    /// Replica `id` has lost its memory. Its votes still bind it; a VIEW-CHANGE does not: once it has
+    /// rejoined, what it forgot lies below its stable checkpoint, of which a VIEW-CHANGE says nothing.
+    pub fn forget(&mut self, id: ReplicaId) {
+        self.view_changes.retain(|(from, _), _| *from != id);
+    }
+
     /// I8, and the second half of I5: a vote is of the current view, in normal operation, inside of the
     /// window; a COMMIT comes after the batch has prepared.
     pub fn says(&self, facts: &Facts, kind: Kind, body: &[u8]) -> Verdict {

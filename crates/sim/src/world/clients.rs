@@ -232,6 +232,11 @@ impl<A: App> World<A> {
                     let result = actions.bytes(*result);
                     self.done(c, l, *timestamp, result, *path);
                 }
+                ClientAction::DoneWithoutResult { .. } => {
+                    // Its history stays open: it took effect at some time, with a result that nobody saw.
+                    self.clients[c].lanes[l].outstanding = None;
+                    self.plan(c, l);
+                }
                 ClientAction::Report(milestone) => self.report_client(c, l, milestone),
             }
         }
