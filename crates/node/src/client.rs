@@ -28,6 +28,8 @@ pub struct Done {
     pub timestamp: Timestamp,
     /// How its result was obtained.
     pub path: Path,
+    /// It was done, but its result is longer than what replicas keep, and was lost on its way.
+    pub result_lost: bool,
     result: Range<usize>,
 }
 
@@ -229,7 +231,13 @@ impl<M: Meter> ClientDrive<M> {
                 self.results.extend_from_slice(actions.bytes(*result));
                 let lane = self.lanes[lane].client.id().lane();
                 let result = start..self.results.len();
-                self.done.push(Done { lane, timestamp: *timestamp, path: *path, result });
+                self.done.push(Done { lane, timestamp: *timestamp, path: *path, result_lost: false, result });
+            }
+            ClientAction::DoneWithoutResult { timestamp, .. } => {
+                let lane = self.lanes[lane].client.id().lane();
+                let end = self.results.len();
+                let (timestamp, path) = (*timestamp, Path::Ordered);
+                self.done.push(Done { lane, timestamp, path, result_lost: true, result: end..end });
             }
             ClientAction::Report(milestone) => match milestone {
                 ClientMilestone::Rejected { reason, .. } => self.reject(reason.name()),

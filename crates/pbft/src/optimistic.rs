@@ -209,6 +209,7 @@ impl Replica {
         if !tentative {
             self.settle(now, out);
         }
+        self.watch_recoveries(now, out);
         self.try_execute(now, out);
     }
 
