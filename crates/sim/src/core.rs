@@ -16,6 +16,11 @@ pub trait Core: Debug {
     /// Says in one line how it stands.
     fn card(&self) -> String;
 
+    /// Says in many lines how it stands.
+    fn state_text(&self) -> String {
+        self.card()
+    }
+
     /// A message of the state transfer's is about to be sealed, which the host makes by itself. A liar
     /// may change it. Says whether it is sent at all.
     fn answer(&mut self, _kind: Kind, _body: &mut Vec<u8>) -> bool {
@@ -57,5 +62,9 @@ impl Core for Replica {
 
     fn card(&self) -> String {
         self.state().to_string()
+    }
+
+    fn state_text(&self) -> String {
+        format!("{:#?}", self.state())
     }
 }

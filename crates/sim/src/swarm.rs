@@ -45,7 +45,7 @@ pub struct Ask {
     pub batches: u64,
     /// Ends the run after so many steps of the world, as far as it is then; 0: never.
     pub steps: u64,
-    /// How many lines of the trace are kept; 0: none.
+    /// How many last lines of the trace are kept; 0: none, the largest number: all.
     pub lines: usize,
 }
 
@@ -64,6 +64,10 @@ pub struct Run {
     pub failure: Option<Failure>,
     /// The last lines of its trace.
     pub lines: Vec<Line>,
+    /// The names of all nodes: lanes of clients first, then hosts.
+    pub names: Vec<String>,
+    /// The state of each host at the end, if lines were asked for.
+    pub states: Vec<String>,
 }
 
 /// Runs one seed.
@@ -84,7 +88,7 @@ fn run_app<A: App>(app: A, seed: u64, ask: &Ask, rng: &mut Rng) -> Run {
     let load = plan.load;
     let mut world = World::new(app, plan.setup);
     if ask.lines > 0 {
-        world.watch(ask.lines);
+        world.watch(if ask.lines == usize::MAX { 0 } else { ask.lines });
     }
     let ended = catch_unwind(AssertUnwindSafe(|| drive(&mut world, &mut weather, load, ask)));
     let rule = match ended {
@@ -92,6 +96,7 @@ fn run_app<A: App>(app: A, seed: u64, ask: &Ask, rng: &mut Rng) -> Run {
         Ok(Err(rule)) => Some(rule),
         Err(panic) => Some(Rule::Panic(panic_text(panic.as_ref()))),
     };
+    let states = if ask.lines > 0 { world.states() } else { Vec::new() };
     let failure = rule.map(|rule| Failure {
         seed,
         scenario: None,
@@ -108,6 +113,8 @@ fn run_app<A: App>(app: A, seed: u64, ask: &Ask, rng: &mut Rng) -> Run {
         hash: world.finish_hash(),
         failure,
         lines: world.take_lines(),
+        names: world.names(),
+        states,
     }
 }
 

@@ -257,6 +257,21 @@ impl<A: App> World<A> {
         self.hosts.iter().map(|host| format!("{:<3} {}", host.name, card(host))).collect()
     }
 
+    /// Returns how each host stands, in many lines each.
+    pub fn states(&self) -> Vec<String> {
+        let state = |host: &Host<A::Service>| match &host.process {
+            Some(process) => process.core.state_text(),
+            None => "down".to_owned(),
+        };
+        self.hosts.iter().map(|host| format!("{} {}", host.name, state(host))).collect()
+    }
+
+    /// Returns the names of all nodes as they stand in traces: clients' lanes first, then hosts.
+    pub fn names(&self) -> Vec<String> {
+        let lanes = self.clients.iter().flat_map(|client| &client.lanes).map(|lane| lane.id.to_string());
+        lanes.chain(self.hosts.iter().map(|host| host.name.clone())).collect()
+    }
+
     /// Returns the counts so far.
     pub fn counters(&self) -> Counters {
         let lies =

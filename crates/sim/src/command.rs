@@ -1,0 +1,364 @@
+//! What `quorate sim` does: run seeds or scenarios, list scenarios, show a run again.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use quorate_wire::{ClientId, Cluster, Timestamp};
+use serde_json::{Value, json};
+
+use crate::report::{self, Failure};
+use crate::scenario::{self, Scenario};
+use crate::summary::Counters;
+use crate::swarm;
+use crate::trace::Line;
+
+/// Batches that each seed of the swarm makes final, at least.
+pub const BATCHES: u64 = 200;
+/// How many failures a summary keeps. The others are counted.
+const FAILURES_MAX: usize = 16;
+
+/// Which seeds are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seeds {
+    /// One.
+    One(u64),
+    /// So many, from a first one on.
+    Range(u64, u64),
+    /// From a first one on, for so long.
+    For(u64, Duration),
+}
+
+/// What `run` is asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A scenario by name, or `all` of them; none: the swarm.
+    pub scenario: Option<String>,
+    /// Which seeds.
+    pub seeds: Seeds,
+    /// Replicas; none: 4, and for scenarios every size that they name.
+    pub n: Option<u16>,
+    /// Ends each run after so many steps of the world; 0: when it is over.
+    pub steps: u64,
+    /// How many last lines of each failed run's trace are kept; 0: none.
+    pub lines: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { scenario: None, seeds: Seeds::Range(1, 1), n: None, steps: 0, lines: 0 }
+    }
+}
+
+/// Why nothing was run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// No scenario has this name.
+    NoScenario(String),
+    /// No cluster has this size.
+    NoCluster(u16),
+    /// The scenario does not run at this size.
+    NotAtSize {
+        /// The scenario.
+        name: &'static str,
+        /// The size asked for.
+        n: u16,
+        /// The sizes that it has.
+        sizes: &'static [usize],
+    },
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoScenario(name) => {
+                write!(f, "no scenario is called {name}; `quorate sim list` names them")
+            }
+            Self::NoCluster(n) => write!(f, "n = {n}: a simulated cluster has from 1 to 64 replicas"),
+            Self::NotAtSize { name, n, sizes } => {
+                write!(f, "{name} does not run at n = {n}, but at {sizes:?}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// What came of all runs together.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Runs.
+    pub runs: u64,
+    /// Runs in which a rule was broken, a correct replica panicked, or a scenario's fault did not happen.
+    pub violations: u64,
+    /// Runs in which not everything finished.
+    pub stuck: u64,
+    /// What happened, summed up.
+    pub counters: Counters,
+    /// Simulated time, in nanoseconds.
+    pub simulated_ns: u128,
+    /// Time on a processor, in nanoseconds.
+    pub cpu_ns: u128,
+    /// Over every input and action of correct replicas, of all runs in their order.
+    pub hash: [u8; 32],
+    /// The first failures. At most 16.
+    pub failures: Vec<Failure>,
+    /// The last lines of the first failed run, if they were asked for.
+    pub lines: Vec<Line>,
+    /// For scenarios: how often what they expect has happened, by scenario and size.
+    pub provoked: Vec<Value>,
+}
+
+impl Summary {
+    /// Says whether every run went as it must.
+    pub fn is_good(&self) -> bool {
+        self.violations == 0 && self.stuck == 0
+    }
+
+    /// Returns the summary as one JSON object.
+    pub fn to_json(&self) -> Value {
+        let seconds = |ns: u128| u64::try_from(ns / 1_000_000).unwrap_or(u64::MAX);
+        let mut object = json!({
+            "seeds": self.runs,
+            "violations": self.violations,
+            "stuck": self.stuck,
+            "simulated_s": seconds(self.simulated_ns) / 1000,
+            "cpu_s": millis(seconds(self.cpu_ns)),
+            "trace_hash": hex(&self.hash),
+            "missing_messages": self.counters.missing_kinds(),
+            "missing_rejects": self.counters.missing_rejects(),
+            "failures": self.failures.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        });
+        if let (Value::Object(object), Value::Object(counts)) = (&mut object, self.counters.to_json()) {
+            object.extend(counts);
+            if !self.provoked.is_empty() {
+                object.insert("scenarios".to_owned(), json!(self.provoked));
+            }
+        }
+        object
+    }
+
+    fn note_failure(&mut self, failure: Failure, lines: Vec<Line>) {
+        if failure.is_stuck() {
+            self.stuck += 1;
+        } else {
+            self.violations += 1;
+        }
+        if self.failures.is_empty() {
+            self.lines = lines;
+        }
+        if self.failures.len() < FAILURES_MAX {
+            self.failures.push(failure);
+        }
+    }
+}
+
+/// Thousandths as a number with a fraction.
+fn millis(count: u64) -> Value {
+    let text = format!("{}.{:03}", count / 1000, count % 1000);
+    serde_json::from_str(&text).unwrap_or(Value::Null)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Runs what is asked for. `told` gets each failure as it happens.
+pub fn run(options: &Options, mut told: impl FnMut(&Failure)) -> Result<Summary, Refused> {
+    let plays = plays(options)?;
+    report::quiet_panics();
+    let (started, cpu) = (Instant::now(), cpu_ns());
+    let mut summary = Summary::default();
+    let mut hasher = blake3::Hasher::new();
+    let (first, last, until) = match options.seeds {
+        Seeds::One(seed) => (seed, seed, None),
+        Seeds::Range(first, count) => (first, first.saturating_add(count).saturating_sub(1), None),
+        Seeds::For(first, time) => (first, u64::MAX, Some(time)),
+    };
+    for seed in first..=last {
+        for play in &plays {
+            let done = play.run(seed, options);
+            hasher.update(&done.hash);
+            summary.runs += 1;
+            summary.counters.add(&done.counters);
+            summary.simulated_ns += u128::from(done.simulated_ns);
+            if let Some(provoked) = done.provoked {
+                summary.provoked.push(provoked);
+            }
+            if let Some(failure) = done.failure {
+                told(&failure);
+                summary.note_failure(failure, done.lines);
+            }
+        }
+        if until.is_some_and(|time| started.elapsed() >= time) {
+            break;
+        }
+    }
+    summary.hash = *hasher.finalize().as_bytes();
+    summary.cpu_ns = match (cpu, cpu_ns()) {
+        (Some(before), Some(after)) => u128::from(after.saturating_sub(before)),
+        _ => started.elapsed().as_nanos(),
+    };
+    Ok(summary)
+}
+
+/// One kind of run.
+enum Play {
+    Swarm(Cluster),
+    Scenario(&'static Scenario, usize),
+}
+
+/// What any kind of run gives.
+struct Done {
+    counters: Counters,
+    simulated_ns: u64,
+    hash: [u8; 32],
+    failure: Option<Failure>,
+    lines: Vec<Line>,
+    provoked: Option<Value>,
+}
+
+impl Play {
+    fn run(&self, seed: u64, options: &Options) -> Done {
+        match self {
+            Self::Swarm(cluster) => {
+                let (steps, lines) = (options.steps, options.lines);
+                let ask = swarm::Ask { cluster: *cluster, batches: BATCHES, steps, lines };
+                let swarm::Run { counters, simulated_ns, hash, failure, lines, .. } = swarm::run(seed, &ask);
+                Done { counters, simulated_ns, hash, failure, lines, provoked: None }
+            }
+            Self::Scenario(scenario, n) => {
+                let lines = (options.lines > 0).then_some(options.lines);
+                let outcome = scenario::run_watched(scenario, *n, seed, lines);
+                let provoked = Some(outcome.to_json());
+                let scenario::Outcome { counters, simulated_ns, hash, failure, lines, .. } = outcome;
+                Done { counters, simulated_ns, hash, failure, lines, provoked }
+            }
+        }
+    }
+}
+
+/// Returns the cluster of `n` replicas that tolerates as many faulty ones as it can.
+pub fn cluster(n: u16) -> Result<Cluster, Refused> {
+    Cluster::new(n, n.saturating_sub(1) / 3).ok().filter(|_| n > 0).ok_or(Refused::NoCluster(n))
+}
+
+fn plays(options: &Options) -> Result<Vec<Play>, Refused> {
+    let Some(name) = &options.scenario else {
+        return Ok(vec![Play::Swarm(cluster(options.n.unwrap_or(4))?)]);
+    };
+    let chosen: Vec<&'static Scenario> = match name.as_str() {
+        "all" => scenario::all().collect(),
+        name => vec![scenario::find(name).ok_or_else(|| Refused::NoScenario(name.to_owned()))?],
+    };
+    let mut plays = Vec::new();
+    for scenario in &chosen {
+        let sizes = scenario.sizes.iter().copied();
+        let before = plays.len();
+        let fits = |n: &usize| options.n.is_none_or(|wanted| usize::from(wanted) == *n);
+        plays.extend(sizes.filter(fits).map(|n| Play::Scenario(scenario, n)));
+        if let (Some(n), 1, true) = (options.n, chosen.len(), plays.len() == before) {
+            return Err(Refused::NotAtSize { name: scenario.name, n, sizes: scenario.sizes });
+        }
+    }
+    Ok(plays)
+}
+
+/// Returns every scenario with its keys, sizes and what it must provoke, as JSON.
+pub fn list() -> Vec<Value> {
+    let one = |scenario: &Scenario| {
+        json!({
+            "name": scenario.name,
+            "keys": scenario.keys,
+            "title": scenario.title,
+            "n": scenario.sizes,
+            "expects": scenario.expects.iter().map(scenario::Expect::name).collect::<Vec<_>>(),
+        })
+    };
+    scenario::all().map(one).collect()
+}
+
+/// Returns the time that this thread has spent on a processor, where the system tells.
+fn cpu_ns() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// What `replay` is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct ReplayOptions {
+    /// The seed.
+    pub seed: u64,
+    /// The scenario; none: the swarm.
+    pub scenario: Option<String>,
+    /// Replicas; none: 4.
+    pub n: Option<u16>,
+    /// The first step that is shown.
+    pub from: u64,
+    /// The last step that is shown, and at which the hosts are; 0: the end.
+    pub at: u64,
+    /// The hosts whose state is shown, such as `r1`; `all` for every one.
+    pub show: Vec<String>,
+    /// A request: only what concerns it is shown.
+    pub request: Option<(ClientId, Timestamp)>,
+}
+
+/// A run shown again.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// The lines asked for.
+    pub lines: Vec<Line>,
+    /// The names of all nodes, for lanes.
+    pub names: Vec<String>,
+    /// The states asked for.
+    pub states: Vec<String>,
+    /// What went wrong, if something did.
+    pub failure: Option<Failure>,
+}
+
+/// Runs a seed again and returns what was asked for.
+pub fn replay(options: &ReplayOptions) -> Result<Replay, Refused> {
+    report::quiet_panics();
+    let n = options.n.unwrap_or(4);
+    let replay = match &options.scenario {
+        None => {
+            let ask =
+                swarm::Ask { cluster: cluster(n)?, batches: BATCHES, steps: options.at, lines: usize::MAX };
+            let run = swarm::run(options.seed, &ask);
+            Replay { lines: run.lines, names: run.names, states: run.states, failure: run.failure }
+        }
+        Some(name) => {
+            let scenario = scenario::find(name).ok_or_else(|| Refused::NoScenario(name.clone()))?;
+            let outcome = scenario::run_watched(scenario, usize::from(n), options.seed, Some(0));
+            let names = names(&outcome.lines);
+            Replay { lines: outcome.lines, names, states: Vec::new(), failure: outcome.failure }
+        }
+    };
+    let Replay { mut lines, names, mut states, failure } = replay;
+    let last = if options.at == 0 { u64::MAX } else { options.at };
+    if let Some((client, timestamp)) = options.request {
+        lines = crate::follow::request(lines, client, timestamp);
+    }
+    lines.retain(|line| (options.from..=last).contains(&line.step));
+    let all = options.show.iter().any(|name| name == "all");
+    let shown = |state: &String| {
+        let name = state.split_whitespace().next().unwrap_or("");
+        all || options.show.iter().any(|wanted| wanted == name)
+    };
+    states.retain(shown);
+    Ok(Replay { lines, names, states, failure })
+}
+
+/// Returns who speaks in a trace, replicas first.
+fn names(lines: &[Line]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for line in lines {
+        if !names.contains(&line.who) {
+            names.push(line.who.clone());
+        }
+    }
+    names.sort_by_key(|name| (name.starts_with('r'), name.len(), name.clone()));
+    names
+}
