@@ -92,10 +92,8 @@ impl Replica {
         let filled = pool.fill(|batch| {
             let mut bytes = 0;
             while let Some(client) = queue.front().copied() {
-                let waiting =
-                    clients.get_mut(client).and_then(|c| c.pending.as_mut()).filter(|p| !p.proposed);
-                let Some(pending) = waiting else {
-                    queue.pop_front(); // executed or superseded meanwhile
+                let Some(pending) = clients.proposable(client, config.request_auth, now.mono_ns) else {
+                    queue.pop_front(); // executed or superseded meanwhile, or its client has to sign
                     continue;
                 };
                 let apart = config.separate && pending.request.operation().len() > config.separate_above;

@@ -249,13 +249,13 @@ impl Replica {
             let inlined = batch.inlined().iter().find(|r| r.digest == request.digest);
             let proven =
                 inlined.is_some_and(|r| r.proof != Proof::Unproven) || self.bodies.is_proven(&request.digest);
-            if proven && !self.clients.get(request.client).is_some_and(|c| c.on_probation(now.mono_ns)) {
+            let on_probation = self.clients.on_probation(request.client, now.mono_ns);
+            if proven && !on_probation {
                 continue;
             }
-            if let Some(client) = self.clients.get_mut(request.client)
-                && !client.on_probation(now.mono_ns)
-            {
-                client.start_probation(now.mono_ns);
+            // Only of clients that have been here: a primary can name any number of others.
+            if !on_probation && self.clients.get(request.client).is_some() {
+                self.clients.start_probation(request.client, now.mono_ns);
                 out.report(Milestone::OnProbation { client: request.client });
             }
             let reject = ReqReject {

@@ -45,17 +45,25 @@ pub(crate) struct Client {
     /// Replicas that vouch for a request: its digest and a set (TM-2). At most one.
     vouched: Option<(quorate_wire::Digest, u64)>,
     resent_at: u64,
+    /// Memory of the last request, to be used again.
+    spare: Option<Body>,
+}
+
+/// What this replica thinks of a principal, all lanes together: it holds the keys, and a liar would come
+/// with a new lane each time (AU-5). Local, and never the same everywhere.
+#[derive(Clone, Copy, Debug, Default)]
+struct Standing {
     probation_until: u64,
     probations: u32,
     blacklisted: bool,
-    /// Memory of the last request, to be used again.
-    spare: Option<Body>,
 }
 
 /// The client lanes. Never more than `clients_max`; a lane beyond that is refused at the service too.
 #[derive(Debug)]
 pub(crate) struct ClientTable {
     clients: BTreeMap<ClientId, Client>,
+    /// Principals that were not in good standing some time. Never more than `clients_max`.
+    standings: BTreeMap<u64, Standing>,
     clients_max: usize,
     /// Requests that count for the request timer, oldest first. May hold ones that are done.
     waiting: VecDeque<(ClientId, Timestamp)>,
@@ -64,7 +72,7 @@ pub(crate) struct ClientTable {
 impl ClientTable {
     /// Returns an empty table.
     pub(crate) fn new(clients_max: usize) -> Self {
-        Self { clients: BTreeMap::new(), clients_max, waiting: VecDeque::new() }
+        Self { clients: BTreeMap::new(), standings: BTreeMap::new(), clients_max, waiting: VecDeque::new() }
     }
 
     /// Returns what is known of `client`.
@@ -155,6 +163,72 @@ impl ClientTable {
         }
     }
 
+    fn standing(&self, client: ClientId) -> Standing {
+        self.standings.get(&client.principal()).copied().unwrap_or_default()
+    }
+
+    fn standing_mut(&mut self, client: ClientId) -> Option<&mut Standing> {
+        if self.standings.len() >= self.clients_max && !self.standings.contains_key(&client.principal()) {
+            return None;
+        }
+        Some(self.standings.entry(client.principal()).or_default())
+    }
+
+    /// Says whether the requests of a client must be signed now (AU-5).
+    pub(crate) fn on_probation(&self, client: ClientId, now: u64) -> bool {
+        now < self.standing(client).probation_until
+    }
+
+    /// Puts a client on probation, longer each time.
+    pub(crate) fn start_probation(&mut self, client: ClientId, now: u64) {
+        let Some(standing) = self.standing_mut(client) else { return };
+        let length = PROBATION_NS.saturating_mul(1 << standing.probations.min(20)).min(PROBATION_MAX_NS);
+        standing.probations = standing.probations.saturating_add(1);
+        standing.probation_until = now.saturating_add(length);
+    }
+
+    /// Shuts a client out here: a right MAC with a wrong signature proves it faulty (AU-1).
+    pub(crate) fn blacklist(&mut self, client: ClientId) {
+        if let Some(standing) = self.standing_mut(client) {
+            standing.blacklisted = true;
+        }
+    }
+
+    /// Says whether a request may be taken up as it is, in the order of AU-1. `Ok(false)` asks for its
+    /// signature to be checked first.
+    pub(crate) fn admits(&self, request: &Request<'_>, mode: RequestAuth, now: u64) -> Result<bool, Reject> {
+        let standing = self.standing(request.client);
+        if standing.blacklisted {
+            return Err(Reject::Blacklisted);
+        }
+        let must_sign = match mode {
+            RequestAuth::Mac => false,
+            RequestAuth::Adaptive => now < standing.probation_until,
+            RequestAuth::SigMac => true,
+        };
+        match (request.proof, must_sign) {
+            (Proof::Signed, _) | (Proof::Mac, false) => Ok(true),
+            (Proof::Mac | Proof::Unproven, _) if request.flags.signed => Ok(false),
+            (Proof::Mac, true) => Err(Reject::OnProbation),
+            (Proof::Unproven, _) => Err(Reject::UnprovenRequest),
+        }
+    }
+
+    /// Returns the request of a client that waits to be proposed, if it may be: one of a client on
+    /// probation "only when signed" (AU-5), or the backups would refuse the proposal and one view after
+    /// the other would end.
+    pub(crate) fn proposable(
+        &mut self,
+        client: ClientId,
+        mode: RequestAuth,
+        now: u64,
+    ) -> Option<&mut Pending> {
+        let must_sign = mode == RequestAuth::Adaptive && self.on_probation(client, now);
+        let pending = self.clients.get_mut(&client)?.pending.as_mut()?;
+        let may = !pending.proposed && (!must_sign || pending.request.proof == Proof::Signed);
+        may.then_some(pending)
+    }
+
     /// Takes the table of a transferred state (ST-6): what it shows as executed does not wait.
     pub(crate) fn reload(&mut self, executed: &[(ClientId, Timestamp)]) {
         for client in self.clients.values_mut() {
@@ -167,42 +241,6 @@ impl ClientTable {
 }
 
 impl Client {
-    /// Says whether its requests must be signed now (AU-5).
-    pub(crate) fn on_probation(&self, now: u64) -> bool {
-        now < self.probation_until
-    }
-
-    /// Puts the client on probation, longer each time.
-    pub(crate) fn start_probation(&mut self, now: u64) {
-        let length = PROBATION_NS.saturating_mul(1 << self.probations.min(20)).min(PROBATION_MAX_NS);
-        self.probations = self.probations.saturating_add(1);
-        self.probation_until = now.saturating_add(length);
-    }
-
-    /// Shuts the client out here: a right MAC with a wrong signature proves it faulty (AU-1).
-    pub(crate) fn blacklist(&mut self) {
-        self.blacklisted = true;
-    }
-
-    /// Says whether a request of the client may be taken up as it is, in the order of AU-1.
-    /// `Ok(false)` asks for its signature to be checked first.
-    pub(crate) fn admits(&self, request: &Request<'_>, mode: RequestAuth, now: u64) -> Result<bool, Reject> {
-        if self.blacklisted {
-            return Err(Reject::Blacklisted);
-        }
-        let must_sign = match mode {
-            RequestAuth::Mac => false,
-            RequestAuth::Adaptive => self.on_probation(now),
-            RequestAuth::SigMac => true,
-        };
-        match (request.proof, must_sign) {
-            (Proof::Signed, _) | (Proof::Mac, false) => Ok(true),
-            (Proof::Mac | Proof::Unproven, _) if request.flags.signed => Ok(false),
-            (Proof::Mac, true) => Err(Reject::OnProbation),
-            (Proof::Unproven, _) => Err(Reject::UnprovenRequest),
-        }
-    }
-
     /// Says whether the cached reply may be sent again now (RP-2), and notes it.
     pub(crate) fn may_resend(&mut self, now: u64) -> bool {
         let may = self.resent_at == 0 || now >= self.resent_at.saturating_add(RESEND_NS);

@@ -138,7 +138,7 @@ impl Replica {
             }
             let must_sign = match mode {
                 RequestAuth::Mac => false,
-                RequestAuth::Adaptive => client.is_some_and(|c| c.on_probation(now.mono_ns)),
+                RequestAuth::Adaptive => self.clients.on_probation(request.client, now.mono_ns),
                 RequestAuth::SigMac => true,
             };
             if request.proof != Proof::Unproven && !must_sign {

@@ -16,8 +16,8 @@ impl Replica {
         self.supply_body(now, request, out);
         let mode = self.config.request_auth;
         let separate_above = self.config.separate_above;
+        let admitted = self.clients.admits(request, mode, now.mono_ns);
         let Some(client) = self.clients.entry(request.client) else { return out.reject(Reject::OverQuota) };
-        let admitted = client.admits(request, mode, now.mono_ns);
         if let Err(reason @ (Reject::Blacklisted | Reject::UnprovenRequest)) = admitted {
             return out.reject(reason);
         }
@@ -81,14 +81,14 @@ impl Replica {
     pub(crate) fn on_signature_checked(&mut self, now: Now, request: Digest, valid: bool, out: &mut Actions) {
         let waiting = self.bodies.signature_checked(request, valid);
         if let Some(body) = waiting {
-            let Some(client) = self.clients.entry(body.client) else { return };
             if !valid {
                 // AU-1: a right MAC with a wrong signature can only be the client's own doing.
                 if body.proof == quorate_wire::message::Proof::Mac {
-                    client.blacklist();
+                    self.clients.blacklist(body.client);
                 }
                 return out.reject(Reject::BadSignature);
             }
+            let Some(client) = self.clients.entry(body.client) else { return };
             let newer = client.pending.as_ref().is_none_or(|p| p.request.timestamp < body.timestamp);
             if body.timestamp > client.executed && newer {
                 let id = body.client;
@@ -226,8 +226,8 @@ impl Replica {
         // f + 1 replicas, so one correct one, cannot take the request: it cannot become authentic
         // everywhere. Handing over costs a view change at network speed and no time-out.
         if let Some(client) = self.clients.entry(m.client) {
-            client.start_probation(now.mono_ns);
             client.take_pending();
+            self.clients.start_probation(m.client, now.mono_ns);
             out.report(Milestone::OnProbation { client: m.client });
         }
         self.hand_off(now, out);

@@ -6,8 +6,8 @@ mod desk;
 use desk::{Desk, R0, R1, R2, R3, c};
 use quorate_pbft::step::{Recipient, Reject};
 use quorate_pbft::{Milestone, Timer};
-use quorate_wire::id::{Timestamp, ViewNum};
-use quorate_wire::message::{Kind, Reply, ReqAck, SuspectReason};
+use quorate_wire::id::{ClientId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::message::{Kind, Reply, ReqAck, ReqReject, SuspectReason};
 
 /// "Each message sent by the replicas to the client includes the current view number, allowing the client
 /// to track the view"; "REPLY, v, t, c, i, r".
@@ -109,4 +109,23 @@ fn only_the_replier_sends_a_long_result() {
     assert!(Reply::decode(&bytes).unwrap().result.is_some());
     assert!([R2, R3].iter().all(|r| *r != desk.replica.id()));
     assert_eq!(Timer::COUNT, Timer::ALL.len());
+}
+
+/// AU-5: f + 1 backups could not authenticate a request, so its client has to sign, whichever lane it
+/// comes with: the keys are the principal's.
+#[test]
+fn b31_a_client_that_deceived_the_primary_has_to_sign() {
+    let mut desk = Desk::new(R0);
+    let frame = desk.request_frame(c(0), 1, b"x");
+    let digest = desk.batch_of(std::slice::from_ref(&frame)).requests().next().unwrap().digest;
+    desk.frame(&frame);
+    for from in [R1, R2] {
+        let (view, seq, client, timestamp) = (ViewNum(0), SeqNum(1), c(0), Timestamp(1));
+        desk.hear(from, Kind::ReqReject, |w| ReqReject { view, seq, client, timestamp, digest }.encode(w));
+    }
+    assert!(desk.said(|m| *m == Milestone::OnProbation { client: c(0) }));
+    assert_eq!(desk.sent(Kind::Suspect), 1, "it hands its view over");
+    let another_lane = ClientId::new(1, 7);
+    desk.request(another_lane, 1, b"y");
+    assert!(desk.rejected(Reject::OnProbation));
 }
