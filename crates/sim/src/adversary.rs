@@ -23,6 +23,7 @@ use crate::network::NodeId;
 use crate::rng::Rng;
 
 pub mod backup;
+pub mod client;
 pub mod mutate;
 pub mod primary;
 pub mod roster;
