@@ -38,6 +38,8 @@ pub(crate) struct ViewChanges {
     pub(crate) candidates: Vec<Option<Candidate>>,
     /// The NEW-VIEW that this replica last entered a view by.
     pub(crate) entered: Option<Candidate>,
+    /// Why this replica left for its view: what its VIEW-CHANGE carries.
+    leave: Option<(ViewNum, LeaveCert)>,
     /// PROOFs, by number and digest: the newest view in which each replica pre-prepared it (DP-4).
     pub(crate) proofs: BTreeMap<(SeqNum, Digest), Votes<ViewNum>>,
     /// Proofs that are asked for in STATUS.
@@ -62,6 +64,7 @@ impl ViewChanges {
             received: alloc::vec![None; config.cluster.n()],
             candidates: alloc::vec![None; config.cluster.n()],
             entered: None,
+            leave: None,
             proofs: BTreeMap::new(),
             wants: Vec::new(),
             last_fixed: SeqNum(0),
@@ -213,9 +216,8 @@ impl Replica {
         self.views.new_view_timer = false;
         out.push(crate::step::Action::StopTimer(Timer::NewView));
         out.report(Milestone::ViewChangeStarted { view });
-        if !self.recovery.forbids_view_change() {
-            self.send_view_change(view, leave, out);
-        }
+        // Sent at once, unless this replica has to wait until it may speak.
+        self.views.leave = Some((view, leave));
         self.status_soon(now, out);
         self.on_view_changes_grown(now, out);
     }
@@ -347,8 +349,9 @@ impl Replica {
         let view = self.view;
         let own_missing = self.views.senders_for(view) & bit(self.id) == 0;
         if own_missing && !self.recovery.forbids_view_change() {
+            let kept = self.views.leave.as_ref().filter(|(of, _)| *of == view).map(|(_, leave)| leave.clone());
             let other = self.views.received.iter().flatten().find(|m| m.body().view == view);
-            if let Some(leave) = other.map(|m| m.body().leave.clone()) {
+            if let Some(leave) = kept.or_else(|| other.map(|m| m.body().leave.clone())) {
                 self.send_view_change(view, leave, out);
             }
         }
