@@ -147,9 +147,15 @@ impl Checkers {
         self.votes.forget(id);
     }
 
+    /// Replica `id` has had an old disk put in.
+    pub fn misled(&mut self, id: ReplicaId) {
+        self.facts[id.index()].misled = true;
+    }
+
     /// Replica `id` has found out that it has no memory.
     pub fn forgets(&mut self, id: ReplicaId) {
-        self.facts[id.index()].remembers = false;
+        let facts = &mut self.facts[id.index()];
+        (facts.remembers, facts.misled) = (false, false);
     }
 
     /// The state of replica `id` was damaged behind its back.

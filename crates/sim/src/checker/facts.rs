@@ -18,6 +18,8 @@ pub struct Facts {
     pub correct: bool,
     /// It has not lost its memory, or has rejoined since.
     pub remembers: bool,
+    /// It has an old disk and may not have found out yet.
+    pub misled: bool,
     /// Its view.
     pub view: ViewNum,
     /// It orders requests in its view.
@@ -49,6 +51,7 @@ impl Facts {
             id,
             correct,
             remembers: true,
+            misled: false,
             view: ViewNum(0),
             normal: true,
             stable: SeqNum(0),
@@ -65,7 +68,7 @@ impl Facts {
 
     /// Says whether it is correct at the moment, so that it may be counted on.
     pub fn counts(&self) -> bool {
-        self.correct && self.remembers && !self.damaged
+        self.correct && self.remembers && !self.misled && !self.damaged
     }
 
     /// It starts from its disk: with the state of checkpoint `seq`, in `view`, and what it had prepared.

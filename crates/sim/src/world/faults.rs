@@ -247,6 +247,7 @@ impl<A: App> World<A> {
         self.hosts[h].disk = disk;
         self.hosts[h].amnesic = true;
         self.hosts[h].old_disk = true;
+        self.checkers.misled(self.hosts[h].id);
         self.counters.fault("old disk");
         self.tell(h, || What::Fault("has an old disk put in".to_owned()));
     }
