@@ -5,12 +5,16 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
-use quorate_node::{ClientDrive, Clock, Directory, Drive, Meter, Place, TestKeys, Transport};
-use quorate_pbft::Config;
+use quorate_node::{ClientDrive, Directory, Drive, Meter, Place, TestKeys, Transport};
+use quorate_pbft::{Config, Now};
 use quorate_service::null::Null;
 use quorate_wire::{ClientId, Cluster, Principal, Timestamp};
 
 use crate::allocations;
+
+/// How far the clocks move with each operation, in nanoseconds: the same in every run, so that the same
+/// work is done in every run.
+const OPERATION_NS: u64 = 10_000;
 
 /// Datagrams under way, in order.
 #[derive(Debug, Default)]
@@ -36,7 +40,7 @@ pub(crate) struct Group<M: Meter> {
     replicas: Vec<Drive<Null, M>>,
     client: ClientDrive<M>,
     queue: Queue,
-    clock: Clock,
+    now: Now,
 }
 
 impl<M: Meter> Group<M> {
@@ -54,8 +58,7 @@ impl<M: Meter> Group<M> {
         let mut directory = Directory::new(&vec![nowhere; cluster.n()]);
         let principal = Principal::Client(ClientId::new(1, 0));
         directory.add_client(principal, nowhere);
-        let clock = Clock::new();
-        let now = clock.now();
+        let now = Now { mono_ns: 1, wall_ns: 1 << 60 };
         let mut replicas = Vec::new();
         for id in cluster.replicas() {
             let own = Principal::Replica(id);
@@ -65,7 +68,7 @@ impl<M: Meter> Group<M> {
         }
         let door = keys.door(principal, now.wall_ns);
         let client = ClientDrive::new(&config, door, 1, directory, Timestamp(1), meter());
-        let mut group = Self { replicas, client, queue: Queue::default(), clock };
+        let mut group = Self { replicas, client, queue: Queue::default(), now };
         group.replicas.iter_mut().for_each(|replica| replica.start(now));
         group.settle()?;
         Ok(group)
@@ -81,8 +84,9 @@ impl<M: Meter> Group<M> {
     /// Invokes an operation and hands datagrams over until nothing is under way. Says how many bytes
     /// the result has.
     pub(crate) fn invoke(&mut self, operation: &[u8], read_only: bool) -> Result<usize> {
-        let now = self.clock.now();
-        self.client.invoke(now, 0, operation, read_only);
+        self.now.mono_ns += OPERATION_NS;
+        self.now.wall_ns += OPERATION_NS;
+        self.client.invoke(self.now, 0, operation, read_only);
         self.pump();
         let done = self.client.done().first().context("the operation is not done")?;
         let len = self.client.result(done).len();
@@ -92,7 +96,7 @@ impl<M: Meter> Group<M> {
 
     /// Hands datagrams over in order until nothing is under way.
     fn pump(&mut self) {
-        let now = self.clock.now();
+        let now = self.now;
         for (account, replica) in self.replicas.iter_mut().enumerate() {
             if replica.due() <= now.mono_ns {
                 allocations::charge(Some(account));

@@ -25,12 +25,14 @@ pub enum Inserted<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Votes<T> {
     values: Box<[Option<T>]>,
+    /// How many of them there are.
+    len: usize,
 }
 
 impl<T: Copy + Eq> Votes<T> {
     /// Returns room for one vote from each of `n` replicas.
     pub fn new(n: usize) -> Self {
-        Self { values: vec![None; n].into_boxed_slice() }
+        Self { values: vec![None; n].into_boxed_slice(), len: 0 }
     }
 
     /// Counts `value` as the vote of `replica`, a member, unless it has voted before: "the first counts" (PC-1).
@@ -40,6 +42,7 @@ impl<T: Copy + Eq> Votes<T> {
         match *slot {
             None => {
                 *slot = Some(value);
+                self.len += 1;
                 Inserted::New
             }
             Some(first) if first == value => Inserted::Same,
@@ -50,17 +53,22 @@ impl<T: Copy + Eq> Votes<T> {
     /// Puts `value` in the place of what `replica`, a member, has said before, and returns that. For
     /// statements of which the newest counts, such as a client's replies.
     pub fn replace(&mut self, replica: ReplicaId, value: T) -> Option<T> {
-        self.slot(replica).replace(value)
+        let before = self.slot(replica).replace(value);
+        self.len += usize::from(before.is_none());
+        before
     }
 
     /// Forgets what `replica` has said, and returns it.
     pub fn remove(&mut self, replica: ReplicaId) -> Option<T> {
-        self.values.get_mut(replica.index())?.take()
+        let before = self.values.get_mut(replica.index())?.take()?;
+        self.len -= 1;
+        Some(before)
     }
 
     /// Forgets every vote and keeps the room.
     pub fn clear(&mut self) {
         self.values.fill(None);
+        self.len = 0;
     }
 
     /// Returns what `replica` has said.
@@ -82,13 +90,14 @@ impl<T: Copy + Eq> Votes<T> {
     }
 
     /// Returns how many replicas have voted.
+    #[inline]
     pub fn len(&self) -> usize {
-        self.count_where(|_| true)
+        self.len
     }
 
     /// Says whether nobody has voted.
     pub fn is_empty(&self) -> bool {
-        self.values.iter().all(Option::is_none)
+        self.len == 0
     }
 
     /// Returns the votes by increasing replica.
@@ -104,6 +113,16 @@ impl<T: Copy + Eq> Votes<T> {
     /// Returns who has said something for which `counts` holds: bit `i` is replica `i`.
     pub fn senders_where(&self, mut counts: impl FnMut(&T) -> bool) -> u64 {
         self.iter().filter(|(_, vote)| counts(vote)).fold(0, |set, (replica, _)| set | bit(replica))
+    }
+
+    /// Returns a value that at least `quorum` replicas have said; of several, the one said by the lowest
+    /// replica. Nothing is compared before so many have voted at all.
+    #[inline]
+    pub fn said_by(&self, quorum: usize) -> Option<&T> {
+        if self.len < quorum {
+            return None;
+        }
+        self.values.iter().flatten().find(|value| self.count(value) >= quorum)
     }
 
     /// Returns the value that most replicas have said, and how many did. Of several, the one said by
@@ -292,8 +311,13 @@ mod tests {
             votes.iter().map(|(r, v)| (r.0, *v)).collect::<std::vec::Vec<_>>(),
             [(0, 5), (1, 6), (3, 6)]
         );
+        assert_eq!((votes.said_by(2), votes.said_by(3)), (Some(&6), None));
+        votes.remove(ReplicaId(1));
+        assert_eq!((votes.len(), votes.said_by(2)), (2, None));
+        votes.replace(ReplicaId(0), 6);
+        assert_eq!((votes.len(), votes.said_by(2)), (2, Some(&6)));
         votes.clear();
-        assert_eq!(votes.most(), None);
+        assert_eq!((votes.len(), votes.most()), (0, None));
     }
 
     /// B18: f + 1 senders that say different things vouch for nothing.

@@ -99,8 +99,9 @@ impl Slot {
     pub(crate) fn prepared_now(&self, cluster: Cluster) -> Option<&Arc<Batch>> {
         let proposal = self.proposal.as_ref()?;
         let batch = proposal.complete()?;
-        let matching = self.prepares.count(&proposal.digest);
-        (matching >= mutant!(M21, cluster.prepares(), cluster.prepares() - 1)).then_some(batch)
+        let needed = mutant!(M21, cluster.prepares(), cluster.prepares() - 1);
+        let enough = self.prepares.len() >= needed && self.prepares.count(&proposal.digest) >= needed;
+        enough.then_some(batch)
     }
 
     /// committed-local(m, v, n, i), in the three forms of spec §3. Returns the digest that committed;
@@ -113,15 +114,12 @@ impl Slot {
         // (b) q commits of one view match, whether or not this replica prepared: q - f >= f + 1 of
         // them are correct replicas at which it prepared. (a), which OSDI99 has, is a special case.
         for commits in [&self.commits, &self.old_commits] {
-            if let Some((digest, count)) = commits.most()
-                && count >= quorum
-            {
-                return Some(digest);
+            if let Some(digest) = commits.said_by(quorum) {
+                return Some(*digest);
             }
         }
         // (c) f + 1 replicas say that it committed, so one correct replica does.
-        let (digest, count) = self.attested.most()?;
-        (count >= mutant!(M23, cluster.weak(), cluster.weak() - 1)).then_some(digest)
+        self.attested.said_by(mutant!(M23, cluster.weak(), cluster.weak() - 1)).copied()
     }
 
     /// Returns a batch with this digest, if the slot holds one.
@@ -151,7 +149,8 @@ impl Slot {
     }
 }
 
-/// The window of slots. Never more than `L`.
+/// The window of slots: `L` of them, in a ring whose size is a power of two, so that a number finds its
+/// slot without a division.
 #[derive(Debug)]
 pub(crate) struct Log {
     slots: Vec<Slot>,
@@ -169,7 +168,7 @@ pub(crate) struct Log {
 impl Log {
     /// Returns an empty log above checkpoint 0.
     pub(crate) fn new(window: u64, cluster: Cluster) -> Self {
-        let slots = (0..window).map(|_| Slot::new(cluster.n())).collect();
+        let slots = (0..window.next_power_of_two()).map(|_| Slot::new(cluster.n())).collect();
         let mut log =
             Self { slots, window, stable: SeqNum(0), low: SeqNum(0), view: ViewNum(0), old_view: None };
         log.number_slots();
@@ -272,12 +271,14 @@ impl Log {
     }
 
     fn index(&self, seq: SeqNum) -> usize {
-        usize::try_from(seq.0 % self.window).unwrap_or(0)
+        let mask = self.slots.len() - 1;
+        usize::try_from(seq.0).unwrap_or(usize::MAX) & mask
     }
 
     /// Resets each slot whose number has left the window.
     fn number_slots(&mut self) {
-        for n in self.stable.0 + 1..=self.high().0 {
+        let ring = u64::try_from(self.slots.len()).unwrap_or(u64::MAX);
+        for n in self.stable.0 + 1..=self.stable.0.saturating_add(ring) {
             let index = self.index(SeqNum(n));
             if let Some(slot) = self.slots.get_mut(index)
                 && slot.seq != SeqNum(n)
