@@ -80,12 +80,20 @@ impl Domains {
     /// `digests` yields them in order. View and sequence number are left out, so that a batch keeps
     /// its digest when a later view proposes it again.
     pub fn batch<'a>(&self, digests: impl ExactSizeIterator<Item = &'a Digest>, choice: &[u8]) -> Digest {
-        let mut hasher = Hasher::new_keyed(&self.batch);
-        let count = u32::try_from(digests.len()).unwrap_or(u32::MAX);
-        hasher.update(&count.to_le_bytes());
-        for digest in digests {
-            hasher.update(&digest.0);
+        let count = u32::try_from(digests.len()).unwrap_or(u32::MAX).to_le_bytes();
+        let mut digests = digests;
+        if digests.len() == 1
+            && let Some(only) = digests.next()
+        {
+            // A batch of one, as in an idle system, in one call.
+            let mut head = [0; 36];
+            head[..4].copy_from_slice(&count);
+            head[4..].copy_from_slice(&only.0);
+            return keyed_parts(&self.batch, &head, choice);
         }
+        let mut hasher = Hasher::new_keyed(&self.batch);
+        hasher.update(&count);
+        digests.for_each(|digest| _ = hasher.update(&digest.0));
         hasher.update(choice);
         Digest(*hasher.finalize().as_bytes())
     }
@@ -95,15 +103,9 @@ impl Domains {
         keyed(&self.view_change, body)
     }
 
-    /// Digests what an authenticator covers: CR-2's `H`.
-    pub fn message(&self, covered: &[u8]) -> Digest {
-        keyed(&self.message, covered)
-    }
-
-    /// Digests what an authenticator covers, given in two parts.
-    #[inline]
-    pub(crate) fn message_parts(&self, head: &[u8], fixed: &[u8]) -> Digest {
-        keyed_parts(&self.message, head, fixed)
+    /// Digests the fixed part of a message: CR-2's `H`.
+    pub fn message(&self, fixed: &[u8]) -> Digest {
+        keyed(&self.message, fixed)
     }
 
     /// Digests what a signature covers, given in two parts.

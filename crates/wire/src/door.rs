@@ -20,6 +20,7 @@ use crate::codec::Writer;
 use crate::digest::{ClusterId, Digest, Domains};
 use crate::exchange::Exchange;
 use crate::id::{ClientId, Principal};
+use crate::keys::LastHash;
 use crate::message::{Kind, Message};
 use crate::sign::{PublicKey, Signer, Verifier, request_digest};
 
@@ -69,6 +70,7 @@ pub struct Door {
     signer: Signer,
     verifier: Verifier,
     exchange: Exchange,
+    last_hash: LastHash,
     batches: BatchPool,
 }
 
@@ -98,7 +100,17 @@ impl Door {
         }
         let domains = Domains::new(cluster_id);
         let batches = BatchPool::new(BATCHES_KEPT);
-        Self { own, cluster, domains, epoch, signer, verifier, exchange, batches }
+        Self {
+            own,
+            cluster,
+            domains,
+            epoch,
+            signer,
+            verifier,
+            exchange,
+            last_hash: LastHash::default(),
+            batches,
+        }
     }
 
     /// Returns who this is the door of.

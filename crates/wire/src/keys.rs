@@ -1,13 +1,15 @@
 //! Session keys, MACs and authenticators (spec §2.3).
 //!
 //! Each receiver's entry is a keyed hash of what the message says: of the bytes themselves where they
-//! are few, as in every message of the normal case, and of their hash where they are many, which is
-//! then computed once for all receivers (CR-2), the MD5-context trick of [OSDI99 §5.2] with today's
-//! primitives.
+//! fit one block, and otherwise of their hash, which is then computed once for all receivers (CR-2),
+//! the MD5-context trick of [OSDI99 §5.2] with today's primitives; and once for all senders who say the
+//! same.
 //!
 //! A key serves one direction of one pair of one cluster, in one generation of each end, and kind,
 //! epoch and sender are inside what is covered, so a message can be neither reflected, nor passed off as
 //! another kind, nor moved to another configuration (K16, K17, B28).
+
+use alloc::vec::Vec;
 
 use crate::digest::{ClusterId, Digest, Domains};
 use crate::frame::TAG_BYTES;
@@ -58,15 +60,14 @@ impl SessionKey {
     }
 }
 
-/// The most bytes that an entry covers as they are: two blocks of the hash. Up to here a receiver
-/// gains more than a sender with many receivers loses.
-const DIRECT_BYTES_MAX: usize = 128;
+/// The most bytes that an entry covers as they are: one block of the hash.
+const DIRECT_BYTES_MAX: usize = 64;
 
-/// What stands in front of a hash, where a kind would stand: no kind has this number.
+/// What stands in front where the fixed part is hashed: no kind has this number.
 const HASHED: u8 = 0;
 
 /// What each entry of a message covers: kind, epoch, sender and the fixed part of the body
-/// ([`crate::message::fixed_len`]), or their hash.
+/// ([`crate::message::fixed_len`]), or the fixed part's hash.
 #[derive(Clone, Debug)]
 pub struct Covered {
     bytes: [u8; DIRECT_BYTES_MAX],
@@ -76,7 +77,14 @@ pub struct Covered {
 impl Covered {
     /// Returns what the entries of a message other than a REQUEST cover.
     #[inline]
-    pub fn message(domains: &Domains, kind: Kind, epoch: u32, sender: Principal, fixed: &[u8]) -> Self {
+    pub fn message(
+        domains: &Domains,
+        last: &mut LastHash,
+        kind: Kind,
+        epoch: u32,
+        sender: Principal,
+        fixed: &[u8],
+    ) -> Self {
         let head = covered_head(kind, epoch, sender);
         let mut bytes = [0; DIRECT_BYTES_MAX];
         let len = head.len() + fixed.len();
@@ -86,31 +94,60 @@ impl Covered {
             return Self { bytes, len };
         }
         bytes[0] = HASHED;
-        bytes[1..33].copy_from_slice(&domains.message_parts(&head, fixed).0);
-        Self { bytes, len: 33 }
+        bytes[1..14].copy_from_slice(&head);
+        bytes[14..46].copy_from_slice(&last.of(domains, fixed).0);
+        Self { bytes, len: 46 }
     }
 
     /// Returns what the entries of a REQUEST cover: its digest stands for client, timestamp and
     /// operation; replier and flags are covered besides (CR-3).
     #[inline]
     pub fn request(
-        domains: &Domains,
         epoch: u32,
         sender: Principal,
         request: &Digest,
         replier: Option<u16>,
         flags: RequestFlags,
     ) -> Self {
-        let mut fixed = [0; 35];
-        fixed[..32].copy_from_slice(&request.0);
-        fixed[32..34].copy_from_slice(&replier.unwrap_or(u16::MAX).to_le_bytes());
-        fixed[34] = flags.to_wire();
-        Self::message(domains, Kind::Request, epoch, sender, &fixed)
+        let mut bytes = [0; DIRECT_BYTES_MAX];
+        bytes[..13].copy_from_slice(&covered_head(Kind::Request, epoch, sender));
+        bytes[13..45].copy_from_slice(&request.0);
+        bytes[45..47].copy_from_slice(&replier.unwrap_or(u16::MAX).to_le_bytes());
+        bytes[47] = flags.to_wire();
+        Self { bytes, len: 48 }
     }
 
     #[inline]
     fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
+    }
+}
+
+/// The fixed part that was hashed last, and its hash: all PREPAREs for one number say the same, and say
+/// it in the same bytes as its PRE-PREPARE, so that a node hashes them once, whoever sends them.
+///
+/// Never more than [`LastHash::BYTES_MAX`] bytes; what is longer is hashed each time.
+#[derive(Clone, Debug, Default)]
+pub struct LastHash {
+    fixed: Vec<u8>,
+    hash: Digest,
+}
+
+impl LastHash {
+    /// The longest fixed part that is kept: all commits of a full pipeline.
+    const BYTES_MAX: usize = 4 << 10;
+
+    #[inline]
+    fn of(&mut self, domains: &Domains, fixed: &[u8]) -> Digest {
+        if fixed.len() > Self::BYTES_MAX {
+            return domains.message(fixed);
+        }
+        if self.fixed.is_empty() || self.fixed != fixed {
+            self.hash = domains.message(fixed);
+            self.fixed.clear();
+            self.fixed.extend_from_slice(fixed);
+        }
+        self.hash
     }
 }
 
@@ -140,21 +177,39 @@ mod tests {
 
     const FIXED_MAX: usize = DIRECT_BYTES_MAX - COVERED_HEAD_BYTES;
 
-    fn covered(fixed: &[u8]) -> Covered {
+    fn covered(last: &mut LastHash, kind: Kind, fixed: &[u8]) -> Covered {
         let domains = Domains::new(ClusterId([7; 32]));
-        Covered::message(&domains, Kind::Status, 3, Principal::from_wire(2), fixed)
+        Covered::message(&domains, last, kind, 3, Principal::from_wire(2), fixed)
     }
 
     /// CR-2: few bytes are covered as they are, many by their hash, of the same length whatever theirs.
     #[test]
     fn what_is_long_is_hashed_first() {
+        let last = &mut LastHash::default();
         let bytes = [5; FIXED_MAX + 2];
-        assert_eq!(covered(&bytes[..FIXED_MAX]).bytes()[COVERED_HEAD_BYTES..], bytes[..FIXED_MAX]);
-        for len in [FIXED_MAX + 1, FIXED_MAX + 2] {
-            let hashed = covered(&bytes[..len]);
-            assert_eq!((hashed.bytes().len(), hashed.bytes()[0]), (33, HASHED));
+        let direct = covered(last, Kind::Status, &bytes[..FIXED_MAX]);
+        assert_eq!(direct.bytes()[COVERED_HEAD_BYTES..], bytes[..FIXED_MAX]);
+        let long = covered(last, Kind::Status, &bytes[..=FIXED_MAX]);
+        let longer = covered(last, Kind::Status, &bytes);
+        for hashed in [&long, &longer] {
+            assert_eq!((hashed.bytes().len(), hashed.bytes()[0]), (46, HASHED));
         }
-        assert_ne!(covered(&bytes[..=FIXED_MAX]).bytes(), covered(&bytes).bytes());
+        assert_ne!(long.bytes(), longer.bytes());
+    }
+
+    /// The hash that is kept is never taken for that of other bytes, and the kind is covered besides.
+    #[test]
+    fn what_was_hashed_last_changes_nothing() {
+        let last = &mut LastHash::default();
+        let long = [1; LastHash::BYTES_MAX + 1];
+        for bytes in [&[1; 60][..], &[2; 60], &[2; 60], &[2; 61], &long, &long[1..], &[1; 60]] {
+            for kind in [Kind::PrePrepare, Kind::Prepare] {
+                let fresh = covered(&mut LastHash::default(), kind, bytes);
+                assert_eq!(covered(last, kind, bytes).bytes(), fresh.bytes());
+            }
+        }
+        let of = |last: &mut LastHash, kind| covered(last, kind, &[1; 60]);
+        assert_ne!(of(last, Kind::PrePrepare).bytes(), of(last, Kind::Prepare).bytes());
     }
 
     /// No message that is covered as it is can stand for the hash of another.

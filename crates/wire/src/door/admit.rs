@@ -80,8 +80,8 @@ impl Door {
     }
 
     fn macs(&mut self) -> (Macs<'_>, &mut BatchPool) {
-        let Self { exchange, domains, own, epoch, cluster, batches, .. } = self;
-        (Macs { exchange, domains, own: *own, n: cluster.n(), epoch: *epoch }, batches)
+        let Self { exchange, domains, last_hash, own, epoch, cluster, batches, .. } = self;
+        (Macs { exchange, domains, last_hash, own: *own, n: cluster.n(), epoch: *epoch }, batches)
     }
 
     /// Decodes a message whose MAC or signature is right, and recomputes its digests.

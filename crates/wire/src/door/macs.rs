@@ -6,13 +6,14 @@ use crate::digest::Domains;
 use crate::exchange::{Exchange, Mismatch};
 use crate::frame::{Auth, Entries, Frame};
 use crate::id::Principal;
-use crate::keys::Covered;
+use crate::keys::{Covered, LastHash};
 use crate::message::{Proof, Request, fixed_len};
 
 /// What it takes to check a MAC: a part of the door, so that a batch can be filled meanwhile.
 pub(super) struct Macs<'d> {
     pub(super) exchange: &'d mut Exchange,
     pub(super) domains: &'d Domains,
+    pub(super) last_hash: &'d mut LastHash,
     pub(super) own: Principal,
     pub(super) n: usize,
     pub(super) epoch: u32,
@@ -23,7 +24,8 @@ impl Macs<'_> {
     #[inline]
     pub(super) fn check(&mut self, frame: &Frame<'_>) -> Result<(), DoorError> {
         let fixed = frame.body.get(..fixed_len(frame.kind, frame.body)).unwrap_or(frame.body);
-        let covered = Covered::message(self.domains, frame.kind, frame.epoch, frame.sender, fixed);
+        let covered =
+            Covered::message(self.domains, self.last_hash, frame.kind, frame.epoch, frame.sender, fixed);
         self.check_entry(frame, &covered)
     }
 
@@ -34,7 +36,7 @@ impl Macs<'_> {
         request: &Request<'_>,
     ) -> Result<(), DoorError> {
         let Request { digest, replier, flags, .. } = request;
-        let covered = Covered::request(self.domains, frame.epoch, frame.sender, digest, *replier, *flags);
+        let covered = Covered::request(frame.epoch, frame.sender, digest, *replier, *flags);
         self.check_entry(frame, &covered)
     }
 

@@ -26,7 +26,7 @@ impl Door {
             return self.signer.seal(&self.domains, kind, epoch, own, body, out);
         }
         let fixed = body.get(..fixed_len(kind, body)).unwrap_or(body);
-        let covered = Covered::message(&self.domains, kind, epoch, own, fixed);
+        let covered = Covered::message(&self.domains, &mut self.last_hash, kind, epoch, own, fixed);
         out.reserve(HEADER_BYTES + body.len() + 6 + self.cluster.n() * ENTRY_BYTES);
         frame::begin(kind, epoch, own, body, out);
         if kind.seal() == Seal::Authenticator {
@@ -51,7 +51,7 @@ impl Door {
         let flags = RequestFlags { read_only: body.flags.read_only, signed: sign };
         let body = RequestBody { flags, ..*body };
         let request = self.domains.request(client.0, body.timestamp.0, body.operation);
-        let covered = Covered::request(&self.domains, self.epoch, sender, &request, body.replier, flags);
+        let covered = Covered::request(self.epoch, sender, &request, body.replier, flags);
         let len = REQUEST_HEAD_BYTES + body.operation.len();
         out.reserve(HEADER_BYTES + len + 70 + self.cluster.n() * ENTRY_BYTES);
         frame::begin_header(Kind::Request, self.epoch, sender, len, out);
