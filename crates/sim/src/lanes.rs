@@ -4,36 +4,33 @@ use std::fmt::Write;
 
 use crate::trace::{Line, What};
 
-/// Columns of a lane.
-const WIDTH: usize = 24;
+/// The most letters in a lane: what is longer is cut.
+const LETTERS_MAX: usize = 22;
 
 /// Draws `lines`, one lane for each of `names`, in their order. Lines of others are left out.
 pub fn draw<'a>(names: &[String], lines: impl IntoIterator<Item = &'a Line>) -> String {
+    let lane = |who: &String| names.iter().position(|name| name == who);
+    let cells: Vec<(usize, String)> =
+        lines.into_iter().filter_map(|line| Some((lane(&line.who)?, text(line)))).collect();
+    let letters = cells.iter().map(|(_, text)| text.len()).chain(names.iter().map(String::len)).max();
+    let width = letters.unwrap_or(0).min(LETTERS_MAX) + 2;
     let mut out = String::new();
-    let last = names.len().saturating_sub(1);
-    for (i, name) in names.iter().enumerate() {
-        cell(&mut out, name, i == last);
-    }
-    for line in lines {
-        let Some(lane) = names.iter().position(|name| *name == line.who) else { continue };
-        for i in 0..names.len() {
-            if i == lane {
-                cell(&mut out, &text(line), i == last);
-            } else {
-                cell(&mut out, "|", i == last);
-            }
-        }
+    row(&mut out, names.iter().map(String::as_str), width);
+    for (lane, text) in &cells {
+        row(&mut out, (0..names.len()).map(|i| if i == *lane { text } else { "|" }), width);
     }
     out
 }
 
-fn cell(out: &mut String, text: &str, last: bool) {
-    let shown: String = text.chars().take(WIDTH - 2).collect();
-    if last {
-        let _ = writeln!(out, "{shown}");
-    } else {
-        let _ = write!(out, "{shown:<WIDTH$}");
+/// Writes one row of cells.
+fn row<'a>(out: &mut String, cells: impl Iterator<Item = &'a str>, width: usize) {
+    let start = out.len();
+    for cell in cells {
+        let shown: String = cell.chars().take(width - 2).collect();
+        let _ = write!(out, "{shown:<width$}");
     }
+    out.truncate(start + out[start..].trim_end().len());
+    out.push('\n');
 }
 
 /// The line's essence: a message's kind, number and receiver, or what was reached.
@@ -47,7 +44,7 @@ fn text(line: &Line) -> String {
             format!("{kind} {number} > {to}").replace("  ", " ").trim_end().to_owned()
         }
         What::Milestone(text) => text.clone(),
-        What::Executed(text) => format!("! {text}"),
+        What::Executed(text) => format!("! {}", text.split(" [").next().unwrap_or(text)),
         What::Fault(text) => format!("# {text}"),
     }
 }
@@ -67,10 +64,10 @@ mod tests {
             line("r1", What::Milestone("pre-prepared n=1".to_owned())),
         ];
         let expected = "\
-c0                      r0                      r1
-REQUEST t=1 > r0        |                       |
-|                       PRE-PREPARE n=1 >       |
-|                       |                       pre-prepared n=1
+c0                 r0                 r1
+REQUEST t=1 > r0   |                  |
+|                  PRE-PREPARE n=1 >  |
+|                  |                  pre-prepared n=1
 ";
         assert_eq!(draw(&names, &lines), expected);
     }

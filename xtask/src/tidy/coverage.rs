@@ -38,7 +38,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 
 /// What traces and scenarios show.
 struct Shown<'a> {
-    /// The milestones in traces: what stands behind the dot.
+    /// The milestones in traces: what stands behind the dot, or the mark of what was executed.
     milestones: Vec<&'a str>,
     /// The code of scenarios.
     scenarios: Vec<String>,
@@ -48,8 +48,8 @@ impl<'a> Shown<'a> {
     fn of(tree: &'a Tree) -> Self {
         let traces = tree.files().filter(|(path, _)| path.starts_with("traces/"));
         let lines = traces.flat_map(|(_, text)| text.lines());
-        let milestones =
-            lines.filter_map(|line| line.split_once(" .    ")).map(|(_, milestone)| milestone).collect();
+        let told = |line: &'a str| line.split_once(" .    ").or_else(|| line.split_once(" !    "));
+        let milestones = lines.filter_map(told).map(|(_, milestone)| milestone).collect();
         let in_scenarios = tree.sources().filter(|(path, _)| path.starts_with("crates/sim/src/scenario"));
         Self { milestones, scenarios: in_scenarios.map(|(_, text)| Source::new(text).code).collect() }
     }

@@ -16,7 +16,7 @@ use crate::trace::What;
 
 impl<A: App> World<A> {
     /// Performs the actions of one step, in order.
-    pub(super) fn perform(&mut self, h: usize, actions: &Actions) {
+    pub(crate) fn perform(&mut self, h: usize, actions: &Actions) {
         let (id, node, correct) = (self.hosts[h].id, self.hosts[h].node.0, self.hosts[h].correct);
         for action in actions.list() {
             let hashed = |world: &mut Self, tag: Tag, numbers: &[u64], bytes: &[u8]| {
@@ -128,7 +128,8 @@ impl<A: App> World<A> {
         if let Some(evidence) = &mut self.evidence {
             evidence.milestone(id, self.checkers.facts(id).view, milestone);
         }
-        if self.trace.is_some() {
+        // What was executed is told with its requests and results.
+        if self.trace.is_some() && !matches!(milestone, Milestone::Executed { .. }) {
             self.tell(h, || What::Milestone(describe::milestone(milestone)));
         }
         self.checkers.milestone(id, milestone);

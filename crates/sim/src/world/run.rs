@@ -138,7 +138,7 @@ impl<A: App> World<A> {
                 evidence.executed(&replies);
             }
         }
-        if self.trace.is_some() {
+        if correct && self.trace.is_some() {
             self.tell_executed(h, seq, batch, tentative, &replies);
         }
         self.feed(h, Input::Executed { seq, replies: &replies });
@@ -147,8 +147,9 @@ impl<A: App> World<A> {
 
     fn tell_executed(&mut self, h: usize, seq: SeqNum, batch: &Batch, tentative: bool, replies: &Replies) {
         let mark = if tentative { " tentatively" } else { "" };
+        let executed = format!("executed n={}{mark}", seq.0);
         if batch.is_empty() {
-            return self.tell(h, || What::Executed(format!("n={} null{mark}", seq.0)));
+            return self.tell(h, || What::Executed(format!("{executed} [null]")));
         }
         for (request, reply) in batch.requests().zip(replies.iter()) {
             let operation = self.app.operation(request.operation);
@@ -156,7 +157,7 @@ impl<A: App> World<A> {
                 (None, Some(result)) => self.app.result(result),
                 _ => format!("{:?}", reply.outcome).to_lowercase(),
             };
-            let text = format!("n={} {} {operation} -> {result}{mark}", seq.0, request.client);
+            let text = format!("{executed} [{}: {operation}] -> {result}", request.client);
             self.tell(h, || What::Executed(text));
         }
     }
