@@ -215,7 +215,7 @@ impl Lie<'_> {
 }
 
 /// Puts a message among the actions: signed here, or to be sealed at the door.
-fn push(
+pub(crate) fn push(
     out: &mut Actions,
     signer: &Signer,
     domains: &Domains,

@@ -21,6 +21,7 @@ pub mod network;
 pub mod report;
 pub mod rng;
 pub mod scenario;
+pub mod script;
 pub mod setup;
 pub mod summary;
 pub mod swarm;

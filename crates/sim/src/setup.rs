@@ -35,7 +35,7 @@ impl LiarMaker {
         Self(Box::new(move || Box::new(make())))
     }
 
-    fn make(&self) -> Box<dyn Liar> {
+    pub(crate) fn make(&self) -> Box<dyn Liar> {
         (self.0)()
     }
 }

@@ -163,13 +163,32 @@ impl<A: App> World<A> {
     /// Lets the next event happen. Says whether there was one.
     pub fn step(&mut self) -> bool {
         let Some(Reverse(Scheduled { at, node, event, .. })) = self.queue.pop() else { return false };
-        self.at = at;
+        self.happen(at, node, event);
+        true
+    }
+
+    /// Lets something happen to a node, at `at` or now if that is over.
+    pub(crate) fn happen(&mut self, at: u64, node: NodeId, event: Event) {
+        self.at = self.at.max(at);
         self.step += 1;
         match self.host_at(node) {
             Some(h) => self.on_host(h, event),
             None => self.on_client_event(node, event),
         }
-        true
+    }
+
+    /// Lets disks and services finish what is due, and started processes begin; timers wait. For
+    /// scripts, in which time passes only when they say so.
+    pub(crate) fn finish_work(&mut self) {
+        let mut timers = Vec::new();
+        while let Some(Reverse(next)) = self.queue.pop() {
+            if next.at <= self.at && !matches!(next.event, Event::Wake) {
+                self.happen(next.at, next.node, next.event);
+            } else {
+                timers.push(Reverse(next));
+            }
+        }
+        self.queue.extend(timers);
     }
 
     /// Runs until `stop` holds, nothing is left to happen, a rule is broken, or world time `until` is
