@@ -107,6 +107,16 @@ impl Sum {
     }
 }
 
+/// Simulates fresh seeds, ten minutes where nothing is said; prints those that fail.
+pub(crate) fn soak(args: &[String]) -> Result<()> {
+    let mut command =
+        cargo(&["run", "--release", "--locked", "--package", "quorate-cli", "--", "sim", "run"]);
+    if args.iter().all(|arg| arg != "--minutes") {
+        command.args(["--minutes", "10"]);
+    }
+    run(command.args(args))
+}
+
 /// The fuzz targets, optimised; the arguments are the runner's.
 pub(crate) fn fuzz(args: &[String]) -> Result<()> {
     run(cargo(&["run", "--release", "--locked", "--package", "quorate-fuzz", "--"]).args(args))

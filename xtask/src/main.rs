@@ -26,7 +26,7 @@ struct Task {
 const TASKS: &[Task] = &[
     Task {
         name: "ci",
-        help: "everything below (a smoke run of fuzz), in the order of how fast it fails",
+        help: "everything below but soak (a smoke run of fuzz), in the order of how fast it fails",
         run: ci::ci,
     },
     Task { name: "fmt", help: "rustfmt; --fix writes", run: ci::fmt },
@@ -51,6 +51,11 @@ const TASKS: &[Task] = &[
         name: "test",
         help: "unit, documentation and golden-trace tests; none may be ignored",
         run: ci::test,
+    },
+    Task {
+        name: "soak",
+        help: "simulates fresh seeds; --minutes N (default 10), and all that `quorate sim run` takes",
+        run: ci::soak,
     },
     Task {
         name: "fuzz",

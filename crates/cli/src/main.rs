@@ -1,1 +1,219 @@
-fn main() {}
+//! The command `quorate`. Each subcommand is a file with its help text first; the logic is in the
+//! rooms below.
+
+mod explain;
+mod fail;
+mod out;
+mod sim;
+mod values;
+
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory as _, Parser, Subcommand};
+
+use crate::explain::{Code, Explain};
+use crate::fail::{Failure, nearest};
+use crate::sim::Sim;
+
+/// Replicate a service over machines of which some may lie
+///
+/// Ends with status 0 if it is done, 1 if what was asked about failed (a checker, a test), 2 if it was
+/// asked in a wrong way. An error has a code; `quorate explain` tells more about it.
+///
+///   quorate sim run --seeds 100
+#[derive(Parser, Debug)]
+#[command(name = "quorate", version, verbatim_doc_comment, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Sim(Sim),
+    Explain(Explain),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::try_parse() {
+        Ok(cli) => match cli.command {
+            Command::Sim(sim) => sim.run(),
+            Command::Explain(explain) => explain.run(),
+        },
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            out::line(error.to_string().trim_end());
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => Err(usage(&error)),
+    };
+    outcome.unwrap_or_else(|failure| {
+        eprintln!("{failure}");
+        ExitCode::from(failure.code.status())
+    })
+}
+
+/// Says in our form what clap found wrong.
+#[allow(clippy::wildcard_enum_match_arm, reason = "clap may find more; it says so in its own words")]
+fn usage(error: &clap::Error) -> Failure {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => Some(texts.join(", ")),
+        _ => None,
+    };
+    let argument = context(ContextKind::InvalidArg).unwrap_or_default();
+    let value = context(ContextKind::InvalidValue).unwrap_or_default();
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let typed = context(ContextKind::InvalidSubcommand).unwrap_or_default();
+            no_such("command", &typed, &commands(&Cli::command()))
+        }
+        ErrorKind::UnknownArgument => no_such("flag", &argument, &flags(&Cli::command())),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            Failure::new(Code::Usage, "a command is missing").next("quorate --help")
+        }
+        ErrorKind::MissingRequiredArgument => {
+            Failure::new(Code::Usage, format!("{argument} is missing")).next("add it, or see --help")
+        }
+        ErrorKind::ArgumentConflict => {
+            let other = context(ContextKind::PriorArg).unwrap_or_default();
+            Failure::new(Code::Rule, format!("{argument} contradicts {other}")).next("give one of them")
+        }
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation if !value.is_empty() => {
+            let why = std::error::Error::source(error).map(ToString::to_string);
+            let valid = context(ContextKind::ValidValue).map(|valid| format!("expected one of {valid}"));
+            let why = why.or(valid).unwrap_or_else(|| "not of the form that is expected".to_owned());
+            Failure::new(Code::Value, format!("`{value}`: {why}")).at(argument)
+        }
+        ErrorKind::InvalidValue => {
+            Failure::new(Code::Usage, format!("{argument} needs a value")).next("see --help")
+        }
+        _ => {
+            let text = error.to_string();
+            let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            Failure::new(Code::Usage, line).next("see --help")
+        }
+    }
+}
+
+fn no_such(what: &str, typed: &str, names: &[String]) -> Failure {
+    let near = nearest(typed, names.iter().map(String::as_str));
+    let says = match near {
+        Some(near) => format!("no {what} `{typed}`. Nearest: {near}"),
+        None => format!("no {what} `{typed}`"),
+    };
+    Failure::new(Code::Usage, says).next("see --help")
+}
+
+/// The names of all commands, subcommands included.
+fn commands(command: &clap::Command) -> Vec<String> {
+    command
+        .get_subcommands()
+        .flat_map(|sub| [vec![sub.get_name().to_owned()], commands(sub)].concat())
+        .collect()
+}
+
+/// All flags of all commands.
+fn flags(command: &clap::Command) -> Vec<String> {
+    let own =
+        command.get_arguments().filter_map(|argument| argument.get_long().map(|long| format!("--{long}")));
+    own.chain(command.get_subcommands().flat_map(flags)).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    fn says(line: &str) -> String {
+        usage(&Cli::try_parse_from(line.split(' ')).unwrap_err()).to_string()
+    }
+
+    #[test]
+    fn the_commands_are_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_typing_error_is_answered_with_the_nearest_name() {
+        assert_eq!(says("quorate smi"), "error Q001: no command `smi`. Nearest: sim\n  do: see --help");
+        assert!(says("quorate sim rum").contains("Nearest: run"));
+        assert!(says("quorate sim run --sed 3").contains("no flag `--sed`. Nearest: --seed"));
+        assert!(says("quorate frobnicate").starts_with("error Q001: no command `frobnicate`\n"));
+    }
+
+    #[test]
+    fn a_missing_command_or_value_is_told() {
+        assert!(says("quorate").starts_with("error Q001: a command is missing"));
+        assert!(says("quorate sim run --seed").starts_with("error Q001: --seed"));
+    }
+
+    #[test]
+    fn a_bad_value_is_told_with_flag_value_and_form() {
+        let says = says("quorate sim run --seed 0xzz");
+        assert_eq!(
+            says,
+            "error Q002: `0xzz`: a whole number was expected, such as 7 or 0x2f81\n  --> --seed <S>"
+        );
+    }
+
+    /// Every command with its help.
+    fn helps(command: &clap::Command, path: &str) -> Vec<(String, String)> {
+        let path = format!("{path} {}", command.get_name()).trim().to_owned();
+        let help = command.clone().render_long_help().to_string();
+        let below = command.get_subcommands().flat_map(|sub| helps(sub, &path));
+        [(path.clone(), help)].into_iter().chain(below).collect()
+    }
+
+    /// The help of a command is its documentation: an imperative line without a full stop, sentences,
+    /// and an example that can be pasted.
+    #[test]
+    fn every_help_has_the_house_form_and_an_example_that_parses() {
+        for (path, help) in helps(&Cli::command(), "") {
+            let first = help.lines().next().unwrap_or_default();
+            assert!(first.starts_with(char::is_uppercase) && !first.ends_with('.'), "{path}: {first}");
+            let examples: Vec<&str> =
+                help.lines().filter_map(|line| line.strip_prefix("  quorate ")).collect();
+            assert!(!examples.is_empty(), "{path} has no example:\n{help}");
+            for example in examples {
+                let words = std::iter::once("quorate").chain(example.split_whitespace());
+                assert!(Cli::try_parse_from(words).is_ok(), "{path}: quorate {example}");
+            }
+        }
+    }
+
+    /// Commands in a document, in code blocks and code spans: behind `cargo run ... --` or `quorate`.
+    fn commands_in(text: &str) -> Vec<String> {
+        let mut fenced = false;
+        let mut spans = Vec::new();
+        for line in text.lines() {
+            if line.starts_with("```") {
+                fenced = !fenced;
+            } else if fenced {
+                spans.push(line);
+            } else {
+                spans.extend(line.split('`').skip(1).step_by(2));
+            }
+        }
+        let command = |span: &&str| match span.trim().split_once(" -- ") {
+            Some((cargo, rest)) if cargo.starts_with("cargo run") => Some(rest.to_owned()),
+            _ => span.trim().strip_prefix("quorate ").map(str::to_owned),
+        };
+        spans.iter().filter_map(command).collect()
+    }
+
+    /// What README and CONTRIBUTING tell people to type exists.
+    #[test]
+    fn commands_in_documents_parse() {
+        let documents = [include_str!("../../../README.md"), include_str!("../../../CONTRIBUTING.md")];
+        let commands: Vec<String> = documents.into_iter().flat_map(commands_in).collect();
+        assert!(commands.len() > 5, "{commands:?}");
+        for command in commands {
+            let words = std::iter::once("quorate").chain(command.split_whitespace());
+            let parsed = Cli::try_parse_from(words);
+            let helps = parsed.as_ref().is_err_and(|error| error.kind() == ErrorKind::DisplayHelp);
+            assert!(parsed.is_ok() || helps, "quorate {command}");
+        }
+        assert_eq!(commands_in("quorate is `quorate sim rum`"), ["sim rum"]);
+    }
+}

@@ -1,11 +1,13 @@
 //! What `quorate sim` does: run seeds or scenarios, list scenarios, show a run again.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use quorate_wire::{ClientId, Cluster, Timestamp};
 use serde_json::{Value, json};
 
+use crate::pool;
 use crate::report::{self, Failure};
 use crate::scenario::{self, Scenario};
 use crate::summary::Counters;
@@ -37,6 +39,10 @@ pub struct Options {
     pub seeds: Seeds,
     /// Replicas; none: 4, and for scenarios every size that they name.
     pub n: Option<u16>,
+    /// Faulty replicas that the swarm's cluster tolerates; none: as many as it can.
+    pub f: Option<u16>,
+    /// How many runs at a time; 0: one for each core. The result does not depend on it.
+    pub jobs: usize,
     /// Ends each run after so many steps of the world; 0: when it is over.
     pub steps: u64,
     /// How many last lines of each failed run's trace are kept; 0: none.
@@ -45,7 +51,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { scenario: None, seeds: Seeds::Range(1, 1), n: None, steps: 0, lines: 0 }
+        Self { scenario: None, seeds: Seeds::Range(1, 1), n: None, f: None, jobs: 1, steps: 0, lines: 0 }
     }
 }
 
@@ -104,8 +110,19 @@ pub struct Summary {
     pub failures: Vec<Failure>,
     /// The last lines of the first failed run, if they were asked for.
     pub lines: Vec<Line>,
-    /// For scenarios: how often what they expect has happened, by scenario and size.
-    pub provoked: Vec<Value>,
+    /// What the runs of each scenario came to, by its name and the size of the cluster.
+    pub scenarios: BTreeMap<(&'static str, usize), Shown>,
+}
+
+/// What the runs of one scenario at one size came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// Runs.
+    pub runs: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// How often what it expects has happened.
+    pub provoked: BTreeMap<&'static str, u64>,
 }
 
 impl Summary {
@@ -130,8 +147,12 @@ impl Summary {
         });
         if let (Value::Object(object), Value::Object(counts)) = (&mut object, self.counters.to_json()) {
             object.extend(counts);
-            if !self.provoked.is_empty() {
-                object.insert("scenarios".to_owned(), json!(self.provoked));
+            let shown = |((name, n), shown): (&(&'static str, usize), &Shown)| {
+                let Shown { runs, failed, provoked } = shown;
+                json!({ "scenario": name, "n": n, "runs": runs, "failed": failed, "provoked": provoked })
+            };
+            if !self.scenarios.is_empty() {
+                object.insert("scenarios".to_owned(), self.scenarios.iter().map(shown).collect());
             }
         }
         object
@@ -165,42 +186,50 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Runs what is asked for. `told` gets each failure as it happens.
-pub fn run(options: &Options, mut told: impl FnMut(&Failure)) -> Result<Summary, Refused> {
+/// Runs what is asked for, several at a time. `told` gets what has come of it so far after each run, in
+/// the order of the seeds, and the failure if it has failed.
+pub fn run(options: &Options, mut told: impl FnMut(&Summary, Option<&Failure>)) -> Result<Summary, Refused> {
     let plays = plays(options)?;
     report::quiet_panics();
-    let (started, cpu) = (Instant::now(), cpu_ns());
+    let started = Instant::now();
     let mut summary = Summary::default();
     let mut hasher = blake3::Hasher::new();
-    let (first, last, until) = match options.seeds {
-        Seeds::One(seed) => (seed, seed, None),
-        Seeds::Range(first, count) => (first, first.saturating_add(count).saturating_sub(1), None),
+    let (first, seeds, until) = match options.seeds {
+        Seeds::One(seed) => (seed, 1, None),
+        Seeds::Range(first, count) => (first, count, None),
         Seeds::For(first, time) => (first, u64::MAX, Some(time)),
     };
-    for seed in first..=last {
-        for play in &plays {
-            let done = play.run(seed, options);
-            hasher.update(&done.hash);
-            summary.runs += 1;
-            summary.counters.add(&done.counters);
-            summary.simulated_ns += u128::from(done.simulated_ns);
-            if let Some(provoked) = done.provoked {
-                summary.provoked.push(provoked);
-            }
-            if let Some(failure) = done.failure {
-                told(&failure);
-                summary.note_failure(failure, done.lines);
-            }
-        }
-        if until.is_some_and(|time| started.elapsed() >= time) {
-            break;
-        }
-    }
-    summary.hash = *hasher.finalize().as_bytes();
-    summary.cpu_ns = match (cpu, cpu_ns()) {
-        (Some(before), Some(after)) => u128::from(after.saturating_sub(before)),
-        _ => started.elapsed().as_nanos(),
+    let each_seed = u64::try_from(plays.len()).unwrap_or(1);
+    let one = |index: u64| {
+        let late = until.is_some_and(|time| started.elapsed() >= time);
+        let place = usize::try_from(index % each_seed).unwrap_or(0);
+        let over = late || index / each_seed >= seeds;
+        (!over).then(|| plays[place].run(first.wrapping_add(index / each_seed), options))
     };
+    let jobs = if options.jobs == 0 { pool::cores() } else { options.jobs };
+    pool::each(jobs, one, |done| {
+        hasher.update(&done.hash);
+        summary.runs += 1;
+        summary.counters.add(&done.counters);
+        summary.simulated_ns += u128::from(done.simulated_ns);
+        summary.cpu_ns += u128::from(done.cpu_ns);
+        if let Some((name, n, provoked)) = done.scenario {
+            let shown = summary.scenarios.entry((name, n)).or_default();
+            shown.runs += 1;
+            shown.failed += u64::from(done.failure.is_some());
+            for (what, count) in provoked {
+                *shown.provoked.entry(what).or_default() += count;
+            }
+        }
+        match done.failure {
+            Some(failure) => {
+                summary.note_failure(failure.clone(), done.lines);
+                told(&summary, Some(&failure));
+            }
+            None => told(&summary, None),
+        }
+    });
+    summary.hash = *hasher.finalize().as_bytes();
     Ok(summary)
 }
 
@@ -214,40 +243,54 @@ enum Play {
 struct Done {
     counters: Counters,
     simulated_ns: u64,
+    cpu_ns: u64,
     hash: [u8; 32],
     failure: Option<Failure>,
     lines: Vec<Line>,
-    provoked: Option<Value>,
+    scenario: Option<(&'static str, usize, BTreeMap<&'static str, u64>)>,
 }
 
 impl Play {
+    /// Runs it, and notes the processor time that this took: the world's alone, not that of others.
     fn run(&self, seed: u64, options: &Options) -> Done {
+        let (started, cpu) = (Instant::now(), cpu_ns());
+        let mut done = self.play(seed, options);
+        done.cpu_ns = match (cpu, cpu_ns()) {
+            (Some(before), Some(after)) => after.saturating_sub(before),
+            _ => u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        };
+        done
+    }
+
+    fn play(&self, seed: u64, options: &Options) -> Done {
         match self {
             Self::Swarm(cluster) => {
                 let (steps, lines) = (options.steps, options.lines);
                 let ask = swarm::Ask { cluster: *cluster, batches: BATCHES, steps, lines };
                 let swarm::Run { counters, simulated_ns, hash, failure, lines, .. } = swarm::run(seed, &ask);
-                Done { counters, simulated_ns, hash, failure, lines, provoked: None }
+                Done { counters, simulated_ns, cpu_ns: 0, hash, failure, lines, scenario: None }
             }
             Self::Scenario(scenario, n) => {
                 let lines = (options.lines > 0).then_some(options.lines);
-                let outcome = scenario::run_watched(scenario, *n, seed, lines);
-                let provoked = Some(outcome.to_json());
-                let scenario::Outcome { counters, simulated_ns, hash, failure, lines, .. } = outcome;
-                Done { counters, simulated_ns, hash, failure, lines, provoked }
+                let outcome = scenario::run_watched(scenario, *n, seed, lines, None);
+                let scenario::Outcome { counters, simulated_ns, hash, failure, lines, provoked, .. } =
+                    outcome;
+                let scenario = Some((scenario.name, *n, provoked));
+                Done { counters, simulated_ns, cpu_ns: 0, hash, failure, lines, scenario }
             }
         }
     }
 }
 
-/// Returns the cluster of `n` replicas that tolerates as many faulty ones as it can.
-pub fn cluster(n: u16) -> Result<Cluster, Refused> {
-    Cluster::new(n, n.saturating_sub(1) / 3).ok().filter(|_| n > 0).ok_or(Refused::NoCluster(n))
+/// Returns the cluster of `n` replicas that tolerates `f` faulty ones, or as many as it can.
+pub fn cluster(n: u16, f: Option<u16>) -> Result<Cluster, Refused> {
+    let f = f.unwrap_or(n.saturating_sub(1) / 3);
+    Cluster::new(n, f).ok().filter(|_| n > 0).ok_or(Refused::NoCluster(n))
 }
 
 fn plays(options: &Options) -> Result<Vec<Play>, Refused> {
     let Some(name) = &options.scenario else {
-        return Ok(vec![Play::Swarm(cluster(options.n.unwrap_or(4))?)]);
+        return Ok(vec![Play::Swarm(cluster(options.n.unwrap_or(4), options.f)?)]);
     };
     let chosen: Vec<&'static Scenario> = match name.as_str() {
         "all" => scenario::all().collect(),
@@ -295,6 +338,8 @@ pub struct ReplayOptions {
     pub scenario: Option<String>,
     /// Replicas; none: 4.
     pub n: Option<u16>,
+    /// Faulty replicas that the swarm's cluster tolerates; none: as many as it can.
+    pub f: Option<u16>,
     /// The first step that is shown.
     pub from: u64,
     /// The last step that is shown, and at which the hosts are; 0: the end.
@@ -321,19 +366,26 @@ pub struct Replay {
 /// Runs a seed again and returns what was asked for.
 pub fn replay(options: &ReplayOptions) -> Result<Replay, Refused> {
     report::quiet_panics();
-    let n = options.n.unwrap_or(4);
     let replay = match &options.scenario {
         None => {
-            let ask =
-                swarm::Ask { cluster: cluster(n)?, batches: BATCHES, steps: options.at, lines: usize::MAX };
+            let cluster = cluster(options.n.unwrap_or(4), options.f)?;
+            let ask = swarm::Ask { cluster, batches: BATCHES, steps: options.at, lines: usize::MAX };
             let run = swarm::run(options.seed, &ask);
             Replay { lines: run.lines, names: run.names, states: run.states, failure: run.failure }
         }
         Some(name) => {
             let scenario = scenario::find(name).ok_or_else(|| Refused::NoScenario(name.clone()))?;
-            let outcome = scenario::run_watched(scenario, usize::from(n), options.seed, Some(0));
+            let n = options.n.map_or(scenario.sizes[0], usize::from);
+            if !scenario.sizes.contains(&n) {
+                let n = u16::try_from(n).unwrap_or(u16::MAX);
+                return Err(Refused::NotAtSize { name: scenario.name, n, sizes: scenario.sizes });
+            }
+            let halt = (options.at > 0).then_some(options.at);
+            let outcome = scenario::run_watched(scenario, n, options.seed, Some(0), halt);
+            // A world that was frozen on purpose has not failed.
+            let failure = outcome.failure.filter(|failure| halt.is_none_or(|halt| failure.step < halt));
             let names = names(&outcome.lines);
-            Replay { lines: outcome.lines, names, states: Vec::new(), failure: outcome.failure }
+            Replay { lines: outcome.lines, names, states: outcome.states, failure }
         }
     };
     let Replay { mut lines, names, mut states, failure } = replay;

@@ -18,6 +18,7 @@ pub mod hash;
 pub mod host;
 pub mod lanes;
 pub mod network;
+pub mod pool;
 pub mod report;
 pub mod rng;
 pub mod scenario;

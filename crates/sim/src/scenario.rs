@@ -195,6 +195,8 @@ pub struct Outcome {
     pub failure: Option<Failure>,
     /// The last lines of its trace, if they were asked for.
     pub lines: Vec<Line>,
+    /// The state of each host at the end, if lines were asked for.
+    pub states: Vec<String>,
 }
 
 impl Outcome {
@@ -229,11 +231,18 @@ impl Outcome {
 
 /// Runs a scenario with `n` replicas.
 pub fn run(scenario: &Scenario, n: usize, seed: u64) -> Outcome {
-    run_watched(scenario, n, seed, None)
+    run_watched(scenario, n, seed, None, None)
 }
 
-/// Runs a scenario with `n` replicas and keeps the last `lines` lines of its trace, or all for 0.
-pub fn run_watched(scenario: &Scenario, n: usize, seed: u64, lines: Option<usize>) -> Outcome {
+/// Runs a scenario with `n` replicas and keeps the last `lines` lines of its trace, or all for 0. After
+/// `halt` steps the world is frozen: then the states are of that moment, and the verdict means nothing.
+pub fn run_watched(
+    scenario: &Scenario,
+    n: usize,
+    seed: u64,
+    lines: Option<usize>,
+    halt: Option<u64>,
+) -> Outcome {
     let f = n.saturating_sub(1) / 3;
     let size = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
     let Ok(cluster) = Cluster::new(size(n), size(f)) else {
@@ -245,6 +254,7 @@ pub fn run_watched(scenario: &Scenario, n: usize, seed: u64, lines: Option<usize
     if let Some(max) = lines {
         world.watch(max);
     }
+    world.halt_at = halt.unwrap_or(u64::MAX);
     let mut evidence = Evidence::default();
     for expect in scenario.expects {
         if let Expect::Milestone(_, matches) = expect {
@@ -288,6 +298,7 @@ pub fn run_watched(scenario: &Scenario, n: usize, seed: u64, lines: Option<usize
         steps: step,
         hash: world.finish_hash(),
         failure,
+        states: if lines.is_some() { world.states() } else { Vec::new() },
         lines: world.take_lines(),
         provoked,
     }

@@ -178,6 +178,7 @@ impl<A: App> World<A> {
             keys,
             at: 0,
             step: 0,
+            halt_at: u64::MAX,
             queue: BinaryHeap::new(),
             order: 0,
             hosts,

@@ -115,6 +115,8 @@ pub struct World<A: App> {
     pub(crate) at: u64,
     /// How many events have happened.
     pub(crate) step: u64,
+    /// After so many nothing happens any more: for looking at a moment.
+    pub(crate) halt_at: u64,
     pub(crate) queue: BinaryHeap<Reverse<Scheduled>>,
     pub(crate) order: u64,
     pub(crate) hosts: Vec<Host<A::Service>>,
@@ -201,7 +203,7 @@ impl<A: App> World<A> {
             if stop(self) {
                 return true;
             }
-            match self.next_at() {
+            match self.next_at().filter(|_| self.step < self.halt_at) {
                 Some(at) if at <= until => _ = self.step(),
                 _ => {
                     self.at = self.at.max(until);

@@ -5,7 +5,7 @@ use quorate_sim::command::{Options, Refused, ReplayOptions, Seeds, Summary, list
 
 fn swarm(first: u64, count: u64) -> Summary {
     let seeds = Seeds::Range(first, count);
-    run(&Options { seeds, steps: 4000, ..Options::default() }, |_| {}).unwrap()
+    run(&Options { seeds, steps: 4000, ..Options::default() }, |_, _| {}).unwrap()
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn the_json_of_a_run_has_the_keys_that_scripts_read() {
 
 #[test]
 fn what_cannot_be_run_is_refused() {
-    let refused = |options: Options| run(&options, |_| {}).unwrap_err();
+    let refused = |options: Options| run(&options, |_, _| {}).unwrap_err();
     let nobody = Options { scenario: Some("p99_nothing".to_owned()), ..Options::default() };
     assert_eq!(refused(nobody), Refused::NoScenario("p99_nothing".to_owned()));
     assert_eq!(refused(Options { n: Some(0), ..Options::default() }), Refused::NoCluster(0));

@@ -26,10 +26,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     for (line, cells) in markdown::rows(registry) {
         let Some(key) = cells.first().copied().filter(|cell| is_key(cell)) else { continue };
         keys.insert(key.to_owned());
-        match (covered.get(key), excused.contains(key)) {
-            (None, false) => {
-                found.push(Finding::new(REGISTRY, line, format!("{key} has no scenario, test or reason")));
-            }
+        match (covered.of(key), excused.contains(key)) {
+            (None, false) => found.push(Finding::new(REGISTRY, line, missing(key))),
             (Some(_), true) => {
                 found.push(Finding::new(DEVIATIONS, 0, format!("{key} is covered: its reason has to go")));
             }
@@ -40,7 +38,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             found.push(Finding::new(REGISTRY, line, says));
         }
     }
-    for (key, names) in &covered {
+    for (key, names) in covered.scenarios.iter().chain(&covered.tests) {
         if !keys.contains(key) {
             found.push(Finding::new(REGISTRY, 0, format!("{key} of {names:?} is not in the registry")));
         }
@@ -65,12 +63,16 @@ pub(super) fn blessed(tree: &Tree) -> Option<String> {
     Some(registry.lines().map(line).collect())
 }
 
-fn coverage_cell(
-    key: &str,
-    covered: &BTreeMap<String, BTreeSet<String>>,
-    excused: &BTreeSet<String>,
-) -> String {
-    match covered.get(key) {
+fn missing(key: &str) -> String {
+    if key.starts_with('B') {
+        format!("{key} has no scenario, test or reason")
+    } else {
+        format!("{key} has no scenario and no reason")
+    }
+}
+
+fn coverage_cell(key: &str, covered: &Coverage, excused: &BTreeSet<String>) -> String {
+    match covered.of(key) {
         Some(names) => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
         None if excused.contains(key) => EXCUSED.to_owned(),
         None => String::new(),
@@ -90,32 +92,60 @@ fn excused(tree: &Tree) -> BTreeSet<String> {
         .collect()
 }
 
-/// The names of scenarios (`"p1_equivocates"` in `crates/sim/src/scenario*`) and tests
-/// (`fn b1_...`), by the key that they start with.
-fn covered(tree: &Tree) -> BTreeMap<String, BTreeSet<String>> {
-    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let mut note = |name: &str| {
-        if name.contains('_')
-            && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
-        {
-            let keys = name.split('_').map(str::to_uppercase).take_while(|word| is_key(word));
-            keys.for_each(|key| _ = found.entry(key).or_default().insert(name.to_owned()));
-        }
-    };
+/// The names of scenarios (in `crates/sim/src/scenario*`, each followed by its keys in quotes) and of
+/// tests (`fn b1_...`, `fn n1_n2_...`), by the keys that they cover.
+fn covered(tree: &Tree) -> Coverage {
+    let mut found = Coverage::default();
     for (path, text) in tree.with_extension("rs").filter(|(path, _)| path.starts_with("crates/")) {
         let code = Source::new(text).code;
         for at in words(&code, "fn") {
             let name = code[at + 2..].trim_start();
             let end = name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len());
             if code[..at].trim_end().ends_with("#[test]") {
-                note(&name[..end]);
+                for key in keys_of(&name[..end]) {
+                    found.tests.entry(key).or_default().insert(name[..end].to_owned());
+                }
             }
         }
         if path.starts_with("crates/sim/src/scenario") {
-            text.split('"').skip(1).step_by(2).for_each(&mut note);
+            let mut scenario = None;
+            for literal in text.split('"').skip(1).step_by(2) {
+                if !keys_of(literal).is_empty() && !is_key(literal) {
+                    scenario = Some(literal);
+                }
+                if let Some(name) = scenario
+                    && is_key(literal)
+                {
+                    found.scenarios.entry(literal.to_owned()).or_default().insert(name.to_owned());
+                }
+            }
         }
     }
     found
+}
+
+/// Scenarios and tests by the keys that they cover.
+#[derive(Default)]
+struct Coverage {
+    scenarios: BTreeMap<String, BTreeSet<String>>,
+    tests: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Coverage {
+    /// The scenarios of `key`; for a bug of others, which needs none, its tests as well.
+    fn of(&self, key: &str) -> Option<BTreeSet<&String>> {
+        let scenarios = self.scenarios.get(key).into_iter().flatten();
+        let tests = self.tests.get(key).filter(|_| key.starts_with('B')).into_iter().flatten();
+        Some(scenarios.chain(tests).collect()).filter(|names: &BTreeSet<_>| !names.is_empty())
+    }
+}
+
+/// The keys with which a name in small letters begins.
+fn keys_of(name: &str) -> Vec<String> {
+    let is_name =
+        name.contains('_') && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    let keys = name.split('_').map(str::to_uppercase).take_while(|word| is_key(word));
+    if is_name { keys.collect() } else { Vec::new() }
 }
 
 /// A letter and a number: `B17`, `P3`.
@@ -130,7 +160,7 @@ mod tests {
 
     const LIST: &str = "| Key | What | Where |\n|---|---|---|\n| P1 | equivocates | `p1_equivocates` |\n| Q1 | stale | [not yet](deviations.md#faults-that-do-not-apply-yet) |\n";
     const REASONS: &str = "# D\n\n## Faults that do not apply yet\n\n| Key | Reason |\n|---|---|\n| Q1 | no registers |\n\n## Other\n\n| P1 | no |\n";
-    const SCENARIO: &str = "const A: Scenario = Scenario { name: \"p1_equivocates\" };";
+    const SCENARIO: &str = "Scenario::new(\"p1_equivocates\", &[\"P1\"], \"The primary equivocates\")";
 
     fn tree<'a>(list: &'a str, reasons: &'a str, scenario: &'a str) -> Tree {
         Tree::of(&[(REGISTRY, list), (DEVIATIONS, reasons), ("crates/sim/src/scenario/a.rs", scenario)])
@@ -145,12 +175,12 @@ mod tests {
     fn a_fault_without_scenario_and_one_with_both_are_found() {
         assert!(check(&tree(LIST, REASONS, "")).iter().any(|f| f.says.starts_with("P1 has no scenario")));
         assert!(check(&tree(LIST, "", SCENARIO)).iter().any(|f| f.says.starts_with("Q1 has no scenario")));
-        let both = "#[test]\nfn q1_stale() {}\n\"p1_equivocates\"";
+        let both = "\"q1_stale\" \"Q1\" \"p1_equivocates\" \"P1\"";
         assert!(
             check(&tree(LIST, REASONS, both)).iter().any(|f| f.says == "Q1 is covered: its reason has to go")
         );
         assert!(
-            check(&tree(LIST, REASONS, "\"p1_equivocates\" \"p99_new\""))
+            check(&tree(LIST, REASONS, "\"p1_equivocates\" \"P1\" \"P99\""))
                 .iter()
                 .any(|f| f.says.starts_with("P99"))
         );

@@ -1,0 +1,147 @@
+//! `quorate explain CODE`.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::fail::{Failure, Outcome, nearest};
+use crate::out;
+
+/// Declares the codes with what they mean.
+macro_rules! codes {
+    ($($name:ident = $number:literal: $title:literal, $text:literal;)*) => {
+        /// Why a command failed. A number, once given, keeps its meaning.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Code { $(#[doc = $title] $name,)* }
+
+        impl Code {
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            fn number(self) -> &'static str {
+                match self { $(Self::$name => $number,)* }
+            }
+
+            fn title(self) -> &'static str {
+                match self { $(Self::$name => $title,)* }
+            }
+
+            fn text(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    Usage = "Q001": "a command or flag that does not exist, or one that is missing",
+        "Every command has --help, with an example that can be pasted. Where a name is near to one that\n\
+         exists, the error says so. Status 2.";
+    Value = "Q002": "the value of a flag is not of its form",
+        "A seed is a whole number, decimal or hexadecimal (0x2f81), below 2^64. A replica is r0, r1, ...; a\n\
+         request is a client and its number, c0:1, or with a lane, c0.2:1. Status 2.";
+    Taken = "Q003": "an address is taken",
+        "Another process listens on the address that a replica or a front door was to use. The error names\n\
+         the port and the flag that chooses another one. This version opens no ports, so nothing raises it yet.\n\
+         Status 2.";
+    Rule = "Q004": "settings that break a rule or contradict one another",
+        "The error names the key, its value and the rule. The rule that is broken most often: n replicas\n\
+         tolerate f faulty ones only if n >= 3f + 1, because a quorum must be reachable with f silent and any\n\
+         two quorums must share a correct replica. So f = 1 takes 4 replicas, f = 2 takes 7. Status 2.";
+    Scenario = "Q005": "no such scenario",
+        "`quorate sim list` has all of them, with the faults of docs/faults.md that each covers. Status 2.";
+    Recording = "Q006": "a recording cannot be read",
+        "The file is not there, is damaged, or was made by another version: a recording holds inputs, and only\n\
+         the code that made it replays them to the same actions. Status 2.";
+    Violation = "Q007": "a checker found a broken rule",
+        "What was broken, at which step, by whom it was seen and how to see it again stands in the output. The\n\
+         same seed, scenario, size and code give the same run, so the command shows it again every time. If a\n\
+         correct replica broke the rule, it is our bug: the seed is all that a report needs. Status 1.";
+    Stuck = "Q008": "a run did not finish",
+        "The faults had stopped, a quorum of correct replicas was connected, and still a request was not\n\
+         executed within its bound: liveness is lost. The output has the seed and what each replica waits for.\n\
+         Status 1.";
+    Setting = "Q009": "no such setting",
+        "Settings are named as in `quorate sim run --help`. Where the name is near to one that exists, the\n\
+         error says so. Status 2.";
+    Absent = "Q010": "what was asked for is not in this run",
+        "A step after the run's last one, a replica that the cluster does not have, or a request that no\n\
+         client made. Status 2.";
+    Output = "Q011": "output cannot be written",
+        "The error names the file. Status 1.";
+    Unknown = "Q013": "no such code",
+        "Codes are Q001, Q002 and so on; `quorate explain` lists them. Status 2.";
+}
+
+impl Code {
+    /// The exit status of a command that fails so.
+    pub(crate) fn status(self) -> u8 {
+        match self {
+            Self::Violation | Self::Stuck | Self::Output => 1,
+            Self::Usage
+            | Self::Value
+            | Self::Taken
+            | Self::Rule
+            | Self::Scenario
+            | Self::Recording
+            | Self::Setting
+            | Self::Absent
+            | Self::Unknown => 2,
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.number())
+    }
+}
+
+/// Tell more about an error code
+///
+/// Without a code it lists all of them.
+///
+///   quorate explain Q004
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Explain {
+    /// The code, as in `error Q004: ...`
+    code: Option<String>,
+}
+
+impl Explain {
+    pub(crate) fn run(&self) -> Outcome {
+        let Some(typed) = &self.code else {
+            for code in Code::ALL {
+                out::line(format!("{code}  {}", code.title()));
+            }
+            return Ok(ExitCode::SUCCESS);
+        };
+        let wanted = typed.to_uppercase();
+        if let Some(code) = Code::ALL.iter().find(|code| code.number() == wanted) {
+            out::line(format!("{code}: {}\n\n{}", code.title(), code.text()));
+            return Ok(ExitCode::SUCCESS);
+        }
+        let near = nearest(&wanted, Code::ALL.iter().map(|code| code.number()));
+        let next = near.map_or("quorate explain".to_owned(), |code| format!("quorate explain {code}"));
+        Err(Failure::new(Code::Unknown, format!("no code `{typed}`")).next(next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `explain` says of the status is the status.
+    #[test]
+    fn the_text_ends_with_the_status() {
+        for code in Code::ALL {
+            assert!(code.text().ends_with(&format!("Status {}.", code.status())), "{code}");
+        }
+    }
+
+    #[test]
+    fn codes_are_distinct_and_in_order() {
+        assert!(Code::ALL.windows(2).all(|pair| pair[0].number() < pair[1].number()));
+    }
+}

@@ -1,0 +1,17 @@
+//! Standard output, where whoever reads may stop reading: `quorate sim replay --seed 7 | head`.
+
+use std::io::{ErrorKind, Write as _};
+
+/// Prints a line. Ends the process in silence when nobody reads any more.
+pub(crate) fn line(text: impl std::fmt::Display) {
+    let mut out = std::io::stdout().lock();
+    if let Err(error) = writeln!(out, "{text}") {
+        let status = if error.kind() == ErrorKind::BrokenPipe {
+            0
+        } else {
+            eprintln!("error {}: standard output: {error}", crate::explain::Code::Output);
+            1
+        };
+        std::process::exit(status);
+    }
+}

@@ -1,0 +1,156 @@
+//! `quorate sim replay`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use quorate_sim::command::{self, ReplayOptions};
+use quorate_sim::lanes;
+use quorate_sim::trace::Line;
+use quorate_wire::ReplicaId;
+
+use super::{refused, size};
+use crate::explain::Code;
+use crate::fail::{Failure, Outcome};
+use crate::out;
+use crate::values::{self, RequestName};
+
+/// Show a run again, step by step
+///
+/// Prints what happened, line by line: `->` is a message, `.` a milestone, `!` an execution, `#` a
+/// fault. The first column is the step, the second the simulated time in microseconds.
+///
+///   quorate sim replay --seed 0x2f81 --lanes --from 4090
+///   quorate sim replay --seed 0x2f81 --at 4112 --show r1,r2
+///   quorate sim replay --seed 7 --request c0:1
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Replay {
+    /// The seed of the run
+    #[arg(long, value_name = "S", value_parser = values::seed)]
+    seed: u64,
+    /// A scenario of `quorate sim list`; without it the swarm
+    #[arg(long, value_name = "NAME")]
+    scenario: Option<String>,
+    /// Replicas in the cluster (default 4)
+    #[arg(long, value_name = "N")]
+    n: Option<u16>,
+    /// Faulty replicas to tolerate (default: as many as n replicas can)
+    #[arg(long, value_name = "F", conflicts_with = "scenario")]
+    f: Option<u16>,
+    /// Leave out what happened before this step
+    #[arg(long, value_name = "STEP", value_parser = values::count)]
+    from: Option<u64>,
+    /// Stop after this step and show the state of replicas
+    #[arg(long, value_name = "STEP", value_parser = values::count, requires = "show")]
+    at: Option<u64>,
+    /// Replicas whose state is shown, separated by commas, or `all`
+    #[arg(long, value_name = "R,R", value_parser = show, value_delimiter = ',', requires = "at")]
+    show: Vec<Show>,
+    /// Only what concerns this request of a client
+    #[arg(long, value_name = "C:T", value_parser = values::request)]
+    request: Option<RequestName>,
+    /// Draw a column for each node
+    #[arg(long)]
+    lanes: bool,
+}
+
+/// Whose state is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Show {
+    All,
+    One(ReplicaId),
+}
+
+impl std::fmt::Display for Show {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::One(id) => id.fmt(f),
+        }
+    }
+}
+
+fn show(text: &str) -> Result<Show, String> {
+    if text == "all" { Ok(Show::All) } else { values::replica(text).map(Show::One) }
+}
+
+impl Replay {
+    pub(super) fn run(&self) -> Outcome {
+        self.check()?;
+        let options = ReplayOptions {
+            seed: self.seed,
+            scenario: self.scenario.clone(),
+            n: self.n,
+            f: self.f,
+            from: self.from.unwrap_or(0),
+            at: self.at.unwrap_or(0),
+            show: self.show.iter().map(ToString::to_string).collect(),
+            request: self.request.map(|RequestName { client, timestamp }| (client, timestamp)),
+        };
+        let replay = command::replay(&options).map_err(|error| refused(&error))?;
+        if replay.lines.is_empty() && self.show.is_empty() {
+            return Err(self.nothing());
+        }
+        let only_states =
+            !self.show.is_empty() && self.from.is_none() && self.request.is_none() && !self.lanes;
+        if !only_states {
+            self.print(&replay.lines, &replay.names);
+        }
+        for state in &replay.states {
+            out::line(state);
+        }
+        match replay.failure {
+            None => Ok(ExitCode::SUCCESS),
+            Some(failure) => {
+                let code = if failure.is_stuck() { Code::Stuck } else { Code::Violation };
+                out::line(format!("\n{failure}"));
+                Err(Failure::new(code, "the run failed"))
+            }
+        }
+    }
+
+    /// Says what contradicts what, before anything is run.
+    fn check(&self) -> Result<(), Failure> {
+        let cluster = size(self.n, self.f)?;
+        for show in &self.show {
+            if let (Show::One(id), Some(cluster)) = (show, cluster)
+                && !cluster.contains(*id)
+            {
+                let says = format!("{id} is not one of the {} replicas", cluster.n());
+                return Err(Failure::new(Code::Absent, says).at("--show"));
+            }
+        }
+        match (self.from, self.at) {
+            (Some(from), Some(at)) if from > at => {
+                let says = format!("from = {from}: the run is stopped before that, at {at}");
+                Err(Failure::new(Code::Rule, says).at("--from"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Why there is nothing to be shown.
+    fn nothing(&self) -> Failure {
+        match (self.request, self.from) {
+            (Some(RequestName { client, timestamp }), _) => {
+                let says = format!("{client} made no request with the number {} here", timestamp.0);
+                Failure::new(Code::Absent, says).at("--request")
+            }
+            (None, Some(from)) => {
+                Failure::new(Code::Absent, format!("the run has no step {from}, or nothing happens after it"))
+                    .at("--from")
+            }
+            (None, None) => Failure::new(Code::Absent, "nothing happens in this run"),
+        }
+    }
+
+    fn print(&self, lines: &[Line], names: &[String]) {
+        if self.lanes {
+            out::line(lanes::draw(names, lines).trim_end());
+        } else {
+            for line in lines {
+                out::line(format!("{:>7} {:>10}  {line}", line.step, line.at / 1000));
+            }
+        }
+    }
+}

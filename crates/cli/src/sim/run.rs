@@ -1,0 +1,172 @@
+//! `quorate sim run`.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use quorate_sim::command::{self, Options, ReplayOptions, Seeds, Summary};
+use quorate_sim::lanes;
+
+use super::{refused, size, text};
+use crate::explain::Code;
+use crate::fail::{Failure, Outcome};
+use crate::{out, values};
+
+/// How many seeds of the swarm there are where nothing is said; of a scenario it is one.
+const SEEDS: u64 = 100;
+/// How many failures are told one by one.
+const TOLD_MAX: usize = 5;
+
+/// Run simulated clusters, one from each seed
+///
+/// The same seed, size, scenario and code give the same run. Ends with status 1 if a checker finds a
+/// broken rule or a run does not finish, and prints the command that shows it again.
+///
+///   quorate sim run --seeds 100
+///   quorate sim run --scenario all
+///   quorate sim run --seed 0x2f81 --steps 5000 --lanes
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Run {
+    /// A scenario of `quorate sim list`, or `all`; without it the swarm, whose faults follow from the seed
+    #[arg(long, value_name = "NAME")]
+    scenario: Option<String>,
+    /// One seed, decimal or hexadecimal
+    #[arg(long, value_name = "S", value_parser = values::seed, conflicts_with_all = ["seeds", "minutes"])]
+    seed: Option<u64>,
+    /// So many seeds, from 1 on (default 100, of a scenario 1)
+    #[arg(long, value_name = "N", value_parser = values::count, conflicts_with = "minutes")]
+    seeds: Option<u64>,
+    /// Fresh seeds for so many minutes
+    #[arg(long, value_name = "M", value_parser = values::count)]
+    minutes: Option<u64>,
+    /// Replicas: 4 tolerate 1 faulty one, 7 tolerate 2 (default 4, of a scenario each of its sizes)
+    #[arg(long, value_name = "N")]
+    n: Option<u16>,
+    /// Faulty replicas to tolerate (default: as many as n replicas can)
+    #[arg(long, value_name = "F", conflicts_with = "scenario")]
+    f: Option<u16>,
+    /// The most steps of a run; one that is cut off need not finish its requests
+    #[arg(long, value_name = "N", value_parser = values::count, conflicts_with = "scenario")]
+    steps: Option<u64>,
+    /// Runs at the same time (default: one for each core)
+    #[arg(long, value_name = "N", value_parser = values::count)]
+    jobs: Option<u64>,
+    /// Draw the run with a column for each node; for one seed
+    #[arg(long, requires = "seed", conflicts_with = "json")]
+    lanes: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Run {
+    pub(super) fn run(&self) -> Outcome {
+        let options = self.options()?;
+        if let (true, Some(seed)) = (self.lanes, self.seed) {
+            let Options { scenario, n, f, steps: at, .. } = options.clone();
+            let shown = ReplayOptions { seed, scenario, n, f, at, ..ReplayOptions::default() };
+            let replay = command::replay(&shown).map_err(|error| refused(&error))?;
+            out::line(lanes::draw(&replay.names, &replay.lines));
+        }
+        let mut progress = Progress::new(options.seeds);
+        let summary =
+            command::run(&options, |so_far, _| progress.tell(so_far)).map_err(|error| refused(&error))?;
+        progress.clear();
+        for failure in summary.failures.iter().take(TOLD_MAX) {
+            if self.json {
+                eprintln!("{failure}\n");
+            } else {
+                out::line(format!("{failure}\n"));
+            }
+        }
+        if self.json {
+            out::line(summary.to_json());
+        } else {
+            out::line(text::summary(&summary));
+        }
+        let runs = summary.runs;
+        match (summary.violations, summary.stuck) {
+            (0, 0) => Ok(ExitCode::SUCCESS),
+            (0, stuck) => Err(Failure::new(Code::Stuck, format!("{stuck} of {runs} runs did not finish"))),
+            (broken, _) => {
+                Err(Failure::new(Code::Violation, format!("{broken} of {runs} runs broke a rule")))
+            }
+        }
+    }
+
+    fn options(&self) -> Result<Options, Failure> {
+        size(self.n, self.f)?;
+        let seeds = match (self.seed, self.seeds, self.minutes) {
+            (Some(seed), _, _) => Seeds::One(seed),
+            (None, Some(seeds), _) => Seeds::Range(1, seeds),
+            (None, None, Some(minutes)) => Seeds::For(fresh(), Duration::from_secs(60 * minutes)),
+            (None, None, None) => Seeds::Range(1, if self.scenario.is_some() { 1 } else { SEEDS }),
+        };
+        Ok(Options {
+            scenario: self.scenario.clone(),
+            seeds,
+            n: self.n,
+            f: self.f,
+            jobs: self.jobs.and_then(|jobs| usize::try_from(jobs).ok()).unwrap_or(0),
+            steps: self.steps.unwrap_or(0),
+            lines: 0,
+        })
+    }
+}
+
+/// A seed that was not there before: the time.
+fn fresh() -> u64 {
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+    u64::try_from(nanos & u128::from(u32::MAX)).unwrap_or(0) << 16
+}
+
+/// One line on standard error that is written over, if a person is looking.
+struct Progress {
+    of: Option<u64>,
+    began: Instant,
+    shown: Option<Instant>,
+    visible: bool,
+}
+
+impl Progress {
+    fn new(seeds: Seeds) -> Self {
+        let of = match seeds {
+            Seeds::One(_) => Some(1),
+            Seeds::Range(_, count) => Some(count),
+            Seeds::For(..) => None,
+        };
+        Self {
+            of,
+            began: Instant::now(),
+            shown: None,
+            visible: std::io::stderr().is_terminal() && of != Some(1),
+        }
+    }
+
+    fn tell(&mut self, so_far: &Summary) {
+        if !self.visible || self.shown.is_some_and(|shown| shown.elapsed() < Duration::from_millis(500)) {
+            return;
+        }
+        self.shown = Some(Instant::now());
+        let done = so_far.runs;
+        // Of scenarios there are several runs to a seed: then only the count is known.
+        let ahead = match self.of.and_then(|of| of.checked_sub(done)) {
+            Some(left) if so_far.scenarios.is_empty() => {
+                let seconds =
+                    u128::from(left) * self.began.elapsed().as_millis() / u128::from(done.max(1)) / 1000;
+                format!("{done} of {} runs, eta {seconds} s", done + left)
+            }
+            _ => format!("{done} runs"),
+        };
+        eprint!("\r{ahead}, {} violations, {} stuck   ", so_far.violations, so_far.stuck);
+        _ = std::io::stderr().flush();
+    }
+
+    fn clear(&mut self) {
+        if self.shown.take().is_some() {
+            eprint!("\r{:70}\r", "");
+        }
+    }
+}
