@@ -188,6 +188,7 @@ impl Replica {
         out.report(Milestone::Stable { seq, root });
         self.persist(Record::Stable { seq, root }, out);
         self.log.advance(seq);
+        self.persist_seen(out);
         // The others may have gone on in a later view, which this replica does not know of yet.
         self.batcher.assigned = self.batcher.assigned.max(seq);
         self.drop_old_votes();

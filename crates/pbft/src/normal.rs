@@ -88,7 +88,8 @@ impl Replica {
         if [accepted, voted].into_iter().flatten().any(|other| other != digest) {
             return Err(mutant!(M25, Reject::Conflicts, Reject::Duplicate));
         }
-        if accepted.is_some() {
+        // Again; unless the batch is what is missing, as after a restart.
+        if slot.proposal.as_ref().is_some_and(|p| p.batch.is_some()) {
             return Err(Reject::Duplicate);
         }
         // A read that may go unordered is never ordered: its client falls back under a new timestamp.

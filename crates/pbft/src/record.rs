@@ -8,10 +8,11 @@
 //! | D4 | [`Record::NewView`] | the NEW-VIEW, or a PREPARE for what it chose, leaves |
 //! | D5 | [`Record::Batch`], for what did not prepare here | the CHECKPOINT over it leaves |
 //! | D6 | [`Record::Stable`] | anything at or below it is deleted |
+//! | D8 | [`Record::Seen`] | nothing: it notices old disks |
 //! | D7 | [`Record::Committed`] | nothing: it makes a restart faster |
 //!
-//! The images of checkpoints (D5) are the driver's; D8, counters, come from the clock (STATUS) and from the
-//! driver (incarnation).
+//! The images of checkpoints (D5) and this replica's own incarnation (D8) are the driver's; the counter of
+//! STATUS comes from the clock.
 
 use alloc::vec::Vec;
 
@@ -73,6 +74,14 @@ pub enum Record<'a> {
         /// The root.
         root: Digest,
     },
+    /// D8: the incarnations that have been seen of all replicas, so that an old disk of one of them is
+    /// noticed also by those that have started again themselves (§14.3).
+    Seen {
+        /// The stable checkpoint at the time: one is written behind every [`Record::Stable`].
+        seq: SeqNum,
+        /// One `u64` a replica, in order.
+        incarnations: &'a [u8],
+    },
     /// D7: a batch committed.
     Committed {
         /// The number.
@@ -123,6 +132,11 @@ impl Record<'_> {
                 out.u64(seq.0);
                 out.bytes(batch);
             }
+            Self::Seen { seq, incarnations } => {
+                out.u8(8);
+                out.u64(seq.0);
+                out.bytes(incarnations);
+            }
         }
     }
 }
@@ -139,6 +153,7 @@ impl<'a> Record<'a> {
             5 => Self::Stable { seq: SeqNum(r.u64()?), root: r.digest()? },
             6 => Self::Committed { seq: SeqNum(r.u64()?), digest: r.digest()? },
             7 => Self::Batch { seq: SeqNum(r.u64()?), batch: r.bytes(r.len())? },
+            8 => Self::Seen { seq: SeqNum(r.u64()?), incarnations: r.bytes(r.len())? },
             _ => return Err(DecodeError::NotCanonical),
         };
         r.end()?;
@@ -157,7 +172,7 @@ pub fn obsolete(record: &[u8], stable: SeqNum) -> bool {
             | Record::Batch { seq, .. }
             | Record::Committed { seq, .. },
         ) => seq <= stable,
-        Ok(Record::Stable { seq, .. }) => seq < stable,
+        Ok(Record::Stable { seq, .. } | Record::Seen { seq, .. }) => seq < stable,
         Ok(Record::ViewChange { .. } | Record::NewView { .. }) => false,
         Err(_) => true,
     }
@@ -171,6 +186,7 @@ pub fn view_of(record: &[u8]) -> Option<ViewNum> {
             Record::PrePrepared { .. }
             | Record::Prepared { .. }
             | Record::Batch { .. }
+            | Record::Seen { .. }
             | Record::Committed { .. }
             | Record::Stable { .. },
         )

@@ -37,6 +37,8 @@ enum Phase {
         frame: Vec<u8>,
         timestamp: Timestamp,
         replies: Votes<(Digest, SeqNum)>,
+        /// Timestamps of replies to later requests than this one: of an earlier life, by a clock ahead.
+        later: Votes<Timestamp>,
         views: Votes<ViewNum>,
     },
     /// RC-9: it waits for a stable checkpoint at or above this number.
@@ -171,11 +173,14 @@ impl Replica {
         let Some(checkpoint) = estimate.result() else { return };
         let bound = checkpoint.plus(self.config.window);
         self.recovery.silent_to = self.recovery.silent_to.max(bound);
-        let timestamp = Timestamp(now.wall_ns.max(1));
+        self.send_recovery_request(now, Timestamp(now.wall_ns.max(1)), bound, out);
+    }
+
+    fn send_recovery_request(&mut self, now: Now, timestamp: Timestamp, bound: SeqNum, out: &mut Actions) {
         let frame = self.recovery_request(timestamp, bound);
         let n = self.cluster.n();
-        self.recovery.phase =
-            Phase::Requesting { bound, frame, timestamp, replies: Votes::new(n), views: Votes::new(n) };
+        let (replies, later, views) = (Votes::new(n), Votes::new(n), Votes::new(n));
+        self.recovery.phase = Phase::Requesting { bound, frame, timestamp, replies, later, views };
         self.on_recovery_timer(now, out);
     }
 
@@ -200,9 +205,21 @@ impl Replica {
     pub(crate) fn on_recovery_reply(&mut self, now: Now, from: ReplicaId, m: &Reply<'_>, out: &mut Actions) {
         let quorum = self.cluster.quorum();
         let interval = self.config.checkpoint_interval;
-        let Phase::Requesting { bound, timestamp, replies, views, .. } = &mut self.recovery.phase else {
+        let Phase::Requesting { bound, timestamp, replies, later, views, .. } = &mut self.recovery.phase
+        else {
             return out.reject(Reject::Unwanted);
         };
+        if m.timestamp > *timestamp {
+            // f + 1 replicas know a later request of ours: a correct one does, so ours has to be later.
+            later.replace(from, m.timestamp);
+            let mut known: Vec<Timestamp> = later.iter().map(|(_, t)| *t).collect();
+            known.sort_unstable();
+            if let Some(newest) = known.iter().rev().nth(self.cluster.f()) {
+                let (next, bound) = (Timestamp(newest.0.saturating_add(1)), *bound);
+                self.send_recovery_request(now, next, bound, out);
+            }
+            return;
+        }
         if m.timestamp != *timestamp || m.tentative {
             return out.reject(Reject::WrongNonce);
         }

@@ -24,6 +24,10 @@ impl Replica {
         // "Replicas discard requests whose timestamp is lower than the timestamp in the last reply
         // they sent to the client" [OSDI99 §4.2].
         if request.timestamp < client.executed {
+            // A replica that rejoins with a clock that was set back learns from the newer reply (RC-6).
+            if request.client.replica().is_some() {
+                return self.on_retransmission(now, request, out);
+            }
             return out.reject(Reject::OldTimestamp);
         }
         // "If the request has already been processed, the replicas simply re-send the reply" [OSDI99 §4.1].

@@ -86,6 +86,7 @@ impl Replica {
         self.clients.reload(&restart.clients);
         self.recovery.note_transfer(&restart.clients, image);
         self.restore_slots(&history);
+        self.peers.restore(&history.seen);
         self.resume_view(now, &history);
         if stable > image {
             self.execute_from_log(now, &history, (stable, stable_root), out);
@@ -213,6 +214,7 @@ struct History {
     view: ViewNum,
     view_change: Option<Vec<u8>>,
     new_view: Option<Vec<u8>>,
+    seen: Vec<u8>,
 }
 
 impl History {
@@ -246,6 +248,7 @@ impl History {
                 }
             }
             Record::Committed { seq, digest } => _ = self.committed.insert(*seq, *digest),
+            Record::Seen { incarnations, .. } => self.seen = incarnations.to_vec(),
             Record::Stable { seq, root } => {
                 if self.stable.is_none_or(|(newest, _)| newest <= *seq) {
                     self.stable = Some((*seq, *root));

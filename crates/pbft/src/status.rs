@@ -12,6 +12,7 @@ use quorate_wire::message::{
 
 use crate::certificate::bit;
 use crate::config::{Config, MS};
+use crate::record::Record;
 use crate::replica::{Replica, Status};
 use crate::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 
@@ -35,6 +36,13 @@ struct Peer {
     echoes_us: bool,
     /// It has seen a later incarnation of this replica: an old disk was put back.
     knows_later: bool,
+}
+
+/// What a peer's incarnation is to what is known of it.
+enum Incarnation {
+    New,
+    Known,
+    Old,
 }
 
 /// What is known of the others. One entry a replica.
@@ -86,16 +94,30 @@ impl PeerStatus {
         self.peers.iter().filter(|p| p.knows_later).count()
     }
 
+    /// Returns the highest incarnation seen of each replica, as bytes.
+    pub(crate) fn seen(&self) -> Vec<u8> {
+        self.peers.iter().flat_map(|peer| peer.incarnation.to_le_bytes()).collect()
+    }
+
+    /// Takes up what [`Self::seen`] returned in an earlier life.
+    pub(crate) fn restore(&mut self, seen: &[u8]) {
+        let seen = Echoes::new(seen);
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            peer.incarnation = seen.of(ReplicaId::at(index));
+        }
+    }
+
     /// Notes an incarnation: the counter in its high bits must rise; the same counter with other random
-    /// bits is a second start from one image. Says whether it is good.
-    fn note_incarnation(&mut self, from: ReplicaId, incarnation: u64) -> bool {
-        let Some(peer) = self.peers.get_mut(from.index()) else { return false };
+    /// bits is a second start from one image.
+    fn note_incarnation(&mut self, from: ReplicaId, incarnation: u64) -> Incarnation {
+        let Some(peer) = self.peers.get_mut(from.index()) else { return Incarnation::Old };
         let (known, new) =
             (peer.incarnation >> INCARNATION_RANDOM_BITS, incarnation >> INCARNATION_RANDOM_BITS);
         if new > known {
             peer.incarnation = incarnation;
+            return Incarnation::New;
         }
-        peer.incarnation == incarnation
+        if peer.incarnation == incarnation { Incarnation::Known } else { Incarnation::Old }
     }
 
     fn note_echo(&mut self, from: ReplicaId, echo: u64) {
@@ -140,13 +162,16 @@ impl Replica {
         wants.iter().cycle().skip(start).take(room).copied().collect()
     }
 
+    /// Writes what has been seen of the others. Nothing waits for it.
+    pub(crate) fn persist_seen(&mut self, out: &mut Actions) {
+        let (seq, incarnations) = (self.log.stable(), self.peers.seen());
+        self.persist(Record::Seen { seq, incarnations: &incarnations }, out);
+    }
+
     fn send_status(&mut self, now: Now, out: &mut Actions) {
         self.peers.sent_at = Some(now.mono_ns);
         self.peers.counter = (self.peers.counter + 1).max(now.wall_ns);
-        let mut echoes = Vec::with_capacity(8 * self.cluster.n());
-        for peer in &self.peers.peers {
-            echoes.extend_from_slice(&peer.incarnation.to_le_bytes());
-        }
+        let echoes = self.peers.seen();
         let first = self.exec.executed.next();
         let len = usize::try_from(self.config.window.div_ceil(8)).unwrap_or(0);
         let (mut prepared, mut committed) = (alloc::vec![0_u8; len], alloc::vec![0_u8; len]);
@@ -192,8 +217,10 @@ impl Replica {
 
     /// Another replica says what it has and lacks.
     pub(crate) fn on_status(&mut self, now: Now, from: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
-        if !self.peers.note_incarnation(from, m.incarnation) {
-            out.reject(Reject::OldIncarnation);
+        match self.peers.note_incarnation(from, m.incarnation) {
+            Incarnation::New => self.persist_seen(out),
+            Incarnation::Known => {}
+            Incarnation::Old => out.reject(Reject::OldIncarnation),
         }
         self.peers.note_echo(from, m.echoes.of(self.id));
         self.look_at_echoes(now, out);

@@ -349,7 +349,8 @@ impl Replica {
         let view = self.view;
         let own_missing = self.views.senders_for(view) & bit(self.id) == 0;
         if own_missing && !self.recovery.forbids_view_change() {
-            let kept = self.views.leave.as_ref().filter(|(of, _)| *of == view).map(|(_, leave)| leave.clone());
+            let kept =
+                self.views.leave.as_ref().filter(|(of, _)| *of == view).map(|(_, leave)| leave.clone());
             let other = self.views.received.iter().flatten().find(|m| m.body().view == view);
             if let Some(leave) = kept.or_else(|| other.map(|m| m.body().leave.clone())) {
                 self.send_view_change(view, leave, out);
