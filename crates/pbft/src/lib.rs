@@ -44,6 +44,7 @@ pub mod estimate;
 pub mod milestone;
 pub mod new_view;
 pub mod record;
+pub mod recording;
 pub mod restart;
 pub mod step;
 

@@ -234,6 +234,15 @@ impl Batch {
         &self.bytes
     }
 
+    /// Sets how the inlined requests were proven, for a batch from a recording. Says whether there are
+    /// as many.
+    pub(crate) fn set_proofs(&mut self, proofs: &[Proof]) -> bool {
+        for (request, proof) in self.inlined.iter_mut().zip(proofs) {
+            request.proof = *proof;
+        }
+        self.inlined.len() == proofs.len()
+    }
+
     /// Empties the batch and keeps its memory.
     pub fn clear(&mut self) {
         self.digest = Digest::ZERO;

@@ -10,6 +10,7 @@
 mod admit;
 mod error;
 mod macs;
+pub mod recall;
 mod seal;
 
 use alloc::vec::Vec;
