@@ -93,7 +93,9 @@ fn encode_input(input: &Input<'_>, frame: &[u8], proofs: &mut Vec<Proof>, w: &mu
             proofs.clear();
             recall::proofs(verified.message(), proofs);
             w.count16(proofs.len());
-            proofs.iter().for_each(|proof| w.u8(*proof as u8));
+            for proof in proofs {
+                w.u8(*proof as u8);
+            }
         }
         Input::Timer(timer) => {
             w.u8(2);
@@ -108,7 +110,9 @@ fn encode_input(input: &Input<'_>, frame: &[u8], proofs: &mut Vec<Proof>, w: &mu
             w.u8(4);
             w.u64(seq.0);
             w.count16(replies.len());
-            replies.iter().for_each(|reply| encode_reply(&reply, w));
+            for reply in replies.iter() {
+                encode_reply(&reply, w);
+            }
         }
         Input::Read { ticket, result } => {
             w.u8(5);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use quorate_pbft::recording::Recorder;
 use quorate_pbft::step::{Lsn, Recipient, SignatureCheck, Ticket, Timer};
 use quorate_service::{Executor, Service};
 use quorate_wire::{Batch, Body, ClientId, Digest, Door, Kind, ReplicaId, SeqNum};
@@ -78,6 +79,8 @@ pub struct Process<S: Service> {
     pub durable: Lsn,
     /// What its service is to do, in order.
     pub tasks: VecDeque<Task>,
+    /// Notes every input, if anyone asked for it.
+    pub recorder: Option<Recorder>,
     /// A task is under way.
     pub busy: bool,
     /// The image of a checkpoint is being written.

@@ -19,6 +19,7 @@ pub mod host;
 pub mod lanes;
 pub mod network;
 pub mod pool;
+pub mod recording;
 pub mod report;
 pub mod rng;
 pub mod scenario;

@@ -69,6 +69,8 @@ pub struct Setup {
     pub liars: BTreeMap<ReplicaId, LiarMaker>,
     /// Replicas that run twice.
     pub twins: Vec<ReplicaId>,
+    /// Replicas whose inputs are recorded.
+    pub recorded: Vec<ReplicaId>,
     /// Every node holds everyone's session keys from the start, so that a trace begins with a request.
     pub introduced: bool,
 }
@@ -87,6 +89,7 @@ impl Setup {
             page_bytes: 1024,
             liars: BTreeMap::new(),
             twins: Vec::new(),
+            recorded: Vec::new(),
             introduced: true,
         }
     }
@@ -199,6 +202,8 @@ impl<A: App> World<A> {
             page_bytes: setup.page_bytes,
             liars: setup.liars,
             held: None,
+            recorded: setup.recorded,
+            arrived: Vec::new(),
             actions: Actions::new(),
             client_actions: ClientActions::new(),
             steps: Steps::new(),

@@ -14,10 +14,12 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use quorate_pbft::Config;
 use quorate_pbft::client::step::ClientActions;
+use quorate_pbft::recording::Recorder;
 use quorate_pbft::step::{Actions, Input, Now};
 use quorate_service::Steps;
-use quorate_wire::codec::Reader;
+use quorate_wire::codec::{Decoded, Reader};
 use quorate_wire::door::Admitted;
+use quorate_wire::sign::Signer;
 use quorate_wire::{Kind, Message, Principal, ReplicaId, Replies};
 
 use crate::app::App;
@@ -141,6 +143,10 @@ pub struct World<A: App> {
     pub(crate) liars: BTreeMap<ReplicaId, LiarMaker>,
     /// In scripts a frame may be held back: what is sent is handed out instead of being queued.
     pub(crate) held: Option<VecDeque<Flight>>,
+    /// Whose inputs are noted.
+    pub(crate) recorded: Vec<ReplicaId>,
+    /// The frame that is being handled, for recordings.
+    pub(crate) arrived: Vec<u8>,
     pub(crate) actions: Actions,
     pub(crate) client_actions: ClientActions,
     pub(crate) steps: Steps,
@@ -278,6 +284,17 @@ impl<A: App> World<A> {
         self.hosts.iter().map(|host| format!("{:<3} {}", host.name, card(host))).collect()
     }
 
+    /// Returns the signing key of replica `id`, for stepping through its recording.
+    pub fn signer(&self, id: ReplicaId) -> Signer {
+        self.keys.signer(id.into())
+    }
+
+    /// Returns the recording of replica `id` since it last started, if it was asked for in the setup.
+    pub fn recording(&self, id: ReplicaId) -> Option<&[u8]> {
+        let process = self.hosts[self.host_of(id)].process.as_ref()?;
+        process.recorder.as_ref().filter(|recorder| recorder.is_whole()).map(Recorder::bytes)
+    }
+
     /// Returns how each host stands, in many lines each.
     pub fn states(&self) -> Vec<String> {
         let state = |host: &Host<A::Service>| match &host.process {
@@ -337,15 +354,32 @@ impl<A: App> World<A> {
         self.settle(h);
     }
 
-    /// A frame comes to a host: through the door, and to whom it concerns.
+    /// A datagram comes to a host: one frame, or several, or what damage has made of them.
     fn arrive(&mut self, h: usize, bytes: &Frame) {
+        let mut reader = Reader::new(bytes);
+        loop {
+            let frame = quorate_wire::frame::Frame::take(&mut reader);
+            let whole = frame.is_ok();
+            self.admit(h, frame);
+            if !whole || reader.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// A frame comes to a host: through the door, and to whom it concerns.
+    fn admit(&mut self, h: usize, frame: Decoded<quorate_wire::frame::Frame<'_>>) {
         let host = &mut self.hosts[h];
         let Some(process) = &mut host.process else { return };
+        let bytes = frame.as_ref().map_or(&[][..], |frame| frame.bytes);
         if !host.correct {
             process.core.overhear(bytes);
         }
+        if process.recorder.is_some() {
+            self.arrived = bytes.to_vec();
+        }
         let now = Now { mono_ns: host.clock.mono(self.at), wall_ns: host.clock.wall(self.at) };
-        let admitted = match quorate_wire::frame::Frame::take(&mut Reader::new(bytes)) {
+        let admitted = match frame {
             Ok(frame) => process.door.admit(now.mono_ns, frame),
             Err(why) => Err(why.into()),
         };
@@ -402,6 +436,9 @@ impl<A: App> World<A> {
         let now = Now { mono_ns: host.clock.mono(self.at), wall_ns: host.clock.wall(self.at) };
         if host.correct {
             act::hash_input(&mut self.hash, host.node.0, now, &input);
+        }
+        if let Some(recorder) = &mut process.recorder {
+            recorder.note(now, &input, &self.arrived);
         }
         let mut actions = std::mem::take(&mut self.actions);
         process.core.step(now, input, &mut actions);

@@ -84,12 +84,18 @@ pub(super) fn encode_config(config: &Config, w: &mut Writer<'_>) {
         clock_skew_ns,
         seed,
     ];
-    numbers.into_iter().for_each(|number| w.u64(*number));
+    for number in numbers {
+        w.u64(*number);
+    }
     let sizes = [batch_bytes_max, separate_above, small_reply, retransmit_bytes, clients_max];
-    sizes.into_iter().for_each(|size| put_size(*size, w));
+    for size in sizes {
+        put_size(*size, w);
+    }
     w.u16(*batch_requests_max);
     let switches = [batching, separate, digest_replies, tentative, read_only, piggyback];
-    switches.into_iter().for_each(|switch| w.u8(u8::from(*switch)));
+    for switch in switches {
+        w.u8(u8::from(*switch));
+    }
     let (kind, fixed) = match replier {
         Replier::Random => (0, 0),
         Replier::RoundRobin => (1, 0),
@@ -179,7 +185,9 @@ pub(super) fn encode_resume(resume: &Resume, w: &mut Writer<'_>) {
             w.u8(2);
             w.u64(*incarnation);
             w.u32(u32::try_from(records.len()).unwrap_or(u32::MAX));
-            records.iter().for_each(|record| w.blob(record));
+            for record in records {
+                w.blob(record);
+            }
             w.u64(checkpoint.0.0);
             w.digest(&checkpoint.1);
             encode_clients(clients, w);

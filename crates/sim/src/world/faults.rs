@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use quorate_pbft::config::Durability;
 use quorate_pbft::record::Record;
+use quorate_pbft::recording::Recorder;
 use quorate_pbft::step::Lsn;
 use quorate_pbft::{Restart, Resume};
 use quorate_wire::codec::Reader;
@@ -21,6 +22,9 @@ use crate::trace::What;
 
 /// Random bits below the count of starts in an incarnation (spec §14.3).
 const INCARNATION_RANDOM_BITS: u32 = 20;
+
+/// The longest recording, in bytes.
+const RECORDING_BYTES_MAX: usize = 1 << 30;
 
 /// What a start finds of the past.
 enum Past {
@@ -96,6 +100,10 @@ impl<A: App> World<A> {
         // The same secrets for a replica's second copy, new ones for each life.
         let entropy = Rng::nth(self.seed ^ (u64::from(life) << 32), Concern::Keys, id.index()).bytes();
         let door = self.keys.door(Principal::Replica(id), self.config.cluster, entropy, self.now(h).wall_ns);
+        let recorder = self
+            .recorded
+            .contains(&id)
+            .then(|| Recorder::new(id, &self.config, &resume, RECORDING_BYTES_MAX));
         let core = self.core(h, resume);
         let mono = self.now(h).mono_ns;
         self.hosts[h].process = Some(Process {
@@ -108,6 +116,7 @@ impl<A: App> World<A> {
             outbox: BTreeMap::new(),
             durable: Lsn(0),
             tasks: VecDeque::new(),
+            recorder,
             busy: false,
             flushing: None,
         });

@@ -53,11 +53,7 @@ pub fn proofs(message: &Message<'_>, out: &mut Vec<Proof>) {
 /// # Errors
 ///
 /// No door has admitted these bytes with these proofs.
-pub fn recall<'a>(
-    frame: &Frame<'a>,
-    proofs: &[Proof],
-    domains: &Domains,
-) -> Decoded<Verified<Message<'a>>> {
+pub fn recall<'a>(frame: &Frame<'a>, proofs: &[Proof], domains: &Domains) -> Decoded<Verified<Message<'a>>> {
     let message = match decode_any(frame.kind, frame.body, domains)? {
         AnyBody::Request(_) => Message::Request(prove(Request::decode(frame, domains)?, proofs)?),
         AnyBody::Body(BodyMessage::Request(m)) => Message::Body(BodyMessage::Request(prove(m, proofs)?)),
