@@ -30,8 +30,6 @@ impl Transport for Queue {
         copy.extend_from_slice(datagram);
         self.datagrams.push_back((to, copy));
     }
-
-    fn flush(&mut self) {}
 }
 
 /// A whole cluster with one client. See the module.

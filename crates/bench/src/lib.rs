@@ -3,15 +3,19 @@
 //! | Part | Module |
 //! |---|---|
 //! | the protocol's own work, without sockets | [`core_step`] |
+//! | the latency of one operation, over UDP | [`micro_latency`] |
 //! | what an experiment reports | [`report`] |
 //! | allocations, instructions | [`allocations`], [`instructions`] |
 
 pub mod allocations;
 pub mod core_step;
+mod echo;
 pub mod figures;
 mod group;
 pub mod instructions;
 pub mod machine;
+pub mod micro_latency;
+mod processes;
 pub mod report;
 
 use anyhow::{Result, bail};
@@ -42,7 +46,7 @@ pub struct Experiment {
 }
 
 /// Every experiment.
-pub const EXPERIMENTS: &[Experiment] = &[core_step::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] = &[core_step::EXPERIMENT, micro_latency::EXPERIMENT];
 
 /// Runs one part of an experiment, in a process that the experiment has started with [`CHILD`] and these
 /// arguments.
@@ -53,6 +57,7 @@ pub const EXPERIMENTS: &[Experiment] = &[core_step::EXPERIMENT];
 pub fn child(arguments: &[String]) -> Result<()> {
     match arguments.split_first() {
         Some((name, rest)) if name == core_step::EXPERIMENT.name => core_step::child(rest),
+        Some((name, rest)) if name == micro_latency::EXPERIMENT.name => micro_latency::child(rest),
         _ => bail!("no experiment has a part {arguments:?}"),
     }
 }

@@ -57,9 +57,9 @@ impl Directory {
         self.addresses.is_empty()
     }
 
-    /// Returns the address of a place.
-    pub fn address(&self, place: Place) -> Option<SocketAddr> {
-        self.addresses.get(place.0).copied()
+    /// Returns the addresses of all places, in order.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// Returns where a replica is.

@@ -6,6 +6,8 @@
 //! | a client's process without its sockets | [`client`] |
 //! | what is on its way out: held until durable, packed by place | [`outbox`] |
 //! | who is where | [`directory`] |
+//! | UDP | [`socket`] |
+//! | the loop of a process, and what it does when idle | [`process`], [`idle`] |
 //! | the clocks | [`clock`] |
 //! | where the time goes | [`meter`] |
 //! | identities for benchmarks and tests | [`identity`] |
@@ -19,8 +21,11 @@ pub mod clock;
 pub mod directory;
 pub mod drive;
 pub mod identity;
+pub mod idle;
 pub mod meter;
 pub mod outbox;
+pub mod process;
+pub mod socket;
 mod timers;
 
 pub use client::{ClientCounters, ClientDrive, Done};
@@ -28,5 +33,8 @@ pub use clock::Clock;
 pub use directory::{Directory, Place};
 pub use drive::{Counters, Drive, DriveError};
 pub use identity::TestKeys;
+pub use idle::Waiting;
 pub use meter::{Meter, Part};
 pub use outbox::Transport;
+pub use process::{ClientProcess, run_replica};
+pub use socket::Socket;

@@ -19,9 +19,6 @@ const WAITING_MAX: usize = 1 << 16;
 pub trait Transport {
     /// Takes one datagram for a place. It may be lost.
     fn send(&mut self, to: Place, datagram: &[u8]);
-
-    /// Lets go what it has taken.
-    fn flush(&mut self);
 }
 
 /// A sealed frame that waits for the disk.
@@ -100,7 +97,6 @@ impl Outbox {
                 pack.clear();
             }
         }
-        transport.flush();
     }
 
     #[inline]
@@ -138,8 +134,6 @@ mod tests {
         fn send(&mut self, to: Place, datagram: &[u8]) {
             self.0.push((to.index(), datagram.to_vec()));
         }
-
-        fn flush(&mut self) {}
     }
 
     fn places() -> Vec<Place> {

@@ -1,0 +1,120 @@
+//! The processes of an experiment: this program, started again for one part of it.
+//!
+//! A child says `ready` when it is, and then does what the lines on its standard input say. It dies
+//! with its parent.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
+/// The nice level that measured processes ask for.
+const NICE: &str = "-15";
+
+/// Returns the nice level that children get: [`NICE`] if we may, or ours.
+pub(crate) fn nice_level() -> &'static str {
+    let tried = Command::new("nice").args(["-n", NICE, "true"]).output();
+    // `nice` goes on with a warning if it may not.
+    if tried.is_ok_and(|output| output.status.success() && output.stderr.is_empty()) { NICE } else { "0" }
+}
+
+/// A process of an experiment. It is killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Part {
+    name: String,
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Part {
+    /// Starts this program for a part of an experiment, on one core, and waits until it is ready.
+    pub(crate) fn start(core: usize, arguments: &[String]) -> Result<Self> {
+        let name = arguments.join(" ");
+        let mut child = Command::new("nice")
+            .args(["-n", nice_level()])
+            .arg(std::env::current_exe()?)
+            .args(crate::CHILD)
+            .args(arguments)
+            .env(CORE, core.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("{name} does not start"))?;
+        let input = child.stdin.take().context("a pipe was asked for")?;
+        let output = BufReader::new(child.stdout.take().context("a pipe was asked for")?);
+        let mut part = Self { name, child, input, output };
+        let word = part.line()?;
+        ensure!(word == READY, "{} said {word:?} instead of {READY:?}", part.name);
+        Ok(part)
+    }
+
+    /// Tells it what to do.
+    pub(crate) fn tell(&mut self, line: &str) -> Result<()> {
+        writeln!(self.input, "{line}").with_context(|| format!("{} is gone", self.name))?;
+        self.input.flush()?;
+        Ok(())
+    }
+
+    /// Waits for what it says next.
+    pub(crate) fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        ensure!(!line.is_empty(), "{} is gone", self.name);
+        Ok(line.trim().to_owned())
+    }
+
+    /// Tells it what to do and waits for its answer.
+    pub(crate) fn answer(&mut self, line: &str) -> Result<String> {
+        self.tell(line)?;
+        self.line()
+    }
+
+    /// Tells it what to do and waits for the figures that it answers with.
+    pub(crate) fn figures(&mut self, line: &str) -> Result<Vec<f64>> {
+        let answer = self.answer(line)?;
+        let figures = answer.split_whitespace().map(str::parse).collect::<Result<_, _>>();
+        figures.with_context(|| format!("{} said {answer:?}", self.name))
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // It may have gone already, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The variable that names a child's core.
+const CORE: &str = "QUORATE_BENCH_CORE";
+/// What a child says when it is ready.
+const READY: &str = "ready";
+
+/// Puts this process, a child, on its core, and lets it die with its parent.
+pub(crate) fn settle() -> Result<()> {
+    set_pdeathsig(Signal::SIGKILL)?;
+    let core = std::env::var(CORE).context("a part of an experiment is started by the experiment")?;
+    let mut cores = CpuSet::new();
+    cores.set(core.parse()?)?;
+    sched_setaffinity(Pid::this(), &cores)?;
+    Ok(())
+}
+
+/// Says that this process is ready, and returns the lines of its parent.
+pub(crate) fn ready() -> Result<impl Iterator<Item = std::io::Result<String>>> {
+    say(READY)?;
+    Ok(std::io::stdin().lines())
+}
+
+/// Says something to the parent.
+pub(crate) fn say(line: &str) -> Result<()> {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{line}")?;
+    output.flush()?;
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! The loop of a node's process: one thread that polls, steps and sends, with no hand-over in between.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use quorate_service::Service;
+
+use crate::client::{ClientDrive, Done};
+use crate::clock::Clock;
+use crate::drive::Drive;
+use crate::idle::{Idle, Waiting};
+use crate::meter::Meter;
+use crate::socket::Socket;
+
+/// The most datagrams taken between two flushes.
+const BURST_MAX: usize = 64;
+
+/// Runs a replica until `stop`.
+///
+/// # Errors
+///
+/// The sockets cannot be used any more.
+pub fn run_replica<S: Service, M: Meter>(
+    drive: &mut Drive<S, M>,
+    socket: &mut Socket,
+    waiting: Waiting,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    let (clock, mut idle) = (Clock::new(), Idle::new(waiting));
+    drive.start(clock.now());
+    drive.flush(socket);
+    while !stop.load(Ordering::Relaxed) {
+        let mut burst = 0;
+        let mut now = None;
+        while burst < BURST_MAX
+            && let Some(datagram) = socket.receive()?
+        {
+            burst += 1;
+            drive.receive(*now.get_or_insert_with(|| clock.now()), datagram);
+        }
+        let mono_ns = now.map_or_else(|| clock.mono_ns(), |now| now.mono_ns);
+        if drive.due() <= mono_ns {
+            drive.expire(clock.now());
+        }
+        drive.flush(socket);
+        if burst > 0 {
+            idle.reset();
+        } else {
+            idle.rest(mono_ns, drive.due(), socket)?;
+        }
+    }
+    Ok(())
+}
+
+/// A client's process: its drive, its sockets, and one operation at a time.
+#[derive(Debug)]
+pub struct ClientProcess<M: Meter = ()> {
+    drive: ClientDrive<M>,
+    socket: Socket,
+    waiting: Waiting,
+    clock: Clock,
+}
+
+impl<M: Meter> ClientProcess<M> {
+    /// Returns a client that polls as `waiting` says.
+    pub fn new(drive: ClientDrive<M>, socket: Socket, waiting: Waiting) -> Self {
+        Self { drive, socket, waiting, clock: Clock::new() }
+    }
+
+    /// Has an operation done by lane 0, and hands its result to `result`.
+    ///
+    /// # Errors
+    ///
+    /// The sockets cannot be used any more.
+    pub fn invoke<T>(
+        &mut self,
+        operation: &[u8],
+        read_only: bool,
+        result: impl FnOnce(&Done, &[u8]) -> T,
+    ) -> io::Result<T> {
+        let Self { drive, socket, waiting, clock } = self;
+        drive.clear_done();
+        drive.invoke(clock.now(), 0, operation, read_only);
+        drive.flush(socket);
+        let mut idle = Idle::new(*waiting);
+        loop {
+            let mut burst = 0;
+            while burst < BURST_MAX
+                && let Some(datagram) = socket.receive()?
+            {
+                burst += 1;
+                drive.receive(clock.now(), datagram);
+                if let Some(done) = drive.done().first() {
+                    return Ok(result(done, drive.result(done)));
+                }
+            }
+            let mono_ns = clock.mono_ns();
+            if drive.due() <= mono_ns {
+                drive.expire(clock.now());
+            }
+            drive.flush(socket);
+            if burst > 0 {
+                idle.reset();
+            } else {
+                idle.rest(mono_ns, drive.due(), socket)?;
+            }
+        }
+    }
+
+    /// Returns the drive.
+    pub fn drive(&self) -> &ClientDrive<M> {
+        &self.drive
+    }
+}
