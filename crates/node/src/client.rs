@@ -225,7 +225,10 @@ impl<M: Meter> ClientDrive<M> {
                 self.earliest = self.earliest.min(deadline.0);
             }
             ClientAction::StopTimer => self.lanes[lane].deadline = u64::MAX,
-            ClientAction::SendKeys => self.send_keys(),
+            ClientAction::SendKeys => {
+                self.door.announce();
+                self.send_keys();
+            }
             ClientAction::Done { timestamp, result, path } => {
                 let start = self.results.len();
                 self.results.extend_from_slice(actions.bytes(*result));

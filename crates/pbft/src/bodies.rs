@@ -56,7 +56,8 @@ impl Bodies {
         }
     }
 
-    /// Keeps a large request until its batch is stable; a client's newer one replaces it (SR-1).
+    /// Keeps a large request until its batch is stable; a client's newer one replaces it (SR-1), and so
+    /// does the same one sealed anew.
     pub(crate) fn hold(&mut self, body: Body) {
         if let Some(old) = self.by_client.insert(body.client, body.digest) {
             self.held.remove(&old);
@@ -246,13 +247,13 @@ impl Replica {
     fn complain_about(&mut self, now: Now, seq: SeqNum, batch: &Batch, out: &mut Actions) {
         let (view, primary, other) = (self.view, self.primary(), self.someone());
         for request in batch.requests() {
-            let inlined = batch.inlined().iter().find(|r| r.digest == request.digest);
-            let proven =
-                inlined.is_some_and(|r| r.proof != Proof::Unproven) || self.bodies.is_proven(&request.digest);
-            let on_probation = self.clients.on_probation(request.client, now.mono_ns);
-            if proven && !on_probation {
+            let inlined = batch.inlined().iter().find(|r| r.digest == request.digest).map(|r| r.proof);
+            let separate = || batch.bodies().find(|b| b.digest == request.digest).map(|b| b.proof);
+            let proof = inlined.or_else(separate).unwrap_or(Proof::Unproven);
+            if self.stands(now, request.client, request.timestamp, &request.digest, proof) {
                 continue;
             }
+            let on_probation = self.clients.on_probation(request.client, now.mono_ns);
             // Only of clients that have been here: a primary can name any number of others.
             if !on_probation && self.clients.get(request.client).is_some() {
                 self.clients.start_probation(request.client, now.mono_ns);

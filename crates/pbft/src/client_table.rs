@@ -258,6 +258,23 @@ impl Client {
             Some(Pending { request: body, proposed: false, since: now, timed: false, relayed_again: false });
     }
 
+    /// Keeps the waiting request as it has come again: sealed with the keys that its client uses now, which
+    /// is what others will check. A signature, once seen to be right, is good for ever.
+    pub(crate) fn renew(&mut self, request: &Request<'_>) {
+        if self.pending.as_ref().is_some_and(|p| p.request.proof == Proof::Signed) {
+            return;
+        }
+        let body = self.store(request);
+        self.renew_stored(body);
+    }
+
+    /// Keeps the waiting request in another form, with a signature that has been looked at.
+    pub(crate) fn renew_stored(&mut self, body: Body) {
+        let Some(pending) = &mut self.pending else { return };
+        let old = core::mem::replace(&mut pending.request, body);
+        self.recycle(old);
+    }
+
     /// Keeps a request that is stored already.
     pub(crate) fn keep_stored(&mut self, request: Body, now: u64) {
         self.take_pending();

@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 
 use quorate_wire::Digest;
 use quorate_wire::batch::Batch;
-use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
+use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::message::{Commit, Committed, Kind, Piggyback, PrePrepare, Prepare, Proof};
 
 use crate::certificate::Inserted;
@@ -125,43 +125,61 @@ impl Replica {
         twice || separate.iter().enumerate().any(|(i, d)| separate[..i].contains(d))
     }
 
-    /// PP-5: every request is authentic here: its entry of the authenticator is right, or this replica
-    /// holds the same request as authentic, or the client's signature was seen to be right.
+    /// PP-5: every request is authentic here. The signatures of those that are not are looked at, where
+    /// there are any.
     pub(crate) fn is_authentic(&mut self, now: Now, batch: &Arc<Batch>, out: &mut Actions) -> bool {
-        let mode = self.config.request_auth;
         let mut all = true;
-        for request in batch.inlined() {
-            let client = self.clients.get(request.client);
-            let held =
-                client.and_then(|c| c.pending.as_ref()).is_some_and(|p| p.request.digest == request.digest);
-            if held || self.bodies.is_proven(&request.digest) {
-                continue;
-            }
-            let must_sign = match mode {
-                RequestAuth::Mac => false,
-                RequestAuth::Adaptive => self.clients.on_probation(request.client, now.mono_ns),
-                RequestAuth::SigMac => true,
-            };
-            if request.proof != Proof::Unproven && !must_sign {
+        for r in batch.inlined() {
+            if self.stands(now, r.client, r.timestamp, &r.digest, r.proof) {
                 continue;
             }
             all = false;
-            if let Some(signature) = batch.signature(request) {
-                self.bodies.check_inlined(request.client, request.digest, signature, out);
+            if let Some(signature) = batch.signature(r) {
+                self.bodies.check_inlined(r.client, r.digest, signature, out);
             }
         }
         for digest in batch.separate() {
-            let body = batch.bodies().find(|body| body.digest == *digest);
-            let held = body.is_some_and(|b| b.proof != Proof::Unproven) || self.bodies.is_proven(digest);
-            all &= held || body.is_none() && batch.is_complete();
-            if !held
-                && let Some(body) = body
-                && let Some(signature) = body.signature()
-            {
+            let Some(body) = batch.bodies().find(|body| body.digest == *digest) else {
+                all &= batch.is_complete() || self.bodies.is_proven(digest);
+                continue;
+            };
+            if self.stands(now, body.client, body.timestamp, digest, body.proof) {
+                continue;
+            }
+            all = false;
+            if let Some(signature) = body.signature() {
                 self.bodies.check_inlined(body.client, *digest, signature, out);
             }
         }
         mutant!(M26, all, true)
+    }
+
+    /// PP-5 for one request: its entry of the authenticator is right, and its client need not sign; or this
+    /// replica holds the same request as authentic, or saw that the signature is right; or the client is
+    /// past it, so that it will not be executed, whoever made it (EX-2). The last matters after a view
+    /// change: a primary may propose again what the others have executed, with MACs under keys that the
+    /// client has renewed since.
+    pub(crate) fn stands(
+        &self,
+        now: Now,
+        client: ClientId,
+        timestamp: Timestamp,
+        digest: &Digest,
+        proof: Proof,
+    ) -> bool {
+        let must_sign = match self.config.request_auth {
+            RequestAuth::Mac => false,
+            RequestAuth::Adaptive => self.clients.on_probation(client, now.mono_ns),
+            RequestAuth::SigMac => true,
+        };
+        if proof == Proof::Signed || (proof == Proof::Mac && !must_sign) {
+            return true;
+        }
+        let here = self.clients.get(client).is_some_and(|known| {
+            let held = known.pending.as_ref().is_some_and(|p| p.request.digest == *digest);
+            held || timestamp <= known.executed
+        });
+        here || self.bodies.is_proven(digest)
     }
 
     /// A backup has agreed to the primary's proposal.

@@ -3,7 +3,7 @@
 
 use quorate_wire::Digest;
 use quorate_wire::id::{ClientId, ReplicaId};
-use quorate_wire::message::{Kind, ReqAck, ReqReject, Request, SuspectReason};
+use quorate_wire::message::{Kind, Proof, ReqAck, ReqReject, Request, SuspectReason};
 
 use crate::config::RequestAuth;
 use crate::replica::Replica;
@@ -39,7 +39,7 @@ impl Replica {
             Ok(as_it_is) => !as_it_is,
         };
         // A read needs no place in the order, and so no signature: its MAC is for this replica alone.
-        let proven = request.proof != quorate_wire::message::Proof::Unproven;
+        let proven = request.proof != Proof::Unproven;
         if request.flags.read_only && self.config.read_only && request.client.replica().is_none() {
             if !proven {
                 return out.reject(Reject::UnprovenRequest);
@@ -87,19 +87,25 @@ impl Replica {
         if let Some(body) = waiting {
             if !valid {
                 // AU-1: a right MAC with a wrong signature can only be the client's own doing.
-                if body.proof == quorate_wire::message::Proof::Mac {
+                if body.proof == Proof::Mac {
                     self.clients.blacklist(body.client);
                 }
                 return out.reject(Reject::BadSignature);
             }
             let Some(client) = self.clients.entry(body.client) else { return };
-            let newer = client.pending.as_ref().is_none_or(|p| p.request.timestamp < body.timestamp);
-            if body.timestamp > client.executed && newer {
+            let held = client.pending.as_ref().map(|p| &p.request);
+            let newer = held.is_none_or(|held| held.timestamp < body.timestamp);
+            let same = held.is_some_and(|held| held.digest == body.digest);
+            if body.timestamp > client.executed && (newer || same) {
                 let id = body.client;
                 if body.operation().len() > self.config.separate_above {
                     self.bodies.hold(body.clone());
                 }
-                client.keep_stored(body, now.mono_ns);
+                if newer {
+                    client.keep_stored(body, now.mono_ns);
+                } else {
+                    client.renew_stored(body);
+                }
                 self.take_up(now, id, out);
             }
         }
@@ -126,9 +132,7 @@ impl Replica {
             out.forward(to, Kind::Request, Lsn(0), pending.request.frame());
         }
         // A signature convinces every replica, so the timer needs no vouchers (TM-2).
-        if pending.request.proof == quorate_wire::message::Proof::Signed
-            || self.config.request_auth == RequestAuth::SigMac
-        {
+        if pending.request.proof == Proof::Signed || self.config.request_auth == RequestAuth::SigMac {
             self.clients.start_waiting(client, now.mono_ns);
             self.watch_requests(now, out);
         } else {
@@ -141,12 +145,18 @@ impl Replica {
         self.flush_commits(out); // PB-4: somebody is waiting
         // It signs now, as one on probation has to, or as a correct client does from its second
         // retransmission on (AU-5).
-        if request.flags.signed {
-            let Some(client) = self.clients.get_mut(request.client) else { return };
-            let proven = client.pending.as_ref().is_some_and(|p| p.request.flags.signed);
-            if !proven {
-                return self.ask_for_signature(now, request, out);
-            }
+        let separate_above = self.config.separate_above;
+        let Some(client) = self.clients.get_mut(request.client) else { return };
+        let proven = client.pending.as_ref().is_some_and(|p| p.request.proof == Proof::Signed);
+        if request.flags.signed && request.proof != Proof::Signed && !proven {
+            return self.ask_for_signature(now, request, out);
+        }
+        client.renew(request);
+        if request.operation.len() > separate_above
+            && let Some(pending) = &client.pending
+        {
+            let body = pending.request.clone();
+            self.bodies.hold(body);
         }
         if self.is_normal() && !self.is_primary() && !self.recovery.is_active() {
             self.vouch(now, request.client, out);

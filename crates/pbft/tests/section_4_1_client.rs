@@ -129,3 +129,21 @@ fn b31_a_client_that_deceived_the_primary_has_to_sign() {
     desk.request(another_lane, 1, b"y");
     assert!(desk.rejected(Reject::OnProbation));
 }
+
+/// AU-5: a client that had to sign does, and its signed copy takes the place of the one that waits.
+#[test]
+fn a_signed_retransmission_takes_the_place_of_an_unsigned_request() {
+    let mut desk = Desk::with(R0, 4, 1, |config| config.pipeline = 1);
+    desk.request(c(1), 1, b"first"); // in flight, so that the next ones wait
+    desk.request(c(0), 1, b"x");
+    let signed = desk.request_frame_with(c(0), 1, b"x", false, true);
+    desk.forget();
+    desk.frame(&signed);
+    let batch = desk.batch(c(1), 1, b"first");
+    for from in [R1, R2] {
+        desk.prepare(from, 0, 1, batch.digest());
+        desk.commit(from, 0, 1, batch.digest());
+    }
+    let (_, body) = desk.last_sent(Kind::PrePrepare).unwrap();
+    assert!(body.windows(signed.len()).any(|window| window == signed));
+}

@@ -111,6 +111,43 @@ fn a_request_that_is_not_authentic_here_needs_vouchers() {
     assert_eq!(desk.sent(Kind::Prepare), 1);
 }
 
+/// A request that its client is past will not be executed, so its authenticator proves nothing that
+/// matters: a new primary may propose what the others have executed, under keys that have been renewed.
+#[test]
+fn a_request_that_its_client_is_past_needs_no_authenticator() {
+    let mut desk = Desk::new(R1);
+    desk.order(1, c(0), 1, b"x");
+    for (t, voted) in [(1, 1), (2, 0)] {
+        desk.forget();
+        let mut frame = desk.request_frame(c(0), t, b"y");
+        let entry_of_r1 = frame.len() - 2 * 20 - 1;
+        frame[entry_of_r1] ^= 1;
+        let batch = desk.batch_of(&[frame]);
+        desk.pre_prepare(R0, 0, 1 + t, &batch);
+        assert_eq!(desk.sent(Kind::Prepare), voted, "t={t}");
+    }
+}
+
+/// AU-5: what is held as authentic is not complained about, whatever its copy in the batch proves.
+#[test]
+fn a_request_that_is_held_is_not_rejected() {
+    let mut desk = Desk::new(R1);
+    let held = desk.request_frame(c(0), 1, b"x");
+    desk.frame(&held);
+    let other = desk.request_frame(c(1), 1, b"y");
+    let frames = [held, other].map(|mut frame| {
+        let entry_of_r1 = frame.len() - 2 * 20 - 1;
+        frame[entry_of_r1] ^= 1;
+        frame
+    });
+    let batch = desk.batch_of(&frames);
+    desk.forget();
+    desk.pre_prepare(R0, 0, 1, &batch);
+    assert_eq!(desk.sent(Kind::Prepare), 0);
+    desk.pass(50);
+    assert_eq!(desk.sent(Kind::ReqReject), 1, "of the one that is not");
+}
+
 /// "prepared(m, v, n, i) [is] true if and only if replica i has inserted in its log: the request m, a
 /// pre-prepare for m in view v with sequence number n, and 2f prepares from different backups that match
 /// the pre-prepare."

@@ -177,6 +177,12 @@ impl Door {
         self.exchange.refresh(&entropy, wall_ns);
     }
 
+    /// Sends every other replica the current NEW-KEY again (CL-3). A new generation would do harm: requests
+    /// under way are sealed with the one that is there.
+    pub fn announce(&mut self) {
+        self.exchange.announce();
+    }
+
     /// Returns the next NEW-KEY to be sent: for whom, and the frame. A client is named by its
     /// lane 0, whichever lane it used.
     pub fn take_outgoing(&mut self) -> Option<(Principal, Vec<u8>)> {

@@ -169,8 +169,8 @@ impl Desk {
                 }
                 Action::StopTimer(timer) => self.deadlines[timer.index()] = None,
                 Action::CheckSignature { client, request } => {
-                    let own = Principal::Replica(self.replica.id());
-                    let valid = self.door(own).check_signature(*client, &request.request, &request.signature);
+                    // Any door will do: all know the same public keys, and its own may be in use.
+                    let valid = self.doors[0].check_signature(*client, &request.request, &request.signature);
                     todo.push(Todo::Signature(request.request, valid));
                 }
                 Action::Execute { seq, batch, tentative } => {

@@ -223,11 +223,7 @@ impl<A: App> World<A> {
                 }
                 ClientAction::SetTimer(at) => self.clients[c].lanes[l].deadline = Some(at.0),
                 ClientAction::StopTimer => self.clients[c].lanes[l].deadline = None,
-                ClientAction::SendKeys => {
-                    // The door sends them by itself to whoever lacks them; a new generation makes sure.
-                    let entropy = self.keys_rng.bytes();
-                    self.clients[c].door.refresh(entropy, now.wall_ns);
-                }
+                ClientAction::SendKeys => self.clients[c].door.announce(),
                 ClientAction::Done { timestamp, result, path } => {
                     let result = actions.bytes(*result);
                     self.done(c, l, *timestamp, result, *path);
