@@ -42,6 +42,7 @@
 //! | `show r1...` | the state card |
 //! | `lanes` | draws what has happened since the last `lanes`, with one lane a node |
 //! | `quiet`, `loud` | turns output off while the scene is set, and on again |
+//! | `watch r1 c0`, `watch all` | shows what these nodes do, and no others |
 //! | `hide KIND...`, `unhide KIND...` | leaves messages of these kinds out; NEW-KEY is, from the beginning |
 
 use crate::script::command::{Command, parse};
@@ -172,6 +173,6 @@ run
         let story = "cluster f=1\ndrop REQUEST to r0\nrequest c0 put x 1\nrun\n";
         assert!(!play(story).text.contains("retransmits"));
         let later = format!("{story}time 60ms\n");
-        assert!(play(&later).text.contains("c0  .    retransmits t=1, 1 times"));
+        assert!(play(&later).text.contains("c0  .    retransmits t=1 (1)"));
     }
 }

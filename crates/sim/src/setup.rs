@@ -201,6 +201,7 @@ impl<A: App> World<A> {
             keys_rng,
             page_bytes: setup.page_bytes,
             liars: setup.liars,
+            heard: None,
             held: None,
             recorded: setup.recorded,
             arrived: Vec::new(),

@@ -141,6 +141,8 @@ pub struct World<A: App> {
     pub(crate) keys_rng: Rng,
     pub(crate) page_bytes: usize,
     pub(crate) liars: BTreeMap<ReplicaId, LiarMaker>,
+    /// The message that is being handled, and whose it is: for the trace.
+    pub(crate) heard: Option<(Kind, Principal)>,
     /// In scripts a frame may be held back: what is sent is handed out instead of being queued.
     pub(crate) held: Option<VecDeque<Flight>>,
     /// Whose inputs are noted.
@@ -342,7 +344,11 @@ impl<A: App> World<A> {
         let life = host.life;
         match event {
             Event::Start { life: of } if of == life => self.feed(h, Input::Start),
-            Event::Arrive(frame) => self.arrive(h, &frame),
+            Event::Arrive(frame) => {
+                self.heard = head_of(&frame);
+                self.arrive(h, &frame);
+                self.heard = None;
+            }
             Event::Wake => self.wake(h),
             Event::Synced { life: of } if of == life => self.synced(h),
             Event::Flushed { life: of } if of == life => self.flushed(h),
@@ -389,7 +395,8 @@ impl<A: App> World<A> {
             Err(why) => {
                 if host.correct {
                     self.counters.turned_away(why.name());
-                    self.tell(h, || What::Milestone(format!("turned away: {}", why.name())));
+                    let what = self.with_what_was_heard(format!("turned away: {}", why.name()));
+                    self.tell(h, || What::Milestone(what));
                 }
                 return;
             }
@@ -516,6 +523,14 @@ impl<A: App> World<A> {
         }
     }
 
+    /// Adds which message it is about to the reason for turning one away.
+    pub(crate) fn with_what_was_heard(&self, reason: String) -> String {
+        match self.heard {
+            Some((kind, from)) => format!("{reason} ({} of {from})", kind.name()),
+            None => reason,
+        }
+    }
+
     /// Appends a line to the trace, if there is one.
     pub(crate) fn tell(&mut self, h: usize, what: impl FnOnce() -> What) {
         if let Some(trace) = &mut self.trace {
@@ -549,4 +564,11 @@ impl<A: App> World<A> {
 /// Returns the body of a frame that has been admitted.
 fn body_of(frame: &[u8]) -> &[u8] {
     quorate_wire::frame::Frame::decode(frame).map_or(&[], |frame| frame.body)
+}
+
+/// Returns the kind of a frame and who says that it is theirs.
+fn head_of(frame: &[u8]) -> Option<(Kind, Principal)> {
+    let kind = Kind::from_wire(*frame.get(3)?).ok()?;
+    let sender = frame.get(8..16)?.try_into().ok()?;
+    Some((kind, Principal::from_wire(u64::from_le_bytes(sender))))
 }

@@ -42,6 +42,8 @@ pub(super) enum Command {
     Lanes,
     /// Output off, or on.
     Loud(bool),
+    /// Whom to show; nobody stands for all.
+    Watch(Vec<String>),
     /// Kinds of messages left out, or not any more.
     Hide(Vec<Kind>, bool),
 }
@@ -139,6 +141,8 @@ pub(super) fn parse(line: &str) -> Result<Command, String> {
         ("lanes", []) => Command::Lanes,
         ("quiet", []) => Command::Loud(false),
         ("loud", []) => Command::Loud(true),
+        ("watch", ["all"]) => Command::Watch(Vec::new()),
+        ("watch", [_, ..]) => Command::Watch(list(rest)),
         ("hide" | "unhide", [_, ..]) => {
             let kinds = words.iter().map(|name| kind_of(name)).collect::<Result<_, _>>()?;
             Command::Hide(kinds, verb == "hide")

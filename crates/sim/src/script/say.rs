@@ -3,7 +3,7 @@
 //! | Kind | Fields |
 //! |---|---|
 //! | REQUEST (of a client) | `t`, `"OPERATION"`; `read-only`, `signed`; `bad-mac=r1,r2`: entries that are wrong; `bad-signature` |
-//! | REPLY | `t`, `v`, `to` a client; `"RESULT"` |
+//! | REPLY (to a client) | `t`, `v`, `"VALUE"`; `tentative` |
 //! | PRE-PREPARE | `v`, `n`; `null`, `as=3`: the batch that was proposed as 3, or `of=c0:1,c1:4`: these requests; `later=1h`, `earlier=1h`: the choice |
 //! | PREPARE, COMMIT, COMMITTED | `v`, `n`, `d` |
 //! | CHECKPOINT | `n`, `root`; `stable` |
@@ -18,6 +18,7 @@
 //! nobody has the content of.
 
 use quorate_pbft::step::{Actions, Recipient};
+use quorate_service::kv::Answer;
 use quorate_wire::codec::Writer;
 use quorate_wire::frame::{ENTRY_BYTES, Frame};
 use quorate_wire::message::{
@@ -100,10 +101,12 @@ impl Stage {
             }
             Kind::Reply => {
                 let (client, timestamp) = (self.client(&saying.to)?, Timestamp(number("t")?));
-                let result = saying.field("operation").unwrap_or_default().as_bytes();
-                let digest = self.world.config.domains().reply(client.0, timestamp.0, result);
+                let mut result = Vec::new();
+                let value = saying.field("operation").unwrap_or_default();
+                Answer::Value(value.as_bytes()).encode(&mut result);
+                let digest = self.world.config.domains().reply(client.0, timestamp.0, &result);
                 let (view, tentative) = (view()?, saying.has("tentative"));
-                Reply { view, timestamp, client, tentative, digest, result: Some(result) }.encode(w);
+                Reply { view, timestamp, client, tentative, digest, result: Some(&result) }.encode(w);
             }
             Kind::Body => BodyMessage::encode_batch(&self.batch(h, saying)?, w),
             Kind::Request

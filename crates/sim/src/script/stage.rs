@@ -33,6 +33,8 @@ pub(super) struct Stage {
     pub(super) traffic: Traffic,
     puppets: BTreeMap<ReplicaId, Puppet>,
     snapshots: BTreeMap<usize, Disk<Rc<Vec<u8>>>>,
+    /// Only what these nodes do is shown; none stands for all.
+    watched: Vec<String>,
     /// Messages of these kinds are not shown.
     hidden: Vec<Kind>,
     loud: bool,
@@ -59,6 +61,7 @@ impl Stage {
             traffic: Traffic::default(),
             puppets,
             snapshots: BTreeMap::new(),
+            watched: Vec::new(),
             hidden: vec![Kind::NewKey],
             loud: true,
             story: Vec::new(),
@@ -116,6 +119,10 @@ impl Stage {
             }
             Command::Lanes => text = self.draw(),
             Command::Loud(loud) => self.loud = loud,
+            Command::Watch(nodes) => {
+                self.nodes(&nodes)?;
+                self.watched = nodes;
+            }
             Command::Hide(kinds, true) => self.hidden.extend(kinds),
             Command::Hide(kinds, false) => self.hidden.retain(|kind| !kinds.contains(kind)),
         }
@@ -142,6 +149,9 @@ impl Stage {
     }
 
     fn shows(&self, line: &Line) -> bool {
+        if !self.watched.is_empty() && !self.watched.contains(&line.who) {
+            return false;
+        }
         let What::Sent { text, .. } = &line.what else { return true };
         !self.hidden.iter().any(|kind| text.split(' ').next() == Some(kind.name()))
     }

@@ -130,7 +130,11 @@ impl<A: App> World<A> {
         }
         // What was executed is told with its requests and results.
         if self.trace.is_some() && !matches!(milestone, Milestone::Executed { .. }) {
-            self.tell(h, || What::Milestone(describe::milestone(milestone)));
+            let mut text = describe::milestone(milestone);
+            if matches!(milestone, Milestone::Rejected(_)) {
+                text = self.with_what_was_heard(text);
+            }
+            self.tell(h, || What::Milestone(text));
         }
         self.checkers.milestone(id, milestone);
     }
