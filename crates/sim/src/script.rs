@@ -32,9 +32,11 @@
 //! | `time 100ms`, `run until [WHO] WORDS` | lets time pass; until a line with these words, a minute at most |
 //! | `timer r1 [NAME]` | this timer runs out now |
 //! | `drop`, `hold KIND\|all [from A] [to B]` | such messages get lost, or are kept, from now on |
+//! | `pass KIND\|all [from A] [to B]` | such messages arrive again; those that are kept stay so |
 //! | `partition r0 r1 \| r2 r3`, `heal` | cuts the network; ends cuts, drops and holds |
 //! | `repeat KIND from A to B` | the network delivers the last such message once more |
-//! | `crash`, `restart`, `wipe`, `damage r1` | of a machine, its disk, its state |
+//! | `crash`, `restart`, `wipe r1...` | of a machine; of its disk, too |
+//! | `damage r1 NUMBER` | flips a bit of its state; the number picks one |
 //! | `pause r1 1s`, `resume r1` | stops a process for a while |
 //! | `snapshot r1`, `put-back r1` | copies a disk; crashes the machine and puts the copy in |
 //! | `lie r0 NAME`, `lie r0 no-more` | a liar of the roster stands in front of a faulty replica |

@@ -24,6 +24,8 @@ pub(super) enum Command {
     Drop(Filter),
     /// Such messages are kept from now on.
     Hold(Filter),
+    /// Such messages arrive again from now on.
+    Pass(Filter),
     /// The last such message comes once more.
     Repeat(Filter),
     /// Cuts the links between groups.
@@ -54,7 +56,8 @@ pub(super) enum Fault {
     Crash,
     Restart,
     Wipe,
-    Damage,
+    /// What is hit depends on the number.
+    Damage(u64),
     Pause(u64),
     Resume,
     Snapshot,
@@ -117,6 +120,7 @@ pub(super) fn parse(line: &str) -> Result<Command, String> {
         ("deliver", filter) => Command::Deliver(read_filter(filter)?),
         ("drop", [_, ..]) => Command::Drop(read_filter(&words)?),
         ("hold", [_, ..]) => Command::Hold(read_filter(&words)?),
+        ("pass", [_, ..]) => Command::Pass(read_filter(&words)?),
         ("repeat", [_, ..]) => Command::Repeat(read_filter(&words)?),
         ("time", [span]) => Command::Time(duration(span)?),
         ("timer", [who]) => Command::Timer((*who).to_owned(), Timer::Request),
@@ -126,7 +130,10 @@ pub(super) fn parse(line: &str) -> Result<Command, String> {
         ("crash", [_, ..]) => Command::Fault(Fault::Crash, list(rest)),
         ("restart", [_, ..]) => Command::Fault(Fault::Restart, list(rest)),
         ("wipe", [_, ..]) => Command::Fault(Fault::Wipe, list(rest)),
-        ("damage", [_, ..]) => Command::Fault(Fault::Damage, list(rest)),
+        ("damage", [who, number]) => {
+            let number = number.parse().map_err(|_| format!("`{number}`: a number was expected"))?;
+            Command::Fault(Fault::Damage(number), list(who))
+        }
         ("pause", [who, span]) => Command::Fault(Fault::Pause(duration(span)?), list(who)),
         ("resume", [_, ..]) => Command::Fault(Fault::Resume, list(rest)),
         ("snapshot", [_, ..]) => Command::Fault(Fault::Snapshot, list(rest)),

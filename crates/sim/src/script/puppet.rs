@@ -10,8 +10,17 @@ use crate::network::NodeId;
 use crate::rng::Rng;
 
 /// The liar that stands in front of the replica now, if any. Shared by all its lives.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(super) struct Puppet(Rc<RefCell<Option<Box<dyn Liar>>>>);
+
+impl std::fmt::Debug for Puppet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.borrow().as_ref() {
+            Some(liar) => liar.fmt(f),
+            None => f.write_str("nothing now"),
+        }
+    }
+}
 
 impl Puppet {
     /// Puts a liar in front of the replica, or takes it away.

@@ -14,8 +14,8 @@
 //! | QUERY-STABLE, REPLY-STABLE | `nonce`; the latter `c`, `p` |
 //! | BODY | `as=3` |
 //!
-//! A digest is `null`, `of(3)`: of the batch that was proposed as 3 last, or up to 64 hexadecimal digits that
-//! nobody has the content of.
+//! A digest is `null`, `of(3)`: of the batch that was proposed as 3 last, or `of(3,r2)`: as 3 to r2, or up to 64
+//! hexadecimal digits that nobody has the content of.
 
 use quorate_pbft::step::{Actions, Recipient};
 use quorate_service::kv::Answer;
@@ -33,6 +33,7 @@ use super::stage::{Stage, not_faulty};
 use super::traffic::kind_of;
 use crate::adversary;
 use crate::describe;
+use crate::network::Flight;
 use crate::trace::{Line, What};
 
 impl Stage {
@@ -129,8 +130,7 @@ impl Stage {
             return Ok(self.world.config.domains().null_batch());
         }
         if let Some(seq) = text.strip_prefix("of(").and_then(|rest| rest.strip_suffix(')')) {
-            let seq = seq.parse().map_err(|_| format!("{key}={text}: of(NUMBER) was expected"))?;
-            return self.proposed(SeqNum(seq)).map(|batch| batch.digest());
+            return self.proposed(seq).map(|batch| batch.digest());
         }
         let mut digest = Digest::ZERO;
         for (byte, pair) in digest.0.iter_mut().zip(text.as_bytes().chunks(2)) {
@@ -140,10 +140,16 @@ impl Stage {
         Ok(digest)
     }
 
-    /// Returns the batch that was proposed with this number last, by whomever.
-    fn proposed(&self, seq: SeqNum) -> Result<Batch, String> {
+    /// Returns the batch that was proposed with this number last, by whomever: `3`, or `3,r2` if it was
+    /// proposed to r2.
+    fn proposed(&self, which: &str) -> Result<Batch, String> {
         let domains = self.world.config.domains();
-        for flight in self.traffic.history().filter(|flight| kind_of(flight) == Some(Kind::PrePrepare)) {
+        let (number, to) = which.split_once(',').map_or((which, None), |(number, to)| (number, Some(to)));
+        let seq = SeqNum(number.parse().map_err(|_| format!("`{which}`: 3 or 3,r2 was expected"))?);
+        let to = to.map(|to| self.host(to).map(|h| self.world.hosts[h].node)).transpose()?;
+        let there = |flight: &&Flight| to.is_none_or(|to| flight.to == to);
+        let proposals = self.traffic.history().filter(|flight| kind_of(flight) == Some(Kind::PrePrepare));
+        for flight in proposals.filter(there) {
             let Ok(frame) = Frame::decode(&flight.frame) else { continue };
             let Ok(head) = PrePrepareHead::decode(frame.body) else { continue };
             let mut batch = Batch::default();
@@ -166,8 +172,8 @@ impl Stage {
             return Ok(batch);
         }
         let mut choice = self.world.now(h).wall_ns;
-        if saying.field("as").is_some() {
-            batch = self.proposed(SeqNum(saying.number("as")?))?;
+        if let Some(which) = saying.field("as") {
+            batch = self.proposed(which)?;
             choice = quorate_pbft::choice::decode(batch.choice()).unwrap_or(choice);
         } else {
             let of = saying.field("of").ok_or("it needs of=c0:1,.. or as=NUMBER or null")?;

@@ -93,6 +93,7 @@ impl Stage {
             Command::Timer(who, timer) => self.run_out(&who, timer)?,
             Command::Drop(filter) => self.traffic.rule(Rule::Drop, self.links(&filter)?),
             Command::Hold(filter) => self.traffic.rule(Rule::Hold, self.links(&filter)?),
+            Command::Pass(filter) => self.traffic.rule(Rule::Pass, self.links(&filter)?),
             Command::Repeat(filter) => {
                 let last = self.traffic.last(&self.links(&filter)?);
                 self.arrive(last.ok_or("no such message was ever sent")?);
@@ -279,8 +280,8 @@ impl Stage {
                 // It looks at the time first of all: for its keys, and for its first STATUS.
                 self.world.happen(at, node, Event::Wake);
             }
-            Fault::Damage => {
-                if !self.world.damage_state(h, 0) {
+            Fault::Damage(number) => {
+                if !self.world.damage_state(h, number) {
                     return Err(format!("{who} has no page to damage"));
                 }
             }

@@ -33,6 +33,8 @@ pub(super) enum Rule {
     Drop,
     /// They are kept until they are asked for, or the network heals.
     Hold,
+    /// They arrive, whatever the rules before this one say. What is kept stays so.
+    Pass,
 }
 
 /// Everything that has been sent and has not arrived, and for reference all that was ever sent: a script
@@ -52,15 +54,17 @@ impl Traffic {
         match self.rules.iter().rev().find(|(_, links)| links.hold(&flight)) {
             Some((Rule::Drop, _)) => {}
             Some((Rule::Hold, _)) => self.kept.push(flight),
-            None => self.flying.push(flight),
+            Some((Rule::Pass, _)) | None => self.flying.push(flight),
         }
     }
 
     /// Makes a rule for what is on its way and for what will be. The last rule that fits counts.
     pub(super) fn rule(&mut self, rule: Rule, links: Links) {
-        let concerned: Vec<Flight> = self.flying.extract_if(.., |flight| links.hold(flight)).collect();
-        if rule == Rule::Hold {
-            self.kept.extend(concerned);
+        let concerned = |flight: &mut Flight| links.hold(flight);
+        match rule {
+            Rule::Drop => self.flying.retain_mut(|flight| !concerned(flight)),
+            Rule::Hold => self.kept.extend(self.flying.extract_if(.., concerned)),
+            Rule::Pass => {}
         }
         self.rules.push((rule, links));
     }
