@@ -7,7 +7,7 @@ use quorate_wire::id::{ReplicaId, SeqNum};
 use quorate_wire::message::{Checkpoint, Kind};
 use quorate_wire::{Cluster, Digest};
 
-use crate::certificate::Votes;
+use crate::certificate::{Votes, bit, size};
 use crate::record::Record;
 use crate::replica::Replica;
 use crate::step::{Action, Actions, Milestone, Now, Recipient, Reject};
@@ -35,18 +35,22 @@ impl Checkpoints {
         Self { cluster, own: BTreeMap::new(), said: BTreeMap::new(), above }
     }
 
-    /// Returns how many replicas state `root` at `seq`, and how many of them hold a proof.
+    /// Returns how many replicas state `root` at `seq`, and how many of them hold a proof. Each counts
+    /// once, also one that was heard above the window and, when that had moved, again inside of it (B1).
     fn support(&self, seq: SeqNum, root: Digest) -> (usize, usize) {
-        let inside = self.said.get(&seq).into_iter().flat_map(|votes| votes.iter().map(|(_, s)| *s));
-        let above = self.above.iter().flatten().filter(|(n, _)| *n == seq).map(|(_, s)| *s);
-        let (mut all, mut stable) = (0, 0);
-        for (digest, proven) in inside.chain(above) {
+        let inside = self.said.get(&seq).into_iter().flat_map(Votes::iter).map(|(from, said)| (from, *said));
+        let above = self.above.iter().enumerate().filter_map(|(from, said)| {
+            let (n, said) = (*said)?;
+            (n == seq).then_some((ReplicaId::at(from), said))
+        });
+        let (mut all, mut proven) = (0, 0);
+        for (from, (digest, stable)) in inside.chain(above) {
             if digest == root {
-                all += 1;
-                stable += usize::from(proven);
+                all |= bit(from);
+                proven |= if stable { bit(from) } else { 0 };
             }
         }
-        (all, stable)
+        (size(all), size(proven))
     }
 
     /// Returns the highest checkpoint above `seq` that `f + 1` replicas state alike: one of them is

@@ -47,7 +47,7 @@ impl Candidate {
     }
 
     /// Returns whose VIEW-CHANGEs are missing.
-    fn missing(&self) -> u64 {
+    pub(crate) fn missing(&self) -> u64 {
         let places = self.message.body().view_changes.iter().zip(&self.named);
         places.filter(|(_, m)| m.is_none()).fold(0, |set, ((replica, _), _)| set | bit(*replica))
     }

@@ -311,6 +311,7 @@ impl Replica {
         let settled = mutant!(M32, self.exec.tentative.is_none(), true);
         self.is_normal()
             && !self.transfer.is_active()
+            && !self.recovery.is_active()
             && settled
             && past
             && self.exec.executed == self.exec.final_to

@@ -165,6 +165,9 @@ impl Replica {
             return self.on_request(now, request, out);
         }
         let Principal::Replica(from) = sender else { return out.reject(Reject::WrongSender) };
+        if let (Message::ViewChange(m), true) = (verified.message(), from == self.id) {
+            return self.on_own_view_change(now, m, out);
+        }
         if from == self.id || !self.cluster.contains(from) {
             return out.reject(Reject::WrongSender); // CR-4
         }

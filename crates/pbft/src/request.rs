@@ -86,9 +86,9 @@ impl Replica {
         let waiting = self.bodies.signature_checked(request, valid);
         if let Some(body) = waiting {
             if !valid {
-                // AU-1: a right MAC with a wrong signature can only be the client's own doing.
+                // AU-1: a right MAC with a wrong signature is its client's doing, or damage on the way.
                 if body.proof == Proof::Mac {
-                    self.clients.blacklist(body.client);
+                    self.clients.shut_out(body.client, now.mono_ns);
                 }
                 return out.reject(Reject::BadSignature);
             }

@@ -139,6 +139,7 @@ impl Replica {
     /// state is fetched.
     fn execute_from_log(&mut self, now: Now, history: &History, stable: (SeqNum, Digest), out: &mut Actions) {
         let (last, root) = stable;
+        out.report(Milestone::Stable { seq: last, root });
         for n in self.exec.executed.0 + 1..=last.0 {
             let seq = SeqNum(n);
             let digest = history.committed.get(&seq);
@@ -151,7 +152,6 @@ impl Replica {
             }
             self.hand_over(seq, batch.clone(), out);
         }
-        out.report(Milestone::Stable { seq: last, root });
     }
 
     /// Goes back into the view that the log ends in: I7.

@@ -207,12 +207,14 @@ impl Replica {
         out.send(Recipient::All, Kind::Status, Lsn(0), |w| status.encode(w));
     }
 
-    /// Returns whose VIEW-CHANGEs for this view are here, or not needed.
+    /// Returns whose VIEW-CHANGEs for this view are here, or not needed; not those whose other version a
+    /// NEW-VIEW under examination names.
     fn view_changes_held(&self) -> u64 {
-        let known = self.views.candidates.iter().flatten().chain(&self.views.entered);
-        let named = known.filter(|c| c.view() == self.view);
-        let held = named.flat_map(|c| c.named.iter().flatten()).fold(0, |set, m| set | bit(m.sender()));
-        held | self.views.senders_for(self.view)
+        let examined = self.views.candidates.iter().flatten().filter(|c| c.view() == self.view);
+        let missing = examined.fold(0, |set, candidate| set | candidate.missing());
+        let entered = self.views.entered.iter().filter(|c| c.view() == self.view);
+        let held = entered.flat_map(|c| c.named.iter().flatten()).fold(0, |set, m| set | bit(m.sender()));
+        (held | self.views.senders_for(self.view)) & !missing
     }
 
     /// Another replica says what it has and lacks.

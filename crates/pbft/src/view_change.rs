@@ -287,6 +287,27 @@ impl Replica {
         ViewChange { view, stable, key_id: 0, checkpoints, prepared, pre_prepared, leave }
     }
 
+    /// A VIEW-CHANGE that this replica sent before it lost its memory comes back from those who keep it as
+    /// evidence. It helps to check the NEW-VIEW that names it, and nothing else (CR-4).
+    pub(crate) fn on_own_view_change(&mut self, now: Now, m: &Arc<Signed<ViewChange>>, out: &mut Actions) {
+        let (k, window) = (self.config.checkpoint_interval, self.config.window);
+        match new_view::well_formed(self.cluster, k, window, m.body()) {
+            Ok(()) => self.supply_candidates(now, m, out),
+            Err(reason) => out.reject(reason),
+        }
+    }
+
+    /// Gives a VIEW-CHANGE to the NEW-VIEWs under examination that name it.
+    fn supply_candidates(&mut self, now: Now, m: &Arc<Signed<ViewChange>>, out: &mut Actions) {
+        let mut named = false;
+        for candidate in self.views.candidates.iter_mut().flatten() {
+            named |= candidate.supply(m);
+        }
+        if named {
+            self.examine_new_views(now, out);
+        }
+    }
+
     /// Another replica has left. Its signature, and those of its LeaveCert, were checked at the door.
     pub(crate) fn on_view_change(&mut self, now: Now, m: &Arc<Signed<ViewChange>>, out: &mut Actions) {
         let (from, body) = (m.sender(), m.body());
@@ -295,13 +316,7 @@ impl Replica {
             return out.reject(reason);
         }
         // One that a NEW-VIEW under examination names is needed, whatever else this sender said.
-        let mut named = false;
-        for candidate in self.views.candidates.iter_mut().flatten() {
-            named |= candidate.supply(m);
-        }
-        if named {
-            self.examine_new_views(now, out);
-        }
+        self.supply_candidates(now, m, out);
         if body.view < self.view {
             return out.reject(Reject::OtherView);
         }

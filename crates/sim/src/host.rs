@@ -33,6 +33,9 @@ pub struct Host<S: Service> {
     pub life: u32,
     /// Its clocks.
     pub clock: Clock,
+    /// The time of its last NEW-KEY, kept beside its identity and not on the disk of its data: a clock set
+    /// back must not make its new keys look old (KX-1, D8).
+    pub key_time: u64,
     /// Its disk.
     pub disk: Disk<Rc<Vec<u8>>>,
     /// The process; none while it is down.

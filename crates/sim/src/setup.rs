@@ -166,6 +166,7 @@ impl<A: App> World<A> {
                 correct,
                 life: 0,
                 clock: Clock::RIGHT,
+                key_time: 0,
                 disk: Disk::new(*seed, index, setup.disk),
                 process: None,
                 missed: None,

@@ -99,7 +99,9 @@ impl<A: App> World<A> {
         let (id, life) = (host.id, host.life);
         // The same secrets for a replica's second copy, new ones for each life.
         let entropy = Rng::nth(self.seed ^ (u64::from(life) << 32), Concern::Keys, id.index()).bytes();
-        let door = self.keys.door(Principal::Replica(id), self.config.cluster, entropy, self.now(h).wall_ns);
+        let wall_ns = self.now(h).wall_ns.max(self.hosts[h].key_time + 1);
+        let door = self.keys.door(Principal::Replica(id), self.config.cluster, entropy, wall_ns);
+        self.hosts[h].key_time = door.key_time();
         let recorder = self
             .recorded
             .contains(&id)

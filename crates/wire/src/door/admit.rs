@@ -61,7 +61,9 @@ impl Door {
         if frame.epoch != self.epoch {
             return Err(DoorError::WrongEpoch { epoch: frame.epoch, own: self.epoch });
         }
-        if sender.key_holder() == self.own.key_holder() {
+        // Never from the network (CR-4); but a VIEW-CHANGE of one's own is evidence that others keep, and a
+        // replica that has lost its memory may need it to check the NEW-VIEW that names it.
+        if sender.key_holder() == self.own.key_holder() && frame.kind != Kind::ViewChange {
             return Err(DoorError::OwnIdentity);
         }
         if !self.exchange.knows(sender) {
