@@ -107,6 +107,12 @@ impl Sum {
     }
 }
 
+/// One build with the feature `mutants` holds every seeded bug; each has to be found by a checker.
+pub(crate) fn mutants(args: &[String]) -> Result<()> {
+    let package = ["run", "--release", "--locked", "--package", "quorate-cli", "--features", "mutants"];
+    run(cargo(&package).args(["--", "sim", "mutants"]).args(args))
+}
+
 /// Simulates fresh seeds, ten minutes where nothing is said; prints those that fail.
 pub(crate) fn soak(args: &[String]) -> Result<()> {
     let mut command =

@@ -26,7 +26,7 @@ struct Task {
 const TASKS: &[Task] = &[
     Task {
         name: "ci",
-        help: "everything below but soak (a smoke run of fuzz), in the order of how fast it fails",
+        help: "everything below but mutants and soak (a smoke run of fuzz), in the order of how fast it fails",
         run: ci::ci,
     },
     Task { name: "fmt", help: "rustfmt; --fix writes", run: ci::fmt },
@@ -51,6 +51,11 @@ const TASKS: &[Task] = &[
         name: "test",
         help: "unit, documentation and golden-trace tests; none may be ignored",
         run: ci::test,
+    },
+    Task {
+        name: "mutants",
+        help: "turns on each seeded bug and asks swarm and scenarios to find it; --only NAME, --seconds N each",
+        run: ci::mutants,
     },
     Task {
         name: "soak",

@@ -1,6 +1,8 @@
 //! `quorate sim`: the simulator.
 
 mod list;
+#[cfg(feature = "mutants")]
+mod mutants;
 mod replay;
 mod run;
 mod text;
@@ -32,6 +34,8 @@ enum Command {
     List(list::List),
     Run(run::Run),
     Replay(replay::Replay),
+    #[cfg(feature = "mutants")]
+    Mutants(mutants::Mutants),
 }
 
 impl Sim {
@@ -40,6 +44,8 @@ impl Sim {
             Command::List(list) => list.run(),
             Command::Run(run) => run.run(),
             Command::Replay(replay) => replay.run(),
+            #[cfg(feature = "mutants")]
+            Command::Mutants(mutants) => mutants.run(),
         }
     }
 }

@@ -234,25 +234,26 @@ pub fn run(options: &Options, mut told: impl FnMut(&Summary, Option<&Failure>)) 
 }
 
 /// One kind of run.
-enum Play {
+#[derive(Clone, Copy)]
+pub(crate) enum Play {
     Swarm(Cluster),
     Scenario(&'static Scenario, usize),
 }
 
 /// What any kind of run gives.
-struct Done {
+pub(crate) struct Done {
     counters: Counters,
     simulated_ns: u64,
-    cpu_ns: u64,
+    pub(crate) cpu_ns: u64,
     hash: [u8; 32],
-    failure: Option<Failure>,
+    pub(crate) failure: Option<Failure>,
     lines: Vec<Line>,
     scenario: Option<(&'static str, usize, BTreeMap<&'static str, u64>)>,
 }
 
 impl Play {
     /// Runs it, and notes the processor time that this took: the world's alone, not that of others.
-    fn run(&self, seed: u64, options: &Options) -> Done {
+    pub(crate) fn run(&self, seed: u64, options: &Options) -> Done {
         let (started, cpu) = (Instant::now(), cpu_ns());
         let mut done = self.play(seed, options);
         done.cpu_ns = match (cpu, cpu_ns()) {

@@ -16,6 +16,8 @@ pub mod disk;
 pub mod follow;
 pub mod hash;
 pub mod host;
+#[cfg(feature = "mutants")]
+pub mod hunt;
 pub mod lanes;
 pub mod network;
 pub mod pool;
