@@ -128,16 +128,17 @@ impl Checkers {
         self.facts[id.index()].correct
     }
 
-    /// Replica `id` starts from its disk: the image of checkpoint `seq`, and what it had prepared.
+    /// Replica `id` starts from its disk: the numbers of its image and of its stable checkpoint, its view
+    /// and whether that is in normal operation, and what it had prepared.
     pub fn restarted(
         &mut self,
         id: ReplicaId,
-        seq: SeqNum,
+        seqs: (SeqNum, SeqNum),
         view: (ViewNum, bool),
         prepared: &[(SeqNum, ViewNum, Digest)],
     ) {
         self.exactly_once.undone(id);
-        self.facts[id.index()].restart(seq, view, prepared);
+        self.facts[id.index()].restart(seqs, view, prepared);
     }
 
     /// Replica `id` starts with nothing.

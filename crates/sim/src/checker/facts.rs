@@ -74,7 +74,7 @@ impl Facts {
     /// It starts from its disk: with the state of checkpoint `seq`, in `view`, and what it had prepared.
     pub fn restart(
         &mut self,
-        seq: SeqNum,
+        (seq, stable): (SeqNum, SeqNum),
         (view, normal): (ViewNum, bool),
         prepared: &[(SeqNum, ViewNum, Digest)],
     ) {
@@ -85,7 +85,7 @@ impl Facts {
         self.transferring = false;
         self.diverged = false;
         self.damaged = false;
-        self.stable = seq;
+        self.stable = stable;
         self.prepared.clear();
         for (seq, view, digest) in prepared {
             let newest = self.prepared.entry(seq.0).or_insert((*view, *digest));

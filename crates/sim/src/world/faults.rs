@@ -159,7 +159,11 @@ impl<A: App> World<A> {
             Ok(Record::NewView { view, .. }) if view >= last.0 => (view, true),
             _ => last,
         });
-        self.checkers.restarted(host.id, checkpoint, view, &prepared);
+        let stable = records.iter().fold(checkpoint, |last, bytes| match Record::decode(bytes) {
+            Ok(Record::Stable { seq, .. }) => last.max(seq),
+            _ => last,
+        });
+        self.checkers.restarted(host.id, (checkpoint, stable), view, &prepared);
         if cut {
             self.counters.fault("torn tail");
         }
