@@ -34,6 +34,8 @@ pub struct StateCard {
     pub transferring: bool,
     /// It rejoins and does not vote.
     pub recovering: bool,
+    /// It has started again, and the others have not confirmed that they saw it (§14.3).
+    pub unconfirmed: bool,
     /// Requests that wait here.
     pub pending: usize,
     /// Reads are served from here on.
@@ -47,6 +49,7 @@ pub struct StateCard {
 impl fmt::Display for StateCard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mode = match (self.recovering, self.transferring, self.normal) {
+            _ if self.unconfirmed => "unconfirmed",
             (true, ..) => "rejoining",
             (false, true, _) => "transferring",
             (false, false, true) => "normal",
@@ -86,6 +89,7 @@ impl Replica {
             assigned: self.batcher.assigned,
             transferring: self.transfer.is_active(),
             recovering: self.recovery.is_active(),
+            unconfirmed: self.recovery.waits_for_echoes(),
             pending: self.clients.pending().count(),
             read_floor: self.reads.floor,
             prepared: prepared.collect(),

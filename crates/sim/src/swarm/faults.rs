@@ -268,7 +268,9 @@ impl Weather {
                 None => self.snapshots.push((h, world.snapshot(h))),
                 Some(at)
                     if self.has_budget(world, h)
-                        && world.hosts[h].disk.starts() > self.snapshots[at].1.starts() =>
+                        // Nobody can tell an old disk whose later start was never heard of.
+                        && world.hosts[h].disk.starts() > self.snapshots[at].1.starts()
+                        && world.cards().get(h).is_some_and(|card| card.contains(" v=") && !card.contains("unconfirmed")) =>
                 {
                     let (_, disk) = self.snapshots.swap_remove(at);
                     world.put_back(h, disk);

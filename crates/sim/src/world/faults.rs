@@ -26,6 +26,9 @@ const INCARNATION_RANDOM_BITS: u32 = 20;
 /// The longest recording, in bytes.
 const RECORDING_BYTES_MAX: usize = 1 << 30;
 
+/// More than the FETCHes that one life can send: the next one's numbers begin that far above (ST-3).
+const RIDS_PER_LIFE: u64 = 1_000_000;
+
 /// What a start finds of the past.
 enum Past {
     Nothing,
@@ -58,7 +61,7 @@ impl<A: App> World<A> {
         };
         let chance = self.keys_rng.bits() >> (64 - INCARNATION_RANDOM_BITS);
         let incarnation = (counter << INCARNATION_RANDOM_BITS) | chance;
-        let mut executor = self.executor(self.now(h).wall_ns);
+        let mut executor = self.executor(self.now(h).wall_ns.max(self.hosts[h].key_time + RIDS_PER_LIFE));
         let resume = match past {
             Past::Nothing => Resume::Fresh { incarnation },
             Past::Lost => {
@@ -85,7 +88,7 @@ impl<A: App> World<A> {
                     self.remember(h, checkpoint.0, &records, cut);
                     Resume::Restart(Restart { incarnation, records, checkpoint, clients })
                 } else {
-                    executor = self.executor(self.now(h).wall_ns);
+                    executor = self.executor(self.now(h).wall_ns.max(self.hosts[h].key_time + RIDS_PER_LIFE));
                     self.lose_memory(h);
                     Resume::Amnesia { incarnation }
                 }
