@@ -71,13 +71,21 @@ codes! {
         "The error names the file. Status 1.";
     Unknown = "Q013": "no such code",
         "Codes are Q001, Q002 and so on; `quorate explain` lists them. Status 2.";
+    NoExperiment = "Q014": "no such experiment",
+        "`quorate bench list` has all of them, with the table or figure that each repeats. Status 2.";
+    Bound = "Q015": "a statement that an experiment checks does not hold",
+        "The output names the statement, the figure and the bound. On a busy machine, or with fewer cores than\n\
+         the experiment needs, that is what one sees: the output has the load and the pinning. Status 1.";
+    Experiment = "Q016": "an experiment could not be run",
+        "One of its processes failed, or the machine lacks something that it needs; the error says what.\n\
+         Status 1.";
 }
 
 impl Code {
     /// The exit status of a command that fails so.
     pub(crate) fn status(self) -> u8 {
         match self {
-            Self::Violation | Self::Stuck | Self::Output => 1,
+            Self::Violation | Self::Stuck | Self::Output | Self::Bound | Self::Experiment => 1,
             Self::Usage
             | Self::Value
             | Self::Taken
@@ -86,6 +94,7 @@ impl Code {
             | Self::Recording
             | Self::Setting
             | Self::Absent
+            | Self::NoExperiment
             | Self::Unknown => 2,
         }
     }

@@ -1,6 +1,7 @@
 //! The command `quorate`. Each subcommand is a file with its help text first; the logic is in the
 //! rooms below.
 
+mod bench;
 mod explain;
 mod fail;
 mod out;
@@ -12,6 +13,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+use crate::bench::Bench;
 use crate::explain::{Code, Explain};
 use crate::fail::{Failure, nearest};
 use crate::sim::Sim;
@@ -32,6 +34,7 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     Sim(Sim),
+    Bench(Bench),
     Explain(Explain),
 }
 
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::try_parse() {
         Ok(cli) => match cli.command {
             Command::Sim(sim) => sim.run(),
+            Command::Bench(bench) => bench.run(),
             Command::Explain(explain) => explain.run(),
         },
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
