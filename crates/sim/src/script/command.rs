@@ -48,6 +48,8 @@ pub(super) enum Command {
     Watch(Vec<String>),
     /// Kinds of messages left out, or not any more.
     Hide(Vec<Kind>, bool),
+    /// Messages turned away left out, or not any more.
+    HideRejected(bool),
 }
 
 /// What befalls a replica's machine.
@@ -150,6 +152,7 @@ pub(super) fn parse(line: &str) -> Result<Command, String> {
         ("loud", []) => Command::Loud(true),
         ("watch", ["all"]) => Command::Watch(Vec::new()),
         ("watch", [_, ..]) => Command::Watch(list(rest)),
+        ("hide" | "unhide", ["rejected"]) => Command::HideRejected(verb == "hide"),
         ("hide" | "unhide", [_, ..]) => {
             let kinds = words.iter().map(|name| kind_of(name)).collect::<Result<_, _>>()?;
             Command::Hide(kinds, verb == "hide")

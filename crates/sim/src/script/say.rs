@@ -8,7 +8,7 @@
 //! | PREPARE, COMMIT, COMMITTED | `v`, `n`, `d` |
 //! | CHECKPOINT | `n`, `root`; `stable` |
 //! | SUSPECT | `v`; `hand-over` |
-//! | VIEW-CHANGE | `v`; empty, or `own`: its last one again, with `P={}` changed |
+//! | VIEW-CHANGE | `v`; empty, or `own`: its first one again; `P={}`: without P; `leave=own`: its own suspicion alone |
 //! | REQ-ACK, REQ-REJECT | `c`, `t`; the latter `v`, `n` |
 //! | PROOF | `n`, `d`, `u` |
 //! | QUERY-STABLE, REPLY-STABLE | `nonce`; the latter `c`, `p` |
@@ -219,7 +219,7 @@ impl Stage {
         Ok((client, timestamp, digest))
     }
 
-    /// Returns a VIEW-CHANGE: an empty one, or the replica's last with changes.
+    /// Returns a VIEW-CHANGE: an empty one, or the replica's first with changes.
     fn view_change(&self, h: usize, saying: &Saying) -> Result<ViewChange, String> {
         let view = ViewNum(saying.number("v")?);
         if !saying.has("own") {
@@ -235,12 +235,21 @@ impl Stage {
         }
         let own = self.world.hosts[h].id;
         let frames = self.traffic.history().filter_map(|flight| Frame::decode(&flight.frame).ok());
-        let mut sent = frames.filter(|f| f.kind == Kind::ViewChange && f.sender == ReplicaId(own.0).into());
-        let last = sent.find_map(|frame| ViewChange::decode(frame.body).ok());
-        let mut message = last.ok_or_else(|| format!("{own} has never sent a VIEW-CHANGE"))?;
+        let sent = frames.filter(|f| f.kind == Kind::ViewChange && f.sender == ReplicaId(own.0).into());
+        let honest =
+            sent.filter_map(|f| ViewChange::decode(f.body).ok()).filter(|m| !m.checkpoints.is_empty());
+        let mut message = honest.last().ok_or_else(|| format!("{own} has never sent a VIEW-CHANGE"))?;
         message.view = view;
         if saying.field("P") == Some("{}") {
             message.prepared.clear();
+        }
+        if saying.field("leave") == Some("own") {
+            let domains = self.world.config.domains();
+            let left = ViewNum(view.0.saturating_sub(1));
+            let mut suspect = Suspect { view: left, reason: SuspectReason::Timeout, signature: [0; 64] };
+            let covered = suspect.signed_digest(&domains, 0, own);
+            suspect.signature = self.world.keys.signer(own.into()).sign(&covered);
+            message.leave = LeaveCert { suspects: vec![(own, suspect)] };
         }
         Ok(message)
     }

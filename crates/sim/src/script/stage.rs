@@ -37,6 +37,8 @@ pub(super) struct Stage {
     watched: Vec<String>,
     /// Messages of these kinds are not shown.
     hidden: Vec<Kind>,
+    /// Nor what is turned away.
+    rejected_hidden: bool,
     loud: bool,
     /// What has happened since it was last drawn.
     story: Vec<Line>,
@@ -63,6 +65,7 @@ impl Stage {
             snapshots: BTreeMap::new(),
             watched: Vec::new(),
             hidden: vec![Kind::NewKey],
+            rejected_hidden: false,
             loud: true,
             story: Vec::new(),
         };
@@ -124,6 +127,7 @@ impl Stage {
                 self.nodes(&nodes)?;
                 self.watched = nodes;
             }
+            Command::HideRejected(hidden) => self.rejected_hidden = hidden,
             Command::Hide(kinds, true) => self.hidden.extend(kinds),
             Command::Hide(kinds, false) => self.hidden.retain(|kind| !kinds.contains(kind)),
         }
@@ -153,8 +157,15 @@ impl Stage {
         if !self.watched.is_empty() && !self.watched.contains(&line.who) {
             return false;
         }
-        let What::Sent { text, .. } = &line.what else { return true };
-        !self.hidden.iter().any(|kind| text.split(' ').next() == Some(kind.name()))
+        match &line.what {
+            What::Sent { text, .. } => {
+                !self.hidden.iter().any(|kind| text.split(' ').next() == Some(kind.name()))
+            }
+            What::Milestone(text) => {
+                !self.rejected_hidden || !text.starts_with("rejected") && !text.starts_with("turned away")
+            }
+            What::Executed(_) | What::Fault(_) => true,
+        }
     }
 
     /// Draws what has happened since this was last done, clients first.
