@@ -86,8 +86,8 @@ impl Replica {
         if under_way || (self.transfer.target.is_some_and(|(target, _)| target >= seq) && !check) {
             return;
         }
-        // ST-8: never back, but to repair.
-        if seq <= self.exec.executed && !check {
+        // ST-8: never back, but to repair; what the executor has been given counts, results back or not.
+        if seq <= self.exec.final_to && !check {
             return;
         }
         self.undo_tentative(out);

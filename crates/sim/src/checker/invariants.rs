@@ -21,6 +21,8 @@ pub struct Votes {
     /// Bodies, by who and view.
     view_changes: BTreeMap<(ReplicaId, u64), Vec<u8>>,
     new_views: BTreeMap<(ReplicaId, u64), Vec<u8>>,
+    /// The last view of whose VIEW-CHANGE a replica knows nothing any more.
+    forgotten: BTreeMap<ReplicaId, u64>,
 }
 
 impl Votes {
@@ -32,13 +34,18 @@ impl Votes {
             commits: BTreeMap::new(),
             view_changes: BTreeMap::new(),
             new_views: BTreeMap::new(),
+            forgotten: BTreeMap::new(),
         }
     }
 
-    /// Replica `id` has lost its memory. Its votes still bind it; a VIEW-CHANGE does not: once it has
-    /// rejoined, what it forgot lies below its stable checkpoint, of which a VIEW-CHANGE says nothing.
+    /// Replica `id` has lost its memory. Its votes still bind it; its VIEW-CHANGEs so far do not: once it has
+    /// rejoined, what it forgot lies below its stable checkpoint, of which a new one says nothing, and it
+    /// may pass the old ones on as evidence.
     pub fn forget(&mut self, id: ReplicaId) {
-        self.view_changes.retain(|(from, _), _| *from != id);
+        let newest =
+            self.view_changes.range((id, 0)..=(id, u64::MAX)).next_back().map_or(0, |((_, v), _)| *v);
+        let forgotten = self.forgotten.entry(id).or_insert(0);
+        *forgotten = newest.max(*forgotten);
     }
 
     /// I8, and the second half of I5: a vote is of the current view, in normal operation, inside of the
@@ -97,6 +104,9 @@ impl Votes {
             }),
             Kind::ViewChange => {
                 let view = ViewChange::decode(body).map_or(0, |m| m.view.0);
+                if self.forgotten.get(&id).is_some_and(|last| view <= *last) {
+                    return Ok(());
+                }
                 once(&mut self.view_changes, id, view, kind, body)
             }
             Kind::NewView => {
