@@ -11,6 +11,7 @@ use crate::replica::{Replica, Status};
 
 /// A snapshot of a replica for people, tests and checkers.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each says something else")]
 pub struct StateCard {
     /// Who.
     pub id: ReplicaId,

@@ -26,7 +26,7 @@ const INCARNATION_RANDOM_BITS: u32 = 20;
 /// The longest recording, in bytes.
 const RECORDING_BYTES_MAX: usize = 1 << 30;
 
-/// More than the FETCHes that one life can send: the next one's numbers begin that far above (ST-3).
+/// More than one life can ask for: the next one's numbers begin that far above (ST-3).
 const RIDS_PER_LIFE: u64 = 1_000_000;
 
 /// What a start finds of the past.
