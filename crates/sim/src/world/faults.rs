@@ -325,6 +325,8 @@ impl<A: App> World<A> {
         let (entropy, wall) = (self.keys_rng.bytes(), self.now(h).wall_ns);
         if let Some(process) = self.process(h) {
             process.door.refresh(entropy, wall);
+            let time = process.door.key_time();
+            self.hosts[h].key_time = time;
         }
         self.counters.fault("new keys");
         self.settle(h);
