@@ -326,7 +326,7 @@ impl Replica {
         self.requeue(now, requeued, out);
         self.try_execute(now, out);
         self.serve_reads(out);
-        self.status_soon(now, out);
+        self.status_now(now, out);
     }
 
     /// h may rise to the (f+1)-th largest h in V, which a correct replica holds a proof for, where

@@ -28,6 +28,8 @@ struct Peer {
     counter: u64,
     heard_at: u64,
     answered_at: u64,
+    /// How far along the views it was when it was last answered: its view, and whether it worked in it.
+    answered_in: (ViewNum, bool),
     incarnation: u64,
     /// Bytes sent again to it since `budget_at`.
     sent_bytes: usize,
@@ -140,6 +142,13 @@ impl Replica {
         Self::set_timer(out, Timer::Status, earliest.max(now.mono_ns));
     }
 
+    /// Sends a status at once: a view begins here, and what the others have said in it already was turned
+    /// away, because this replica had not entered it. They answer at once, too.
+    pub(crate) fn status_now(&mut self, now: Now, out: &mut Actions) {
+        self.peers.soon = true;
+        Self::set_timer(out, Timer::Status, now.mono_ns);
+    }
+
     /// Time for a status, and for a look at what depends on none.
     pub(crate) fn on_status_timer(&mut self, now: Now, out: &mut Actions) {
         self.peers.soon = false;
@@ -234,11 +243,17 @@ impl Replica {
         }
         peer.counter = m.counter;
         peer.heard_at = now.mono_ns.max(1);
-        // Never the same to the same peer more than once in this time (SM-2).
-        if peer.answered_at != 0 && now.mono_ns < peer.answered_at.saturating_add(min) {
+        // Never the same to the same peer more than once in this time (SM-2). What it needs in a view that it
+        // has just come to is not the same: at most two answers for each of this replica's own views.
+        let along = (m.view, m.normal);
+        let arrives = along > peer.answered_in && m.view <= self.view;
+        if peer.answered_at != 0 && now.mono_ns < peer.answered_at.saturating_add(min) && !arrives {
             return out.reject(Reject::TooSoon);
         }
         peer.answered_at = now.mono_ns.max(1);
+        if m.view <= self.view {
+            peer.answered_in = peer.answered_in.max(along);
+        }
         mutant!(M47, self.answer(now, from, m, out), ());
         // Whoever is ahead will answer our own (SM-1).
         if m.view > self.view || m.executed > self.exec.executed {

@@ -6,10 +6,10 @@ mod desk;
 
 use desk::{Desk, R0, R1, R2, R3, c, root};
 use quorate_pbft::Milestone;
-use quorate_pbft::step::Reject;
+use quorate_pbft::step::{Recipient, Reject};
 use quorate_wire::frame::Frame;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
-use quorate_wire::message::{Kind, NewView, Prepare, ViewChange};
+use quorate_wire::message::{Bitmap, Echoes, Kind, NewView, Prepare, Status, ViewChange};
 
 fn own_view_change(desk: &Desk) -> Option<ViewChange> {
     let (_, frame) = desk.last_sent(Kind::ViewChange)?;
@@ -171,6 +171,52 @@ fn p15_a_new_view_that_drops_a_prepared_request_is_refused() {
     assert!(desk.rejected(Reject::BadNewView));
     assert!(desk.said(|m| matches!(m, Milestone::Suspected { view: ViewNum(1), .. })));
     assert!(!desk.said(|m| matches!(m, Milestone::ViewEntered { .. })));
+}
+
+fn status(desk: &mut Desk, from: ReplicaId, counter: u64, normal: bool) {
+    desk.hear(from, Kind::Status, |w| {
+        Status {
+            counter,
+            view: ViewNum(1),
+            stable: SeqNum(0),
+            executed: SeqNum(0),
+            incarnation: 1 << 20,
+            echoes: Echoes::default(),
+            normal,
+            has_new_view: normal,
+            prepared: Bitmap::default(),
+            committed: Bitmap::default(),
+            have: 0,
+            wants: Vec::new(),
+        }
+        .encode(w);
+    });
+}
+
+/// A message of the new view may overtake its NEW-VIEW and is turned away. Whoever enters the view says so
+/// at once, and is sent at once what it has missed, however recently it was answered: or the view would
+/// stand still until the next status and be given up.
+#[test]
+fn what_overtook_the_new_view_is_sent_again_at_once() {
+    let mut desk = Desk::new(R1);
+    enter_view_1(&mut desk, &[R2]);
+    status(&mut desk, R3, 1, false);
+    let empty = desk.empty_view_change(1);
+    let frame = desk.view_change(R3, &empty);
+    desk.frame(&frame);
+    assert!(desk.said(|m| matches!(m, Milestone::ViewEntered { view: ViewNum(1), .. })));
+    desk.forget();
+    desk.pass(0);
+    assert_eq!(desk.sent(Kind::Status), 1, "it says that it has entered the view");
+    desk.request(c(0), 1, b"x");
+    desk.forget();
+    // r3 was answered a moment ago, while it waited for the NEW-VIEW. Now it works in the view.
+    status(&mut desk, R3, 2, true);
+    let (to, _) = desk.last_sent(Kind::PrePrepare).unwrap();
+    assert_eq!(to, Recipient::Replica(R3));
+    desk.forget();
+    status(&mut desk, R3, 3, true);
+    assert!(desk.rejected(Reject::TooSoon) && desk.sent(Kind::PrePrepare) == 0, "once is enough");
 }
 
 /// P14: fewer VIEW-CHANGEs than a quorum begin no view.
