@@ -236,14 +236,14 @@ impl Replica {
             if slot.complained || now.mono_ns < proposal.since.saturating_add(retry) {
                 continue;
             }
-            slot.complained = true;
-            out.reject(Reject::UnprovenRequest);
             let Some(batch) = proposal.batch.clone() else { continue };
             self.complain_about(now, seq, &batch, out);
         }
         waiting
     }
 
+    /// Complains about the requests of a batch that are here and not authentic. A body that is missing is
+    /// nobody's fault but the primary's, and no reason to think less of the clients of the others.
     fn complain_about(&mut self, now: Now, seq: SeqNum, batch: &Batch, out: &mut Actions) {
         let (view, primary, other) = (self.view, self.primary(), self.someone());
         for request in batch.requests() {
@@ -253,11 +253,16 @@ impl Replica {
             if self.stands(now, request.client, request.timestamp, &request.digest, proof) {
                 continue;
             }
+            if let Some(slot) = self.log.get_mut(seq)
+                && !slot.complained
+            {
+                slot.complained = true;
+                out.reject(Reject::UnprovenRequest);
+            }
             let on_probation = self.clients.on_probation(request.client, now.mono_ns);
             // Only of clients that have been here: a primary can name any number of others.
             if !on_probation && self.clients.get(request.client).is_some() {
-                self.clients.start_probation(request.client, now.mono_ns);
-                out.report(Milestone::OnProbation { client: request.client });
+                self.start_probation(now, request.client, out);
             }
             let reject = ReqReject {
                 view,
@@ -417,6 +422,8 @@ impl Replica {
             self.fill_slot(seq, &body);
             self.advance(now, seq, out);
         }
+        // The body may have been all that its proposal's authenticity lacked.
+        self.recheck_proposals(now, out);
         self.try_new_view(now, out);
         true
     }

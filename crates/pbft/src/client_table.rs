@@ -127,6 +127,16 @@ impl ClientTable {
         }
     }
 
+    /// Lets nobody be timed for what a principal has not signed. It waits on, for its signature.
+    pub(crate) fn stop_waiting_unsigned(&mut self, client: ClientId) {
+        let lanes = ClientId::new(client.principal(), 0)..=ClientId::new(client.principal(), u16::MAX);
+        for (_, client) in self.clients.range_mut(lanes) {
+            if let Some(pending) = client.pending.as_mut().filter(|p| p.request.proof != Proof::Signed) {
+                pending.timed = false;
+            }
+        }
+    }
+
     /// Returns the oldest request that the timer guards: "this request", not "some request", so that
     /// a primary that serves only its friends trips it (TM-1, B8).
     pub(crate) fn oldest(&mut self) -> Option<&Pending> {

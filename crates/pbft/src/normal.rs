@@ -167,12 +167,7 @@ impl Replica {
         digest: &Digest,
         proof: Proof,
     ) -> bool {
-        let must_sign = match self.config.request_auth {
-            RequestAuth::Mac => false,
-            RequestAuth::Adaptive => self.clients.on_probation(client, now.mono_ns),
-            RequestAuth::SigMac => true,
-        };
-        if proof == Proof::Signed || (proof == Proof::Mac && !must_sign) {
+        if proof == Proof::Signed || (proof == Proof::Mac && !self.must_sign(now, client)) {
             return true;
         }
         let here = self.clients.get(client).is_some_and(|known| {

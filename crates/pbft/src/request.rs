@@ -166,10 +166,12 @@ impl Replica {
     /// Says to all that a request is authentic here, and counts who does (TM-2).
     pub(crate) fn vouch(&mut self, now: Now, client: ClientId, out: &mut Actions) {
         let id = self.id;
+        let must_sign = self.must_sign(now, client);
         let Some(entry) = self.clients.get_mut(client) else { return };
         let Some(pending) = &mut entry.pending else { return };
         let (timestamp, digest) = (pending.request.timestamp, pending.request.digest);
-        if pending.timed {
+        // No primary will propose what has to be signed and is not, so none is timed for it (AU-5).
+        if pending.timed || must_sign && pending.request.proof != Proof::Signed {
             return;
         }
         // Said again at each turn of the timer: the others may not have known the client yet.
@@ -182,13 +184,15 @@ impl Replica {
 
     /// Another replica holds a request as authentic.
     pub(crate) fn on_req_ack(&mut self, now: Now, from: ReplicaId, m: &ReqAck, out: &mut Actions) {
+        let must_sign = self.must_sign(now, m.client);
         // Nobody can fill the table with clients that do not exist: only known ones are vouched for.
         let Some(entry) = self.clients.get_mut(m.client) else { return out.reject(Reject::Unwanted) };
         if m.timestamp <= entry.executed {
             return out.reject(Reject::OldTimestamp);
         }
         let set = entry.vouch(m.digest, from);
-        if entry.pending.as_ref().is_some_and(|p| p.request.digest == m.digest) {
+        let pending = entry.pending.as_ref().filter(|p| p.request.digest == m.digest);
+        if pending.is_some_and(|p| !must_sign || p.request.proof == Proof::Signed) {
             self.time_if_vouched(now, m.client, set, out);
         }
     }
@@ -241,10 +245,27 @@ impl Replica {
         // everywhere. Handing over costs a view change at network speed and no time-out.
         if let Some(client) = self.clients.entry(m.client) {
             client.take_pending();
-            self.clients.start_probation(m.client, now.mono_ns);
-            out.report(Milestone::OnProbation { client: m.client });
+            self.start_probation(now, m.client, out);
         }
         self.hand_off(now, out);
+    }
+
+    /// Says whether a client has to sign, or its requests are nobody's concern.
+    pub(crate) fn must_sign(&self, now: Now, client: ClientId) -> bool {
+        match self.config.request_auth {
+            RequestAuth::Mac => false,
+            RequestAuth::Adaptive => self.clients.on_probation(client, now.mono_ns),
+            RequestAuth::SigMac => true,
+        }
+    }
+
+    /// Takes a client's standing: it has to sign for a while (AU-5).
+    pub(crate) fn start_probation(&mut self, now: Now, client: ClientId, out: &mut Actions) {
+        self.clients.start_probation(client, now.mono_ns);
+        if self.must_sign(now, client) {
+            self.clients.stop_waiting_unsigned(client);
+        }
+        out.report(Milestone::OnProbation { client });
     }
 
     /// Gives the view up as its primary: a SUSPECT of one's own view is a LeaveCert (LV-2).

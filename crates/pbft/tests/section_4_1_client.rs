@@ -3,11 +3,12 @@
 
 mod desk;
 
-use desk::{Desk, R0, R1, R2, R3, c};
+use desk::{Desk, R0, R1, R2, R3, c, root};
 use quorate_pbft::step::{Recipient, Reject};
 use quorate_pbft::{Milestone, Timer};
-use quorate_wire::id::{ClientId, SeqNum, Timestamp, ViewNum};
-use quorate_wire::message::{Kind, Reply, ReqAck, ReqReject, SuspectReason};
+use quorate_wire::Digest;
+use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::message::{Kind, NewView, Reply, ReqAck, ReqReject, SuspectReason};
 
 /// "Each message sent by the replicas to the client includes the current view number, allowing the client
 /// to track the view"; "REPLY, v, t, c, i, r".
@@ -146,4 +147,85 @@ fn a_signed_retransmission_takes_the_place_of_an_unsigned_request() {
     }
     let (_, body) = desk.last_sent(Kind::PrePrepare).unwrap();
     assert!(body.windows(signed.len()).any(|window| window == signed));
+}
+
+/// P12: a body that nobody has is the primary's doing. The clients of the other requests of that batch, which
+/// are authentic here, keep their standing.
+#[test]
+fn p12_a_missing_body_costs_no_client_its_standing() {
+    let mut desk = Desk::new(R1);
+    let large = desk.request_frame(c(0), 1, &[7; 1000]);
+    desk.frame(&large);
+    let mut batch = desk.batch_of(&[]);
+    batch.push_separate(desk.domains.request(c(0).0, 1, &[7; 1000]), None);
+    batch.push_separate(Digest([9; 32]), None);
+    batch.seal(&desk.domains, &desk.now.wall_ns.to_le_bytes());
+    desk.pre_prepare(R0, 0, 1, &batch);
+    desk.pass(60);
+    assert!(desk.sent(Kind::BodyFetch) > 0 && desk.sent(Kind::ReqReject) == 0);
+    assert!(!desk.said(|m| matches!(m, Milestone::OnProbation { .. })));
+}
+
+/// Leads a replica that holds an unsigned request into view 1, with its client on probation: r0 had proposed
+/// another of its requests with a MAC that is not right here.
+fn held_unsigned_and_on_probation(id: ReplicaId) -> Desk {
+    let mut desk = Desk::new(id);
+    desk.request(c(0), 1, b"x");
+    desk.pass(30);
+    let digest = desk.domains.request(c(0).0, 1, b"x");
+    desk.hear(R3, Kind::ReqAck, |w| ReqAck { client: c(0), timestamp: Timestamp(1), digest }.encode(w));
+    let mut frame = desk.request_frame(c(0), 2, b"y");
+    let tags = 4 * quorate_wire::frame::ENTRY_BYTES;
+    let at = frame.len() - tags;
+    frame[at..].iter_mut().for_each(|byte| *byte ^= 1);
+    let batch = desk.batch_of(&[frame]);
+    desk.pre_prepare(R0, 0, 1, &batch);
+    desk.pass(30);
+    assert!(desk.said(|m| matches!(m, Milestone::OnProbation { .. })));
+    let others: Vec<ReplicaId> = [R1, R2, R3].into_iter().filter(|r| *r != id).collect();
+    let empty = desk.empty_view_change(1);
+    let mut named = vec![];
+    for from in &others {
+        let frame = desk.view_change(*from, &empty);
+        named.push((*from, desk.digest_of(&frame)));
+        desk.frame(&frame);
+    }
+    if id != R1 {
+        let own = desk.last_sent(Kind::ViewChange).unwrap().1;
+        named.push((id, desk.digest_of(&own)));
+        named.sort_unstable();
+        let checkpoint = (SeqNum(0), root(SeqNum(0)));
+        let new_view = NewView { view: ViewNum(1), view_changes: named, checkpoint, chosen: vec![] };
+        let frame = desk.new_view(R1, &new_view);
+        desk.frame(&frame);
+    }
+    assert!(desk.said(|m| matches!(m, Milestone::ViewEntered { view: ViewNum(1), .. })));
+    desk.forget();
+    desk
+}
+
+/// AU-5: the signed copy that a client on probation sends takes the place of the unsigned one that is held,
+/// or the request would never be proposed.
+#[test]
+fn b31_a_signed_copy_takes_the_place_of_the_unsigned_one() {
+    let mut desk = held_unsigned_and_on_probation(R1);
+    assert_eq!(desk.sent(Kind::PrePrepare), 0, "only when signed");
+    let signed = desk.request_frame_with(c(0), 1, b"x", false, true);
+    desk.frame(&signed);
+    assert_eq!(desk.sent(Kind::PrePrepare), 1);
+    desk.frame(&signed);
+    assert_eq!(desk.sent(Kind::PrePrepare), 1, "once");
+}
+
+/// AU-5: no correct primary proposes what has to be signed and is not, so none is timed for it.
+#[test]
+fn b31_nobody_is_timed_for_what_has_to_be_signed() {
+    let mut desk = held_unsigned_and_on_probation(R2);
+    desk.pass(1_000);
+    assert!(!desk.said(|m| matches!(m, Milestone::Suspected { .. })));
+    assert_eq!(desk.sent(Kind::ReqAck), 0);
+    let signed = desk.request_frame_with(c(0), 1, b"x", false, true);
+    desk.frame(&signed);
+    desk.pass(1_000);
+    assert!(desk.said(|m| matches!(m, Milestone::Suspected { .. })));
 }
