@@ -8,6 +8,7 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "a liar looks for some of many kinds")]
 
 use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use quorate_pbft::step::{Action, Actions, Form, Input, Lsn, Now, Recipient};
 use quorate_pbft::{Config, Replica};
@@ -243,6 +244,8 @@ pub struct Lying {
     later: Vec<Later>,
     told: u64,
     truth: Actions,
+    /// Its lies have led its own replica into a state that no correct one can be in: it has stopped.
+    dead: bool,
 }
 
 impl Lying {
@@ -259,6 +262,7 @@ impl Lying {
             later: Vec::new(),
             told: 0,
             truth: Actions::new(),
+            dead: false,
         }
     }
 
@@ -300,6 +304,9 @@ impl Lying {
 
 impl Core for Lying {
     fn step(&mut self, now: Now, input: Input<'_>, out: &mut Actions) {
+        if self.dead {
+            return;
+        }
         self.flush(now, out);
         if let Input::Message(verified) = input
             && !self.with(now, out, |liar, lie| liar.hear(lie, verified.sender(), verified.message()))
@@ -307,7 +314,14 @@ impl Core for Lying {
             return;
         }
         let mut truth = std::mem::take(&mut self.truth);
-        self.replica.step(now, input, &mut truth);
+        // Others may have committed what this primary proposed behind its replica's back. That replica is
+        // right to stop: it would be a failure only if a correct one did.
+        let replica = &mut self.replica;
+        let stepped = catch_unwind(AssertUnwindSafe(|| replica.step(now, input, &mut truth)));
+        if stepped.is_err() {
+            self.dead = true;
+            return;
+        }
         let own = Principal::Replica(self.replica.id());
         for action in truth.list() {
             let Action::Send { to, kind, form, bytes, after } = action else {
@@ -334,7 +348,8 @@ impl Core for Lying {
     }
 
     fn card(&self) -> String {
-        format!("{} (lies: {:?})", self.replica.state(), self.liar)
+        let dead = if self.dead { ", has stopped" } else { "" };
+        format!("{} (lies: {:?}{dead})", self.replica.state(), self.liar)
     }
 
     fn answer(&mut self, kind: Kind, body: &mut Vec<u8>) -> bool {

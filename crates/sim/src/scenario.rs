@@ -87,6 +87,11 @@ impl Expect {
     }
 }
 
+/// For [`Scenario::views_max`]: one view for each liar.
+pub fn one_each(cluster: Cluster) -> u64 {
+    u64::try_from(cluster.f()).unwrap_or(1)
+}
+
 /// Both sizes at which nearly every scenario runs: f = 1 and f = 2.
 pub const BOTH: &[usize] = &[4, 7];
 
@@ -103,6 +108,9 @@ pub struct Scenario {
     pub sizes: &'static [usize],
     /// What must have happened in the end, each at least once.
     pub expects: &'static [Expect],
+    /// The highest view that a correct replica may have come to in the end: a view change that is not
+    /// needed is a fault as well.
+    views_max: fn(Cluster) -> u64,
     with: fn(Setup) -> Setup,
     play: fn(&mut Stage) -> Ended,
 }
@@ -116,6 +124,7 @@ impl Scenario {
             title,
             sizes: BOTH,
             expects: &[],
+            views_max: |_| u64::MAX,
             with: |setup| setup,
             play: |stage| stage.busy(40),
         }
@@ -132,6 +141,13 @@ impl Scenario {
     #[must_use]
     pub const fn sizes(mut self, sizes: &'static [usize]) -> Self {
         self.sizes = sizes;
+        self
+    }
+
+    /// Sets the highest view that it may take.
+    #[must_use]
+    pub const fn views_max(mut self, views_max: fn(Cluster) -> u64) -> Self {
+        self.views_max = views_max;
         self
     }
 
@@ -265,7 +281,9 @@ pub fn run_watched(
     let mut stage = Stage::new(world);
     let ended = catch_unwind(AssertUnwindSafe(|| {
         (scenario.play)(&mut stage)?;
-        stage.heal_and_finish()
+        stage.heal_and_finish()?;
+        let (view, most) = (stage.view(), (scenario.views_max)(cluster));
+        stage.require(view <= most, format!("it has come to view {view}, and view {most} should do"))
     }));
     let (mut world, noted) = stage.leave();
     let provoked = provoked(scenario, &world, &noted);

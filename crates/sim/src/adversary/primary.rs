@@ -191,9 +191,11 @@ fn rebuild(lie: &Lie<'_>, frames: &[Vec<u8>], choice: &[u8]) -> Option<Batch> {
     Some(batch)
 }
 
-/// P10: puts forged requests and duplicates into its batches.
+/// P10: puts forged requests and duplicates into its batches, in turn.
 #[derive(Debug, Default)]
-pub struct StuffBatches;
+pub struct StuffBatches {
+    duplicates: bool,
+}
 
 impl Liar for StuffBatches {
     fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
@@ -203,8 +205,9 @@ impl Liar for StuffBatches {
         let Some((view, seq, batch)) = lie.batch(said.body) else { return Fate::Keep };
         let mut frames: Vec<Vec<u8>> = batch.inlined().iter().map(|r| batch.frame(r).to_vec()).collect();
         let Some(first) = frames.first().cloned() else { return Fate::Keep };
-        if lie.rng.one_in(2) {
-            frames.push(first); // a duplicate
+        self.duplicates = !self.duplicates;
+        if self.duplicates {
+            frames.push(first);
         } else if let Some(byte) = frames[0].get_mut(quorate_wire::frame::HEADER_BYTES + 12) {
             *byte ^= 1; // another operation, under the client's authenticator
         }
@@ -241,16 +244,19 @@ impl Liar for ReplayBatch {
     }
 }
 
-/// P12: proposes digests that are not the batch's, and batches with requests that nobody has.
+/// P12: proposes digests that are not the batch's, and batches with requests that nobody has, in turn.
 #[derive(Debug, Default)]
-pub struct PhantomBodies;
+pub struct PhantomBodies {
+    wrong: bool,
+}
 
 impl Liar for PhantomBodies {
     fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
         if !is_proposal(said) {
             return Fate::Keep;
         }
-        if lie.rng.one_in(2) {
+        self.wrong = !self.wrong;
+        if self.wrong {
             let mut body = said.body.to_vec();
             if let Some(byte) = body.get_mut(20) {
                 *byte ^= 0xff;

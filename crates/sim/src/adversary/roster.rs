@@ -51,9 +51,9 @@ roster! {
     "censor", ["P7"], Censor { upto: 1 };
     "delay", ["P8"], DelayProposals;
     "unfair", ["P9"], Unfair::default();
-    "stuff", ["P10"], StuffBatches;
+    "stuff", ["P10"], StuffBatches::default();
     "replay-batch", ["P11"], ReplayBatch::default();
-    "phantom", ["P12"], PhantomBodies;
+    "phantom", ["P12"], PhantomBodies::default();
     "bad-choice", ["P13"], BadChoice;
     "new-view-few", ["P14"], LyingNewView(BadNewView::TooFew);
     "new-view-forged", ["P14"], LyingNewView(BadNewView::Forged);
