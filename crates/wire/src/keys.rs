@@ -12,7 +12,7 @@
 use alloc::vec::Vec;
 
 use crate::digest::{ClusterId, Digest, Domains};
-use crate::frame::TAG_BYTES;
+use crate::frame::{SIGNATURE_BYTES, TAG_BYTES};
 use crate::id::Principal;
 use crate::message::{Kind, RequestFlags};
 
@@ -100,7 +100,9 @@ impl Covered {
     }
 
     /// Returns what the entries of a REQUEST cover: its digest stands for client, timestamp and
-    /// operation; replier and flags are covered besides (CR-3).
+    /// operation; replier and flags are covered besides (CR-3), and the signature if there is one: a right
+    /// MAC with a wrong signature is to prove that the client is faulty, not that a bit has flipped on the
+    /// way or at whoever passed it on (AU-1).
     #[inline]
     pub fn request(
         epoch: u32,
@@ -108,13 +110,16 @@ impl Covered {
         request: &Digest,
         replier: Option<u16>,
         flags: RequestFlags,
+        signature: Option<&[u8; SIGNATURE_BYTES]>,
     ) -> Self {
         let mut bytes = [0; DIRECT_BYTES_MAX];
         bytes[..13].copy_from_slice(&covered_head(Kind::Request, epoch, sender));
         bytes[13..45].copy_from_slice(&request.0);
         bytes[45..47].copy_from_slice(&replier.unwrap_or(u16::MAX).to_le_bytes());
         bytes[47] = flags.to_wire();
-        Self { bytes, len: 48 }
+        let Some(signature) = signature else { return Self { bytes, len: 48 } };
+        bytes[48..].copy_from_slice(&blake3::hash(signature).as_bytes()[..16]);
+        Self { bytes, len: 64 }
     }
 
     #[inline]

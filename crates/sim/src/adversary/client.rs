@@ -25,7 +25,7 @@ pub struct Forgery {
     pub read_only: bool,
     /// It carries a signature.
     pub signed: bool,
-    /// The signature is wrong.
+    /// The signature is wrong, under right MACs.
     pub bad_signature: bool,
     /// Replicas whose entry of the authenticator is wrong.
     pub spoiled: Vec<ReplicaId>,
@@ -77,14 +77,15 @@ impl<A: App> World<A> {
             operation: &forgery.operation,
         };
         let mut frame = Vec::new();
-        door.seal_request(&body, client, forgery.signed, &mut frame);
+        if forgery.bad_signature {
+            door.seal_request_with(&body, client, Some(&[7; SIGNATURE_BYTES]), &mut frame);
+        } else {
+            door.seal_request(&body, client, forgery.signed, &mut frame);
+        }
         // The entries are the end of the frame, one for each replica in order.
         let entries = frame.len() - n * ENTRY_BYTES;
         for replica in &forgery.spoiled {
             frame[entries + replica.index() * ENTRY_BYTES + ENTRY_BYTES - 1] ^= 1;
-        }
-        if forgery.bad_signature {
-            frame[entries - 5 - SIGNATURE_BYTES] ^= 1; // behind it: the key's generation and the count
         }
         frame.into()
     }

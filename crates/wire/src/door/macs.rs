@@ -36,7 +36,8 @@ impl Macs<'_> {
         request: &Request<'_>,
     ) -> Result<(), DoorError> {
         let Request { digest, replier, flags, .. } = request;
-        let covered = Covered::request(frame.epoch, frame.sender, digest, *replier, *flags);
+        let signature = frame.auth.signature();
+        let covered = Covered::request(frame.epoch, frame.sender, digest, *replier, *flags, signature);
         self.check_entry(frame, &covered)
     }
 

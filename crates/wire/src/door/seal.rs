@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::Door;
 use crate::codec::Writer;
-use crate::frame::{self, ENTRY_BYTES, HEADER_BYTES};
+use crate::frame::{self, ENTRY_BYTES, HEADER_BYTES, SIGNATURE_BYTES};
 use crate::id::{ClientId, Principal};
 use crate::keys::Covered;
 use crate::message::{Kind, REQUEST_HEAD_BYTES, RequestBody, RequestFlags, Seal, fixed_len};
@@ -46,22 +46,38 @@ impl Door {
     /// A replica's own requests are always signed (AU-1). The signed flag is set as `sign` says.
     pub fn seal_request(&mut self, body: &RequestBody<'_>, client: ClientId, sign: bool, out: &mut Vec<u8>) {
         let sender = Principal::from_wire(client.0);
+        let signature = (sign || client.replica().is_some()).then(|| {
+            let request = self.domains.request(client.0, body.timestamp.0, body.operation);
+            self.signer.sign(&request_digest(&self.domains, self.epoch, sender, &request))
+        });
+        self.seal_request_with(body, client, signature.as_ref(), out);
+    }
+
+    /// Appends a whole REQUEST with a signature that was made elsewhere, or without one. Whether it is
+    /// right is the caller's business: a faulty client's need not be.
+    pub fn seal_request_with(
+        &mut self,
+        body: &RequestBody<'_>,
+        client: ClientId,
+        signature: Option<&[u8; SIGNATURE_BYTES]>,
+        out: &mut Vec<u8>,
+    ) {
+        let sender = Principal::from_wire(client.0);
         assert!(sender.key_holder() == self.own.key_holder(), "a node sends its own requests only");
-        let sign = sign || client.replica().is_some();
-        let flags = RequestFlags { read_only: body.flags.read_only, signed: sign };
+        let flags = RequestFlags { read_only: body.flags.read_only, signed: signature.is_some() };
         let body = RequestBody { flags, ..*body };
         let request = self.domains.request(client.0, body.timestamp.0, body.operation);
-        let covered = Covered::request(self.epoch, sender, &request, body.replier, flags);
+        let covered = Covered::request(self.epoch, sender, &request, body.replier, flags, signature);
         let len = REQUEST_HEAD_BYTES + body.operation.len();
         out.reserve(HEADER_BYTES + len + 70 + self.cluster.n() * ENTRY_BYTES);
         frame::begin_header(Kind::Request, self.epoch, sender, len, out);
         body.encode(&mut Writer::new(out));
-        if sign {
-            let covered = request_digest(&self.domains, self.epoch, sender, &request);
-            out.push(frame::BOTH);
-            out.extend_from_slice(&self.signer.sign(&covered));
-        } else {
-            out.push(frame::AUTHENTICATOR);
+        match signature {
+            Some(signature) => {
+                out.push(frame::BOTH);
+                out.extend_from_slice(signature);
+            }
+            None => out.push(frame::AUTHENTICATOR),
         }
         self.put_authenticator(&covered, out);
     }

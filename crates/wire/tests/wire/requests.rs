@@ -2,7 +2,7 @@
 
 use quorate_wire::batch::Batch;
 use quorate_wire::codec::Writer;
-use quorate_wire::frame::{ENTRY_BYTES, Frame, HEADER_BYTES, signature_of};
+use quorate_wire::frame::{ENTRY_BYTES, Frame, HEADER_BYTES, SIGNATURE_BYTES, signature_of};
 use quorate_wire::message::{BodyMessage, Proof, Request, RequestBody, RequestFlags, encode_pre_prepare};
 use quorate_wire::{Admitted, DoorError, Kind, Message, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
 
@@ -46,6 +46,17 @@ fn c1_a_request_with_a_wrong_entry_needs_a_signature() {
     assert_eq!(proof(&mut world, 2, &signed), Ok(Proof::Signed));
 }
 
+/// AU-1: a signature that was damaged on the way, or by whoever passed it on, is not the client's doing:
+/// the MAC covers it.
+#[test]
+fn c1_a_damaged_signature_makes_the_mac_wrong() {
+    let mut world = World::new();
+    let mut signed = world.request(7, b"put x 1", true);
+    let signature = signed.len() - 4 * ENTRY_BYTES - 5 - SIGNATURE_BYTES;
+    signed[signature + 40] ^= 1;
+    assert_eq!(proof(&mut world, 1, &signed), Err(DoorError::NotAuthentic(lane().into())));
+}
+
 /// A signature costs 30 us to check: those who send wrong MACs get a hundred a second looked at.
 #[test]
 fn c6_signatures_behind_wrong_macs_are_looked_at_now_and_then() {
@@ -68,7 +79,11 @@ fn c1_a_wrong_signature_proves_nothing() {
     forged[signature_at + 9] ^= 1;
     assert_eq!(proof(&mut world, 2, &forged), Err(DoorError::NotAuthentic(lane().into())));
     // With the right entry it is admitted; that the client is faulty the core finds out (AU-1).
-    assert_eq!(proof(&mut world, 1, &forged), Ok(Proof::Mac));
+    let flags = RequestFlags { read_only: false, signed: true };
+    let body = RequestBody { timestamp: Timestamp(7), flags, replier: None, operation: b"put x 1" };
+    let mut own = Vec::new();
+    world.doors[crate::world::C0].seal_request_with(&body, lane(), Some(&[7; 64]), &mut own);
+    assert_eq!(proof(&mut world, 1, &own), Ok(Proof::Mac));
     let digest = world.domains().request(lane().0, 7, b"put x 1");
     let signature = signature_of(&signed).unwrap();
     assert!(world.doors[1].check_signature(lane(), &digest, &signature));
