@@ -1,0 +1,118 @@
+//! What can be seen of a world from outside.
+
+use quorate_pbft::recording::Recorder;
+use quorate_wire::ReplicaId;
+use quorate_wire::sign::Signer;
+
+use super::World;
+use crate::app::App;
+use crate::checker::Violation;
+use crate::checker::facts::Facts;
+use crate::host::Host;
+use crate::summary::Counters;
+use crate::trace::{Line, Trace};
+
+impl<A: App> World<A> {
+    /// Returns the highest number that is final anywhere.
+    pub fn committed(&self) -> u64 {
+        self.checkers.committed().0
+    }
+
+    /// Returns the first rule that was broken.
+    pub fn violation(&self) -> Option<&Violation> {
+        self.checkers.violation()
+    }
+
+    /// Returns world time, in nanoseconds.
+    pub fn time(&self) -> u64 {
+        self.at
+    }
+
+    /// Returns how many events have happened.
+    pub fn step_count(&self) -> u64 {
+        self.step
+    }
+
+    /// Returns how many nodes there are, hosts of clients among them.
+    pub fn nodes(&self) -> usize {
+        self.hosts.len() + self.clients.len()
+    }
+
+    /// Returns what is known of the correct replicas.
+    pub fn core_facts(&self) -> impl Iterator<Item = &Facts> + Clone {
+        let hosts = self.hosts.iter().filter(|host| host.correct);
+        hosts.map(|host| self.checkers.facts(host.id))
+    }
+
+    /// Checks that what the clients have seen is linearizable (I14).
+    pub fn check_history(&self) -> Result<(), String> {
+        self.app.check(&self.seen.history).map_err(|(_, text)| text)
+    }
+
+    /// Returns the hash over every input and action of correct replicas.
+    pub fn finish_hash(&mut self) -> [u8; 32] {
+        self.hash.finish()
+    }
+
+    /// Takes the lines of the trace.
+    pub fn take_lines(&mut self) -> Vec<Line> {
+        self.trace.as_mut().map(Trace::take).unwrap_or_default()
+    }
+
+    /// Keeps a trace of the last `max` lines, or of all for 0.
+    pub fn watch(&mut self, max: usize) {
+        self.trace = Some(Trace::last(max));
+    }
+
+    /// Returns the lines of the trace.
+    pub fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.trace.iter().flat_map(Trace::lines)
+    }
+
+    /// Returns how each host stands, in one line each.
+    pub fn cards(&self) -> Vec<String> {
+        let card = |host: &Host<A::Service>| match &host.process {
+            Some(process) => process.core.card(),
+            None => "down".to_owned(),
+        };
+        self.hosts.iter().map(|host| format!("{:<3} {}", host.name, card(host))).collect()
+    }
+
+    /// Returns the signing key of replica `id`, for stepping through its recording.
+    pub fn signer(&self, id: ReplicaId) -> Signer {
+        self.keys.signer(id.into())
+    }
+
+    /// Returns the recording of replica `id` since it last started, if it was asked for in the setup.
+    pub fn recording(&self, id: ReplicaId) -> Option<&[u8]> {
+        let process = self.hosts[self.host_of(id)].process.as_ref()?;
+        process.recorder.as_ref().filter(|recorder| recorder.is_whole()).map(Recorder::bytes)
+    }
+
+    /// Returns how each host stands, in many lines each.
+    pub fn states(&self) -> Vec<String> {
+        let state = |host: &Host<A::Service>| match &host.process {
+            Some(process) => process.core.state_text(),
+            None => "down".to_owned(),
+        };
+        self.hosts.iter().map(|host| format!("{} {}", host.name, state(host))).collect()
+    }
+
+    /// Returns the names of all nodes as they stand in traces: clients' lanes first, then hosts.
+    pub fn names(&self) -> Vec<String> {
+        let lanes = self.clients.iter().flat_map(|client| &client.lanes).map(|lane| lane.id.to_string());
+        lanes.chain(self.hosts.iter().map(|host| host.name.clone())).collect()
+    }
+
+    /// Returns the counts so far.
+    pub fn counters(&self) -> Counters {
+        let lies =
+            self.hosts.iter().filter_map(|host| host.process.as_ref()).map(|p| p.core.lies()).sum::<u64>();
+        let mut counters = self.counters.clone();
+        counters.lies += lies;
+        counters.batches = self.committed();
+        counters.commands = self.checkers.commands();
+        counters.frames = self.network.traffic.sent;
+        counters
+    }
+}
