@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::shell::{cargo, run, run_and_read};
+use crate::shell::{cargo, read, run, run_and_read};
 use crate::{api, deny, tidy};
 
 /// A step of `ci`.
@@ -22,6 +22,7 @@ const STEPS: &[Step] = &[
     Step { name: "lint", run: || lint(&[]) },
     Step { name: "docs", run: || docs(&[]) },
     Step { name: "fuzz", run: fuzz_smoke },
+    Step { name: "same", run: || same(&[]) },
     Step { name: "test", run: || test(&[]) },
 ];
 
@@ -105,6 +106,33 @@ impl Sum {
         }
         sum
     }
+}
+
+/// Seeds of the swarm that [`same`] compares.
+const SAME_SEEDS: &str = "20";
+
+/// Runs some seeds and every scenario, twice over: the same in debug and release, and nothing broken.
+pub(crate) fn same(args: &[String]) -> Result<()> {
+    no_arguments("same", args)?;
+    for what in [["--seeds", SAME_SEEDS], ["--scenario", "all"]] {
+        let hashes = [trace_hash(&[], &what)?, trace_hash(&["--release"], &what)?];
+        if hashes[0] != hashes[1] {
+            bail!("sim run {}: debug gives {}, release {}", what.join(" "), hashes[0], hashes[1]);
+        }
+        println!("same: sim run {}: {}", what.join(" "), hashes[0]);
+    }
+    Ok(())
+}
+
+/// Runs the simulator in a profile and returns its hash.
+fn trace_hash(profile: &[&str], what: &[&str]) -> Result<String> {
+    let mut command = cargo(&["run", "--locked", "--package", "quorate-cli"]);
+    command.args(profile).args(["--", "sim", "run", "--json"]).args(what);
+    let text = read(&mut command)?;
+    let summary: serde_json::Value =
+        serde_json::from_str(&text).context("sim run --json printed something else")?;
+    let hash = summary["trace_hash"].as_str().map(str::to_owned);
+    hash.context("the summary has no trace_hash")
 }
 
 /// One build with the feature `mutants` holds every seeded bug; each has to be found by a checker.

@@ -48,6 +48,11 @@ const TASKS: &[Task] = &[
     Task { name: "lint", help: "clippy for all targets: warnings are errors", run: ci::lint },
     Task { name: "docs", help: "rustdoc: warnings are errors", run: ci::docs },
     Task {
+        name: "same",
+        help: "seeds and scenarios are good, and give the same runs in debug and in release",
+        run: ci::same,
+    },
+    Task {
         name: "test",
         help: "unit, documentation and golden-trace tests; none may be ignored",
         run: ci::test,
