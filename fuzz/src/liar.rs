@@ -4,7 +4,7 @@
 //!
 //! The input is read byte by byte: it lets the replica's own messages pass, drops or changes them,
 //! and adds others of any kind, made from the newest genuine one of that kind with small changes
-//! [BYZZFUZZ23], or from nothing.
+//! (ByzzFuzz), or from nothing.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

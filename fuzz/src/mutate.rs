@@ -1,4 +1,4 @@
-//! Makes inputs out of others. Small steps on fields find more than noise does [BYZZFUZZ23].
+//! Makes inputs out of others. Small steps on fields find more than noise does (ByzzFuzz).
 
 /// A small generator: fast, seeded, good enough to choose mutations (xorshift64*).
 pub struct Random(u64);

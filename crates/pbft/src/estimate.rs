@@ -1,5 +1,5 @@
 //! How far the log of a correct replica can reach: the estimation of a replica that cannot trust its
-//! own memory (RC-4, RC-5), from [TOCS02].
+//! own memory (RC-4, RC-5), from [TOCS02, on recovery].
 //!
 //! Each replica says which checkpoint `c` it took last and the highest number `p` that it ever
 //! prepared. A checkpoint `c_k` that a quorum does not go beyond, and that `f + 1` have prepared, is at

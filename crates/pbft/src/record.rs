@@ -42,7 +42,7 @@ pub enum Record<'a> {
         view: ViewNum,
         /// The number.
         seq: SeqNum,
-        /// The batch, as [`decode_batch`] reads it.
+        /// The batch, as `decode_batch` reads it.
         batch: &'a [u8],
     },
     /// D3: left for a view; the VIEW-CHANGE's frame.
@@ -56,7 +56,7 @@ pub enum Record<'a> {
     NewView {
         /// The view.
         view: ViewNum,
-        /// The frames, as [`frames`] reads them.
+        /// The frames, as `frames` reads them.
         frames: &'a [u8],
     },
     /// A batch that was executed without having prepared here, so that the log alone can execute it again
@@ -64,7 +64,7 @@ pub enum Record<'a> {
     Batch {
         /// The number.
         seq: SeqNum,
-        /// The batch, as [`decode_batch`] reads it.
+        /// The batch, as `decode_batch` reads it.
         batch: &'a [u8],
     },
     /// D6: a stable checkpoint.

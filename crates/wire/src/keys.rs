@@ -131,7 +131,7 @@ impl Covered {
 /// The fixed part that was hashed last, and its hash: all PREPAREs for one number say the same, and say
 /// it in the same bytes as its PRE-PREPARE, so that a node hashes them once, whoever sends them.
 ///
-/// Never more than [`LastHash::BYTES_MAX`] bytes; what is longer is hashed each time.
+/// Never more than `BYTES_MAX` bytes; what is longer is hashed each time.
 #[derive(Clone, Debug, Default)]
 pub struct LastHash {
     fixed: Vec<u8>,
