@@ -27,6 +27,8 @@ pub mod facts;
 pub mod invariants;
 pub mod linearizable;
 pub mod progress;
+#[cfg(test)]
+mod tests;
 
 use agreement::Agreement;
 use checkpoint::Checkpoints;

@@ -218,6 +218,39 @@ impl Liar for StuffBatches {
     }
 }
 
+/// P10: has reads ordered that their clients wanted served without.
+#[derive(Debug, Default)]
+pub struct OrderReads {
+    /// The last read that it has heard.
+    read: Option<Vec<u8>>,
+}
+
+impl Liar for OrderReads {
+    fn hear(&mut self, _lie: &mut Lie<'_>, _from: Principal, message: &Message<'_>) -> bool {
+        if let Message::Request(request) = message
+            && request.flags.read_only
+        {
+            self.read = Some(request.frame.to_vec());
+        }
+        true
+    }
+
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if !is_proposal(said) {
+            return Fate::Keep;
+        }
+        let (Some(read), Some((view, seq, batch))) = (self.read.take(), lie.batch(said.body)) else {
+            return Fate::Keep;
+        };
+        let mut frames: Vec<Vec<u8>> = batch.inlined().iter().map(|r| batch.frame(r).to_vec()).collect();
+        frames.push(read);
+        let Some(stuffed) = rebuild(lie, &frames, batch.choice()) else { return Fate::Keep };
+        let body = lie.propose(view, seq, &stuffed);
+        lie.say(Recipient::All, Kind::PrePrepare, &body);
+        Fate::Drop
+    }
+}
+
 /// P11: proposes an old batch again.
 #[derive(Debug, Default)]
 pub struct ReplayBatch {

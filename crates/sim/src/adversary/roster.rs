@@ -7,7 +7,7 @@ use super::backup::{
 use super::mutate::Mutate;
 use super::primary::{
     BadChoice, BadNewView, Censor, DelayProposals, EquivocateToEach, EquivocateToHalves, ExhaustNumbers,
-    LeaveHoles, LyingNewView, Oversize, PhantomBodies, ProposeToOne, ProposeTwice, ReplayBatch,
+    LeaveHoles, LyingNewView, OrderReads, Oversize, PhantomBodies, ProposeToOne, ProposeTwice, ReplayBatch,
     SilentPrimary, StuffBatches, Unfair, WithholdFromSome,
 };
 use crate::setup::LiarMaker;
@@ -52,6 +52,7 @@ roster! {
     "delay", ["P8"], DelayProposals;
     "unfair", ["P9"], Unfair::default();
     "stuff", ["P10"], StuffBatches::default();
+    "order-reads", ["P10"], OrderReads::default();
     "replay-batch", ["P11"], ReplayBatch::default();
     "phantom", ["P12"], PhantomBodies::default();
     "bad-choice", ["P13"], BadChoice;

@@ -1,0 +1,307 @@
+//! Each watcher sees what it is there for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use quorate_pbft::step::Milestone;
+use quorate_wire::batch::StoredRequest;
+use quorate_wire::codec::Writer;
+use quorate_wire::digest::{ClusterId, Domains};
+use quorate_wire::frame::Frame;
+use quorate_wire::message::{Commit, Prepare, Request, RequestBody, RequestFlags, ViewChange};
+use quorate_wire::reply::{Outcome, Reply};
+
+use super::*;
+
+const R0: ReplicaId = ReplicaId(0);
+const R1: ReplicaId = ReplicaId(1);
+const C0: ClientId = ClientId(1 << 16);
+
+/// Counts: its results are `1`, `2`, ...
+#[derive(Default)]
+struct Counter(u8);
+
+impl Double for Counter {
+    fn execute(&mut self, _operation: &[u8]) -> Vec<u8> {
+        self.0 += 1;
+        vec![self.0]
+    }
+}
+
+fn domains() -> Domains {
+    Domains::new(ClusterId([1; 32]))
+}
+
+fn checkers() -> Checkers {
+    let cluster = Cluster::tolerating(1).unwrap();
+    let all: Vec<ReplicaId> = cluster.replicas().collect();
+    Checkers::new(cluster, 16, domains(), &all, Box::new(Counter::default()))
+}
+
+/// A batch with one request for each timestamp.
+fn batch(timestamps: &[u64]) -> Arc<Batch> {
+    let domains = domains();
+    let mut batch = Batch::default();
+    for t in timestamps {
+        let body = RequestBody {
+            timestamp: Timestamp(*t),
+            flags: RequestFlags::default(),
+            replier: None,
+            operation: b"op",
+        };
+        let (mut bytes, mut frame) = (Vec::new(), Vec::new());
+        body.encode(&mut Writer::new(&mut bytes));
+        quorate_wire::frame::begin(Kind::Request, 0, C0.into(), &bytes, &mut frame);
+        frame.extend_from_slice(&[2, 0, 0, 0, 0, 0]); // an authenticator without entries
+        let request = Request::decode(&Frame::decode(&frame).unwrap(), &domains).unwrap();
+        batch.push_stored(&StoredRequest::new(&request));
+    }
+    batch.seal(&domains, &1_u64.to_le_bytes());
+    Arc::new(batch)
+}
+
+fn replies(results: &[(u64, Outcome, u8)]) -> Replies {
+    let mut replies = Replies::new();
+    for (t, outcome, result) in results {
+        replies.push(Reply {
+            client: C0,
+            timestamp: Timestamp(*t),
+            digest: domains().reply(C0.0, *t, &[*result]),
+            replier: None,
+            outcome: *outcome,
+            result: Some(&[*result]),
+        });
+    }
+    replies
+}
+
+fn rule(checkers: &Checkers) -> Option<&'static str> {
+    checkers.violation().map(|violation| violation.rule)
+}
+
+fn run(checkers: &mut Checkers, id: ReplicaId, seq: u64, batch: &Arc<Batch>, replies: &Replies) {
+    checkers.execute(id, SeqNum(seq), batch, false);
+    checkers.executed(id, SeqNum(seq), replies);
+}
+
+#[test]
+fn equal_executions_are_no_violation() {
+    let mut c = checkers();
+    for id in [R0, R1] {
+        run(&mut c, id, 1, &batch(&[1]), &replies(&[(1, Outcome::Executed, 1)]));
+        // The second time it comes, it is answered from the table.
+        run(&mut c, id, 2, &batch(&[1]), &replies(&[(1, Outcome::Repeated, 1)]));
+    }
+    c.accepted(C0, Timestamp(1), &[1], true);
+    c.finish();
+    assert_eq!(c.violation(), None);
+    assert_eq!((c.committed(), c.commands()), (SeqNum(2), 1));
+}
+
+/// I13: a request that takes effect a second time.
+#[test]
+fn a_request_executed_twice_is_seen() {
+    let mut c = checkers();
+    run(&mut c, R0, 1, &batch(&[1]), &replies(&[(1, Outcome::Executed, 1)]));
+    run(&mut c, R0, 2, &batch(&[1]), &replies(&[(1, Outcome::Executed, 2)]));
+    assert_eq!(rule(&c), Some("exactly once (I13)"));
+}
+
+/// I15: a service that gives another result than the double.
+#[test]
+fn a_wrong_result_at_a_replica_is_seen() {
+    let mut c = checkers();
+    run(&mut c, R0, 1, &batch(&[1]), &replies(&[(1, Outcome::Executed, 7)]));
+    assert_eq!(rule(&c), Some("results (I15)"));
+}
+
+/// I15 on the tentative path: compared when the batch becomes final.
+#[test]
+fn a_wrong_tentative_result_is_seen_when_it_becomes_final() {
+    let mut c = checkers();
+    let one = batch(&[1]);
+    c.execute(R0, SeqNum(1), &one, true);
+    c.executed(R0, SeqNum(1), &replies(&[(1, Outcome::Executed, 7)]));
+    assert_eq!(rule(&c), None);
+    c.merge(R0, SeqNum(1));
+    assert_eq!(rule(&c), Some("results (I15)"));
+}
+
+/// I15 and I30: what a client has accepted, before or after, is what was executed; and was executed.
+#[test]
+fn a_wrong_or_lost_result_at_a_client_is_seen() {
+    let executed = |c: &mut Checkers| run(c, R0, 1, &batch(&[1]), &replies(&[(1, Outcome::Executed, 1)]));
+    let mut c = checkers();
+    executed(&mut c);
+    c.accepted(C0, Timestamp(1), &[9], true);
+    assert_eq!(rule(&c), Some("results (I15)"), "after");
+    let mut c = checkers();
+    c.accepted(C0, Timestamp(1), &[9], true);
+    executed(&mut c);
+    assert_eq!(rule(&c), Some("results (I15)"), "before");
+    let mut c = checkers();
+    c.accepted(C0, Timestamp(1), &[1], true);
+    assert!(c.is_early());
+    c.finish();
+    assert_eq!(rule(&c), Some("results (I15)"), "never");
+}
+
+/// EX-1, TE-1: in order, without gaps, one tentative batch at a time.
+#[test]
+fn executions_out_of_order_are_seen() {
+    let mut c = checkers();
+    c.execute(R0, SeqNum(2), &batch(&[1]), false);
+    assert_eq!(rule(&c), Some("order (I6, TE-1)"));
+    let mut c = checkers();
+    c.execute(R0, SeqNum(1), &batch(&[1]), true);
+    c.execute(R0, SeqNum(2), &batch(&[2]), true);
+    assert_eq!(rule(&c), Some("order (I6, TE-1)"));
+    let mut c = checkers();
+    c.execute(R0, SeqNum(1), &batch(&[1]), true);
+    c.undo(R0, SeqNum(0));
+    c.merge(R0, SeqNum(1));
+    assert_eq!(rule(&c), Some("order (TE-2)"));
+}
+
+/// I16, I18.
+#[test]
+fn checkpoints_that_differ_or_cover_too_much_are_seen() {
+    let mut c = checkers();
+    c.root(R0, SeqNum(8), Digest([1; 32]), false);
+    c.root(R1, SeqNum(8), Digest([2; 32]), false);
+    assert_eq!(rule(&c), Some("checkpoint (I16)"));
+    let mut c = checkers();
+    c.execute(R0, SeqNum(1), &batch(&[1]), true);
+    c.cut(R0, SeqNum(1));
+    assert_eq!(rule(&c), Some("checkpoint (I18)"));
+}
+
+/// I16: a stable checkpoint is held by enough correct replicas.
+#[test]
+fn a_stable_checkpoint_that_nobody_else_holds_is_seen() {
+    let stable = Milestone::Stable { seq: SeqNum(8), root: Digest([1; 32]) };
+    for (holders, expected) in [(3, None), (2, Some("checkpoint (I16)"))] {
+        let mut c = checkers();
+        for id in (0..holders).map(ReplicaId) {
+            c.root(id, SeqNum(8), Digest([1; 32]), false);
+        }
+        c.milestone(R0, &stable);
+        assert_eq!(rule(&c), expected, "{holders} hold it");
+    }
+}
+
+fn prepare(view: u64, seq: u64, byte: u8) -> Vec<u8> {
+    let mut body = Vec::new();
+    let digest = Digest([byte; 32]);
+    Prepare::encode(ViewNum(view), SeqNum(seq), &digest, &[], &mut Writer::new(&mut body));
+    body
+}
+
+fn commit(view: u64, seq: u64, byte: u8) -> Vec<u8> {
+    let mut body = Vec::new();
+    Commit { view: ViewNum(view), seq: SeqNum(seq), digest: Digest([byte; 32]) }
+        .encode(&mut Writer::new(&mut body));
+    body
+}
+
+/// I5: one digest for each view and number, also after a restart.
+#[test]
+fn a_second_vote_is_seen_across_restarts() {
+    let mut c = checkers();
+    c.sends(R0, Kind::Prepare, &prepare(0, 1, 1));
+    c.sends(R0, Kind::Prepare, &prepare(0, 1, 1));
+    c.restarted(R0, (SeqNum(0), SeqNum(0)), (ViewNum(0), true), &[]);
+    assert_eq!(rule(&c), None);
+    c.sends(R0, Kind::Prepare, &prepare(0, 1, 2));
+    assert_eq!(rule(&c), Some("votes (I5)"));
+}
+
+/// I5: no COMMIT for what has not prepared. I8: votes are of the current view, inside of the window.
+#[test]
+fn votes_out_of_place_are_seen() {
+    let said = |kind, body: &[u8]| {
+        let mut c = checkers();
+        c.milestone(R0, &Milestone::Prepared { seq: SeqNum(1), digest: Digest([1; 32]) });
+        c.says(R0, kind, body);
+        rule(&c)
+    };
+    assert_eq!(said(Kind::Commit, &commit(0, 1, 1)), None);
+    assert_eq!(said(Kind::Commit, &commit(0, 2, 1)), Some("votes (I5)"));
+    assert_eq!(said(Kind::Commit, &commit(0, 1, 2)), Some("votes (I5)"));
+    assert_eq!(said(Kind::Prepare, &prepare(0, 16, 1)), None);
+    assert_eq!(said(Kind::Prepare, &prepare(0, 17, 1)), Some("votes (I8)"));
+    assert_eq!(said(Kind::Prepare, &prepare(0, 0, 1)), Some("votes (I8)"));
+    assert_eq!(said(Kind::Prepare, &prepare(1, 1, 1)), Some("votes (I8)"));
+}
+
+/// I7: views never go back, and there is one VIEW-CHANGE for each.
+#[test]
+fn views_that_go_back_and_second_view_changes_are_seen() {
+    let mut c = checkers();
+    c.milestone(R0, &Milestone::ViewChangeStarted { view: ViewNum(3) });
+    c.milestone(R0, &Milestone::ViewEntered { view: ViewNum(2), last: SeqNum(0) });
+    assert_eq!(rule(&c), Some("views (I7)"));
+    let view_change = |stable| {
+        let body = ViewChange {
+            view: ViewNum(1),
+            stable: SeqNum(stable),
+            key_id: 1,
+            checkpoints: Vec::new(),
+            prepared: Vec::new(),
+            pre_prepared: Vec::new(),
+            leave: quorate_wire::message::LeaveCert::default(),
+        };
+        let mut bytes = Vec::new();
+        body.encode(&mut Writer::new(&mut bytes));
+        bytes
+    };
+    let mut c = checkers();
+    c.sends(R0, Kind::ViewChange, &view_change(0));
+    c.sends(R0, Kind::ViewChange, &view_change(0));
+    assert_eq!(rule(&c), None);
+    c.sends(R0, Kind::ViewChange, &view_change(8));
+    assert_eq!(rule(&c), Some("views (I7)"));
+}
+
+/// I19: no read in a view change, below the barrier, over a tentative batch, without a memory.
+#[test]
+fn reads_out_of_place_are_seen() {
+    let cases: BTreeMap<&str, fn(&mut Checkers)> = BTreeMap::from([
+        (
+            "changing",
+            (|c| c.milestone(R0, &Milestone::ViewChangeStarted { view: ViewNum(1) })) as fn(&mut Checkers),
+        ),
+        ("barrier", |c| c.milestone(R0, &Milestone::ViewEntered { view: ViewNum(1), last: SeqNum(5) })),
+        ("tentative", |c| c.execute(R0, SeqNum(1), &batch(&[1]), true)),
+        ("fetching", |c| c.milestone(R0, &Milestone::TransferStarted { seq: SeqNum(8) })),
+        ("forgotten", |c| c.forgot(R0)),
+    ]);
+    for (name, set) in cases {
+        let mut c = checkers();
+        c.read(R0);
+        assert_eq!(rule(&c), None);
+        set(&mut c);
+        c.read(R0);
+        assert_eq!(rule(&c), Some("reads (I19)"), "{name}");
+    }
+}
+
+/// I24: what still keeps correct replicas apart.
+#[test]
+fn what_is_open_is_named() {
+    use progress::{Stuck, open};
+    let facts = |change: fn(&mut Vec<Facts>)| {
+        let mut facts: Vec<Facts> = (0..4).map(|id| Facts::new(ReplicaId(id), true)).collect();
+        change(&mut facts);
+        open(facts.iter(), 16)
+    };
+    assert_eq!(facts(|_| {}), None);
+    assert_eq!(facts(|f| f[2].normal = false), Some(Stuck::Changing("r2".to_owned())));
+    assert_eq!(facts(|f| f[1].remembers = false), Some(Stuck::Rejoining("r1".to_owned())));
+    assert_eq!(facts(|f| f[1].transferring = true), Some(Stuck::Fetching("r1".to_owned())));
+    assert_eq!(facts(|f| f[3].view = ViewNum(2)), Some(Stuck::Views { low: ViewNum(0), high: ViewNum(2) }));
+    assert_eq!(
+        facts(|f| f[3].executed = SeqNum(17)),
+        Some(Stuck::Behind { low: SeqNum(0), high: SeqNum(17) })
+    );
+}
