@@ -8,7 +8,7 @@
 //! | `faulty=r0,r3` | | may lie; what happens inside of them is not shown |
 //! | `durability` | `memory` | or `async`, `sync` |
 //! | `auth` | `adaptive` | or `mac`, `sigmac` |
-//! | `status` | `off` | the time between two STATUSes of a replica |
+//! | `status` | `off` | the time between two STATUSes of a replica; all others get lost as well where this is off |
 //! | `replier` | `random` | the replica that every client names for the full result: `r2` |
 //! | `tentative`, `read-only`, `piggyback`, `digest-replies` | `off` | the optimisations of §5.1 |
 //! | `batching`, `separate` | `on` | several requests a batch; large ones travel apart |
@@ -93,6 +93,12 @@ pub(super) fn setup(options: &[(String, String)]) -> Result<(Setup, Vec<ReplicaI
         return Err(format!("{stranger} is no replica of this cluster"));
     }
     Ok((setup, faulty))
+}
+
+/// Says whether replicas say now and then what they have. If not, what they say of it at other times gets
+/// lost, too.
+pub(super) fn has_statuses(setup: &Setup) -> bool {
+    setup.config.status_ns < NEVER_NS
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {

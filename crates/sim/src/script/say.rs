@@ -20,7 +20,7 @@
 use quorate_pbft::step::{Actions, Recipient};
 use quorate_service::kv::Answer;
 use quorate_wire::codec::Writer;
-use quorate_wire::frame::{ENTRY_BYTES, Frame};
+use quorate_wire::frame::{ENTRY_BYTES, Frame, SIGNATURE_BYTES};
 use quorate_wire::message::{
     BodyMessage, Checkpoint, Commit, Committed, LeaveCert, PrePrepareHead, Prepare, ProofMessage,
     QueryStable, Reply, ReplyStable, ReqAck, ReqReject, Request, RequestBody, RequestFlags, Suspect,
@@ -266,18 +266,16 @@ impl Stage {
         let body = RequestBody { timestamp, flags, replier: None, operation: &operation };
         let client = &mut self.world.clients[c];
         let (id, node) = (client.lanes[l].id, client.node);
-        let sign = saying.has("signed") || saying.has("bad-signature");
         let mut frame = Vec::new();
-        client.door.seal_request(&body, id, sign, &mut frame);
+        if saying.has("bad-signature") {
+            client.door.seal_request_with(&body, id, Some(&[7; SIGNATURE_BYTES]), &mut frame);
+        } else {
+            client.door.seal_request(&body, id, saying.has("signed"), &mut frame);
+        }
         let entries = self.world.config.cluster.n() * ENTRY_BYTES;
         for name in saying.field("bad-mac").into_iter().flat_map(|names| names.split(',')) {
             let entry = self.world.hosts[self.host(name)?].id.index() + 1;
             let end = frame.len() - entries + entry * ENTRY_BYTES - 1;
-            frame[end] ^= 1;
-        }
-        if saying.has("bad-signature") {
-            // In front of the entries stand a count of one byte and a key's number of four.
-            let end = frame.len() - entries - 6;
             frame[end] ^= 1;
         }
         let to: Vec<usize> = match saying.to.as_str() {

@@ -56,6 +56,7 @@ impl Stage {
             puppets.insert(*id, puppet);
         }
         let cluster = setup.config.cluster;
+        let has_statuses = options::has_statuses(&setup);
         let mut world = World::new(KvApp::default(), setup);
         world.held = Some(VecDeque::new());
         let mut stage = Self {
@@ -70,6 +71,10 @@ impl Stage {
             story: Vec::new(),
         };
         stage.pass(SETTLING_NS, None)?;
+        if !has_statuses {
+            stage.traffic.silence(Kind::Status);
+            stage.hidden.push(Kind::Status);
+        }
         stage.world.watch(0);
         Ok((stage, format!("n={} quorum={}\n", cluster.n(), cluster.quorum())))
     }

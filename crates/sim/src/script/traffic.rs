@@ -44,12 +44,22 @@ pub(super) struct Traffic {
     flying: Vec<Flight>,
     kept: Vec<Flight>,
     rules: Vec<(Rule, Links)>,
+    /// Messages of this kind get lost, always.
+    silent: Option<Kind>,
     sent: Vec<Flight>,
 }
 
 impl Traffic {
+    /// Lets messages of this kind get lost, whatever the rules say.
+    pub(super) fn silence(&mut self, kind: Kind) {
+        self.silent = Some(kind);
+    }
+
     /// Takes a message that has been sent.
     pub(super) fn send(&mut self, flight: Flight) {
+        if self.silent.is_some() && self.silent == kind_of(&flight) {
+            return;
+        }
         self.sent.push(flight.clone());
         match self.rules.iter().rev().find(|(_, links)| links.hold(&flight)) {
             Some((Rule::Drop, _)) => {}
