@@ -11,7 +11,7 @@ use quorate_wire::message::{
     Piggyback, PrePrepareHead, Prepare, ProofMessage, QueryStable, Reply, ReplyStable, ReqAck, ReqReject,
     RequestBody, Status, Suspect, VcFetch, ViewChange,
 };
-use quorate_wire::{Digest, Kind, SeqNum, ViewNum};
+use quorate_wire::{ClientId, Digest, Kind, SeqNum, ViewNum};
 
 /// How operations and results of a service are shown.
 pub trait Words {
@@ -59,12 +59,12 @@ fn fields(kind: Kind, body: &[u8], words: &dyn Words) -> Decoded<String> {
                 (false, true) => " signed",
                 (true, true) => " read-only signed",
             };
-            format!("t={} {:?}{mark}", m.timestamp.0, words.operation(m.operation))
+            format!("t={} {:?}{mark}", m.timestamp.0, operation(m.operation, words))
         }
         Kind::Reply => {
             let m = Reply::decode(body)?;
             let tentative = if m.tentative { " tentative" } else { "" };
-            let result = m.result.map_or_else(|| format!("d={}", m.digest), |result| words.result(result));
+            let result = m.result.map_or_else(|| format!("d={}", m.digest), |r| result(m.client, r, words));
             format!("t={} v={} {result}{tentative}", m.timestamp.0, m.view.0)
         }
         Kind::PrePrepare => {
@@ -135,6 +135,23 @@ fn fields(kind: Kind, body: &[u8], words: &dyn Words) -> Decoded<String> {
             format!("v={} n={} {} t={} d={}", m.view.0, m.seq.0, m.client, m.timestamp.0, m.digest)
         }
     })
+}
+
+/// Shows an operation: the service's, or a recovery request (RC-6).
+pub(crate) fn operation(operation: &[u8], words: &dyn Words) -> String {
+    let bound = operation.strip_prefix(b"RECOVERY").and_then(|bound| bound.try_into().ok());
+    bound.map_or_else(
+        || words.operation(operation),
+        |bound| format!("recovery bound={}", u64::from_le_bytes(bound)),
+    )
+}
+
+/// Shows a result: the service's, or the number of a recovery request.
+pub(crate) fn result(client: ClientId, result: &[u8], words: &dyn Words) -> String {
+    match (client.replica(), result.try_into()) {
+        (Some(_), Ok(number)) => format!("n={}", u64::from_le_bytes(number)),
+        _ => words.result(result),
+    }
 }
 
 /// Shows what belongs to a state transfer.
@@ -241,6 +258,11 @@ pub fn milestone_numbers(milestone: &Milestone) -> (u64, u64, Digest) {
     }
 }
 
+/// Returns the counter in an incarnation, without the random bits below it (spec §14.3).
+fn starts(incarnation: u64) -> u64 {
+    incarnation >> 20
+}
+
 /// Shows a milestone.
 pub fn milestone(milestone: &Milestone) -> String {
     use Milestone as M;
@@ -259,8 +281,8 @@ pub fn milestone(milestone: &Milestone) -> String {
         M::ViewEntered { view, last } => format!("entered v={} max_x={}", view.0, last.0),
         M::TransferStarted { seq } => format!("transfer to n={} starts", seq.0),
         M::TransferFinished { seq } => format!("transfer to n={} done", seq.0),
-        M::Restarted { incarnation } => format!("restarted as incarnation {incarnation}"),
-        M::RejoinStarted { incarnation } => format!("begins to rejoin as incarnation {incarnation}"),
+        M::Restarted { incarnation } => format!("restarted as incarnation {}", starts(incarnation)),
+        M::RejoinStarted { incarnation } => format!("begins to rejoin as incarnation {}", starts(incarnation)),
         M::Rejoined { seq } => format!("rejoined at n={}", seq.0),
         M::Diverged { seq } => format!("diverged at n={}", seq.0),
         M::Unrepairable { seq } => format!("unrepairable at n={}", seq.0),

@@ -14,6 +14,7 @@ use quorate_wire::{Batch, Digest, Kind, ReplicaId, Replies, SeqNum};
 use super::{Event, World};
 use crate::app::App;
 use crate::checker::Violation;
+use crate::describe;
 use crate::host::{Parcel, Task};
 use crate::network::Frame;
 use crate::trace::What;
@@ -152,10 +153,10 @@ impl<A: App> World<A> {
             return self.tell(h, || What::Executed(format!("{executed} [null]")));
         }
         for (request, reply) in batch.requests().zip(replies.iter()) {
-            let operation = self.app.operation(request.operation);
-            let result = match (request.client.replica(), reply.result) {
-                (None, Some(result)) => self.app.result(result),
-                _ => format!("{:?}", reply.outcome).to_lowercase(),
+            let operation = describe::operation(request.operation, &self.app);
+            let result = match reply.result {
+                Some(result) => describe::result(request.client, result, &self.app),
+                None => format!("{:?}", reply.outcome).to_lowercase(),
             };
             let text = format!("{executed} [{}: {operation}] -> {result}", request.client);
             self.tell(h, || What::Executed(text));
