@@ -282,7 +282,9 @@ pub fn milestone(milestone: &Milestone) -> String {
         M::TransferStarted { seq } => format!("transfer to n={} starts", seq.0),
         M::TransferFinished { seq } => format!("transfer to n={} done", seq.0),
         M::Restarted { incarnation } => format!("restarted as incarnation {}", starts(incarnation)),
-        M::RejoinStarted { incarnation } => format!("begins to rejoin as incarnation {}", starts(incarnation)),
+        M::RejoinStarted { incarnation } => {
+            format!("begins to rejoin as incarnation {}", starts(incarnation))
+        }
         M::Rejoined { seq } => format!("rejoined at n={}", seq.0),
         M::Diverged { seq } => format!("diverged at n={}", seq.0),
         M::Unrepairable { seq } => format!("unrepairable at n={}", seq.0),
