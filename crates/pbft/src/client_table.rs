@@ -36,6 +36,8 @@ pub(crate) struct Pending {
     pub(crate) timed: bool,
     /// It was sent on to the primary a second time.
     pub(crate) relayed_again: bool,
+    /// How often this replica has said that it holds it.
+    pub(crate) vouched: u32,
 }
 
 /// What is known of one client lane.
@@ -164,6 +166,7 @@ impl ClientTable {
             pending.since = now;
             pending.proposed = false;
             pending.relayed_again = false;
+            pending.vouched = 0;
         }
     }
 
@@ -268,8 +271,14 @@ impl Client {
     pub(crate) fn keep(&mut self, request: &Request<'_>, now: u64) {
         self.take_pending();
         let body = self.store(request);
-        self.pending =
-            Some(Pending { request: body, proposed: false, since: now, timed: false, relayed_again: false });
+        self.pending = Some(Pending {
+            request: body,
+            proposed: false,
+            since: now,
+            timed: false,
+            relayed_again: false,
+            vouched: 0,
+        });
     }
 
     /// Keeps the waiting request as it has come again: sealed with the keys that its client uses now, which
@@ -292,8 +301,14 @@ impl Client {
     /// Keeps a request that is stored already.
     pub(crate) fn keep_stored(&mut self, request: Body, now: u64) {
         self.take_pending();
-        self.pending =
-            Some(Pending { request, proposed: false, since: now, timed: false, relayed_again: false });
+        self.pending = Some(Pending {
+            request,
+            proposed: false,
+            since: now,
+            timed: false,
+            relayed_again: false,
+            vouched: 0,
+        });
     }
 
     /// Copies a request into memory that was used before, if that is free again.

@@ -174,7 +174,8 @@ impl Replica {
         if pending.timed || must_sign && pending.request.proof != Proof::Signed {
             return;
         }
-        // Said again at each turn of the timer: the others may not have known the client yet.
+        // Said again and again: the others may not have known the client yet.
+        pending.vouched = pending.vouched.saturating_add(1);
         out.send(Recipient::All, Kind::ReqAck, Lsn(0), |w| {
             ReqAck { client, timestamp, digest }.encode(w);
         });

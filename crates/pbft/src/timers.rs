@@ -7,6 +7,9 @@ use crate::config::Config;
 use crate::replica::Replica;
 use crate::step::{Actions, Lsn, Now, Recipient, Timer};
 
+/// A backup that stays alone with a request says so after a time that doubles each time, so often at most.
+const VOUCH_DOUBLINGS_MAX: u32 = 20;
+
 /// What a backup watches. The timers are re-armed lazily: one that runs out early looks at what is
 /// waiting now and is set again, which is cheaper than moving it with every request.
 #[derive(Debug)]
@@ -164,7 +167,9 @@ impl Replica {
         for (client, pending) in self.clients.pending() {
             let waited = now.mono_ns.saturating_sub(pending.since);
             more |= !pending.timed || !pending.relayed_again;
-            if !pending.timed && waited >= patience / 4 {
+            // Said again, but less and less often: nobody else may ever hold it (B31).
+            let wait = (patience / 4) << pending.vouched.min(VOUCH_DOUBLINGS_MAX);
+            if !pending.timed && waited >= wait {
                 due.push(client.0);
             }
         }

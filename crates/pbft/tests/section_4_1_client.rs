@@ -58,6 +58,7 @@ fn a_primary_that_ignores_a_request_is_suspected() {
     let ack = ReqAck { client: c(0), timestamp: Timestamp(1), digest };
     desk.pass(500);
     assert!(!desk.said(|m| matches!(m, Milestone::Suspected { .. })), "nobody else vouches (B31)");
+    assert!(desk.sent(Kind::ReqAck) <= 6, "it says so less and less often: {}", desk.sent(Kind::ReqAck));
     desk.hear(R2, Kind::ReqAck, |w| ack.encode(w));
     desk.pass(150);
     let timed_out = |m: &Milestone| matches!(m, Milestone::Suspected { reason: SuspectReason::Timeout, .. });
