@@ -176,10 +176,16 @@ impl Replica {
 
     /// Returns another replica, by chance.
     pub(crate) fn someone(&mut self) -> ReplicaId {
-        let others = u64::try_from(self.cluster.n()).unwrap_or(1).saturating_sub(1);
-        let pick = usize::try_from(self.rng.below(others)).unwrap_or(0);
-        let id = ReplicaId::at(pick);
-        if id >= self.id { ReplicaId::at(pick + 1) } else { id }
+        self.someone_but(self.id)
+    }
+
+    /// Returns a replica by chance that is neither this one nor `not`, if there is one.
+    fn someone_but(&mut self, not: ReplicaId) -> ReplicaId {
+        let (own, cluster) = (self.id, self.cluster);
+        let others = || cluster.replicas().filter(|id| *id != own && *id != not);
+        let count = u64::try_from(others().count()).unwrap_or(0);
+        let pick = usize::try_from(self.rng.below(count.max(1))).unwrap_or(0);
+        others().nth(pick).unwrap_or(not)
     }
 
     /// Bodies, batches or proofs of authenticity have not come in time: ask again, and others.
@@ -192,8 +198,8 @@ impl Replica {
             return;
         }
         if self.cluster.n() > 1 {
-            let other = self.someone();
             let primary = self.primary();
+            let other = self.someone_but(primary);
             for to in [primary, other] {
                 if to == self.id {
                     continue;
@@ -245,7 +251,8 @@ impl Replica {
     /// Complains about the requests of a batch that are here and not authentic. A body that is missing is
     /// nobody's fault but the primary's, and no reason to think less of the clients of the others.
     fn complain_about(&mut self, now: Now, seq: SeqNum, batch: &Batch, out: &mut Actions) {
-        let (view, primary, other) = (self.view, self.primary(), self.someone());
+        let (view, primary) = (self.view, self.primary());
+        let other = self.someone_but(primary);
         for request in batch.requests() {
             let inlined = batch.inlined().iter().find(|r| r.digest == request.digest).map(|r| r.proof);
             let separate = || batch.bodies().find(|b| b.digest == request.digest).map(|b| b.proof);

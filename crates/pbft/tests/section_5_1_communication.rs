@@ -113,6 +113,13 @@ fn a_separate_request_is_fetched_before_the_batch_is_prepared() {
     let asked: Vec<_> =
         BodyFetch::decode(&desk.last_sent(Kind::BodyFetch).unwrap().1).unwrap().digests().collect();
     assert_eq!(asked, [digest]);
+    // SR-2: the primary and one other, each time.
+    for _ in 0..10 {
+        desk.forget();
+        desk.pass(20);
+        let asked = [R0, R2, R3].map(|id| desk.sent_to(id, Kind::BodyFetch));
+        assert_eq!((asked[0], asked[1] + asked[2]), (1, 1), "{asked:?}");
+    }
     desk.prepare(R2, 0, 1, batch.digest()); // f others vouch for it
     desk.hear(R3, Kind::Body, |w| BodyMessage::encode_request(&frame, w));
     assert_eq!(desk.sent(Kind::Prepare), 1);

@@ -419,6 +419,11 @@ impl Desk {
         self.did.iter().filter(|d| matches!(d, Did::Sent { kind: k, .. } if *k == kind)).count()
     }
 
+    pub fn sent_to(&self, id: ReplicaId, kind: Kind) -> usize {
+        let it = |d: &&Did| matches!(d, Did::Sent { kind: k, to, .. } if *k == kind && *to == Recipient::Replica(id));
+        self.did.iter().filter(it).count()
+    }
+
     pub fn last_sent(&self, kind: Kind) -> Option<(Recipient, Vec<u8>)> {
         self.did.iter().rev().find_map(|d| match d {
             Did::Sent { kind: k, to, bytes, .. } if *k == kind => Some((*to, bytes.clone())),
