@@ -160,7 +160,7 @@ impl Stage {
                 return Ok(batch);
             }
         }
-        Err(format!("nothing was ever proposed as n={}", seq.0))
+        Err(format!("n={} was never proposed", seq.0))
     }
 
     /// Returns the batch of a PRE-PREPARE or BODY.
@@ -298,5 +298,39 @@ impl Stage {
     fn client(&self, name: &str) -> Result<ClientId, String> {
         let (c, l) = self.lane(name)?;
         Ok(self.world.clients[c].lanes[l].id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::script::play;
+
+    #[test]
+    fn a_correct_replica_does_not_lie() {
+        let played = play("cluster f=1 faulty=r3\nsay r2 -> r1 PREPARE v=0 n=1 d=beef\n");
+        assert!(played.troubles[0].text.contains("r2 is correct"), "{:?}", played.troubles);
+    }
+
+    /// A faulty replica speaks with its own keys: what it says is admitted as its own, and judged.
+    #[test]
+    fn what_is_said_is_heard_as_the_speakers() {
+        let story = "cluster f=1 faulty=r3\nsay r3 -> r1 COMMIT v=7 n=1 d=beef\nrun\n";
+        let played = play(story);
+        assert_eq!(played.troubles, []);
+        assert!(played.text.contains("r1  .    rejected: other-view (COMMIT of r3)"), "{}", played.text);
+    }
+
+    #[test]
+    fn entries_of_an_authenticator_can_be_made_wrong_one_by_one() {
+        let story = "cluster f=1\nsay c0 -> * REQUEST t=1 \"put x 1\" bad-mac=r0,r2\ndeliver\n";
+        let turned =
+            |who: &str| play(story).text.contains(&format!("{who}  .    turned away: not-authentic"));
+        assert_eq!(["r0", "r1", "r2", "r3"].map(turned), [true, false, true, false]);
+    }
+
+    #[test]
+    fn what_was_never_proposed_cannot_be_named() {
+        let played = play("cluster f=1 faulty=r0\nsay r0 -> r1 PREPARE v=0 n=1 d=of(1)\n");
+        assert!(played.troubles[0].text.contains("never proposed"), "{:?}", played.troubles);
     }
 }
