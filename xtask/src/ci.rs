@@ -64,7 +64,7 @@ pub(crate) fn docs(args: &[String]) -> Result<()> {
 
 /// All tests. None may be ignored: what cannot pass yet asserts what happens today.
 pub(crate) fn test(args: &[String]) -> Result<()> {
-    let mut command = cargo(&["test", "--workspace", "--locked"]);
+    let mut command = cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]);
     command.args(args);
     let lines = run_and_read(&mut command)?;
     let sum = Sum::of(&lines);

@@ -1,11 +1,14 @@
 //! `quorate sim replay`.
 
+use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use quorate_sim::app::KvApp;
 use quorate_sim::command::{self, ReplayOptions};
-use quorate_sim::lanes;
 use quorate_sim::trace::Line;
+use quorate_sim::{lanes, recording};
 use quorate_wire::ReplicaId;
 
 use super::{refused, size};
@@ -17,17 +20,22 @@ use crate::values::{self, RequestName};
 /// Show a run again, step by step
 ///
 /// Prints what happened, line by line: `->` is a message, `.` a milestone, `!` an execution, `#` a
-/// fault. The first column is the step, the second the simulated time in microseconds.
+/// fault. The first column is the step, the second the time in microseconds. Of a recording, which holds
+/// a replica's start and inputs, a step is an input.
 ///
 ///   quorate sim replay --seed 0x2f81 --lanes --from 4090
 ///   quorate sim replay --seed 0x2f81 --at 4112 --show r1,r2
 ///   quorate sim replay --seed 7 --request c0:1
+///   quorate sim replay --recording r1.rec --from 100
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Replay {
     /// The seed of the run
-    #[arg(long, value_name = "S", value_parser = values::seed)]
-    seed: u64,
+    #[arg(long, value_name = "S", value_parser = values::seed, required_unless_present = "recording")]
+    seed: Option<u64>,
+    /// Recordings of replicas, in place of a seed; several are shown in the order of their times
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["seed", "scenario", "n", "f", "request"])]
+    recording: Vec<PathBuf>,
     /// A scenario of `quorate sim list`; without it the swarm
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
@@ -77,8 +85,11 @@ fn show(text: &str) -> Result<Show, String> {
 impl Replay {
     pub(super) fn run(&self) -> Outcome {
         self.check()?;
+        if !self.recording.is_empty() {
+            return self.recordings();
+        }
         let options = ReplayOptions {
-            seed: self.seed,
+            seed: self.seed.unwrap_or(0),
             scenario: self.scenario.clone(),
             n: self.n,
             f: self.f,
@@ -107,6 +118,35 @@ impl Replay {
                 Err(Failure::new(code, "the run failed"))
             }
         }
+    }
+
+    /// Shows recordings, each from its replica's start.
+    fn recordings(&self) -> Outcome {
+        let (mut lines, mut states) = (Vec::new(), Vec::new());
+        for path in &self.recording {
+            let place = path.display().to_string();
+            let broken = |why: String| Failure::new(Code::Recording, why).at(place.clone());
+            let bytes = fs::read(path).map_err(|error| broken(format!("cannot read it: {error}")))?;
+            let shown = recording::show(&bytes, &KvApp::default(), self.at.unwrap_or(0))
+                .map_err(|error| broken(format!("not a recording that this version can play: {error}")))?;
+            let name = shown.lines.first().map_or(place, |line| line.who.clone());
+            if self.show.iter().any(|show| *show == Show::All || show.to_string() == name) {
+                states.push(format!("{name} {}", shown.state));
+            }
+            lines.extend(shown.lines);
+        }
+        lines.retain(|line| self.from.is_none_or(|from| line.step >= from));
+        lines.sort_by_key(|line| line.at); // stable: of one replica the order stays
+        let mut names: Vec<String> = lines.iter().map(|line| line.who.clone()).collect();
+        names.sort();
+        names.dedup();
+        if self.show.is_empty() || self.from.is_some() || self.lanes {
+            self.print(&lines, &names);
+        }
+        for state in states {
+            out::line(state);
+        }
+        Ok(ExitCode::SUCCESS)
     }
 
     /// Says what contradicts what, before anything is run.
@@ -152,5 +192,37 @@ impl Replay {
                 out::line(format!("{:>7} {:>10}  {line}", line.step, line.at / 1000));
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_a_recording_is_refused_with_its_name() {
+        let path = std::env::temp_dir().join(format!("quorate-replay-{}", std::process::id()));
+        fs::write(&path, b"no recording").unwrap();
+        let replay = Replay {
+            seed: None,
+            recording: vec![path.clone()],
+            scenario: None,
+            n: None,
+            f: None,
+            from: None,
+            at: None,
+            show: Vec::new(),
+            request: None,
+            lanes: false,
+        };
+        let says = replay.run().unwrap_err().to_string();
+        assert!(
+            says.starts_with("error Q006: not a recording") && says.contains("quorate-replay-"),
+            "{says}"
+        );
+        fs::remove_file(&path).unwrap();
+        let says = replay.run().unwrap_err().to_string();
+        assert!(says.starts_with("error Q006: cannot read it"), "{says}");
     }
 }
