@@ -189,6 +189,9 @@ impl Replica {
     pub(crate) fn make_stable(&mut self, now: Now, seq: SeqNum, root: Digest, out: &mut Actions) {
         assert!(seq > self.log.stable());
         assert!(self.exec.executed >= seq || self.exec.final_to >= seq);
+        // Commits that wait for a carrier leave while they may (I8). Somebody may lack just this one: where f
+        // are faulty every correct vote counts, and soon nobody remembers the batch.
+        self.flush_commits(out);
         out.report(Milestone::Stable { seq, root });
         self.persist(Record::Stable { seq, root }, out);
         self.log.advance(seq);
@@ -196,12 +199,8 @@ impl Replica {
         // The others may have gone on in a later view, which this replica does not know of yet.
         self.batcher.assigned = self.batcher.assigned.max(seq);
         self.drop_old_votes();
-        // Commits at or below it help nobody any more (I8).
-        self.piggyback.commits.retain(|(n, _)| *n > seq);
         self.checkpoints.collect(seq);
         self.bodies.collect();
-        // I8: a commit that still waits for a carrier is of no use to anybody below the water mark.
-        self.piggyback.commits.retain(|(n, _)| *n > seq);
         self.views.collect(seq);
         out.push(Action::Discard { below: seq });
         self.views.calm_down(self.watch.request_timeout());

@@ -97,6 +97,29 @@ fn a_commit_rides_on_the_next_prepare() {
     assert_eq!(desk.sent(Kind::Commit), 1);
 }
 
+/// I8, PB-1: a commit that waits for a carrier leaves before a checkpoint above it is stable. Whoever has to
+/// do without f faulty replicas needs it, and nobody would send it again.
+#[test]
+fn a_waiting_commit_leaves_before_its_number_is_collected() {
+    let mut desk = Desk::with(R1, 4, 1, |config| config.piggyback = true);
+    let batches: Vec<Batch> = (1..=4).map(|t| desk.batch(c(0), t, b"x")).collect();
+    for (seq, batch) in (1..).zip(&batches) {
+        desk.pre_prepare(R0, 0, seq, batch);
+    }
+    desk.prepare(R2, 0, 3, batches[2].digest());
+    for (seq, batch) in (1..).zip(&batches) {
+        for from in [R0, R2, R3] {
+            desk.commit(from, 0, seq, batch.digest());
+        }
+    }
+    assert_eq!(desk.sent(Kind::Commit), 0);
+    for from in [R0, R2] {
+        desk.checkpoint(from, 4, root(SeqNum(4)), false);
+    }
+    assert!(desk.said(|m| matches!(m, Milestone::Stable { .. })));
+    assert_eq!(desk.sent(Kind::Commit), 1);
+}
+
 /// SR-3: a batch that names a request by digest is not prepared before its body is here; SR-2: the body is
 /// asked for, and anyone may bring it.
 #[test]

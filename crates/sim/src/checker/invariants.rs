@@ -54,9 +54,7 @@ impl Votes {
         for_each_vote(kind, body, |vote| {
             let Vote { view, seq, digest, commit } = vote;
             let in_view = view == facts.view && facts.normal;
-            // A commit may have waited for a message to ride on (PB-1).
-            let low = if commit { facts.stable.0.saturating_sub(self.window) } else { facts.stable.0 };
-            let in_window = seq.0 > low && seq.0 <= facts.stable.0 + self.window;
+            let in_window = seq.0 > facts.stable.0 && seq.0 <= facts.stable.0 + self.window;
             if !in_view || !in_window {
                 let text = format!(
                     "{} sends {} v={} n={} in v={}{}, window ({}, {}]",
@@ -71,10 +69,7 @@ impl Votes {
                 );
                 return Err(Violation::new("votes (I8)", text, &[facts.id]));
             }
-            if commit
-                && seq > facts.stable
-                && facts.prepared.get(&seq.0).is_none_or(|(_, prepared)| *prepared != digest)
-            {
+            if commit && facts.prepared.get(&seq.0).is_none_or(|(_, prepared)| *prepared != digest) {
                 let text = format!("{} commits n={} d={digest}, which it has not prepared", facts.id, seq.0);
                 return Err(Violation::new("votes (I5)", text, &[facts.id]));
             }
