@@ -104,6 +104,12 @@ impl Slot {
         enough.then_some(batch)
     }
 
+    /// Says whether P has a batch of `view`.
+    #[inline]
+    pub(crate) fn prepared_in(&self, view: ViewNum) -> bool {
+        self.prepared.as_ref().is_some_and(|(prepared, _)| *prepared == view)
+    }
+
     /// committed-local(m, v, n, i), in the three forms of spec §3. Returns the digest that committed;
     /// its batch may still have to be fetched.
     pub(crate) fn committed_now(&self, cluster: Cluster) -> Option<Digest> {
@@ -154,6 +160,8 @@ impl Slot {
 #[derive(Debug)]
 pub(crate) struct Log {
     slots: Vec<Slot>,
+    /// The size of the ring, less 1.
+    mask: u64,
     window: u64,
     stable: SeqNum,
     /// Lowest number that this view may use: the stable checkpoint or the NEW-VIEW's.
@@ -169,8 +177,9 @@ impl Log {
     /// Returns an empty log above checkpoint 0.
     pub(crate) fn new(window: u64, cluster: Cluster) -> Self {
         let slots = (0..window.next_power_of_two()).map(|_| Slot::new(cluster.n())).collect();
+        let mask = window.next_power_of_two() - 1;
         let mut log =
-            Self { slots, window, stable: SeqNum(0), low: SeqNum(0), view: ViewNum(0), old_view: None };
+            Self { slots, mask, window, stable: SeqNum(0), low: SeqNum(0), view: ViewNum(0), old_view: None };
         log.number_slots();
         log
     }
@@ -271,14 +280,12 @@ impl Log {
     }
 
     fn index(&self, seq: SeqNum) -> usize {
-        let mask = self.slots.len() - 1;
-        usize::try_from(seq.0).unwrap_or(usize::MAX) & mask
+        usize::try_from(seq.0 & self.mask).unwrap_or(0)
     }
 
     /// Resets each slot whose number has left the window.
     fn number_slots(&mut self) {
-        let ring = u64::try_from(self.slots.len()).unwrap_or(u64::MAX);
-        for n in self.stable.0 + 1..=self.stable.0.saturating_add(ring) {
+        for n in self.stable.0 + 1..=self.stable.0.saturating_add(self.mask).saturating_add(1) {
             let index = self.index(SeqNum(n));
             if let Some(slot) = self.slots.get_mut(index)
                 && slot.seq != SeqNum(n)

@@ -203,6 +203,8 @@ impl Replica {
         }
         let Some(slot) = self.log.get_mut(m.seq) else { return out.reject(Reject::OutsideWatermarks) };
         match slot.prepares.insert(from, m.digest) {
+            // P has it already: another prepare changes nothing.
+            Inserted::New if slot.prepared_in(m.view) => {}
             Inserted::New => self.advance(now, m.seq, out),
             Inserted::Same => {}
             Inserted::Conflicts(_) => {
@@ -251,6 +253,7 @@ impl Replica {
         digest: Digest,
         out: &mut Actions,
     ) -> Result<(), Reject> {
+        let cluster = self.cluster;
         let current = view == self.log.view();
         if !current && Some(view) != self.log.old_view() {
             return Err(Reject::OtherView);
@@ -262,7 +265,8 @@ impl Replica {
         let votes = if current { &mut slot.commits } else { &mut slot.old_commits };
         match votes.insert(from, digest) {
             Inserted::New => {
-                if slot.committed.is_none() {
+                // All that a commit can bring about is committed-local.
+                if slot.committed.is_none() && slot.committed_now(cluster).is_some() {
                     self.advance(now, seq, out);
                 }
                 Ok(())
@@ -389,11 +393,11 @@ impl Replica {
         let view = self.view;
         let cluster = self.cluster;
         let Some(slot) = self.log.get_mut(seq) else { return };
-        let Some(batch) = slot.prepared_now(cluster).cloned() else { return };
-        let digest = batch.digest();
-        if slot.prepared.as_ref().is_some_and(|(v, b)| *v == view && b.digest() == digest) {
+        if slot.prepared_in(view) {
             return; // said so already
         }
+        let Some(batch) = slot.prepared_now(cluster).cloned() else { return };
+        let digest = batch.digest();
         // I10: this replica's own pre-prepare or prepare is among what prepared it.
         if slot.voted != Some((view, digest)) {
             return;
