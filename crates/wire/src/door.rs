@@ -21,7 +21,7 @@ use crate::codec::Writer;
 use crate::digest::{ClusterId, Digest, Domains};
 use crate::exchange::Exchange;
 use crate::id::{ClientId, Principal};
-use crate::keys::LastHash;
+use crate::memo::Memo;
 use crate::message::{Kind, Message};
 use crate::sign::{PublicKey, Signer, Verifier, request_digest};
 
@@ -71,7 +71,8 @@ pub struct Door {
     signer: Signer,
     verifier: Verifier,
     exchange: Exchange,
-    last_hash: LastHash,
+    last_hash: Memo,
+    last_result: Memo,
     batches: BatchPool,
 }
 
@@ -109,7 +110,8 @@ impl Door {
             signer,
             verifier,
             exchange,
-            last_hash: LastHash::default(),
+            last_hash: Memo::default(),
+            last_result: Memo::default(),
             batches,
         }
     }

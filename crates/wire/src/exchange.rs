@@ -27,7 +27,7 @@ use self::peer::{Generation, Generations, Peer, Peers, Share};
 use crate::cluster::Cluster;
 use crate::digest::ClusterId;
 use crate::id::{Principal, ReplicaId};
-use crate::keys::{Covered, Tag, equal};
+use crate::keys::{Covered, Tag, equal_tags};
 use crate::message::NewKey;
 
 /// The most clients (principals) that a node shares keys with (`MAX_CLIENTS`).
@@ -280,7 +280,7 @@ impl Exchange {
         let pair = peer.pair(&self.generations, (self.own, from), (own, theirs), self.now_ns);
         let mismatch = match pair {
             None => Mismatch::NoKey,
-            Some(pair) if equal(&pair.incoming.tag(covered), &tag) => {
+            Some(pair) if equal_tags(pair.incoming.tag(covered), tag) => {
                 if own != current || !peer.confirmed {
                     self.has_used(from, own);
                 }

@@ -9,11 +9,10 @@
 //! epoch and sender are inside what is covered, so a message can be neither reflected, nor passed off as
 //! another kind, nor moved to another configuration (K16, K17, B28).
 
-use alloc::vec::Vec;
-
 use crate::digest::{ClusterId, Digest, Domains};
 use crate::frame::{SIGNATURE_BYTES, TAG_BYTES};
 use crate::id::Principal;
+use crate::memo::Memo;
 use crate::message::{Kind, RequestFlags};
 
 /// A tag: the first 16 bytes of a keyed hash.
@@ -25,6 +24,12 @@ pub(crate) const COVERED_HEAD_BYTES: usize = 13;
 /// Compares in constant time (CR-4).
 pub fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
+}
+
+/// Compares two tags in constant time (CR-4), each as one number.
+#[inline]
+pub(crate) fn equal_tags(a: Tag, b: Tag) -> bool {
+    u128::from_le_bytes(a) ^ u128::from_le_bytes(b) == 0
 }
 
 /// `K[i->j]`: the key of everything that key holder `i` sends to key holder `j` (CR-1).
@@ -77,9 +82,9 @@ pub struct Covered {
 impl Covered {
     /// Returns what the entries of a message other than a REQUEST cover.
     #[inline]
-    pub fn message(
+    pub(crate) fn message(
         domains: &Domains,
-        last: &mut LastHash,
+        last: &mut Memo,
         kind: Kind,
         epoch: u32,
         sender: Principal,
@@ -95,7 +100,7 @@ impl Covered {
         }
         bytes[0] = HASHED;
         bytes[1..14].copy_from_slice(&head);
-        bytes[14..46].copy_from_slice(&last.of(domains, fixed).0);
+        bytes[14..46].copy_from_slice(&last.of(fixed, &[], || domains.message(fixed)).0);
         Self { bytes, len: 46 }
     }
 
@@ -128,34 +133,6 @@ impl Covered {
     }
 }
 
-/// The fixed part that was hashed last, and its hash: all PREPAREs for one number say the same, and say
-/// it in the same bytes as its PRE-PREPARE, so that a node hashes them once, whoever sends them.
-///
-/// Never more than `BYTES_MAX` bytes; what is longer is hashed each time.
-#[derive(Clone, Debug, Default)]
-pub struct LastHash {
-    fixed: Vec<u8>,
-    hash: Digest,
-}
-
-impl LastHash {
-    /// The longest fixed part that is kept: all commits of a full pipeline.
-    const BYTES_MAX: usize = 4 << 10;
-
-    #[inline]
-    fn of(&mut self, domains: &Domains, fixed: &[u8]) -> Digest {
-        if fixed.len() > Self::BYTES_MAX {
-            return domains.message(fixed);
-        }
-        if self.fixed.is_empty() || self.fixed != fixed {
-            self.hash = domains.message(fixed);
-            self.fixed.clear();
-            self.fixed.extend_from_slice(fixed);
-        }
-        self.hash
-    }
-}
-
 /// Returns what stands in front of the fixed part in everything that is authenticated.
 fn covered_head(kind: Kind, epoch: u32, sender: Principal) -> [u8; COVERED_HEAD_BYTES] {
     let mut head = [0; COVERED_HEAD_BYTES];
@@ -182,7 +159,7 @@ mod tests {
 
     const FIXED_MAX: usize = DIRECT_BYTES_MAX - COVERED_HEAD_BYTES;
 
-    fn covered(last: &mut LastHash, kind: Kind, fixed: &[u8]) -> Covered {
+    fn covered(last: &mut Memo, kind: Kind, fixed: &[u8]) -> Covered {
         let domains = Domains::new(ClusterId([7; 32]));
         Covered::message(&domains, last, kind, 3, Principal::from_wire(2), fixed)
     }
@@ -190,7 +167,7 @@ mod tests {
     /// CR-2: few bytes are covered as they are, many by their hash, of the same length whatever theirs.
     #[test]
     fn what_is_long_is_hashed_first() {
-        let last = &mut LastHash::default();
+        let last = &mut Memo::default();
         let bytes = [5; FIXED_MAX + 2];
         let direct = covered(last, Kind::Status, &bytes[..FIXED_MAX]);
         assert_eq!(direct.bytes()[COVERED_HEAD_BYTES..], bytes[..FIXED_MAX]);
@@ -202,19 +179,12 @@ mod tests {
         assert_ne!(long.bytes(), longer.bytes());
     }
 
-    /// The hash that is kept is never taken for that of other bytes, and the kind is covered besides.
+    /// The kind is covered besides the hash, which PRE-PREPARE and PREPARE share.
     #[test]
-    fn what_was_hashed_last_changes_nothing() {
-        let last = &mut LastHash::default();
-        let long = [1; LastHash::BYTES_MAX + 1];
-        for bytes in [&[1; 60][..], &[2; 60], &[2; 60], &[2; 61], &long, &long[1..], &[1; 60]] {
-            for kind in [Kind::PrePrepare, Kind::Prepare] {
-                let fresh = covered(&mut LastHash::default(), kind, bytes);
-                assert_eq!(covered(last, kind, bytes).bytes(), fresh.bytes());
-            }
-        }
-        let of = |last: &mut LastHash, kind| covered(last, kind, &[1; 60]);
-        assert_ne!(of(last, Kind::PrePrepare).bytes(), of(last, Kind::Prepare).bytes());
+    fn what_is_hashed_for_one_kind_is_not_for_another() {
+        let last = &mut Memo::default();
+        let pre_prepare = covered(last, Kind::PrePrepare, &[1; 60]);
+        assert_ne!(covered(last, Kind::Prepare, &[1; 60]).bytes(), pre_prepare.bytes());
     }
 
     /// No message that is covered as it is can stand for the hash of another.

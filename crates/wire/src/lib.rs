@@ -35,6 +35,7 @@ pub mod exchange;
 pub mod frame;
 pub mod id;
 pub mod keys;
+mod memo;
 pub mod message;
 pub mod reply;
 pub mod sign;

@@ -120,14 +120,17 @@ impl Door {
 
     /// Checks that a reply is for this node, any lane of it, and that a result has the digest that
     /// stands in the reply (K11, K12).
-    fn check_reply<'a>(&self, reply: Reply<'a>) -> Result<Reply<'a>, DoorError> {
+    fn check_reply<'a>(&mut self, reply: Reply<'a>) -> Result<Reply<'a>, DoorError> {
         if Principal::from_wire(reply.client.0).key_holder() != self.own.key_holder() {
             return Err(DoorError::OtherClient(reply.client));
         }
-        if let Some(result) = reply.result
-            && self.domains.reply(reply.client.0, reply.timestamp.0, result) != reply.digest
-        {
-            return Err(DoorError::WrongDigest(Kind::Reply));
+        if let Some(result) = reply.result {
+            let (client, timestamp) = (reply.client.0, reply.timestamp.0);
+            let head = [client.to_le_bytes(), timestamp.to_le_bytes()];
+            let digest = || self.domains.reply(client, timestamp, result);
+            if self.last_result.of(head.as_flattened(), result, digest) != reply.digest {
+                return Err(DoorError::WrongDigest(Kind::Reply));
+            }
         }
         Ok(reply)
     }

@@ -6,14 +6,15 @@ use crate::digest::Domains;
 use crate::exchange::{Exchange, Mismatch};
 use crate::frame::{Auth, Entries, Frame};
 use crate::id::Principal;
-use crate::keys::{Covered, LastHash};
+use crate::keys::Covered;
+use crate::memo::Memo;
 use crate::message::{Proof, Request, fixed_len};
 
 /// What it takes to check a MAC: a part of the door, so that a batch can be filled meanwhile.
 pub(super) struct Macs<'d> {
     pub(super) exchange: &'d mut Exchange,
     pub(super) domains: &'d Domains,
-    pub(super) last_hash: &'d mut LastHash,
+    pub(super) last_hash: &'d mut Memo,
     pub(super) own: Principal,
     pub(super) n: usize,
     pub(super) epoch: u32,
