@@ -1,48 +1,53 @@
 //! A key-value service.
 //!
-//! [`Operation`] and [`Answer`] are values with an encoding, so that a text protocol and a RESP door
-//! are only parsers on top of them. Numbers are kept as decimal text, as they came.
+//! [`Operation`], [`Command`] and [`Answer`] are values with an encoding, so that a text protocol and a
+//! RESP door are only parsers on top of them. Numbers are kept as decimal text, as they came.
 
 use alloc::vec::Vec;
 use core::fmt::Write as _;
 
-use quorate_wire::message::OPERATION_BYTES_MAX;
+use quorate_wire::message::{OPERATION_BYTES_MAX, RESULT_BYTES_MAX};
 
-use crate::btree::{Tree, Value};
 use crate::service::{Access, Context, Service, Stop};
-use crate::space::{Space, StoreError};
+use crate::space::StoreError;
 use crate::view::View;
 
+mod command;
 mod operation;
+mod store;
+#[cfg(test)]
+mod tests;
 
-pub use operation::{Answer, Failure, Operation};
+pub use command::{Asked, Command, Condition, ITEMS_MAX, Items};
+pub use operation::{Answer, Answers, Failure, Operation};
+use store::{Deadline, Store};
 
 /// The longest value, in bytes: one that was appended to must still fit in an operation and a result.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
+/// An answer to many operations that is as long as this, in bytes, takes no more: it fits in a datagram
+/// with the rest of a REPLY, and replicas keep it (`RESULT_CACHE`).
+const MANY_BYTES_MAX: usize = 32 << 10;
+/// Each operation that writes removes so many keys that have expired: more than it can bring to expire.
+const REAP_MAX: usize = 4;
+/// Counting removes more: it has to look at them all.
+const REAP_TO_COUNT_MAX: usize = 4096;
 
 const _: () = assert!(VALUE_BYTES_MAX + 2048 < OPERATION_BYTES_MAX);
 
-/// A key-value store. Keys and values are bytes.
-///
-/// Page 0 holds the header of the allocator and that of the tree; the allocator's bitmap follows.
+/// A key-value store whose keys can expire. Keys and values are bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kv;
 
-/// The state as keys and values.
-struct Store<'s, 'v> {
-    view: &'s mut View<'v>,
-    tree: Tree,
-}
-
 impl Service for Kv {
     fn is_read_only(&self, operation: &[u8]) -> bool {
-        matches!(Operation::decode(operation), Ok(Operation::Get { .. }))
+        Asked::decode(operation).is_ok_and(|asked| asked.is_read_only())
     }
 
     fn access(&self, operation: &[u8], keys: &mut Access) {
-        match Operation::decode(operation) {
-            Ok(Operation::Get { key }) => keys.read(key_number(key)),
-            Ok(operation) => keys.write(key_number(operation.key())),
+        match Asked::decode(operation) {
+            Ok(Asked::Operation(Operation::Get { key })) => keys.read(key_number(key)),
+            Ok(Asked::Operation(operation)) => keys.write(key_number(operation.key())),
+            Ok(Asked::Command(command)) => declare(&command, keys),
             // Answered without a look at the state.
             Err(_) => {}
         }
@@ -50,13 +55,15 @@ impl Service for Kv {
 
     fn execute(
         &self,
-        _cx: Context,
+        cx: Context,
         operation: &[u8],
         state: &mut View<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Stop> {
-        let done = match Operation::decode(operation) {
-            Ok(operation) => Store::new(state).perform(&operation, out),
+        let mut store = Store::new(&cx, state);
+        let done = match Asked::decode(operation) {
+            Ok(Asked::Command(Command::Many(items))) => store.many(&items, out),
+            Ok(asked) => store.answer(&asked, out),
             Err(_) => Err(Trouble::Failure(Failure::Malformed)),
         };
         match done {
@@ -71,7 +78,24 @@ impl Service for Kv {
     }
 }
 
+fn declare(command: &Command<'_>, keys: &mut Access) {
+    match *command {
+        Command::Length { key } | Command::Ttl { key } => keys.read(key_number(key)),
+        Command::Exists(items) | Command::GetMany(items) => {
+            items.iter().for_each(|key| keys.read(key_number(key)));
+        }
+        Command::Set { key, .. }
+        | Command::GetDel { key }
+        | Command::Expire { key, .. }
+        | Command::Persist { key } => keys.write(key_number(key)),
+        Command::Del(items) => items.iter().for_each(|key| keys.write(key_number(key))),
+        Command::SetMany(items) => items.iter().step_by(2).for_each(|key| keys.write(key_number(key))),
+        Command::Count | Command::Clear | Command::Many(_) => keys.everything(),
+    }
+}
+
 /// Why an operation does not do what it was to do.
+#[derive(Debug)]
 enum Trouble {
     Failure(Failure),
     Stop(Stop),
@@ -93,35 +117,73 @@ impl From<StoreError> for Trouble {
     }
 }
 
-impl<'s, 'v> Store<'s, 'v> {
-    fn new(view: &'s mut View<'v>) -> Self {
-        let tree = Tree::new((0, Space::HEADER_BYTES), Space::new(view, (0, 0), 1));
-        Self { view, tree }
+impl Store<'_, '_> {
+    /// Does one thing after the other, and appends an answer for each. What there is no room for is left,
+    /// but for the first.
+    fn many(&mut self, items: &Items<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+        Answer::begin_many(out);
+        for item in items.iter() {
+            let start = out.len();
+            let is_first = start == 1;
+            let mut is_left = false;
+            Answer::add(out, |out| {
+                let start = out.len();
+                let done = match Asked::decode(item) {
+                    Ok(Asked::Command(Command::Many(_))) | Err(_) => {
+                        Err(Trouble::Failure(Failure::Malformed))
+                    }
+                    Ok(asked) => self.answer(&asked, out),
+                };
+                match done {
+                    Ok(()) if is_first || out.len() <= MANY_BYTES_MAX => self.view.keep(),
+                    Ok(()) => is_left = true,
+                    // The whole question has to be asked again.
+                    Err(Trouble::Failure(Failure::NeedsOrder) | Trouble::Stop(_)) => return done,
+                    Err(Trouble::Failure(Failure::AnswerTooLong)) if !is_first => is_left = true,
+                    Err(Trouble::Failure(failure)) => {
+                        self.view.undo();
+                        out.truncate(start);
+                        Answer::Failed(failure).encode(out);
+                    }
+                }
+                Ok(())
+            })?;
+            if is_left {
+                self.view.undo();
+                out.truncate(start);
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Does what is asked and appends the answer.
-    fn perform(&mut self, operation: &Operation<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+    fn answer(&mut self, asked: &Asked<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+        if !asked.is_read_only() {
+            self.reap(REAP_MAX)?;
+        }
+        match asked {
+            Asked::Operation(operation) => self.operate(operation, out),
+            Asked::Command(command) => self.command(command, out),
+        }
+    }
+
+    fn operate(&mut self, operation: &Operation<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
         match *operation {
-            Operation::Get { key } => match self.find(key)? {
-                Some(value) => {
-                    Answer::begin_value(out);
-                    value.copy_to(self.view, out)?;
-                }
-                None => Answer::Nil.encode(out),
-            },
+            Operation::Get { key } => self.get(key, out)?,
             Operation::Put { key, value } => {
-                self.put(key, value)?;
+                self.put(key, value, Deadline::Never)?;
                 Answer::Done.encode(out);
             }
             Operation::Del { key } => {
-                let answer = if self.tree.remove(self.view, key)? { Answer::Done } else { Answer::Nil };
+                let answer = if self.remove(key)? { Answer::Done } else { Answer::Nil };
                 answer.encode(out);
             }
             Operation::Cas { key, expected, value } => {
                 if self.value(key)?.as_deref() != expected {
                     return Err(Trouble::Failure(Failure::Mismatch));
                 }
-                self.put(key, value)?;
+                self.put(key, value, Deadline::Never)?;
                 Answer::Done.encode(out);
             }
             Operation::Incr { key, by } => {
@@ -129,40 +191,154 @@ impl<'s, 'v> Store<'s, 'v> {
                 let number = parse(&text).ok_or(Trouble::Failure(Failure::NotANumber))?;
                 let sum = number.checked_add(by).ok_or(Trouble::Failure(Failure::Overflow))?;
                 let text = decimal(sum);
-                self.put(key, text.as_bytes())?;
+                self.put(key, text.as_bytes(), Deadline::Keep)?;
                 Answer::Value(text.as_bytes()).encode(out);
             }
             Operation::Append { key, suffix } => {
                 let mut value = self.value(key)?.unwrap_or_default();
                 value.extend_from_slice(suffix);
-                self.put(key, &value)?;
-                let len = decimal(i64::try_from(value.len()).unwrap_or(i64::MAX));
-                Answer::Value(len.as_bytes()).encode(out);
+                self.put(key, &value, Deadline::Keep)?;
+                number(value.len(), out);
             }
         }
         Ok(())
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Trouble> {
-        if value.len() > VALUE_BYTES_MAX {
-            return Err(Trouble::Failure(Failure::ValueTooLong));
+    fn command(&mut self, command: &Command<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+        match *command {
+            Command::Set { key, value, condition, ttl_ms, get } => {
+                let deadline = match ttl_ms {
+                    None => Deadline::Never,
+                    Some(ttl_ms) => Deadline::At(self.after(ttl_ms)?),
+                };
+                if get {
+                    self.get(key, out)?;
+                }
+                let holds = match condition {
+                    None => true,
+                    Some(Condition::Absent) => self.find(key)?.is_none(),
+                    Some(Condition::Present) => self.find(key)?.is_some(),
+                };
+                if holds {
+                    self.put(key, value, deadline)?;
+                }
+                if !get {
+                    let answer = if holds { Answer::Done } else { Answer::Nil };
+                    answer.encode(out);
+                }
+            }
+            Command::GetDel { key } => {
+                self.get(key, out)?;
+                self.remove(key)?;
+            }
+            Command::Length { key } => number(self.find(key)?.map_or(0, |value| value.len()), out),
+            Command::Del(keys) => {
+                let mut removed = 0;
+                for key in keys.iter() {
+                    removed += usize::from(self.remove(key)?);
+                }
+                number(removed, out);
+            }
+            Command::Exists(keys) => {
+                let mut there = 0;
+                for key in keys.iter() {
+                    there += usize::from(self.find(key)?.is_some());
+                }
+                number(there, out);
+            }
+            Command::GetMany(keys) => {
+                Answer::begin_many(out);
+                for key in keys.iter() {
+                    Answer::add(out, |out| self.get(key, out))?;
+                }
+            }
+            Command::SetMany(items) => {
+                let mut items = items.iter();
+                while let (Some(key), Some(value)) = (items.next(), items.next()) {
+                    self.put(key, value, Deadline::Never)?;
+                }
+                Answer::Done.encode(out);
+            }
+            Command::Expire { key, ttl_ms } => number(usize::from(self.expire(key, ttl_ms)?), out),
+            Command::Ttl { key } => {
+                let ttl = if self.find(key)?.is_some() {
+                    self.ttl_ms(key)?.map_or(-1, |ttl| i64::try_from(ttl).unwrap_or(i64::MAX))
+                } else {
+                    -2
+                };
+                Answer::Value(decimal(ttl).as_bytes()).encode(out);
+            }
+            Command::Persist { key } => {
+                let expires = self.find(key)?.is_some() && self.ttl_ms(key)?.is_some();
+                if expires {
+                    self.expire_at(key, None)?;
+                }
+                number(usize::from(expires), out);
+            }
+            Command::Count => self.sizes(out)?,
+            Command::Clear => {
+                self.clear()?;
+                Answer::Done.encode(out);
+            }
+            Command::Many(_) => unreachable!("many are taken apart before"),
         }
-        self.tree.insert(self.view, key, value)?;
         Ok(())
     }
 
-    fn find(&self, key: &[u8]) -> Result<Option<Value<'_>>, Stop> {
-        let value = self.tree.get(self.view, key)?;
-        // A longer one was never stored.
-        if value.is_some_and(|value| value.len() > VALUE_BYTES_MAX) { Err(Stop::Corrupt) } else { Ok(value) }
+    /// Appends the value of a key, or nil.
+    fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Result<(), Trouble> {
+        match self.find(key)? {
+            Some(value) if out.len().saturating_add(value.len()) >= RESULT_BYTES_MAX => {
+                return Err(Trouble::Failure(Failure::AnswerTooLong));
+            }
+            Some(value) => {
+                Answer::begin_value(out);
+                value.copy_to(self.view, out)?;
+            }
+            None => Answer::Nil.encode(out),
+        }
+        Ok(())
     }
 
-    fn value(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Stop> {
-        let Some(value) = self.find(key)? else { return Ok(None) };
-        let mut bytes = Vec::new();
-        value.copy_to(self.view, &mut bytes)?;
-        Ok(Some(bytes))
+    fn expire(&mut self, key: &[u8], ttl_ms: i64) -> Result<bool, Trouble> {
+        if self.find(key)?.is_none() {
+            return Ok(false);
+        }
+        match u64::try_from(ttl_ms) {
+            Ok(ttl_ms) if ttl_ms > 0 => {
+                let at = self.after(ttl_ms)?;
+                self.expire_at(key, Some(at))?;
+            }
+            Ok(_) | Err(_) => {
+                self.remove(key)?;
+            }
+        }
+        Ok(true)
     }
+
+    /// Returns the time so many milliseconds from now.
+    fn after(&self, ttl_ms: u64) -> Result<u64, Trouble> {
+        let at = self.now_ms().checked_add(ttl_ms).filter(|at| i64::try_from(*at).is_ok());
+        at.ok_or(Trouble::Failure(Failure::BadTtl))
+    }
+
+    fn sizes(&mut self, out: &mut Vec<u8>) -> Result<(), Trouble> {
+        self.reap(REAP_TO_COUNT_MAX)?;
+        let (keys, expiring) = self.count()?;
+        Answer::begin_many(out);
+        for size in [keys, expiring, u64::from(self.pages()?)] {
+            Answer::add(out, |out| {
+                number(usize::try_from(size).unwrap_or(usize::MAX), out);
+                Ok::<(), Trouble>(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Appends a number as an answer.
+fn number(number: usize, out: &mut Vec<u8>) {
+    Answer::Value(decimal(i64::try_from(number).unwrap_or(i64::MAX)).as_bytes()).encode(out);
 }
 
 /// Returns the number that stands for a key in an access declaration (FNV-1a).
@@ -182,123 +358,4 @@ fn decimal(number: i64) -> alloc::string::String {
     // Writing to a string does not fail.
     let _ = write!(text, "{number}");
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{Bench, Xorshift};
-    use alloc::collections::BTreeMap;
-    use quorate_wire::{ClientId, SeqNum, Timestamp};
-
-    /// Does one operation as the executor does.
-    fn perform(bench: &mut Bench, operation: &Operation<'_>) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        operation.encode(&mut bytes);
-        perform_bytes(bench, &bytes)
-    }
-
-    fn perform_bytes(bench: &mut Bench, bytes: &[u8]) -> Vec<u8> {
-        let cx = Context {
-            client: ClientId::new(1, 0),
-            timestamp: Timestamp(1),
-            seq: SeqNum(1),
-            index: 0,
-            time_ns: 0,
-            read_only: false,
-        };
-        let mut out = Vec::new();
-        let done = bench.run(|view| Kv.execute(cx, bytes, view, &mut out));
-        let failed = matches!(Answer::decode(&out), Ok(Answer::Failed(_)));
-        assert_eq!(done, if failed { Err(Stop::Refused) } else { Ok(()) });
-        out
-    }
-
-    #[track_caller]
-    fn expect(bench: &mut Bench, operation: &Operation<'_>, answer: &Answer<'_>) {
-        assert_eq!(Answer::decode(&perform(bench, operation)), Ok(*answer));
-    }
-
-    #[test]
-    fn each_operation_answers_as_documented() {
-        let b = &mut Bench::new(4000);
-        let key = &b"k"[..];
-        expect(b, &Operation::Get { key }, &Answer::Nil);
-        expect(b, &Operation::Del { key }, &Answer::Nil);
-        expect(b, &Operation::Put { key, value: b"" }, &Answer::Done);
-        expect(b, &Operation::Get { key }, &Answer::Value(b""));
-        expect(b, &Operation::Append { key, suffix: b"41" }, &Answer::Value(b"2"));
-        expect(b, &Operation::Incr { key, by: 1 }, &Answer::Value(b"42"));
-        expect(b, &Operation::Incr { key: b"new", by: -7 }, &Answer::Value(b"-7"));
-        expect(b, &Operation::Incr { key, by: i64::MAX }, &Answer::Failed(Failure::Overflow));
-        expect(b, &Operation::Cas { key, expected: Some(b"42"), value: b"x" }, &Answer::Done);
-        expect(b, &Operation::Cas { key, expected: None, value: b"y" }, &Answer::Failed(Failure::Mismatch));
-        expect(b, &Operation::Incr { key, by: 1 }, &Answer::Failed(Failure::NotANumber));
-        expect(b, &Operation::Cas { key: b"absent", expected: None, value: b"z" }, &Answer::Done);
-        expect(b, &Operation::Del { key }, &Answer::Done);
-        expect(b, &Operation::Get { key }, &Answer::Nil);
-        let long = alloc::vec![b'v'; VALUE_BYTES_MAX];
-        expect(b, &Operation::Put { key, value: &long }, &Answer::Done);
-        expect(b, &Operation::Append { key, suffix: b"1" }, &Answer::Failed(Failure::ValueTooLong));
-        expect(b, &Operation::Get { key }, &Answer::Value(&long));
-        expect(b, &Operation::Put { key: &long[..1000], value: b"" }, &Answer::Failed(Failure::KeyTooLong));
-        assert_eq!(Answer::decode(&perform_bytes(b, b"?")), Ok(Answer::Failed(Failure::Malformed)));
-    }
-
-    /// What is not a number in the one form that is written is not taken for one.
-    #[test]
-    fn a_number_has_one_form() {
-        for text in ["0", "-1", "9223372036854775807", "-9223372036854775808"] {
-            assert!(parse(text.as_bytes()).is_some(), "{text}");
-        }
-        for text in ["", "-0", "+1", "01", " 1", "1 ", "9223372036854775808", "1e3"] {
-            assert!(parse(text.as_bytes()).is_none(), "{text}");
-        }
-    }
-
-    #[test]
-    fn it_behaves_like_a_map() {
-        let mut random = Xorshift::new(9);
-        let (mut bench, mut model) = (Bench::new(2000), BTreeMap::new());
-        for _ in 0..3000 {
-            let key = [u8::try_from(random.below(40)).unwrap(); 3];
-            let value = alloc::vec![b'1'; usize::try_from(random.below(5)).unwrap()];
-            let before = model.get(&key[..]).cloned();
-            match random.below(4) {
-                0 => {
-                    perform(&mut bench, &Operation::Put { key: &key, value: &value });
-                    model.insert(key.to_vec(), value);
-                }
-                1 => {
-                    perform(&mut bench, &Operation::Del { key: &key });
-                    model.remove(&key[..]);
-                }
-                2 => {
-                    let guess = [&b"1"[..], b"11"][usize::try_from(random.below(2)).unwrap() % 2];
-                    perform(&mut bench, &Operation::Cas { key: &key, expected: Some(guess), value: &value });
-                    if before.as_deref() == Some(guess) {
-                        model.insert(key.to_vec(), value);
-                    }
-                }
-                _ => {
-                    perform(&mut bench, &Operation::Append { key: &key, suffix: &value });
-                    model.entry(key.to_vec()).or_default().extend(value);
-                }
-            }
-            let answer = model.get(&key[..]).map_or(Answer::Nil, |value| Answer::Value(value));
-            expect(&mut bench, &Operation::Get { key: &key }, &answer);
-        }
-    }
-
-    #[test]
-    fn access_tells_readers_from_writers() {
-        let mut access = Access::new();
-        let mut encoded = Vec::new();
-        Operation::Get { key: b"a" }.encode(&mut encoded);
-        Kv.access(&encoded, &mut access);
-        encoded.clear();
-        Operation::Put { key: b"a", value: b"" }.encode(&mut encoded);
-        Kv.access(&encoded, &mut access);
-        assert_eq!(access.keys(), Some(&[(key_number(b"a"), crate::service::Mode::Write)][..]));
-    }
 }

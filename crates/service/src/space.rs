@@ -105,6 +105,30 @@ impl Space {
         Ok(())
     }
 
+    /// Gives all pages back and clears them.
+    pub fn clear(&self, view: &mut View<'_>) -> Result<(), Stop> {
+        let mut left = self.used(view)?;
+        let mut at = 0;
+        while left > 0 && at < self.count {
+            let mut word = self.word(view, at)?;
+            if word != 0 {
+                left = left.saturating_sub(word.count_ones());
+                let (page, byte) = self.place(view, at);
+                view.write(page, byte, &[0; 8])?;
+            }
+            while word != 0 {
+                let bit = at + word.trailing_zeros();
+                if bit >= self.count {
+                    return Err(Stop::Corrupt);
+                }
+                view.clear(self.first + bit)?;
+                word &= word - 1;
+            }
+            at += 64;
+        }
+        self.set_header(view, 0, 0)
+    }
+
     /// Returns the first run of at least `want` free bits from `from` on, cut to `want`; or the longest
     /// seen.
     fn search(&self, view: &View<'_>, from: u32, want: u32) -> Result<Option<(u32, u32)>, Stop> {
@@ -233,6 +257,24 @@ mod tests {
                 }
             });
         }
+    }
+
+    #[test]
+    fn clearing_leaves_what_a_new_space_has() {
+        let mut bench = Bench::new(300);
+        bench.run(|view| {
+            let space = Space::new(view, (0, 16), 1);
+            for want in [1, 70, 100, 3] {
+                let run = space.allocate_run(view, want).unwrap();
+                view.put(run.first + run.count - 1, &[1]).unwrap();
+            }
+            space.free(view, Run { first: 5, count: 66 }).unwrap();
+            space.clear(view).unwrap();
+            for page in 0..300 {
+                assert!(view.page(page).unwrap().iter().all(|byte| *byte == 0), "page {page}");
+            }
+            assert_eq!(space.allocate_run(view, 298), Ok(Run { first: 2, count: 298 }));
+        });
     }
 
     #[test]

@@ -129,6 +129,22 @@ impl<'a> View<'a> {
         Ok(())
     }
 
+    /// Lets what has been written so far stand, even if the execution is refused later. For an operation
+    /// that is made of several, each of which can be refused on its own.
+    pub fn keep(&mut self) {
+        if let Some(Layer { overlay, pool }) = &mut self.layer {
+            overlay.begin(pool);
+        }
+    }
+
+    /// Undoes what was written since the execution began or was last told to [`Self::keep`].
+    pub fn undo(&mut self) {
+        if let Some(Layer { overlay, pool }) = &mut self.layer {
+            overlay.roll_back(pool);
+            overlay.begin(pool);
+        }
+    }
+
     /// Returns a copy of a page, to work from while the page itself changes. Goes back with
     /// [`Self::release`].
     pub(crate) fn copy(&mut self, page: u32) -> Result<Page, Stop> {

@@ -92,6 +92,10 @@ impl Words for KvApp {
             Ok(Answer::Done) => "ok".to_owned(),
             Ok(Answer::Value(value)) => format!("ok {}", text(value)),
             Ok(Answer::Nil) => "nil".to_owned(),
+            Ok(Answer::Many(answers)) => {
+                let answers: Vec<String> = answers.iter().map(|answer| self.result(answer)).collect();
+                format!("[{}]", answers.join(", "))
+            }
             Ok(Answer::Failed(why)) => format!("fail {why:?}").to_lowercase(),
             Err(_) => "(malformed)".to_owned(),
         }

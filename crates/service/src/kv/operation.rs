@@ -3,7 +3,7 @@
 //! ```text
 //! operation   code 1 | key len 2 | key | rest
 //!   1 get -   2 put value   3 del -   4 cas (0 | 1 len 4 expected) value   5 incr by 8   6 append suffix
-//! answer      0 done   1 nil   2 value bytes   3 failed why 1
+//! answer      0 done   1 nil   2 value bytes   3 failed why 1   4 many: len 4 | answer
 //! ```
 //!
 //! Values and suffixes reach to the end. Decoding is total: any bytes give an operation or an error.
@@ -11,7 +11,7 @@
 use alloc::vec::Vec;
 
 use quorate_wire::codec::{DecodeError, Decoded, Reader, Writer};
-use quorate_wire::message::OPERATION_BYTES_MAX;
+use quorate_wire::message::{OPERATION_BYTES_MAX, RESULT_BYTES_MAX};
 
 /// What can be asked of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +70,31 @@ pub enum Answer<'a> {
     Value(&'a [u8]),
     /// Nothing was changed.
     Failed(Failure),
+    /// The answers to many questions, in order.
+    Many(Answers<'a>),
+}
+
+/// Answers in a row, in their encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answers<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Answers<'a> {
+    /// Reads answers that reach to the end.
+    fn decode(bytes: &'a [u8]) -> Decoded<Self> {
+        let mut rest = Reader::new(bytes);
+        while !rest.is_empty() {
+            rest.blob(RESULT_BYTES_MAX)?;
+        }
+        Ok(Self { bytes })
+    }
+
+    /// Returns the answers in order, each in its encoding.
+    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let mut rest = Reader::new(self.bytes);
+        core::iter::from_fn(move || rest.blob(RESULT_BYTES_MAX).ok())
+    }
 }
 
 /// Why nothing was changed.
@@ -90,11 +115,17 @@ pub enum Failure {
     Overflow = 5,
     /// The store is full.
     Full = 6,
+    /// Nothing but an ordered request can tell: ask again, ordered. Given to unordered requests alone.
+    NeedsOrder = 7,
+    /// The key would expire beyond all time.
+    BadTtl = 8,
+    /// The answer is longer than an answer may be.
+    AnswerTooLong = 9,
 }
 
 impl Failure {
     /// Every failure, in the order of their numbers.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::Malformed,
         Self::KeyTooLong,
         Self::ValueTooLong,
@@ -102,6 +133,9 @@ impl Failure {
         Self::NotANumber,
         Self::Overflow,
         Self::Full,
+        Self::NeedsOrder,
+        Self::BadTtl,
+        Self::AnswerTooLong,
     ];
 
     /// Returns what a person is told.
@@ -114,6 +148,9 @@ impl Failure {
             Self::NotANumber => "not a number",
             Self::Overflow => "number out of range",
             Self::Full => "store full",
+            Self::NeedsOrder => "ask again, ordered",
+            Self::BadTtl => "time out of range",
+            Self::AnswerTooLong => "answer too long",
         }
     }
 }
@@ -199,6 +236,24 @@ impl<'a> Answer<'a> {
         out.push(2);
     }
 
+    /// Appends the beginning of an [`Answer::Many`]: [`Self::add`] follows.
+    pub(super) fn begin_many(out: &mut Vec<u8>) {
+        out.push(4);
+    }
+
+    /// Appends one answer to an [`Answer::Many`]: what `write` appends.
+    pub(super) fn add<E>(
+        out: &mut Vec<u8>,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let at = out.len();
+        out.extend_from_slice(&[0; 4]);
+        write(out)?;
+        let len = u32::try_from(out.len() - at - 4).unwrap_or(u32::MAX);
+        out[at..at + 4].copy_from_slice(&len.to_le_bytes());
+        Ok(())
+    }
+
     /// Appends the encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
@@ -209,6 +264,10 @@ impl<'a> Answer<'a> {
                 out.extend_from_slice(value);
             }
             Self::Failed(failure) => out.extend_from_slice(&[3, failure as u8]),
+            Self::Many(answers) => {
+                Self::begin_many(out);
+                out.extend_from_slice(answers.bytes);
+            }
         }
     }
 
@@ -227,6 +286,7 @@ impl<'a> Answer<'a> {
                 let number = usize::from(reader.u8()?);
                 Self::Failed(*Failure::ALL.get(number).ok_or(DecodeError::NotCanonical)?)
             }
+            4 => Self::Many(Answers::decode(reader.bytes(reader.len())?)?),
             code => return Err(DecodeError::UnknownKind(code)),
         };
         reader.end()?;
@@ -261,8 +321,9 @@ mod tests {
             assert_eq!(Operation::decode(&bytes), Ok(operation));
         }
         let failures = Failure::ALL.map(Answer::Failed);
+        let many = Answer::Many(Answers { bytes: &[1, 0, 0, 0, 1, 2, 0, 0, 0, 2, b'x'] });
         for answer in
-            [Answer::Done, Answer::Nil, Answer::Value(b""), Answer::Value(b"x")].iter().chain(&failures)
+            [Answer::Done, Answer::Nil, Answer::Value(b""), Answer::Value(b"x"), many].iter().chain(&failures)
         {
             let mut bytes = Vec::new();
             answer.encode(&mut bytes);
