@@ -171,3 +171,30 @@ fn a_checkpoint_that_is_no_multiple_of_k_is_refused() {
     desk.checkpoint(R0, 5, Digest([5; 32]), false);
     assert!(desk.rejected(Reject::NotACheckpoint));
 }
+
+/// ST-4, B19: under load a target may be gone before it has been fetched. Once a correct replica has
+/// executed more than L beyond it, all have discarded it, and the next one is fetched at once.
+#[test]
+fn b19_a_target_that_nobody_holds_any_more_is_given_up_at_once() {
+    let mut desk = Desk::new(R1);
+    let later = |desk: &mut Desk, seq: u64| {
+        for from in [R2, R3] {
+            desk.checkpoint(from, seq, root(SeqNum(seq)), true);
+        }
+    };
+    later(&mut desk, 12);
+    assert_eq!(fetches(&desk), [12]);
+    later(&mut desk, 16);
+    later(&mut desk, 20);
+    assert_eq!(fetches(&desk), [12], "those who have executed 20 may still hold 12: h is above n - L");
+    later(&mut desk, 24);
+    assert_eq!(fetches(&desk), [12, 24]);
+}
+
+/// The checkpoints that have been fetched.
+fn fetches(desk: &Desk) -> Vec<u64> {
+    desk.did
+        .iter()
+        .filter_map(|did| if let Did::Fetches(seq, _) = did { Some(seq.0) } else { None })
+        .collect()
+}
