@@ -169,6 +169,11 @@ impl<I: Clone> Disk<I> {
         self.rejoining = false;
     }
 
+    /// Says whether something that was written is not durable yet.
+    pub fn is_behind(&self) -> bool {
+        self.log.last().is_some_and(|last| last.place > self.durable)
+    }
+
     /// Appends a record; it is not durable yet.
     pub fn append(&mut self, lsn: Lsn, bytes: &[u8]) {
         let before = self.log.last().map_or(0, |entry| entry.sum);

@@ -11,7 +11,8 @@
 //! | K1-K18 | [`backup`] |
 //! | C1-C7 | [`client`] |
 //! | N1-N9 | [`network`] |
-//! | H1-H11 | [`host`] |
+//! | H1, H2, H8-H10 | [`host`] |
+//! | H3-H7, H11 | [`disk`] |
 //! | B1-B37 | [`bugs`] |
 //! | attacks of spec §16.2 on view changes that have no key (A11, A14, ...) | [`views`] |
 
@@ -35,6 +36,7 @@ use crate::world::World;
 pub mod backup;
 pub mod bugs;
 pub mod client;
+pub mod disk;
 pub mod evidence;
 pub mod host;
 pub mod liars;
@@ -175,6 +177,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         client::SCENARIOS,
         network::SCENARIOS,
         host::SCENARIOS,
+        disk::SCENARIOS,
         bugs::SCENARIOS,
     ]
     .into_iter()

@@ -168,6 +168,11 @@ impl<A: App> World<A> {
         self.queue.peek().map(|Reverse(next)| next.at)
     }
 
+    /// Returns the node to which the next event happens.
+    pub fn next_node(&self) -> Option<NodeId> {
+        self.queue.peek().map(|Reverse(next)| next.node)
+    }
+
     /// Lets the next event happen. Says whether there was one.
     pub fn step(&mut self) -> bool {
         let Some(Reverse(Scheduled { at, node, event, .. })) = self.queue.pop() else { return false };

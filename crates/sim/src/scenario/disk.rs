@@ -1,0 +1,174 @@
+//! What befalls disks: torn tails, damage, full and failing ones, loss, old images, slowness (H3-H7, H11).
+
+use quorate_pbft::config::MS;
+use quorate_pbft::step::Milestone;
+
+use super::host::{REJOIN_NS, REJOINED, RESTARTED, TRANSFERRED, VIEW_CHANGES, everyone_remembers};
+use super::network::together;
+use super::stage::{Ended, Stage};
+use super::{Expect, Scenario};
+use crate::disk::{Damage, Pace};
+use crate::world::Load;
+
+/// The scenarios.
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario::new(
+        "h3_b33_torn_tail",
+        &["H3", "B33"],
+        "Crashes tear the last record of the log, or leave a hole in it: that was promised to nobody",
+    )
+    .expects(&[
+        Expect::Count("torn tails", |c| c.faults.get("torn tail").copied().unwrap_or(0)),
+        Expect::Noted("no memory lost"),
+        RESTARTED,
+    ])
+    .play(|stage| {
+        stage.world.set_load(Load::Busy(MS, 20 * MS));
+        let n = stage.cluster().n();
+        for round in 0..40 {
+            // When it has written something that is not on the disk yet.
+            let h = round % n;
+            stage.until("a write", 2_000 * MS, |w| w.hosts[h].disk.is_behind())?;
+            stage.world.crash(h);
+            stage.world.restart_later(h, MS);
+            stage.pass(60 * MS)?;
+        }
+        let lost = stage.world.counters().faults.get("memory lost").copied().unwrap_or(0);
+        stage
+            .require(lost == 0, format!("{lost} torn tails were taken for the loss of what was promised"))?;
+        stage.note("no memory lost");
+        Ok(())
+    }),
+    Scenario::new(
+        "h4_bit_rot",
+        &["H4"],
+        "A bit of the log flips, then one of a checkpoint's image: noticed at the start, and it rejoins",
+    )
+    .expects(&[
+        REJOINED,
+        Expect::Count("rotten logs", |c| c.faults.get("bit rot").copied().unwrap_or(0)),
+        Expect::Count("rotten images", |c| c.faults.get("rotten image").copied().unwrap_or(0)),
+    ])
+    .play(|stage| damaged(stage, &[Damage::BitRot, Damage::ImageRot])),
+    Scenario::new(
+        "h5_bad_sectors",
+        &["H5"],
+        "Records read as zeros, were written to the wrong place, or never: noticed, and the replica rejoins",
+    )
+    .expects(&[
+        REJOINED,
+        Expect::Count("zeroed", |c| c.faults.get("zeroed record").copied().unwrap_or(0)),
+        Expect::Count("misdirected", |c| c.faults.get("misdirected record").copied().unwrap_or(0)),
+        Expect::Count("lost", |c| c.faults.get("lost record").copied().unwrap_or(0)),
+    ])
+    .play(|stage| damaged(stage, &[Damage::Zeroed, Damage::Misdirected, Damage::Lost])),
+    Scenario::new(
+        "h5_full_disk",
+        &["H5"],
+        "A disk is full for a while, the primary's among them: it promises nothing, the others go on (GC-4)",
+    )
+    .expects(&[
+        Expect::Count("full disks", |c| c.faults.get("full disk").copied().unwrap_or(0)),
+        VIEW_CHANGES,
+    ])
+    .play(|stage| {
+        stage.busy(5)?;
+        let n = stage.cluster().n();
+        for h in [n - 1, 0] {
+            stage.world.fill_disk(h, true);
+            stage.busy(40)?;
+            stage.world.fill_disk(h, false);
+            stage.busy(10)?;
+        }
+        stage.until("all in one view", 5_000 * MS, together)
+    }),
+    Scenario::new(
+        "h5_failed_sync",
+        &["H5"],
+        "A sync fails: the process stops at once, starts again later, and keeps what it had promised (GC-4)",
+    )
+    .expects(&[
+        Expect::Count("failed syncs", |c| c.faults.get("failed sync").copied().unwrap_or(0)),
+        RESTARTED,
+    ])
+    .play(|stage| {
+        stage.busy(5)?;
+        for h in 0..stage.cluster().n() {
+            stage.world.fail_sync(h);
+            stage.world.restart_later(h, 20 * MS);
+            stage.busy(10)?;
+        }
+        Ok(())
+    }),
+    Scenario::new(
+        "h6_lost_disks",
+        &["H6"],
+        "f disks are lost; their replicas rejoin under load, then as many others do in an idle cluster",
+    )
+    .expects(&[REJOINED, TRANSFERRED])
+    .play(|stage| {
+        let f = stage.cluster().f();
+        for (round, load) in [Load::Busy(0, 5 * MS), Load::Idle].into_iter().enumerate() {
+            stage.busy(20)?;
+            stage.world.set_load(load);
+            for h in round * f..(round + 1) * f {
+                stage.world.wipe(h);
+                stage.world.restart_later(h, 10 * MS);
+            }
+            stage.until("they have rejoined", REJOIN_NS, everyone_remembers)?;
+        }
+        Ok(())
+    }),
+    Scenario::new(
+        "h7_old_disk",
+        &["H7"],
+        "An old snapshot of a disk is put back: the replica must not vote as if it knew, and rejoins",
+    )
+    .expects(&[
+        Expect::Milestone("rejoin started", |_, m| matches!(m, Milestone::RejoinStarted { .. })),
+        REJOINED,
+    ])
+    .play(|stage| {
+        let h = stage.correct()[1];
+        stage.busy(10)?;
+        let old = stage.world.snapshot(h);
+        stage.busy(5)?;
+        // Later lives that everyone has heard of.
+        for _ in 0..2 {
+            stage.world.crash(h);
+            stage.world.restart(h);
+            stage.busy(5)?;
+            stage.pass(400 * MS)?;
+        }
+        stage.world.put_back(h, old);
+        stage.world.restart(h);
+        stage.until("it has rejoined", REJOIN_NS, everyone_remembers)
+    }),
+    Scenario::new("h11_slow_disks", &["H11"], "One disk is slow, then the primary's, then all of them")
+        .expects(&[Expect::Count("slow disks", |c| c.faults.get("slow disk").copied().unwrap_or(0))])
+        .play(|stage| {
+            let n = stage.cluster().n();
+            for slow in [n - 1..n, 0..1, 0..n] {
+                slow.clone().for_each(|h| stage.world.set_disk(h, Pace::SLOW));
+                stage.busy(15)?;
+                slow.for_each(|h| stage.world.set_disk(h, Pace::FAST));
+            }
+            Ok(())
+        }),
+];
+
+/// Disks are damaged in each way, one at a time; each replica rejoins before the next one is hit.
+fn damaged(stage: &mut Stage, how: &[Damage]) -> Ended {
+    for (round, how) in how.iter().enumerate() {
+        // Enough for an image to be on the disk.
+        stage.busy(30)?;
+        let h = (round + 1) % stage.cluster().n();
+        let done = stage.world.damage(h, *how);
+        stage.require(done, format!("{how:?}: nothing to damage"))?;
+        stage.world.restart_later(h, 5 * MS);
+        stage.pass(10 * MS)?;
+        stage.world.set_load(Load::Busy(2 * MS, 10 * MS));
+        stage.until("it has rejoined", REJOIN_NS, everyone_remembers)?;
+    }
+    Ok(())
+}
