@@ -15,7 +15,7 @@ use quorate_pbft::{Config, Replica};
 use quorate_wire::codec::Writer;
 use quorate_wire::digest::Domains;
 use quorate_wire::frame::Frame;
-use quorate_wire::message::{PrePrepareHead, Request, Seal, encode_pre_prepare};
+use quorate_wire::message::{PrePrepareHead, Request, Seal, Suspect, encode_pre_prepare};
 use quorate_wire::sign::Signer;
 use quorate_wire::{Batch, Kind, Message, Principal, ReplicaId, SeqNum, ViewNum};
 
@@ -147,6 +147,12 @@ impl Lie<'_> {
     pub fn pass_on(&mut self, to: Recipient, kind: Kind, frame: &[u8]) {
         *self.told += 1;
         self.out.forward(to, kind, Lsn(0), frame);
+    }
+
+    /// Returns `suspect` with its signature, as a LeaveCert needs it.
+    pub fn sign_suspect(&self, suspect: Suspect) -> Suspect {
+        let digest = suspect.signed_digest(self.domains, 0, self.id);
+        Suspect { signature: self.signer.sign(&digest), ..suspect }
     }
 
     /// Says something `ns` nanoseconds from now. At most 4096 things wait; more are said at once.

@@ -8,7 +8,8 @@
 //! | Keys | Where |
 //! |---|---|
 //! | P1-P17 | [`primary`] |
-//! | K1-K18 | [`backup`] |
+//! | K1-K17 | [`backup`] |
+//! | K18 | [`twins`] |
 //! | C1-C7 | [`client`] |
 //! | N1-N9 | [`network`] |
 //! | H1, H2, H8-H10 | [`host`] |
@@ -43,6 +44,7 @@ pub mod liars;
 pub mod network;
 pub mod primary;
 pub mod stage;
+pub mod twins;
 pub mod views;
 
 pub use evidence::Evidence;
@@ -66,6 +68,8 @@ pub enum Expect {
     Heard(Kind),
     /// Two correct replicas have accepted different batches for one view and number.
     Split,
+    /// A correct replica has been given the vote of a faulty one for another batch than it has accepted.
+    Astray,
     /// A request in a batch had been executed before, and a correct replica has skipped it.
     Skipped,
     /// A NEW-VIEW that was given to a correct replica names a VIEW-CHANGE of a faulty one.
@@ -82,6 +86,7 @@ impl Expect {
             Self::ClientReject(reason) => reason.name(),
             Self::Heard(kind) => kind.name(),
             Self::Split => "split",
+            Self::Astray => "votes-astray",
             Self::Skipped => "skipped",
             Self::Named => "liar-named",
             Self::Door(name) | Self::Milestone(name, _) | Self::Count(name, _) | Self::Noted(name) => name,
@@ -173,6 +178,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
     [
         primary::SCENARIOS,
         backup::SCENARIOS,
+        twins::SCENARIOS,
         views::SCENARIOS,
         client::SCENARIOS,
         network::SCENARIOS,
@@ -348,6 +354,7 @@ fn provoked(
         Expect::Milestone(..) => watched.next().unwrap_or(0),
         Expect::Heard(kind) => evidence.heard_of(*kind),
         Expect::Split => evidence.split(),
+        Expect::Astray => evidence.astray(),
         Expect::Skipped => evidence.skipped(),
         Expect::Named => evidence.named(),
         Expect::Count(_, count) => count(&counters),

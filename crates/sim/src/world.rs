@@ -313,7 +313,7 @@ impl<A: App> World<A> {
             if let Some(Ok(kind)) = bytes.get(3).copied().map(Kind::from_wire)
                 && !self.checkers.watches(from)
             {
-                evidence.heard(kind);
+                evidence.heard(from, host.id, kind, verified.message());
             }
             if let Message::NewView(m) = verified.message() {
                 evidence.new_view(m.body(), |id| !self.checkers.watches(id));

@@ -49,7 +49,7 @@ macro_rules! files {
     )* };
 }
 
-files! { primary backup client views network host disk bugs }
+files! { primary backup twins client views network host disk bugs }
 
 /// The same seed gives the same run.
 #[test]

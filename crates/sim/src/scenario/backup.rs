@@ -1,6 +1,427 @@
-//! How backups lie, and what comes of it: nothing (K1-K18).
+//! How backups lie, and what comes of it: nothing (K1-K17).
 
-use super::Scenario;
+use quorate_pbft::client::step::ClientReject;
+use quorate_pbft::config::MS;
+use quorate_pbft::step::{Milestone, Reject};
+use quorate_wire::{Kind, ReplicaId};
+
+use super::liars::backups::{
+    AnotherCheckpoint, AskFlood, HandOverStorm, LiesAboutResults, LyingSource, StaleReads, StateLie,
+    TwiceInViewChange, VoteAhead, VoteSplit,
+};
+use super::liars::keys::{KeyFlood, MacSplit, OldKeys, ReplayOld, SecretKeys};
+use super::stage::{Ended, Stage};
+use super::{Expect, Scenario};
+use crate::adversary::backup::{
+    BadViewChange, LyingCheckpoint, LyingReplies, LyingViewChange, Mute, Reflect, StatusFlood, Unhelpful,
+    ViewStorm, VoteTwice, VoteUnseen,
+};
+use crate::adversary::mutate::Mutate;
+use crate::setup::Setup;
+
+const EQUIVOCATION: Expect =
+    Expect::Milestone("equivocation", |_, m| matches!(m, Milestone::Equivocation { .. }));
+const VIEW_CHANGES: Expect = Expect::Count("view-changes", |c| c.view_changes);
+const TRANSFERS: Expect = Expect::Count("state-transfers", |c| c.state_transfers);
+const NEW_KEYS: Expect = Expect::Count("NEW-KEY", |c| c.kinds.get("NEW-KEY").copied().unwrap_or(0));
+/// The walk of a correct replica's transfer has turned an answer away.
+const REFUSED: Expect = Expect::Count("refused-answers", |c| c.refused_answers);
+/// What a liar says by not saying anything can be counted at the liar only.
+const WITHHELD: Expect = Expect::Count("withheld", |c| c.lies);
+/// A client's door has turned a reply away.
+const WRONG_RESULT: Expect =
+    Expect::Count("wrong-digest", |c| c.client_rejects.get("wrong-digest").copied().unwrap_or(0));
 
 /// The scenarios.
-pub const SCENARIOS: &[Scenario] = &[];
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario::new("k1_two_votes", &["K1", "B1"], "Two PREPAREs and two COMMITs for each number, to everyone")
+        .expects(&[Expect::Astray, EQUIVOCATION, Expect::Reject(Reject::Conflicts)])
+        .views_max(|_| 0)
+        .with(|setup| setup.lying_backups(|| VoteTwice)),
+    Scenario::new(
+        "k1_split_votes",
+        &["K1"],
+        "One half is told one vote, the rest another, on which all liars agree",
+    )
+    .expects(&[Expect::Astray])
+    .views_max(|_| 0)
+    .with(|setup| setup.lying_backups(|| VoteSplit)),
+    Scenario::new("k2_prepare_unproposed", &["K2"], "PREPAREs for numbers at which nothing is proposed yet")
+        .expects(&[Expect::Astray, EQUIVOCATION, Expect::Reject(Reject::Conflicts)])
+        .views_max(|_| 0)
+        .with(|setup| setup.lying_backups(VoteAhead::prepares)),
+    Scenario::new("k3_commit_unprepared", &["K3"], "COMMITs and COMMITTEDs of what has not prepared")
+        .expects(&[
+            Expect::Astray,
+            EQUIVOCATION,
+            Expect::Reject(Reject::Conflicts),
+            Expect::Heard(Kind::Committed),
+        ])
+        .views_max(|_| 0)
+        .with(|setup| setup.lying_backups(VoteAhead::commits)),
+    Scenario::new(
+        "k4_other_views",
+        &["K4"],
+        "Votes for the view before, the next one, and one a thousand views on",
+    )
+    .expects(&[Expect::Reject(Reject::OtherView), Expect::Heard(Kind::Prepare)])
+    .views_max(|_| 0)
+    .with(|setup| setup.lying_backups(VoteUnseen::default)),
+    Scenario::new("k5_silent", &["K5"], "f backups say nothing: the quorum is what is left")
+        .expects(&[WITHHELD, Expect::Noted("nothing heard")])
+        .views_max(|_| 0)
+        .with(|setup| setup.lying_backups(|| Mute { answers_below: 0 }))
+        .play(|stage| heard_by_those_below(stage, 0, "nothing heard")),
+    Scenario::new("k5_answers_some", &["K5"], "f backups answer r0 and r1 only")
+        .expects(&[WITHHELD, Expect::Heard(Kind::Prepare), Expect::Noted("heard by some")])
+        .views_max(|_| 0)
+        .with(|setup| setup.lying_backups(|| Mute { answers_below: 2 }))
+        .play(|stage| heard_by_those_below(stage, 2, "heard by some")),
+    Scenario::new(
+        "k5_unhelpful",
+        &["K5"],
+        "f backups vote and send nothing again; a correct one has been cut off",
+    )
+    .expects(&[Expect::Noted("asked in vain"), Expect::Noted("caught up")])
+    .views_max(|_| 0)
+    .with(|mut setup| {
+        // No checkpoint comes soon: batches fill the gap.
+        setup.config.checkpoint_interval = 128;
+        setup.config.window = 256;
+        setup.lying_backups(|| Unhelpful)
+    })
+    .play(|stage| {
+        let late = [ReplicaId(1)];
+        stage.isolate(&late);
+        stage.busy(12)?;
+        stage.quiet()?;
+        let (target, lies) = (stage.world.committed(), stage.world.counters().lies);
+        stage.mend();
+        stage.until_executed(&late, target, 1_000 * MS)?;
+        stage.note("caught up");
+        if stage.world.counters().lies > lies {
+            stage.note("asked in vain");
+        }
+        stage.require(stage.world.counters().state_transfers == 0, "batches, not states, fill the gap (ST-5)")
+    }),
+    // Against f claims of equal view only the word of every correct replica decides (DP-5): until those that
+    // stand still are back, views come and go.
+    Scenario::new("k6_vc_forged", &["K6"], "VIEW-CHANGEs that claim something has prepared that never did")
+        .expects(&[Expect::Named, VIEW_CHANGES])
+        .with(|setup| lying_view_change(setup, BadViewChange::Forged))
+        .play(leave_view_0),
+    Scenario::new("k6_vc_later", &["K6"], "VIEW-CHANGEs that claim what prepared did so in a later view")
+        .expects(&[Expect::Named, VIEW_CHANGES])
+        .views_max(|_| 1)
+        .with(|setup| lying_view_change(setup, BadViewChange::Later))
+        .play(leave_view_0),
+    Scenario::new("k6_vc_stale", &["K6"], "VIEW-CHANGEs with an old stable checkpoint and nothing prepared")
+        .expects(&[Expect::Named, VIEW_CHANGES])
+        .views_max(|_| 1)
+        .with(|setup| lying_view_change(setup, BadViewChange::Stale))
+        .play(leave_view_0),
+    Scenario::new(
+        "k6_vc_checkpoint",
+        &["K6", "K9"],
+        "VIEW-CHANGEs that claim a later checkpoint than there is",
+    )
+    .expects(&[Expect::Named, VIEW_CHANGES])
+    .views_max(|_| 1)
+    .with(|setup| lying_view_change(setup, BadViewChange::Checkpoint))
+    .play(leave_view_0),
+    Scenario::new(
+        "k6_vc_sent_to_primary_only",
+        &["K6", "B9"],
+        "Only the new primary and one more get the liars' VIEW-CHANGEs, which its NEW-VIEW names (A20)",
+    )
+    .expects(&[Expect::Named, Expect::Count("VC-FETCH", |c| c.kinds.get("VC-FETCH").copied().unwrap_or(0))])
+    .views_max(|_| 1)
+    .with(|setup| lying_view_change(setup, BadViewChange::ToFew))
+    .play(leave_view_0),
+    Scenario::new("k6_vc_two", &["K6"], "Two different VIEW-CHANGEs for one view, each to one half")
+        .expects(&[EQUIVOCATION, Expect::Reject(Reject::SecondVersion), VIEW_CHANGES])
+        .views_max(|_| 1)
+        .with(|setup| lying_view_change(setup, BadViewChange::Two))
+        .play(leave_view_0),
+    Scenario::new("k6_dup_entries_vc", &["K6", "B1"], "VIEW-CHANGEs that name a number twice (A17)")
+        .expects(&[Expect::Door("malformed"), VIEW_CHANGES])
+        .with(|setup| setup.lying_backups(|| TwiceInViewChange))
+        .play(|stage| {
+            // The new primary can't do without r0: the liars' VIEW-CHANGEs are worth nothing.
+            stage.busy(10)?;
+            stage.world.pause(0, 400 * MS);
+            stage.until_view(1, 20_000 * MS)?;
+            stage.busy(20)
+        }),
+    Scenario::new("k7_view_storm", &["K7", "B7"], "VIEW-CHANGEs and SUSPECTs for the next thousand views")
+        .expects(&[Expect::Reject(Reject::BadViewChange), Expect::Heard(Kind::Suspect)])
+        .views_max(|_| 0)
+        .with(|setup| setup.lying_backups(ViewStorm::default))
+        .play(|stage| {
+            stage.busy(40)?;
+            stage.pass(300 * MS)
+        }),
+    Scenario::new(
+        "k7_hand_over_storm",
+        &["K7"],
+        "Every later view of the liars' own is handed over by them (LV-2)",
+    )
+    .expects(&[Expect::Heard(Kind::Suspect), Expect::Heard(Kind::ViewChange)])
+    .views_max(|_| 0)
+    .with(|setup| setup.lying_backups(HandOverStorm::default))
+    .play(|stage| {
+        stage.busy(40)?;
+        stage.pass(300 * MS)
+    }),
+    Scenario::new("k8_hidden", &["K8"], "VIEW-CHANGEs that hide all that has prepared")
+        .expects(&[Expect::Named, VIEW_CHANGES])
+        .views_max(|_| 1)
+        .with(|setup| lying_view_change(setup, BadViewChange::Hidden))
+        .play(leave_view_0),
+    Scenario::new(
+        "k9_lying_checkpoint",
+        &["K9"],
+        "Another digest for every checkpoint, on which all liars agree",
+    )
+    .expects(&[Expect::Heard(Kind::Checkpoint)])
+    .views_max(|_| 0)
+    .with(|setup| setup.lying_backups(|| AnotherCheckpoint))
+    .play(|stage| {
+        stage.busy(60)?;
+        let counters = stage.world.counters();
+        stage.require(counters.divergences == 0, "f liars make nobody doubt its own state (CK-6)")?;
+        stage.require(counters.state_transfers == 0, "f liars make nobody fetch state (ST-1)")
+    }),
+    Scenario::new(
+        "k10_future_checkpoint",
+        &["K10"],
+        "Checkpoints of numbers to come, and of numbers that are none",
+    )
+    .expects(&[Expect::Heard(Kind::Checkpoint), Expect::Reject(Reject::NotACheckpoint)])
+    .views_max(|_| 0)
+    .with(|setup| setup.lying_backups(|| LyingCheckpoint { future: true }))
+    .play(|stage| {
+        stage.busy(60)?;
+        stage.require(stage.world.counters().state_transfers == 0, "f liars make nobody fetch state (CK-5)")
+    }),
+    Scenario::new(
+        "k11_lying_replies",
+        &["K11"],
+        "Replies with wrong results, for other requests, lanes and views",
+    )
+    .expects(&[Expect::ClientReject(ClientReject::OtherRequest), WRONG_RESULT])
+    .views_max(|_| 0)
+    .with(|setup| setup.lying_backups(|| LyingReplies)),
+    Scenario::new(
+        "k11_read_after_weak_write",
+        &["K11"],
+        "A reader finds f liars and f replicas that are behind who agree on the value of yesterday (A12)",
+    )
+    .expects(&[
+        Expect::Count("stale-answers", |c| c.lies),
+        Expect::Count("read-fallbacks", |c| c.read_fallbacks),
+    ])
+    .views_max(|_| 0)
+    .with(|setup| setup.lying_backups(StaleReads::default))
+    .play(read_after_write),
+    Scenario::new(
+        "k12_wrong_result",
+        &["K12"],
+        "The right digest with another result, by whoever is to send the result",
+    )
+    .expects(&[WRONG_RESULT])
+    .views_max(|_| 0)
+    .with(|setup| setup.lying_backups(|| LiesAboutResults)),
+    Scenario::new(
+        "k13_garbage_source",
+        &["K13", "B18"],
+        "Whoever fetches state is given damaged nodes and pages (A32)",
+    )
+    .expects(&[REFUSED, TRANSFERS])
+    .with(|setup| setup.lying_backups(|| LyingSource::new(StateLie::Garbage)))
+    .play(fetch_state),
+    Scenario::new(
+        "k13_slowloris_source",
+        &["K13", "B19"],
+        "The sources of a state stop answering midway (A32)",
+    )
+    .expects(&[WITHHELD, TRANSFERS])
+    .with(|setup| setup.lying_backups(|| LyingSource::new(StateLie::StopsMidway)))
+    .play(fetch_state),
+    Scenario::new(
+        "k13_stale_source",
+        &["K13"],
+        "Whoever fetches state is offered nodes and pages of another checkpoint",
+    )
+    .expects(&[REFUSED, TRANSFERS])
+    .with(|setup| setup.lying_backups(|| LyingSource::new(StateLie::Stale)))
+    .play(fetch_state),
+    Scenario::new(
+        "k13_endless_source",
+        &["K13"],
+        "Nodes with more children than they have, pages with more bytes",
+    )
+    .expects(&[REFUSED, TRANSFERS])
+    .with(|setup| setup.lying_backups(|| LyingSource::new(StateLie::More)))
+    .play(fetch_state),
+    Scenario::new("k14_status_flood", &["K14"], "Statuses that lack everything, five hundred a second")
+        .expects(&[Expect::Reject(Reject::TooSoon), Expect::Heard(Kind::Status)])
+        .views_max(|_| 0)
+        .with(|setup| setup.lying_backups(StatusFlood::default)),
+    Scenario::new("k14_ask_flood", &["K14"], "Everything that can be asked for, two thousand times a second")
+        .expects(&[
+            Expect::Reject(Reject::TooSoon),
+            Expect::Heard(Kind::BodyFetch),
+            Expect::Heard(Kind::ReqAck),
+        ])
+        .views_max(|_| 0)
+        .with(|setup| setup.lying_backups(AskFlood::default)),
+    Scenario::new(
+        "k15_mac_split_replica",
+        &["K15"],
+        "Authenticators of f backups that are wrong for the last f receivers, on every kind of message (A2)",
+    )
+    .expects(&[Expect::Door("not-authentic")])
+    .views_max(|_| 0)
+    .with(|setup| {
+        let count = setup.config.cluster.f();
+        let ids: Vec<ReplicaId> = setup.config.cluster.replicas().skip(1).take(count).collect();
+        ids.into_iter().fold(setup, |setup, id| setup.liar(id, move || MacSplit { count }))
+    }),
+    Scenario::new(
+        "k15_mac_split_primary",
+        &["K15"],
+        "Authenticators of the primary that are wrong for the last f backups, on every kind of message (A2)",
+    )
+    .expects(&[Expect::Door("not-authentic")])
+    .views_max(|_| 0)
+    .with(|setup| {
+        let count = setup.config.cluster.f();
+        setup.lying_primaries(move || MacSplit { count })
+    }),
+    Scenario::new("k16_old_keys", &["K16"], "Keys that others announced long ago are announced again")
+        .expects(&[Expect::Door("stale-key")])
+        .views_max(|_| 0)
+        .with(|setup| setup.lying_backups(OldKeys::default))
+        .play(renew_keys),
+    Scenario::new(
+        "k16_replay",
+        &["K16"],
+        "Whatever was said by anyone is said again, under old keys as well",
+    )
+    .expects(&[Expect::Door("stale-key"), Expect::Door("no-key")])
+    .views_max(|_| 0)
+    .with(|setup| setup.lying_backups(ReplayOld::default))
+    .play(renew_keys),
+    Scenario::new("k16_secret_keys", &["K16"], "f backups take new keys into use and announce none")
+        .expects(&[Expect::Door("no-key"), WITHHELD])
+        .views_max(|_| 0)
+        .with(|setup| setup.lying_backups(|| SecretKeys))
+        .play(renew_all_keys),
+    Scenario::new(
+        "k16_new_key_flood",
+        &["K16"],
+        "A new key of nobody's every millisecond, the neutral element among them, then one of the end of time",
+    )
+    .expects(&[Expect::Door("stale-key"), Expect::Door("no-key"), NEW_KEYS])
+    .views_max(|_| 0)
+    .with(|setup| setup.lying_backups(KeyFlood::default))
+    .play(renew_all_keys),
+    Scenario::new("k17_reflect", &["K17"], "Messages go back to their senders, and pass for other kinds")
+        .expects(&[Expect::Door("own-identity"), Expect::Door("not-authentic"), Expect::Door("malformed")])
+        .views_max(|_| 0)
+        .with(|setup| setup.lying_backups(Reflect::default)),
+    Scenario::new(
+        "k4_small_changes",
+        &["K4", "K1", "K6"],
+        "One field of every other message is a little off",
+    )
+    .expects(&[Expect::Astray, Expect::Reject(Reject::Conflicts), Expect::Door("malformed")])
+    .views_max(|_| 0)
+    .with(|setup| setup.lying_backups(|| Mutate::new(2)))
+    .play(|stage| stage.busy(240)),
+];
+
+/// Clients are busy, and of what the last `f` say only the first `below` replicas hear anything.
+fn heard_by_those_below(stage: &mut Stage, below: usize, noted: &'static str) -> Ended {
+    stage.busy(40)?;
+    let last = stage.last_f();
+    let correct = stage.all_but(&last);
+    let evidence = stage.evidence();
+    let as_told =
+        |at: &ReplicaId| last.iter().all(|from| (evidence.said(*from, *at) > 0) == (at.index() < below));
+    if correct.iter().all(as_told) {
+        stage.note(noted);
+    }
+    Ok(())
+}
+
+/// The last `f` lie in their VIEW-CHANGEs.
+fn lying_view_change(setup: Setup, how: BadViewChange) -> Setup {
+    setup.lying_backups(move || LyingViewChange(how))
+}
+
+/// `f` correct replicas, the first primary among them, stand still for a while: the new view rests on the
+/// liars, too.
+fn leave_view_0(stage: &mut Stage) -> Ended {
+    stage.busy(10)?;
+    let f = stage.cluster().f();
+    for h in [0, 2].into_iter().take(f) {
+        stage.world.pause(h, 600 * MS);
+    }
+    stage.until_view(1, 20_000 * MS)?;
+    stage.busy(20)
+}
+
+/// A write completes while `f` correct replicas are behind; then somebody reads.
+fn read_after_write(stage: &mut Stage) -> Ended {
+    stage.answer(0, 0, "put x old", 5_000 * MS)?;
+    stage.answer(1, 0, "get x", 5_000 * MS)?;
+    let behind: Vec<ReplicaId> = stage.all().into_iter().skip(1).take(stage.cluster().f()).collect();
+    stage.isolate(&behind);
+    stage.answer(0, 0, "put x new", 5_000 * MS)?;
+    let read = stage.answer(1, 0, "get x", 5_000 * MS)?;
+    stage.require(read == "ok new", format!("a read after the write gives \"{read}\" (CL-8)"))?;
+    stage.mend();
+    stage.busy(20)
+}
+
+/// A correct backup is cut off until it has to fetch state, then it has liars among its sources.
+fn fetch_state(stage: &mut Stage) -> Ended {
+    let late = [ReplicaId(1)];
+    stage.isolate(&late);
+    for k in 0..24 {
+        stage.answer(0, 0, &format!("put key{k} {}", "v".repeat(200)), 5_000 * MS)?;
+    }
+    stage.busy(20)?;
+    stage.mend();
+    let target = stage.world.committed();
+    stage.busy(10)?;
+    stage.until_executed(&late, target, 5_000 * MS)
+}
+
+/// Everyone renews its keys twice, the liars too.
+fn renew_all_keys(stage: &mut Stage) -> Ended {
+    stage.busy(20)?;
+    for _ in 0..2 {
+        for h in 0..stage.cluster().n() {
+            stage.world.renew_keys(h);
+        }
+        stage.busy(15)?;
+        stage.pass(1_100 * MS)?;
+    }
+    stage.busy(15)
+}
+
+/// Everyone renews its keys twice; the old ones are still good for two seconds (KX-4), then they are not.
+fn renew_keys(stage: &mut Stage) -> Ended {
+    for _ in 0..2 {
+        for h in stage.correct() {
+            stage.world.renew_keys(h);
+        }
+        stage.busy(15)?;
+        stage.quiet()?;
+    }
+    stage.pass(2_100 * MS)?;
+    stage.busy(15)
+}

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use quorate_pbft::step::Milestone;
 use quorate_wire::message::NewView;
 use quorate_wire::reply::{Outcome, Replies};
-use quorate_wire::{Digest, Kind, ReplicaId, ViewNum};
+use quorate_wire::{Digest, Kind, Message, ReplicaId, SeqNum, ViewNum};
 
 /// A milestone to be counted as it is reported.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +25,16 @@ pub struct Accepted {
     pub by: ReplicaId,
 }
 
+/// A PREPARE or COMMIT of a faulty replica that a correct one has admitted, whatever became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Vote {
+    seq: SeqNum,
+    view: ViewNum,
+    digest: Digest,
+    /// Who was told.
+    at: ReplicaId,
+}
+
 /// What is noted, at correct replicas only.
 #[derive(Debug, Default)]
 pub struct Evidence {
@@ -33,6 +43,9 @@ pub struct Evidence {
     accepted: BTreeMap<u64, Vec<Accepted>>,
     /// Messages of faulty replicas that were admitted, by kind.
     heard: BTreeMap<Kind, u64>,
+    /// The same, by who said something to whom.
+    said: BTreeMap<(ReplicaId, ReplicaId), u64>,
+    votes: BTreeSet<Vote>,
     /// VIEW-CHANGEs of faulty replicas that NEW-VIEWs named.
     named: u64,
     /// Requests in final or tentative batches that had been executed before.
@@ -60,9 +73,17 @@ impl Evidence {
         }
     }
 
-    /// A correct replica has admitted a message of a faulty one.
-    pub(crate) fn heard(&mut self, kind: Kind) {
+    /// Correct replica `at` has admitted a message of a faulty one.
+    pub(crate) fn heard(&mut self, from: ReplicaId, at: ReplicaId, kind: Kind, message: &Message<'_>) {
         *self.heard.entry(kind).or_default() += 1;
+        *self.said.entry((from, at)).or_default() += 1;
+        if let Message::Commit(m) = message {
+            self.votes.insert(Vote { seq: m.seq, view: m.view, digest: m.digest, at });
+        } else if let Message::Prepare(m) = message {
+            let riding = m.piggyback.iter().map(|(seq, digest)| Vote { seq, view: m.view, digest, at });
+            self.votes.extend(riding);
+            self.votes.insert(Vote { seq: m.seq, view: m.view, digest: m.digest, at });
+        }
     }
 
     /// A correct replica has been given a NEW-VIEW.
@@ -86,6 +107,21 @@ impl Evidence {
     /// Returns how many messages of this kind correct replicas have admitted from faulty ones.
     pub fn heard_of(&self, kind: Kind) -> u64 {
         self.heard.get(&kind).copied().unwrap_or(0)
+    }
+
+    /// Returns how many messages of `from`, which is faulty, `at` has admitted.
+    pub fn said(&self, from: ReplicaId, at: ReplicaId) -> u64 {
+        self.said.get(&(from, at)).copied().unwrap_or(0)
+    }
+
+    /// Returns how many votes of faulty replicas were for another batch than the one that the correct
+    /// replica they came to has accepted in that view at that number.
+    pub fn astray(&self) -> u64 {
+        let other = |vote: &&Vote| {
+            let mut accepted = self.accepted.get(&vote.seq.0).into_iter().flatten();
+            accepted.any(|a| a.by == vote.at && a.view == vote.view && a.digest != vote.digest)
+        };
+        u64::try_from(self.votes.iter().filter(other).count()).unwrap_or(0)
     }
 
     /// Returns how many VIEW-CHANGEs of faulty replicas the NEW-VIEWs at correct ones have named.

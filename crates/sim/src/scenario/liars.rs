@@ -1,5 +1,8 @@
 //! Liars for one scenario each. Those that a swarm may draw are in [`crate::adversary`].
 
+pub mod backups;
+pub mod keys;
+
 use quorate_pbft::step::Recipient;
 use quorate_wire::frame::FRAME_BYTES_MAX;
 use quorate_wire::message::PrePrepareHead;

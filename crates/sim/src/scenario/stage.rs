@@ -254,6 +254,11 @@ pub fn last_f(cluster: Cluster) -> Vec<ReplicaId> {
 }
 
 impl Setup {
+    /// Returns the last `f` replicas.
+    pub fn last_f(&self) -> Vec<ReplicaId> {
+        last_f(self.config.cluster)
+    }
+
     /// Lets the primaries of the first `f` views lie.
     #[must_use]
     pub fn lying_primaries<L: Liar + 'static>(self, make: impl Fn() -> L + Clone + 'static) -> Self {
