@@ -45,6 +45,9 @@ pub trait App: Words + Clone + 'static {
     /// Draws an operation. `tag` is new in each, so that no two writes write the same.
     fn draw(&self, rng: &mut Rng, tag: u64) -> Ask;
 
+    /// Draws a write to something that no drawn operation reads: for clients that lie.
+    fn draw_apart(&self, rng: &mut Rng, tag: u64) -> Vec<u8>;
+
     /// Reads an operation as people write it.
     fn parse(&self, text: &str) -> Option<Ask>;
 
@@ -162,6 +165,11 @@ impl App for KvApp {
             }
         };
         Ask { operation, read_only: false }
+    }
+
+    fn draw_apart(&self, rng: &mut Rng, tag: u64) -> Vec<u8> {
+        let (key, value) = (format!("false{}", rng.below(3)), format!("v{tag}"));
+        encode(&Operation::Put { key: key.as_bytes(), value: value.as_bytes() })
     }
 
     fn parse(&self, text: &str) -> Option<Ask> {
@@ -348,6 +356,10 @@ impl App for NullApp {
         let mut operation = Vec::new();
         null::operation(argument, result, read_only, &mut operation);
         Ask { operation, read_only }
+    }
+
+    fn draw_apart(&self, rng: &mut Rng, tag: u64) -> Vec<u8> {
+        self.draw(rng, tag).operation
     }
 
     fn parse(&self, text: &str) -> Option<Ask> {

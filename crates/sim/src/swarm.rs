@@ -22,9 +22,11 @@ use crate::trace::Line;
 use crate::world::{Load, World};
 
 pub mod faults;
+pub mod forger;
 pub mod plan;
 
 use faults::Weather;
+use forger::Forger;
 use plan::Plan;
 
 /// Nanoseconds in a second.
@@ -85,8 +87,11 @@ fn run_app<A: App>(app: A, seed: u64, ask: &Ask, rng: &mut Rng) -> Run {
     let plan = Plan::draw(seed, ask.cluster, rng);
     let faulty = plan.faulty.clone();
     let mut weather = Weather::new(seed, &plan);
-    let load = plan.load;
+    let (load, false_client) = (plan.load, plan.false_client);
     let mut world = World::new(app, plan.setup);
+    if false_client {
+        weather.forger = Forger::new(&mut world);
+    }
     if ask.lines > 0 {
         world.watch(if ask.lines == usize::MAX { 0 } else { ask.lines });
     }

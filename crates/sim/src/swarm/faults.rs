@@ -6,6 +6,7 @@
 use quorate_pbft::config::{Durability, MS};
 use quorate_wire::ReplicaId;
 
+use super::forger::Forger;
 use super::plan::Plan;
 use crate::app::App;
 use crate::disk::{Damage, Pace};
@@ -87,6 +88,8 @@ pub struct Weather {
     /// Replicas that lie or run twice.
     faulty: Vec<ReplicaId>,
     normal: Profile,
+    /// A client that lies, if there is one.
+    pub forger: Option<Forger>,
     /// Snapshots of disks, with the host they are of. At most one a host.
     snapshots: Vec<(usize, crate::disk::Disk<std::rc::Rc<Vec<u8>>>)>,
 }
@@ -105,6 +108,7 @@ impl Weather {
             count_min: plan.faults_min,
             faulty: plan.faulty.iter().map(|(id, _)| *id).collect(),
             normal: plan.setup.network,
+            forger: None,
             snapshots: Vec::new(),
         }
     }
@@ -127,6 +131,9 @@ impl Weather {
     /// Brings the next fault about, or ends those that last.
     pub fn tick<A: App>(&mut self, world: &mut World<A>) {
         self.next_at = world.time() + self.rng.between(self.every_ns / 4, self.every_ns * 2);
+        if let Some(forger) = &mut self.forger {
+            forger.lie(world);
+        }
         if self.rng.one_in(3) {
             return self.mend(world);
         }

@@ -27,6 +27,8 @@ pub struct Plan {
     pub fault_every_ns: u64,
     /// The least number of faults.
     pub faults_min: u64,
+    /// One more client is there, and lies.
+    pub false_client: bool,
     /// Who lies, and how.
     pub faulty: Vec<(ReplicaId, String)>,
 }
@@ -46,12 +48,16 @@ impl Plan {
         let mut kinds = FaultKind::ALL.to_vec();
         rng.shuffle(&mut kinds);
         let faulty = liars(&mut setup, cluster, rng);
+        // One client with wrong MACs stops a cluster that knows nothing else (B31).
+        let false_client = rng.one_in(4) && setup.config.request_auth != RequestAuth::Mac;
+        setup.clients += usize::from(false_client);
         kinds.truncate(size(rng.between(3, 6)));
         Self {
             load: Load::Busy(0, rng.between(1, 8) * MS),
             kinds,
             fault_every_ns: rng.between(10, 120) * MS,
             faults_min: rng.between(4, 12),
+            false_client,
             faulty,
             setup,
         }
