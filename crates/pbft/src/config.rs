@@ -7,6 +7,8 @@ use quorate_wire::{Cluster, ReplicaId, SeqNum, message};
 
 /// Nanoseconds in a millisecond.
 pub const MS: u64 = 1_000_000;
+/// The longest time-out, in nanoseconds: far below what overflows when it is doubled a few times (B29).
+pub const HOUR_NS: u64 = 3_600_000 * MS;
 
 /// How a replica keeps what it has promised (spec §14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,6 +243,12 @@ impl Config {
             "at least request_timeout_max_ns",
         )?;
         rule(
+            self.view_timeout_max_ns <= HOUR_NS,
+            "view_timeout_max_ns",
+            self.view_timeout_max_ns.to_string(),
+            "at most an hour",
+        )?;
+        rule(
             self.client_timeout_min_ns >= MS,
             "client_timeout_min_ns",
             self.client_timeout_min_ns.to_string(),
@@ -251,6 +259,12 @@ impl Config {
             "client_timeout_max_ns",
             self.client_timeout_max_ns.to_string(),
             "at least client_timeout_min_ns",
+        )?;
+        rule(
+            self.client_timeout_max_ns <= HOUR_NS,
+            "client_timeout_max_ns",
+            self.client_timeout_max_ns.to_string(),
+            "at most an hour",
         )?;
         if let Replier::Fixed(replica) = self.replier {
             rule(
