@@ -37,13 +37,14 @@ codes! {
     Usage = "Q001": "a command or flag that does not exist, or one that is missing",
         "Every command has --help, with an example that can be pasted. Where a name is near to one that\n\
          exists, the error says so. Status 2.";
-    Value = "Q002": "the value of a flag is not of its form",
-        "A seed is a whole number, decimal or hexadecimal (0x2f81), below 2^64. A replica is r0, r1, ...; a\n\
+    Value = "Q002": "the value of a flag or key is not of its form",
+        "The error says what was expected. In node.toml durations and sizes are texts with a unit: \"250ms\",\n\
+         \"64KiB\". For flags: a seed is a whole number, decimal or hexadecimal (0x2f81), below 2^64. A replica is r0, r1, ...; a\n\
          request is a client and its number, c0:1, or with a lane, c0.2:1. Status 2.";
     Taken = "Q003": "an address is taken",
         "Another process listens on the address that a replica or a front door was to use. The error names\n\
-         the port and the flag that chooses another one. This version opens no ports, so nothing raises it yet.\n\
-         Status 2.";
+         the port and where another one is chosen: a node's stands in its node.toml as `listen`, and in the\n\
+         tables of the other nodes. Status 2.";
     Rule = "Q004": "settings that break a rule or contradict one another",
         "The error names the key, its value and the rule. The rule that is broken most often: n replicas\n\
          tolerate f faulty ones only if n >= 3f + 1, because a quorum must be reachable with f silent and any\n\
@@ -62,13 +63,19 @@ codes! {
          executed within its bound: liveness is lost. The output has the seed and what each replica waits for.\n\
          Status 1.";
     Setting = "Q009": "no such setting",
-        "Settings are named as in `quorate sim run --help`. Where the name is near to one that exists, the\n\
-         error says so. Status 2.";
+        "A node's settings are the keys of its node.toml; `quorate init` writes each of them there with what it\n\
+         means. Those of a simulation are named as in `quorate sim run --help`. A key that is not known, or one\n\
+         that is missing, is never passed over: where the name is near to one that exists, the error says so.\n\
+         Status 2.";
     Absent = "Q010": "what was asked for is not in this run",
         "A step after the run's last one, a replica that the cluster does not have, or a request that no\n\
          client made. Status 2.";
     Output = "Q011": "output cannot be written",
         "The error names the file. Status 1.";
+    Exposed = "Q012": "a key file can be read or written by others",
+        "Whoever has a node's key can speak for it: a replica's is one of the f that may lie. Take the rights\n\
+         away (chmod 600), and if others had a login on the machine, take the node for one that is in their\n\
+         hands. Status 2.";
     Unknown = "Q013": "no such code",
         "Codes are Q001, Q002 and so on; `quorate explain` lists them. Status 2.";
     NoExperiment = "Q014": "no such experiment",
@@ -79,13 +86,42 @@ codes! {
     Experiment = "Q016": "an experiment could not be run",
         "One of its processes failed, or the machine lacks something that it needs; the error says what.\n\
          Status 1.";
+    Unreadable = "Q017": "a file of a node is missing, or cannot be read or understood",
+        "The error names the file. cluster.toml is the same at every node, so it can be copied from another\n\
+         one; node.toml can be written anew. Nothing was changed. Status 2.";
+    Unwritable = "Q018": "a directory or file cannot be written",
+        "The rights, a file system that is mounted read-only, or a full disk. Nothing was changed. Status 2.";
+    WrongKey = "Q019": "a key is damaged, or another node's",
+        "The key does not belong to the public key that cluster.toml has for this node. Put it back from a copy.\n\
+         Without one the node cannot speak for itself any more, and counts as one of the f faulty ones.\n\
+         Status 2.";
+    OtherFormat = "Q020": "files of a version that this program does not read",
+        "Nothing was changed. Run the version that wrote them. For a replica there is another way: move its\n\
+         log/ and checkpoint/ away, and it rejoins from the others; never more than f at a time. Status 2.";
+    Occupied = "Q021": "there is something already where something new was to be made",
+        "Keys are never overwritten. Choose another directory, or move this one away. Status 2.";
+    InUse = "Q022": "another process runs on the same directory",
+        "Two processes with one identity would contradict each other, which is what a liar does. Stop the\n\
+         other one first. Status 2.";
+    Disk = "Q023": "the disk has failed, or is full",
+        "The replica has stopped rather than promise what it could not keep: after a failed fsync nobody knows\n\
+         what the disk holds. The others go on. Look at the disk, replace it if need be, and start the replica\n\
+         again: it finds out by itself whether it still has its memory. Status 1.";
+    Network = "Q024": "the network or the system refuses something that a node needs",
+        "A socket, a thread, a signal; the error says what. Status 1.";
 }
 
 impl Code {
     /// The exit status of a command that fails so.
     pub(crate) fn status(self) -> u8 {
         match self {
-            Self::Violation | Self::Stuck | Self::Output | Self::Bound | Self::Experiment => 1,
+            Self::Violation
+            | Self::Stuck
+            | Self::Output
+            | Self::Bound
+            | Self::Experiment
+            | Self::Disk
+            | Self::Network => 1,
             Self::Usage
             | Self::Value
             | Self::Taken
@@ -95,6 +131,13 @@ impl Code {
             | Self::Setting
             | Self::Absent
             | Self::NoExperiment
+            | Self::Exposed
+            | Self::Unreadable
+            | Self::Unwritable
+            | Self::WrongKey
+            | Self::OtherFormat
+            | Self::Occupied
+            | Self::InUse
             | Self::Unknown => 2,
         }
     }

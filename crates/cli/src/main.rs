@@ -4,6 +4,7 @@
 mod bench;
 mod explain;
 mod fail;
+mod node;
 mod out;
 mod sim;
 mod values;
@@ -16,6 +17,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::bench::Bench;
 use crate::explain::{Code, Explain};
 use crate::fail::{Failure, nearest};
+use crate::node::{Init, Replica};
 use crate::sim::Sim;
 
 /// Replicate a service over machines of which some may lie
@@ -33,6 +35,8 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Init(Init),
+    Replica(Replica),
     Sim(Sim),
     Bench(Bench),
     Explain(Explain),
@@ -41,6 +45,8 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::try_parse() {
         Ok(cli) => match cli.command {
+            Command::Init(init) => init.run(),
+            Command::Replica(replica) => replica.run(),
             Command::Sim(sim) => sim.run(),
             Command::Bench(bench) => bench.run(),
             Command::Explain(explain) => explain.run(),

@@ -17,8 +17,9 @@
 use std::collections::BTreeMap;
 
 use quorate_pbft::config::{Config, Durability};
+use quorate_pbft::recording::Recorder;
 use quorate_pbft::step::{
-    Action, Actions, CachedReply, Form, Input, Lsn, Milestone, Now, ReadResult, Recipient, Ticket,
+    Action, Actions, CachedReply, Form, Input, Lsn, Now, ReadResult, Recipient, Ticket,
 };
 use quorate_pbft::{ConfigError, Replica, Resume};
 use quorate_service::{Executor, Options, Service, Steps};
@@ -32,10 +33,13 @@ use quorate_wire::{
 };
 
 use crate::directory::Directory;
+use crate::journal::Journal;
 use crate::meter::{Meter, Part};
 use crate::outbox::{Outbox, Posted, Transport};
 use crate::timers::Deadlines;
 
+mod life;
+mod milestones;
 mod transfer;
 
 /// How often the door is told the time, in nanoseconds.
@@ -54,6 +58,8 @@ pub struct Counters {
     pub nowhere: u64,
     /// Frames turned away at the door, by reason.
     pub refused: BTreeMap<&'static str, u64>,
+    /// Views left.
+    pub view_changes: u64,
     /// Messages turned away by the protocol, by reason.
     pub rejected: BTreeMap<&'static str, u64>,
 }
@@ -63,7 +69,7 @@ pub struct Counters {
 pub enum DriveError {
     /// A setting breaks a rule.
     Config(ConfigError),
-    /// There is no log on disk yet: only [`Durability::Memory`] can be kept.
+    /// Without a journal only [`Durability::Memory`] can be kept.
     Durability(Durability),
 }
 
@@ -72,7 +78,7 @@ impl core::fmt::Display for DriveError {
         match self {
             Self::Config(error) => error.fmt(f),
             Self::Durability(durability) => {
-                write!(f, "durability = {durability:?}: this version keeps nothing on disk, use Memory")
+                write!(f, "durability = {durability:?}: there is no disk here, use Memory")
             }
         }
     }
@@ -93,7 +99,7 @@ enum Outcome {
 
 /// A replica with its door, its service and its timers. See the module.
 #[derive(Debug)]
-pub struct Drive<S: Service, M: Meter = ()> {
+pub struct Drive<S: Service, M: Meter = (), J: Journal = ()> {
     id: ReplicaId,
     door: Door,
     replica: Replica,
@@ -105,6 +111,8 @@ pub struct Drive<S: Service, M: Meter = ()> {
     outbox: Outbox,
     counters: Counters,
     meter: M,
+    journal: J,
+    recorder: Option<Recorder>,
     tick_at: u64,
     // Memory that is used again in every step.
     actions: Actions,
@@ -117,8 +125,8 @@ pub struct Drive<S: Service, M: Meter = ()> {
 }
 
 impl<S: Service, M: Meter> Drive<S, M> {
-    /// Returns replica `id` with its door and service, about to start. `incarnation` is higher than at
-    /// every earlier start.
+    /// Returns replica `id` with its door and service, about to start without a past and without a disk.
+    /// `incarnation` is higher than at every earlier start.
     ///
     /// # Errors
     ///
@@ -137,14 +145,44 @@ impl<S: Service, M: Meter> Drive<S, M> {
         if config.durability != Durability::Memory {
             return Err(DriveError::Durability(config.durability));
         }
-        let options = Options {
-            clients_max: u32::try_from(config.clients_max).unwrap_or(u32::MAX),
-            first_rid: incarnation,
-            ..Options::default()
-        };
-        let peers = config.cluster.replicas().filter(|peer| *peer != id).collect();
-        let executor = Executor::new(service, config.domains(), options);
+        let executor = Executor::new(service, config.domains(), options(&config, incarnation));
         let resume = Resume::Fresh { incarnation };
+        Self::resume(id, config, signer, door, directory, executor, resume, meter, ())
+    }
+}
+
+/// Returns an executor's options for these settings. `first_rid` is above the number of every FETCH that
+/// this replica has sent (ST-3).
+pub(crate) fn options(config: &Config, first_rid: u64) -> Options {
+    let held = config.window / config.checkpoint_interval.max(1) + 2;
+    Options {
+        clients_max: u32::try_from(config.clients_max).unwrap_or(u32::MAX),
+        checkpoints_max: usize::try_from(held).unwrap_or(usize::MAX),
+        first_rid,
+        ..Options::default()
+    }
+}
+
+impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
+    /// Returns replica `id` with its door, its state and its past, about to start. Its records go to
+    /// `journal`, and [`Self::durable`] says when they are on the disk.
+    ///
+    /// # Errors
+    ///
+    /// The settings break a rule.
+    #[allow(clippy::too_many_arguments, reason = "a replica's parts, put together once")]
+    pub fn resume(
+        id: ReplicaId,
+        config: Config,
+        signer: Signer,
+        door: Door,
+        directory: Directory,
+        executor: Executor<S>,
+        resume: Resume,
+        meter: M,
+        journal: J,
+    ) -> Result<Self, DriveError> {
+        let peers = config.cluster.replicas().filter(|peer| *peer != id).collect();
         let replica = Replica::new(id, config, signer, resume).map_err(DriveError::Config)?;
         Ok(Self {
             id,
@@ -157,6 +195,8 @@ impl<S: Service, M: Meter> Drive<S, M> {
             outbox: Outbox::default(),
             counters: Counters::default(),
             meter,
+            journal,
+            recorder: None,
             tick_at: 0,
             actions: Actions::new(),
             steps: Steps::new(),
@@ -170,7 +210,7 @@ impl<S: Service, M: Meter> Drive<S, M> {
 
     /// Starts the replica: the first call, once.
     pub fn start(&mut self, now: Now) {
-        self.step(now, Input::Start);
+        self.step(now, Input::Start, &[]);
         self.tick(now);
     }
 
@@ -192,7 +232,7 @@ impl<S: Service, M: Meter> Drive<S, M> {
         // As often as there are timers: a step may set one that is due again.
         for _ in 0..quorate_pbft::Timer::COUNT {
             let Some(timer) = self.deadlines.take_due(now.mono_ns) else { break };
-            self.step(now, Input::Timer(timer));
+            self.step(now, Input::Timer(timer), &[]);
         }
         if self.executor.deadline().is_some_and(|at| at <= now.mono_ns) {
             self.transfer(now, |executor, steps| executor.on_deadline(now.mono_ns, steps));
@@ -205,7 +245,7 @@ impl<S: Service, M: Meter> Drive<S, M> {
     /// Everything up to `lsn` is on disk: what waited for it may leave, and counts.
     pub fn durable(&mut self, now: Now, lsn: Lsn) {
         self.outbox.release(lsn);
-        self.step(now, Input::Durable(lsn));
+        self.step(now, Input::Durable(lsn), &[]);
     }
 
     /// Returns the moment of the monotonic clock at which [`Self::expire`] is due, or earlier.
@@ -217,34 +257,15 @@ impl<S: Service, M: Meter> Drive<S, M> {
     /// Hands over everything that may leave.
     #[inline]
     pub fn flush(&mut self, transport: &mut impl Transport) {
+        self.journal.flush();
         self.outbox.flush(transport);
-    }
-
-    /// Returns the replica.
-    pub fn replica(&self) -> &Replica {
-        &self.replica
-    }
-
-    /// Returns the service's state.
-    pub fn executor(&self) -> &Executor<S> {
-        &self.executor
-    }
-
-    /// Returns what has come and gone.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    /// Returns the meter.
-    pub fn meter(&mut self) -> &mut M {
-        &mut self.meter
     }
 
     fn admit(&mut self, now: Now, frame: Frame<'_>) {
         let admitted = self.door.admit(now.mono_ns, frame);
         self.meter.lap(Part::Admit);
         match admitted {
-            Ok(Admitted::Message(message)) => self.on_message(now, &message),
+            Ok(Admitted::Message(message)) => self.on_message(now, &message, frame.bytes),
             Ok(Admitted::Keys) => self.send_keys(),
             Err(error) => {
                 self.refuse(error.name());
@@ -256,7 +277,7 @@ impl<S: Service, M: Meter> Drive<S, M> {
     }
 
     /// Hands a message to the replica, or to the state transfer, whose own it is.
-    fn on_message(&mut self, now: Now, verified: &Verified<Message<'_>>) {
+    fn on_message(&mut self, now: Now, verified: &Verified<Message<'_>>, frame: &[u8]) {
         let at = now.mono_ns;
         match (verified.sender(), verified.message()) {
             (Principal::Replica(from), Message::Fetch(question)) => {
@@ -268,12 +289,15 @@ impl<S: Service, M: Meter> Drive<S, M> {
             (Principal::Replica(from), Message::Data(answer)) => {
                 self.transfer(now, |executor, steps| executor.on_data(at, from, answer, steps));
             }
-            _ => self.step(now, Input::Message(verified)),
+            _ => self.step(now, Input::Message(verified), frame),
         }
     }
 
     #[inline]
-    fn step(&mut self, now: Now, input: Input<'_>) {
+    fn step(&mut self, now: Now, input: Input<'_>, frame: &[u8]) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note(now, &input, frame);
+        }
         let mut actions = core::mem::take(&mut self.actions);
         self.replica.step(now, input, &mut actions);
         self.meter.lap(Part::Step);
@@ -293,7 +317,10 @@ impl<S: Service, M: Meter> Drive<S, M> {
                     self.send(*to, *kind, *form, actions.bytes(*bytes), *after);
                     None
                 }
-                Action::Persist { .. } => unreachable!("`new` admits Durability::Memory alone"),
+                Action::Persist { lsn, bytes } => {
+                    self.journal.append(*lsn, actions.bytes(*bytes));
+                    None
+                }
                 Action::SetTimer(timer, deadline) => {
                     self.deadlines.set(*timer, *deadline);
                     None
@@ -338,14 +365,13 @@ impl<S: Service, M: Meter> Drive<S, M> {
                 }
                 Action::Discard { below } => {
                     self.executor.discard(*below);
+                    self.keep_image(*below);
                     self.meter.lap(Part::Execute);
                     None
                 }
                 Action::Fetch { seq, root, check } => self.fetch(now, *seq, *root, *check),
                 Action::Report(milestone) => {
-                    if let Milestone::Rejected(reason) = milestone {
-                        *self.counters.rejected.entry(reason.name()).or_default() += 1;
-                    }
+                    self.note(milestone);
                     None
                 }
             };
@@ -379,11 +405,25 @@ impl<S: Service, M: Meter> Drive<S, M> {
             Outcome::Signature { request, valid } => Input::SignatureChecked { request, valid },
             Outcome::Fetched { seq, root } => {
                 self.executor.clients(&mut self.clients);
+                self.journal.image_soon();
                 Input::Fetched { seq, root, clients: &self.clients }
             }
         };
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note(now, &input, &[]);
+        }
         self.replica.step(now, input, out);
         self.meter.lap(Part::Step);
+    }
+
+    /// Hands the image of a stable checkpoint to the journal, if it wants one (D5).
+    fn keep_image(&mut self, seq: SeqNum) {
+        if self.journal.wants_image() {
+            let mut bytes = Vec::new();
+            if self.executor.image(seq, &mut bytes) {
+                self.journal.image(seq, bytes);
+            }
+        }
     }
 
     /// Seals a message and puts it into the outbox.

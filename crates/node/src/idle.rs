@@ -7,6 +7,7 @@
 use std::io;
 
 use crate::socket::Socket;
+use crate::wake::Waker;
 
 /// How long to poll before sleeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +46,17 @@ impl Idle {
         self.since = None;
     }
 
-    /// There was nothing to do at `now_ns`, and nothing is due before `due_ns`.
+    /// There was nothing to do at `now_ns`, and nothing is due before `due_ns`. `waker` is used when there
+    /// is news; `news` says whether there is some already.
     #[inline]
-    pub(crate) fn rest(&mut self, now_ns: u64, due_ns: u64, socket: &Socket) -> io::Result<()> {
+    pub(crate) fn rest(
+        &mut self,
+        now_ns: u64,
+        due_ns: u64,
+        socket: &Socket,
+        waker: Option<&Waker>,
+        news: impl FnOnce() -> bool,
+    ) -> io::Result<()> {
         let since = *self.since.get_or_insert(now_ns);
         if let Waiting::Poll(patience) = self.waiting
             && now_ns < since.saturating_add(patience)
@@ -56,6 +65,12 @@ impl Idle {
             return Ok(());
         }
         let sleep_ms = due_ns.saturating_sub(now_ns).div_ceil(1_000_000).min(SLEEP_MS_MAX);
-        socket.wait(u16::try_from(sleep_ms).unwrap_or(u16::MAX))
+        let sleep_ms = u16::try_from(sleep_ms).unwrap_or(u16::MAX);
+        let Some(waker) = waker else { return socket.wait(sleep_ms, None) };
+        waker.prepare();
+        // What came before `prepare` has woken nobody.
+        let waited = if news() { Ok(()) } else { socket.wait(sleep_ms, Some(waker)) };
+        waker.awake();
+        waited
     }
 }

@@ -4,10 +4,14 @@
 //! |---|---|
 //! | a replica's process without its sockets; the one `match` over `Action` | [`drive`] |
 //! | a client's process without its sockets | [`client`] |
+//! | a replica's directory: opened, run, stopped; a client's | [`replica`], [`client_node`] |
+//! | what a replica must not forget | [`journal`], [`storage`] |
+//! | `node.toml`, `cluster.toml`, key files, and making them | [`settings`], [`members`], [`init`] |
+//! | what goes wrong, for whoever runs it; being asked to stop | [`trouble`], [`signals`] |
 //! | what is on its way out: held until durable, packed by place | [`outbox`] |
 //! | who is where | [`directory`] |
 //! | UDP | [`socket`] |
-//! | the loop of a process, and what it does when idle | [`process`], [`idle`] |
+//! | the loop of a process, what it does when idle, what wakes it | [`process`], [`idle`], [`wake`] |
 //! | the clocks | [`clock`] |
 //! | where the time goes | [`meter`] |
 //! | identities for benchmarks and tests | [`identity`] |
@@ -17,18 +21,32 @@
 )]
 
 pub mod client;
+pub mod client_node;
 pub mod clock;
 pub mod directory;
 pub mod drive;
 pub mod identity;
 pub mod idle;
+pub mod init;
+pub mod journal;
+pub mod members;
 pub mod meter;
 pub mod outbox;
 pub mod process;
+pub mod replica;
+mod secret;
+pub mod settings;
+pub mod signals;
 pub mod socket;
+pub mod storage;
+#[cfg(test)]
+mod testing;
 mod timers;
+pub mod trouble;
+pub mod wake;
 
 pub use client::{ClientCounters, ClientDrive, Done};
+pub use client_node::{ClientNode, OpenClient};
 pub use clock::Clock;
 pub use directory::{Directory, Place};
 pub use drive::{Counters, Drive, DriveError};
@@ -37,4 +55,7 @@ pub use idle::Waiting;
 pub use meter::{Meter, Part};
 pub use outbox::Transport;
 pub use process::{ClientProcess, run_replica};
+pub use replica::ReplicaNode;
+pub use settings::Settings;
 pub use socket::Socket;
+pub use trouble::Trouble;

@@ -46,7 +46,7 @@ pub fn run_replica<S: Service, M: Meter>(
         if burst > 0 {
             idle.reset();
         } else {
-            idle.rest(mono_ns, drive.due(), socket)?;
+            idle.rest(mono_ns, drive.due(), socket, None, || false)?;
         }
     }
     Ok(())
@@ -102,7 +102,7 @@ impl<M: Meter> ClientProcess<M> {
             if burst > 0 {
                 idle.reset();
             } else {
-                idle.rest(mono_ns, drive.due(), socket)?;
+                idle.rest(mono_ns, drive.due(), socket, None, || false)?;
             }
         }
     }

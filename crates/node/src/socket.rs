@@ -16,6 +16,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::directory::{Directory, Place};
 use crate::outbox::Transport;
+use crate::wake::Waker;
 
 /// The longest datagram.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
@@ -77,14 +78,20 @@ impl Socket {
         }
     }
 
-    /// Waits until a datagram is there, `wait_ms` milliseconds at most.
+    /// Waits until a datagram is there or the waker is used, `wait_ms` milliseconds at most.
     ///
     /// # Errors
     ///
     /// The socket cannot be waited for.
-    pub fn wait(&self, wait_ms: u16) -> io::Result<()> {
-        let mut fds = [PollFd::new(self.inbound.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut fds, PollTimeout::from(wait_ms)) {
+    pub fn wait(&self, wait_ms: u16, waker: Option<&Waker>) -> io::Result<()> {
+        let inbound = PollFd::new(self.inbound.as_fd(), PollFlags::POLLIN);
+        let waker = waker.map(|waker| PollFd::new(waker.fd(), PollFlags::POLLIN));
+        let both = waker.map(|waker| [inbound.clone(), waker]);
+        let polled = match both {
+            Some(mut fds) => poll(&mut fds, PollTimeout::from(wait_ms)),
+            None => poll(&mut [inbound], PollTimeout::from(wait_ms)),
+        };
+        match polled {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -131,7 +138,7 @@ mod tests {
         let to = directory.replicas().next().unwrap();
         a.send(to, b"one");
         a.send(to, b"two");
-        b.wait(1000).unwrap();
+        b.wait(1000, None).unwrap();
         assert_eq!(b.receive().unwrap(), Some(&b"one"[..]));
         assert_eq!(b.receive().unwrap(), Some(&b"two"[..]));
         assert_eq!(b.receive().unwrap(), None);
@@ -141,7 +148,7 @@ mod tests {
     fn waiting_ends() {
         let socket = Socket::open(any(), &Directory::new(&[])).unwrap();
         let start = Instant::now();
-        socket.wait(5).unwrap();
+        socket.wait(5, None).unwrap();
         assert!(start.elapsed() < Duration::from_secs(5));
     }
 
@@ -157,7 +164,7 @@ mod tests {
         a.send(to, b"lost");
         b = Socket::open(address, &Directory::new(&[])).unwrap();
         a.send(to, b"there");
-        b.wait(1000).unwrap();
+        b.wait(1000, None).unwrap();
         assert_eq!(b.receive().unwrap(), Some(&b"there"[..]));
     }
 }

@@ -8,9 +8,10 @@ use quorate_wire::codec::Writer;
 use quorate_wire::{Digest, Kind, SeqNum};
 
 use super::{Drive, Outcome};
+use crate::journal::Journal;
 use crate::meter::Meter;
 
-impl<S: Service, M: Meter> Drive<S, M> {
+impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
     /// Brings the state to a certified checkpoint.
     pub(super) fn fetch(&mut self, now: Now, seq: SeqNum, root: Digest, check: bool) -> Option<Outcome> {
         let mut steps = core::mem::take(&mut self.steps);

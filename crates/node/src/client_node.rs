@@ -1,0 +1,98 @@
+//! A client from its directory: what a door, a command or a program of the user's speaks through.
+
+use std::fs::File;
+use std::path::Path;
+
+use nix::fcntl::Flock;
+use quorate_wire::{Door, Principal, Timestamp};
+
+use crate::client::ClientDrive;
+use crate::clock::Clock;
+use crate::directory::Directory;
+use crate::idle::Waiting;
+use crate::members::{Members, client_identity, client_number};
+use crate::replica::{lock, open_socket};
+use crate::secret;
+use crate::settings::Settings;
+use crate::socket::Socket;
+use crate::trouble::{Kind, Trouble};
+
+/// A client's identity, settings and sockets.
+#[derive(Debug)]
+pub struct ClientNode {
+    number: u64,
+    settings: Settings,
+    door: Door,
+    directory: Directory,
+    socket: Socket,
+    first: Timestamp,
+    lock: Flock<File>,
+}
+
+/// A client, ready to invoke operations.
+#[derive(Debug)]
+pub struct OpenClient {
+    /// Its lanes.
+    pub drive: ClientDrive,
+    /// Its sockets.
+    pub socket: Socket,
+    /// How it waits.
+    pub waiting: Waiting,
+    /// Nobody else uses this identity while it is held.
+    pub lock: Flock<File>,
+}
+
+impl ClientNode {
+    /// Opens the client in `dir`, whose name is `client-0`, `client-1`, ...
+    ///
+    /// # Errors
+    ///
+    /// A file is missing, wrong, or can be read by others; a port is taken; another process uses the
+    /// identity. Nothing has changed then.
+    pub fn open(dir: &Path) -> Result<Self, Trouble> {
+        if !dir.is_dir() {
+            return Err(Trouble::new(Kind::Unreadable, "there is no such directory")
+                .in_file(dir)
+                .next("quorate init makes the directories of a cluster"));
+        }
+        let full = std::fs::canonicalize(dir).map_err(|error| Trouble::unreadable(dir, &error))?;
+        let name = full.file_name().and_then(|name| name.to_str()).unwrap_or("");
+        let Some(number) = client_number(name) else {
+            let what = "not a client's directory: its name is not client-0, client-1, ...";
+            return Err(Trouble::new(Kind::Unreadable, what).in_file(dir));
+        };
+        let own = client_identity(number);
+        let members = Members::read(&dir.join("cluster.toml"))?;
+        let Some(public) = members.key_of(own) else {
+            let what = format!("{name} is not a client of this cluster");
+            return Err(Trouble::new(Kind::Rule, what).in_file(&dir.join("cluster.toml")));
+        };
+        let cluster_id = members.cluster_id();
+        let settings = Settings::read(&dir.join("node.toml"), own, members.cluster, cluster_id)?;
+        let signer = secret::read(&dir.join("keys/client.key"), public)?;
+        let lock = lock(dir)?;
+        let directory = Directory::new(&settings.replicas);
+        let socket = open_socket(&settings, &directory, &dir.join("node.toml"))?;
+        let time = secret::reserve_time(dir, Clock::new().now().wall_ns)?;
+        let (verifier, entropy) = (members.verifier(), secret::entropy()?);
+        let door = Door::new(own, members.cluster, cluster_id, 0, signer, verifier, entropy, time);
+        Ok(Self { number, settings, door, directory, socket, first: Timestamp(time), lock })
+    }
+
+    /// Returns who it is.
+    pub fn identity(&self) -> Principal {
+        client_identity(self.number)
+    }
+
+    /// Returns its settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Returns the client with so many lanes: each has one operation outstanding at most.
+    pub fn with_lanes(self, lanes: u16) -> OpenClient {
+        let Self { settings, door, directory, socket, first, lock, .. } = self;
+        let drive = ClientDrive::new(&settings.config, door, lanes, directory, first, ());
+        OpenClient { drive, socket, waiting: settings.waiting, lock }
+    }
+}

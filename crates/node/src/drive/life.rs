@@ -1,0 +1,74 @@
+//! The life of a drive besides its messages: what is recorded of it, its session keys, its end; and what
+//! can be seen of it.
+
+use quorate_pbft::recording::Recorder;
+use quorate_pbft::{Now, Replica};
+use quorate_service::{Executor, Service};
+
+use super::{Counters, Drive};
+use crate::journal::Journal;
+use crate::meter::Meter;
+
+impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
+    /// Notes every input from here on, before [`Self::start`].
+    pub fn record(&mut self, recorder: Recorder) {
+        self.recorder = Some(recorder);
+    }
+
+    /// Returns the recording so far.
+    pub fn recording(&self) -> Option<&[u8]> {
+        self.recorder.as_ref().map(Recorder::bytes)
+    }
+
+    /// Begins a new generation of session keys (KX-2). `entropy` is fresh and secret.
+    pub fn refresh_keys(&mut self, now: Now, entropy: [u8; 32]) {
+        self.door.refresh(entropy, now.wall_ns.max(self.door.key_time() + 1));
+        self.send_keys();
+    }
+
+    /// Returns the time of the newest NEW-KEY: the next start's is to be later (KX-1).
+    pub fn key_time(&self) -> u64 {
+        self.door.key_time()
+    }
+
+    /// Hands the view over, if this is its primary: the process is about to end. Says whether it is.
+    pub fn shut_down(&mut self, now: Now) -> bool {
+        let was_primary = self.replica.is_primary();
+        let mut actions = core::mem::take(&mut self.actions);
+        self.replica.shut_down(now, &mut actions);
+        self.perform(now, &mut actions);
+        actions.clear();
+        self.actions = actions;
+        was_primary
+    }
+
+    /// Returns the journal.
+    pub fn journal(&self) -> &J {
+        &self.journal
+    }
+
+    /// Ends the drive and returns its journal.
+    pub fn into_journal(self) -> J {
+        self.journal
+    }
+
+    /// Returns the replica.
+    pub fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    /// Returns the service's state.
+    pub fn executor(&self) -> &Executor<S> {
+        &self.executor
+    }
+
+    /// Returns what has come and gone.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Returns the meter.
+    pub fn meter(&mut self) -> &mut M {
+        &mut self.meter
+    }
+}

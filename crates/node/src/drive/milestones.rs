@@ -1,0 +1,52 @@
+//! What a drive makes of milestones: counts, lines of the log, and what they mean for the disk.
+
+use quorate_pbft::step::Milestone;
+use quorate_service::Service;
+use tracing::{info, warn};
+
+use super::Drive;
+use crate::journal::Journal;
+use crate::meter::Meter;
+
+impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
+    /// Takes note of something that has happened in the replica.
+    #[inline]
+    #[allow(clippy::wildcard_enum_match_arm, reason = "these are frequent, all others are not")]
+    pub(super) fn note(&mut self, milestone: &Milestone) {
+        match milestone {
+            Milestone::Rejected(reason) => *self.counters.rejected.entry(reason.name()).or_default() += 1,
+            Milestone::PrePrepared { .. }
+            | Milestone::Prepared { .. }
+            | Milestone::Committed { .. }
+            | Milestone::Executed { .. }
+            | Milestone::CheckpointTaken { .. }
+            | Milestone::Stable { .. }
+            | Milestone::ReadServed { .. }
+            | Milestone::ReadQueued { .. } => {}
+            _ => self.note_rare(milestone),
+        }
+    }
+
+    #[cold]
+    #[allow(clippy::wildcard_enum_match_arm, reason = "what is not worth a line of the log")]
+    fn note_rare(&mut self, milestone: &Milestone) {
+        match milestone {
+            Milestone::Suspected { view, reason } => info!(view = view.0, ?reason, "suspects the primary"),
+            Milestone::ViewChangeStarted { view } => {
+                self.counters.view_changes += 1;
+                info!(view = view.0, "leaves for another view");
+            }
+            Milestone::ViewEntered { view, .. } => info!(view = view.0, "entered the view"),
+            Milestone::RejoinStarted { .. } => {
+                warn!("has lost its memory, or must not trust it: rejoins, and does not vote meanwhile");
+                self.journal.distrust();
+            }
+            Milestone::Rejoined { .. } => {
+                info!("has rejoined");
+                self.journal.rejoined();
+            }
+            Milestone::Restarted { .. } => info!("started again from its own log"),
+            _ => tracing::debug!(?milestone),
+        }
+    }
+}

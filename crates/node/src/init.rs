@@ -1,0 +1,247 @@
+//! Making the directories of a new cluster, one for each node.
+//!
+//! ```text
+//! DIR/replica-0/node.toml          addresses and settings
+//!               cluster.toml       the members with their public keys, the same everywhere
+//!               keys/replica.key   its own secret, mode 0600
+//!               log/ checkpoint/   what it must not forget (docs/storage-format.md)
+//! DIR/client-0/ node.toml cluster.toml keys/client.key
+//! ```
+//!
+//! Everything is made in a directory beside DIR and then moved, so that a failure leaves nothing half done.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use quorate_wire::{Cluster, Principal, ReplicaId};
+
+use crate::members::{Members, client_identity, client_name};
+use crate::secret;
+use crate::settings::{ServiceName, Settings};
+use crate::storage;
+use crate::trouble::{Kind, Trouble};
+
+/// The port of the first replica on a host.
+pub const PORT: u16 = 7000;
+
+/// What a new cluster is to be.
+#[derive(Clone, Debug)]
+pub struct NewCluster {
+    /// Faulty replicas to tolerate: there are `3f + 1`.
+    pub f: u16,
+    /// Where the replicas are. None: all on this machine. One without a port: all there. Else one each;
+    /// without a port it is [`PORT`].
+    pub hosts: Vec<Host>,
+    /// Clients that get a key. Client `j` is on the machine of replica `j`, or this one.
+    pub clients: u16,
+    /// What is replicated.
+    pub service: ServiceName,
+    /// Further keys of `node.toml` with their values, for all replicas.
+    pub chosen: Vec<(&'static str, String)>,
+}
+
+/// A machine, perhaps with a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Its address.
+    pub ip: IpAddr,
+    /// The port of the replica there.
+    pub port: Option<u16>,
+}
+
+impl std::str::FromStr for Host {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(ip) = text.parse() {
+            return Ok(Self { ip, port: None });
+        }
+        let address: SocketAddr = text
+            .parse()
+            .map_err(|_| "IP or IP:PORT was expected, such as 10.0.0.1 or 10.0.0.1:7000".to_owned())?;
+        Ok(Self { ip: address.ip(), port: Some(address.port()) })
+    }
+}
+
+/// What was made.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// Where the replicas are.
+    pub replicas: Vec<SocketAddr>,
+    /// Where the clients are.
+    pub clients: Vec<SocketAddr>,
+}
+
+impl NewCluster {
+    /// Returns a cluster on this machine.
+    pub fn local(f: u16) -> Self {
+        Self { f, hosts: Vec::new(), clients: 2, service: ServiceName::Kv, chosen: Vec::new() }
+    }
+
+    /// Makes the directories of all nodes under `dir`, which is empty or not there.
+    ///
+    /// # Errors
+    ///
+    /// There is something already, or it cannot be written; nothing has changed then.
+    pub fn make(&self, dir: &Path) -> Result<Made, Trouble> {
+        let cluster =
+            Cluster::tolerating(self.f).map_err(|error| Trouble::new(Kind::Rule, error.to_string()))?;
+        let (replicas, clients) = (self.replicas(cluster)?, self.clients(cluster));
+        if fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
+            let what = "there is something already, and keys are never overwritten";
+            return Err(Trouble::new(Kind::Occupied, what)
+                .in_file(dir)
+                .next("choose another directory with --dir, or move this one away"));
+        }
+        // Under its full name, so that it can be replaced even if it is `.`.
+        let dir = &fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
+        let draft = draft_of(dir);
+        if draft.exists() {
+            // Of an attempt that did not end. Nobody has used its keys.
+            fs::remove_dir_all(&draft).map_err(|error| Trouble::unwritable(&draft, &error))?;
+        }
+        let made = self.write(&draft, cluster, &replicas, &clients).and_then(|()| {
+            let is_new = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+            let moved = fs::remove_dir(dir).or_else(|error| if is_new(&error) { Ok(()) } else { Err(error) });
+            moved.and_then(|()| fs::rename(&draft, dir)).map_err(|error| Trouble::unwritable(dir, &error))
+        });
+        if made.is_err() {
+            let _ = fs::remove_dir_all(&draft);
+        }
+        made.map(|()| Made { replicas, clients })
+    }
+
+    fn replicas(&self, cluster: Cluster) -> Result<Vec<SocketAddr>, Trouble> {
+        let local = Host { ip: IpAddr::V4(Ipv4Addr::LOCALHOST), port: None };
+        let counted = |host: Host| {
+            let ports = (0..).map(|i: u16| host.port.unwrap_or(PORT).saturating_add(i));
+            ports.take(cluster.n()).map(|port| SocketAddr::new(host.ip, port)).collect()
+        };
+        match self.hosts.as_slice() {
+            [] => Ok(counted(local)),
+            [one] if cluster.n() > 1 => Ok(counted(*one)),
+            all if all.len() == cluster.n() => {
+                let mut used: BTreeMap<IpAddr, u16> = BTreeMap::new();
+                Ok(all
+                    .iter()
+                    .map(|host| {
+                        // Several on one machine get ports of their own.
+                        let next = used.entry(host.ip).or_insert(PORT);
+                        let port = host.port.unwrap_or(*next);
+                        *next = port.saturating_add(1);
+                        SocketAddr::new(host.ip, port)
+                    })
+                    .collect())
+            }
+            all => Err(Trouble::new(
+                Kind::Rule,
+                format!("{} hosts for {} replicas (f = {})", all.len(), cluster.n(), self.f),
+            )
+            .at("--host")
+            .next("give none for this machine, one for all replicas, or one for each")),
+        }
+    }
+
+    fn clients(&self, cluster: Cluster) -> Vec<SocketAddr> {
+        let first = self.hosts.first().and_then(|host| host.port).unwrap_or(PORT);
+        let n = u16::try_from(cluster.n()).unwrap_or(u16::MAX);
+        let port = |number: u16| first.saturating_add(n.max(10)).saturating_add(number);
+        let ip = |number: u16| {
+            let host = self.hosts.get(usize::from(number)).or(self.hosts.first());
+            host.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |host| host.ip)
+        };
+        (0..self.clients).map(|number| SocketAddr::new(ip(number), port(number))).collect()
+    }
+
+    fn write(
+        &self,
+        draft: &Path,
+        cluster: Cluster,
+        replicas: &[SocketAddr],
+        clients: &[SocketAddr],
+    ) -> Result<(), Trouble> {
+        if let Some(parent) = draft.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            make_dir(parent)?;
+        }
+        make_dir(draft)?;
+        let mut members = Members { cluster, replicas: Vec::new(), clients: BTreeMap::new() };
+        for id in cluster.replicas() {
+            let keys = replica_dir(draft, id).join("keys");
+            make_private_dir(&keys)?;
+            members.replicas.push(secret::create(&keys.join("replica.key"))?);
+        }
+        for number in 0..self.clients {
+            let keys = client_dir(draft, u64::from(number)).join("keys");
+            make_private_dir(&keys)?;
+            members.clients.insert(u64::from(number), secret::create(&keys.join("client.key"))?);
+        }
+        let text = members.text();
+        let service = ("service", format!("\"{}\"", self.service.name()));
+        let mut settings =
+            Settings::new(cluster, members.cluster_id(), SocketAddr::from(([0; 4], 0)), replicas.to_vec());
+        settings.clients = (0..).zip(clients.iter().copied()).collect();
+        let addresses = cluster.replicas().map(Principal::from).zip(replicas);
+        let all = addresses.chain((0..).map(client_identity).zip(clients));
+        for (own, address) in all {
+            settings.listen = *address;
+            let (dir, title, chosen) = match own {
+                Principal::Replica(id) => {
+                    let title = format!("replica {} of {} (f = {})", id.0, cluster.n(), self.f);
+                    (
+                        replica_dir(draft, id),
+                        title,
+                        [std::slice::from_ref(&service), self.chosen.as_slice()].concat(),
+                    )
+                }
+                Principal::Client(id) => {
+                    let number = id.principal() - 1;
+                    let title = format!("client {number} of a cluster of {} replicas", cluster.n());
+                    (client_dir(draft, number), title, vec![service.clone()])
+                }
+            };
+            write_file(&dir.join("node.toml"), &settings.example(own, &title, &chosen))?;
+            write_file(&dir.join("cluster.toml"), &text)?;
+            if let Principal::Replica(id) = own {
+                storage::create(&dir, members.cluster_id(), id)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the directory of a replica.
+pub fn replica_dir(dir: &Path, id: ReplicaId) -> PathBuf {
+    dir.join(format!("replica-{}", id.0))
+}
+
+/// Returns the directory of a client.
+pub fn client_dir(dir: &Path, number: u64) -> PathBuf {
+    dir.join(client_name(number))
+}
+
+fn draft_of(dir: &Path) -> PathBuf {
+    let name = dir.file_name().map_or_else(|| "cluster".into(), std::ffi::OsStr::to_os_string);
+    let mut draft = std::ffi::OsString::from(".");
+    draft.push(name);
+    draft.push(".new");
+    dir.with_file_name(draft)
+}
+
+fn make_dir(path: &Path) -> Result<(), Trouble> {
+    fs::create_dir_all(path).map_err(|error| {
+        Trouble::unwritable(path, &error).next("choose a directory that can be written, with --dir")
+    })
+}
+
+fn make_private_dir(path: &Path) -> Result<(), Trouble> {
+    make_dir(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+        .map_err(|error| Trouble::unwritable(path, &error))
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), Trouble> {
+    fs::write(path, text).map_err(|error| Trouble::unwritable(path, &error))
+}

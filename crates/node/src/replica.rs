@@ -1,0 +1,363 @@
+//! A replica from its directory: opened, run, stopped.
+//!
+//! Opening reads and checks everything and takes the ports, in the order in which the least can go wrong
+//! after it; nothing is written before [`ReplicaNode::run`]. So a mistake is told, and nothing is damaged.
+
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use quorate_pbft::config::Durability;
+use quorate_pbft::recording::Recorder;
+use quorate_pbft::step::Lsn;
+use quorate_pbft::{Now, Restart, Resume};
+use quorate_service::kv::Kv;
+use quorate_service::null::Null;
+use quorate_service::{Executor, Service};
+use quorate_wire::sign::Signer;
+use quorate_wire::{Door, Principal, ReplicaId, SeqNum};
+use tracing::{info, warn};
+
+use crate::clock::Clock;
+use crate::directory::Directory;
+use crate::drive::{self, Drive};
+use crate::idle::Idle;
+use crate::members::{Members, client_identity};
+use crate::secret;
+use crate::settings::{ServiceName, Settings};
+use crate::socket::Socket;
+use crate::storage::{Disk, Past, Storage};
+use crate::trouble::{Kind, Trouble};
+
+/// The most datagrams taken between two flushes.
+const BURST_MAX: usize = 64;
+/// Random bits below the count of starts in an incarnation (spec §14.3).
+const INCARNATION_RANDOM_BITS: u32 = 20;
+/// How long a primary that stops waits for the others to take over, in nanoseconds.
+const HAND_OVER_NS: u64 = 150_000_000;
+
+/// A replica, about to run.
+#[derive(Debug)]
+pub struct ReplicaNode {
+    dir: PathBuf,
+    id: ReplicaId,
+    members: Members,
+    settings: Settings,
+    signer: Signer,
+    socket: Socket,
+    directory: Directory,
+    /// Nobody else runs this directory while it is held.
+    _lock: Flock<File>,
+}
+
+impl ReplicaNode {
+    /// Opens the replica in `dir`.
+    ///
+    /// # Errors
+    ///
+    /// A file is missing, wrong, or can be read by others; a port is taken; another process runs on the
+    /// directory. Nothing has changed then.
+    pub fn open(dir: &Path) -> Result<Self, Trouble> {
+        let id = replica_of(dir)?;
+        let members = Members::read(&dir.join("cluster.toml"))?;
+        let own = Principal::Replica(id);
+        let Some(public) = members.key_of(own) else {
+            let what = format!("{id} is not a member: the cluster has {} replicas", members.cluster.n());
+            return Err(Trouble::new(Kind::Rule, what).in_file(&dir.join("cluster.toml")));
+        };
+        let settings = Settings::read(&dir.join("node.toml"), own, members.cluster, members.cluster_id())?;
+        let signer = secret::read(&dir.join("keys/replica.key"), public)?;
+        let lock = lock(dir)?;
+        let mut directory = Directory::new(&settings.replicas);
+        for (number, address) in &settings.clients {
+            directory.add_client(client_identity(*number), *address);
+        }
+        let socket = open_socket(&settings, &directory, &dir.join("node.toml"))?;
+        Ok(Self { dir: dir.to_path_buf(), id, members, settings, signer, socket, directory, _lock: lock })
+    }
+
+    /// Returns which replica it is.
+    pub fn id(&self) -> ReplicaId {
+        self.id
+    }
+
+    /// Returns its settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Runs the replica with the service that its settings name, until `stop`.
+    ///
+    /// # Errors
+    ///
+    /// Its files are of another version, the disk fails, or the sockets cannot be used any more.
+    pub fn run(self, stop: &AtomicBool) -> Result<(), Trouble> {
+        match self.settings.service {
+            ServiceName::Kv => self.run_service(Kv, stop),
+            ServiceName::Null => self.run_service(Null, stop),
+        }
+    }
+
+    /// Runs the replica with a service of the caller's, until `stop`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::run`].
+    pub fn run_service<S: Service>(self, service: S, stop: &AtomicBool) -> Result<(), Trouble> {
+        let clock = Clock::new();
+        let now = clock.now();
+        let config = self.settings.config.clone();
+        let (storage, past) = Storage::open(
+            &self.dir,
+            self.members.cluster_id(),
+            self.id,
+            config.durability,
+            now.wall_ns / 1_000_000_000,
+        )?;
+        let wall_ns = secret::reserve_time(&self.dir, now.wall_ns)?;
+        let chance = u64::from_le_bytes(secret::entropy()?.first_chunk().copied().unwrap_or_default());
+        let chance = chance >> (64 - INCARNATION_RANDOM_BITS);
+        let incarnation = (storage.starts() << INCARNATION_RANDOM_BITS) | chance;
+        let mut executor = Executor::new(service, config.domains(), drive::options(&config, wall_ns));
+        let resume = resume(past, incarnation, &mut executor);
+        let door = Door::new(
+            self.id.into(),
+            self.members.cluster,
+            self.members.cluster_id(),
+            0,
+            self.signer.clone(),
+            self.members.verifier(),
+            secret::entropy()?,
+            wall_ns,
+        );
+        let recorder = (self.settings.recording_bytes > 0)
+            .then(|| Recorder::new(self.id, &config, &resume, self.settings.recording_bytes));
+        if let Some(core) = self.settings.core {
+            pin(core)?;
+        }
+        let is_fresh = matches!(resume, Resume::Fresh { .. });
+        let disk = storage.begin(self.settings.log_bytes_max)?;
+        let signer = self.signer.clone();
+        let directory = self.directory.clone();
+        let drive = Drive::resume(self.id, config, signer, door, directory, executor, resume, (), disk);
+        let mut drive = drive.map_err(|error| Trouble::new(Kind::Rule, error.to_string()))?;
+        if let Some(recorder) = recorder {
+            drive.record(recorder);
+        }
+        info!(
+            replica = %self.id, address = %self.settings.listen, starts = incarnation >> INCARNATION_RANDOM_BITS,
+            durability = ?self.settings.config.durability, fresh = is_fresh, "runs"
+        );
+        Running { node: self, drive, clock, durable: Lsn(0), keys_at: 0 }.run(stop)
+    }
+}
+
+/// A replica that runs.
+struct Running<S: Service> {
+    node: ReplicaNode,
+    drive: Drive<S, (), Disk>,
+    clock: Clock,
+    /// What the replica has been told is on the disk.
+    durable: Lsn,
+    /// When the next generation of session keys begins.
+    keys_at: u64,
+}
+
+impl<S: Service> Running<S> {
+    /// Runs until `stop`, then hands over and writes what is left. The recording is written also when the
+    /// replica panics: that is what it is for.
+    fn run(mut self, stop: &AtomicBool) -> Result<(), Trouble> {
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            self.serve(stop).and_then(|()| self.hand_over())
+        }));
+        if let Some(recording) = self.drive.recording() {
+            let path = self.node.dir.join("recording");
+            if let Err(error) = fs::write(&path, recording) {
+                warn!(%error, "the recording could not be written");
+            }
+        }
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        let stopped = self.drive.into_journal().stop();
+        ended.and(stopped)?;
+        info!(replica = %self.node.id, "stopped");
+        Ok(())
+    }
+
+    fn serve(&mut self, stop: &AtomicBool) -> Result<(), Trouble> {
+        self.drive.start(self.clock.now());
+        self.keys_at = self.clock.mono_ns().saturating_add(self.node.settings.key_interval_ns);
+        let mut idle = Idle::new(self.node.settings.waiting);
+        while !stop.load(Ordering::Relaxed) {
+            self.turn(&mut idle)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the others take over before this primary is gone.
+    fn hand_over(&mut self) -> Result<(), Trouble> {
+        let until = self.clock.mono_ns().saturating_add(HAND_OVER_NS);
+        let view = self.drive.replica().view();
+        if !self.drive.shut_down(self.clock.now()) {
+            self.drive.flush(&mut self.node.socket);
+            return Ok(());
+        }
+        let mut idle = Idle::new(self.node.settings.waiting);
+        while self.clock.mono_ns() < until && self.drive.replica().view() == view {
+            self.turn(&mut idle)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what has come, does what is due, sends what may leave, and rests if there was nothing.
+    #[inline]
+    fn turn(&mut self, idle: &mut Idle) -> Result<(), Trouble> {
+        let Self { node, drive, clock, durable, keys_at } = self;
+        let unusable = |error| Trouble::new(Kind::Network, format!("the socket cannot be used: {error}"));
+        let (mut burst, mut now) = (0, None::<Now>);
+        while burst < BURST_MAX
+            && let Some(datagram) = node.socket.receive().map_err(unusable)?
+        {
+            burst += 1;
+            drive.receive(*now.get_or_insert_with(|| clock.now()), datagram);
+        }
+        let told = drive.journal().told();
+        let reached = told.durable();
+        if reached > *durable {
+            *durable = reached;
+            burst += 1;
+            drive.durable(*now.get_or_insert_with(|| clock.now()), reached);
+        } else if let Some(trouble) = told.failure() {
+            return Err(trouble);
+        }
+        let mono_ns = now.map_or_else(|| clock.mono_ns(), |now| now.mono_ns);
+        if drive.due() <= mono_ns {
+            drive.expire(clock.now());
+        }
+        if *keys_at <= mono_ns {
+            *keys_at = mono_ns.saturating_add(node.settings.key_interval_ns);
+            drive.refresh_keys(clock.now(), secret::entropy()?);
+            secret::note_time(&node.dir, drive.key_time())?;
+        }
+        drive.flush(&mut node.socket);
+        if burst > 0 {
+            idle.reset();
+            return Ok(());
+        }
+        let (disk, last) = (drive.journal(), *durable);
+        let news = || disk.told().durable() > last;
+        idle.rest(mono_ns, drive.due(), &node.socket, Some(disk.waker()), news).map_err(unusable)
+    }
+}
+
+/// Makes of what the disk holds what the replica starts from, and loads the state.
+fn resume<S: Service>(past: Past, incarnation: u64, executor: &mut Executor<S>) -> Resume {
+    match past {
+        Past::Nothing => Resume::Fresh { incarnation },
+        Past::Lost(why) => {
+            warn!(why, "this replica's memory is lost: it rejoins from the others");
+            Resume::Amnesia { incarnation }
+        }
+        Past::Log { records, images, cut } => {
+            if cut {
+                info!("cut a torn tail of the log, which nobody had been promised");
+            }
+            let mut checkpoint = (SeqNum(0), executor.root_at(SeqNum(0)).unwrap_or_default());
+            for (seq, path) in images {
+                let restored = fs::read(&path).map_err(|error| error.to_string());
+                let restored =
+                    restored.and_then(|bytes| executor.restore(&bytes).map_err(|error| error.to_string()));
+                match restored {
+                    Ok(found) => {
+                        checkpoint = found;
+                        break;
+                    }
+                    // The votes are in the log; the state comes from the others.
+                    Err(error) => warn!(seq = seq.0, %error, "the image of a checkpoint is damaged"),
+                }
+            }
+            let mut clients = Vec::new();
+            executor.clients(&mut clients);
+            clients.sort_unstable();
+            Resume::Restart(Restart { incarnation, records, checkpoint, clients })
+        }
+    }
+}
+
+/// Returns which replica a directory is for.
+fn replica_of(dir: &Path) -> Result<ReplicaId, Trouble> {
+    if !dir.is_dir() {
+        return Err(Trouble::new(Kind::Unreadable, "there is no such directory")
+            .in_file(dir)
+            .next("quorate init makes the directories of a cluster"));
+    }
+    let full = fs::canonicalize(dir).map_err(|error| Trouble::unreadable(dir, &error))?;
+    let name = full.file_name().and_then(|name| name.to_str()).unwrap_or("");
+    let id = name.strip_prefix("replica-").and_then(|id| id.parse().ok()).map(ReplicaId);
+    id.ok_or_else(|| {
+        Trouble::new(Kind::Unreadable, "not a replica's directory: its name is not replica-0, replica-1, ...")
+            .in_file(dir)
+    })
+}
+
+/// Makes sure that no other process runs on a directory: two with one identity would contradict each other.
+pub(crate) fn lock(dir: &Path) -> Result<Flock<File>, Trouble> {
+    let path = dir.join("lock");
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(|error| {
+        Trouble::unwritable(&path, &error).next("give this user the right to write there")
+    })?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
+        Trouble::new(Kind::InUse, "another process runs on this directory").in_file(dir).next("stop it first")
+    })
+}
+
+/// Takes the ports of a node.
+pub(crate) fn open_socket(
+    settings: &Settings,
+    directory: &Directory,
+    file: &Path,
+) -> Result<Socket, Trouble> {
+    Socket::open(settings.listen, directory).map_err(|error| {
+        let (port, place) =
+            (settings.listen.port(), format!("{}: listen = \"{}\"", file.display(), settings.listen));
+        let trouble = if error.kind() == std::io::ErrorKind::AddrInUse {
+            let next = format!(
+                "stop the other process (ss -ulpn 'sport = {port}'), or choose another port in node.toml, \
+                                here and in the tables of the other nodes"
+            );
+            Trouble::new(Kind::Taken, format!("port {port} is taken")).next(next)
+        } else if error.kind() == std::io::ErrorKind::AddrNotAvailable {
+            Trouble::new(Kind::Rule, format!("{} is not an address of this machine", settings.listen.ip()))
+        } else {
+            Trouble::new(Kind::Network, format!("cannot listen: {error}"))
+        };
+        trouble.at(place)
+    })
+}
+
+/// Keeps this thread on a core.
+fn pin(core: usize) -> Result<(), Trouble> {
+    let mut cores = CpuSet::new();
+    let pinned = cores.set(core).and_then(|()| sched_setaffinity(Pid::from_raw(0), &cores));
+    pinned.map_err(|error| {
+        Trouble::new(
+            Kind::Rule,
+            format!("core = {core}: this machine does not have it, or not for us: {error}"),
+        )
+    })
+}
+
+/// Says in words what a setting of durability loses.
+pub fn in_words(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Sync => "every promise is on disk before it is made",
+        Durability::Async => "written without waiting: a replica that is killed rejoins from the others",
+        Durability::Memory => "nothing is written: if more than f replicas stop, everything is lost",
+    }
+}

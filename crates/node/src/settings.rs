@@ -1,0 +1,323 @@
+//! `node.toml`: what a node is told by those who run it.
+//!
+//! A key or value that is not understood is refused with its line, with what was expected and, where one
+//! is near, the key that was meant: a setting that is silently ignored is worse than none.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use quorate_pbft::config::Config;
+use quorate_wire::ClusterId;
+use quorate_wire::{Cluster, Principal};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use self::keys::{KEYS, Key};
+use self::value::Value;
+use crate::idle::Waiting;
+use crate::members::{client_name, client_number};
+use crate::trouble::{Kind, Trouble};
+
+mod keys;
+mod value;
+
+/// A service that this program has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServiceName {
+    /// The key-value store.
+    Kv,
+    /// Nothing: arguments and results of any size, no state.
+    Null,
+}
+
+impl ServiceName {
+    /// Returns the service with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Kv, Self::Null].into_iter().find(|service| service.name() == name)
+    }
+
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kv => "kv",
+            Self::Null => "null",
+        }
+    }
+}
+
+/// The settings of a node.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Where it reaches the replicas, in the order of their ids.
+    pub replicas: Vec<SocketAddr>,
+    /// Where a replica reaches the clients, by their numbers.
+    pub clients: BTreeMap<u64, SocketAddr>,
+    /// What is replicated.
+    pub service: ServiceName,
+    /// The protocol's.
+    pub config: Config,
+    /// How long session keys are used, in nanoseconds.
+    pub key_interval_ns: u64,
+    /// How much the log may grow before the state is written out, in bytes.
+    pub log_bytes_max: usize,
+    /// How long to poll before sleeping.
+    pub waiting: Waiting,
+    /// The core that the main thread stays on.
+    pub core: Option<usize>,
+    /// The size of the flight recorder, in bytes.
+    pub recording_bytes: usize,
+}
+
+impl Settings {
+    /// Returns the defaults of a node that listens at `listen` and reaches the replicas at these
+    /// addresses.
+    pub fn new(
+        cluster: Cluster,
+        cluster_id: ClusterId,
+        listen: SocketAddr,
+        replicas: Vec<SocketAddr>,
+    ) -> Self {
+        Self {
+            listen,
+            replicas,
+            clients: BTreeMap::new(),
+            service: ServiceName::Kv,
+            config: Config::new(cluster, cluster_id),
+            key_interval_ns: 900_000_000_000,
+            log_bytes_max: 64 << 20,
+            waiting: Waiting::default(),
+            core: None,
+            recording_bytes: 0,
+        }
+    }
+
+    /// Reads the `node.toml` of `own`.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or something in it is wrong: the error has the line.
+    pub fn read(
+        path: &Path,
+        own: Principal,
+        cluster: Cluster,
+        cluster_id: ClusterId,
+    ) -> Result<Self, Trouble> {
+        let text = std::fs::read_to_string(path).map_err(|error| Trouble::unreadable(path, &error))?;
+        Self::parse(path, &text, own, cluster, cluster_id)
+    }
+
+    fn parse(
+        path: &Path,
+        text: &str,
+        own: Principal,
+        cluster: Cluster,
+        cluster_id: ClusterId,
+    ) -> Result<Self, Trouble> {
+        let file = File { path, text };
+        let table = DeTable::parse(text).map_err(|error| {
+            let span = error.span().unwrap_or(0..0);
+            file.trouble(Kind::Unreadable, error.message().to_owned(), &span, "")
+        })?;
+        let replicas = file.replicas(table.get_ref(), cluster)?;
+        let listen = file.listen(table.get_ref())?;
+        let mut settings = Self::new(cluster, cluster_id, listen, replicas);
+        for (name, value) in table.get_ref() {
+            match name.get_ref().as_ref() {
+                "listen" | "replicas" => {}
+                "clients" if matches!(own, Principal::Replica(_)) => {
+                    settings.clients = file.clients(value)?;
+                }
+                _ => file.set(&mut settings, name, value, own)?,
+            }
+        }
+        if let Err(error) = settings.config.check() {
+            // The protocol counts in nanoseconds, this file has durations.
+            let key = error.key.trim_end_matches("_ns").replace("status", "status_interval");
+            let near = text.lines().position(|line| line.trim_start().starts_with(&key));
+            let place = near.map_or(String::new(), |line| format!(":{}", line + 1));
+            let what = format!("{key} = {}: {}", error.value, error.rule);
+            return Err(Trouble::new(Kind::Rule, what).at(format!("{}{place}", path.display())));
+        }
+        Ok(settings)
+    }
+
+    /// Returns the text of a `node.toml`: the addresses, `chosen` keys with their values, and every other
+    /// key with its default behind a `#`.
+    pub fn example(&self, own: Principal, title: &str, chosen: &[(&str, String)]) -> String {
+        let mut text = String::new();
+        let is_replica = matches!(own, Principal::Replica(_));
+        // Writing to a string does not fail.
+        let _ = write!(
+            text,
+            "# {title}\n# Every key is here. What begins with # has its default.\n\n\
+             # Where this node listens: UDP, and for replicas TCP with the same number.\nlisten = \"{}\"\n",
+            self.listen
+        );
+        for key in KEYS.iter().filter(|key| is_replica || !key.replicas_only) {
+            let about = key.about.replace('\n', "\n# ");
+            let _ = write!(text, "\n# {about} ({})\n", key.takes);
+            let _ = match chosen.iter().find(|(name, _)| *name == key.name) {
+                Some((name, value)) => writeln!(text, "{name} = {value}"),
+                None => writeln!(text, "# {} = {}", key.name, key.default),
+            };
+        }
+        text.push_str("\n# Where this node reaches the others. Each node has its own table.\n[replicas]\n");
+        for (id, address) in self.replicas.iter().enumerate() {
+            let _ = writeln!(text, "r{id} = \"{address}\"");
+        }
+        if is_replica {
+            text.push_str("\n[clients]\n");
+            for (number, address) in &self.clients {
+                let _ = writeln!(text, "{} = \"{address}\"", client_name(*number));
+            }
+        }
+        text
+    }
+}
+
+/// The file, for saying where something stands.
+struct File<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+type Entry<'a> = Spanned<DeValue<'a>>;
+
+impl File<'_> {
+    /// Returns trouble with a place in the file, which it shows.
+    fn trouble(&self, kind: Kind, what: String, span: &std::ops::Range<usize>, note: &str) -> Trouble {
+        let start = span.start.min(self.text.len());
+        let before = self.text.get(..start).unwrap_or("");
+        let number = before.matches('\n').count() + 1;
+        let line = self.text.lines().nth(number - 1).unwrap_or("");
+        let column = before.len() - before.rfind('\n').map_or(0, |at| at + 1);
+        let width = span.len().clamp(1, line.len().saturating_sub(column).max(1));
+        let (gap, marks) = (" ".repeat(column), "^".repeat(width));
+        let place = format!(
+            "{}:{number}\n  {number:>3} | {line}\n      | {gap}{marks}{}{note}",
+            self.path.display(),
+            if note.is_empty() { "" } else { " " }
+        );
+        Trouble::new(kind, what).at(place)
+    }
+
+    fn listen(&self, table: &DeTable<'_>) -> Result<SocketAddr, Trouble> {
+        match table.get("listen") {
+            Some(value) => self.address("listen", value),
+            None => Err(self.missing("listen")),
+        }
+    }
+
+    fn missing(&self, key: &str) -> Trouble {
+        Trouble::new(Kind::Setting, format!("the key `{key}` is missing")).in_file(self.path)
+    }
+
+    fn address(&self, key: &str, value: &Entry<'_>) -> Result<SocketAddr, Trouble> {
+        let text = value.get_ref().as_str();
+        text.and_then(|text| text.parse().ok()).ok_or_else(|| {
+            let what = format!("the value of `{key}` is not an address");
+            self.trouble(Kind::Value, what, &value.span(), "expected \"IP:PORT\", such as \"127.0.0.1:7000\"")
+        })
+    }
+
+    fn table<'a, 'b>(&self, key: &str, value: &'a Entry<'b>) -> Result<&'a DeTable<'b>, Trouble> {
+        value.get_ref().as_table().ok_or_else(|| {
+            self.trouble(Kind::Value, format!("`{key}` is not a table"), &value.span(), "expected a table")
+        })
+    }
+
+    fn replicas(&self, table: &DeTable<'_>, cluster: Cluster) -> Result<Vec<SocketAddr>, Trouble> {
+        let value = table.get("replicas").ok_or_else(|| self.missing("replicas"))?;
+        let table = self.table("replicas", value)?;
+        for (name, _) in table {
+            let known = cluster.replicas().any(|id| id.to_string() == name.get_ref().as_ref());
+            if !known {
+                let what = format!("no replica `{}` in this cluster", name.get_ref());
+                let note = format!("n = {}: r0 to r{}", cluster.n(), cluster.n() - 1);
+                return Err(self.trouble(Kind::Setting, what, &name.span(), &note));
+            }
+        }
+        let address = |id: quorate_wire::ReplicaId| {
+            let key = id.to_string();
+            let value = table.get(key.as_str()).ok_or_else(|| self.missing(&format!("replicas.{key}")))?;
+            self.address(&key, value)
+        };
+        cluster.replicas().map(address).collect()
+    }
+
+    fn clients(&self, value: &Entry<'_>) -> Result<BTreeMap<u64, SocketAddr>, Trouble> {
+        let mut clients = BTreeMap::new();
+        for (name, value) in self.table("clients", value)? {
+            let Some(number) = client_number(name.get_ref()) else {
+                let what = format!("`{}` is not a client's name", name.get_ref());
+                return Err(self.trouble(
+                    Kind::Setting,
+                    what,
+                    &name.span(),
+                    "expected client-0, client-1, ...",
+                ));
+            };
+            clients.insert(number, self.address(name.get_ref(), value)?);
+        }
+        Ok(clients)
+    }
+
+    /// Takes one key with its value.
+    fn set(
+        &self,
+        settings: &mut Settings,
+        name: &Spanned<std::borrow::Cow<'_, str>>,
+        value: &Entry<'_>,
+        own: Principal,
+    ) -> Result<(), Trouble> {
+        let typed = name.get_ref().as_ref();
+        let mut keys = KEYS.iter().filter(|key| matches!(own, Principal::Replica(_)) || !key.replicas_only);
+        let Some(key) = keys.find(|key| key.name == typed) else {
+            let what = format!("unknown key `{typed}`");
+            let note = match nearest(typed) {
+                Some(key) => {
+                    format!("did you mean `{}`? ({}, default {})", key.name, key.takes, key.default)
+                }
+                None => "no key has a name like this".to_owned(),
+            };
+            return Err(self.trouble(Kind::Setting, what, &name.span(), &note));
+        };
+        (key.set)(settings, plain(value.get_ref())).ok_or_else(|| {
+            let what = format!("the value of `{typed}` is not of its form");
+            let note = format!("expected {} (default {})", key.takes, key.default);
+            self.trouble(Kind::Value, what, &value.span(), &note)
+        })
+    }
+}
+
+/// Returns a value in our own terms.
+fn plain<'a>(value: &'a DeValue<'_>) -> Value<'a> {
+    if let Some(text) = value.as_str() {
+        return Value::Text(text);
+    }
+    if let Some(on) = value.as_bool() {
+        return Value::Switch(on);
+    }
+    let number =
+        value.as_integer().and_then(|integer| u64::from_str_radix(integer.as_str(), integer.radix()).ok());
+    number.map_or(Value::Other, Value::Number)
+}
+
+/// Returns the key that was most likely meant.
+fn nearest(typed: &str) -> Option<&'static Key> {
+    let distance = |name: &str| {
+        let common = |a: &str, b: &str| a.bytes().zip(b.bytes()).take_while(|(x, y)| x == y).count();
+        let (a, b): (String, String) = (typed.chars().rev().collect(), name.chars().rev().collect());
+        let shared = common(typed, name) + common(&a, &b);
+        typed.len().max(name.len()).saturating_sub(shared)
+    };
+    let best = KEYS.iter().min_by_key(|key| distance(key.name))?;
+    (distance(best.name) <= typed.len() / 3).then_some(best)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! Every key of `node.toml` that has a default, with what it means: read by the parser, and by `init`, which
+//! writes an example of each.
+
+use quorate_pbft::config::{Durability, Replier, RequestAuth};
+
+use super::value::Value;
+use super::{ServiceName, Settings};
+use crate::idle::Waiting;
+
+/// A key.
+#[derive(Debug)]
+pub(super) struct Key {
+    pub(super) name: &'static str,
+    /// Its default, as it would stand in the file.
+    pub(super) default: &'static str,
+    /// What values it takes: form, unit, bounds.
+    pub(super) takes: &'static str,
+    /// What it is for.
+    pub(super) about: &'static str,
+    /// It is meant for replicas alone.
+    pub(super) replicas_only: bool,
+    /// Takes a value; none if it is not of its form.
+    pub(super) set: fn(&mut Settings, Value<'_>) -> Option<()>,
+}
+
+/// Declares the keys.
+macro_rules! keys {
+    ($($who:ident $name:literal = $default:literal, $takes:literal, $about:literal,
+       |$settings:ident, $value:ident| $set:expr;)*) => {
+        pub(super) const KEYS: &[Key] = &[$(Key {
+            name: $name,
+            default: $default,
+            takes: $takes,
+            about: $about,
+            replicas_only: replicas_only!($who),
+            set: |$settings, $value| { $set; Some(()) },
+        },)*];
+    };
+}
+
+macro_rules! replicas_only {
+    (replica) => {
+        true
+    };
+    (node) => {
+        false
+    };
+}
+
+keys! {
+    node "service" = "\"kv\"", "\"kv\" or \"null\"",
+        "What is replicated: a key-value store, or nothing at all for measuring. The same at all nodes.",
+        |s, v| s.service = ServiceName::from_name(v.text()?)?;
+    replica "durability" = "\"sync\"", "\"sync\", \"async\" or \"memory\"",
+        "sync: what is promised is on disk before it is said; survives the loss of power everywhere.\n\
+         async: the same is written and nothing waits; a replica that is killed has to rejoin from the others.\n\
+         memory: nothing is written; a replica that stops has forgotten everything and has to rejoin, and if\n\
+         more than f stop at a time, all is lost.",
+        |s, v| s.config.durability = match v.text()? {
+            "sync" => Durability::Sync,
+            "async" => Durability::Async,
+            "memory" => Durability::Memory,
+            _ => return None,
+        };
+    node "checkpoint_interval" = "128", "batches, 1 to window / 2",
+        "K: batches between checkpoints. The same at all nodes.",
+        |s, v| s.config.checkpoint_interval = v.number()?;
+    node "window" = "256", "batches, a multiple of checkpoint_interval, at most 4096",
+        "L: how far agreement may run ahead of the last stable checkpoint. The same at all nodes.",
+        |s, v| s.config.window = v.number()?;
+    node "pipeline" = "8", "batches, 1 to 64",
+        "W: batches that the primary has in progress at a time.",
+        |s, v| s.config.pipeline = v.number()?;
+    replica "batch_requests_max" = "1024", "requests, 1 to 1024",
+        "The most requests in a batch.",
+        |s, v| s.config.batch_requests_max = u16::try_from(v.number()?).ok()?;
+    replica "batch_bytes_max" = "\"56KiB\"", "a size, 1KiB to 56KiB",
+        "The most bytes in a batch; a single larger request goes alone.",
+        |s, v| s.config.batch_bytes_max = v.size()?;
+    node "separate_above" = "\"255B\"", "a size, below batch_bytes_max",
+        "Requests with longer operations travel apart from the ordering messages.",
+        |s, v| s.config.separate_above = v.size()?;
+    node "small_reply" = "\"64B\"", "a size",
+        "Shorter results come from every replica; of longer ones one sends the result, the others a digest.",
+        |s, v| s.config.small_reply = v.size()?;
+    node "read_only" = "true", "true or false",
+        "Serve read-only requests without ordering them. The same at all nodes.",
+        |s, v| s.config.read_only = v.switch()?;
+    node "digest_replies" = "true", "true or false",
+        "Off: every replica sends the whole result.",
+        |s, v| s.config.digest_replies = v.switch()?;
+    node "replier" = "\"random\"", "\"random\" or \"in-turn\"",
+        "Whom a client asks for the whole result.",
+        |s, v| s.config.replier = match v.text()? {
+            "random" => Replier::Random,
+            "in-turn" => Replier::RoundRobin,
+            _ => return None,
+        };
+    replica "tentative" = "true", "true or false",
+        "Execute when prepared and answer before committed.",
+        |s, v| s.config.tentative = v.switch()?;
+    replica "piggyback" = "true", "true or false",
+        "Commits ride on the next message.",
+        |s, v| s.config.piggyback = v.switch()?;
+    node "request_auth" = "\"adaptive\"", "\"adaptive\", \"mac\" or \"sig+mac\"",
+        "How requests are authenticated. adaptive: with MACs until a client's fail somewhere, then it has to\n\
+         sign as well. The same at all nodes.",
+        |s, v| s.config.request_auth = match v.text()? {
+            "adaptive" => RequestAuth::Adaptive,
+            "mac" => RequestAuth::Mac,
+            "sig+mac" => RequestAuth::SigMac,
+            _ => return None,
+        };
+    replica "request_timeout_min" = "\"100ms\"", "a duration, at least 1ms",
+        "The shortest time that a request may wait before the primary is suspected; it adapts upwards.",
+        |s, v| s.config.request_timeout_min_ns = v.duration_ns()?;
+    replica "request_timeout_max" = "\"2s\"", "a duration, at least request_timeout_min",
+        "The longest.",
+        |s, v| s.config.request_timeout_max_ns = v.duration_ns()?;
+    replica "view_timeout_max" = "\"60s\"", "a duration, at least request_timeout_max",
+        "The longest wait for a new primary's first message.",
+        |s, v| s.config.view_timeout_max_ns = v.duration_ns()?;
+    node "client_timeout_min" = "\"5ms\"", "a duration, at least 1ms",
+        "The shortest time after which a client sends again.",
+        |s, v| s.config.client_timeout_min_ns = v.duration_ns()?;
+    node "client_timeout_max" = "\"10s\"", "a duration, at least client_timeout_min",
+        "The longest.",
+        |s, v| s.config.client_timeout_max_ns = v.duration_ns()?;
+    replica "status_interval" = "\"150ms\"", "a duration, at least 100ms",
+        "How often replicas tell each other what they have and lack.",
+        |s, v| s.config.status_ns = v.duration_ns()?;
+    replica "clock_skew" = "\"2s\"", "a duration",
+        "How far the primary's clock may be from this replica's.",
+        |s, v| s.config.clock_skew_ns = v.duration_ns()?;
+    replica "clients_max" = "65536", "client lanes, 16 to 65536",
+        "Clients that the service remembers. The same at all replicas, from the first start on.",
+        |s, v| s.config.clients_max = usize::try_from(v.number()?).ok()?;
+    replica "key_interval" = "\"15min\"", "a duration, at least 5s",
+        "How long session keys are used (T_k).",
+        |s, v| s.key_interval_ns = v.duration_ns()?;
+    replica "log_bytes_max" = "\"64MiB\"", "a size, at least 1MiB",
+        "How much the log may grow before the state is written out and the log made shorter.",
+        |s, v| s.log_bytes_max = v.size()?;
+    node "poll" = "\"1ms\"", "a duration, 0ms to sleep at once",
+        "How long to look for the next datagram before sleeping. A sleeping node takes some 20 us more to\n\
+         answer; a polling one takes its core.",
+        |s, v| s.waiting = match v.duration_ns()? {
+            0 => Waiting::Block,
+            patience => Waiting::Poll(patience),
+        };
+    node "core" = "\"any\"", "\"any\", or the number of a core",
+        "The core that the node's main thread stays on.",
+        |s, v| s.core = if v.text() == Some("any") { None } else { Some(usize::try_from(v.number()?).ok()?) };
+    replica "recording" = "\"0B\"", "a size, 0B for none",
+        "The flight recorder: inputs since the start, kept in memory up to this size and written to\n\
+         `recording` when the replica stops. `quorate sim replay --recording FILE` steps through it.",
+        |s, v| s.recording_bytes = v.size()?;
+}

@@ -1,0 +1,122 @@
+//! What a mistake in `node.toml` is answered with.
+
+use super::*;
+use quorate_pbft::config::Durability;
+use quorate_wire::{ClientId, ReplicaId};
+
+const ADDRESSES: &str = "listen = \"127.0.0.1:7001\"\n[replicas]\nr0 = \"127.0.0.1:7000\"\nr1 = \"127.0.0.1:7001\"\n\
+                         r2 = \"127.0.0.1:7002\"\nr3 = \"127.0.0.1:7003\"\n[clients]\nclient-0 = \"127.0.0.1:7010\"\n";
+
+fn cluster() -> Cluster {
+    Cluster::tolerating(1).unwrap()
+}
+
+fn parse_as(own: Principal, text: &str) -> Result<Settings, Trouble> {
+    Settings::parse(Path::new("node.toml"), text, own, cluster(), ClusterId([1; 32]))
+}
+
+fn parse(lines: &str) -> Result<Settings, Trouble> {
+    parse_as(Principal::Replica(ReplicaId(1)), &format!("{lines}\n{ADDRESSES}"))
+}
+
+#[test]
+fn keys_are_taken_and_others_keep_their_defaults() {
+    let settings =
+        parse("durability = \"async\"\ncheckpoint_interval = 64\nrequest_timeout_min = \"80ms\"").unwrap();
+    assert_eq!(settings.config.durability, Durability::Async);
+    assert_eq!((settings.config.checkpoint_interval, settings.config.window), (64, 256));
+    assert_eq!(settings.config.request_timeout_min_ns, 80_000_000);
+    assert_eq!(settings.replicas[2], "127.0.0.1:7002".parse().unwrap());
+    assert_eq!(settings.clients[&0], "127.0.0.1:7010".parse().unwrap());
+    assert_eq!(settings.config.durability, Durability::Async);
+}
+
+#[test]
+fn an_unknown_key_is_shown_with_the_one_that_was_meant() {
+    let trouble = parse("\ncheckpoint_intervall = 128").unwrap_err();
+    assert_eq!(
+        trouble.to_string(),
+        "unknown key `checkpoint_intervall`\n  --> node.toml:2\n    2 | checkpoint_intervall = 128\n      \
+         | ^^^^^^^^^^^^^^^^^^^^ did you mean `checkpoint_interval`? (batches, 1 to window / 2, default 128)"
+    );
+    assert_eq!(trouble.kind, Kind::Setting);
+    assert!(parse("colour = 3").unwrap_err().to_string().contains("no key has a name like this"));
+}
+
+#[test]
+fn a_wrong_value_is_shown_with_what_was_expected() {
+    for (line, part) in [
+        ("durability = \"sink\"", "expected \"sync\", \"async\" or \"memory\" (default \"sync\")"),
+        ("durability = true", "the value of `durability` is not of its form"),
+        ("request_timeout_min = 100", "expected a duration, at least 1ms (default \"100ms\")"),
+        ("pipeline = -1", "expected batches, 1 to 64 (default 8)"),
+        ("batch_requests_max = 70000", "expected requests, 1 to 1024"),
+    ] {
+        let trouble = parse(line).unwrap_err();
+        assert_eq!(trouble.kind, Kind::Value, "{line}");
+        assert!(trouble.to_string().contains(part), "{trouble}");
+        assert!(trouble.to_string().contains("--> node.toml:1\n"), "{trouble}");
+    }
+}
+
+#[test]
+fn a_broken_rule_and_a_broken_file_are_told_with_their_line() {
+    let trouble = parse("\n\nwindow = 100").unwrap_err();
+    assert_eq!(trouble.kind, Kind::Rule);
+    assert_eq!(trouble.to_string(), "window = 100: at least twice checkpoint_interval\n  --> node.toml:3");
+    let trouble = parse("window = ").unwrap_err();
+    assert_eq!(trouble.kind, Kind::Unreadable);
+    assert!(trouble.to_string().contains("node.toml:1"), "{trouble}");
+    assert!(parse("window = 256\nwindow = 256").unwrap_err().to_string().contains("duplicate key"));
+}
+
+#[test]
+fn addresses_are_complete_and_known() {
+    let own = Principal::Replica(ReplicaId(1));
+    let without = |line: &str| ADDRESSES.replace(line, "");
+    let says = |text: &str| parse_as(own, text).unwrap_err().to_string();
+    assert!(says(&without("listen = \"127.0.0.1:7001\"\n")).contains("`listen` is missing"));
+    assert!(says(&without("r2 = \"127.0.0.1:7002\"\n")).contains("`replicas.r2` is missing"));
+    assert!(says(&ADDRESSES.replace("r3 ", "r4 ")).contains("no replica `r4` in this cluster"));
+    assert!(
+        says(&ADDRESSES.replace("127.0.0.1:7003", "localhost"))
+            .contains("the value of `r3` is not an address")
+    );
+    assert!(says(&ADDRESSES.replace("client-0", "bob")).contains("`bob` is not a client's name"));
+}
+
+/// Every default in the text is the one in the code, and every line of the example is understood.
+#[test]
+fn the_example_has_every_key_with_its_default() {
+    let settings = parse("").unwrap();
+    for own in [Principal::Replica(ReplicaId(1)), Principal::Client(ClientId::new(1, 0))] {
+        let text = settings.example(own, "An example", &[("service", "\"null\"".to_owned())]);
+        let keys = text.lines().filter(|line| {
+            line.strip_prefix("# ")
+                .is_some_and(|rest| KEYS.iter().any(|key| rest.starts_with(&format!("{} = ", key.name))))
+        });
+        assert!(keys.count() > 10, "{text}");
+        let active = text.lines().map(|line| {
+            let key = |rest: &str| KEYS.iter().any(|key| rest == format!("{} = {}", key.name, key.default));
+            line.strip_prefix("# ").filter(|rest| key(rest)).unwrap_or(line).to_owned() + "\n"
+        });
+        let parsed = parse_as(own, &active.collect::<String>()).unwrap();
+        let expected = Settings { service: ServiceName::Null, ..settings.clone() };
+        let expected = if matches!(own, Principal::Client(_)) {
+            Settings { clients: BTreeMap::new(), ..expected }
+        } else {
+            expected
+        };
+        assert_eq!(format!("{parsed:?}"), format!("{expected:?}"));
+    }
+}
+
+/// A client has no durability: a key that would do nothing is refused.
+#[test]
+fn a_client_has_no_keys_of_replicas() {
+    let own = Principal::Client(ClientId::new(1, 0));
+    let text = ADDRESSES.split("[clients]").next().unwrap();
+    assert!(parse_as(own, text).is_ok());
+    assert_eq!(parse_as(own, &format!("durability = \"sync\"\n{text}")).unwrap_err().kind, Kind::Setting);
+    assert_eq!(parse_as(own, ADDRESSES).unwrap_err().kind, Kind::Setting);
+}

@@ -1,0 +1,34 @@
+//! SIGTERM and SIGINT: a flag that says stop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::signal::{SigSet, Signal};
+
+use crate::trouble::{Kind, Trouble};
+
+/// Returns a flag that is set when this process is asked to stop. A second time it ends at once. Call it
+/// before any thread is started: threads inherit who takes signals.
+///
+/// # Errors
+///
+/// The signals cannot be taken.
+pub fn stop_flag() -> Result<Arc<AtomicBool>, Trouble> {
+    let cannot = |why: String| Trouble::new(Kind::Network, format!("signals cannot be taken: {why}"));
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTERM);
+    signals.add(Signal::SIGINT);
+    signals.thread_block().map_err(|error| cannot(error.to_string()))?;
+    let flag = Arc::new(AtomicBool::new(false));
+    let stop = Arc::clone(&flag);
+    let wait = move || {
+        while signals.wait().is_ok() {
+            if stop.swap(true, Ordering::Relaxed) {
+                std::process::exit(130);
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);
+    thread.map_err(|error| cannot(error.to_string()))?;
+    Ok(flag)
+}

@@ -1,0 +1,234 @@
+//! What a replica keeps on its disk, and what a start finds there (spec §14, docs/storage-format.md).
+//!
+//! ```text
+//! DIR/log/starts             how often it has started, and whether its log is a memory; two copies
+//!     log/00..01.seg ...     the write-ahead log, segments named by their first commit
+//!     checkpoint/00..128.img the state at a stable checkpoint
+//! ```
+//!
+//! A disk loses, damages and exchanges what was written to it. So everything carries a sum that is bound to
+//! its place, and each commit of the log says up to where the log was known to be durable: a bad tail that
+//! nobody was promised is cut, and anything else that is missing means that the replica has lost its memory
+//! and must rejoin (§14.4). Never is a part of the log taken for the whole of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use quorate_pbft::config::Durability;
+use quorate_wire::{ClusterId, ReplicaId, SeqNum};
+
+pub use self::disk::{Disk, Told};
+use self::log::{Log, Scan};
+use self::starts::{Memory, Starts, StartsFile};
+use crate::trouble::{Kind, Trouble};
+
+mod commit;
+mod disk;
+mod images;
+mod log;
+mod starts;
+
+#[cfg(test)]
+mod faults;
+
+/// The version of the format.
+pub const FORMAT: u32 = 1;
+
+/// Bytes of a segment of the log, unless one commit needs more.
+const SEGMENT_BYTES: usize = 16 << 20;
+
+/// Whose disk it is: bound into every sum, so that another replica's is not taken for this one's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    cluster: ClusterId,
+    replica: ReplicaId,
+}
+
+impl Owner {
+    /// Returns the key of the sums over one kind of thing.
+    fn key(&self, context: &str, life: u64) -> [u8; 32] {
+        let mut hash = blake3::Hasher::new_derive_key(context);
+        hash.update(&self.cluster.0);
+        hash.update(&self.replica.0.to_le_bytes());
+        hash.update(&life.to_le_bytes());
+        *hash.finalize().as_bytes()
+    }
+}
+
+/// What a start finds.
+#[derive(Debug)]
+pub enum Past {
+    /// Nothing: the first start.
+    Nothing,
+    /// Everything that was promised.
+    Log {
+        /// The records, oldest first.
+        records: Vec<Vec<u8>>,
+        /// The images of checkpoints, newest first, not checked yet.
+        images: Vec<(SeqNum, PathBuf)>,
+        /// There was a tail that nobody had been promised.
+        cut: bool,
+    },
+    /// What was promised is gone, or must not be trusted; this says why.
+    Lost(String),
+}
+
+/// A replica's disk, as found at a start.
+#[derive(Debug)]
+pub struct Storage {
+    dir: PathBuf,
+    owner: Owner,
+    durability: Durability,
+    starts: Starts,
+    file: StartsFile,
+    log: Option<Log>,
+    segment_bytes: usize,
+    is_lost: bool,
+}
+
+/// Makes the files of a replica that has never started.
+pub(crate) fn create(dir: &Path, cluster: ClusterId, replica: ReplicaId) -> Result<(), Trouble> {
+    for sub in ["log", "checkpoint"] {
+        let path = dir.join(sub);
+        fs::create_dir_all(&path).map_err(|error| Trouble::unwritable(&path, &error))?;
+    }
+    let mut file = StartsFile::new(&dir.join("log"), Owner { cluster, replica });
+    file.write(Starts::default())
+}
+
+impl Storage {
+    /// Looks at the disk of a replica. `seconds` is the time of day, for when the count of starts is lost.
+    /// Nothing is written yet.
+    ///
+    /// # Errors
+    ///
+    /// The files cannot be read, or are of another version. What is damaged is no error, but [`Past::Lost`].
+    pub fn open(
+        dir: &Path,
+        cluster: ClusterId,
+        replica: ReplicaId,
+        durability: Durability,
+        seconds: u64,
+    ) -> Result<(Self, Past), Trouble> {
+        Self::open_with(dir, Owner { cluster, replica }, durability, seconds, SEGMENT_BYTES)
+    }
+
+    fn open_with(
+        dir: &Path,
+        owner: Owner,
+        durability: Durability,
+        seconds: u64,
+        segment_bytes: usize,
+    ) -> Result<(Self, Past), Trouble> {
+        let mut file = StartsFile::new(&dir.join("log"), owner);
+        let found = file.read()?;
+        let segments = log::segments(&dir.join("log"))?;
+        let images = images::list(&dir.join("checkpoint"))?;
+        let mut starts = found.unwrap_or_default();
+        let storage = |log, starts, is_lost| Self {
+            dir: dir.to_path_buf(),
+            owner,
+            durability,
+            starts,
+            file: file.clone(),
+            log,
+            segment_bytes,
+            is_lost,
+        };
+        let lost = |why: &str| Past::Lost(why.to_owned());
+        let verdict = match (found, durability) {
+            (None, _) => Err(lost("the count of starts is missing or damaged")),
+            (Some(found), _) if found.memory == Memory::New => {
+                if segments.is_empty() && images.is_empty() {
+                    Ok(None)
+                } else {
+                    Err(lost("the count of starts is older than the log"))
+                }
+            }
+            (Some(_), Durability::Memory) => {
+                Err(lost("durability is memory: nothing is kept over a restart"))
+            }
+            (Some(found), _) if found.memory == Memory::None => {
+                Err(lost("it had not rejoined when it stopped"))
+            }
+            (Some(found), Durability::Async) if found.memory != Memory::Clean => {
+                Err(lost("durability is async and it was killed: the last moments may be missing"))
+            }
+            (Some(found), _) => Ok(Some(found)),
+        };
+        let past = match verdict {
+            Err(past) => past,
+            Ok(None) => {
+                starts.count = 1;
+                return Ok((storage(None, starts, false), Past::Nothing));
+            }
+            Ok(Some(found)) => {
+                let scan = Scan::of(&segments, &owner, found.life, segment_bytes)?;
+                match scan.verdict(&found) {
+                    Ok(()) => {
+                        starts.count += 1;
+                        let cut = scan.is_cut();
+                        let (log, records) =
+                            scan.finish(&dir.join("log"), &owner, found.life, starts.count)?;
+                        return Ok((storage(Some(log), starts, false), Past::Log { records, images, cut }));
+                    }
+                    Err(why) => Past::Lost(why),
+                }
+            }
+        };
+        // The count of starts may be lost as well: the time of day serves (spec D8).
+        starts.count = (starts.count + 1).max(seconds);
+        Ok((storage(None, starts, true), past))
+    }
+
+    /// Returns how often the replica has started, this start included.
+    pub fn starts(&self) -> u64 {
+        self.starts.count
+    }
+
+    /// Begins to write: notes the start, and runs the disk from here on. After [`Past::Lost`] everything
+    /// that was there goes. An image is wanted whenever the log is longer than `log_bytes_max`.
+    ///
+    /// # Errors
+    ///
+    /// The disk cannot be written, or another thread cannot be started.
+    pub fn begin(mut self, log_bytes_max: usize) -> Result<Disk, Trouble> {
+        let (log_dir, image_dir) = (self.dir.join("log"), self.dir.join("checkpoint"));
+        let keeps = self.durability != Durability::Memory;
+        for dir in [&log_dir, &image_dir] {
+            fs::create_dir_all(dir).map_err(|error| Trouble::unwritable(dir, &error))?;
+        }
+        let log = if let Some(log) = self.log.take() {
+            Some(log)
+        } else {
+            // A new life: what is left of another one can't be mistaken for it.
+            self.starts.memory = Memory::None;
+            self.starts.known = 0;
+            self.starts.life = u64::from_le_bytes(first_eight(crate::secret::entropy()?));
+            self.file.write(self.starts)?;
+            log::clear(&log_dir)?;
+            images::clear(&image_dir)?;
+            keeps.then(|| {
+                Log::new(&log_dir, &self.owner, self.starts.life, self.starts.count, self.segment_bytes)
+            })
+        };
+        self.starts.memory = if self.is_lost || !keeps { Memory::None } else { Memory::Log };
+        Disk::start(self.starts, self.file, log, image_dir, log_bytes_max)
+    }
+}
+
+fn first_eight(bytes: [u8; 32]) -> [u8; 8] {
+    bytes.first_chunk().copied().unwrap_or_default()
+}
+
+/// Makes what was done in a directory durable.
+fn sync_dir(dir: &Path) -> Result<(), Trouble> {
+    fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| Trouble::unwritable(dir, &error))
+}
+
+/// Returns the trouble of a disk that has failed.
+fn failed(path: &Path, what: &str, error: &std::io::Error) -> Trouble {
+    Trouble::new(Kind::Disk, format!("{what} failed: {error}"))
+        .in_file(path)
+        .next("look at the disk (dmesg, smartctl); what was not acknowledged is not promised")
+}

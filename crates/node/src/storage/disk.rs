@@ -1,0 +1,409 @@
+//! The threads that write: one for the log, which takes all records that have come, writes them in one
+//! piece and syncs once (GC-2), and one for images, which take longer.
+//!
+//! The replica's thread never waits for the disk. It hands records over when it flushes, goes on, and is
+//! told how far the disk has come. When nothing is left to write, an empty commit notes that the last one
+//! is durable, so that damage to that one is noticed too.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use quorate_pbft::step::Lsn;
+use quorate_wire::SeqNum;
+
+use super::commit::{self, RecordKind};
+use super::images;
+use super::log::{Log, LogError};
+use super::starts::{Memory, Starts, StartsFile};
+use crate::journal::Journal;
+use crate::trouble::{Kind, Trouble};
+use crate::wake::Waker;
+
+/// How long the log is quiet before its end is noted.
+const QUIET: Duration = Duration::from_millis(2);
+/// How long to wait before a full disk is tried again.
+const RETRY: Duration = Duration::from_millis(500);
+/// Records that may wait for the disk, in bytes. Beyond it the replica stops: it would lose them.
+const WAITING_MAX: usize = 256 << 20;
+
+/// What the replica's thread has for the log's.
+#[derive(Debug, Default)]
+struct Inbox {
+    /// Records in the form of [`commit::put`].
+    records: Vec<u8>,
+    /// The last of them.
+    last: Lsn,
+    /// An image of this checkpoint is on the disk.
+    imaged: Option<SeqNum>,
+    /// What the log is worth from now on.
+    memory: Option<Memory>,
+    /// Write what is left and stop.
+    stop: bool,
+}
+
+/// What the threads tell.
+#[derive(Debug, Default)]
+pub struct Told {
+    durable: AtomicU64,
+    imaging: AtomicBool,
+    log_bytes: AtomicU64,
+    full: AtomicBool,
+    failed: Mutex<Option<Trouble>>,
+    has_failed: AtomicBool,
+}
+
+impl Told {
+    /// Returns up to where records are on the disk.
+    pub fn durable(&self) -> Lsn {
+        Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Says whether there is no room on the disk: nothing is promised until there is.
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    /// Returns what has failed. The replica must stop: nothing that it writes can be relied on.
+    pub fn failure(&self) -> Option<Trouble> {
+        if !self.has_failed.load(Ordering::Acquire) {
+            return None;
+        }
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn fail(&self, trouble: Trouble) {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(trouble);
+        self.has_failed.store(true, Ordering::Release);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    inbox: Mutex<Inbox>,
+    wanted: Condvar,
+    told: Told,
+}
+
+impl Shared {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The disk of a running replica, for the replica's thread.
+#[derive(Debug)]
+pub struct Disk {
+    shared: Arc<Shared>,
+    waker: Waker,
+    writer: Option<JoinHandle<()>>,
+    images: Option<JoinHandle<()>>,
+    image_dir: PathBuf,
+    /// Records since the last hand-over.
+    records: Vec<u8>,
+    last: Lsn,
+    /// Nothing is written.
+    is_idle: bool,
+    newest_image: SeqNum,
+    log_bytes_max: usize,
+    /// An image is wanted whatever the length of the log.
+    image_due: bool,
+}
+
+impl Disk {
+    pub(super) fn start(
+        starts: Starts,
+        mut file: StartsFile,
+        log: Option<Log>,
+        image_dir: PathBuf,
+        log_bytes_max: usize,
+    ) -> Result<Self, Trouble> {
+        let shared = Arc::new(Shared::default());
+        let waker = Waker::new()?;
+        let is_idle = log.is_none();
+        let mut starts = starts;
+        let writer = match log {
+            None => {
+                file.write(starts)?;
+                None
+            }
+            Some(mut log) => {
+                // The log exists, and it is known that it does, before anything is promised.
+                log.commit(&[]).map_err(|error| match error {
+                    LogError::Full => Trouble::new(Kind::Disk, "there is no room for the log"),
+                    LogError::Failed(trouble) => trouble,
+                })?;
+                starts.known = log.known();
+                file.write(starts)?;
+                let writer = Writer { shared: Arc::clone(&shared), waker: waker.clone(), log, starts, file };
+                let thread = std::thread::Builder::new().name("log".to_owned());
+                let spawned = thread.spawn(move || writer.run());
+                Some(
+                    spawned.map_err(|error| {
+                        Trouble::new(Kind::Disk, format!("no thread for the log: {error}"))
+                    })?,
+                )
+            }
+        };
+        Ok(Self {
+            shared,
+            waker,
+            writer,
+            images: None,
+            image_dir,
+            records: Vec::new(),
+            last: Lsn(0),
+            is_idle,
+            newest_image: SeqNum(0),
+            log_bytes_max,
+            image_due: false,
+        })
+    }
+
+    /// Returns what wakes the replica's thread when there is news.
+    pub fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    /// Returns what the disk tells.
+    pub fn told(&self) -> &Told {
+        &self.shared.told
+    }
+
+    fn set_memory(&mut self, memory: Memory) {
+        if !self.is_idle {
+            self.flush();
+            self.shared.inbox().memory = Some(memory);
+            self.shared.wanted.notify_one();
+        }
+    }
+
+    /// Writes what is left and stops.
+    ///
+    /// # Errors
+    ///
+    /// The disk has failed.
+    pub fn stop(mut self) -> Result<(), Trouble> {
+        self.end();
+        self.told().failure().map_or(Ok(()), Err)
+    }
+
+    fn end(&mut self) {
+        self.flush();
+        if let Some(images) = self.images.take() {
+            let _ = images.join();
+        }
+        self.shared.inbox().stop = true;
+        self.shared.wanted.notify_one();
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Journal for Disk {
+    #[inline]
+    fn append(&mut self, lsn: Lsn, record: &[u8]) {
+        if !self.is_idle {
+            commit::put(RecordKind::Replica, record, &mut self.records);
+            self.last = lsn;
+        }
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        if self.records.is_empty() {
+            return;
+        }
+        let mut inbox = self.shared.inbox();
+        if inbox.records.is_empty() {
+            std::mem::swap(&mut inbox.records, &mut self.records);
+        } else {
+            inbox.records.extend_from_slice(&self.records);
+        }
+        inbox.last = self.last;
+        let waiting = inbox.records.len();
+        drop(inbox);
+        self.records.clear();
+        self.shared.wanted.notify_one();
+        if waiting > WAITING_MAX {
+            let what = format!("{} MiB wait for the disk, which has no room", waiting >> 20);
+            let trouble = Trouble::new(Kind::Disk, what).in_file(&self.image_dir);
+            self.shared.told.fail(trouble.next("make room, and start the replica again"));
+        }
+    }
+
+    fn wants_image(&self) -> bool {
+        let told = &self.shared.told;
+        let bytes = usize::try_from(told.log_bytes.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+        let wanted = self.image_due || bytes > self.log_bytes_max;
+        !self.is_idle && wanted && !told.imaging.load(Ordering::Acquire)
+    }
+
+    /// Writes the image on a thread of its own, and makes the log shorter when it is there.
+    fn image(&mut self, seq: SeqNum, bytes: Vec<u8>) {
+        if self.is_idle || seq <= self.newest_image {
+            return;
+        }
+        if let Some(done) = self.images.take() {
+            let _ = done.join();
+        }
+        (self.newest_image, self.image_due) = (seq, false);
+        self.shared.told.imaging.store(true, Ordering::Release);
+        let (shared, dir) = (Arc::clone(&self.shared), self.image_dir.clone());
+        let spawned = std::thread::Builder::new().name("image".to_owned()).spawn(move || {
+            match images::write(&dir, seq, &bytes) {
+                Ok(()) => {
+                    shared.inbox().imaged = Some(seq);
+                    shared.wanted.notify_one();
+                }
+                // The log stays as long as it is, and the next image is tried.
+                Err(trouble) => tracing::warn!(%trouble, "an image could not be written"),
+            }
+            shared.told.imaging.store(false, Ordering::Release);
+        });
+        match spawned {
+            Ok(thread) => self.images = Some(thread),
+            Err(_) => self.shared.told.imaging.store(false, Ordering::Release),
+        }
+    }
+
+    fn image_soon(&mut self) {
+        self.image_due = true;
+    }
+
+    fn distrust(&mut self) {
+        self.set_memory(Memory::None);
+    }
+
+    fn rejoined(&mut self) {
+        self.set_memory(Memory::Log);
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The log's thread.
+struct Writer {
+    shared: Arc<Shared>,
+    waker: Waker,
+    log: Log,
+    starts: Starts,
+    file: StartsFile,
+}
+
+/// What the log's thread is to do next.
+enum Work {
+    Records(Vec<u8>, Lsn),
+    Note,
+    Trim(SeqNum),
+    Memory(Memory),
+    Stop,
+}
+
+impl Writer {
+    fn run(mut self) {
+        let shared = Arc::clone(&self.shared);
+        // The last commit has records, and nothing yet says that it is durable.
+        let mut unnoted = false;
+        loop {
+            let done = match self.next(unnoted) {
+                Work::Records(records, last) => {
+                    unnoted = true;
+                    self.write(&records).map(|()| {
+                        shared.told.durable.store(last.0, Ordering::Release);
+                        self.waker.wake();
+                    })
+                }
+                Work::Note => {
+                    unnoted = false;
+                    self.write(&[])
+                }
+                Work::Trim(seq) => match self.log.trim(seq) {
+                    Ok(()) | Err(LogError::Full) => Ok(()),
+                    Err(LogError::Failed(trouble)) => Err(trouble),
+                },
+                Work::Memory(memory) => self.note(memory),
+                Work::Stop => {
+                    let clean =
+                        if self.starts.memory == Memory::Log { Memory::Clean } else { self.starts.memory };
+                    if let Err(trouble) = self.note(clean) {
+                        shared.told.fail(trouble);
+                    }
+                    return;
+                }
+            };
+            let bytes = u64::try_from(self.log.bytes()).unwrap_or(u64::MAX);
+            shared.told.log_bytes.store(bytes, Ordering::Relaxed);
+            if let Err(trouble) = done {
+                shared.told.fail(trouble);
+                return self.waker.wake();
+            }
+        }
+    }
+
+    /// Waits for something to do.
+    fn next(&self, unnoted: bool) -> Work {
+        let mut inbox = self.shared.inbox();
+        loop {
+            if !inbox.records.is_empty() {
+                return Work::Records(std::mem::take(&mut inbox.records), inbox.last);
+            }
+            if let Some(memory) = inbox.memory.take() {
+                return Work::Memory(memory);
+            }
+            if let Some(seq) = inbox.imaged.take() {
+                return Work::Trim(seq);
+            }
+            if inbox.stop {
+                return Work::Stop;
+            }
+            if !unnoted {
+                inbox = self.shared.wanted.wait(inbox).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let (waited, timeout) =
+                self.shared.wanted.wait_timeout(inbox, QUIET).unwrap_or_else(PoisonError::into_inner);
+            inbox = waited;
+            if timeout.timed_out() && inbox.records.is_empty() {
+                return Work::Note;
+            }
+        }
+    }
+
+    /// Writes a commit; while there is no room it tries again.
+    fn write(&mut self, records: &[u8]) -> Result<(), Trouble> {
+        loop {
+            match self.log.commit(records) {
+                Ok(began_segment) => {
+                    self.shared.told.full.store(false, Ordering::Relaxed);
+                    // Else a lost segment at the end of the log would look like none.
+                    return if began_segment { self.note(self.starts.memory) } else { Ok(()) };
+                }
+                Err(LogError::Failed(trouble)) => return Err(trouble),
+                Err(LogError::Full) => {
+                    if !self.shared.told.full.swap(true, Ordering::Relaxed) {
+                        tracing::error!("the disk is full: nothing is promised until there is room");
+                        self.waker.wake();
+                    }
+                    if self.shared.inbox().stop {
+                        return Err(Trouble::new(Kind::Disk, "stopped with a full disk"));
+                    }
+                    std::thread::sleep(RETRY);
+                }
+            }
+        }
+    }
+
+    /// Writes the file of starts.
+    fn note(&mut self, memory: Memory) -> Result<(), Trouble> {
+        (self.starts.memory, self.starts.known) = (memory, self.log.known());
+        self.file.write(self.starts)
+    }
+}

@@ -1,0 +1,296 @@
+//! Every sector of a replica's log and starts, damaged in every way that a disk knows, one at a time
+//! (H3, H4, H5): whatever was promised is there, or the replica knows that it has lost its memory.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use quorate_pbft::record::Record;
+use quorate_pbft::step::Lsn;
+use quorate_wire::codec::Writer;
+use quorate_wire::{Digest, ViewNum};
+
+use super::*;
+use crate::journal::Journal;
+use crate::testing::TempDir;
+
+const SECTOR: usize = 512;
+const OWNER: Owner = Owner { cluster: ClusterId([7; 32]), replica: ReplicaId(1) };
+
+fn open(dir: &Path) -> (Storage, Past) {
+    open_as(dir, Durability::Sync)
+}
+
+fn open_as(dir: &Path, durability: Durability) -> (Storage, Past) {
+    Storage::open_with(dir, OWNER, durability, 1_700_000_000, 64 << 10).unwrap()
+}
+
+fn new_dir(name: &str) -> TempDir {
+    let dir = TempDir::new(name);
+    create(dir.path(), OWNER.cluster, OWNER.replica).unwrap();
+    dir
+}
+
+fn encoded(record: &Record<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    record.encode(&mut Writer::new(&mut bytes));
+    bytes
+}
+
+/// The `i`-th record of a life.
+fn record(i: u64) -> Vec<u8> {
+    let batch = vec![u8::try_from(i % 251).unwrap(); 300];
+    encoded(&match i % 3 {
+        0 => Record::PrePrepared { view: ViewNum(0), seq: SeqNum(i), digest: Digest([9; 32]) },
+        1 => Record::Prepared { view: ViewNum(0), seq: SeqNum(i), batch: &batch },
+        _ => Record::Committed { seq: SeqNum(i), digest: Digest([8; 32]) },
+    })
+}
+
+/// Writes records one commit each, and waits until they are durable.
+fn write(disk: &mut Disk, numbers: std::ops::Range<u64>) {
+    for i in numbers {
+        disk.append(Lsn(i), &record(i));
+        disk.flush();
+        while disk.told().durable() < Lsn(i) {
+            assert_eq!(disk.told().failure(), None);
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn records(past: Past) -> Option<Vec<Vec<u8>>> {
+    match past {
+        Past::Log { records, .. } => Some(records),
+        Past::Nothing => panic!("a replica that has started is taken for a new one"),
+        Past::Lost(_) => None,
+    }
+}
+
+/// What a directory holds, file by file.
+fn content(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let read = |path: PathBuf| (path.clone(), fs::read(path).unwrap());
+    ["log", "checkpoint"].iter().flat_map(|sub| log::files(&dir.join(sub)).unwrap()).map(read).collect()
+}
+
+fn put_back(dir: &Path, files: &BTreeMap<PathBuf, Vec<u8>>) {
+    for path in ["log", "checkpoint"].iter().flat_map(|sub| log::files(&dir.join(sub)).unwrap()) {
+        if !files.contains_key(&path) {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    for (path, bytes) in files {
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+#[test]
+fn what_was_promised_is_there_after_any_end() {
+    let dir = new_dir("life");
+    let (storage, past) = open(dir.path());
+    assert!(matches!(past, Past::Nothing));
+    assert_eq!(storage.starts(), 1);
+    let mut disk = storage.begin(1 << 20).unwrap();
+    write(&mut disk, 1..40);
+    // As a kill leaves it: nobody has said goodbye.
+    let killed = content(dir.path());
+    disk.stop().unwrap();
+    for start in [killed, content(dir.path())] {
+        put_back(dir.path(), &start);
+        let (storage, past) = open(dir.path());
+        assert_eq!(storage.starts(), 2);
+        let mut expected: Vec<_> = (1..40).map(record).collect();
+        assert_eq!(records(past).unwrap(), expected);
+        let mut disk = storage.begin(1 << 20).unwrap();
+        write(&mut disk, 40..200);
+        disk.stop().unwrap();
+        expected.extend((40..200).map(record));
+        let (storage, past) = open(dir.path());
+        assert_eq!((storage.starts(), records(past).unwrap()), (3, expected));
+    }
+}
+
+/// An image makes the segments before it needless; what outlives images is copied on.
+#[test]
+fn an_image_makes_the_log_shorter_and_nothing_is_forgotten() {
+    let dir = new_dir("trim");
+    let mut disk = open(dir.path()).0.begin(1 << 20).unwrap();
+    let seen = |seq, of: u64| encoded(&Record::Seen { seq: SeqNum(seq), incarnations: &of.to_le_bytes() });
+    let stable = |seq| encoded(&Record::Stable { seq: SeqNum(seq), root: Digest([3; 32]) });
+    let view = encoded(&Record::ViewChange { view: ViewNum(4), frame: b"a frame" });
+    for bytes in [&stable(0), &seen(0, 1), &view, &stable(90), &seen(90, 2)] {
+        disk.append(Lsn(1), bytes);
+    }
+    write(&mut disk, 1..100);
+    disk.image(SeqNum(90), b"an image".to_vec());
+    disk.stop().unwrap();
+    let (storage, past) = open(dir.path());
+    let Past::Log { records, images, cut: false } = past else { panic!("{past:?}") };
+    assert_eq!(images[0].0, SeqNum(90));
+    for i in 91..100 {
+        assert!(records.contains(&record(i)), "{i}");
+    }
+    assert!(!records.contains(&record(1)), "the log has not become shorter");
+    let last = |kind: u8| records.iter().rfind(|record| record[0] == kind).unwrap().clone();
+    assert_eq!((last(3), last(5), last(8)), (view, stable(90), seen(90, 2)));
+    drop(storage);
+}
+
+/// One sector, one fault: what was promised is there, or it is known to be lost; and the count of starts
+/// goes on rising.
+#[test]
+fn no_damage_to_one_sector_goes_unnoticed() {
+    let dir = new_dir("sectors");
+    let mut disk = open(dir.path()).0.begin(1 << 20).unwrap();
+    write(&mut disk, 1..12);
+    let early = content(dir.path());
+    write(&mut disk, 12..30);
+    disk.stop().unwrap();
+    let good = content(dir.path());
+    let expected: Vec<_> = (1..30).map(record).collect();
+    let (mut lost, mut harmless) = (0, 0);
+    for (path, bytes) in &good {
+        for at in (0..bytes.len()).step_by(SECTOR) {
+            for fault in 0..6 {
+                let mut bad = bytes.clone();
+                let sector = at..at + SECTOR;
+                match fault {
+                    0 => bad[at + (at / SECTOR * 37) % SECTOR] ^= 0x20,
+                    1 => bad[sector].fill(0),
+                    2 => bad[at + SECTOR / 2..at + SECTOR].fill(0),
+                    3 => {
+                        let other = (at + 4096) % bytes.len();
+                        bad.copy_within(other..other + SECTOR, at);
+                    }
+                    4 => match early.get(path) {
+                        Some(early) => bad[sector.clone()].copy_from_slice(&early[sector]),
+                        None => continue,
+                    },
+                    // A whole block that never arrived.
+                    _ => bad[at / 4096 * 4096..at / 4096 * 4096 + 4096].fill(0),
+                }
+                if bad == *bytes {
+                    continue;
+                }
+                put_back(dir.path(), &good);
+                fs::write(path, &bad).unwrap();
+                let (storage, past) = open(dir.path());
+                assert!(storage.starts() >= 2, "{path:?} at {at}, fault {fault}");
+                match records(past) {
+                    None => lost += 1,
+                    Some(found) => {
+                        assert_eq!(found, expected, "{path:?} at {at}, fault {fault}");
+                        harmless += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(lost > 100, "{lost} lost, {harmless} harmless");
+    assert!(harmless > 10, "{lost} lost, {harmless} harmless");
+}
+
+/// A file that is gone, or an older version of it, is noticed; and after a loss the replica begins anew.
+#[test]
+fn lost_and_old_files_are_noticed() {
+    let dir = new_dir("files");
+    let mut disk = open(dir.path()).0.begin(1 << 20).unwrap();
+    write(&mut disk, 1..20);
+    disk.stop().unwrap();
+    let old = content(dir.path());
+    let mut disk = open(dir.path()).0.begin(1 << 20).unwrap();
+    write(&mut disk, 20..60);
+    disk.stop().unwrap();
+    let good = content(dir.path());
+    assert!(good.len() > old.len(), "several segments");
+    for path in good.keys() {
+        put_back(dir.path(), &good);
+        fs::remove_file(path).unwrap();
+        assert!(records(open(dir.path()).1).is_none(), "{path:?} gone");
+        let Some(before) = old.get(path).filter(|before| *before != &good[path]) else { continue };
+        put_back(dir.path(), &good);
+        fs::write(path, before).unwrap();
+        assert!(records(open(dir.path()).1).is_none(), "{path:?} is old");
+    }
+    let (storage, _) = open(dir.path());
+    assert!(storage.starts() > 1_600_000_000, "the time of day stands in for a lost count");
+    let disk = storage.begin(1 << 20).unwrap();
+    disk.stop().unwrap();
+    assert!(records(open(dir.path()).1).is_none(), "it has not rejoined");
+    let mut disk = open(dir.path()).0.begin(1 << 20).unwrap();
+    write(&mut disk, 1..3);
+    disk.rejoined();
+    disk.stop().unwrap();
+    assert_eq!(records(open(dir.path()).1).unwrap().len(), 2);
+}
+
+/// What was never synced may be gone, torn or full of holes: that is no loss of memory.
+#[test]
+fn a_torn_tail_is_cut() {
+    let dir = new_dir("torn");
+    let mut disk = open(dir.path()).0.begin(1 << 20).unwrap();
+    write(&mut disk, 1..10);
+    let durable = content(dir.path());
+    let big: Vec<u8> = encoded(&Record::Batch { seq: SeqNum(10), batch: &vec![5; 20_000] });
+    disk.append(Lsn(10), &big);
+    disk.flush();
+    while disk.told().durable() < Lsn(10) {
+        std::thread::yield_now();
+    }
+    // Before its end was noted.
+    let written = content(dir.path());
+    let expected: Vec<_> = (1..10).map(record).collect();
+    let (path, bytes) = written.iter().find(|(path, bytes)| durable[*path] != **bytes).unwrap();
+    let changed: Vec<usize> = (0..bytes.len())
+        .step_by(SECTOR)
+        .filter(|at| bytes[*at..at + SECTOR] != durable[path][*at..at + SECTOR])
+        .collect();
+    assert!(changed.len() > 30);
+    disk.stop().unwrap();
+    for missing in &changed[..changed.len() - 1] {
+        put_back(dir.path(), &durable);
+        let mut torn = bytes.clone();
+        torn[*missing..missing + SECTOR].fill(0);
+        fs::write(path, torn).unwrap();
+        assert_eq!(records(open(dir.path()).1).as_ref(), Some(&expected), "without sector {missing}");
+    }
+}
+
+/// What each setting of durability makes of its own files (spec §14.2).
+#[test]
+fn only_what_was_waited_for_is_trusted_after_a_kill() {
+    for (durability, after_kill, after_stop) in
+        [(Durability::Sync, true, true), (Durability::Async, false, true), (Durability::Memory, false, false)]
+    {
+        let dir = new_dir("modes");
+        let mut disk = open_as(dir.path(), durability).0.begin(1 << 20).unwrap();
+        disk.append(Lsn(1), &record(1));
+        disk.flush();
+        while durability != Durability::Memory && disk.told().durable() < Lsn(1) {
+            std::thread::yield_now();
+        }
+        let killed = content(dir.path());
+        disk.stop().unwrap();
+        let stopped = content(dir.path());
+        for (files, trusted) in [(killed, after_kill), (stopped, after_stop)] {
+            put_back(dir.path(), &files);
+            assert_eq!(records(open_as(dir.path(), durability).1).is_some(), trusted, "{durability:?}");
+        }
+        // And a log that was kept in another way is not taken for one that was waited for.
+        if durability == Durability::Memory {
+            assert!(records(open_as(dir.path(), Durability::Sync).1).is_none());
+        }
+    }
+}
+
+/// Another replica's disk is not taken for this one's.
+#[test]
+fn a_foreign_disk_is_no_memory() {
+    let dir = new_dir("foreign");
+    let mut disk = open(dir.path()).0.begin(1 << 20).unwrap();
+    write(&mut disk, 1..5);
+    disk.stop().unwrap();
+    let other = Owner { replica: ReplicaId(2), ..OWNER };
+    let (_, past) = Storage::open_with(dir.path(), other, Durability::Sync, 1, 64 << 10).unwrap();
+    assert!(matches!(past, Past::Lost(_)));
+}
