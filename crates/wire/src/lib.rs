@@ -38,6 +38,7 @@ pub mod keys;
 mod memo;
 pub mod message;
 pub mod reply;
+mod short;
 pub mod sign;
 
 pub use batch::{Batch, Body};

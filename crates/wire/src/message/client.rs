@@ -70,6 +70,7 @@ pub struct Request<'a> {
 
 impl<'a> Request<'a> {
     /// Reads a whole REQUEST and computes its digest. Nothing is proven yet.
+    #[inline]
     pub fn decode(frame: &Frame<'a>, domains: &Domains) -> Decoded<Self> {
         if frame.kind != Kind::Request {
             return Err(DecodeError::NotCanonical);
@@ -112,6 +113,7 @@ impl<'a> RequestBody<'a> {
     }
 
     /// Reads a whole body.
+    #[inline]
     pub fn decode(body: &'a [u8]) -> Decoded<Self> {
         let mut r = Reader::new(body);
         let timestamp = Timestamp(r.u64()?);
@@ -164,6 +166,7 @@ impl<'a> Reply<'a> {
     }
 
     /// Reads a whole body.
+    #[inline]
     pub fn decode(body: &'a [u8]) -> Decoded<Self> {
         let mut r = Reader::new(body);
         let view = ViewNum(r.u64()?);

@@ -50,6 +50,7 @@ pub struct PrePrepareHead<'a> {
 
 impl<'a> PrePrepareHead<'a> {
     /// Reads a body up to its payload.
+    #[inline]
     pub fn decode(body: &'a [u8]) -> Decoded<Self> {
         let mut r = Reader::new(body);
         let view = ViewNum(r.u64()?);
@@ -107,6 +108,7 @@ impl<'a> Prepare<'a> {
     }
 
     /// Reads a whole body.
+    #[inline]
     pub fn decode(body: &'a [u8]) -> Decoded<Self> {
         whole(body, |r| {
             Ok(Self {
@@ -142,6 +144,7 @@ impl<'a> Piggyback<'a> {
     /// Bytes of one entry.
     const ENTRY_BYTES: usize = 40;
 
+    #[inline]
     fn decode(r: &mut Reader<'a>) -> Decoded<Self> {
         let count = r.count8(PIGGYBACK_MAX)?;
         Ok(Self { bytes: r.bytes(count * Self::ENTRY_BYTES)? })

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use crate::codec::{DecodeError, Decoded, Reader};
 
+#[inline]
 pub(super) fn whole<'a, T>(body: &'a [u8], read: impl FnOnce(&mut Reader<'a>) -> Decoded<T>) -> Decoded<T> {
     let mut reader = Reader::new(body);
     let value = read(&mut reader)?;
