@@ -180,7 +180,7 @@ impl Log {
         let mask = window.next_power_of_two() - 1;
         let mut log =
             Self { slots, mask, window, stable: SeqNum(0), low: SeqNum(0), view: ViewNum(0), old_view: None };
-        log.number_slots();
+        log.number_slots(SeqNum(0));
         log
     }
 
@@ -256,9 +256,10 @@ impl Log {
     /// Drops everything at or below the stable checkpoint `seq` [OSDI99 §4.3].
     pub(crate) fn advance(&mut self, seq: SeqNum) {
         assert!(seq >= self.stable);
+        let numbered = self.last_slot();
         self.stable = seq;
         self.low = self.low.max(seq);
-        self.number_slots();
+        self.number_slots(numbered);
     }
 
     /// Starts a view: proposals and votes of the old one go, its commits stay for a while (PC-1).
@@ -283,13 +284,16 @@ impl Log {
         usize::try_from(seq.0 & self.mask).unwrap_or(0)
     }
 
-    /// Resets each slot whose number has left the window.
-    fn number_slots(&mut self) {
-        for n in self.stable.0 + 1..=self.stable.0.saturating_add(self.mask).saturating_add(1) {
+    /// Returns the highest number that a slot has: at or above `H`.
+    fn last_slot(&self) -> SeqNum {
+        self.stable.plus(self.mask.saturating_add(1))
+    }
+
+    /// Gives each slot whose number has left the window the next one, above those up to `numbered`.
+    fn number_slots(&mut self, numbered: SeqNum) {
+        for n in numbered.max(self.stable).0 + 1..=self.last_slot().0 {
             let index = self.index(SeqNum(n));
-            if let Some(slot) = self.slots.get_mut(index)
-                && slot.seq != SeqNum(n)
-            {
+            if let Some(slot) = self.slots.get_mut(index) {
                 slot.reset(SeqNum(n));
             }
         }

@@ -396,7 +396,7 @@ impl Replica {
         if slot.prepared_in(view) {
             return; // said so already
         }
-        let Some(batch) = slot.prepared_now(cluster).cloned() else { return };
+        let Some(batch) = slot.prepared_now(cluster) else { return };
         let digest = batch.digest();
         // I10: this replica's own pre-prepare or prepare is among what prepared it.
         if slot.voted != Some((view, digest)) {
@@ -404,7 +404,7 @@ impl Replica {
         }
         slot.prepared = Some((view, batch.clone()));
         out.report(Milestone::Prepared { seq, digest });
-        let lsn = self.persist_prepared(view, seq, &batch, out);
+        let lsn = self.persist_prepared(view, seq, out);
         let after = mutant!(M29, lsn, Lsn(0));
         if let Some(slot) = self.log.get_mut(seq) {
             slot.prepared_lsn = after;
@@ -419,10 +419,14 @@ impl Replica {
         self.send_commit(now, seq, digest, after, out);
     }
 
-    fn persist_prepared(&mut self, view: ViewNum, seq: SeqNum, batch: &Batch, out: &mut Actions) -> Lsn {
+    /// Writes P of `seq`, with its batch (D2).
+    fn persist_prepared(&mut self, view: ViewNum, seq: SeqNum, out: &mut Actions) -> Lsn {
         if self.config.durability == crate::config::Durability::Memory {
             return Lsn(0);
         }
+        let Some((_, batch)) = self.log.get(seq).and_then(|slot| slot.prepared.as_ref()) else {
+            unreachable!("the caller has set it")
+        };
         let bytes = record::encoded(batch);
         self.persist(Record::Prepared { view, seq, batch: &bytes }, out)
     }

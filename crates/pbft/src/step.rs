@@ -342,7 +342,15 @@ impl Actions {
     /// Appends an action.
     #[inline]
     pub fn push(&mut self, action: Action) {
-        self.list.push(action);
+        if self.list.len() == self.list.capacity() {
+            self.grow();
+        }
+        self.list.push(action); // written in place, now that there is room
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        self.list.reserve(16);
     }
 
     /// Appends a milestone.
