@@ -121,8 +121,8 @@ impl<M: Meter> ClientDrive<M> {
             let Ok(frame) = Frame::take(&mut reader) else { return self.refuse("malformed") };
             let admitted = self.door.admit(now.mono_ns, frame);
             self.meter.lap(Part::Admit);
-            match admitted {
-                Ok(Admitted::Message(message)) => self.on_message(now, &message),
+            match &admitted {
+                Ok(Admitted::Message(message)) => self.on_message(now, message),
                 Ok(Admitted::Keys) => self.send_keys(),
                 Err(error) => {
                     self.refuse(error.name());
@@ -209,8 +209,8 @@ impl<M: Meter> ClientDrive<M> {
         for action in actions.list() {
             self.perform(lane, action, &actions);
         }
-        actions.clear();
         self.actions = actions;
+        self.actions.clear();
     }
 
     fn perform(&mut self, lane: usize, action: &ClientAction, actions: &ClientActions) {

@@ -264,8 +264,8 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
     fn admit(&mut self, now: Now, frame: Frame<'_>) {
         let admitted = self.door.admit(now.mono_ns, frame);
         self.meter.lap(Part::Admit);
-        match admitted {
-            Ok(Admitted::Message(message)) => self.on_message(now, &message, frame.bytes),
+        match &admitted {
+            Ok(Admitted::Message(message)) => self.on_message(now, message, frame.bytes),
             Ok(Admitted::Keys) => self.send_keys(),
             Err(error) => {
                 self.refuse(error.name());
@@ -302,8 +302,8 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
         self.replica.step(now, input, &mut actions);
         self.meter.lap(Part::Step);
         self.perform(now, &mut actions);
-        actions.clear();
         self.actions = actions;
+        self.actions.clear();
     }
 
     /// Performs actions in order, and those that come of them behind. The node's one `match` over
