@@ -65,6 +65,11 @@ impl Bodies {
         self.held.insert(body.digest, body);
     }
 
+    /// Returns a large request that is kept apart from its batch.
+    pub(crate) fn held(&self, digest: &Digest) -> Option<&Body> {
+        self.held.get(digest)
+    }
+
     /// Returns a batch that was fetched.
     pub(crate) fn batch(&self, digest: &Digest) -> Option<&Arc<Batch>> {
         self.batches.get(digest)
@@ -287,61 +292,6 @@ impl Replica {
         }
     }
 
-    /// Answers with what is here, within the peer's budget. Anyone may supply anyone (PC-5).
-    pub(crate) fn on_body_fetch(&mut self, now: Now, from: ReplicaId, m: &BodyFetch<'_>, out: &mut Actions) {
-        for digest in m.digests() {
-            let answered = match m.kind {
-                BodyKind::Request => self.send_request_body(now, from, &digest, out),
-                BodyKind::Batch => self.send_batch_body(now, from, &digest, out),
-            };
-            if answered == Some(false) {
-                return out.reject(Reject::TooSoon);
-            }
-        }
-    }
-
-    /// Returns none where the request is not here, and whether the budget allowed it.
-    fn send_request_body(
-        &mut self,
-        now: Now,
-        to: ReplicaId,
-        digest: &Digest,
-        out: &mut Actions,
-    ) -> Option<bool> {
-        let held = self.bodies.held.get(digest).cloned();
-        let held = held.or_else(|| {
-            self.clients.pending().map(|(_, p)| &p.request).find(|body| body.digest == *digest).cloned()
-        });
-        let frame: Vec<u8> = match held {
-            Some(body) => body.frame().to_vec(),
-            None => {
-                self.log.iter().find_map(|slot| frame_in(slot.proposal.as_ref()?.batch.as_ref()?, digest))?
-            }
-        };
-        if !self.peers.allow(to, now.mono_ns, frame.len(), &self.config) {
-            return Some(false);
-        }
-        out.send(Recipient::Replica(to), Kind::Body, Lsn(0), |w| BodyMessage::encode_request(&frame, w));
-        Some(true)
-    }
-
-    fn send_batch_body(
-        &mut self,
-        now: Now,
-        to: ReplicaId,
-        digest: &Digest,
-        out: &mut Actions,
-    ) -> Option<bool> {
-        let batch =
-            self.log.iter().find_map(|slot| slot.batch(digest)).or_else(|| self.bodies.batch(digest))?;
-        let batch = batch.clone();
-        if !self.peers.allow(to, now.mono_ns, batch.payload().len(), &self.config) {
-            return Some(false);
-        }
-        out.send(Recipient::Replica(to), Kind::Body, Lsn(0), |w| BodyMessage::encode_batch(&batch, w));
-        Some(true)
-    }
-
     /// A request or batch that was asked for. Its digest says what it is, whoever sent it.
     pub(crate) fn on_body(&mut self, now: Now, m: &BodyMessage<'_>, out: &mut Actions) {
         match m {
@@ -484,10 +434,4 @@ impl Replica {
             }
         }
     }
-}
-
-/// Returns the frame of a request inside a batch.
-fn frame_in(batch: &Batch, digest: &Digest) -> Option<Vec<u8>> {
-    let inlined = batch.inlined().iter().find(|r| r.digest == *digest).map(|r| batch.frame(r).to_vec());
-    inlined.or_else(|| batch.bodies().find(|b| b.digest == *digest).map(|b| b.frame().to_vec()))
 }

@@ -201,6 +201,7 @@ impl Replica {
         self.drop_old_votes();
         self.checkpoints.collect(seq);
         self.bodies.collect();
+        self.lookup.clear();
         self.views.collect(seq);
         out.push(Action::Discard { below: seq });
         self.views.calm_down(self.watch.request_timeout());

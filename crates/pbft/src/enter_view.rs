@@ -297,6 +297,7 @@ impl Replica {
         self.view = body.view;
         self.status = Status::Normal;
         self.log.start_view(body.view);
+        self.lookup.clear();
         self.drop_old_votes();
         self.watch.start_view();
         // 1. Where it starts. Never lower last_exec or h because n* is lower (A25).

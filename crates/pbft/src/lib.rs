@@ -16,7 +16,7 @@
 //! | time-outs [OSDI99 §4.4, §4.5.2] | `timers.rs` |
 //! | the primary's choice [OSDI99 §4.6] | [`choice`] |
 //! | tentative execution, reads, digest replies [OSDI99 §5.1] | `optimistic.rs` |
-//! | bodies and batches by digest | `bodies.rs` |
+//! | bodies and batches by digest | `bodies.rs`, `lookup.rs` |
 //! | retransmission by status | `status.rs` |
 //! | state transfer: when, and to where | `transfer.rs` |
 //! | what must not be forgotten; starting again | [`record`], [`restart`] |
@@ -55,6 +55,7 @@ mod checkpoint;
 mod client_table;
 mod enter_view;
 mod log;
+mod lookup;
 mod normal;
 mod optimistic;
 mod recovery;

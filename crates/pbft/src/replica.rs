@@ -15,6 +15,7 @@ use crate::checkpoint::Checkpoints;
 use crate::client_table::ClientTable;
 use crate::config::{Config, ConfigError, Durability};
 use crate::log::Log;
+use crate::lookup::Lookup;
 use crate::optimistic::{Execution, Reads};
 use crate::record::Record;
 use crate::recovery::Recovery;
@@ -69,6 +70,7 @@ pub struct Replica {
     pub(crate) clients: ClientTable,
     pub(crate) batcher: Batcher,
     pub(crate) bodies: Bodies,
+    pub(crate) lookup: Lookup,
     pub(crate) exec: Execution,
     pub(crate) reads: Reads,
     pub(crate) checkpoints: Checkpoints,
@@ -113,6 +115,7 @@ impl Replica {
             clients: ClientTable::new(config.clients_max),
             batcher: Batcher::new(config.window),
             bodies: Bodies::new(&config),
+            lookup: Lookup::default(),
             exec: Execution::default(),
             reads: Reads::default(),
             checkpoints: Checkpoints::new(cluster),

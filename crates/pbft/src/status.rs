@@ -22,6 +22,10 @@ const REPLAY_NS: u64 = 1_000 * MS;
 /// Low bits of an incarnation that are random, so that two starts from one image differ (§14.3).
 const INCARNATION_RANDOM_BITS: u32 = 20;
 
+/// The most digests that one peer may ask for in each `status_min_ns`: as many as a pipeline of full batches
+/// names, which is far more than the bytes allow to answer.
+const LOOKUPS_MAX: usize = 8 * 1024;
+
 /// What is known of one other replica.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peer {
@@ -33,6 +37,8 @@ struct Peer {
     incarnation: u64,
     /// Bytes sent again to it since `budget_at`.
     sent_bytes: usize,
+    /// Digests that it has asked for since then.
+    lookups: usize,
     budget_at: u64,
     /// It echoes this replica's incarnation.
     echoes_us: bool,
@@ -73,17 +79,35 @@ impl PeerStatus {
     /// Says whether `len` more bytes may be sent again to `to`, and counts them: at most
     /// `retransmit_bytes` in each `status_min_ns`, so that nobody can ask for endless work (K14).
     pub(crate) fn allow(&mut self, to: ReplicaId, now: u64, len: usize, config: &Config) -> bool {
-        let Some(peer) = self.peers.get_mut(to.index()) else { return false };
-        if now >= peer.budget_at.saturating_add(config.status_min_ns) {
-            peer.budget_at = now;
-            peer.sent_bytes = 0;
-        }
+        let Some(peer) = self.budget(to, now, config) else { return false };
         // One item of any size passes: a request of 1 MiB must be obtainable.
         let allowed = peer.sent_bytes == 0 || peer.sent_bytes + len <= config.retransmit_bytes;
         if allowed {
             peer.sent_bytes += len;
         }
         allowed
+    }
+
+    /// Says whether `from` may ask for `count` more digests, and counts them whether they are here or not: at
+    /// most [`LOOKUPS_MAX`] in each `status_min_ns` (K14).
+    pub(crate) fn allow_lookups(&mut self, from: ReplicaId, now: u64, count: usize, config: &Config) -> bool {
+        let Some(peer) = self.budget(from, now, config) else { return false };
+        let allowed = peer.lookups + count <= LOOKUPS_MAX;
+        if allowed {
+            peer.lookups += count;
+        }
+        allowed
+    }
+
+    /// Returns a peer with its budgets of the interval that `now` is in.
+    fn budget(&mut self, of: ReplicaId, now: u64, config: &Config) -> Option<&mut Peer> {
+        let peer = self.peers.get_mut(of.index())?;
+        if now >= peer.budget_at.saturating_add(config.status_min_ns) {
+            peer.budget_at = now;
+            peer.sent_bytes = 0;
+            peer.lookups = 0;
+        }
+        Some(peer)
     }
 
     /// Returns how many others echo this replica's incarnation.

@@ -6,10 +6,11 @@ mod desk;
 
 use desk::{Desk, Did, R0, R1, R2, R3, c, root};
 use quorate_pbft::Milestone;
-use quorate_pbft::step::Recipient;
-use quorate_wire::Batch;
+use quorate_pbft::step::{Recipient, Reject};
 use quorate_wire::id::SeqNum;
-use quorate_wire::message::{BodyFetch, BodyMessage, Kind, Prepare, Reply};
+use quorate_wire::{Batch, Digest};
+
+use quorate_wire::message::{BodyFetch, BodyKind, BodyMessage, Kind, Prepare, Reply};
 
 fn tentative_reply(desk: &Desk) -> Option<bool> {
     desk.last_sent(Kind::Reply).map(|(_, bytes)| Reply::decode(&bytes).unwrap().tentative)
@@ -146,6 +147,45 @@ fn a_separate_request_is_fetched_before_the_batch_is_prepared() {
     desk.prepare(R2, 0, 1, batch.digest()); // f others vouch for it
     desk.hear(R3, Kind::Body, |w| BodyMessage::encode_request(&frame, w));
     assert_eq!(desk.sent(Kind::Prepare), 1);
+}
+
+/// K14: whoever asks for what nobody has pays for it as well, and has no part in what others may ask.
+#[test]
+fn k14_asking_for_what_nobody_has_is_charged() {
+    let mut desk = Desk::new(R1);
+    let batch = desk.batch(c(0), 1, b"x");
+    let digest = *batch.digests().next().unwrap();
+    desk.pre_prepare(R0, 0, 1, &batch);
+    let ask = |desk: &mut Desk, from, digests: &[Digest]| {
+        desk.hear(from, Kind::BodyFetch, |w| BodyFetch::encode(BodyKind::Request, digests, w));
+    };
+    let nobodys = [Digest([9; 32]); 64];
+    for _ in 0..128 {
+        ask(&mut desk, R3, &nobodys);
+    }
+    assert!(!desk.rejected(Reject::TooSoon));
+    ask(&mut desk, R3, &[digest]);
+    assert!(desk.rejected(Reject::TooSoon) && desk.sent(Kind::Body) == 0);
+    ask(&mut desk, R2, &[digest]);
+    assert_eq!(desk.sent_to(R2, Kind::Body), 1);
+    desk.pass(100);
+    ask(&mut desk, R3, &[digest]);
+    assert_eq!(desk.sent_to(R3, Kind::Body), 1);
+}
+
+/// SR-2: what waits for a batch can be had as well as what a batch names, by whoever asks again.
+#[test]
+fn a_waiting_request_is_found_by_its_digest() {
+    let mut desk = Desk::new(R1);
+    desk.request(c(0), 1, b"x");
+    let digest = desk.domains.request(c(0).0, 1, b"x");
+    desk.hear(R3, Kind::BodyFetch, |w| BodyFetch::encode(BodyKind::Request, &[digest], w));
+    assert_eq!(desk.sent_to(R3, Kind::Body), 1);
+    desk.request(c(1), 1, b"y");
+    let later = desk.domains.request(c(1).0, 1, b"y");
+    desk.pass(25);
+    desk.hear(R3, Kind::BodyFetch, |w| BodyFetch::encode(BodyKind::Request, &[later], w));
+    assert_eq!(desk.sent_to(R3, Kind::Body), 2);
 }
 
 /// [DSN01] A large request reaches everyone from the client; the pre-prepare names it by digest.

@@ -156,6 +156,20 @@ impl Batch {
         &self.separate
     }
 
+    /// Returns the digests of all requests, in execution order.
+    pub fn digests(&self) -> impl Iterator<Item = &Digest> {
+        self.inlined.iter().map(|r| &r.digest).chain(&self.separate)
+    }
+
+    /// Returns the digest and the frame of request `index` in execution order, if that is here.
+    pub fn request_at(&self, index: usize) -> Option<(&Digest, &[u8])> {
+        if let Some(request) = self.inlined.get(index) {
+            return Some((&request.digest, self.frame(request)));
+        }
+        let body = self.bodies.get(index.checked_sub(self.inlined.len())?)?.as_ref()?;
+        Some((&body.digest, body.frame()))
+    }
+
     /// Returns the number of requests.
     pub fn len(&self) -> usize {
         self.inlined.len() + self.separate.len()

@@ -1,0 +1,196 @@
+//! What BODY-FETCH asks for, found by its digest: an index of the requests that this replica holds (SR-2, PC-5).
+//!
+//! Requests come and go with every batch, and are hardly ever asked for. So the index is brought up to date
+//! only when somebody asks, and ordering pays nothing for it. Then each batch is looked at once, whoever asks
+//! and however often: without that a few hundred bytes of a liar would cost a search through the whole log
+//! (K14).
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use quorate_wire::Digest;
+use quorate_wire::batch::Batch;
+use quorate_wire::id::{ClientId, ReplicaId, SeqNum};
+use quorate_wire::message::{BodyFetch, BodyKind, BodyMessage, Kind};
+
+use crate::client_table::ClientTable;
+use crate::log::{Log, Slot};
+use crate::replica::Replica;
+use crate::step::{Actions, Lsn, Now, Recipient, Reject};
+
+/// Where a request or batch stands in the window. Entries may be out of date: whoever follows one looks at the
+/// digest there. At most three batches for each number, each of their requests, and one request for each lane.
+#[derive(Debug, Default)]
+pub(crate) struct Lookup {
+    /// The batches at each number that are in the index.
+    indexed: BTreeMap<SeqNum, [Option<Digest>; 3]>,
+    batches: BTreeMap<Digest, SeqNum>,
+    /// In which batches, and as which of their requests.
+    requests: BTreeMap<Digest, (SeqNum, usize)>,
+    /// Requests that wait for a batch.
+    waiting: BTreeMap<Digest, ClientId>,
+    /// Until then that is good enough.
+    waiting_until: u64,
+}
+
+impl Lookup {
+    /// Forgets what only mattered below a stable checkpoint, or in an earlier view.
+    pub(crate) fn clear(&mut self) {
+        self.indexed.clear();
+        self.batches.clear();
+        self.requests.clear();
+    }
+
+    /// Adds what has come since. Returns how many requests it has looked at.
+    fn refresh(&mut self, log: &Log) -> usize {
+        let mut seen = 0;
+        for slot in log.iter() {
+            let here = batches_of(slot).map(|batch| batch.map(|batch| batch.digest()));
+            let known = self.indexed.get(&slot.seq).copied().unwrap_or_default();
+            if here == known {
+                continue;
+            }
+            for batch in batches_of(slot).into_iter().flatten() {
+                if known.contains(&Some(batch.digest())) {
+                    continue;
+                }
+                self.batches.insert(batch.digest(), slot.seq);
+                self.requests.extend(batch.digests().enumerate().map(|(at, d)| (*d, (slot.seq, at))));
+                seen += batch.len();
+            }
+            self.indexed.insert(slot.seq, here);
+        }
+        seen
+    }
+
+    /// Looks at what waits, if it has not done so for `good_for` nanoseconds.
+    fn refresh_waiting(&mut self, now: u64, good_for: u64, clients: &ClientTable) {
+        if now < self.waiting_until {
+            return;
+        }
+        self.waiting_until = now.saturating_add(good_for);
+        self.waiting.clear();
+        self.waiting.extend(clients.pending().map(|(client, p)| (p.request.digest, client)));
+    }
+}
+
+/// The batches that a number may have: the proposal, what prepared, and what was fetched for it.
+fn batches_of(slot: &Slot) -> [Option<&Arc<Batch>>; 3] {
+    let proposed = slot.proposal.as_ref().and_then(|p| p.batch.as_ref());
+    [proposed, slot.prepared.as_ref().map(|(_, batch)| batch), slot.fetched.as_ref()]
+}
+
+impl Replica {
+    /// Answers with what is here, within the peer's budget. Anyone may supply anyone (PC-5).
+    pub(crate) fn on_body_fetch(&mut self, now: Now, from: ReplicaId, m: &BodyFetch<'_>, out: &mut Actions) {
+        let asked = m.digests().count();
+        if !self.peers.allow_lookups(from, now.mono_ns, asked, &self.config) {
+            return out.reject(Reject::TooSoon);
+        }
+        self.lookup.refresh(&self.log);
+        if m.kind == BodyKind::Request {
+            // An asker that is told nothing asks again after this time.
+            self.lookup.refresh_waiting(now.mono_ns, self.config.fetch_retry_ns, &self.clients);
+        }
+        for digest in m.digests() {
+            let answered = match m.kind {
+                BodyKind::Request => self.send_request_body(now, from, &digest, out),
+                BodyKind::Batch => self.send_batch_body(now, from, &digest, out),
+            };
+            if answered == Some(false) {
+                return out.reject(Reject::TooSoon);
+            }
+        }
+    }
+
+    /// Returns the frame of a request, as it stands in the best copy that is here.
+    fn find_request(&self, digest: &Digest) -> Option<Vec<u8>> {
+        if let Some(body) = self.bodies.held(digest) {
+            return Some(body.frame().to_vec());
+        }
+        let waiting = || self.clients.get(*self.lookup.waiting.get(digest)?)?.pending.as_ref();
+        if let Some(pending) = waiting().filter(|p| p.request.digest == *digest) {
+            return Some(pending.request.frame().to_vec());
+        }
+        let (seq, at) = *self.lookup.requests.get(digest)?;
+        let mut batches = batches_of(self.log.get(seq)?).into_iter().flatten();
+        batches.find_map(|batch| batch.request_at(at).filter(|(d, _)| *d == digest)).map(|(_, f)| f.to_vec())
+    }
+
+    /// Returns none where the request is not here, and whether the budget allowed it.
+    fn send_request_body(
+        &mut self,
+        now: Now,
+        to: ReplicaId,
+        digest: &Digest,
+        out: &mut Actions,
+    ) -> Option<bool> {
+        let frame = self.find_request(digest)?;
+        if !self.peers.allow(to, now.mono_ns, frame.len(), &self.config) {
+            return Some(false);
+        }
+        out.send(Recipient::Replica(to), Kind::Body, Lsn(0), |w| BodyMessage::encode_request(&frame, w));
+        Some(true)
+    }
+
+    fn send_batch_body(
+        &mut self,
+        now: Now,
+        to: ReplicaId,
+        digest: &Digest,
+        out: &mut Actions,
+    ) -> Option<bool> {
+        let place = self.lookup.batches.get(digest);
+        let in_log = place.and_then(|seq| self.log.get(*seq)).and_then(|slot| slot.batch(digest));
+        let batch = in_log.or_else(|| self.bodies.batch(digest))?.clone();
+        if !self.peers.allow(to, now.mono_ns, batch.payload().len(), &self.config) {
+            return Some(false);
+        }
+        out.send(Recipient::Replica(to), Kind::Body, Lsn(0), |w| BodyMessage::encode_batch(&batch, w));
+        Some(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_wire::Cluster;
+
+    use super::*;
+    use crate::log::Proposal;
+
+    /// Returns a log of 16 numbers with a proposal at each of the first `count`, of 100 requests.
+    fn log(count: u8) -> Log {
+        let mut log = Log::new(16, Cluster::tolerating(1).unwrap());
+        for seq in 1..=count {
+            let mut batch = Batch::default();
+            for at in 0..100 {
+                let mut digest = Digest([at; 32]);
+                digest.0[0] = seq;
+                batch.push_separate(digest, None);
+            }
+            let domains = quorate_wire::digest::Domains::new(quorate_wire::digest::ClusterId([0; 32]));
+            batch.seal(&domains, &[]);
+            let digest = batch.digest();
+            let slot = log.get_mut(SeqNum(u64::from(seq))).unwrap();
+            slot.proposal =
+                Some(Proposal { digest, batch: Some(Arc::new(batch)), authentic: true, since: 0 });
+        }
+        log
+    }
+
+    /// K14: asking again costs no search. Each batch is looked at once.
+    #[test]
+    fn k14_each_batch_is_looked_at_once() {
+        let mut lookup = Lookup::default();
+        assert_eq!(lookup.refresh(&log(8)), 800);
+        assert_eq!(lookup.refresh(&log(8)), 0);
+        assert_eq!(lookup.refresh(&log(10)), 200);
+        assert_eq!((lookup.batches.len(), lookup.requests.len()), (10, 1000));
+        let mut wanted = Digest([99; 32]);
+        wanted.0[0] = 9;
+        assert_eq!(lookup.requests.get(&wanted), Some(&(SeqNum(9), 99)));
+        lookup.clear();
+        assert_eq!(lookup.refresh(&log(1)), 100);
+    }
+}
