@@ -12,6 +12,7 @@
 //! | who is where | [`directory`] |
 //! | UDP | [`socket`] |
 //! | the loop of a process, what it does when idle, what wakes it | [`process`], [`idle`], [`wake`] |
+//! | the Redis protocol for the key-value store | [`resp`] |
 //! | the clocks | [`clock`] |
 //! | where the time goes | [`meter`] |
 //! | identities for benchmarks and tests | [`identity`] |
@@ -34,6 +35,7 @@ pub mod meter;
 pub mod outbox;
 pub mod process;
 pub mod replica;
+pub mod resp;
 mod secret;
 pub mod settings;
 pub mod signals;
@@ -56,6 +58,7 @@ pub use meter::{Meter, Part};
 pub use outbox::Transport;
 pub use process::{ClientProcess, run_replica};
 pub use replica::ReplicaNode;
+pub use resp::RespDoor;
 pub use settings::Settings;
 pub use socket::Socket;
 pub use trouble::Trouble;

@@ -8,7 +8,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -100,6 +100,13 @@ impl Socket {
     /// Returns how many datagrams the kernel did not take.
     pub fn lost(&self) -> u64 {
         self.lost
+    }
+}
+
+/// To wait for it among others.
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inbound.as_fd()
     }
 }
 

@@ -1,0 +1,277 @@
+//! From the words of a command to what is done about it: a question for the cluster, or an answer from
+//! the door itself.
+//!
+//! What concerns the connection alone (PING, AUTH, CLIENT ...) is answered here, by a single process
+//! that could lie as any client can; what concerns data goes to the cluster.
+
+use quorate_service::kv::{Command, Condition, ITEMS_MAX, Items, Operation};
+
+use super::decode::number;
+use super::encode;
+use super::reply::{Facts, Sections, Shape};
+use super::session::{Session, here};
+
+/// What a command comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Parsed {
+    /// The reply has been appended.
+    Answered,
+    /// The operation has been appended: the cluster is to be asked.
+    Ask(Shape),
+    /// The reply has been appended, and the connection ends.
+    Quit,
+}
+
+/// A command as the table has it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) name: &'static str,
+    /// Words with the name; negative: at least so many.
+    arity: i64,
+    flags: &'static [&'static str],
+    /// The first key, the last, and the step between.
+    keys: (i64, i64, i64),
+}
+
+const fn entry(
+    name: &'static str,
+    arity: i64,
+    flags: &'static [&'static str],
+    keys: (i64, i64, i64),
+) -> Entry {
+    Entry { name, arity, flags, keys }
+}
+
+const READ: &[&str] = &["readonly", "fast"];
+const WRITE: &[&str] = &["write", "denyoom", "fast"];
+const REMOVE: &[&str] = &["write", "fast"];
+const HERE: &[&str] = &["loading", "stale", "fast"];
+
+/// Every command, in alphabetical order.
+pub(super) const COMMANDS: &[Entry] = &[
+    entry("append", 3, WRITE, (1, 1, 1)),
+    entry("auth", -2, HERE, (0, 0, 0)),
+    entry("client", -2, HERE, (0, 0, 0)),
+    entry("command", -1, HERE, (0, 0, 0)),
+    entry("config", -2, HERE, (0, 0, 0)),
+    entry("dbsize", 1, READ, (0, 0, 0)),
+    entry("decr", 2, WRITE, (1, 1, 1)),
+    entry("del", -2, REMOVE, (1, -1, 1)),
+    entry("echo", 2, HERE, (0, 0, 0)),
+    entry("exists", -2, READ, (1, -1, 1)),
+    entry("expire", 3, REMOVE, (1, 1, 1)),
+    entry("flushall", -1, REMOVE, (0, 0, 0)),
+    entry("get", 2, READ, (1, 1, 1)),
+    entry("getdel", 2, REMOVE, (1, 1, 1)),
+    entry("hello", -1, HERE, (0, 0, 0)),
+    entry("incr", 2, WRITE, (1, 1, 1)),
+    entry("incrby", 3, WRITE, (1, 1, 1)),
+    entry("info", -1, HERE, (0, 0, 0)),
+    entry("mget", -2, READ, (1, -1, 1)),
+    entry("mset", -3, WRITE, (1, -1, 2)),
+    entry("persist", 2, REMOVE, (1, 1, 1)),
+    entry("ping", -1, HERE, (0, 0, 0)),
+    entry("quit", -1, HERE, (0, 0, 0)),
+    entry("select", 2, HERE, (0, 0, 0)),
+    entry("set", -3, WRITE, (1, 1, 1)),
+    entry("strlen", 2, READ, (1, 1, 1)),
+    entry("ttl", 2, READ, (1, 1, 1)),
+];
+
+/// Those that a connection may use before it has given the password.
+const OPEN: &[&str] = &["auth", "hello", "quit"];
+
+/// An error, in the words of Redis.
+pub(super) type Refusal = Vec<u8>;
+
+pub(super) fn refuse<T>(text: impl Into<String>) -> Result<T, Refusal> {
+    Err(text.into().into_bytes())
+}
+
+pub(super) const SYNTAX: &str = "ERR syntax error";
+pub(super) const NOT_A_NUMBER: &str = "ERR value is not an integer or out of range";
+
+/// Does what a command of at least one word asks, as far as the door can: see [`Parsed`].
+pub(super) fn parse(
+    words: &[&[u8]],
+    session: &mut Session,
+    facts: &Facts<'_>,
+    operation: &mut Vec<u8>,
+    out: &mut Vec<u8>,
+) -> Parsed {
+    let (before, asked_before) = (out.len(), operation.len());
+    let parsed = find(words).and_then(|entry| {
+        if !session.admitted && !OPEN.contains(&entry.name) {
+            return refuse("NOAUTH Authentication required.");
+        }
+        match ask(entry.name, words, operation)? {
+            Some(shape) => Ok(Parsed::Ask(shape)),
+            None => here(entry.name, words, session, facts, out),
+        }
+    });
+    parsed.unwrap_or_else(|refusal| {
+        out.truncate(before);
+        operation.truncate(asked_before);
+        encode::error(out, &refusal);
+        Parsed::Answered
+    })
+}
+
+/// Finds a command in the table, and checks how many words it has.
+fn find(words: &[&[u8]]) -> Result<Entry, Refusal> {
+    let name = words.first().copied().unwrap_or_default();
+    let Some(entry) = COMMANDS.iter().find(|entry| name.eq_ignore_ascii_case(entry.name.as_bytes())) else {
+        let mut text = b"ERR unknown command '".to_vec();
+        text.extend(name.iter().take(128));
+        text.extend_from_slice(b"', with args beginning with: ");
+        for word in words.iter().skip(1) {
+            if text.len() > 256 {
+                break;
+            }
+            text.push(b'\'');
+            text.extend(word.iter().take(128));
+            text.extend_from_slice(b"' ");
+        }
+        return Err(text);
+    };
+    let count = i64::try_from(words.len()).unwrap_or(i64::MAX);
+    if (entry.arity > 0 && count != entry.arity) || count < -entry.arity {
+        return wrong_count(entry.name);
+    }
+    Ok(*entry)
+}
+
+pub(super) fn wrong_count<T>(name: &str) -> Result<T, Refusal> {
+    refuse(format!("ERR wrong number of arguments for '{name}' command"))
+}
+
+/// Appends the operation of a command that is about data; none: it is not. The table has checked the
+/// number of words.
+fn ask(name: &str, words: &[&[u8]], operation: &mut Vec<u8>) -> Result<Option<Shape>, Refusal> {
+    let (key, rest) = match words {
+        [_, key, rest @ ..] => (*key, rest),
+        _ => (&[][..], &[][..]),
+    };
+    let all = words.get(1..).unwrap_or(&[]);
+    if all.len() > ITEMS_MAX || all.iter().any(|word| word.len() > usize::from(u16::MAX)) && name != "set" {
+        // Only values are as long as that, and only these take one behind a key.
+        if !matches!(name, "append" | "mset") || all.iter().step_by(2).any(|key| key.len() > 65_535) {
+            return refuse("ERR key too long");
+        }
+    }
+    if name == "set" && key.len() > usize::from(u16::MAX) {
+        return refuse("ERR key too long");
+    }
+    let mut buffer = Vec::new();
+    let (command, shape) = match name {
+        "get" => {
+            Operation::Get { key }.encode(operation);
+            return Ok(Some(Shape::Bulk));
+        }
+        "incr" | "decr" | "incrby" => {
+            let by = match (name, rest.first()) {
+                ("incr", _) => 1,
+                ("decr", _) => -1,
+                (_, by) => match by.and_then(|by| number(by)) {
+                    Some(by) => by,
+                    None => return refuse(NOT_A_NUMBER),
+                },
+            };
+            Operation::Incr { key, by }.encode(operation);
+            return Ok(Some(Shape::Integer));
+        }
+        "append" => {
+            let suffix = rest.first().copied().unwrap_or_default();
+            Operation::Append { key, suffix }.encode(operation);
+            return Ok(Some(Shape::Integer));
+        }
+        "set" => return set(key, rest, operation).map(Some),
+        "getdel" => (Command::GetDel { key }, Shape::Bulk),
+        "strlen" => (Command::Length { key }, Shape::Integer),
+        "del" => (Command::Del(Items::keys(all, &mut buffer)), Shape::Integer),
+        "exists" => (Command::Exists(Items::keys(all, &mut buffer)), Shape::Integer),
+        "mget" => (Command::GetMany(Items::keys(all, &mut buffer)), Shape::List),
+        "mset" if all.len() % 2 != 0 => return wrong_count("mset"),
+        "mset" => (Command::SetMany(Items::pairs(all, &mut buffer)), Shape::Status),
+        "expire" => {
+            let Some(seconds) = rest.first().and_then(|word| number(word)) else {
+                return refuse(NOT_A_NUMBER);
+            };
+            let Some(ttl_ms) = seconds.checked_mul(1000) else { return refuse(bad_ttl("expire")) };
+            (Command::Expire { key, ttl_ms }, Shape::Expire)
+        }
+        "ttl" => (Command::Ttl { key }, Shape::Seconds),
+        "persist" => (Command::Persist { key }, Shape::Integer),
+        "dbsize" => (Command::Count, Shape::Size),
+        "flushall" => {
+            let how = all.first().copied().unwrap_or(b"sync");
+            if all.len() > 1 || !(how.eq_ignore_ascii_case(b"sync") || how.eq_ignore_ascii_case(b"async")) {
+                return refuse(SYNTAX);
+            }
+            (Command::Clear, Shape::Status)
+        }
+        "info" => (Command::Count, Shape::Info(Sections::named(all))),
+        _ => return Ok(None),
+    };
+    command.encode(operation);
+    Ok(Some(shape))
+}
+
+pub(super) fn bad_ttl(command: &str) -> String {
+    format!("ERR invalid expire time in '{command}' command")
+}
+
+/// `SET key value [NX | XX] [GET] [EX seconds | PX milliseconds]`, in any order.
+fn set(key: &[u8], rest: &[&[u8]], operation: &mut Vec<u8>) -> Result<Shape, Refusal> {
+    let Some((value, mut options)) = rest.split_first() else { return wrong_count("set") };
+    let (mut condition, mut ttl_ms, mut get) = (None, None, false);
+    while let Some((option, behind)) = options.split_first() {
+        options = behind;
+        match option.to_ascii_uppercase().as_slice() {
+            b"NX" if condition != Some(Condition::Present) => condition = Some(Condition::Absent),
+            b"XX" if condition != Some(Condition::Absent) => condition = Some(Condition::Present),
+            b"GET" => get = true,
+            unit @ (b"EX" | b"PX") => {
+                let unit = if unit == b"EX" { 1000 } else { 1 };
+                let Some((time, behind)) = options.split_first() else { return refuse(SYNTAX) };
+                // The last one counts; but seconds and milliseconds do not mix.
+                if ttl_ms.is_some_and(|(_, other)| other != unit) {
+                    return refuse(SYNTAX);
+                }
+                options = behind;
+                ttl_ms = Some((*time, unit));
+            }
+            _ => return refuse(SYNTAX),
+        }
+    }
+    let ttl_ms = match ttl_ms {
+        None => None,
+        Some((time, unit)) => {
+            let Some(time) = number(time) else { return refuse(NOT_A_NUMBER) };
+            let ttl_ms = time.checked_mul(unit).filter(|_| time > 0).and_then(|ttl| u64::try_from(ttl).ok());
+            let Some(ttl_ms) = ttl_ms else { return refuse(bad_ttl("set")) };
+            Some(ttl_ms)
+        }
+    };
+    if condition.is_none() && ttl_ms.is_none() && !get {
+        Operation::Put { key, value }.encode(operation);
+    } else {
+        Command::Set { key, value, condition, ttl_ms, get }.encode(operation);
+    }
+    Ok(if get { Shape::SetGet } else { Shape::Set })
+}
+
+impl Entry {
+    /// Appends what COMMAND says of it.
+    pub(super) fn describe(&self, out: &mut Vec<u8>) {
+        encode::array(out, 6);
+        encode::bulk(out, self.name.as_bytes());
+        encode::integer(out, self.arity);
+        encode::array(out, self.flags.len());
+        self.flags.iter().for_each(|flag| encode::status(out, flag));
+        let (first, last, step) = self.keys;
+        for at in [first, last, step] {
+            encode::integer(out, at);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The commands of one connection that are done together: as one operation of the cluster.
+//!
+//! Redis does the commands of a connection in their order. Requests of different lanes have none, and one
+//! lane has one request outstanding (CL-1). So what a connection has sent by the time the cluster is free
+//! for it becomes a single operation, which the service does one by one: the order holds, and a pipeline
+//! of commands costs one request.
+
+use std::ops::Range;
+
+use quorate_service::kv::{Answer, Asked, Command, Failure, Items};
+
+use super::encode;
+use super::reply::{Facts, Shape, reply};
+
+/// The most commands of a pack.
+pub(super) const COMMANDS_MAX: usize = 1024;
+/// A pack with so many bytes of operations takes no more.
+pub(super) const PACK_BYTES_MAX: usize = 24 << 10;
+
+/// A command of a pack.
+#[derive(Clone, Debug)]
+enum Part {
+    /// The reply is known.
+    Known(Range<usize>),
+    /// The cluster is asked.
+    Asked(Range<usize>, Shape),
+}
+
+/// See the module. Never more than [`COMMANDS_MAX`] commands.
+#[derive(Debug, Default)]
+pub(super) struct Pack {
+    parts: Vec<Part>,
+    /// The first that has no reply yet.
+    next: usize,
+    operations: Vec<u8>,
+    replies: Vec<u8>,
+    /// How many operations the cluster was asked last.
+    asked: usize,
+}
+
+/// What comes of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// Every command has its reply.
+    Finished,
+    /// The cluster is to be asked for the rest.
+    AskOn,
+    /// The same is to be asked again, ordered.
+    AskOrdered,
+}
+
+impl Pack {
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Says whether another command, of so many bytes, goes into this pack.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        self.parts.is_empty()
+            || (self.parts.len() < COMMANDS_MAX && self.operations.len() + bytes <= PACK_BYTES_MAX)
+    }
+
+    /// Returns where a command appends its operation and its reply; [`Self::push`] follows.
+    pub(super) fn buffers(&mut self) -> (&mut Vec<u8>, &mut Vec<u8>) {
+        (&mut self.operations, &mut self.replies)
+    }
+
+    /// Adds a command whose operation or reply was just appended, from these places on. Refuses an
+    /// operation that is longer than may be.
+    pub(super) fn push(&mut self, (operation, known): (usize, usize), shape: Option<Shape>, max: usize) {
+        let end = self.operations.len();
+        let part = match shape {
+            Some(shape) if end - operation <= max => Part::Asked(operation..end, shape),
+            Some(_) => {
+                self.operations.truncate(operation);
+                encode::error(
+                    &mut self.replies,
+                    format!("ERR the command is longer than {max} bytes").as_bytes(),
+                );
+                Part::Known(known..self.replies.len())
+            }
+            None => Part::Known(known..self.replies.len()),
+        };
+        self.parts.push(part);
+    }
+
+    /// Makes `operation` what the cluster is to be asked, and says whether it is read-only; none if
+    /// there is nothing to ask.
+    pub(super) fn question(&mut self, operation: &mut Vec<u8>) -> Option<bool> {
+        operation.clear();
+        let rest = self.parts.get(self.next..).unwrap_or(&[]);
+        let operations = rest.iter().filter_map(|part| match part {
+            Part::Known(_) => None,
+            Part::Asked(range, _) => self.operations.get(range.clone()),
+        });
+        self.asked = operations.clone().count();
+        match self.asked {
+            0 => return None,
+            1 => operations.for_each(|bytes| operation.extend_from_slice(bytes)),
+            _ => {
+                let mut buffer = Vec::new();
+                Command::Many(Items::operations(operations, &mut buffer)).encode(operation);
+            }
+        }
+        Some(Asked::decode(operation).is_ok_and(|asked| asked.is_read_only()))
+    }
+
+    /// Takes the answer to the question, and appends the replies that it brings.
+    pub(super) fn answer(&mut self, answer: &[u8], facts: &Facts<'_>, out: &mut Vec<u8>) -> Then {
+        match Answer::decode(answer) {
+            Ok(Answer::Failed(Failure::NeedsOrder)) => return Then::AskOrdered,
+            Ok(Answer::Many(answers)) if self.asked > 1 => {
+                for answer in answers.iter() {
+                    self.known(out);
+                    self.one(answer, facts, out);
+                }
+                self.known(out);
+            }
+            // One answer for one question; or one refusal for all.
+            _ => {
+                for _ in 0..self.asked {
+                    self.known(out);
+                    self.one(answer, facts, out);
+                }
+                self.known(out);
+            }
+        }
+        if self.next < self.parts.len() { Then::AskOn } else { Then::Finished }
+    }
+
+    /// Appends an error for every command that waits for the cluster, and the replies that are known.
+    pub(super) fn fail(&mut self, text: &str, out: &mut Vec<u8>) {
+        while self.next < self.parts.len() {
+            self.known(out);
+            if self.next < self.parts.len() {
+                encode::error(out, text.as_bytes());
+                self.next += 1;
+            }
+        }
+    }
+
+    /// Appends the replies that are known, up to the next command that waits.
+    pub(super) fn known(&mut self, out: &mut Vec<u8>) {
+        while let Some(Part::Known(range)) = self.parts.get(self.next) {
+            out.extend_from_slice(self.replies.get(range.clone()).unwrap_or(&[]));
+            self.next += 1;
+        }
+    }
+
+    fn one(&mut self, answer: &[u8], facts: &Facts<'_>, out: &mut Vec<u8>) {
+        if let Some(Part::Asked(_, shape)) = self.parts.get(self.next) {
+            reply(answer, *shape, facts, out);
+            self.next += 1;
+        }
+    }
+
+    /// Empties the pack. Keeps memory for packs of a usual size.
+    pub(super) fn clear(&mut self) {
+        self.parts.clear();
+        self.next = 0;
+        self.asked = 0;
+        for buffer in [&mut self.operations, &mut self.replies] {
+            buffer.clear();
+            buffer.shrink_to(PACK_BYTES_MAX);
+        }
+    }
+
+    /// Returns how many bytes are held.
+    pub(super) fn held(&self) -> usize {
+        self.operations.capacity() + self.replies.capacity()
+    }
+}

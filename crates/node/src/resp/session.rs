@@ -1,0 +1,265 @@
+//! What concerns a connection alone, and is answered by the door itself: PING, HELLO, AUTH, CLIENT and
+//! the like.
+
+use super::command::{COMMANDS, NOT_A_NUMBER, Parsed, Refusal, SYNTAX, refuse, wrong_count};
+use super::decode::number;
+use super::encode;
+use super::reply::{Facts, REDIS_VERSION};
+
+/// What a connection has told of itself.
+#[derive(Debug, Default)]
+pub(super) struct Session {
+    /// Its number, from 1.
+    pub(super) id: u64,
+    /// What it calls itself. At most [`NAME_BYTES_MAX`] bytes.
+    pub(super) name: Vec<u8>,
+    /// It has given the password, or needs none.
+    pub(super) admitted: bool,
+}
+
+/// The longest name of a connection, in bytes.
+const NAME_BYTES_MAX: usize = 256;
+
+/// Answers what concerns the connection alone.
+pub(super) fn here(
+    name: &str,
+    words: &[&[u8]],
+    session: &mut Session,
+    facts: &Facts<'_>,
+    out: &mut Vec<u8>,
+) -> Result<Parsed, Refusal> {
+    let rest = words.get(1..).unwrap_or(&[]);
+    match name {
+        "ping" => match rest {
+            [] => encode::status(out, "PONG"),
+            [text] => encode::bulk(out, text),
+            _ => return wrong_count("ping"),
+        },
+        "echo" => encode::bulk(out, rest.first().copied().unwrap_or_default()),
+        "quit" => {
+            encode::status(out, "OK");
+            return Ok(Parsed::Quit);
+        }
+        "select" => {
+            let index = rest.first().and_then(|index| number(index));
+            match index.map(i32::try_from) {
+                Some(Ok(0)) => encode::status(out, "OK"),
+                Some(Ok(_)) => return refuse("ERR DB index is out of range"),
+                Some(Err(_)) => {
+                    return refuse(
+                        "ERR value is out of range, value must between -2147483648 and 2147483647",
+                    );
+                }
+                None => return refuse(NOT_A_NUMBER),
+            }
+        }
+        "auth" => {
+            let (user, password) = match rest {
+                [password] => (None, *password),
+                [user, password] => (Some(*user), *password),
+                _ => return refuse(SYNTAX),
+            };
+            admit(user, password, session, facts)?;
+            encode::status(out, "OK");
+        }
+        "hello" => hello(rest, session, facts, out)?,
+        "client" => client(rest, session, out)?,
+        "config" => config(rest, facts, out)?,
+        "command" => describe(rest, out)?,
+        _ => unreachable!("every command of the table is here or about data"),
+    }
+    Ok(Parsed::Answered)
+}
+
+/// Checks a password, in a time that does not depend on where it goes wrong.
+fn admit(
+    user: Option<&[u8]>,
+    password: &[u8],
+    session: &mut Session,
+    facts: &Facts<'_>,
+) -> Result<(), Refusal> {
+    let Some(expected) = facts.password else {
+        return match user {
+            // The user `default` has no password: any will do.
+            Some(b"default") => Ok(()),
+            Some(_) => refuse("WRONGPASS invalid username-password pair or user is disabled."),
+            None => refuse(
+                "ERR AUTH <password> called without any password configured for the default user. Are you \
+                 sure your configuration is correct?",
+            ),
+        };
+    };
+    let right = password.len() == expected.len()
+        && password.iter().zip(expected).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0;
+    if !right || user.is_some_and(|user| user != b"default") {
+        return refuse("WRONGPASS invalid username-password pair or user is disabled.");
+    }
+    session.admitted = true;
+    Ok(())
+}
+
+/// `HELLO [2 [AUTH user password] [SETNAME name]]`.
+fn hello(
+    mut rest: &[&[u8]],
+    session: &mut Session,
+    facts: &Facts<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Refusal> {
+    if let Some((version, options)) = rest.split_first() {
+        match number(version) {
+            Some(2) => rest = options,
+            Some(_) => return refuse("NOPROTO unsupported protocol version"),
+            None => return refuse("ERR Protocol version is not an integer or out of range"),
+        }
+    }
+    let mut name = None;
+    while let Some((option, behind)) = rest.split_first() {
+        rest = match (option.to_ascii_uppercase().as_slice(), behind) {
+            (b"AUTH", [user, password, behind @ ..]) => {
+                admit(Some(user), password, session, facts)?;
+                behind
+            }
+            (b"SETNAME", [text, behind @ ..]) => {
+                name = Some(*text);
+                behind
+            }
+            _ => {
+                let mut text = b"ERR Syntax error in HELLO option '".to_vec();
+                text.extend(option.iter().take(128));
+                text.push(b'\'');
+                return Err(text);
+            }
+        };
+    }
+    if !session.admitted {
+        return refuse(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
+             AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
+             version at the same time",
+        );
+    }
+    if let Some(name) = name {
+        rename(name, session)?;
+    }
+    encode::array(out, 14);
+    for (key, text) in [("server", "redis"), ("version", REDIS_VERSION)] {
+        encode::bulk(out, key.as_bytes());
+        encode::bulk(out, text.as_bytes());
+    }
+    encode::bulk(out, b"proto");
+    encode::integer(out, 2);
+    encode::bulk(out, b"id");
+    encode::integer(out, i64::try_from(session.id).unwrap_or(i64::MAX));
+    for (key, text) in [("mode", "standalone"), ("role", "master")] {
+        encode::bulk(out, key.as_bytes());
+        encode::bulk(out, text.as_bytes());
+    }
+    encode::bulk(out, b"modules");
+    encode::array(out, 0);
+    Ok(())
+}
+
+fn rename(name: &[u8], session: &mut Session) -> Result<(), Refusal> {
+    if name.len() > NAME_BYTES_MAX || !name.iter().all(u8::is_ascii_graphic) {
+        return refuse("ERR Client names cannot contain spaces, newlines or special characters.");
+    }
+    session.name = name.to_vec();
+    Ok(())
+}
+
+fn client(rest: &[&[u8]], session: &mut Session, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    let [what, arguments @ ..] = rest else { return wrong_count("client") };
+    match (what.to_ascii_lowercase().as_slice(), arguments) {
+        (b"id", []) => encode::integer(out, i64::try_from(session.id).unwrap_or(i64::MAX)),
+        (b"getname", []) if session.name.is_empty() => encode::nil(out),
+        (b"getname", []) => encode::bulk(out, &session.name),
+        (b"setname", [name]) => {
+            rename(name, session)?;
+            encode::status(out, "OK");
+        }
+        (b"setinfo", [attribute, _])
+            if attribute.eq_ignore_ascii_case(b"lib-name") || attribute.eq_ignore_ascii_case(b"lib-ver") =>
+        {
+            encode::status(out, "OK");
+        }
+        (b"info", []) => {
+            let name = String::from_utf8_lossy(&session.name);
+            encode::bulk(out, format!("id={} name={name} db=0 resp=2\n", session.id).as_bytes());
+        }
+        _ => return no_such("client", &["id", "getname", "setname", "setinfo", "info"], what),
+    }
+    Ok(())
+}
+
+/// Refuses a subcommand, or the number of its words.
+fn no_such<T>(command: &str, known: &[&str], what: &[u8]) -> Result<T, Refusal> {
+    if let Some(name) = known.iter().find(|name| what.eq_ignore_ascii_case(name.as_bytes())) {
+        return wrong_count(&format!("{command}|{name}"));
+    }
+    let mut text = b"ERR unknown subcommand '".to_vec();
+    text.extend(what.iter().take(128));
+    text.extend_from_slice(format!("'. Try {} HELP.", command.to_ascii_uppercase()).as_bytes());
+    Err(text)
+}
+
+/// `CONFIG GET name ...`: the few settings that tools ask for.
+fn config(rest: &[&[u8]], facts: &Facts<'_>, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    let [what, names @ ..] = rest else { return wrong_count("config") };
+    if !what.eq_ignore_ascii_case(b"GET") || names.is_empty() {
+        return no_such("config", &["get"], what);
+    }
+    let connections = facts.connections_max.to_string();
+    let settings = [
+        ("appendonly", "yes"),
+        ("databases", "1"),
+        ("maxclients", connections.as_str()),
+        ("maxmemory", "0"),
+        ("proto-max-bulk-len", "1048576"),
+        ("save", ""),
+        ("timeout", "0"),
+    ];
+    let is_asked =
+        |name: &str| names.iter().any(|asked| *asked == b"*" || asked.eq_ignore_ascii_case(name.as_bytes()));
+    let found: Vec<_> = settings.into_iter().filter(|(name, _)| is_asked(name)).collect();
+    encode::array(out, found.len() * 2);
+    for (name, value) in found {
+        encode::bulk(out, name.as_bytes());
+        encode::bulk(out, value.as_bytes());
+    }
+    Ok(())
+}
+
+/// `COMMAND [COUNT | DOCS ... | INFO name ... | LIST]`.
+fn describe(rest: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Refusal> {
+    let Some((what, names)) = rest.split_first() else {
+        encode::array(out, COMMANDS.len());
+        for entry in COMMANDS {
+            entry.describe(out);
+        }
+        return Ok(());
+    };
+    match what.to_ascii_uppercase().as_slice() {
+        b"COUNT" if names.is_empty() => {
+            encode::integer(out, i64::try_from(COMMANDS.len()).unwrap_or(i64::MAX));
+        }
+        b"DOCS" => encode::array(out, 0),
+        b"LIST" if names.is_empty() => {
+            encode::array(out, COMMANDS.len());
+            for entry in COMMANDS {
+                encode::bulk(out, entry.name.as_bytes());
+            }
+        }
+        b"INFO" => {
+            let of = |name: &&[u8]| COMMANDS.iter().find(|e| name.eq_ignore_ascii_case(e.name.as_bytes()));
+            encode::array(out, names.len());
+            for name in names {
+                match of(name) {
+                    Some(entry) => entry.describe(out),
+                    None => out.extend_from_slice(b"*-1\r\n"),
+                }
+            }
+        }
+        _ => return no_such("command", &["count", "list"], what),
+    }
+    Ok(())
+}

@@ -1,0 +1,476 @@
+//! The door's replies against those of Redis itself.
+//!
+//! `redis.txt` is a transcript: commands, and what Redis 7.0.15 replied. Here the same commands go
+//! through the decoder, the packs and a key-value service in memory, and have to come out alike, byte
+//! for byte. To record it again, with other commands if need be:
+//!
+//! ```text
+//! redis-server --port 16379 --save '' &
+//! RECORD_REDIS=127.0.0.1:16379 cargo test -p quorate-node transcript
+//! ```
+#![allow(clippy::format_push_string, clippy::format_collect, reason = "commands are short")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::Path;
+
+use quorate_pbft::Config;
+use quorate_service::kv::Kv;
+use quorate_service::{Executor, Options};
+use quorate_wire::message::{Proof, Request, RequestFlags};
+use quorate_wire::{Batch, ClientId, Cluster, ClusterId, Replies, SeqNum, Timestamp};
+
+use super::command::{Parsed, parse};
+use super::decode::Decoder;
+use super::pack::{Pack, Then};
+use super::reply::Facts;
+use super::session::Session;
+
+/// A door without sockets: what a connection would be told.
+struct Desk {
+    executor: Executor<Kv>,
+    session: Session,
+    decoder: Decoder,
+    time_ns: u64,
+    timestamp: u64,
+    /// Packs of commands are tried without ordering first.
+    reads: bool,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let domains = Config::new(Cluster::tolerating(1).unwrap(), ClusterId([1; 32])).domains();
+        let options =
+            Options { clients_max: 16, pages_max: 1 << 16, result_bytes_max: 1 << 16, ..Options::default() };
+        Self {
+            executor: Executor::new(Kv, domains, options),
+            session: Session { id: 3, name: Vec::new(), admitted: true },
+            decoder: Decoder::default(),
+            time_ns: 1_700_000_000_000_000_000,
+            timestamp: 0,
+            reads: true,
+        }
+    }
+
+    /// Returns the replies to commands that are sent together.
+    fn send(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let facts = Facts {
+            password: None,
+            connections_max: 10,
+            connections: 1,
+            connections_total: 3,
+            commands_total: 1,
+            uptime_s: 0,
+        };
+        let (mut pack, mut out, mut rest) = (Pack::default(), Vec::new(), bytes);
+        while let Some(len) = self.decoder.read(rest).unwrap() {
+            let words: Vec<&[u8]> = self.decoder.words(rest).collect();
+            rest = &rest[len..];
+            let (operations, replies) = pack.buffers();
+            let at = (operations.len(), replies.len());
+            let shape = match parse(&words, &mut self.session, &facts, operations, replies) {
+                Parsed::Ask(shape) => Some(shape),
+                Parsed::Answered | Parsed::Quit => None,
+            };
+            pack.push(at, shape, 50_000);
+        }
+        assert!(rest.is_empty());
+        let mut operation = Vec::new();
+        while let Some(read_only) = pack.question(&mut operation) {
+            let mut answer = self.ask(&operation, read_only && self.reads);
+            let mut then = pack.answer(&answer, &facts, &mut out);
+            if then == Then::AskOrdered {
+                answer = self.ask(&operation, false);
+                then = pack.answer(&answer, &facts, &mut out);
+            }
+            assert_ne!(then, Then::AskOrdered);
+            if then == Then::Finished {
+                return out;
+            }
+        }
+        pack.known(&mut out);
+        out
+    }
+
+    /// Has an operation done, ordered or not.
+    fn ask(&mut self, operation: &[u8], read_only: bool) -> Vec<u8> {
+        let client = ClientId::new(1, 0);
+        self.timestamp += 1;
+        let (timestamp, mut out) = (Timestamp(self.timestamp), Vec::new());
+        if read_only {
+            self.executor.read(client, timestamp, operation, &mut out).unwrap();
+            return out;
+        }
+        let domains = Config::new(Cluster::tolerating(1).unwrap(), ClusterId([1; 32])).domains();
+        let mut batch = Batch::default();
+        batch.push_inlined(&Request {
+            client,
+            timestamp,
+            digest: domains.request(client.0, timestamp.0, operation),
+            flags: RequestFlags::default(),
+            replier: None,
+            operation,
+            operation_at: 0,
+            frame: operation,
+            proof: Proof::Mac,
+        });
+        batch.seal(&domains, &self.time_ns.to_le_bytes());
+        let (seq, mut replies) = (self.executor.last_executed().next(), Replies::new());
+        self.executor.execute(seq, &batch, false, &mut replies).unwrap();
+        let _: SeqNum = seq;
+        replies.iter().next().unwrap().result.unwrap_or(&[]).to_vec()
+    }
+}
+
+fn transcript() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/resp/redis.txt"))
+}
+
+/// Commands and replies, without their `> ` and `< `.
+fn read_transcript(text: &str) -> Vec<(&str, &str)> {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let pairs = lines.chunks_exact(2);
+    pairs.map(|pair| (pair[0].strip_prefix("> ").unwrap(), pair[1].strip_prefix("< ").unwrap())).collect()
+}
+
+/// Every reply is the one that Redis gave to the same command after the same commands.
+#[test]
+fn replies_are_those_of_the_transcript() {
+    if let Ok(address) = std::env::var("RECORD_REDIS") {
+        record(&address);
+    }
+    let text = std::fs::read_to_string(transcript()).unwrap();
+    let pairs = read_transcript(&text);
+    assert!(pairs.len() > 1000, "the transcript is there");
+    for reads in [true, false] {
+        let mut desk = Desk { reads, ..Desk::new() };
+        let mut wrong = Vec::new();
+        for (command, expected) in &pairs {
+            let reply = desk.send(format!("{command}\r\n").as_bytes()).escape_ascii().to_string();
+            if reply != *expected {
+                wrong.push(format!("{command}\n  is    {reply}\n  Redis {expected}"));
+            }
+        }
+        assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong[..wrong.len().min(40)].join("\n"));
+    }
+}
+
+/// The same in pipelines: the packs change nothing.
+#[test]
+fn a_pipeline_replies_like_its_commands_one_by_one() {
+    let text = std::fs::read_to_string(transcript()).unwrap();
+    let pairs = read_transcript(&text);
+    for len in [2, 3, 16, 400] {
+        let mut desk = Desk::new();
+        for pipeline in pairs.chunks(len) {
+            let commands: String = pipeline.iter().map(|(command, _)| format!("{command}\r\n")).collect();
+            let expected: String = pipeline.iter().map(|(_, reply)| *reply).collect();
+            let replies = desk.send(commands.as_bytes());
+            assert_eq!(replies.escape_ascii().to_string(), expected, "{commands}");
+        }
+    }
+}
+
+/// A key is there until its time has come, on every path, and not one millisecond longer.
+#[test]
+fn expired_keys_are_not_served() {
+    for reads in [true, false] {
+        let mut desk = Desk { reads, ..Desk::new() };
+        let start_ns = desk.time_ns;
+        assert_eq!(desk.send(b"SET k v PX 1500\r\nGET k\r\nTTL k\r\n"), b"+OK\r\n$1\r\nv\r\n:2\r\n");
+        desk.time_ns = start_ns + 1_499_000_000;
+        assert_eq!(desk.send(b"GET k\r\nTTL k\r\nEXISTS k\r\n"), b"$1\r\nv\r\n:0\r\n:1\r\n");
+        desk.time_ns = start_ns + 1_500_000_000;
+        // The clock of the last batch is what a read may use: until the next one the key is asked for in
+        // order, and that gives it the time.
+        assert_eq!(desk.send(b"GET k\r\n"), b"$-1\r\n");
+        assert_eq!(desk.send(b"TTL k\r\nEXISTS k\r\nMGET k k\r\n"), b":-2\r\n:0\r\n*2\r\n$-1\r\n$-1\r\n");
+        assert_eq!(desk.send(b"APPEND k x\r\nTTL k\r\nDBSIZE\r\n"), b":1\r\n:-1\r\n:1\r\n");
+    }
+}
+
+/// Long values in a pipeline come one by one, and none is left out.
+#[test]
+fn a_pipeline_may_be_longer_than_an_answer() {
+    let mut desk = Desk::new();
+    let value = "v".repeat(20_000);
+    for key in 0..5 {
+        assert_eq!(desk.send(format!("SET {key} {value}\r\n").as_bytes()), b"+OK\r\n");
+    }
+    let replies = desk.send(b"GET 0\r\nGET 1\r\nPING\r\nGET 2\r\nGETDEL 3\r\nGET 4\r\nGET 3\r\n");
+    let one = format!("$20000\r\n{value}\r\n");
+    assert_eq!(replies, format!("{one}{one}+PONG\r\n{one}{one}{one}$-1\r\n").as_bytes());
+    let long = desk.send(format!("SET 0 {}\r\nGET 1\r\n", "v".repeat(60_000)).as_bytes());
+    assert_eq!(long, format!("-ERR the command is longer than 50000 bytes\r\n{one}").as_bytes());
+}
+
+/// Makes the transcript: cases that were thought of, then commands at random over a few keys.
+fn record(address: &str) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let mut replies = BufReader::new(stream.try_clone().unwrap());
+    let mut text = "# Recorded from Redis 7.0.15: see tests.rs.\n".to_owned();
+    let mut random = Random(7);
+    let cases = CASES.lines().map(str::to_owned).chain((0..3000).map(|_| random.command()));
+    for command in ["FLUSHALL".to_owned()].into_iter().chain(cases) {
+        stream.write_all(format!("{command}\r\n").as_bytes()).unwrap();
+        let mut reply = Vec::new();
+        read_reply(&mut replies, &mut reply);
+        text += &format!("> {command}\n< {}\n", reply.escape_ascii());
+    }
+    std::fs::write(transcript(), text).unwrap();
+}
+
+fn read_reply(from: &mut impl BufRead, reply: &mut Vec<u8>) {
+    let start = reply.len();
+    from.read_until(b'\n', reply).unwrap();
+    let line = String::from_utf8(reply[start + 1..reply.len() - 2].to_vec()).unwrap();
+    match (reply[start], line.parse::<usize>()) {
+        (b'$', Ok(len)) => {
+            let mut bytes = vec![0; len + 2];
+            from.read_exact(&mut bytes).unwrap();
+            reply.extend(bytes);
+        }
+        (b'*', Ok(len)) => (0..len).for_each(|_| read_reply(from, reply)),
+        _ => {}
+    }
+}
+
+/// What is worth a look by itself. The replies do not depend on the time.
+const CASES: &str = r#"PING
+PING hello
+PING a b
+ping "a\x00b"
+ECHO
+ECHO hi
+SELECT 0
+SELECT 1x
+SELECT 99999999999
+SELECT
+NOSUCH
+nosuch a b
+"no\r\nsuch" "a\r\nb" c
+GET
+GET a b
+GET nothing
+SET
+SET k
+SET k v
+GET k
+set k v nx
+set k w xx
+get k
+SET k v NX XX
+SET k v XX NX
+SET k v NX NX
+SET new v XX
+GET new
+SET new v NX
+SET k v GET
+SET other v GET
+SET k v2 NX GET
+SET fresh v2 NX GET
+SET fresh v3 XX GET
+SET absent v3 XX GET
+GET absent
+SET k v EX
+SET k v EX 0
+SET k v EX -1
+SET k v EX ten
+SET k v EX 1.5
+SET k v EX 9223372036854775807
+SET k v PX 9223372036854775807
+SET k v EX 9223372036854775
+SET k v EX 10 PX 10
+SET k v PX 10 EX 10
+SET k v EX 10 EX 10
+SET k v BOGUS
+SET k v EX 100000
+TTL k
+SET k v
+TTL k
+SET k v PX 1
+SET k 100000 PX 100000000
+INCR k
+TTL k
+APPEND k 7
+TTL k
+SET k v XX
+TTL k
+SET k v EX 100000 NX
+TTL k
+EXPIRE k 200000
+TTL k
+PERSIST k
+PERSIST k
+TTL k
+PERSIST nothing
+TTL nothing
+EXPIRE nothing 10
+EXPIRE k ten
+EXPIRE k
+EXPIRE k 9223372036854775807
+EXPIRE k -9223372036854775808
+EXPIRE k 9223372036854775
+EXPIRE k 0
+GET k
+SET k v
+EXPIRE k -5
+EXISTS k
+SET k v EX 100000
+MSET k w
+TTL k
+SET k v EX 100000
+GETDEL k
+SET k w
+TTL k
+SET k v EX 100000
+DEL k
+SET k w
+TTL k
+SET n 10
+INCR n
+DECR n
+INCRBY n 5
+INCRBY n -20
+INCRBY n x
+INCRBY n 1.0
+INCRBY n " 1"
+INCRBY n +1
+INCRBY n 01
+INCRBY n 9223372036854775807
+INCRBY n -9223372036854775808
+INCRBY n 9223372036854775808
+GET n
+SET n 9223372036854775807
+INCR n
+DECR n
+SET n -9223372036854775808
+DECR n
+SET n ""
+INCR n
+SET n " 1"
+INCR n
+SET n 01
+INCR n
+SET n -0
+INCR n
+SET n abc
+DECR n
+INCR fresh-number
+DECR fresh-negative
+DECR
+INCR a b
+APPEND
+APPEND log a
+APPEND log ""
+APPEND log "\x00\xff\r\n"
+GET log
+STRLEN log
+STRLEN nothing
+STRLEN
+MSET
+MSET a
+MSET a 1 b
+MSET a 1 b 2 a 3
+MGET a b c a
+MGET
+MGET nothing
+EXISTS
+EXISTS a b c a
+DEL
+DEL a nothing b a
+EXISTS a b
+GETDEL
+GETDEL nothing
+DBSIZE
+DBSIZE x
+FLUSHALL x
+FLUSHALL SYNC
+DBSIZE
+FLUSHALL ASYNC
+FLUSHALL
+CONFIG GET save
+CONFIG GET nosuchsetting
+CLIENT GETNAME
+CLIENT SETNAME me
+CLIENT GETNAME
+CLIENT SETNAME "a b"
+CLIENT SETNAME ""
+CLIENT GETNAME
+CLIENT GETNAME x
+CLIENT NOSUCH a
+CLIENT
+CONFIG GET
+CONFIG NOSUCH
+CONFIG
+COMMAND NOSUCH
+HELLO 3x
+HELLO 4
+AUTH
+AUTH a b c
+AUTH secret
+AUTH default secret
+AUTH nobody secret
+COMMAND COUNT x
+SET "" empty-key
+GET ""
+SET quoted 'it\'s'
+GET quoted
+"#;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from((self.0 >> 16) % u64::try_from(bound).unwrap()).unwrap()
+    }
+
+    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+        from[self.below(from.len())]
+    }
+
+    /// Keys that live for a day or not at all, so that a recording takes no account of time.
+    fn command(&mut self) -> String {
+        let key = |random: &mut Self| random.pick(&["a", "b", "c", "d", "\"\"", "\"k\\x00\""]);
+        let value = |random: &mut Self| {
+            random.pick(&["1", "-7", "x", "\"\"", "\"\\r\\n\"", "9223372036854775806", "0", "word", "007"])
+        };
+        let seconds = |random: &mut Self| random.pick(&["100000", "200000", "300000", "0", "-1", "x"]);
+        let (k, v) = (key(self), value(self));
+        match self.below(20) {
+            0..=2 => format!("SET {k} {v}"),
+            3..=5 => {
+                let mut command = format!("SET {k} {v}");
+                for _ in 0..self.below(4) {
+                    let time = seconds(self);
+                    command += &match self.below(6) {
+                        0 => " NX".to_owned(),
+                        1 => " XX".to_owned(),
+                        2 | 3 => " GET".to_owned(),
+                        4 => format!(" EX {time}"),
+                        _ => {
+                            format!(" PX {}", if time == "x" { "y".to_owned() } else { format!("{time}000") })
+                        }
+                    };
+                }
+                command
+            }
+            6 | 7 => format!("GET {k}"),
+            8 => format!("GETDEL {k}"),
+            9 => format!("DEL {k} {}", key(self)),
+            10 => format!("EXISTS {k} {} {}", key(self), key(self)),
+            11 => format!("INCR {k}"),
+            12 => format!("DECR {k}"),
+            13 => format!("INCRBY {k} {v}"),
+            14 => format!("APPEND {k} {v}"),
+            15 => format!("MGET {k} {} {}", key(self), key(self)),
+            16 => format!("MSET {k} {v} {} {}", key(self), value(self)),
+            17 => format!("EXPIRE {k} {}", seconds(self)),
+            18 => self.pick(&["DBSIZE", "STRLEN a", "STRLEN b", "PERSIST a", "PERSIST b"]).to_owned(),
+            _ => format!("TTL {k}"),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! A cluster on loopback inside of one process: a thread for each replica, real sockets.
+#![allow(clippy::needless_pass_by_value, reason = "a cluster takes its service")]
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use quorate_node::{ClientDrive, Directory, Drive, Socket, TestKeys, Waiting, run_replica};
+use quorate_pbft::Config;
+use quorate_pbft::config::Durability;
+use quorate_service::Service;
+use quorate_wire::{ClientId, Principal, Timestamp};
+
+/// Replicas that run until this is dropped.
+pub(crate) struct Cluster {
+    stops: Vec<Arc<AtomicBool>>,
+    threads: Vec<JoinHandle<()>>,
+    keys: TestKeys,
+    config: Config,
+    directory: Directory,
+    client_at: SocketAddr,
+}
+
+impl Cluster {
+    /// Starts four replicas of a service, and knows a client with so many lanes.
+    pub(crate) fn start<S: Service + Clone + Send + 'static>(service: S, waiting: Waiting) -> Self {
+        let cluster = quorate_wire::Cluster::tolerating(1).unwrap();
+        let keys = TestKeys::new(7, cluster, 1);
+        let mut config = Config::new(cluster, keys.cluster_id());
+        config.durability = Durability::Memory;
+        let addresses = free_addresses(cluster.n() + 1);
+        let (replicas, client_at) = (&addresses[..cluster.n()], addresses[cluster.n()]);
+        let mut directory = Directory::new(replicas);
+        directory.add_client(Principal::Client(ClientId::new(1, 0)), client_at);
+        let (mut stops, mut threads) = (Vec::new(), Vec::new());
+        for id in cluster.replicas() {
+            let own = Principal::Replica(id);
+            let (signer, door) = (keys.signer(own), keys.door(own, wall_ns()));
+            let (config, directory, service) = (config.clone(), directory.clone(), service.clone());
+            let mut drive: Drive<S> =
+                Drive::new(id, config, signer, door, directory.clone(), service, wall_ns(), ()).unwrap();
+            let mut socket = Socket::open(replicas[id.index()], &directory).unwrap();
+            let stop = Arc::new(AtomicBool::new(false));
+            stops.push(stop.clone());
+            threads.push(std::thread::spawn(move || {
+                run_replica(&mut drive, &mut socket, waiting, &stop).unwrap();
+            }));
+        }
+        Self { stops, threads, keys, config, directory, client_at }
+    }
+
+    /// Returns the client with so many lanes, and its sockets.
+    pub(crate) fn client(&self, lanes: u16) -> (ClientDrive, Socket) {
+        let door = self.keys.door(Principal::Client(ClientId::new(1, 0)), wall_ns());
+        let directory = self.directory.clone();
+        let socket = Socket::open(self.client_at, &directory).unwrap();
+        (ClientDrive::new(&self.config, door, lanes, directory, Timestamp(wall_ns()), ()), socket)
+    }
+
+    /// Stops a replica.
+    #[allow(dead_code, reason = "not every test stops one")]
+    pub(crate) fn stop(&self, replica: usize) {
+        self.stops[replica].store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stops.iter().for_each(|stop| stop.store(true, Ordering::Relaxed));
+        for thread in self.threads.drain(..) {
+            let ended = thread.join();
+            assert!(ended.is_ok() || std::thread::panicking(), "a replica panicked");
+        }
+    }
+}
+
+/// Returns addresses that were free a moment ago.
+fn free_addresses(count: usize) -> Vec<SocketAddr> {
+    let sockets: Vec<UdpSocket> = (0..count).map(|_| UdpSocket::bind(("127.0.0.1", 0)).unwrap()).collect();
+    sockets.iter().map(|socket| socket.local_addr().unwrap()).collect()
+}
+
+fn wall_ns() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap()
+}

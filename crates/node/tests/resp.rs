@@ -1,0 +1,200 @@
+//! The RESP door in front of a cluster on loopback, over real sockets.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+#![allow(clippy::format_push_string, reason = "commands are short")]
+
+mod cluster;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use cluster::Cluster;
+use quorate_node::resp::Options;
+use quorate_node::{RespDoor, Waiting};
+use quorate_service::kv::Kv;
+
+/// A door and its cluster, until this is dropped.
+struct Open {
+    cluster: Cluster,
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Open {
+    fn new(options: Options) -> Self {
+        let cluster = Cluster::start(Kv, Waiting::Block);
+        let (drive, socket) = cluster.client(options.lanes);
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut door: RespDoor = RespDoor::open(address, options, drive, socket).unwrap();
+        let address = door.address().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || door.run(Waiting::Block, &stopped).unwrap());
+        Self { cluster, address, stop, thread: Some(thread) }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().unwrap().join();
+        assert!(ended.is_ok() || std::thread::panicking(), "the door panicked");
+    }
+}
+
+/// Sends bytes and expects these replies, and no others.
+#[track_caller]
+fn expect(stream: &mut TcpStream, send: &[u8], replies: &[u8]) {
+    stream.write_all(send).unwrap();
+    let mut read = vec![0; replies.len()];
+    stream.read_exact(&mut read).unwrap();
+    assert_eq!(read.escape_ascii().to_string(), replies.escape_ascii().to_string());
+}
+
+/// Expects that the door ends the connection after saying this.
+#[track_caller]
+fn expect_end(stream: &mut TcpStream, last: &[u8]) {
+    let mut read = Vec::new();
+    let _ = stream.read_to_end(&mut read);
+    assert_eq!(read.escape_ascii().to_string(), last.escape_ascii().to_string());
+}
+
+#[test]
+fn many_connections_pipeline_in_their_order() {
+    let open = Open::new(Options { lanes: 4, ..Options::default() });
+    let mut streams: Vec<TcpStream> = (0..12).map(|_| open.connect()).collect();
+    let mut expected = Vec::new();
+    for (number, stream) in streams.iter_mut().enumerate() {
+        let (mut commands, mut replies) = (String::new(), String::new());
+        for round in 1..=300 {
+            commands += &format!("INCR own{number}\r\nINCR shared\r\nGET own{number}\r\nPING {round}\r\n");
+            replies += &format!("${}\r\n{round}\r\n", round.to_string().len());
+        }
+        stream.write_all(commands.as_bytes()).unwrap();
+        expected.push(replies);
+    }
+    for (stream, expected) in streams.iter_mut().zip(&expected) {
+        let (mut read, mut buffer) = (String::new(), [0; 4096]);
+        while read.matches('$').count() < 600 || !read.ends_with(expected.rsplit('$').next().unwrap()) {
+            let len = stream.read(&mut buffer).unwrap();
+            assert!(len > 0);
+            read += std::str::from_utf8(&buffer[..len]).unwrap();
+        }
+        // Of each four replies the first, the third and the fourth name the round.
+        let lines: Vec<&str> = read.split("\r\n").collect();
+        for (round, lines) in lines.chunks_exact(6).enumerate() {
+            let round = (round + 1).to_string();
+            assert_eq!(lines[0], format!(":{round}"));
+            assert_eq!([lines[3], lines[5]], [round.as_str(), round.as_str()]);
+        }
+    }
+    let mut last = open.connect();
+    expect(&mut last, b"*2\r\n$3\r\nGET\r\n$6\r\nshared\r\n", b"$4\r\n3600\r\n");
+}
+
+/// With real clocks: a key is gone when its time has come, though nothing is ordered in between.
+#[test]
+fn an_expired_key_is_gone_in_an_idle_cluster() {
+    let open = Open::new(Options::default());
+    let mut stream = open.connect();
+    expect(&mut stream, b"SET k v PX 1500\r\nSET forever v\r\n", b"+OK\r\n+OK\r\n");
+    let set = Instant::now();
+    expect(&mut stream, b"GET k\r\n", b"$1\r\nv\r\n");
+    std::thread::sleep(Duration::from_millis(1700).saturating_sub(set.elapsed()));
+    expect(&mut stream, b"GET k\r\nTTL k\r\nGET forever\r\n", b"$-1\r\n:-2\r\n$1\r\nv\r\n");
+}
+
+#[test]
+fn what_is_too_much_is_refused() {
+    let open = Open::new(Options { connections_max: 3, ..Options::default() });
+    let mut first = open.connect();
+    expect(&mut first, b"*2\r\n$3\r\nGET\r\n$536870912\r\n", b"-ERR Protocol error: invalid bulk length\r\n");
+    expect_end(&mut first, b"");
+    let mut second = open.connect();
+    expect(&mut second, b"*99999999\r\n", b"-ERR Protocol error: invalid multibulk length\r\n");
+    expect_end(&mut second, b"");
+    let mut third = open.connect();
+    let long =
+        [&b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$60000\r\n"[..], &vec![b'v'; 60_000], b"\r\nPING\r\n"].concat();
+    expect(&mut third, &long, b"-ERR the command is longer than 53248 bytes\r\n+PONG\r\n");
+    let mut more: Vec<TcpStream> = (0..2).map(|_| open.connect()).collect();
+    for stream in &mut more {
+        expect(stream, b"PING\r\n", b"+PONG\r\n");
+    }
+    expect_end(&mut open.connect(), b"-ERR max number of clients reached\r\n");
+    drop(more);
+    expect(&mut third, b"QUIT\r\nGET k\r\n", b"+OK\r\n");
+    expect_end(&mut third, b"");
+}
+
+#[test]
+fn a_password_comes_first() {
+    let open = Open::new(Options { password: Some(b"secret".to_vec()), ..Options::default() });
+    let mut stream = open.connect();
+    expect(&mut stream, b"GET k\r\n", b"-NOAUTH Authentication required.\r\n");
+    let wrong = b"-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+    expect(&mut stream, b"AUTH secres\r\n", wrong);
+    expect(&mut stream, b"AUTH nobody secret\r\n", wrong);
+    expect(&mut stream, b"AUTH default secret\r\nGET k\r\n", b"+OK\r\n$-1\r\n");
+}
+
+/// A client that asks for much and takes nothing gets no more done, and hinders nobody.
+#[test]
+fn a_client_that_takes_nothing_is_not_served_on() {
+    let open = Open::new(Options::default());
+    let (mut greedy, mut other) = (open.connect(), open.connect());
+    expect(&mut other, format!("SET big {}\r\n", "v".repeat(30_000)).as_bytes(), b"+OK\r\n");
+    // A megabyte of requests asks for 1.6 GB of replies. The kernel holds some of them, the door few.
+    let pairs = 50_000;
+    let asked = std::thread::spawn(move || {
+        let ask = b"GET big\r\nINCR done\r\n".repeat(pairs);
+        greedy.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
+        let _ = greedy.write_all(&ask);
+        greedy
+    });
+    let mut done = || {
+        expect(&mut other, b"APPEND log x\r\n", b":");
+        let mut buffer = [0; 64];
+        let _ = other.read(&mut buffer).unwrap();
+        other.write_all(b"INCRBY done 0\r\n").unwrap();
+        let len = other.read(&mut buffer).unwrap();
+        std::str::from_utf8(&buffer[1..len]).unwrap().trim_end().parse::<usize>().unwrap()
+    };
+    let (mut before, mut now) = (usize::MAX, 0);
+    let start = Instant::now();
+    while before != now {
+        assert!(start.elapsed() < Duration::from_secs(20), "it goes on and on: {now}");
+        std::thread::sleep(Duration::from_millis(400));
+        before = std::mem::replace(&mut now, done());
+    }
+    assert!((1..pairs / 10).contains(&now), "{now} were done for it");
+    drop(asked.join().unwrap());
+}
+
+/// With two of four replicas gone nothing can be agreed on. What was asked may be done some day, and
+/// that is what is said; what was not asked is said not to be done.
+#[test]
+fn a_halted_cluster_is_reported() {
+    let open = Open::new(Options { lanes: 1, deadline_ns: 700_000_000, ..Options::default() });
+    let (mut first, mut second) = (open.connect(), open.connect());
+    expect(&mut first, b"SET k v\r\n", b"+OK\r\n");
+    open.cluster.stop(2);
+    open.cluster.stop(3);
+    std::thread::sleep(Duration::from_millis(200));
+    first.write_all(b"INCR n\r\nPING\r\n").unwrap();
+    let unknown =
+        b"-UNKNOWN no answer from the cluster in time: it may have been done or may be done yet\r\n";
+    expect(&mut first, b"", &[&unknown[..], b"+PONG\r\n"].concat());
+    let nothing = b"-TRYAGAIN no answer from the cluster in time: nothing was done\r\n";
+    expect(&mut second, b"INCR n\r\n", nothing);
+}
