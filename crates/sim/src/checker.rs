@@ -163,7 +163,7 @@ impl Checkers {
 
     /// The state of replica `id` was damaged behind its back.
     pub fn damaged(&mut self, id: ReplicaId) {
-        self.facts[id.index()].damaged = true;
+        self.facts[id.index()].damage();
     }
 
     /// Replica `id` reports a milestone.
@@ -231,10 +231,18 @@ impl Checkers {
         }
     }
 
-    /// The service of replica `id` has executed a batch.
-    pub fn executed(&mut self, id: ReplicaId, seq: SeqNum, replies: &Replies) {
-        if self.watches(id) && !self.facts[id.index()].damaged {
-            let settled = self.facts[id.index()].executed >= seq;
+    /// The service of replica `id` has executed a batch. What comes of one that its replica has dropped since
+    /// is nobody's.
+    pub fn executed(&mut self, id: ReplicaId, seq: SeqNum, batch: Digest, replies: &Replies) {
+        let facts = &self.facts[id.index()];
+        if !self.watches(id) || facts.damaged {
+            return;
+        }
+        let settled = facts.executed >= seq;
+        let tentative = facts.tentative.as_ref().filter(|(tentative, _)| *tentative == seq);
+        let held =
+            if settled { self.agreement.digest(seq) } else { tentative.map(|(_, batch)| batch.digest()) };
+        if held == Some(batch) {
             let verdict = self.exactly_once.executed(id, seq, replies, settled);
             self.note(verdict);
         }

@@ -47,6 +47,12 @@ impl Agreement {
         SeqNum(u64::try_from(self.order.len()).unwrap_or(u64::MAX))
     }
 
+    /// Returns the batch that is final at `seq`.
+    pub fn digest(&self, seq: SeqNum) -> Option<Digest> {
+        let place = usize::try_from(seq.0.checked_sub(1)?).ok()?;
+        self.order.get(place).map(|first| first.digest)
+    }
+
     /// I1: no two correct replicas execute different batches at one number. Says whether this is the
     /// first to execute it.
     pub fn executed(&mut self, by: ReplicaId, seq: SeqNum, digest: Digest) -> Result<bool, Violation> {

@@ -38,6 +38,8 @@ pub struct Facts {
     pub diverged: bool,
     /// Its state was damaged behind its back: it is faulty until it has repaired that.
     pub damaged: bool,
+    /// That happened while it was being repaired, perhaps behind where the repair had come.
+    damaged_in_repair: bool,
     /// The newest checkpoint whose state it holds, or can make again from its log.
     pub checkpoint: SeqNum,
     /// P: the newest view in which each number prepared here, above the stable checkpoint.
@@ -61,6 +63,7 @@ impl Facts {
             transferring: false,
             diverged: false,
             damaged: false,
+            damaged_in_repair: false,
             checkpoint: SeqNum(0),
             prepared: BTreeMap::new(),
         }
@@ -84,7 +87,7 @@ impl Facts {
         self.tentative = None;
         self.transferring = false;
         self.diverged = false;
-        self.damaged = false;
+        (self.damaged, self.damaged_in_repair) = (false, false);
         self.stable = stable;
         self.prepared.clear();
         for (seq, view, digest) in prepared {
@@ -95,6 +98,12 @@ impl Facts {
         }
         let last = self.prepared.last_key_value().map_or(0, |(seq, _)| *seq);
         self.read_floor = SeqNum(last);
+    }
+
+    /// Its state is damaged behind its back.
+    pub fn damage(&mut self) {
+        self.damaged = true;
+        self.damaged_in_repair |= self.diverged;
     }
 
     /// It starts with nothing.
@@ -122,9 +131,9 @@ impl Facts {
             Milestone::TransferStarted { .. } => self.transferring = true,
             Milestone::TransferFinished { .. } => {
                 self.transferring = false;
-                // A repair looks at every page.
-                self.damaged &= !self.diverged;
-                self.diverged = false;
+                // A repair looks at every page, once.
+                self.damaged &= !self.diverged || self.damaged_in_repair;
+                (self.diverged, self.damaged_in_repair) = (false, false);
             }
             Milestone::Diverged { .. } => self.diverged = true,
             Milestone::Rejoined { .. } => self.remembers = true,

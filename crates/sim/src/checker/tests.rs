@@ -81,7 +81,7 @@ fn rule(checkers: &Checkers) -> Option<&'static str> {
 
 fn run(checkers: &mut Checkers, id: ReplicaId, seq: u64, batch: &Arc<Batch>, replies: &Replies) {
     checkers.execute(id, SeqNum(seq), batch, false);
-    checkers.executed(id, SeqNum(seq), replies);
+    checkers.executed(id, SeqNum(seq), batch.digest(), replies);
 }
 
 #[test]
@@ -121,10 +121,44 @@ fn a_wrong_tentative_result_is_seen_when_it_becomes_final() {
     let mut c = checkers();
     let one = batch(&[1]);
     c.execute(R0, SeqNum(1), &one, true);
-    c.executed(R0, SeqNum(1), &replies(&[(1, Outcome::Executed, 7)]));
+    c.executed(R0, SeqNum(1), one.digest(), &replies(&[(1, Outcome::Executed, 7)]));
     assert_eq!(rule(&c), None);
     c.merge(R0, SeqNum(1));
     assert_eq!(rule(&c), Some("results (I15)"));
+}
+
+/// A service that takes its time gives the result of a tentative batch when that has been dropped, and
+/// another batch has become final in its place: it is compared with nothing.
+#[test]
+fn a_late_result_of_a_dropped_batch_is_nobodys() {
+    let mut c = checkers();
+    let (dropped, kept) = (batch(&[1]), batch(&[2]));
+    c.execute(R0, SeqNum(1), &dropped, true);
+    c.undo(R0, SeqNum(0));
+    c.execute(R0, SeqNum(1), &kept, false);
+    c.executed(R0, SeqNum(1), dropped.digest(), &replies(&[(1, Outcome::Executed, 1)]));
+    c.executed(R0, SeqNum(1), kept.digest(), &replies(&[(2, Outcome::Executed, 1)]));
+    assert_eq!(c.violation(), None);
+    // Whoever has it as final without saying so is not let off.
+    run(&mut c, R1, 1, &dropped, &replies(&[(1, Outcome::Executed, 1)]));
+    assert_eq!(rule(&c), Some("agreement (I1)"));
+}
+
+/// B21: a page may be damaged behind where a repair has come: the replica stays faulty until the next one.
+#[test]
+fn damage_during_a_repair_outlasts_it() {
+    let mut facts = Facts::new(R0, true);
+    let (diverged, repaired) =
+        (Milestone::Diverged { seq: SeqNum(8) }, Milestone::TransferFinished { seq: SeqNum(8) });
+    facts.damage();
+    for again in [true, false] {
+        facts.milestone(&diverged).unwrap();
+        if again {
+            facts.damage();
+        }
+        facts.milestone(&repaired).unwrap();
+        assert_eq!(facts.counts(), !again);
+    }
 }
 
 /// I15 and I30: what a client has accepted, before or after, is what was executed; and was executed.

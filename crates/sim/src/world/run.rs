@@ -134,7 +134,7 @@ impl<A: App> World<A> {
             unreachable!("pages in memory are always there");
         }
         if correct {
-            self.checkers.executed(id, seq, &replies);
+            self.checkers.executed(id, seq, batch.digest(), &replies);
             if let Some(evidence) = &mut self.evidence {
                 evidence.executed(&replies);
             }
