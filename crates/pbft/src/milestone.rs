@@ -94,9 +94,10 @@ pub enum Milestone {
         /// How often it has started.
         incarnation: u64,
     },
-    /// It has lost its memory and begins to rejoin (spec §14.4).
+    /// It has lost its memory and begins to rejoin (spec §14.4); or has found, while it did, that the others
+    /// knew of later starts. Its driver keeps this count of starts, and that there is no memory.
     RejoinStarted {
-        /// How often it has started.
+        /// How often it has started, at least.
         incarnation: u64,
     },
     /// It has rejoined: it votes again (RC-9).

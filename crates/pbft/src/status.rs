@@ -42,8 +42,9 @@ struct Peer {
     budget_at: u64,
     /// It echoes this replica's incarnation.
     echoes_us: bool,
-    /// It has seen a later incarnation of this replica: an old disk was put back.
-    knows_later: bool,
+    /// The count of starts of another incarnation of this replica that it has seen, not below this one's:
+    /// an old disk was put back, or the count was lost with a disk.
+    later: Option<u64>,
 }
 
 /// What a peer's incarnation is to what is known of it.
@@ -115,9 +116,11 @@ impl PeerStatus {
         self.peers.iter().filter(|p| p.echoes_us).count()
     }
 
-    /// Returns how many others have seen a later incarnation of this replica.
-    pub(crate) fn know_later(&self) -> usize {
-        self.peers.iter().filter(|p| p.knows_later).count()
+    /// Returns a count of starts that `count` others have seen this replica exceed or reach in another life.
+    fn later_known_to(&self, count: usize) -> Option<u64> {
+        let mut later: Vec<u64> = self.peers.iter().filter_map(|p| p.later).collect();
+        later.sort_unstable();
+        later.iter().rev().nth(count.saturating_sub(1)).copied()
     }
 
     /// Returns the highest incarnation seen of each replica, as bytes.
@@ -150,8 +153,8 @@ impl PeerStatus {
         let own = self.incarnation;
         let Some(peer) = self.peers.get_mut(from.index()) else { return };
         peer.echoes_us = echo == own;
-        peer.knows_later =
-            echo != own && (echo >> INCARNATION_RANDOM_BITS) >= (own >> INCARNATION_RANDOM_BITS);
+        let (starts, own_starts) = (echo >> INCARNATION_RANDOM_BITS, own >> INCARNATION_RANDOM_BITS);
+        peer.later = (echo != own && starts >= own_starts).then_some(starts);
     }
 }
 
@@ -414,10 +417,13 @@ impl Replica {
     /// §14.3: before its first vote after a restart, a replica hears from the others that they have
     /// seen it start, and never that they have seen it later than that.
     fn look_at_echoes(&mut self, now: Now, out: &mut Actions) {
+        if self.recovery.is_active() {
+            return self.outgrow_earlier_starts(now, out);
+        }
         if !self.recovery.waits_for_echoes() {
             return;
         }
-        if mutant!(M43, self.peers.know_later() >= self.cluster.weak(), false) {
+        if mutant!(M43, self.peers.later_known_to(self.cluster.weak()).is_some(), false) {
             let incarnation = self.peers.incarnation;
             out.report(Milestone::RejoinStarted { incarnation });
             return self.start_rejoin(now, out);
@@ -430,6 +436,19 @@ impl Replica {
             }
             self.propose(now, out);
         }
+    }
+
+    /// A replica that has lost its memory may have lost its count of starts as well, and go by a clock that
+    /// is behind (D8). It takes a higher one while it rejoins: otherwise its next start, with memory, would
+    /// look like that of an old disk. f + 1 others have seen the count that it goes beyond, so a correct one has.
+    fn outgrow_earlier_starts(&mut self, now: Now, out: &mut Actions) {
+        let Some(starts) = self.peers.later_known_to(self.cluster.weak()) else { return };
+        let chance = self.rng.next() >> (u64::BITS - INCARNATION_RANDOM_BITS);
+        let incarnation = (starts.saturating_add(1) << INCARNATION_RANDOM_BITS) | chance;
+        self.peers.incarnation = incarnation;
+        self.peers.peers.iter_mut().for_each(|peer| peer.later = None);
+        out.report(Milestone::RejoinStarted { incarnation });
+        self.status_soon(now, out);
     }
 }
 

@@ -151,6 +151,28 @@ fn h7_a_second_start_from_one_image_is_noticed() {
     assert!(desk.said(|m| matches!(m, Milestone::RejoinStarted { .. })));
 }
 
+/// H6, H8: with the disk the count of starts was lost, and the clock is behind. While it rejoins the replica
+/// takes a higher count than the others know of, f + 1 of them: its next start would look like that of an
+/// old disk otherwise, and cost it its memory again.
+#[test]
+fn h6_a_replica_without_memory_outgrows_its_earlier_starts() {
+    let mut desk = Desk::resumed(R1, Resume::Amnesia { incarnation: 3 << 20 }, |_| {});
+    let started = |desk: &Desk| {
+        let of = desk.did.iter().filter_map(|d| match d {
+            Did::Said(Milestone::RejoinStarted { incarnation }) => Some(incarnation >> 20),
+            _ => None,
+        });
+        of.collect::<Vec<u64>>()
+    };
+    status(&mut desk, R0, 1, 900 << 20);
+    assert_eq!(started(&desk), [3], "one may lie");
+    status(&mut desk, R2, 1, 5 << 20);
+    assert_eq!(started(&desk), [3, 6], "two have seen the fifth start, or a later one");
+    desk.pass(300);
+    let (_, body) = desk.last_sent(Kind::Status).unwrap();
+    assert_eq!(Status::decode(&body).unwrap().incarnation >> 20, 6);
+}
+
 /// RC-4 to RC-9: estimate, recovery request, stable checkpoint beyond the bound; and no vote before.
 #[test]
 fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {

@@ -154,9 +154,10 @@ impl<I: Clone> Disk<I> {
         (self.known, self.rejoining) = (0, true);
     }
 
-    /// Notes that the replica itself has found that this is no memory (H7).
-    pub fn distrust(&mut self) {
+    /// Notes that the replica itself has found that this is no memory (H7), and how often it has started at least.
+    pub fn distrust(&mut self, starts: u64) {
         self.rejoining = true;
+        self.incarnation = self.incarnation.max(starts);
     }
 
     /// Returns how many starts there have been.

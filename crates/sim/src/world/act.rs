@@ -7,6 +7,7 @@ use quorate_wire::message::RequestBody;
 use quorate_wire::{ClientId, Kind, Principal};
 
 use super::World;
+use super::faults::INCARNATION_RANDOM_BITS;
 use crate::app::App;
 use crate::describe;
 use crate::hash::{Tag, TraceHash};
@@ -112,9 +113,9 @@ impl<A: App> World<A> {
     fn report(&mut self, h: usize, milestone: &Milestone) {
         let host = &mut self.hosts[h];
         // A driver's duties besides: what is on the disk is no memory until the replica has rejoined.
-        if let Milestone::RejoinStarted { .. } = milestone {
+        if let Milestone::RejoinStarted { incarnation } = milestone {
             (host.amnesic, host.old_disk) = (true, false);
-            host.disk.distrust();
+            host.disk.distrust(incarnation >> INCARNATION_RANDOM_BITS);
             self.checkers.forgets(host.id);
         }
         if let Milestone::Rejoined { .. } = milestone {

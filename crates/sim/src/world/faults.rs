@@ -21,7 +21,7 @@ use crate::rng::{Concern, Rng};
 use crate::trace::What;
 
 /// Random bits below the count of starts in an incarnation (spec §14.3).
-const INCARNATION_RANDOM_BITS: u32 = 20;
+pub(super) const INCARNATION_RANDOM_BITS: u32 = 20;
 
 /// The longest recording, in bytes.
 const RECORDING_BYTES_MAX: usize = 1 << 30;
