@@ -208,20 +208,21 @@ impl Replica {
         self.peers.sent_at = Some(now.mono_ns);
         self.peers.counter = (self.peers.counter + 1).max(now.wall_ns);
         let echoes = self.peers.seen();
-        let first = self.exec.executed.next();
+        let first = self.log.stable().next();
         let len = usize::try_from(self.config.window.div_ceil(8)).unwrap_or(0);
         let (mut prepared, mut committed) = (alloc::vec![0_u8; len], alloc::vec![0_u8; len]);
-        for slot in self.log.iter().filter(|slot| slot.seq >= first) {
-            let k = usize::try_from(slot.seq.0 - first.0).unwrap_or(usize::MAX);
+        for slot in self.log.iter() {
+            let k = offset(first, slot.seq);
             let mark = |bits: &mut Vec<u8>| {
                 if let Some(byte) = bits.get_mut(k / 8) {
                     *byte |= 1 << (k % 8);
                 }
             };
-            if slot.prepared.as_ref().is_some_and(|(view, _)| *view == self.view) {
+            if slot.prepared_in(self.view) {
                 mark(&mut prepared);
             }
-            if slot.committed.is_some_and(|digest| slot.batch(&digest).is_some()) {
+            let here = slot.committed.is_some_and(|digest| slot.batch(&digest).is_some());
+            if here || slot.seq <= self.exec.executed {
                 mark(&mut committed);
             }
         }
@@ -328,11 +329,10 @@ impl Replica {
 
     fn send_committed(&mut self, now: Now, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
         let view = self.view;
-        let first = m.executed.next();
-        for seq in first.0..=self.exec.executed.0.min(self.log.high().0) {
+        for seq in m.executed.0.saturating_add(1)..=self.exec.executed.0.min(self.log.high().0) {
             let seq = SeqNum(seq);
             let Some(digest) = self.log.get(seq).and_then(|slot| slot.committed) else { continue };
-            if mutant!(M48, m.committed.has(offset(first, seq)), true) {
+            if mutant!(M48, m.committed.has(offset(m.stable.next(), seq)), true) {
                 continue;
             }
             if !self.peers.allow(to, now.mono_ns, 128, &self.config) {
@@ -370,10 +370,12 @@ impl Replica {
         }
     }
 
-    /// Sends votes and proposals of this view again: content as the first time, sealed anew (SM-3).
+    /// Sends votes and proposals of this view again: content as the first time, sealed anew (SM-3). Also for
+    /// numbers that the peer has executed: it may have done so without having prepared them, or in an earlier
+    /// view, and the others may need its COMMIT (PC-4).
     fn send_votes(&mut self, now: Now, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
         let recipient = Recipient::Replica(to);
-        let (view, first) = (self.view, m.executed.next());
+        let (view, first) = (self.view, m.stable.next());
         let is_primary = self.is_primary();
         let fixed = self.views.last_fixed;
         let low = first.max(self.log.stable().next());
@@ -381,14 +383,14 @@ impl Replica {
             let seq = SeqNum(seq);
             let Some(slot) = self.log.get(seq) else { continue };
             let k = offset(first, seq);
-            if m.committed.has(k) {
+            if m.committed.has(k) && m.prepared.has(k) {
                 continue;
             }
             let Some((_, digest)) = slot.voted.filter(|(voted, _)| *voted == view) else { continue };
-            let committed = slot.prepared.as_ref().is_some_and(|(v, b)| *v == view && b.digest() == digest);
+            let prepared = slot.prepared.as_ref().is_some_and(|(v, b)| *v == view && b.digest() == digest);
             let batch = slot.batch(&digest).cloned();
             let after = self.last_lsn();
-            if committed {
+            if prepared && !m.committed.has(k) {
                 if !self.peers.allow(to, now.mono_ns, 128, &self.config) {
                     return;
                 }

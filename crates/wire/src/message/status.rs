@@ -40,9 +40,9 @@ pub struct Status<'a> {
     pub normal: bool,
     /// It holds a valid NEW-VIEW message for its view.
     pub has_new_view: bool,
-    /// Bit `k`: it has prepared `executed + 1 + k`.
+    /// Bit `k`: it has prepared `h + 1 + k` in its view.
     pub prepared: Bitmap<'a>,
-    /// Bit `k`: it has seen `executed + 1 + k` commit.
+    /// Bit `k`: it has seen `h + 1 + k` commit and holds the batch, or has executed it.
     pub committed: Bitmap<'a>,
     /// In a view change: bit `i` says that it holds replica `i`'s VIEW-CHANGE for its view.
     pub have: u64,
