@@ -9,7 +9,7 @@ use quorate_wire::{Cluster, Digest};
 
 use crate::certificate::{Votes, bit, size};
 use crate::record::Record;
-use crate::replica::Replica;
+use crate::replica::{Replica, Status};
 use crate::step::{Action, Actions, Milestone, Now, Recipient, Reject};
 
 /// What a replica says of its state at a checkpoint: the root, and whether it holds a proof.
@@ -212,6 +212,10 @@ impl Replica {
             self.advance_quietly(now, n, out);
         }
         self.propose(now, out);
+        // A new primary may have waited for this (DP-5).
+        if self.status == Status::ViewChange {
+            self.try_new_view(now, out);
+        }
     }
 
     /// Looks at a number again after the window has moved.

@@ -80,6 +80,15 @@ impl Replica {
             |digest| self.has_batch(digest),
         );
         match decision {
+            // Its NEW-VIEW counts as its vote for all that it takes over, and what it may not vote for (I8) it could
+            // not claim in the next view change: less than f + 1 correct replicas could, and A2 might fail
+            // for ever (DP-5). So it first comes to the checkpoint that the decision starts from.
+            Decision::Complete { checkpoint, chosen }
+                if checkpoint.0.plus(u64::try_from(chosen.len()).unwrap_or(u64::MAX)) > self.log.high() =>
+            {
+                self.set_goal(now, checkpoint, out);
+                self.status_soon(now, out);
+            }
             Decision::Complete { checkpoint, chosen } => {
                 let view_changes = s.iter().map(|m| (m.sender(), m.digest())).collect();
                 let body = NewView { view, view_changes, checkpoint, chosen };

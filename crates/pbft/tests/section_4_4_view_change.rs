@@ -9,7 +9,7 @@ use quorate_pbft::Milestone;
 use quorate_pbft::step::{Recipient, Reject};
 use quorate_wire::frame::Frame;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
-use quorate_wire::message::{Bitmap, Echoes, Kind, NewView, Prepare, Status, ViewChange};
+use quorate_wire::message::{Bitmap, Echoes, Kind, NewView, PrePrepared, Prepare, Status, ViewChange};
 
 fn own_view_change(desk: &Desk) -> Option<ViewChange> {
     let (_, frame) = desk.last_sent(Kind::ViewChange)?;
@@ -217,6 +217,80 @@ fn what_overtook_the_new_view_is_sent_again_at_once() {
     desk.forget();
     status(&mut desk, R3, 3, true);
     assert!(desk.rejected(Reject::TooSoon) && desk.sent(Kind::PrePrepare) == 0, "once is enough");
+}
+
+/// PC-4: a replica that has executed a number need not have prepared it in this view, and the others may need
+/// its COMMIT. Its STATUS says so, and it is sent what it lacks.
+#[test]
+fn what_is_executed_is_voted_for_again() {
+    let mut desk = Desk::new(R2);
+    desk.order(1, c(0), 1, b"x");
+    let mut counter = 0;
+    let mut hear = |desk: &mut Desk, prepared: &[u8]| {
+        desk.pass(200);
+        desk.forget();
+        counter += 1;
+        desk.hear(R3, Kind::Status, |w| {
+            Status {
+                counter,
+                view: ViewNum(0),
+                stable: SeqNum(0),
+                executed: SeqNum(1),
+                incarnation: 1 << 20,
+                echoes: Echoes::default(),
+                normal: true,
+                has_new_view: false,
+                prepared: Bitmap::new(prepared),
+                committed: Bitmap::new(&[1]),
+                have: 0,
+                wants: Vec::new(),
+            }
+            .encode(w);
+        });
+        (desk.sent_to(R3, Kind::Prepare), desk.sent_to(R3, Kind::Commit))
+    };
+    assert_eq!(hear(&mut desk, &[0]), (1, 0), "it has committed, and not prepared");
+    assert_eq!(hear(&mut desk, &[1]), (0, 0));
+    // What it says itself, after a view change in which nothing has prepared yet.
+    enter_view_1(&mut desk, &[]);
+    desk.pass(200);
+    let (_, body) = desk.last_sent(Kind::Status).unwrap();
+    let own = Status::decode(&body).unwrap();
+    assert_eq!((own.executed, own.prepared.has(0), own.committed.has(0)), (SeqNum(1), false, true));
+}
+
+/// DP-5: behind every P entry there must be f + 1 correct replicas that can say so in Q, and a NEW-VIEW is its
+/// author's vote. A new primary that has its low water mark below the others' and could not vote for all of
+/// X, therefore waits until it can.
+#[test]
+fn a_new_primary_first_comes_to_the_checkpoint_that_it_starts_from() {
+    let mut desk = Desk::new(R1);
+    for t in 1..=8 {
+        desk.order(t, c(0), t, b"x");
+    }
+    desk.suspect(R2, 0);
+    desk.suspect(R3, 0);
+    let own = own_view_change(&desk).unwrap();
+    assert_eq!(own.stable, SeqNum(0));
+    // r2 stands where this replica does; at r3, 8 is stable, and 9 has been proposed.
+    let claims = vec![(root(SeqNum(99)), ViewNum(0))];
+    let ahead = ViewChange {
+        stable: SeqNum(8),
+        checkpoints: vec![(SeqNum(8), root(SeqNum(8)))],
+        prepared: vec![],
+        pre_prepared: vec![PrePrepared { seq: SeqNum(9), claims }],
+        ..own.clone()
+    };
+    for frame in [desk.view_change(R2, &own), desk.view_change(R3, &ahead)] {
+        desk.frame(&frame);
+    }
+    assert_eq!(desk.sent(Kind::NewView), 0, "9 is above 0 + L = 8");
+    for from in [R2, R3] {
+        desk.checkpoint(from, 8, root(SeqNum(8)), false);
+    }
+    let (_, frame) = desk.last_sent(Kind::NewView).unwrap();
+    let new_view = NewView::decode(Frame::decode(&frame).unwrap().body).unwrap();
+    assert_eq!((new_view.checkpoint.0, new_view.last()), (SeqNum(8), SeqNum(9)));
 }
 
 /// P14: fewer VIEW-CHANGEs than a quorum begin no view.
