@@ -157,12 +157,14 @@ fn h7_a_second_start_from_one_image_is_noticed() {
 #[test]
 fn h6_a_replica_without_memory_outgrows_its_earlier_starts() {
     let mut desk = Desk::resumed(R1, Resume::Amnesia { incarnation: 3 << 20 }, |_| {});
-    let started = |desk: &Desk| {
-        let of = desk.did.iter().filter_map(|d| match d {
-            Did::Said(Milestone::RejoinStarted { incarnation }) => Some(incarnation >> 20),
-            _ => None,
-        });
-        of.collect::<Vec<u64>>()
+    let started = |desk: &Desk| -> Vec<u64> {
+        let mut counts = Vec::new();
+        for did in &desk.did {
+            if let Did::Said(Milestone::RejoinStarted { incarnation }) = did {
+                counts.push(incarnation >> 20);
+            }
+        }
+        counts
     };
     status(&mut desk, R0, 1, 900 << 20);
     assert_eq!(started(&desk), [3], "one may lie");
