@@ -26,24 +26,34 @@ impl Default for Waiting {
 }
 
 /// The idle state of one polling thread.
+///
+/// How long it polls depends on what polling has brought: a message now and then, as idle replicas send
+/// each other, is not worth a millisecond of a core each time.
 #[derive(Debug)]
 pub(crate) struct Idle {
     waiting: Waiting,
     since: Option<u64>,
+    /// How much of its patience it has, in parts of [`PARTS`].
+    parts: u64,
 }
+
+/// After a sleep it polls for one part of its patience, and twice as long each time that brings something.
+const PARTS: u64 = 64;
 
 /// The longest sleep, so that a process sees that it is to stop.
 const SLEEP_MS_MAX: u64 = 50;
 
 impl Idle {
     pub(crate) fn new(waiting: Waiting) -> Self {
-        Self { waiting, since: None }
+        Self { waiting, since: None, parts: PARTS }
     }
 
     /// There was something to do.
     #[inline]
     pub(crate) fn reset(&mut self) {
-        self.since = None;
+        if self.since.take().is_some() {
+            self.parts = (2 * self.parts).min(PARTS);
+        }
     }
 
     /// There was nothing to do at `now_ns`, and nothing is due before `due_ns`. `waker` is used when there
@@ -59,11 +69,12 @@ impl Idle {
     ) -> io::Result<()> {
         let since = *self.since.get_or_insert(now_ns);
         if let Waiting::Poll(patience) = self.waiting
-            && now_ns < since.saturating_add(patience)
+            && now_ns < since.saturating_add(patience / PARTS * self.parts)
         {
             std::thread::yield_now();
             return Ok(());
         }
+        (self.parts, self.since) = (1, None);
         let sleep_ms = due_ns.saturating_sub(now_ns).div_ceil(1_000_000).min(SLEEP_MS_MAX);
         let sleep_ms = u16::try_from(sleep_ms).unwrap_or(u16::MAX);
         let Some(waker) = waker else { return socket.wait(sleep_ms, None) };
@@ -72,5 +83,34 @@ impl Idle {
         let waited = if news() { Ok(()) } else { socket.wait(sleep_ms, Some(waker)) };
         waker.awake();
         waited
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::Directory;
+
+    /// It polls for as long as it is worth it, and shortly after a sleep.
+    #[test]
+    fn patience_shrinks_with_a_sleep_and_grows_with_what_comes() {
+        let socket = Socket::open(([127, 0, 0, 1], 0).into(), &Directory::new(&[])).unwrap();
+        let mut idle = Idle::new(Waiting::Poll(64_000));
+        let rest = |idle: &mut Idle, now| idle.rest(now, now, &socket, None, || false).unwrap();
+        rest(&mut idle, 0);
+        rest(&mut idle, 63_999);
+        assert_eq!(idle.parts, PARTS, "still polling");
+        rest(&mut idle, 64_000);
+        assert_eq!(idle.parts, 1, "slept");
+        rest(&mut idle, 100_000);
+        idle.reset();
+        rest(&mut idle, 101_000);
+        idle.reset();
+        assert_eq!(idle.parts, 4);
+        rest(&mut idle, 102_000);
+        rest(&mut idle, 105_999);
+        assert_eq!(idle.parts, 4, "still polling");
+        rest(&mut idle, 106_000);
+        assert_eq!(idle.parts, 1, "slept");
     }
 }

@@ -1,0 +1,163 @@
+//! Mistakes, which are half of the first five minutes: one clear error each, with a code, and nothing damaged
+//! (Must show 9).
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+#[allow(dead_code, reason = "shared with the tests that need more of it")]
+mod support;
+
+use support::{Dir, own_address, quorate};
+
+/// A new cluster in a directory; returns the directory of replica 1.
+fn cluster(dir: &Dir) -> PathBuf {
+    let made = quorate(&["init", "--dir", &dir.join("c"), "--host", &own_address().to_string()]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    dir.path().join("c/replica-1")
+}
+
+/// Everything under a directory, with its modes.
+fn content(dir: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(content(&path));
+        } else if !path.ends_with("lock") {
+            found.insert(
+                path.clone(),
+                (fs::metadata(&path).unwrap().permissions().mode(), fs::read(&path).unwrap()),
+            );
+        }
+    }
+    found
+}
+
+/// Tries to run the replica, and returns what it says: it fails with status 2, and has changed nothing.
+fn refused(dir: &Path) -> String {
+    let before = content(dir);
+    let output = quorate(&["replica", "--dir", &dir.display().to_string()]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    assert_eq!(content(dir), before, "something was changed");
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.starts_with("error Q") && text.matches("error Q").count() == 1, "one error:\n{text}");
+    text
+}
+
+fn change(path: &Path, from: &str, to: &str) {
+    let text = fs::read_to_string(path).unwrap();
+    assert!(text.contains(from), "{text}");
+    fs::write(path, text.replace(from, to)).unwrap();
+}
+
+#[test]
+fn a_typing_error_in_node_toml() {
+    let dir = Dir::new("typo");
+    let replica = cluster(&dir);
+    change(&replica.join("node.toml"), "# checkpoint_interval = 128", "checkpoint_intervall = 128");
+    let says = refused(&replica);
+    assert!(says.starts_with("error Q009: unknown key `checkpoint_intervall`\n  --> "), "{says}");
+    assert!(says.contains("did you mean `checkpoint_interval`?"), "{says}");
+}
+
+#[test]
+fn a_setting_that_breaks_a_rule() {
+    let dir = Dir::new("rule");
+    let replica = cluster(&dir);
+    change(&replica.join("node.toml"), "# window = 256", "window = 200");
+    let says = refused(&replica);
+    assert!(says.starts_with("error Q004: window = 200: at least twice checkpoint_interval\n"), "{says}");
+}
+
+#[test]
+fn a_port_that_is_taken() {
+    let dir = Dir::new("port");
+    let replica = cluster(&dir);
+    let text = fs::read_to_string(replica.join("node.toml")).unwrap();
+    let listen = text.lines().find_map(|line| line.strip_prefix("listen = ")).unwrap().trim_matches('"');
+    let _other = UdpSocket::bind(listen).unwrap();
+    let says = refused(&replica);
+    assert!(says.starts_with("error Q003: port 7001 is taken\n"), "{says}");
+    assert!(says.contains(&format!("listen = \"{listen}\"")), "{says}");
+}
+
+#[test]
+fn a_key_that_others_can_read() {
+    let dir = Dir::new("mode");
+    let replica = cluster(&dir);
+    let key = replica.join("keys/replica.key");
+    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    let says = refused(&replica);
+    assert!(
+        says.starts_with("error Q012: key file can be read or written by others (mode 0644)\n"),
+        "{says}"
+    );
+    assert!(says.contains("do: chmod 600 "), "{says}");
+}
+
+#[test]
+fn a_key_that_is_damaged_or_gone() {
+    let dir = Dir::new("key");
+    let replica = cluster(&dir);
+    let key = replica.join("keys/replica.key");
+    let mut bytes = fs::read(&key).unwrap();
+    bytes[40] = if bytes[40] == b'0' { b'1' } else { b'0' };
+    fs::write(&key, bytes).unwrap();
+    assert!(refused(&replica).starts_with("error Q019: the key is damaged"));
+    fs::remove_file(&key).unwrap();
+    assert!(refused(&replica).starts_with("error Q017: cannot be read"));
+}
+
+#[test]
+fn members_that_are_damaged() {
+    let dir = Dir::new("members");
+    let replica = cluster(&dir);
+    change(&replica.join("cluster.toml"), "f = 1", "f = 0");
+    let says = refused(&replica);
+    assert!(says.starts_with("error Q017: damaged: the cluster's name is not the digest"), "{says}");
+    assert!(says.contains("copy the file from another node"), "{says}");
+}
+
+/// The next version's files are neither overwritten nor taken for damage: the replica does not forget.
+#[test]
+fn files_of_another_version() {
+    let dir = Dir::new("format");
+    let replica = cluster(&dir);
+    change(&replica.join("cluster.toml"), "format = 1", "format = 2");
+    assert!(refused(&replica).starts_with("error Q020: format 2: this version reads format 1"));
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_or_is_taken() {
+    let dir = Dir::new("taken");
+    cluster(&dir);
+    let before = content(dir.path());
+    let output = quorate(&["init", "--dir", &dir.join("c")]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("error Q021: there is something already"));
+    assert_eq!(content(dir.path()), before);
+    // Nobody, not even root, can write there.
+    let output = quorate(&["init", "--dir", "/proc/quorate"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("error Q018: cannot be written"));
+    let output = quorate(&["init", "--dir", &dir.join("d"), "--host", "10.0.0.1", "10.0.0.2"]);
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("error Q004: 2 hosts for 4 replicas"));
+    assert!(!dir.path().join("d").exists());
+}
+
+#[test]
+fn what_is_no_replicas_directory() {
+    let dir = Dir::new("nothing");
+    let replica = cluster(&dir);
+    let says = |path: &str| String::from_utf8(quorate(&["replica", "--dir", path]).stderr).unwrap();
+    assert!(says(&dir.join("c/replica-9")).starts_with("error Q017: there is no such directory"));
+    assert!(says(&dir.join("c/client-0")).starts_with("error Q017: not a replica's directory"));
+    fs::rename(&replica, dir.path().join("c/replica-7")).unwrap();
+    assert!(says(&dir.join("c/replica-7")).starts_with("error Q004: r7 is not a member"));
+}

@@ -1,0 +1,116 @@
+//! Real processes that are killed: nothing that was acknowledged is lost, and nothing is done twice.
+//!
+//! A few rounds here; `QUORATE_ROUNDS=50 cargo test --release -p quorate-cli --test processes` for many.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod support;
+
+use std::fs;
+use std::time::Duration;
+
+use quorate_node::Clock;
+use quorate_service::kv::{Answer, Operation};
+use support::{Cluster, Load, invoke};
+
+fn rounds(few: usize) -> usize {
+    std::env::var("QUORATE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(few)
+}
+
+/// A primary that is killed is replaced, and comes back by itself (Must show 4).
+#[test]
+fn a_killed_primary_is_replaced_and_nothing_is_lost() {
+    let mut cluster = Cluster::start("primary", &[], "");
+    let mut acknowledged = vec![0; 8];
+    let mut client = cluster.client(0, 8);
+    let mut gaps = Vec::new();
+    for round in 0..rounds(4) {
+        let load = Load::start(client, acknowledged);
+        load.wait(300);
+        // Whoever is primary: after a view change it is the next one.
+        let primary = round % 4;
+        cluster.kill(primary);
+        load.wait(300);
+        cluster.run(primary);
+        load.wait(300);
+        let (tally, back) = load.stop();
+        (acknowledged, client) = (tally.acknowledged, back);
+        gaps.push(tally.gap);
+    }
+    gaps.sort_unstable();
+    println!("longest gaps: median {:?}, maximum {:?}", gaps[gaps.len() / 2], gaps[gaps.len() - 1]);
+    assert!(gaps[gaps.len() - 1] < Duration::from_secs(20), "{gaps:?}");
+}
+
+/// All replicas killed at once under load: everything acknowledged is there (Must show 4).
+#[test]
+fn after_the_power_went_everywhere_everything_acknowledged_is_there() {
+    let mut cluster = Cluster::start("power", &[], "log_bytes_max = \"1MiB\"");
+    let mut acknowledged = vec![0; 8];
+    let mut client = cluster.client(0, 8);
+    for round in 0..rounds(3) {
+        let load = Load::start(client, acknowledged);
+        load.wait(400 + 137 * u64::try_from(round).unwrap());
+        (0..4).for_each(|i| cluster.kill(i));
+        (0..4).for_each(|i| cluster.run(i));
+        load.wait(100);
+        (acknowledged, client) = {
+            let (tally, back) = load.stop();
+            (tally.acknowledged, back)
+        };
+    }
+    (0..4).for_each(|i| assert!(!cluster.log(i).contains("memory is lost"), "{}", cluster.log(i)));
+}
+
+/// A clean stop and start of all; and a replica whose disk was emptied comes back from the others.
+#[test]
+fn a_cluster_comes_back_and_a_wiped_replica_too() {
+    let mut cluster = Cluster::start("back", &[], "");
+    let clock = Clock::new();
+    let mut client = cluster.client(0, 1);
+    let put = |value: &'static [u8]| Operation::Put { key: b"k", value };
+    assert_eq!(Answer::decode(&invoke(&mut client, &clock, &put(b"one"))), Ok(Answer::Done));
+    for i in 0..4 {
+        assert!(cluster.stop(i).success(), "{}", cluster.log(i));
+    }
+    (0..4).for_each(|i| cluster.run(i));
+    let get = Operation::Get { key: b"k" };
+    assert_eq!(Answer::decode(&invoke(&mut client, &clock, &get)), Ok(Answer::Value(b"one")));
+
+    assert!(cluster.stop(3).success());
+    for sub in ["log", "checkpoint"] {
+        fs::remove_dir_all(cluster.replica_dir(3).join(sub)).unwrap();
+    }
+    cluster.run(3);
+    cluster.wait_for(3, "this replica's memory is lost");
+    // It has rejoined when the others have moved on by a window or an idle primary's null batches have.
+    let load = Load::start(client, vec![0]);
+    cluster.wait_for(3, "has rejoined");
+    let (_, mut client) = load.stop();
+    // Now it is needed: another one is gone.
+    cluster.kill(2);
+    assert_eq!(Answer::decode(&invoke(&mut client, &clock, &put(b"two"))), Ok(Answer::Done));
+    assert_eq!(Answer::decode(&invoke(&mut client, &clock, &get)), Ok(Answer::Value(b"two")));
+}
+
+/// An idle cluster leaves the machine alone (Must show 7: under 2 % of a core, built for release).
+#[test]
+fn an_idle_cluster_sleeps() {
+    let cluster = Cluster::start("idle", &[], "");
+    std::thread::sleep(Duration::from_secs(1));
+    let ticks = || -> u64 {
+        let of = |pid: u32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            let fields: Vec<u64> =
+                stat.rsplit(')').next().unwrap().split(' ').filter_map(|field| field.parse().ok()).collect();
+            // Behind the state: utime and stime are the fields 14 and 15 of the whole line.
+            fields[10] + fields[11]
+        };
+        cluster.pids().into_iter().map(of).sum()
+    };
+    let (before, seconds) = (ticks(), 4);
+    std::thread::sleep(Duration::from_secs(seconds));
+    // A tick is a hundredth of a second.
+    let percent = (ticks() - before) / seconds;
+    println!("an idle cluster takes {percent} % of a core");
+    assert!(percent <= 5, "{percent} % of a core");
+}

@@ -1,0 +1,276 @@
+//! A cluster of real processes on loopback, and a client that counts.
+
+use std::fs::{self, File};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use quorate_node::{ClientNode, Clock, OpenClient};
+use quorate_service::kv::{Answer, Operation};
+
+/// What a healthy cluster answers within on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs the command.
+pub(crate) fn quorate(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_quorate")).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Returns an address of loopback that no other test of this machine uses at the time.
+pub(crate) fn own_address() -> IpAddr {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let number = u8::try_from(NEXT.fetch_add(1, Ordering::Relaxed)).unwrap();
+    IpAddr::V4(Ipv4Addr::new(127, number, high, low.clamp(1, 254)))
+}
+
+/// A directory that goes when the test has passed; if not, it stays to be looked at.
+#[derive(Debug)]
+pub(crate) struct Dir(PathBuf);
+
+impl Dir {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("quorate-test-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn join(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("left for you: {}", self.0.display());
+        } else {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+/// Replicas as processes.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) dir: Dir,
+    replicas: Vec<Option<Child>>,
+}
+
+impl Cluster {
+    /// Makes a cluster and starts its replicas. Each `node.toml` gets these lines as well.
+    pub(crate) fn start(name: &str, flags: &[&str], lines: &str) -> Self {
+        let dir = Dir::new(name);
+        let (root, host) = (dir.join("c"), own_address().to_string());
+        let made = quorate(&[&["init", "--dir", &root, "--host", &host], flags].concat());
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let mut cluster = Self { dir, replicas: Vec::new() };
+        for i in 0..4 {
+            let path = cluster.replica_dir(i).join("node.toml");
+            let text = fs::read_to_string(&path).unwrap();
+            fs::write(&path, format!("{lines}\n{text}")).unwrap();
+            cluster.replicas.push(None);
+            cluster.run(i);
+        }
+        cluster
+    }
+
+    pub(crate) fn replica_dir(&self, i: usize) -> PathBuf {
+        self.dir.path().join("c").join(format!("replica-{i}"))
+    }
+
+    /// Starts replica `i`.
+    pub(crate) fn run(&mut self, i: usize) {
+        assert!(self.replicas[i].is_none(), "replica {i} runs");
+        let log =
+            File::options().create(true).append(true).open(self.dir.path().join(format!("{i}.log"))).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_quorate"))
+            .args(["replica", "--dir"])
+            .arg(self.replica_dir(i))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn();
+        self.replicas[i] = Some(child.unwrap());
+    }
+
+    /// Kills replica `i` with SIGKILL.
+    pub(crate) fn kill(&mut self, i: usize) {
+        let mut child = self.replicas[i].take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Stops replica `i` with SIGTERM and returns how it ended.
+    pub(crate) fn stop(&mut self, i: usize) -> std::process::ExitStatus {
+        let mut child = self.replicas[i].take().unwrap();
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        child.wait().unwrap()
+    }
+
+    /// Returns the text log of replica `i`.
+    pub(crate) fn log(&self, i: usize) -> String {
+        fs::read_to_string(self.dir.path().join(format!("{i}.log"))).unwrap_or_default()
+    }
+
+    /// Waits until the log of replica `i` has a line with these words.
+    pub(crate) fn wait_for(&self, i: usize, words: &str) {
+        let until = Instant::now() + PATIENCE;
+        while !self.log(i).contains(words) {
+            assert!(Instant::now() < until, "replica {i} does not say {words:?}:\n{}", self.log(i));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Returns the pids of the replicas that run.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.replicas.iter().flatten().map(Child::id).collect()
+    }
+
+    /// Opens client `number`.
+    pub(crate) fn client(&self, number: u64, lanes: u16) -> OpenClient {
+        let dir = self.dir.path().join("c").join(format!("client-{number}"));
+        ClientNode::open(&dir).unwrap().with_lanes(lanes)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for mut child in self.replicas.iter_mut().filter_map(Option::take) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if std::thread::panicking() {
+            for i in 0..self.replicas.len() {
+                eprintln!("--- replica {i}\n{}", self.log(i));
+            }
+        }
+    }
+}
+
+/// Does one operation and returns its answer's bytes.
+pub(crate) fn invoke(client: &mut OpenClient, clock: &Clock, operation: &Operation<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    operation.encode(&mut bytes);
+    client.drive.clear_done();
+    client.drive.invoke(clock.now(), 0, &bytes, matches!(operation, Operation::Get { .. }));
+    let until = Instant::now() + PATIENCE;
+    loop {
+        turn(client, clock);
+        if let Some(done) = client.drive.done().first() {
+            return client.drive.result(done).to_vec();
+        }
+        assert!(Instant::now() < until, "no answer: {:?}", client.drive.counters());
+    }
+}
+
+fn turn(client: &mut OpenClient, clock: &Clock) {
+    let OpenClient { drive, socket, .. } = client;
+    drive.flush(socket);
+    socket.wait(1, None).unwrap();
+    while let Some(datagram) = socket.receive().unwrap() {
+        drive.receive(clock.now(), datagram);
+    }
+    if drive.due() <= clock.mono_ns() {
+        drive.expire(clock.now());
+    }
+    drive.flush(socket);
+}
+
+/// What a load has come to.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    /// Acknowledged increments, by lane.
+    pub(crate) acknowledged: Vec<u64>,
+    /// The longest time without an acknowledgement since [`Load::mark`].
+    pub(crate) gap: Duration,
+}
+
+/// Increments counters, one for each lane, as fast as it can, and checks every answer: the counter is the
+/// number of increments that this lane has made. So nothing was lost, and nothing was done twice.
+#[derive(Debug)]
+pub(crate) struct Load {
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+    thread: JoinHandle<(Tally, OpenClient)>,
+}
+
+impl Load {
+    pub(crate) fn start(client: OpenClient, acknowledged: Vec<u64>) -> Self {
+        let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&done));
+        let thread = std::thread::spawn(move || run(client, acknowledged, &stopped, &counted));
+        Self { stop, done, thread }
+    }
+
+    /// Returns how many increments were acknowledged so far.
+    pub(crate) fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Waits for so many more.
+    pub(crate) fn wait(&self, more: u64) {
+        let (target, until) = (self.done() + more, Instant::now() + PATIENCE);
+        while self.done() < target {
+            assert!(Instant::now() < until, "stuck after {} increments", self.done());
+            assert!(!self.thread.is_finished(), "the load has ended");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Ends it, all lanes answered.
+    pub(crate) fn stop(self) -> (Tally, OpenClient) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+fn run(
+    mut client: OpenClient,
+    mut acknowledged: Vec<u64>,
+    stop: &AtomicBool,
+    done: &AtomicU64,
+) -> (Tally, OpenClient) {
+    let clock = Clock::new();
+    let lanes = u16::try_from(acknowledged.len()).unwrap();
+    let invoke = |client: &mut OpenClient, lane: u16| {
+        let (key, mut bytes) = (format!("lane-{lane}"), Vec::new());
+        Operation::Incr { key: key.as_bytes(), by: 1 }.encode(&mut bytes);
+        client.drive.invoke(clock.now(), lane, &bytes, false);
+    };
+    client.drive.clear_done();
+    (0..lanes).for_each(|lane| invoke(&mut client, lane));
+    let (mut outstanding, mut last, mut gap) = (lanes, Instant::now(), Duration::ZERO);
+    while outstanding > 0 {
+        turn(&mut client, &clock);
+        assert!(last.elapsed() < PATIENCE, "stuck: {:?}", client.drive.counters());
+        let answers: Vec<(u16, Vec<u8>)> =
+            client.drive.done().iter().map(|done| (done.lane, client.drive.result(done).to_vec())).collect();
+        client.drive.clear_done();
+        for (lane, answer) in answers {
+            gap = gap.max(last.elapsed());
+            last = Instant::now();
+            let count = &mut acknowledged[usize::from(lane)];
+            *count += 1;
+            let expected = count.to_string();
+            assert_eq!(Answer::decode(&answer), Ok(Answer::Value(expected.as_bytes())), "lane {lane}");
+            done.fetch_add(1, Ordering::Relaxed);
+            if stop.load(Ordering::Relaxed) {
+                outstanding -= 1;
+            } else {
+                invoke(&mut client, lane);
+            }
+        }
+    }
+    (Tally { acknowledged, gap }, client)
+}
