@@ -19,6 +19,7 @@ mod cursor;
 mod node;
 #[cfg(test)]
 mod tests;
+mod visit;
 
 pub use cursor::{Cursor, Entry};
 use node::{HEAD_BYTES, INNER_CELL_BYTES, Kind, LARGE, LEAF_CELL_BYTES, Node, SLOT_BYTES};

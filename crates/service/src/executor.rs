@@ -242,6 +242,11 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         self.state.recompute(self.domains.clone(), self.options.pages_max)
     }
 
+    /// Returns the committed state of the service, to be looked at: for those who check it.
+    pub fn view(&self) -> View<'_> {
+        View::read_only(self.state.store(), &self.zeros, self.service_pages)
+    }
+
     /// Flips one bit of a written page behind the back of the digests, as failing memory would: for
     /// simulators (B21). Says whether there was a page.
     pub fn damage(&mut self, choice: u64) -> bool {

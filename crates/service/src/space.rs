@@ -75,6 +75,17 @@ impl Space {
         Ok(self.count.saturating_sub(self.used(view)?))
     }
 
+    /// Says whether a page is given out. One that is not the allocator's counts as given out.
+    pub fn is_used(&self, view: &View<'_>, page: u32) -> Result<bool, Stop> {
+        let Some(bit) = page.checked_sub(self.first).filter(|bit| *bit < self.count) else { return Ok(true) };
+        Ok(self.word(view, bit)? >> (bit % 64) & 1 == 1)
+    }
+
+    /// Returns the pages that it gives out, used or not: the first and how many.
+    pub fn pages(&self) -> Run {
+        Run { first: self.first, count: self.count }
+    }
+
     /// Takes the first free page. It reads as zeros.
     pub fn allocate(&self, view: &mut View<'_>) -> Result<u32, StoreError> {
         Ok(self.allocate_run(view, 1)?.first)
@@ -254,6 +265,8 @@ mod tests {
                         (run.first..run.first + run.count).for_each(|page| assert!(taken.remove(&page)));
                     }
                     assert_eq!(space.used(view), Ok(u32::try_from(taken.len()).unwrap()));
+                    let page = u32::try_from(random.below(300)).unwrap();
+                    assert_eq!(space.is_used(view, page), Ok(page < 2 || taken.contains(&page)));
                 }
             });
         }

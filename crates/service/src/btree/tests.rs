@@ -67,6 +67,10 @@ fn check(view: &View<'_>, model: &Model) {
         reach(view, root, height, &mut pages);
     }
     assert_eq!(tree.space.used(view), Ok(u32::try_from(pages.len()).unwrap()), "no page is lost");
+    let mut visited = BTreeSet::new();
+    let visit = |run: Run| (run.first..run.first + run.count).all(|page| visited.insert(page));
+    tree.for_each_run(view, visit).unwrap();
+    assert_eq!(visited, pages);
 }
 
 /// Collects the pages of a subtree, each once, and checks what a node may look like.

@@ -1,0 +1,285 @@
+//! The data of files: the first bytes next to the inode, or extents of pages; all else is holes.
+//!
+//! An extent is a run of pages for a run of blocks. Extents grow where a file is written on, appear in
+//! holes, and are cut off behind; a write into one overwrites its pages. A page's bytes behind the end
+//! of the file are zero, so that a file can grow without a look at its last page.
+
+use alloc::vec::Vec;
+
+use quorate_service::space::Run;
+use quorate_service::{Stop, View};
+
+use crate::inode::{INLINE_BYTES_MAX, Inode};
+use crate::trouble::Done;
+use crate::volume::{Volume, be64, inline, le32, next_of, pair_key};
+
+/// What is at a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// A page, and how many from here on are on end.
+    Pages(u32, u64),
+    /// Nothing, for as many blocks.
+    Hole(u64),
+}
+
+/// An extent: its first block and its pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) block: u64,
+    pub(crate) run: Run,
+}
+
+impl Extent {
+    /// Returns the extent of a key and value in the tree of extents. The key is without the inode.
+    pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<Self, Stop> {
+        let run = Run { first: le32(value, 0)?, count: le32(value, 4)? };
+        Ok(Self { block: be64(key)?, run })
+    }
+
+    pub(crate) fn end(&self) -> u64 {
+        self.block.saturating_add(u64::from(self.run.count))
+    }
+}
+
+impl Volume<'_, '_> {
+    /// Appends bytes of a file, which all are before its end.
+    pub(crate) fn read(
+        &self,
+        number: u64,
+        inode: &Inode,
+        offset: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        let end = out.len() + len;
+        if inode.pages == 0 {
+            let data = self.inline_data(number)?;
+            let from = usize::try_from(offset).unwrap_or(usize::MAX).min(data.len());
+            out.extend_from_slice(&data[from..from.saturating_add(len).min(data.len())]);
+            out.resize(end, 0);
+            return Ok(());
+        }
+        let page_bytes = self.page_bytes();
+        let (mut block, mut skip) = (offset / page_bytes, to_usize(offset % page_bytes));
+        while out.len() < end {
+            let room = end - out.len();
+            match self.block(number, block)? {
+                At::Hole(blocks) => {
+                    let len = blocks.saturating_mul(page_bytes).saturating_sub(to_u64(skip));
+                    out.resize(out.len() + usize::try_from(len).unwrap_or(usize::MAX).min(room), 0);
+                    block = block.saturating_add(blocks);
+                }
+                At::Pages(page, _) => {
+                    let content = self.view.page(page)?.get(skip..).ok_or(Stop::Corrupt)?;
+                    out.extend_from_slice(&content[..content.len().min(room)]);
+                    block += 1;
+                }
+            }
+            skip = 0;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes into a file. Changes `inode` for its caller to put back with [`Self::put_inode`]. The
+    /// caller has seen that there is room.
+    pub(crate) fn write(&mut self, number: u64, inode: &mut Inode, offset: u64, data: &[u8]) -> Done<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let end = offset + to_u64(data.len());
+        if inode.pages == 0 {
+            let mut first = self.inline_data(number)?.to_vec();
+            if let Ok(end @ ..=INLINE_BYTES_MAX) = usize::try_from(end) {
+                first.resize(first.len().max(end), 0);
+                first[end - data.len()..end].copy_from_slice(data);
+                inode.size = inode.size.max(to_u64(end));
+                inode.inline_len = first.len();
+                return self.put_inode_with(number, inode, &first);
+            }
+            if !first.is_empty() {
+                self.put_inode_with(number, inode, &[])?;
+                inode.inline_len = 0;
+                self.write_pages(number, inode, 0, &first)?;
+            }
+        }
+        self.write_pages(number, inode, offset, data)?;
+        inode.size = inode.size.max(end);
+        Ok(())
+    }
+
+    /// Returns how many bytes of a write there is room for, from its beginning on.
+    pub(crate) fn room(&self, number: u64, inode: &Inode, offset: u64, len: usize) -> Result<usize, Stop> {
+        let page_bytes = self.page_bytes();
+        let end = offset + to_u64(len);
+        if inode.pages == 0 && end <= to_u64(INLINE_BYTES_MAX) {
+            return Ok(len);
+        }
+        let (first, last) = (offset / page_bytes, (end - 1) / page_bytes);
+        let mut available = u64::from(self.available_pages()?);
+        // A page more for what moves out of the inode.
+        if available > last - first + 2 {
+            return Ok(len);
+        }
+        available = available.saturating_sub(u64::from(inode.pages == 0));
+        let mut block = first;
+        while block <= last {
+            block += match self.block(number, block)? {
+                At::Pages(_, pages) => pages,
+                At::Hole(blocks) => {
+                    let blocks = blocks.min(last - block + 1);
+                    if blocks > available {
+                        let fit = (block + available).saturating_mul(page_bytes).saturating_sub(offset);
+                        return Ok(usize::try_from(fit).unwrap_or(usize::MAX).min(len));
+                    }
+                    available -= blocks;
+                    blocks
+                }
+            };
+        }
+        Ok(len)
+    }
+
+    /// Sets a file's size: cuts off what is behind, or grows by a hole. Changes `inode` for its caller to
+    /// put back.
+    pub(crate) fn truncate(&mut self, number: u64, inode: &mut Inode, size: u64) -> Done<()> {
+        if size < inode.size {
+            if inode.pages == 0 {
+                let mut first = self.inline_data(number)?.to_vec();
+                first.truncate(usize::try_from(size).unwrap_or(usize::MAX));
+                inode.inline_len = first.len();
+                inode.size = size;
+                return self.put_inode_with(number, inode, &first);
+            }
+            let page_bytes = self.page_bytes();
+            self.free_from(number, inode, size.div_ceil(page_bytes))?;
+            let within = to_usize(size % page_bytes);
+            if within > 0
+                && let At::Pages(page, _) = self.block(number, size / page_bytes)?
+            {
+                self.view.page_mut(page)?.get_mut(within..).ok_or(Stop::Corrupt)?.fill(0);
+            }
+        }
+        inode.size = size;
+        Ok(())
+    }
+
+    /// Frees all pages of a file from a block on.
+    fn free_from(&mut self, number: u64, inode: &mut Inode, block: u64) -> Done<()> {
+        let before = inode.pages;
+        while let Some(extent) = self.last_extent(number)?.filter(|extent| extent.end() > block) {
+            let kept = u32::try_from(block.saturating_sub(extent.block)).unwrap_or(u32::MAX);
+            let run = Run { first: extent.run.first + kept, count: extent.run.count - kept };
+            self.space.free(self.view, run)?;
+            inode.pages = inode.pages.checked_sub(run.count).ok_or(Stop::Corrupt)?;
+            if kept == 0 {
+                self.extents.remove(self.view, &pair_key(number, extent.block))?;
+            } else {
+                self.set_extent(number, Extent { run: Run { count: kept, ..extent.run }, ..extent })?;
+            }
+        }
+        self.charge(inode.uid, i64::from(inode.pages) - i64::from(before), 0)
+    }
+
+    fn write_pages(&mut self, number: u64, inode: &mut Inode, offset: u64, data: &[u8]) -> Done<()> {
+        let page_bytes = self.page_bytes();
+        let before = inode.pages;
+        let (mut block, mut skip, mut rest) = (offset / page_bytes, to_usize(offset % page_bytes), data);
+        while !rest.is_empty() {
+            let wanted = (to_u64(skip + rest.len())).div_ceil(page_bytes);
+            let (first, count) = match self.block(number, block)? {
+                At::Pages(page, pages) => (page, pages.min(wanted)),
+                At::Hole(blocks) => {
+                    let wanted = u32::try_from(blocks.min(wanted)).unwrap_or(u32::MAX);
+                    let run = self.space.allocate_run(self.view, wanted)?;
+                    self.add_extent(number, Extent { block, run })?;
+                    inode.pages = inode.pages.checked_add(run.count).ok_or(Stop::Corrupt)?;
+                    (run.first, u64::from(run.count))
+                }
+            };
+            for page in (first..).take(to_usize(count)) {
+                let (part, later) = rest.split_at(rest.len().min(to_usize(page_bytes) - skip));
+                write_page(self.view, page, skip, part)?;
+                (rest, skip) = (later, 0);
+            }
+            block += count;
+        }
+        self.charge(inode.uid, i64::from(inode.pages) - i64::from(before), 0)
+    }
+
+    /// Returns what is at a block.
+    fn block(&self, number: u64, block: u64) -> Result<At, Stop> {
+        let prefix = number.to_be_bytes();
+        let mut cursor = self.extents.seek(self.view, &pair_key(number, block))?;
+        let mut back = cursor;
+        if let Some((key, value)) = next_of(&mut cursor, self.view, &prefix)? {
+            let next = Extent::decode(key, value)?;
+            if next.block == block {
+                return Ok(At::Pages(next.run.first, u64::from(next.run.count)));
+            }
+            return self.before(&mut back, &prefix, block, next.block - block);
+        }
+        self.before(&mut back, &prefix, block, u64::MAX - block)
+    }
+
+    /// Returns what is at a block, at which no extent begins: the next begins `gap` blocks later.
+    fn before(
+        &self,
+        cursor: &mut quorate_service::btree::Cursor,
+        prefix: &[u8],
+        block: u64,
+        gap: u64,
+    ) -> Result<At, Stop> {
+        let Some((key, value)) = cursor.prev(self.view)? else { return Ok(At::Hole(gap)) };
+        let Some(key) = key.strip_prefix(prefix) else { return Ok(At::Hole(gap)) };
+        let extent = Extent::decode(key, inline(&value)?)?;
+        if extent.end() <= block {
+            return Ok(At::Hole(gap));
+        }
+        let within = u32::try_from(block - extent.block).unwrap_or(u32::MAX);
+        let page = extent.run.first.checked_add(within).ok_or(Stop::Corrupt)?;
+        Ok(At::Pages(page, extent.end() - block))
+    }
+
+    fn last_extent(&self, number: u64) -> Result<Option<Extent>, Stop> {
+        let mut cursor = self.extents.seek(self.view, &pair_key(number, u64::MAX))?;
+        let Some((key, value)) = cursor.prev(self.view)? else { return Ok(None) };
+        let Some(key) = key.strip_prefix(&number.to_be_bytes()) else { return Ok(None) };
+        Extent::decode(key, inline(&value)?).map(Some)
+    }
+
+    /// Adds an extent; if it continues the one before, that one grows.
+    fn add_extent(&mut self, number: u64, extent: Extent) -> Done<()> {
+        let mut cursor = self.extents.seek(self.view, &pair_key(number, extent.block))?;
+        if let Some((key, value)) = cursor.prev(self.view)?
+            && let Some(key) = key.strip_prefix(&number.to_be_bytes())
+        {
+            let before = Extent::decode(key, inline(&value)?)?;
+            if before.end() == extent.block
+                && before.run.first.checked_add(before.run.count) == Some(extent.run.first)
+            {
+                let count = before.run.count + extent.run.count;
+                return self.set_extent(number, Extent { run: Run { count, ..before.run }, ..before });
+            }
+        }
+        self.set_extent(number, extent)
+    }
+
+    fn set_extent(&mut self, number: u64, extent: Extent) -> Done<()> {
+        let value = u64::from(extent.run.first) | u64::from(extent.run.count) << 32;
+        self.extents.insert(self.view, &pair_key(number, extent.block), &value.to_le_bytes())?;
+        Ok(())
+    }
+}
+
+/// Writes a part of a page, or all of it.
+fn write_page(view: &mut View<'_>, page: u32, at: usize, bytes: &[u8]) -> Result<(), Stop> {
+    if bytes.len() == view.page_bytes() { view.put(page, bytes) } else { view.write(page, at, bytes) }
+}
+
+fn to_usize(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn to_u64(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}

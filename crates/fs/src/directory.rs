@@ -1,0 +1,94 @@
+//! Directories: entries by name, to find them, and by cookie, to list them.
+//!
+//! A cookie is a number that is given out once in a directory's life. Listing is in the order of
+//! cookies and goes on behind one, whether its entry is still there or not: what is in the directory
+//! all the time is listed once, whatever is created and removed meanwhile. So cookies never go bad, and
+//! the verifier of cookies is always zero.
+
+use alloc::vec::Vec;
+
+use quorate_service::Stop;
+
+use crate::inode::Inode;
+use crate::trouble::Done;
+use crate::volume::{Volume, be64, inline, le64, next_of, pair_key};
+
+/// The longest name, in bytes.
+pub(crate) const NAME_BYTES_MAX: usize = 255;
+
+/// An entry that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) inode: u64,
+    pub(crate) cookie: u64,
+}
+
+fn name_key(dir: u64, name: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(8 + name.len());
+    key.extend_from_slice(&dir.to_be_bytes());
+    key.extend_from_slice(name);
+    key
+}
+
+/// Returns what the value of a name says.
+pub(crate) fn found(value: &[u8]) -> Result<Found, Stop> {
+    Ok(Found { inode: le64(value, 0)?, cookie: le64(value, 8)? })
+}
+
+impl Volume<'_, '_> {
+    /// Returns the entry of a name.
+    pub(crate) fn find(&self, dir: u64, name: &[u8]) -> Result<Option<Found>, Stop> {
+        match self.names.get(self.view, &name_key(dir, name))? {
+            Some(value) => found(inline(&value)?).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Adds an entry, of a name that is not there. Changes `inode`, the directory's, for its caller to
+    /// put back.
+    pub(crate) fn add_entry(&mut self, dir: u64, inode: &mut Inode, name: &[u8], target: u64) -> Done<()> {
+        let cookie = inode.next_cookie;
+        inode.next_cookie = cookie.checked_add(1).ok_or(Stop::Corrupt)?;
+        inode.entries = inode.entries.checked_add(1).ok_or(Stop::Corrupt)?;
+        self.set_entry(dir, name, Found { inode: target, cookie })
+    }
+
+    /// Sets what a name stands for. Its cookie stays: who lists the directory sees the name once.
+    pub(crate) fn set_entry(&mut self, dir: u64, name: &[u8], entry: Found) -> Done<()> {
+        let [mut by_name, mut by_cookie] = [Vec::with_capacity(16), Vec::with_capacity(8 + name.len())];
+        by_name.extend_from_slice(&entry.inode.to_le_bytes());
+        by_name.extend_from_slice(&entry.cookie.to_le_bytes());
+        self.names.insert(self.view, &name_key(dir, name), &by_name)?;
+        by_cookie.extend_from_slice(&entry.inode.to_le_bytes());
+        by_cookie.extend_from_slice(name);
+        self.cookies.insert(self.view, &pair_key(dir, entry.cookie), &by_cookie)?;
+        Ok(())
+    }
+
+    /// Removes an entry. Changes `inode`, the directory's, for its caller to put back.
+    pub(crate) fn remove_entry(&mut self, dir: u64, inode: &mut Inode, name: &[u8], cookie: u64) -> Done<()> {
+        let by_name = self.names.remove(self.view, &name_key(dir, name))?;
+        let by_cookie = self.cookies.remove(self.view, &pair_key(dir, cookie))?;
+        inode.entries = inode.entries.checked_sub(1).ok_or(Stop::Corrupt)?;
+        if by_name && by_cookie { Ok(()) } else { Err(Stop::Corrupt.into()) }
+    }
+
+    /// Hands out the entries behind `cookie`, in the order of their cookies, until `take` has enough: it
+    /// says whether it took the entry. Says whether all were taken.
+    pub(crate) fn list(
+        &self,
+        dir: u64,
+        cookie: u64,
+        mut take: impl FnMut(u64, u64, &[u8]) -> Result<bool, Stop>,
+    ) -> Result<bool, Stop> {
+        let Some(from) = cookie.checked_add(1) else { return Ok(true) };
+        let mut cursor = self.cookies.seek(self.view, &pair_key(dir, from))?;
+        while let Some((key, value)) = next_of(&mut cursor, self.view, &dir.to_be_bytes())? {
+            let name = value.get(8..).ok_or(Stop::Corrupt)?;
+            if !take(be64(key)?, le64(value, 0)?, name)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

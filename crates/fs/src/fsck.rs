@@ -1,0 +1,442 @@
+//! Whether the state is a file system in order: every page has one owner, every name one inode, every
+//! inode as many names as it says, every directory a way up to the root.
+//!
+//! It looks at the whole state and keeps a note on each inode and a bit for each page in memory, so it
+//! is for operators and tests and not for an execution.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use quorate_service::btree::Tree;
+use quorate_service::space::Run;
+use quorate_service::{Stop, View};
+
+use crate::data::Extent;
+use crate::directory::{NAME_BYTES_MAX, found};
+use crate::inode::{INLINE_BYTES_MAX, Inode, Kind};
+use crate::quota::Usage;
+use crate::settings::Settings;
+use crate::volume::{MOUNTS_USED_AT, ROOT, Volume, be64, inline, le64, pair_key};
+
+/// The most findings that are told; more are counted.
+const FINDINGS_MAX: usize = 100;
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Inodes that were looked at.
+    pub inodes: u64,
+    /// Names that were looked at.
+    pub names: u64,
+    /// Pages that have an owner.
+    pub pages: u64,
+    /// What is not in order, in words. At most 100 of them.
+    pub findings: Vec<String>,
+    /// How many there are.
+    pub findings_count: u64,
+}
+
+impl Report {
+    /// Says whether everything is in order.
+    pub fn is_clean(&self) -> bool {
+        self.findings_count == 0
+    }
+}
+
+/// Checks the state of a file system.
+///
+/// # Errors
+///
+/// A page is not here. What is not in order is no error but a finding.
+pub fn check(settings: &Settings, mut view: View<'_>) -> Result<Report, Stop> {
+    let pages = usize::try_from(view.pages()).unwrap_or(usize::MAX);
+    let volume = match Volume::at(settings, &mut view) {
+        Ok(volume) => volume,
+        Err(stop) => return Report::default().told(stop, "the pages are too small or too few"),
+    };
+    let mut check = Check {
+        volume,
+        report: Report::default(),
+        owned: alloc::vec![0; pages.div_ceil(64)],
+        notes: BTreeMap::new(),
+        usage: BTreeMap::new(),
+    };
+    check.run()?;
+    Ok(check.report)
+}
+
+impl Report {
+    fn finding(&mut self, says: impl FnOnce() -> String) {
+        self.findings_count += 1;
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(says());
+        }
+    }
+
+    fn told(mut self, stop: Stop, says: &str) -> Result<Self, Stop> {
+        if let Stop::Fault(_) = stop {
+            return Err(stop);
+        }
+        self.finding(|| says.into());
+        Ok(self)
+    }
+}
+
+/// What is known of an inode.
+struct Note {
+    inode: Inode,
+    /// Names that stand for it.
+    names: u64,
+    /// Of a directory: names in it, and those of them that are directories.
+    entries: u64,
+    subdirs: u64,
+    /// Pages of its extents, and the block behind the last.
+    pages: u64,
+    end: u64,
+    /// A directory that stands for it, if it is one itself.
+    named_in: u64,
+    /// It has a way up to the root.
+    is_reached: bool,
+}
+
+struct Check<'s, 'v> {
+    volume: Volume<'s, 'v>,
+    report: Report,
+    /// One bit a page: it has an owner.
+    owned: Vec<u64>,
+    notes: BTreeMap<u64, Note>,
+    usage: BTreeMap<u32, Usage>,
+}
+
+impl Check<'_, '_> {
+    fn run(&mut self) -> Result<(), Stop> {
+        if !self.volume.is_formatted()? {
+            let is_empty = self.volume.view.page(0)?.iter().all(|byte| *byte == 0);
+            if !is_empty {
+                self.report.finding(|| "the state is no file system".into());
+            }
+            return Ok(());
+        }
+        self.part("inodes", Self::inodes)?;
+        self.part("extents", Self::extents)?;
+        self.part("names", Self::names)?;
+        self.part("links", |check| {
+            check.links();
+            Ok(())
+        })?;
+        self.part("usage", Self::usage)?;
+        self.part("mounts", Self::mounts)?;
+        self.part("pages", Self::pages)
+    }
+
+    /// Runs a part of the check. If the state cannot even be read, that is a finding.
+    fn part(&mut self, name: &str, part: impl FnOnce(&mut Self) -> Result<(), Stop>) -> Result<(), Stop> {
+        match part(self) {
+            Err(stop @ Stop::Fault(_)) => Err(stop),
+            Err(_) => {
+                self.report.finding(|| format!("{name}: the tables cannot be read"));
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn inodes(&mut self) -> Result<(), Stop> {
+        self.own_tree("inodes", self.volume.inodes)?;
+        let next = self.volume.next_inode()?;
+        let mut cursor = self.volume.inodes.first(self.volume.view)?;
+        while let Some((key, value)) = cursor.next(self.volume.view)? {
+            let (number, inode) = (be64(key)?, Inode::decode(inline(&value)?)?);
+            self.report.inodes += 1;
+            let report = &mut self.report;
+            if number == 0 || number >= next {
+                report.finding(|| format!("inode {number}: the next was to be {next}"));
+            }
+            if inode.inline_len > INLINE_BYTES_MAX || (inode.inline_len > 0 && inode.pages > 0) {
+                report.finding(|| format!("inode {number}: {} bytes stand next to it", inode.inline_len));
+            }
+            let len = u64::try_from(inode.inline_len).unwrap_or(u64::MAX);
+            if !inode.is_dir() && len > inode.size {
+                report.finding(|| format!("inode {number}: has {len} bytes and a size of {}", inode.size));
+            }
+            let usage = self.usage.entry(inode.uid).or_default();
+            usage.inodes += 1;
+            usage.pages += u64::from(inode.pages);
+            let note = Note {
+                inode,
+                names: 0,
+                entries: 0,
+                subdirs: 0,
+                pages: 0,
+                end: 0,
+                named_in: 0,
+                is_reached: number == ROOT,
+            };
+            self.notes.insert(number, note);
+        }
+        let (counted, said) = (self.report.inodes, self.volume.inodes_used()?);
+        if counted != said {
+            self.report.finding(|| format!("there are {counted} inodes, the head says {said}"));
+        }
+        Ok(())
+    }
+
+    fn extents(&mut self) -> Result<(), Stop> {
+        self.own_tree("extents", self.volume.extents)?;
+        let page_bytes = self.volume.page_bytes();
+        let mut cursor = self.volume.extents.first(self.volume.view)?;
+        while let Some((key, value)) = cursor.next(self.volume.view)? {
+            let (number, key) = (be64(key)?, key.get(8..).ok_or(Stop::Corrupt)?);
+            let extent = Extent::decode(key, inline(&value)?)?;
+            let (block, run) = (extent.block, extent.run);
+            own(&mut self.owned, &self.volume, &mut self.report, run, || format!("inode {number}"))?;
+            let Some(note) = self.notes.get_mut(&number) else {
+                self.report.finding(|| format!("inode {number}: has data and is not there"));
+                continue;
+            };
+            if !matches!(note.inode.kind, Kind::Reg | Kind::Lnk) {
+                self.report.finding(|| format!("inode {number}: has data and is no file"));
+            }
+            if block < note.end || run.count == 0 {
+                self.report.finding(|| format!("inode {number}: extents overlap at block {block}"));
+            }
+            note.end = extent.end();
+            note.pages += u64::from(run.count);
+            let size = note.inode.size;
+            if extent.end() > size.div_ceil(page_bytes) {
+                self.report.finding(|| format!("inode {number}: has data behind its end"));
+            }
+            let last = extent.end().saturating_sub(1);
+            if last == size / page_bytes && run.count > 0 {
+                let within = usize::try_from(size % page_bytes).unwrap_or(0);
+                let page = run.first.checked_add(run.count - 1).ok_or(Stop::Corrupt)?;
+                if self.volume.view.page(page)?[within..].iter().any(|byte| *byte != 0) {
+                    self.report.finding(|| format!("inode {number}: the rest of its last page is not zero"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn names(&mut self) -> Result<(), Stop> {
+        self.own_tree("names", self.volume.names)?;
+        self.own_tree("cookies", self.volume.cookies)?;
+        let mut cursor = self.volume.names.first(self.volume.view)?;
+        while let Some((key, value)) = cursor.next(self.volume.view)? {
+            let (dir, name) = (be64(key)?, key.get(8..).ok_or(Stop::Corrupt)?);
+            let entry = found(inline(&value)?)?;
+            let (number, cookie) = (entry.inode, entry.cookie);
+            self.report.names += 1;
+            let shown = || format!("directory {dir}: {}", String::from_utf8_lossy(name));
+            if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(&b'/') || name.contains(&0) {
+                self.report.finding(|| format!("{}: is no name", shown()));
+            }
+            let by_cookie = self.volume.cookies.get(self.volume.view, &pair_key(dir, cookie))?;
+            let is_listed = match &by_cookie {
+                Some(value) => {
+                    let value = inline(value)?;
+                    le64(value, 0)? == number && value.get(8..) == Some(name)
+                }
+                None => false,
+            };
+            if !is_listed {
+                self.report.finding(|| format!("{}: is not at its cookie {cookie}", shown()));
+            }
+            let Some(note) = self.notes.get_mut(&number) else {
+                self.report.finding(|| format!("{}: there is no inode {number}", shown()));
+                continue;
+            };
+            note.names += 1;
+            let is_dir = note.inode.is_dir();
+            if is_dir {
+                note.named_in = dir;
+            }
+            match self.notes.get_mut(&dir).filter(|note| note.inode.is_dir()) {
+                Some(note) => {
+                    note.entries += 1;
+                    note.subdirs += u64::from(is_dir);
+                    if !(Inode::COOKIES_BEFORE..note.inode.next_cookie).contains(&cookie) {
+                        self.report.finding(|| format!("{}: cookie {cookie} is not given out", shown()));
+                    }
+                }
+                None => self.report.finding(|| format!("{}: is in no directory", shown())),
+            }
+        }
+        let mut cookies = 0;
+        let mut cursor = self.volume.cookies.first(self.volume.view)?;
+        while cursor.next(self.volume.view)?.is_some() {
+            cookies += 1;
+        }
+        if cookies != self.report.names {
+            let names = self.report.names;
+            self.report.finding(|| format!("there are {names} names and {cookies} cookies"));
+        }
+        Ok(())
+    }
+
+    /// Compares what inodes say with what was found, and looks for a way up from every directory.
+    fn links(&mut self) {
+        let report = &mut self.report;
+        for (number, note) in &self.notes {
+            let inode = &note.inode;
+            let links = if inode.is_dir() { 2 + note.subdirs } else { note.names };
+            if links != u64::from(inode.nlink) || links == 0 {
+                let said = inode.nlink;
+                report.finding(|| format!("inode {number}: says it has {said} links, has {links}"));
+            }
+            if note.pages != u64::from(inode.pages) {
+                let (said, has) = (inode.pages, note.pages);
+                report.finding(|| format!("inode {number}: says it has {said} pages, has {has}"));
+            }
+            if inode.is_dir() {
+                if note.entries != inode.entries {
+                    let (said, has) = (inode.entries, note.entries);
+                    report.finding(|| format!("directory {number}: says it has {said} entries, has {has}"));
+                }
+                let (names, parent) = if *number == ROOT { (0, ROOT) } else { (1, note.named_in) };
+                if note.names != names || inode.parent != parent {
+                    let said = inode.parent;
+                    report.finding(|| {
+                        format!("directory {number}: has {} names, and says it is in {said}", note.names)
+                    });
+                }
+            }
+        }
+        let dirs: Vec<u64> =
+            self.notes.iter().filter(|(_, note)| note.inode.is_dir()).map(|(number, _)| *number).collect();
+        for number in dirs {
+            if !self.reach(number) {
+                self.report.finding(|| format!("directory {number}: there is no way up to the root"));
+            }
+        }
+        if !self.notes.get(&ROOT).is_some_and(|note| note.inode.is_dir()) {
+            self.report.finding(|| "there is no root".into());
+        }
+    }
+
+    /// Says whether a directory has a way up, and notes it for all on the way.
+    fn reach(&mut self, number: u64) -> bool {
+        let (mut way, mut at) = (Vec::new(), number);
+        let is_reached = loop {
+            match self.notes.get(&at) {
+                Some(note) if note.is_reached => break true,
+                // No way is longer than there are inodes.
+                Some(note) if way.len() <= self.notes.len() => {
+                    way.push(at);
+                    at = note.named_in;
+                }
+                Some(_) | None => break false,
+            }
+        };
+        if is_reached {
+            for number in way {
+                if let Some(note) = self.notes.get_mut(&number) {
+                    note.is_reached = true;
+                }
+            }
+        }
+        is_reached
+    }
+
+    fn usage(&mut self) -> Result<(), Stop> {
+        self.own_tree("usage", self.volume.usage)?;
+        if self.volume.settings.quota.is_none() {
+            return Ok(());
+        }
+        let mut cursor = self.volume.usage.first(self.volume.view)?;
+        while let Some((key, value)) = cursor.next(self.volume.view)? {
+            let uid = key.first_chunk().map(|uid| u32::from_be_bytes(*uid)).ok_or(Stop::Corrupt)?;
+            let said = Usage::decode(inline(&value)?)?;
+            let has = self.usage.remove(&uid).unwrap_or_default();
+            if said != has {
+                self.report.finding(|| format!("user {uid}: is said to own {said:?}, owns {has:?}"));
+            }
+        }
+        for (uid, usage) in &self.usage {
+            self.report.finding(|| format!("user {uid}: is said to own nothing, owns {usage:?}"));
+        }
+        Ok(())
+    }
+
+    fn mounts(&mut self) -> Result<(), Stop> {
+        self.own_tree("mounts", self.volume.mounts)?;
+        let mut cursor = self.volume.mounts.first(self.volume.view)?;
+        let (mut counted, said) = (0, self.volume.number(MOUNTS_USED_AT)?);
+        while cursor.next(self.volume.view)?.is_some() {
+            counted += 1;
+        }
+        if counted != said {
+            self.report.finding(|| format!("there are {counted} mounts, the head says {said}"));
+        }
+        Ok(())
+    }
+
+    /// Every page that is given out has an owner.
+    fn pages(&mut self) -> Result<(), Stop> {
+        let counted: u64 = self.owned.iter().map(|word| u64::from(word.count_ones())).sum();
+        self.report.pages = counted;
+        let said = u64::from(self.volume.space.used(self.volume.view)?);
+        if counted != said {
+            self.report.finding(|| format!("{counted} pages have an owner, {said} are given out"));
+        }
+        let all = self.volume.space.pages();
+        for page in all.first..all.first.saturating_add(all.count) {
+            let (word, bit) = place(page);
+            let has_owner = self.owned.get(word).is_some_and(|word| word >> bit & 1 == 1);
+            if !has_owner && self.volume.space.is_used(self.volume.view, page)? {
+                self.report.finding(|| format!("page {page}: is given out to nobody"));
+            }
+        }
+        Ok(())
+    }
+
+    fn own_tree(&mut self, name: &str, tree: Tree) -> Result<(), Stop> {
+        let (owned, volume, report) = (&mut self.owned, &self.volume, &mut self.report);
+        let mut fault = None;
+        let visit = |run| match own(owned, volume, report, run, || format!("the tree of {name}")) {
+            Ok(is_new) => is_new,
+            Err(stop) => {
+                fault = Some(stop);
+                false
+            }
+        };
+        tree.for_each_run(volume.view, visit)?;
+        fault.map_or(Ok(()), Err)
+    }
+}
+
+/// Notes an owner of pages. Says whether they had none and are given out.
+fn own(
+    owned: &mut [u64],
+    volume: &Volume<'_, '_>,
+    report: &mut Report,
+    run: Run,
+    whose: impl Fn() -> String,
+) -> Result<bool, Stop> {
+    let mut is_new = true;
+    let all = volume.space.pages();
+    for page in run.first..run.first.saturating_add(run.count) {
+        let (word, bit) = place(page);
+        let is_in = page >= all.first && page - all.first < all.count;
+        let Some(word) = owned.get_mut(word).filter(|_| is_in) else {
+            report.finding(|| format!("{}: page {page} is none that is given out", whose()));
+            return Ok(false);
+        };
+        if *word >> bit & 1 == 1 {
+            report.finding(|| format!("{}: page {page} has another owner", whose()));
+            is_new = false;
+        }
+        *word |= 1 << bit;
+        if !volume.space.is_used(volume.view, page)? {
+            report.finding(|| format!("{}: page {page} is free", whose()));
+            is_new = false;
+        }
+    }
+    Ok(is_new)
+}
+
+fn place(page: u32) -> (usize, u32) {
+    (usize::try_from(page / 64).unwrap_or(usize::MAX), page % 64)
+}

@@ -1,0 +1,228 @@
+//! Inodes: attributes, and the data of small files next to them.
+//!
+//! ```text
+//! 0 kind 1 | 1 flags 1 | 2 mode 2 | 4 links 4 | 8 user 4 | 12 group 4 | 16 size 8 | 24 atime 8 | 32 mtime 8
+//! | 40 ctime 8 | 48 pages 4 | 52 generation 4 | 56 a 8 | 64 b 8 | 72 c 8 | 80 first bytes of the data
+//!
+//!               a                 b                     c
+//! directory     parent            next cookie           entries
+//! device        major 4, minor 4
+//! file                            exclusive verifier
+//! ```
+//!
+//! Times are nanoseconds since 1970, in 64 bits. What a file has besides its first bytes and its pages
+//! are holes. Once it has a page it has no first bytes any more.
+
+use alloc::vec::Vec;
+
+use quorate_service::Stop;
+
+use crate::nfs3::{Attr, FileType, NfsTime, SpecData, WccAttr};
+use crate::trouble::Done;
+use crate::volume::{Volume, inline, le32, le64};
+
+/// Bytes before the data.
+const HEAD_BYTES: usize = 80;
+/// The most data that stands next to its inode, in bytes.
+pub(crate) const INLINE_BYTES_MAX: usize = 512;
+/// Flag: the file was created exclusively, and the verifier is set.
+const EXCLUSIVE: u8 = 1;
+
+/// What an inode is.
+pub(crate) use crate::nfs3::FileType as Kind;
+
+/// An inode's attributes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Inode {
+    pub(crate) kind: Kind,
+    pub(crate) mode: u16,
+    pub(crate) nlink: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) size: u64,
+    pub(crate) atime: u64,
+    pub(crate) mtime: u64,
+    pub(crate) ctime: u64,
+    /// Pages of data.
+    pub(crate) pages: u32,
+    pub(crate) generation: u32,
+    /// Of a device.
+    pub(crate) rdev: SpecData,
+    /// Of a directory: the one that it is in.
+    pub(crate) parent: u64,
+    /// Of a directory: how many cookies have been used, [`Inode::COOKIES_BEFORE`] at first.
+    pub(crate) next_cookie: u64,
+    /// Of a directory: the number of its entries, without the two that all have.
+    pub(crate) entries: u64,
+    /// Of a file that was created exclusively.
+    pub(crate) verf: Option<[u8; 8]>,
+    /// Bytes of data next to the inode. For those who look; not part of the attributes.
+    pub(crate) inline_len: usize,
+}
+
+impl Inode {
+    /// Cookies 1 and 2 are those of "." and "..".
+    pub(crate) const COOKIES_BEFORE: u64 = 3;
+
+    pub(crate) fn empty(kind: Kind) -> Self {
+        Self {
+            kind,
+            mode: 0,
+            nlink: 0,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            atime: 0,
+            mtime: 0,
+            ctime: 0,
+            pages: 0,
+            generation: 0,
+            rdev: SpecData::default(),
+            parent: 0,
+            next_cookie: Self::COOKIES_BEFORE,
+            entries: 0,
+            verf: None,
+            inline_len: 0,
+        }
+    }
+
+    pub(crate) fn is_dir(&self) -> bool {
+        self.kind == Kind::Dir
+    }
+
+    /// Returns the inode in the value of its tree.
+    pub(crate) fn decode(value: &[u8]) -> Result<Self, Stop> {
+        let kind = value.first().and_then(|kind| FileType::from_number(u32::from(*kind)));
+        let mut inode = Self::empty(kind.ok_or(Stop::Corrupt)?);
+        let [a, b] = *value.get(2..).and_then(<[u8]>::first_chunk).ok_or(Stop::Corrupt)?;
+        inode.mode = u16::from_le_bytes([a, b]);
+        inode.nlink = le32(value, 4)?;
+        (inode.uid, inode.gid) = (le32(value, 8)?, le32(value, 12)?);
+        inode.size = le64(value, 16)?;
+        (inode.atime, inode.mtime, inode.ctime) = (le64(value, 24)?, le64(value, 32)?, le64(value, 40)?);
+        (inode.pages, inode.generation) = (le32(value, 48)?, le32(value, 52)?);
+        match inode.kind {
+            Kind::Dir => {
+                (inode.parent, inode.next_cookie) = (le64(value, 56)?, le64(value, 64)?);
+                inode.entries = le64(value, 72)?;
+            }
+            Kind::Blk | Kind::Chr => {
+                inode.rdev = SpecData { major: le32(value, 56)?, minor: le32(value, 60)? };
+            }
+            Kind::Reg | Kind::Lnk | Kind::Sock | Kind::Fifo => {
+                let is_exclusive = value.get(1).is_some_and(|flags| flags & EXCLUSIVE != 0);
+                inode.verf = is_exclusive.then(|| le64(value, 64)).transpose()?.map(u64::to_le_bytes);
+            }
+        }
+        inode.inline_len = value.len().checked_sub(HEAD_BYTES).ok_or(Stop::Corrupt)?;
+        Ok(inode)
+    }
+
+    fn encode(&self) -> [u8; HEAD_BYTES] {
+        let mut bytes = [0; HEAD_BYTES];
+        let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
+        put(0, &[u8::try_from(self.kind as u32).unwrap_or(0)]);
+        put(2, &self.mode.to_le_bytes());
+        put(4, &self.nlink.to_le_bytes());
+        put(8, &self.uid.to_le_bytes());
+        put(12, &self.gid.to_le_bytes());
+        put(16, &self.size.to_le_bytes());
+        put(24, &self.atime.to_le_bytes());
+        put(32, &self.mtime.to_le_bytes());
+        put(40, &self.ctime.to_le_bytes());
+        put(48, &self.pages.to_le_bytes());
+        put(52, &self.generation.to_le_bytes());
+        match self.kind {
+            Kind::Dir => {
+                put(56, &self.parent.to_le_bytes());
+                put(64, &self.next_cookie.to_le_bytes());
+                put(72, &self.entries.to_le_bytes());
+            }
+            Kind::Blk | Kind::Chr => {
+                put(56, &self.rdev.major.to_le_bytes());
+                put(60, &self.rdev.minor.to_le_bytes());
+            }
+            Kind::Reg | Kind::Lnk | Kind::Sock | Kind::Fifo => {
+                if let Some(verf) = self.verf {
+                    put(1, &[EXCLUSIVE]);
+                    put(64, &verf);
+                }
+            }
+        }
+        bytes
+    }
+
+    /// Returns what a client compares with what it knows.
+    pub(crate) fn wcc(&self, page_bytes: u64) -> WccAttr {
+        WccAttr {
+            size: self.shown_size(page_bytes),
+            mtime: NfsTime::of(self.mtime),
+            ctime: NfsTime::of(self.ctime),
+        }
+    }
+
+    /// Returns all attributes, as a client sees them.
+    pub(crate) fn attr(&self, number: u64, fsid: u64, page_bytes: u64) -> Attr {
+        let inline = u64::try_from(self.inline_len.next_multiple_of(512)).unwrap_or(0);
+        Attr {
+            kind: self.kind,
+            mode: u32::from(self.mode),
+            nlink: self.nlink,
+            uid: self.uid,
+            gid: self.gid,
+            size: self.shown_size(page_bytes),
+            // A small file takes room too, or archivers take it for a hole.
+            used: u64::from(self.pages) * page_bytes + inline,
+            rdev: self.rdev,
+            fsid,
+            fileid: number,
+            atime: NfsTime::of(self.atime),
+            mtime: NfsTime::of(self.mtime),
+            ctime: NfsTime::of(self.ctime),
+        }
+    }
+
+    /// A directory has a size for those who ask: one page for every 64 entries, begun or not.
+    fn shown_size(&self, page_bytes: u64) -> u64 {
+        if self.is_dir() { (self.entries / 64 + 1).saturating_mul(page_bytes) } else { self.size }
+    }
+}
+
+impl Volume<'_, '_> {
+    /// Returns an inode, if there is one of this number.
+    pub(crate) fn inode(&self, number: u64) -> Result<Option<Inode>, Stop> {
+        match self.inodes.get(self.view, &number.to_be_bytes())? {
+            Some(value) => Inode::decode(inline(&value)?).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns an inode that must be there, because something in the state refers to it.
+    pub(crate) fn known_inode(&self, number: u64) -> Result<Inode, Stop> {
+        self.inode(number)?.ok_or(Stop::Corrupt)
+    }
+
+    /// Returns the data next to an inode.
+    pub(crate) fn inline_data(&self, number: u64) -> Result<&[u8], Stop> {
+        let value = self.inodes.get(self.view, &number.to_be_bytes())?.ok_or(Stop::Corrupt)?;
+        inline(&value)?.get(HEAD_BYTES..).ok_or(Stop::Corrupt)
+    }
+
+    /// Sets an inode's attributes. Its data next to it stays.
+    pub(crate) fn put_inode(&mut self, number: u64, inode: &Inode) -> Done<()> {
+        let mut data = [0; INLINE_BYTES_MAX];
+        let kept = self.inline_data(number)?;
+        let len = kept.len();
+        data.get_mut(..len).ok_or(Stop::Corrupt)?.copy_from_slice(kept);
+        self.put_inode_with(number, inode, data.get(..len).unwrap_or_default())
+    }
+
+    /// Sets an inode's attributes and the data next to it.
+    pub(crate) fn put_inode_with(&mut self, number: u64, inode: &Inode, data: &[u8]) -> Done<()> {
+        let mut value = Vec::with_capacity(HEAD_BYTES + data.len());
+        value.extend_from_slice(&inode.encode());
+        value.extend_from_slice(data);
+        self.inodes.insert(self.view, &number.to_be_bytes(), &value)?;
+        Ok(())
+    }
+}

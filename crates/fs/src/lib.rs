@@ -1,0 +1,49 @@
+//! The file system: a deterministic service over the pages of the replicated state, whose operations
+//! are whole NFS version 3 calls [OSDI99 §6.2, RFC1813].
+//!
+//! A relay ships a client's RPC call as one operation and the service computes the whole RPC reply:
+//! access rights, attributes before and after, and the result come from one atomic step. The crate knows
+//! no socket, no clock and no replica.
+//!
+//! | Part | Module |
+//! |---|---|
+//! | values on the wire: XDR, RPC, NFS, MOUNT | [`xdr`], [`rpc`], [`nfs3`], [`mount3`] |
+//! | the operation: a call, and from where it came | [`operation`] |
+//! | the service: a call in, a reply out | [`service`] |
+//! | the procedures | `procedure` |
+//! | who calls and what he may do | `caller`, [`settings`] |
+//! | replies to calls that may come again | `replies` |
+//! | whether the state is in order | [`fsck`] |
+//! | where everything is in the state | `volume`, `inode`, `directory`, `data`, `quota`, `handle` |
+#![no_std]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")
+)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod caller;
+mod data;
+mod directory;
+pub mod fsck;
+mod handle;
+mod inode;
+pub mod mount3;
+pub mod nfs3;
+pub mod operation;
+mod procedure;
+mod quota;
+mod replies;
+pub mod rpc;
+pub mod service;
+pub mod settings;
+mod trouble;
+mod volume;
+pub mod xdr;
+
+pub use operation::Operation;
+pub use service::Fs;
+pub use settings::Settings;

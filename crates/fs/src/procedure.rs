@@ -1,0 +1,215 @@
+//! The procedures of NFS version 3 [RFC1813].
+//!
+//! Each finds out first whether it can be done, and changes something only then: what fails leaves the
+//! state as it was. Attributes before and after come from the same step as the change.
+
+use crate::caller::{Caller, EXECUTE, WRITE};
+use crate::directory::{Found, NAME_BYTES_MAX};
+use crate::handle::{HANDLE_BYTES, Handle};
+use crate::inode::{Inode, Kind};
+use crate::nfs3::{Attr, DirOp, Fh, Outcome, Stat, Wcc, WccAttr};
+use crate::rpc::AuthSys;
+use crate::settings::{Atime, Export};
+use crate::trouble::{Done, Trouble};
+use crate::volume::Volume;
+use quorate_service::Stop;
+
+mod attributes;
+mod create;
+mod list;
+mod mount;
+mod read;
+mod remove;
+mod rename;
+mod volume;
+mod write;
+
+/// With `relatime`, a time of last access that is older than this is due, in nanoseconds.
+const RELATIME_NS: u64 = 24 * 3600 * 1_000_000_000;
+
+/// A call that is being executed.
+pub(crate) struct Run<'r, 's, 'v> {
+    pub(crate) volume: Volume<'s, 'v>,
+    /// From where the call came.
+    pub(crate) address: [u8; 16],
+    /// Who calls, unless nobody in particular.
+    pub(crate) auth: Option<&'r AuthSys<'r>>,
+}
+
+/// What a handle stands for, to whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Node<'s> {
+    pub(crate) number: u64,
+    pub(crate) inode: Inode,
+    pub(crate) export: &'s Export,
+    pub(crate) export_index: u32,
+    pub(crate) caller: Caller,
+}
+
+impl Node<'_> {
+    fn check_dir(&self) -> Done<()> {
+        if self.inode.is_dir() { Ok(()) } else { Err(Stat::NotDir.into()) }
+    }
+
+    fn check_writable(&self) -> Done<()> {
+        if self.export.read_only { Err(Stat::RoFs.into()) } else { Ok(()) }
+    }
+
+    fn check(&self, rights: u16) -> Done<()> {
+        if self.caller.may(&self.inode, rights) { Ok(()) } else { Err(Stat::Access.into()) }
+    }
+
+    /// The owner of a file may use it as long as he has it open, whatever its mode says by now. A server
+    /// cannot see who has it open.
+    fn check_or_owner(&self, rights: u16) -> Done<()> {
+        if self.caller.owns(&self.inode) { Ok(()) } else { self.check(rights) }
+    }
+
+    /// Checks that the caller may take an entry out of this directory: he may write it, and if it is
+    /// sticky he owns it or the entry's inode.
+    fn check_removal(&self, inode: &Inode) -> Done<()> {
+        self.check(WRITE | EXECUTE)?;
+        let is_sticky = self.inode.mode & crate::caller::STICKY != 0;
+        if is_sticky && !self.caller.owns(&self.inode) && !self.caller.owns(inode) {
+            return Err(Stat::Perm.into());
+        }
+        Ok(())
+    }
+}
+
+impl<'s> Run<'_, 's, '_> {
+    /// Returns what a handle stands for.
+    fn node(&self, fh: &Fh<'_>) -> Done<Node<'s>> {
+        let settings = self.volume.settings;
+        let handle = Handle::decode(settings, fh.0).ok_or(Stat::BadHandle)?;
+        let index = usize::try_from(handle.export).unwrap_or(usize::MAX);
+        let export = settings.exports.get(index).ok_or(Stat::Stale)?;
+        if !export.admits(&self.address) {
+            return Err(Stat::Access.into());
+        }
+        let inode = self.volume.inode(handle.inode)?.ok_or(Stat::Stale)?;
+        if inode.generation != handle.generation {
+            return Err(Stat::Stale.into());
+        }
+        let caller = Caller::new(self.auth, export);
+        Ok(Node { number: handle.inode, inode, export, export_index: handle.export, caller })
+    }
+
+    /// Returns a directory in which something is to be changed.
+    fn writable_dir(&self, fh: &Fh<'_>) -> Done<Node<'s>> {
+        let dir = self.node(fh)?;
+        dir.check_dir()?;
+        dir.check_writable()?;
+        Ok(dir)
+    }
+
+    /// Returns the handle of an inode that was reached through `via`.
+    fn handle(&self, via: &Node<'_>, number: u64, inode: &Inode) -> [u8; HANDLE_BYTES] {
+        let handle = Handle { inode: number, generation: inode.generation, export: via.export_index };
+        handle.encode(self.volume.settings)
+    }
+
+    /// Returns the attributes of an inode as a client sees them.
+    fn attr(&self, number: u64, inode: &Inode) -> Attr {
+        inode.attr(number, self.volume.settings.service_id, self.volume.page_bytes())
+    }
+
+    /// Returns the attributes behind a handle as they are now; none if it stands for nothing.
+    fn post(&self, fh: &Fh<'_>) -> Result<Option<Attr>, Stop> {
+        match self.node(fh) {
+            Ok(node) => Ok(Some(self.attr(node.number, &node.inode))),
+            Err(Trouble::Stat(_)) => Ok(None),
+            Err(Trouble::Stop(stop)) => Err(stop),
+        }
+    }
+
+    /// Returns the attributes behind a handle before a change.
+    fn before(&self, fh: &Fh<'_>) -> Result<Option<WccAttr>, Stop> {
+        match self.node(fh) {
+            Ok(node) => Ok(Some(node.inode.wcc(self.volume.page_bytes()))),
+            Err(Trouble::Stat(_)) => Ok(None),
+            Err(Trouble::Stop(stop)) => Err(stop),
+        }
+    }
+
+    /// Returns the attributes behind a handle before and after a change.
+    fn wcc(&self, fh: &Fh<'_>, before: Option<WccAttr>) -> Result<Wcc, Stop> {
+        Ok(Wcc { before, after: self.post(fh)? })
+    }
+
+    /// Finds a name in a directory that the caller may look names up in. The caller has checked the name.
+    fn entry(&self, dir: &Node<'_>, name: &[u8]) -> Done<Option<(Found, Inode)>> {
+        dir.check(EXECUTE)?;
+        match self.volume.find(dir.number, name)? {
+            Some(found) => Ok(Some((found, self.volume.known_inode(found.inode)?))),
+            None => Ok(None),
+        }
+    }
+
+    /// Notes that an inode has been read, if that is due.
+    fn accessed(&mut self, node: &Node<'_>) -> Result<(), Stop> {
+        let (inode, now) = (&node.inode, self.volume.now());
+        let is_due = match self.volume.settings.atime {
+            Atime::Strict => true,
+            Atime::Relatime => {
+                inode.atime <= inode.mtime
+                    || inode.atime <= inode.ctime
+                    || now.saturating_sub(inode.atime) >= RELATIME_NS
+            }
+            Atime::None => false,
+        };
+        if !is_due || node.export.read_only {
+            return Ok(());
+        }
+        // On the read-only path the first write stops it: the client has the call ordered.
+        let mut inode = inode.clone();
+        inode.atime = self.volume.tick()?;
+        match self.volume.put_inode(node.number, &inode) {
+            Ok(()) => Ok(()),
+            Err(Trouble::Stop(stop)) => Err(stop),
+            Err(Trouble::Stat(_)) => Err(Stop::Refused),
+        }
+    }
+
+    /// Takes a link off an inode; the last one takes the inode with it.
+    fn unlink(&mut self, number: u64, mut inode: Inode) -> Done<()> {
+        inode.nlink = inode.nlink.checked_sub(1).ok_or(Stop::Corrupt)?;
+        if inode.nlink > 0 {
+            inode.ctime = self.volume.tick()?;
+            return self.volume.put_inode(number, &inode);
+        }
+        if inode.kind == Kind::Reg || inode.kind == Kind::Lnk {
+            self.volume.truncate(number, &mut inode, 0)?;
+        }
+        self.volume.drop_inode(number, &inode)
+    }
+}
+
+/// Makes the result of a procedure out of how it went; `failed` says what it tells if it failed.
+fn settle<T, F>(done: Done<T>, failed: impl FnOnce() -> Result<F, Stop>) -> Result<Outcome<T, F>, Stop> {
+    match done {
+        Ok(done) => Ok(Ok(done)),
+        Err(Trouble::Stat(stat)) => Ok(Err((stat, failed()?))),
+        Err(Trouble::Stop(stop)) => Err(stop),
+    }
+}
+
+/// Checks a name. `reserved` is what "." and ".." give, which every directory has and nobody makes or
+/// removes.
+fn check_name(name: &[u8], reserved: Stat) -> Done<()> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(Stat::NameTooLong.into());
+    }
+    if name == b"." || name == b".." {
+        return Err(reserved.into());
+    }
+    if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+        return Err(Stat::Inval.into());
+    }
+    Ok(())
+}
+
+/// Checks a name that is not there yet.
+fn check_new_name(place: &DirOp<'_>) -> Done<()> {
+    check_name(place.name.0, Stat::Exist)
+}

@@ -1,0 +1,173 @@
+//! The procedures of MOUNT: from a path to the first handle, and who has said that he mounted what.
+//!
+//! A mount is noted under the client's address and the export, so the list is bounded: at most
+//! [`MOUNTS_MAX`], and one that finds no room is simply not noted, as the list is for people alone.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::Ipv6Addr;
+
+use quorate_service::Stop;
+
+use super::Run;
+use crate::directory::NAME_BYTES_MAX;
+use crate::handle::Handle;
+use crate::mount3::{ExportEntry, FLAVORS, MountEntry, MountName, MountReply, MountStat, Path};
+use crate::settings::{Export, Network};
+use crate::trouble::{Done, Trouble};
+use crate::volume::{MOUNTS_USED_AT, ROOT, next_of};
+use crate::xdr::{Opaque, Xdr};
+
+/// The most mounts that are noted.
+const MOUNTS_MAX: u64 = 4096;
+
+impl Run<'_, '_, '_> {
+    /// Appends the result of MNT.
+    pub(crate) fn mnt(&mut self, path: &Path<'_>, out: &mut Vec<u8>) -> Result<(), Stop> {
+        let found = match self.mount(path.0) {
+            Ok(found) => found,
+            Err(stat) => {
+                MountReply::Failed(stat?).encode(out);
+                return Ok(());
+            }
+        };
+        self.note(found.export)?;
+        let handle = found.encode(self.volume.settings);
+        MountReply::Done { handle: Opaque(&handle), flavors: FLAVORS.to_vec() }.encode(out);
+        Ok(())
+    }
+
+    /// Finds the directory of a path that is an export, or lies in one.
+    fn mount(&self, path: &[u8]) -> Result<Handle, Result<MountStat, Stop>> {
+        let exports = &self.volume.settings.exports;
+        // The longest export decides: one inside another has its own rules.
+        let (index, export) = (0..)
+            .zip(exports)
+            .filter(|(_, export)| is_within(path, export.path.as_bytes()))
+            .max_by_key(|(_, export)| components(export.path.as_bytes()).count())
+            .ok_or(Ok(MountStat::Access))?;
+        if !export.admits(&self.address) {
+            return Err(Ok(MountStat::Access));
+        }
+        if components(path).any(|name| name.len() > NAME_BYTES_MAX) {
+            return Err(Ok(MountStat::NameTooLong));
+        }
+        let number = self.walk(path).map_err(Err)?.ok_or(Ok(MountStat::NoEnt))?;
+        let inode = self.volume.known_inode(number).map_err(Err)?;
+        if !inode.is_dir() {
+            return Err(Ok(MountStat::NotDir));
+        }
+        Ok(Handle { inode: number, generation: inode.generation, export: index })
+    }
+
+    /// Returns the inode of a path from the root, if there is one.
+    fn walk(&self, path: &[u8]) -> Result<Option<u64>, Stop> {
+        let mut number = ROOT;
+        for name in components(path) {
+            match self.volume.find(number, name)? {
+                Some(found) => number = found.inode,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(number))
+    }
+
+    /// Returns the directory of an export, if it is there.
+    pub(super) fn export_root(&self, export: &Export) -> Done<Option<u64>> {
+        Ok(self.walk(export.path.as_bytes())?)
+    }
+
+    /// Notes that an export has been mounted.
+    fn note(&mut self, export: u32) -> Result<(), Stop> {
+        let key = mount_key(&self.address, export);
+        let used = self.volume.number(MOUNTS_USED_AT)?;
+        let is_noted = self.volume.mounts.get(self.volume.view, &key)?.is_some();
+        if is_noted || used >= MOUNTS_MAX || self.volume.available_pages()? == 0 {
+            return Ok(());
+        }
+        match self.volume.mounts.insert(self.volume.view, &key, &[]).map_err(Trouble::from) {
+            Ok(_) => self.volume.set_number(MOUNTS_USED_AT, used + 1),
+            Err(Trouble::Stop(stop)) => Err(stop),
+            Err(Trouble::Stat(_)) => Err(Stop::Refused),
+        }
+    }
+
+    /// Forgets that the export of a path has been mounted from here.
+    pub(crate) fn umnt(&mut self, path: &Path<'_>) -> Result<(), Stop> {
+        let exports = &self.volume.settings.exports;
+        for (index, _) in (0..).zip(exports).filter(|(_, export)| is_within(path.0, export.path.as_bytes())) {
+            self.forget(index)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets all that has been mounted from here.
+    pub(crate) fn umntall(&mut self) -> Result<(), Stop> {
+        (0..).zip(&self.volume.settings.exports).try_for_each(|(index, _)| self.forget(index))
+    }
+
+    fn forget(&mut self, export: u32) -> Result<(), Stop> {
+        if self.volume.mounts.remove(self.volume.view, &mount_key(&self.address, export))? {
+            let used = self.volume.number(MOUNTS_USED_AT)?;
+            self.volume.set_number(MOUNTS_USED_AT, used.checked_sub(1).ok_or(Stop::Corrupt)?)?;
+        }
+        Ok(())
+    }
+
+    /// Appends the result of DUMP.
+    pub(crate) fn dump(&self, out: &mut Vec<u8>) -> Result<(), Stop> {
+        let mut cursor = self.volume.mounts.first(self.volume.view)?;
+        while let Some((key, _)) = next_of(&mut cursor, self.volume.view, &[])? {
+            let (address, export) = key.split_first_chunk::<16>().ok_or(Stop::Corrupt)?;
+            let export = export.first_chunk().map(|index| u32::from_be_bytes(*index)).ok_or(Stop::Corrupt)?;
+            let index = usize::try_from(export).unwrap_or(usize::MAX);
+            let Some(export) = self.volume.settings.exports.get(index) else { continue };
+            let host = shown(address);
+            true.encode(out);
+            MountEntry { host: Opaque(host.as_bytes()), dir: Opaque(export.path.as_bytes()) }.encode(out);
+        }
+        false.encode(out);
+        Ok(())
+    }
+
+    /// Appends the result of EXPORT.
+    pub(crate) fn export(&self, out: &mut Vec<u8>) {
+        for export in &self.volume.settings.exports {
+            let groups: Vec<String> = export.networks.iter().map(network).collect();
+            let groups: Vec<MountName<'_>> = groups.iter().map(|name| Opaque(name.as_bytes())).collect();
+            true.encode(out);
+            ExportEntry { dir: Opaque(export.path.as_bytes()), groups }.encode(out);
+        }
+        false.encode(out);
+    }
+}
+
+fn mount_key(address: &[u8; 16], export: u32) -> [u8; 20] {
+    let mut key = [0; 20];
+    key[..16].copy_from_slice(address);
+    key[16..].copy_from_slice(&export.to_be_bytes());
+    key
+}
+
+/// Returns the names in a path.
+fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty())
+}
+
+/// Says whether a path is another or lies below it.
+fn is_within(path: &[u8], other: &[u8]) -> bool {
+    let mut names = components(path);
+    path.first() == Some(&b'/') && components(other).all(|name| names.next() == Some(name))
+}
+
+fn shown(address: &[u8; 16]) -> String {
+    let address = Ipv6Addr::from(*address);
+    address.to_ipv4_mapped().map_or_else(|| format!("{address}"), |v4| format!("{v4}"))
+}
+
+fn network(network: &Network) -> String {
+    let is_v4 = Ipv6Addr::from(network.address).to_ipv4_mapped().is_some() && network.bits >= 96;
+    let bits = if is_v4 { network.bits - 96 } else { network.bits };
+    format!("{}/{bits}", shown(&network.address))
+}

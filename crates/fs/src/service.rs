@@ -1,0 +1,270 @@
+//! The file system as a service: a call in, a reply out [RFC5531, RFC1813].
+
+use alloc::vec::Vec;
+
+use quorate_service::{Context, Service, Stop, View};
+
+use crate::mount3;
+use crate::nfs3::{self, Call, Procedure, Reply, Stat};
+use crate::operation::Operation;
+use crate::procedure::Run;
+use crate::replies::CallId;
+use crate::rpc::{AuthStat, AuthSys, CallHead, Credential, RPC_VERSION, ReplyHead, Status};
+use crate::settings::{Atime, Procedures, Settings, SettingsError};
+use crate::volume::Volume;
+use crate::xdr::{self, Reader, Xdr};
+
+/// The file system.
+#[derive(Clone, Debug)]
+pub struct Fs {
+    settings: Settings,
+}
+
+/// A call of one of the two programs.
+enum Wanted<'a> {
+    Nfs(Call<'a>),
+    Mount(Mount<'a>),
+}
+
+enum Mount<'a> {
+    Null,
+    Mnt(mount3::Path<'a>),
+    Dump,
+    Umnt(mount3::Path<'a>),
+    UmntAll,
+    Export,
+}
+
+/// A call whose head and arguments are understood.
+struct Request<'a> {
+    head: CallHead<'a>,
+    auth: Option<AuthSys<'a>>,
+    wanted: Wanted<'a>,
+}
+
+impl Fs {
+    /// Returns a file system with these settings.
+    ///
+    /// # Errors
+    ///
+    /// The first rule that they break.
+    pub fn new(settings: Settings) -> Result<Self, SettingsError> {
+        settings.check()?;
+        Ok(Self { settings })
+    }
+
+    /// Returns the settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Takes a call apart. What cannot be understood has its answer already, which is independent of the
+    /// state.
+    fn understand<'a>(&self, call: &'a [u8]) -> Result<Request<'a>, Option<ReplyHead>> {
+        let mut r = Reader::new(call);
+        let head = CallHead::decode(&mut r).map_err(|_| {
+            // Without a number there is nobody to answer.
+            let xid = xdr::decode(call.get(..4).unwrap_or_default()).ok()?;
+            Some(ReplyHead { xid, status: Status::GarbageArgs })
+        })?;
+        let refuse = |status| Some(ReplyHead { xid: head.xid, status });
+        if head.rpc_version != RPC_VERSION {
+            return Err(refuse(Status::RpcMismatch(RPC_VERSION, RPC_VERSION)));
+        }
+        let version = match head.program {
+            nfs3::PROGRAM => nfs3::VERSION,
+            mount3::PROGRAM => mount3::VERSION,
+            _ => return Err(refuse(Status::ProgUnavail)),
+        };
+        if head.version != version {
+            return Err(refuse(Status::ProgMismatch(version, version)));
+        }
+        let wanted = wanted(&head, r.rest()).map_err(refuse)?;
+        let auth = match head.credential.credential() {
+            Credential::Sys(auth) => Some(auth),
+            Credential::None if self.settings.auth_none || needs_no_credential(&wanted) => None,
+            Credential::Malformed => return Err(refuse(Status::AuthError(AuthStat::BadCred))),
+            Credential::None | Credential::Other(_) => {
+                if !matches!(wanted, Wanted::Nfs(Call::Null(())) | Wanted::Mount(Mount::Null)) {
+                    return Err(refuse(Status::AuthError(AuthStat::TooWeak)));
+                }
+                None
+            }
+        };
+        Ok(Request { head, auth, wanted })
+    }
+
+    fn answer(
+        &self,
+        cx: Context,
+        operation: &Operation<'_>,
+        request: &Request<'_>,
+        state: &mut View<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        let volume = Volume::open(&self.settings, &cx, state)?;
+        let mut run = Run { volume, address: operation.address, auth: request.auth.as_ref() };
+        let head = ReplyHead { xid: request.head.xid, status: Status::Success };
+        let call = match &request.wanted {
+            Wanted::Nfs(call) if !Procedures::reading().has(call.procedure()) => call,
+            Wanted::Nfs(call) => {
+                head.encode(out);
+                return run.nfs(call, out);
+            }
+            Wanted::Mount(mount) => {
+                head.encode(out);
+                return run.mount_program(mount, out);
+            }
+        };
+        if cx.read_only {
+            return Err(Stop::NeedsOrder);
+        }
+        let body = operation.call.get(4..).unwrap_or_default();
+        let id = CallId::new(operation.address, request.head.xid, request.head.procedure, body);
+        if run.volume.repeat(&id, out)? {
+            return Ok(());
+        }
+        head.encode(out);
+        run.nfs(call, out)?;
+        run.volume.keep(&id, out)
+    }
+}
+
+impl Service for Fs {
+    fn is_read_only(&self, operation: &[u8]) -> bool {
+        let Some(operation) = Operation::decode(operation) else { return true };
+        let Ok(request) = self.understand(operation.call) else { return true };
+        match &request.wanted {
+            Wanted::Nfs(call) => {
+                let procedure = call.procedure();
+                let reads = matches!(
+                    procedure,
+                    Procedure::Read | Procedure::ReadLink | Procedure::ReadDir | Procedure::ReadDirPlus
+                );
+                // Strict times of last access: every reading of data changes the state.
+                self.settings.read_only.has(procedure)
+                    && Procedures::reading().has(procedure)
+                    && !(reads && self.settings.atime == Atime::Strict)
+            }
+            Wanted::Mount(Mount::Null | Mount::Dump | Mount::Export) => true,
+            Wanted::Mount(Mount::Mnt(_) | Mount::Umnt(_) | Mount::UmntAll) => false,
+        }
+    }
+
+    fn execute(
+        &self,
+        cx: Context,
+        operation: &[u8],
+        state: &mut View<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        // What is no operation has no answer either: there is no number to put on one.
+        let Some(operation) = Operation::decode(operation) else { return Err(Stop::Refused) };
+        let request = match self.understand(operation.call) {
+            Ok(request) => request,
+            Err(reply) => {
+                if let Some(reply) = reply {
+                    reply.encode(out);
+                }
+                return Err(Stop::Refused);
+            }
+        };
+        let done = self.answer(cx, &operation, &request, state, out);
+        if done == Err(Stop::Refused) {
+            // The room that had been seen was not enough after all: everything is undone.
+            out.clear();
+            no_room(&request, out);
+        }
+        done
+    }
+}
+
+/// Appends the answer to a call for which there was no room.
+fn no_room(request: &Request<'_>, out: &mut Vec<u8>) {
+    let reply = |status| ReplyHead { xid: request.head.xid, status };
+    match &request.wanted {
+        Wanted::Nfs(call) => {
+            reply(Status::Success).encode(out);
+            if let Some(failed) = Reply::failed(call.procedure(), Stat::NoSpc) {
+                failed.encode(out);
+            }
+        }
+        Wanted::Mount(_) => reply(Status::SystemErr).encode(out),
+    }
+}
+
+/// Returns what a call wants, or why it cannot be told.
+fn wanted<'a>(head: &CallHead<'_>, args: &'a [u8]) -> Result<Wanted<'a>, Status> {
+    if head.program == nfs3::PROGRAM {
+        let procedure = Procedure::from_number(head.procedure).ok_or(Status::ProcUnavail)?;
+        return Call::decode(procedure, args).map(Wanted::Nfs).map_err(|_| Status::GarbageArgs);
+    }
+    let procedure = mount3::Procedure::from_number(head.procedure).ok_or(Status::ProcUnavail)?;
+    let path = || xdr::decode(args).map_err(|_| Status::GarbageArgs);
+    let none = |mount| xdr::decode(args).map(|()| mount).map_err(|_| Status::GarbageArgs);
+    Ok(Wanted::Mount(match procedure {
+        mount3::Procedure::Null => none(Mount::Null)?,
+        mount3::Procedure::Mnt => Mount::Mnt(path()?),
+        mount3::Procedure::Dump => none(Mount::Dump)?,
+        mount3::Procedure::Umnt => Mount::Umnt(path()?),
+        mount3::Procedure::UmntAll => none(Mount::UmntAll)?,
+        mount3::Procedure::Export => none(Mount::Export)?,
+    }))
+}
+
+/// What a client does before it has a user to act for: everything of MOUNT, and what it asks the root
+/// when it mounts.
+fn needs_no_credential(wanted: &Wanted<'_>) -> bool {
+    match wanted {
+        Wanted::Nfs(call) => {
+            matches!(call, Call::Null(()) | Call::GetAttr(_) | Call::FsInfo(_) | Call::PathConf(_))
+        }
+        Wanted::Mount(_) => true,
+    }
+}
+
+impl Run<'_, '_, '_> {
+    /// Executes a call of NFS and appends its result.
+    fn nfs(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<(), Stop> {
+        match call {
+            Call::Null(()) => {}
+            Call::GetAttr(fh) => self.getattr(fh)?.encode(out),
+            Call::SetAttr(args) => self.setattr(args)?.encode(out),
+            Call::Lookup(args) => self.lookup(args, out)?,
+            Call::Access(args) => self.access(args)?.encode(out),
+            Call::ReadLink(fh) => self.readlink(fh, out)?,
+            Call::Read(args) => self.read(args, out)?,
+            Call::Write(args) => self.write(args)?.encode(out),
+            Call::Create(args) => self.create(args, out)?,
+            Call::MkDir(args) => self.mkdir(args, out)?,
+            Call::SymLink(args) => self.symlink(args, out)?,
+            Call::MkNod(args) => self.mknod(args, out)?,
+            Call::Remove(args) => self.remove(args)?.encode(out),
+            Call::RmDir(args) => self.rmdir(args)?.encode(out),
+            Call::Rename(args) => self.rename(args)?.encode(out),
+            Call::Link(args) => self.link(args)?.encode(out),
+            Call::ReadDir(args) => self.readdir(args, out)?,
+            Call::ReadDirPlus(args) => self.readdirplus(args, out)?,
+            Call::FsStat(fh) => self.fsstat(fh)?.encode(out),
+            Call::FsInfo(fh) => self.fsinfo(fh)?.encode(out),
+            Call::PathConf(fh) => self.pathconf(fh)?.encode(out),
+            Call::Commit(args) => self.commit(args)?.encode(out),
+        }
+        Ok(())
+    }
+
+    /// Executes a call of MOUNT and appends its result.
+    fn mount_program(&mut self, mount: &Mount<'_>, out: &mut Vec<u8>) -> Result<(), Stop> {
+        match mount {
+            Mount::Null => Ok(()),
+            Mount::Mnt(path) => self.mnt(path, out),
+            Mount::Dump => self.dump(out),
+            Mount::Umnt(path) => self.umnt(path),
+            Mount::UmntAll => self.umntall(),
+            Mount::Export => {
+                self.export(out);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Where everything is in the state: the first page, the reply cache, the allocator, the trees.
+//!
+//! ```text
+//! page 0           the head
+//! 1 ..= R          the reply cache, R pages
+//! R + 1 ..         the allocator's bitmap, then the pages it gives out: nodes of the trees, data
+//!
+//! head:  0 magic 8 | 8 allocator 8 | 16 inodes 8 | 24 names 8 | 32 cookies 8 | 40 extents 8 | 48 usage 8
+//!        | 56 mounts 8 | 64 last time 8 | 72 next inode 8 | 80 inodes in use 8 | 88 mounts in use 8
+//! ```
+//!
+//! | tree | key | value |
+//! |---|---|---|
+//! | inodes | inode 8 | attributes, then the first bytes of a small file |
+//! | names | directory 8, name | inode 8, cookie 8 |
+//! | cookies | directory 8, cookie 8 | inode 8, name |
+//! | extents | inode 8, block 8 | first page 4, pages 4 |
+//! | usage | user 4 | pages 8, inodes 8 |
+//! | mounts | address 16, export 4 | nothing |
+//!
+//! Keys are big-endian, so that trees are in the order of numbers; values are little-endian.
+
+use quorate_service::btree::{Cursor, Tree, Value};
+use quorate_service::space::Space;
+use quorate_service::{Context, Stop, View};
+
+use crate::inode::{Inode, Kind};
+use crate::nfs3::Stat;
+use crate::settings::Settings;
+use crate::trouble::{Done, Trouble};
+
+/// Says that the state is a file system, and in which format.
+const MAGIC: [u8; 8] = *b"quorFS01";
+const SPACE_AT: usize = 8;
+const INODES_AT: usize = 16;
+const NAMES_AT: usize = 24;
+const COOKIES_AT: usize = 32;
+const EXTENTS_AT: usize = 40;
+const USAGE_AT: usize = 48;
+const MOUNTS_AT: usize = 56;
+const TIME_AT: usize = 64;
+const NEXT_INODE_AT: usize = 72;
+const INODES_USED_AT: usize = 80;
+pub(crate) const MOUNTS_USED_AT: usize = 88;
+
+/// The smallest page, in bytes: an inode with its data and a name of full length fit into a leaf.
+const PAGE_BYTES_MIN: usize = 4096;
+/// The root directory.
+pub(crate) const ROOT: u64 = 1;
+/// Pages that are kept free for the nodes of trees, so that a change once begun finds its room, and
+/// something can be removed from a full disk.
+pub(crate) const RESERVE_PAGES: u32 = 64;
+
+/// The state as a file system, for one call.
+pub(crate) struct Volume<'s, 'v> {
+    pub(crate) view: &'s mut View<'v>,
+    pub(crate) settings: &'s Settings,
+    pub(crate) space: Space,
+    pub(crate) inodes: Tree,
+    pub(crate) names: Tree,
+    pub(crate) cookies: Tree,
+    pub(crate) extents: Tree,
+    pub(crate) usage: Tree,
+    pub(crate) mounts: Tree,
+    /// The time of this call, in nanoseconds since 1970.
+    now: u64,
+    /// What a new inode has as its generation.
+    generation: u32,
+}
+
+impl<'s, 'v> Volume<'s, 'v> {
+    /// Returns the state as a file system, for the call of this context. An empty state becomes an empty
+    /// file system first.
+    pub(crate) fn open(settings: &'s Settings, cx: &Context, view: &'s mut View<'v>) -> Result<Self, Stop> {
+        let mut volume = Self::at(settings, view)?;
+        let [.., a, b, c, d] = cx.seq.0.to_be_bytes();
+        volume.generation = u32::from_be_bytes([a, b, c, d]);
+        let last = volume.number(TIME_AT)?;
+        // The agreed time, or one more than the largest used before, so that no two changes share one
+        // [OSDI99 §6.2]. What is not ordered uses no time up.
+        volume.now = if cx.read_only { cx.time_ns.max(last) } else { cx.time_ns.max(last + 1) };
+        match volume.view.page(0)?.first_chunk() {
+            Some(&MAGIC) => {}
+            Some([0, 0, 0, 0, 0, 0, 0, 0]) => volume.format()?,
+            Some(_) | None => return Err(Stop::Corrupt),
+        }
+        Ok(volume)
+    }
+
+    /// Returns the state as a file system as it is, to be looked at.
+    pub(crate) fn at(settings: &'s Settings, view: &'s mut View<'v>) -> Result<Self, Stop> {
+        if view.page_bytes() < PAGE_BYTES_MIN || view.pages() <= settings.reply_pages.saturating_add(1) {
+            return Err(Stop::Corrupt);
+        }
+        let space = Space::new(view, (0, SPACE_AT), settings.reply_pages + 1);
+        let tree = |at| Tree::new((0, at), space);
+        let (inodes, names, cookies) = (tree(INODES_AT), tree(NAMES_AT), tree(COOKIES_AT));
+        let (extents, usage, mounts) = (tree(EXTENTS_AT), tree(USAGE_AT), tree(MOUNTS_AT));
+        Ok(Self {
+            view,
+            settings,
+            space,
+            inodes,
+            names,
+            cookies,
+            extents,
+            usage,
+            mounts,
+            now: 0,
+            generation: 0,
+        })
+    }
+
+    /// Says whether the state is a file system.
+    pub(crate) fn is_formatted(&self) -> Result<bool, Stop> {
+        Ok(self.view.page(0)?.first_chunk() == Some(&MAGIC))
+    }
+
+    /// Makes an empty file system out of zeros: a root directory that anyone may use, as `/tmp`.
+    fn format(&mut self) -> Result<(), Stop> {
+        self.view.write(0, 0, &MAGIC)?;
+        self.set_number(NEXT_INODE_AT, ROOT)?;
+        let mut root = self.new_inode(Kind::Dir, 0o1777, 0, 0);
+        (root.nlink, root.parent) = (2, ROOT);
+        match self.add_inode(&root, &[]) {
+            Ok(_) => {}
+            Err(Trouble::Stop(stop)) => return Err(stop),
+            Err(Trouble::Stat(_)) => return Err(Stop::Refused),
+        }
+        self.tick()?;
+        Ok(())
+    }
+
+    /// Returns the time of this call, and notes that it has been used.
+    pub(crate) fn tick(&mut self) -> Result<u64, Stop> {
+        self.set_number(TIME_AT, self.now)?;
+        Ok(self.now)
+    }
+
+    /// Returns the time of this call, to compare with.
+    pub(crate) fn now(&self) -> u64 {
+        self.now
+    }
+
+    pub(crate) fn page_bytes(&self) -> u64 {
+        u64::try_from(self.view.page_bytes()).unwrap_or(u64::MAX)
+    }
+
+    /// Returns how many pages a client may still fill.
+    pub(crate) fn available_pages(&self) -> Result<u32, Stop> {
+        Ok(self.space.free_pages(self.view)?.saturating_sub(RESERVE_PAGES))
+    }
+
+    /// Checks that there is room for a change of some names and inodes.
+    pub(crate) fn check_room(&self) -> Done<()> {
+        if self.available_pages()? == 0 { Err(Stat::NoSpc.into()) } else { Ok(()) }
+    }
+
+    /// Returns the number of inodes in use.
+    pub(crate) fn inodes_used(&self) -> Result<u64, Stop> {
+        self.number(INODES_USED_AT)
+    }
+
+    /// Returns the number of the next inode, larger than any before.
+    pub(crate) fn next_inode(&self) -> Result<u64, Stop> {
+        self.number(NEXT_INODE_AT)
+    }
+
+    /// Returns an inode as it is when it is new: no links, no data.
+    pub(crate) fn new_inode(&self, kind: Kind, mode: u16, uid: u32, gid: u32) -> Inode {
+        Inode {
+            mode,
+            uid,
+            gid,
+            atime: self.now,
+            mtime: self.now,
+            ctime: self.now,
+            generation: self.generation,
+            ..Inode::empty(kind)
+        }
+    }
+
+    /// Adds an inode with its data and returns its number. The caller has checked that there may be
+    /// one more.
+    pub(crate) fn add_inode(&mut self, inode: &Inode, inline: &[u8]) -> Done<u64> {
+        let number = self.next_inode()?;
+        self.set_number(NEXT_INODE_AT, number.checked_add(1).ok_or(Stop::Corrupt)?)?;
+        let used = self.inodes_used()?;
+        self.set_number(INODES_USED_AT, used + 1)?;
+        self.put_inode_with(number, inode, inline)?;
+        self.charge(inode.uid, 0, 1)?;
+        Ok(number)
+    }
+
+    /// Drops an inode whose data is gone.
+    pub(crate) fn drop_inode(&mut self, number: u64, inode: &Inode) -> Done<()> {
+        if !self.inodes.remove(self.view, &number.to_be_bytes())? {
+            return Err(Stop::Corrupt.into());
+        }
+        let used = self.inodes_used()?;
+        self.set_number(INODES_USED_AT, used.checked_sub(1).ok_or(Stop::Corrupt)?)?;
+        self.charge(inode.uid, 0, -1)
+    }
+
+    pub(crate) fn number(&self, at: usize) -> Result<u64, Stop> {
+        le64(self.view.page(0)?, at)
+    }
+
+    pub(crate) fn set_number(&mut self, at: usize, number: u64) -> Result<(), Stop> {
+        self.view.write(0, at, &number.to_le_bytes())
+    }
+}
+
+/// Returns a value that stands next to its key, as all of ours do.
+pub(crate) fn inline<'v>(value: &Value<'v>) -> Result<&'v [u8], Stop> {
+    match value {
+        Value::Inline(bytes) => Ok(bytes),
+        Value::Large(_) => Err(Stop::Corrupt),
+    }
+}
+
+/// What follows the prefix of a key, and the value.
+type Pair<'v> = (&'v [u8], &'v [u8]);
+
+/// Steps over the next key and returns it with its value, as long as it starts with `prefix`.
+pub(crate) fn next_of<'v>(
+    cursor: &mut Cursor,
+    view: &'v View<'_>,
+    prefix: &[u8],
+) -> Result<Option<Pair<'v>>, Stop> {
+    let Some((key, value)) = cursor.next(view)? else { return Ok(None) };
+    match key.strip_prefix(prefix) {
+        Some(rest) => Ok(Some((rest, inline(&value)?))),
+        None => Ok(None),
+    }
+}
+
+/// Returns the key of two numbers.
+pub(crate) fn pair_key(first: u64, second: u64) -> [u8; 16] {
+    (u128::from(first) << 64 | u128::from(second)).to_be_bytes()
+}
+
+pub(crate) fn le64(bytes: &[u8], at: usize) -> Result<u64, Stop> {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).map(|b| u64::from_le_bytes(*b)).ok_or(Stop::Corrupt)
+}
+
+pub(crate) fn le32(bytes: &[u8], at: usize) -> Result<u32, Stop> {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).map(|b| u32::from_le_bytes(*b)).ok_or(Stop::Corrupt)
+}
+
+pub(crate) fn be64(bytes: &[u8]) -> Result<u64, Stop> {
+    bytes.first_chunk().map(|b| u64::from_be_bytes(*b)).ok_or(Stop::Corrupt)
+}
