@@ -98,7 +98,7 @@ impl Slot {
     /// match it [OSDI99 §4.2]. Returns the batch that prepared.
     pub(crate) fn prepared_now(&self, cluster: Cluster) -> Option<&Arc<Batch>> {
         let proposal = self.proposal.as_ref()?;
-        let batch = proposal.complete()?;
+        let batch = mutant!(M27, proposal.complete()?, proposal.batch.as_ref()?);
         let needed = mutant!(M21, cluster.prepares(), cluster.prepares() - 1);
         let enough = self.prepares.len() >= needed && self.prepares.count(&proposal.digest) >= needed;
         enough.then_some(batch)
@@ -191,7 +191,7 @@ impl Log {
 
     /// Returns `H = h + L`.
     pub(crate) fn high(&self) -> SeqNum {
-        self.stable.plus(self.window)
+        mutant!(M24, self.stable, self.low).plus(self.window)
     }
 
     /// Returns the lowest number that this view may use.
@@ -217,8 +217,7 @@ impl Log {
     /// `in_window(n)`: "between a low water mark, h, and a high water mark, H" [OSDI99 §4.2]. The
     /// upper bound is this replica's own stable checkpoint plus L (DP-6).
     pub(crate) fn admits(&self, seq: SeqNum) -> bool {
-        let high = mutant!(M24, self.high(), self.low.plus(self.window));
-        self.low < seq && seq <= high
+        self.low < seq && seq <= self.high()
     }
 
     /// Says whether there is a slot for `seq`: `h < n <= H`.

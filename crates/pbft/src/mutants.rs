@@ -34,7 +34,7 @@ mutants! {
     M24 = 24, "window-by-low", "The window reaches L above the new view's start, not above the stable checkpoint (DP-6).";
     M25 = 25, "second-digest-silent", "A second PRE-PREPARE for a number is taken for a duplicate, not for a conflict (PP-3).";
     M26 = 26, "requests-unchecked", "Batches are accepted with requests that are not authentic (PP-5).";
-    M27 = 27, "prepare-before-bodies", "PREPARE is sent before the bodies are here (SR-3).";
+    M27 = 27, "prepare-before-bodies", "A batch prepares before the bodies are here (SR-3).";
     M28 = 28, "own-vote-twice", "This replica's own vote counts twice.";
     M29 = 29, "commit-before-durable", "COMMIT leaves before P is durable (D2).";
     M30 = 30, "checkpoint-tentative", "A checkpoint is cut of a tentative state (TE-6).";

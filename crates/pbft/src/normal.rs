@@ -327,7 +327,7 @@ impl Replica {
         // SR-3: not before every body is here, so that what prepared can always be obtained.
         let Some(proposal) = &slot.proposal else { return };
         let here = mutant!(M27, proposal.complete().is_some(), proposal.batch.is_some());
-        if !here || !proposal.authentic {
+        if !here || !mutant!(M27, proposal.authentic, true) {
             return;
         }
         let digest = proposal.digest;

@@ -10,6 +10,7 @@
 //! | P1-P17 | [`primary`] |
 //! | K1-K17 | [`backup`] |
 //! | K18 | [`twins`] |
+//! | K1-K18 | [`backup`], [`decision`] |
 //! | C1-C7 | [`client`] |
 //! | N1-N9 | [`network`] |
 //! | H1, H2, H8-H10 | [`host`] |
@@ -37,6 +38,7 @@ use crate::world::World;
 pub mod backup;
 pub mod bugs;
 pub mod client;
+pub mod decision;
 pub mod disk;
 pub mod evidence;
 pub mod host;
@@ -179,6 +181,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         primary::SCENARIOS,
         backup::SCENARIOS,
         twins::SCENARIOS,
+        decision::SCENARIOS,
         views::SCENARIOS,
         client::SCENARIOS,
         network::SCENARIOS,

@@ -18,6 +18,9 @@ const VIEWS_MAX: u64 = 1;
 const PROBATION: Expect =
     Expect::Milestone("on probation", |_, m| matches!(m, Milestone::OnProbation { .. }));
 
+/// A correct replica has vouched for a request.
+const ACKS: Expect = Expect::Count("REQ-ACK", |c| c.kinds.get("REQ-ACK").copied().unwrap_or(0));
+
 /// The scenarios.
 pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
@@ -51,6 +54,26 @@ pub const SCENARIOS: &[Scenario] = &[
             cluster.replicas().take(cluster.n() - cluster.f()).collect()
         };
         split_mac(stage, all_but_f, 0)
+    }),
+    Scenario::new(
+        "c1_b31_mac_for_one_backup_each",
+        &["C1", "B31"],
+        "Each lane's authenticator satisfies one backup, another each: nobody vouches with it (TM-2)",
+    )
+    .expects(&[Expect::Door("not-authentic"), ACKS])
+    .with(|setup| crate::setup::Setup { clients: 3, ..setup })
+    .play(|stage| {
+        let liar = liar(stage);
+        stage.world.set_load(Load::Busy(5 * MS, 15 * MS));
+        for t in 1..=4 {
+            for (backup, lane) in stage.cluster().replicas().skip(1).zip(0..) {
+                let spoiled = stage.all_but(&[backup]);
+                let forgery = Forgery::new(t, &operation(stage, t)).lane(lane).spoiled(&spoiled);
+                post(stage, liar, &forgery);
+            }
+            stage.pass(300 * MS)?;
+        }
+        stage.require(stage.view() == 0, format!("view {} because of one client", stage.view()))
     }),
     Scenario::new(
         "c1_b31_mac_for_each_primary",
