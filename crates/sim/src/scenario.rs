@@ -8,9 +8,8 @@
 //! | Keys | Where |
 //! |---|---|
 //! | P1-P17 | [`primary`] |
-//! | K1-K17 | [`backup`] |
+//! | K1-K17 | [`backup`], [`decision`] |
 //! | K18 | [`twins`] |
-//! | K1-K18 | [`backup`], [`decision`] |
 //! | C1-C7 | [`client`] |
 //! | N1-N9 | [`network`] |
 //! | H1, H2, H8-H10 | [`host`] |

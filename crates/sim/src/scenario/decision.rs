@@ -1,4 +1,4 @@
-//! Schedules made for single conditions of a new primary's decision (spec §11.9), which runs drawn at
+//! Schedules made for single conditions of a new primary's decision (DP-1 to DP-3), which runs drawn at
 //! random hit about once in ten thousand: the null batch in place of what others have discarded (A18), and
 //! a batch that prepared once and was outvoted later.
 //!
