@@ -4,8 +4,10 @@
 mod bench;
 mod explain;
 mod fail;
+mod kv;
 mod node;
 mod out;
+mod resp;
 mod sim;
 mod values;
 
@@ -17,7 +19,9 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::bench::Bench;
 use crate::explain::{Code, Explain};
 use crate::fail::{Failure, nearest};
+use crate::kv::Kv;
 use crate::node::{Init, Replica};
+use crate::resp::Resp;
 use crate::sim::Sim;
 
 /// Replicate a service over machines of which some may lie
@@ -37,6 +41,8 @@ struct Cli {
 enum Command {
     Init(Init),
     Replica(Replica),
+    Resp(Resp),
+    Kv(Kv),
     Sim(Sim),
     Bench(Bench),
     Explain(Explain),
@@ -47,6 +53,8 @@ fn main() -> ExitCode {
         Ok(cli) => match cli.command {
             Command::Init(init) => init.run(),
             Command::Replica(replica) => replica.run(),
+            Command::Resp(resp) => resp.run(),
+            Command::Kv(kv) => kv.run(),
             Command::Sim(sim) => sim.run(),
             Command::Bench(bench) => bench.run(),
             Command::Explain(explain) => explain.run(),

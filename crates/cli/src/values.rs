@@ -1,5 +1,7 @@
 //! The forms of values on the command line.
 
+use std::time::Duration;
+
 use quorate_wire::{ClientId, Cluster, ReplicaId, Timestamp};
 
 use crate::explain::Code;
@@ -20,6 +22,19 @@ pub(crate) fn count(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("a whole number above 0 was expected".to_owned()),
         Ok(number) => Ok(number),
+    }
+}
+
+/// Reads a duration: a whole number and its unit.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let expected = || "a time with its unit was expected, such as 500ms or 10s".to_owned();
+    let (digits, unit): (_, fn(u64) -> Duration) = match text.strip_suffix("ms") {
+        Some(digits) => (digits, Duration::from_millis),
+        None => (text.strip_suffix('s').ok_or_else(expected)?, Duration::from_secs),
+    };
+    match digits.parse::<u32>() {
+        Ok(0) | Err(_) => Err(expected()),
+        Ok(number) => Ok(unit(number.into())),
     }
 }
 
@@ -79,6 +94,15 @@ mod tests {
         assert_eq!(seed("0xffff_ffff_ffff_ffff"), Ok(u64::MAX));
         for wrong in ["", "0x", "-1", "1.5", "0x1_0000_0000_0000_0000", "seven"] {
             assert!(seed(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_duration_has_its_unit() {
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("10s"), Ok(Duration::from_secs(10)));
+        for wrong in ["", "10", "0s", "-1s", "1.5s", "ms", "10m", "99999999999s"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
         }
     }
 

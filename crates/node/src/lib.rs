@@ -4,6 +4,7 @@
 //! |---|---|
 //! | a replica's process without its sockets; the one `match` over `Action` | [`drive`] |
 //! | a client's process without its sockets | [`client`] |
+//! | a client that threads and tasks share | [`caller`] |
 //! | a replica's directory: opened, run, stopped; a client's | [`replica`], [`client_node`] |
 //! | what a replica must not forget | [`journal`], [`storage`] |
 //! | `node.toml`, `cluster.toml`, key files, and making them | [`settings`], [`members`], [`init`] |
@@ -21,6 +22,7 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")
 )]
 
+pub mod caller;
 pub mod client;
 pub mod client_node;
 pub mod clock;
@@ -47,6 +49,7 @@ mod timers;
 pub mod trouble;
 pub mod wake;
 
+pub use caller::{CallError, Caller, Pending, RequestId};
 pub use client::{ClientCounters, ClientDrive, Done};
 pub use client_node::{ClientNode, OpenClient};
 pub use clock::Clock;

@@ -23,6 +23,14 @@
 //! | a connection | `connection` |
 //! | the loop | `door` |
 
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::trouble::{Kind, Trouble};
+
 mod command;
 mod connection;
 pub mod decode;
@@ -66,4 +74,41 @@ impl Default for Options {
             password: None,
         }
     }
+}
+
+/// Reads a password from a file that nobody else can read: all of it but a line's end.
+///
+/// # Errors
+///
+/// The file cannot be read, others can read it, or it is empty.
+pub fn read_password(path: &Path) -> Result<Vec<u8>, Trouble> {
+    let unreadable = |error: io::Error| Trouble::unreadable(path, &error);
+    let mode = fs::metadata(path).map_err(unreadable)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        let what = format!("password file can be read or written by others (mode {mode:04o})");
+        let next = format!("chmod 600 {}", path.display());
+        return Err(Trouble::new(Kind::Exposed, what).in_file(path).next(next));
+    }
+    let text = fs::read(path).map_err(unreadable)?;
+    let password = text.trim_ascii_end();
+    if password.is_empty() {
+        return Err(Trouble::new(Kind::Unreadable, "there is no password in the file").in_file(path));
+    }
+    Ok(password.to_vec())
+}
+
+/// Returns the trouble of a door that could not be opened.
+pub fn not_open(address: SocketAddr, error: &io::Error) -> Trouble {
+    let port = address.port();
+    let trouble = if error.kind() == ErrorKind::AddrInUse {
+        let next = format!(
+            "stop the other process (ss -tlpn 'sport = {port}'), or choose another address with --listen"
+        );
+        Trouble::new(Kind::Taken, format!("port {port} is taken")).next(next)
+    } else if error.kind() == ErrorKind::AddrNotAvailable {
+        Trouble::new(Kind::Rule, format!("{} is not an address of this machine", address.ip()))
+    } else {
+        Trouble::new(Kind::Network, format!("cannot listen: {error}"))
+    };
+    trouble.at(format!("door RESP, address {address}"))
 }

@@ -26,7 +26,7 @@ struct Open {
 
 impl Open {
     fn new(options: Options) -> Self {
-        let cluster = Cluster::start(Kv, Waiting::Block);
+        let cluster = Cluster::start(Kv);
         let (drive, socket) = cluster.client(options.lanes);
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut door: RespDoor = RespDoor::open(address, options, drive, socket).unwrap();
@@ -188,8 +188,8 @@ fn a_halted_cluster_is_reported() {
     let open = Open::new(Options { lanes: 1, deadline_ns: 700_000_000, ..Options::default() });
     let (mut first, mut second) = (open.connect(), open.connect());
     expect(&mut first, b"SET k v\r\n", b"+OK\r\n");
-    open.cluster.stop(2);
-    open.cluster.stop(3);
+    open.cluster.pause(2);
+    open.cluster.pause(3);
     std::thread::sleep(Duration::from_millis(200));
     first.write_all(b"INCR n\r\nPING\r\n").unwrap();
     let unknown =

@@ -3,11 +3,11 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use quorate_node::{ClientDrive, Directory, Drive, Socket, TestKeys, Waiting, run_replica};
+use quorate_node::{ClientDrive, Clock, Directory, Drive, Socket, TestKeys};
 use quorate_pbft::Config;
 use quorate_pbft::config::Durability;
 use quorate_service::Service;
@@ -15,7 +15,7 @@ use quorate_wire::{ClientId, Principal, Timestamp};
 
 /// Replicas that run until this is dropped.
 pub(crate) struct Cluster {
-    stops: Vec<Arc<AtomicBool>>,
+    controls: Vec<Arc<AtomicU8>>,
     threads: Vec<JoinHandle<()>>,
     keys: TestKeys,
     config: Config,
@@ -24,8 +24,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts four replicas of a service, and knows a client with so many lanes.
-    pub(crate) fn start<S: Service + Clone + Send + 'static>(service: S, waiting: Waiting) -> Self {
+    /// Starts four replicas of a service, and knows a client.
+    pub(crate) fn start<S: Service + Clone + Send + 'static>(service: S) -> Self {
         let cluster = quorate_wire::Cluster::tolerating(1).unwrap();
         let keys = TestKeys::new(7, cluster, 1);
         let mut config = Config::new(cluster, keys.cluster_id());
@@ -34,7 +34,7 @@ impl Cluster {
         let (replicas, client_at) = (&addresses[..cluster.n()], addresses[cluster.n()]);
         let mut directory = Directory::new(replicas);
         directory.add_client(Principal::Client(ClientId::new(1, 0)), client_at);
-        let (mut stops, mut threads) = (Vec::new(), Vec::new());
+        let (mut controls, mut threads) = (Vec::new(), Vec::new());
         for id in cluster.replicas() {
             let own = Principal::Replica(id);
             let (signer, door) = (keys.signer(own), keys.door(own, wall_ns()));
@@ -42,13 +42,11 @@ impl Cluster {
             let mut drive: Drive<S> =
                 Drive::new(id, config, signer, door, directory.clone(), service, wall_ns(), ()).unwrap();
             let mut socket = Socket::open(replicas[id.index()], &directory).unwrap();
-            let stop = Arc::new(AtomicBool::new(false));
-            stops.push(stop.clone());
-            threads.push(std::thread::spawn(move || {
-                run_replica(&mut drive, &mut socket, waiting, &stop).unwrap();
-            }));
+            let control = Arc::new(AtomicU8::new(RUNS));
+            controls.push(control.clone());
+            threads.push(std::thread::spawn(move || run(&mut drive, &mut socket, &control)));
         }
-        Self { stops, threads, keys, config, directory, client_at }
+        Self { controls, threads, keys, config, directory, client_at }
     }
 
     /// Returns the client with so many lanes, and its sockets.
@@ -59,19 +57,51 @@ impl Cluster {
         (ClientDrive::new(&self.config, door, lanes, directory, Timestamp(wall_ns()), ()), socket)
     }
 
-    /// Stops a replica.
-    #[allow(dead_code, reason = "not every test stops one")]
-    pub(crate) fn stop(&self, replica: usize) {
-        self.stops[replica].store(true, Ordering::Relaxed);
+    /// Lets a replica stand still.
+    pub(crate) fn pause(&self, replica: usize) {
+        self.controls[replica].store(PAUSES, Ordering::Relaxed);
+    }
+
+    /// Lets a replica go on.
+    #[allow(dead_code, reason = "not every test does")]
+    pub(crate) fn resume(&self, replica: usize) {
+        self.controls[replica].store(RUNS, Ordering::Relaxed);
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.stops.iter().for_each(|stop| stop.store(true, Ordering::Relaxed));
+        self.controls.iter().for_each(|control| control.store(STOPS, Ordering::Relaxed));
         for thread in self.threads.drain(..) {
             let ended = thread.join();
             assert!(ended.is_ok() || std::thread::panicking(), "a replica panicked");
+        }
+    }
+}
+
+/// What a replica is told to do.
+const RUNS: u8 = 0;
+const PAUSES: u8 = 1;
+const STOPS: u8 = 2;
+
+/// Drives a replica, a little at a time.
+fn run<S: Service>(drive: &mut Drive<S>, socket: &mut Socket, control: &AtomicU8) {
+    let clock = Clock::new();
+    drive.start(clock.now());
+    loop {
+        match control.load(Ordering::Relaxed) {
+            STOPS => break,
+            PAUSES => std::thread::sleep(Duration::from_millis(5)),
+            _ => {
+                while let Some(datagram) = socket.receive().unwrap() {
+                    drive.receive(clock.now(), datagram);
+                }
+                if drive.due() <= clock.mono_ns() {
+                    drive.expire(clock.now());
+                }
+                drive.flush(socket);
+                socket.wait(2, None).unwrap();
+            }
         }
     }
 }

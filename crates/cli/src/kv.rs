@@ -1,0 +1,162 @@
+//! `quorate kv`: a line protocol for the key-value store.
+
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use quorate_node::caller::Options;
+use quorate_node::settings::ServiceName;
+use quorate_node::trouble::Kind;
+use quorate_node::{CallError, Caller, ClientNode, Trouble};
+use quorate_service::kv::{Answer, Failure as Refusal, Operation};
+
+use crate::fail::Outcome;
+use crate::values;
+
+/// Read and write keys, one operation a line
+///
+/// Reads operations from standard input and answers each with one line, at once:
+///
+///   get K   put K V   del K   cas K OLD NEW   incr K N   append K S
+///
+/// Keys and values are words; OLD is nil for a key that is not there. The answers: ok, with a value if there is one;
+/// nil, if there is no such key; fail TEXT, and nothing was changed; unknown TEXT, no answer came in time and it may
+/// have been done, or may be done yet.
+///
+///   echo 'incr visitors 1' | quorate kv --dir cluster/client-0
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Kv {
+    /// The client's directory, as `quorate init` made it
+    #[arg(long)]
+    dir: PathBuf,
+    /// How long an operation may take, such as 500ms or 10s
+    #[arg(long, default_value = "10s", value_parser = values::duration, value_name = "TIME")]
+    deadline: Duration,
+}
+
+impl Kv {
+    pub(crate) fn run(&self) -> Outcome {
+        let node = ClientNode::open(&self.dir)?;
+        let service = node.settings().service;
+        if service != ServiceName::Kv {
+            let what = format!("the cluster runs the service {}, not kv", service.name());
+            return Err(Trouble::new(Kind::Rule, what).in_file(&self.dir.join("node.toml")).into());
+        }
+        let options = Options { lanes: 1, deadline: self.deadline };
+        let caller = Caller::start(node.with_lanes(options.lanes), options)?;
+        let mut output = std::io::stdout().lock();
+        for line in std::io::stdin().lock().split(b'\n') {
+            let Ok(line) = line else { break };
+            let reply = answer(&caller, &line);
+            // Whoever has gone away wants no more answers.
+            let told = output.write_all(&reply).and_then(|()| output.write_all(b"\n"));
+            if told.and_then(|()| output.flush()).is_err() {
+                break;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn answer(caller: &Caller, line: &[u8]) -> Vec<u8> {
+    let Some(operation) = parse(line) else {
+        return b"fail not an operation: get K, put K V, del K, cas K OLD NEW, incr K N, append K S".to_vec();
+    };
+    let mut bytes = Vec::new();
+    operation.encode(&mut bytes);
+    let read_only = matches!(operation, Operation::Get { .. });
+    let mut result = caller.call(&bytes, read_only);
+    // A key that expires is only known in order.
+    if read_only && result.as_deref().map(Answer::decode) == Ok(Ok(Answer::Failed(Refusal::NeedsOrder))) {
+        result = caller.call(&bytes, false);
+    }
+    match result {
+        Ok(result) => said(&result),
+        Err(error @ CallError::ResultLost) => format!("ok ({error})").into_bytes(),
+        Err(error) if error.is_refused() || read_only => format!("fail {error}").into_bytes(),
+        Err(error) => format!("unknown {error}").into_bytes(),
+    }
+}
+
+/// Reads an operation. Values of `put` and `append` reach to the end of the line.
+fn parse(line: &[u8]) -> Option<Operation<'_>> {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let mut words = line.splitn(3, |byte| *byte == b' ');
+    let (name, key, rest) = (words.next()?, words.next().filter(|key| !key.is_empty())?, words.next());
+    if key.len() > usize::from(u16::MAX) {
+        return None;
+    }
+    let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok();
+    Some(match (name, rest) {
+        (b"get", None) => Operation::Get { key },
+        (b"del", None) => Operation::Del { key },
+        (b"put", Some(value)) => Operation::Put { key, value },
+        (b"append", Some(suffix)) => Operation::Append { key, suffix },
+        (b"incr", Some(by)) => Operation::Incr { key, by: number(by)? },
+        (b"cas", Some(rest)) => {
+            let at = rest.iter().position(|byte| *byte == b' ')?;
+            let (expected, value) = (&rest[..at], &rest[at + 1..]);
+            Operation::Cas { key, expected: (expected != b"nil").then_some(expected), value }
+        }
+        _ => return None,
+    })
+}
+
+/// Returns the line for an answer. The end of a line inside of a value would look like the next answer:
+/// it is shown as `\n`.
+fn said(result: &[u8]) -> Vec<u8> {
+    match Answer::decode(result) {
+        Ok(Answer::Done) => b"ok".to_vec(),
+        Ok(Answer::Nil) => b"nil".to_vec(),
+        Ok(Answer::Value(value)) => {
+            let mut line = b"ok ".to_vec();
+            for byte in value {
+                match byte {
+                    b'\n' => line.extend_from_slice(b"\\n"),
+                    byte => line.push(*byte),
+                }
+            }
+            line
+        }
+        Ok(Answer::Failed(why)) => format!("fail {}", why.text()).into_bytes(),
+        Ok(Answer::Many(_)) | Err(_) => b"fail the cluster runs another service".to_vec(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_operations() {
+        let key = &b"k"[..];
+        let lines: [(&str, Option<Operation<'_>>); 12] = [
+            ("get k", Some(Operation::Get { key })),
+            ("put k a b ", Some(Operation::Put { key, value: b"a b " })),
+            ("put k \r", Some(Operation::Put { key, value: b"" })),
+            ("del k", Some(Operation::Del { key })),
+            ("cas k nil new", Some(Operation::Cas { key, expected: None, value: b"new" })),
+            ("cas k old new", Some(Operation::Cas { key, expected: Some(b"old"), value: b"new" })),
+            ("incr k -3", Some(Operation::Incr { key, by: -3 })),
+            ("append k s", Some(Operation::Append { key, suffix: b"s" })),
+            ("incr k x", None),
+            ("get k v", None),
+            ("put k", None),
+            ("", None),
+        ];
+        for (line, operation) in lines {
+            assert_eq!(parse(line.as_bytes()), operation, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_one_line() {
+        assert_eq!(said(b"\x02a\nb"), b"ok a\\nb");
+        assert_eq!(said(&[1]), b"nil");
+        assert_eq!(said(&[3, 3]), b"fail another value");
+    }
+}

@@ -1,0 +1,66 @@
+//! `quorate resp`: the RESP front door.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use quorate_node::resp::{self, Options, RespDoor};
+use quorate_node::settings::ServiceName;
+use quorate_node::trouble::Kind;
+use quorate_node::{ClientNode, Trouble, signals};
+
+use crate::fail::Outcome;
+use crate::out;
+
+/// Open the front door for Redis clients
+///
+/// It is a client of the cluster, and believes no single replica; whoever uses it believes the door, so run
+/// one on each machine that does. Commands: PING, ECHO, HELLO 2, AUTH, SELECT 0, SET (NX, XX, EX, PX, GET),
+/// GET, GETDEL, DEL, EXISTS, INCR, DECR, INCRBY, APPEND, STRLEN, MGET, MSET, EXPIRE, TTL, PERSIST, DBSIZE,
+/// FLUSHALL, INFO, CONFIG GET, COMMAND, CLIENT; a pipeline is done in its order, as one operation. Besides
+/// replies there are two errors: -TRYAGAIN, nothing was done; -UNKNOWN, it may have been done, or may be yet.
+///
+///   quorate resp --dir cluster/client-0 --listen 127.0.0.1:6380
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Resp {
+    /// The client's directory, as `quorate init` made it
+    #[arg(long)]
+    dir: PathBuf,
+    /// Where Redis clients connect, IP:PORT
+    #[arg(long, default_value = "127.0.0.1:6380", value_name = "ADDR")]
+    listen: SocketAddr,
+    /// A file, mode 0600, with the password that clients have to give with AUTH; none without it
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// The most connections
+    #[arg(long, default_value_t = Options::default().connections_max)]
+    connections: usize,
+    /// How many packs of commands are under way at a time, each of another connection
+    #[arg(long, default_value_t = Options::default().lanes)]
+    lanes: u16,
+}
+
+impl Resp {
+    pub(crate) fn run(&self) -> Outcome {
+        let stop = signals::stop_flag()?;
+        let password = self.password_file.as_deref().map(resp::read_password).transpose()?;
+        let node = ClientNode::open(&self.dir)?;
+        let service = node.settings().service;
+        if service != ServiceName::Kv {
+            let what = format!("the cluster runs the service {}, and Redis clients need kv", service.name());
+            return Err(Trouble::new(Kind::Rule, what).in_file(&self.dir.join("node.toml")).into());
+        }
+        let options =
+            Options { lanes: self.lanes, connections_max: self.connections, password, ..Options::default() };
+        let client = node.with_lanes(options.lanes);
+        let waiting = client.waiting;
+        let mut door = RespDoor::open(self.listen, options, client.drive, client.socket)
+            .map_err(|error| resp::not_open(self.listen, &error))?;
+        out::line(format!("RESP  {}     redis-cli -p {}", self.listen, self.listen.port()));
+        door.run(waiting, &stop).map_err(|error| Trouble::new(Kind::Network, error.to_string()))?;
+        drop(client.lock);
+        Ok(ExitCode::SUCCESS)
+    }
+}

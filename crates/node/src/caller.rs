@@ -1,0 +1,461 @@
+//! A client for programs: any number of threads and tasks share it, many operations are under way at a
+//! time, each in a lane of its own (CL-1).
+//!
+//! ```text
+//! call, submit --> inbox --> [ one thread: lanes, door, socket ] --> replicas
+//!      result  <-- Pending <-----------------'
+//! ```
+//!
+//! An invocation has one of three outcomes: its result; refused, and nothing was done; or unknown, because
+//! the deadline has passed. What is unknown can be asked for later: its lane goes on until it is answered.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{self, Poll};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use quorate_wire::frame::PACKED_BYTES_MAX;
+
+use crate::client_node::{ClientNode, OpenClient};
+use crate::clock::Clock;
+use crate::idle::Idle;
+use crate::trouble::{Kind, Trouble};
+use crate::wake::Waker;
+
+/// The most datagrams taken between two flushes.
+const BURST_MAX: usize = 64;
+/// The longest operation, in bytes: alone in a frame with its authenticators it still fits a datagram.
+pub const OPERATION_BYTES_MAX: usize = PACKED_BYTES_MAX - (4 << 10);
+/// The most operations that wait for a lane. Further ones are refused.
+const WAITING_MAX: usize = 1 << 16;
+/// The most operations with an unknown outcome that can be asked for. The oldest are forgotten.
+const UNKNOWN_MAX: usize = 1024;
+/// How often deadlines are looked at, in nanoseconds.
+const TICK_NS: u64 = 10_000_000;
+
+/// The settings of a caller.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How many operations are under way at a time; further ones wait.
+    pub lanes: u16,
+    /// How long an operation may take before its outcome is unknown.
+    pub deadline: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { lanes: 64, deadline: Duration::from_secs(10) }
+    }
+}
+
+/// Names an operation whose outcome is unknown, as long as the caller lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// Why there is no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CallError {
+    /// Nothing was done: the operation is longer than [`OPERATION_BYTES_MAX`].
+    TooLong {
+        /// Its length, in bytes.
+        len: usize,
+    },
+    /// Nothing was done: too many operations wait, or the deadline has passed while this one did.
+    Busy,
+    /// Nothing was done: the caller is closed, or its sockets have failed.
+    Closed,
+    /// It may have been done, or may be done yet: [`Caller::outcome`] tells later.
+    Unknown {
+        /// Which operation.
+        request: RequestId,
+    },
+    /// It was done, once, but its result was too long for replicas to keep, and got lost on its way.
+    ResultLost,
+    /// [`Caller::outcome`] was asked for an operation that it does not know any more.
+    Forgotten,
+}
+
+impl CallError {
+    /// Says whether it is certain that nothing was done and nothing will be.
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::TooLong { .. } | Self::Busy | Self::Closed)
+    }
+}
+
+impl std::fmt::Display for CallError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TooLong { len } => {
+                write!(f, "an operation of {len} bytes is too long, {OPERATION_BYTES_MAX} are possible")
+            }
+            Self::Busy => f.write_str("the cluster does not keep up: nothing was done"),
+            Self::Closed => f.write_str("the client is closed: nothing was done"),
+            Self::Unknown { request } => {
+                write!(f, "no answer in time: operation {} may have been done or may be done yet", request.0)
+            }
+            Self::ResultLost => {
+                f.write_str("it was done, but its result was too long to be kept and got lost")
+            }
+            Self::Forgotten => f.write_str("not known any more"),
+        }
+    }
+}
+
+impl std::error::Error for CallError {}
+
+type Outcome = Result<Vec<u8>, CallError>;
+
+/// One operation, from its invocation to its outcome.
+#[derive(Debug)]
+struct Call {
+    id: RequestId,
+    state: Mutex<CallState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct CallState {
+    outcome: Option<Outcome>,
+    /// The deadline has passed.
+    overdue: bool,
+    task: Option<task::Waker>,
+}
+
+impl Call {
+    fn set(&self, change: impl FnOnce(&mut CallState)) {
+        let task = {
+            let mut state = lock(&self.state);
+            change(&mut state);
+            state.task.take()
+        };
+        self.changed.notify_all();
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+
+    fn finish(&self, outcome: Outcome) {
+        self.set(|state| {
+            state.outcome.get_or_insert(outcome);
+        });
+    }
+
+    fn take(&self, state: &mut CallState) -> Option<Outcome> {
+        match state.outcome.take() {
+            None if state.overdue => Some(Err(CallError::Unknown { request: self.id })),
+            outcome => outcome,
+        }
+    }
+}
+
+/// An operation under way: a future, or something to wait for. Dropping it does not take the operation
+/// back.
+#[derive(Debug)]
+#[must_use = "the outcome is only known to whoever waits for it"]
+pub struct Pending {
+    call: Arc<Call>,
+}
+
+impl Pending {
+    /// Waits for the outcome.
+    ///
+    /// # Errors
+    ///
+    /// There is no result: see [`CallError`].
+    pub fn wait(self) -> Result<Vec<u8>, CallError> {
+        let mut state = lock(&self.call.state);
+        loop {
+            if let Some(outcome) = self.call.take(&mut state) {
+                return outcome;
+            }
+            state = self.call.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Future for Pending {
+    type Output = Result<Vec<u8>, CallError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Self::Output> {
+        let mut state = lock(&self.call.state);
+        if let Some(outcome) = self.call.take(&mut state) {
+            return Poll::Ready(outcome);
+        }
+        state.task = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// An operation that waits for a lane.
+#[derive(Debug)]
+struct Ask {
+    call: Arc<Call>,
+    operation: Vec<u8>,
+    read_only: bool,
+    deadline: Instant,
+}
+
+#[derive(Debug)]
+struct Shared {
+    inbox: Mutex<VecDeque<Ask>>,
+    /// The thread may have something to take from the inbox.
+    news: AtomicBool,
+    stop: AtomicBool,
+    waker: Waker,
+}
+
+/// A client that threads and tasks share. See the module.
+#[derive(Debug)]
+pub struct Caller {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    next_id: AtomicU64,
+    deadline: Duration,
+    /// Operations whose deadline has passed, until somebody has asked for them.
+    unknown: Arc<Mutex<BTreeMap<RequestId, Arc<Call>>>>,
+}
+
+impl Caller {
+    /// Opens the client in `dir`, as `quorate init` made it.
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientNode::open`].
+    pub fn open(dir: &Path, options: Options) -> Result<Self, Trouble> {
+        Self::start(ClientNode::open(dir)?.with_lanes(options.lanes), options)
+    }
+
+    /// Starts with a client that is open and has the lanes that the options say.
+    ///
+    /// # Errors
+    ///
+    /// There are too many open files or threads.
+    pub fn start(client: OpenClient, options: Options) -> Result<Self, Trouble> {
+        let shared = Arc::new(Shared {
+            inbox: Mutex::default(),
+            news: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            waker: Waker::new()?,
+        });
+        let unknown = Arc::new(Mutex::default());
+        let worker = Worker {
+            client,
+            shared: Arc::clone(&shared),
+            unknown: Arc::clone(&unknown),
+            waiting: VecDeque::new(),
+            lanes: (0..options.lanes).map(|_| None).collect(),
+            free: (0..options.lanes).rev().collect(),
+            tick_at: 0,
+        };
+        let thread = std::thread::Builder::new().name("quorate-client".to_owned());
+        let thread = thread.spawn(move || worker.run()).map_err(|error| {
+            Trouble::new(Kind::Network, format!("there can be no thread for the client: {error}"))
+        })?;
+        let (next_id, deadline) = (AtomicU64::new(1), options.deadline);
+        Ok(Self { shared, thread: Some(thread), next_id, deadline, unknown })
+    }
+
+    /// Has an operation done and waits for its outcome. `read_only` says that it changes nothing, as far
+    /// as the caller knows; the service judges for itself.
+    ///
+    /// # Errors
+    ///
+    /// There is no result: see [`CallError`].
+    pub fn call(&self, operation: &[u8], read_only: bool) -> Result<Vec<u8>, CallError> {
+        self.submit(operation.to_vec(), read_only).wait()
+    }
+
+    /// Has an operation done; the outcome is awaited or waited for.
+    pub fn submit(&self, operation: Vec<u8>, read_only: bool) -> Pending {
+        let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));
+        let call = Arc::new(Call { id, state: Mutex::default(), changed: Condvar::new() });
+        let pending = Pending { call: Arc::clone(&call) };
+        if operation.len() > OPERATION_BYTES_MAX {
+            call.finish(Err(CallError::TooLong { len: operation.len() }));
+            return pending;
+        }
+        let deadline = Instant::now() + self.deadline;
+        let mut inbox = lock(&self.shared.inbox);
+        if self.shared.stop.load(Ordering::Relaxed) {
+            call.finish(Err(CallError::Closed));
+        } else if inbox.len() >= WAITING_MAX {
+            call.finish(Err(CallError::Busy));
+        } else {
+            inbox.push_back(Ask { call, operation, read_only, deadline });
+            drop(inbox);
+            self.shared.news.store(true, Ordering::SeqCst);
+            self.shared.waker.wake();
+        }
+        pending
+    }
+
+    /// Returns the outcome of an operation that was unknown, waiting for it up to `within`.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError::Unknown`]: it still is. [`CallError::Forgotten`]: more than a thousand others became
+    /// unknown since, or its outcome was asked for before.
+    pub fn outcome(&self, request: RequestId, within: Duration) -> Result<Vec<u8>, CallError> {
+        let call = lock(&self.unknown).get(&request).cloned().ok_or(CallError::Forgotten)?;
+        let state = lock(&call.state);
+        let waited = call.changed.wait_timeout_while(state, within, |state| state.outcome.is_none());
+        let outcome = waited.unwrap_or_else(PoisonError::into_inner).0.outcome.take();
+        if outcome.is_some() {
+            lock(&self.unknown).remove(&request);
+        }
+        outcome.unwrap_or(Err(CallError::Unknown { request }))
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.news.store(true, Ordering::SeqCst);
+        self.shared.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been told on standard error.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread behind a caller.
+struct Worker {
+    client: OpenClient,
+    shared: Arc<Shared>,
+    unknown: Arc<Mutex<BTreeMap<RequestId, Arc<Call>>>>,
+    waiting: VecDeque<Ask>,
+    /// What each lane is doing, until when.
+    lanes: Vec<Option<(Arc<Call>, Option<Instant>)>>,
+    free: Vec<u16>,
+    tick_at: u64,
+}
+
+impl Worker {
+    fn run(mut self) {
+        // If the sockets fail there is nothing left to do but to say so.
+        let _ = self.serve();
+        self.shared.stop.store(true, Ordering::SeqCst);
+        for (call, _) in self.lanes.drain(..).flatten() {
+            call.set(|state| state.overdue = true);
+        }
+        self.waiting.extend(lock(&self.shared.inbox).drain(..));
+        for ask in self.waiting.drain(..) {
+            ask.call.finish(Err(CallError::Closed));
+        }
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        let (clock, mut idle) = (Clock::new(), Idle::new(self.client.waiting));
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            let mut worked = self.take();
+            worked |= self.dispatch(&clock);
+            let OpenClient { drive, socket, .. } = &mut self.client;
+            drive.flush(socket);
+            let mut burst = 0;
+            while burst < BURST_MAX
+                && let Some(datagram) = socket.receive()?
+            {
+                burst += 1;
+                drive.receive(clock.now(), datagram);
+            }
+            let now = clock.now();
+            if drive.due() <= now.mono_ns {
+                drive.expire(now);
+            }
+            worked |= burst > 0 || !drive.done().is_empty();
+            self.finish();
+            if now.mono_ns >= self.tick_at {
+                self.tick_at = now.mono_ns.saturating_add(TICK_NS);
+                self.expire();
+            }
+            let OpenClient { drive, socket, .. } = &mut self.client;
+            drive.flush(socket);
+            if worked {
+                idle.reset();
+            } else {
+                let busy = self.free.len() < self.lanes.len() || !self.waiting.is_empty();
+                let due = if busy { drive.due().min(self.tick_at) } else { drive.due() };
+                let news = || self.shared.news.load(Ordering::SeqCst);
+                idle.rest(now.mono_ns, due, socket, Some(&self.shared.waker), news)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what is in the inbox.
+    fn take(&mut self) -> bool {
+        if !self.shared.news.swap(false, Ordering::SeqCst) {
+            return false;
+        }
+        let room = WAITING_MAX.saturating_sub(self.waiting.len());
+        let mut inbox = lock(&self.shared.inbox);
+        let count = inbox.len().min(room);
+        self.waiting.extend(inbox.drain(..count));
+        if !inbox.is_empty() {
+            self.shared.news.store(true, Ordering::SeqCst);
+        }
+        count > 0
+    }
+
+    /// Gives operations that wait to lanes that are free.
+    fn dispatch(&mut self, clock: &Clock) -> bool {
+        let mut worked = false;
+        while !self.free.is_empty()
+            && let Some(ask) = self.waiting.pop_front()
+        {
+            let Some(lane) = self.free.pop() else { unreachable!("it was not empty") };
+            self.client.drive.invoke(clock.now(), lane, &ask.operation, ask.read_only);
+            self.lanes[usize::from(lane)] = Some((ask.call, Some(ask.deadline)));
+            worked = true;
+        }
+        worked
+    }
+
+    fn finish(&mut self) {
+        let drive = &mut self.client.drive;
+        for done in drive.done() {
+            let Some((call, _)) = self.lanes.get_mut(usize::from(done.lane)).and_then(Option::take) else {
+                continue;
+            };
+            self.free.push(done.lane);
+            let lost = done.result_lost;
+            call.finish(if lost { Err(CallError::ResultLost) } else { Ok(drive.result(done).to_vec()) });
+        }
+        drive.clear_done();
+    }
+
+    /// Gives up what takes too long: what waits is refused, what is under way becomes unknown.
+    fn expire(&mut self) {
+        let now = Instant::now();
+        while self.waiting.front().is_some_and(|ask| ask.deadline <= now) {
+            if let Some(ask) = self.waiting.pop_front() {
+                ask.call.finish(Err(CallError::Busy));
+            }
+        }
+        for (call, deadline) in self.lanes.iter_mut().flatten() {
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                *deadline = None;
+                let mut unknown = lock(&self.unknown);
+                unknown.insert(call.id, Arc::clone(call));
+                if unknown.len() > UNKNOWN_MAX {
+                    unknown.pop_first();
+                }
+                drop(unknown);
+                call.set(|state| state.overdue = true);
+            }
+        }
+    }
+}
+
+/// A thread that panicked with the lock has left whole values: each is set at once.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
