@@ -114,3 +114,15 @@ fn an_idle_cluster_sleeps() {
     println!("an idle cluster takes {percent} % of a core");
     assert!(percent <= 5, "{percent} % of a core");
 }
+
+/// What is longer than a datagram goes over the side channel, there and back.
+#[test]
+fn long_values_are_stored_and_read() {
+    let cluster = Cluster::start("long", &[], "");
+    let (clock, mut client) = (Clock::new(), cluster.client(0, 1));
+    let value: Vec<u8> = (0..500_000_u32).map(|i| u8::try_from(i % 251).unwrap()).collect();
+    let put = Operation::Put { key: b"long", value: &value };
+    assert_eq!(Answer::decode(&invoke(&mut client, &clock, &put)), Ok(Answer::Done));
+    let get = Operation::Get { key: b"long" };
+    assert_eq!(Answer::decode(&invoke(&mut client, &clock, &get)), Ok(Answer::Value(&value)));
+}

@@ -52,7 +52,7 @@ pub struct Counters {
     pub received: u64,
     /// Frames sealed or forwarded, each counted once however many get it.
     pub sent: u64,
-    /// Frames that are longer than a datagram may be, and were not sent.
+    /// Frames that are longer than any may be, and were not sent.
     pub too_long: u64,
     /// Frames for someone whose place is not known.
     pub nowhere: u64,

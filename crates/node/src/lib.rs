@@ -11,7 +11,7 @@
 //! | what goes wrong, for whoever runs it; being asked to stop | [`trouble`], [`signals`] |
 //! | what is on its way out: held until durable, packed by place | [`outbox`] |
 //! | who is where | [`directory`] |
-//! | UDP | [`socket`] |
+//! | UDP, and TCP beside it for what is too long | [`socket`] |
 //! | the loop of a process, what it does when idle, what wakes it | [`process`], [`idle`], [`wake`] |
 //! | the Redis protocol for the key-value store | [`resp`] |
 //! | the clocks | [`clock`] |
@@ -40,6 +40,7 @@ pub mod replica;
 pub mod resp;
 mod secret;
 pub mod settings;
+mod side_channel;
 pub mod signals;
 pub mod socket;
 pub mod storage;

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use quorate_pbft::step::Lsn;
-use quorate_wire::frame::PACKED_BYTES_MAX;
+use quorate_wire::frame::{FRAME_BYTES_MAX, PACKED_BYTES_MAX};
 
 use crate::directory::Place;
 
@@ -19,6 +19,9 @@ const WAITING_MAX: usize = 1 << 16;
 pub trait Transport {
     /// Takes one datagram for a place. It may be lost.
     fn send(&mut self, to: Place, datagram: &[u8]);
+
+    /// Takes one frame that is longer than a datagram may be. It may be lost.
+    fn send_long(&mut self, _to: Place, _frame: Vec<u8>) {}
 }
 
 /// A sealed frame that waits for the disk.
@@ -38,6 +41,8 @@ pub(crate) struct Outbox {
     touched: Vec<Place>,
     /// Packs that are full, in order.
     full: Vec<(Place, Vec<u8>)>,
+    /// Frames that are longer than a datagram may be, in order.
+    long: Vec<(Place, Vec<u8>)>,
     waiting: VecDeque<Parcel>,
     durable: Lsn,
 }
@@ -49,7 +54,7 @@ pub(crate) enum Posted {
     Packed,
     /// It waits for the disk.
     Held,
-    /// It is longer than a datagram may be.
+    /// It is longer than any frame may be.
     TooLong,
 }
 
@@ -57,7 +62,7 @@ impl Outbox {
     /// Takes a sealed frame for one or more places. It leaves once everything up to `after` is durable.
     #[inline]
     pub(crate) fn post(&mut self, to: impl Iterator<Item = Place>, frame: &[u8], after: Lsn) -> Posted {
-        if frame.len() > PACKED_BYTES_MAX {
+        if frame.len() > FRAME_BYTES_MAX {
             return Posted::TooLong;
         }
         if after > self.durable {
@@ -85,11 +90,14 @@ impl Outbox {
     /// Hands over everything that may leave.
     #[inline]
     pub(crate) fn flush(&mut self, transport: &mut impl Transport) {
-        if self.touched.is_empty() && self.full.is_empty() {
+        if self.touched.is_empty() && self.full.is_empty() && self.long.is_empty() {
             return;
         }
         for (place, datagram) in self.full.drain(..) {
             transport.send(place, &datagram);
+        }
+        for (place, frame) in self.long.drain(..) {
+            transport.send_long(place, frame);
         }
         for place in self.touched.drain(..) {
             if let Some(pack) = self.packs.get_mut(place.index()) {
@@ -101,6 +109,9 @@ impl Outbox {
 
     #[inline]
     fn pack(&mut self, place: Place, frame: &[u8]) {
+        if frame.len() > PACKED_BYTES_MAX {
+            return self.long.push((place, frame.to_vec()));
+        }
         if self.packs.len() <= place.index() {
             self.packs.resize_with(place.index() + 1, Vec::new);
         }
@@ -128,11 +139,15 @@ mod tests {
     use crate::directory::Directory;
 
     #[derive(Default)]
-    struct Taken(Vec<(usize, Vec<u8>)>);
+    struct Taken(Vec<(usize, Vec<u8>)>, Vec<(usize, usize)>);
 
     impl Transport for Taken {
         fn send(&mut self, to: Place, datagram: &[u8]) {
             self.0.push((to.index(), datagram.to_vec()));
+        }
+
+        fn send_long(&mut self, to: Place, frame: Vec<u8>) {
+            self.1.push((to.index(), frame.len()));
         }
     }
 
@@ -157,15 +172,19 @@ mod tests {
     }
 
     #[test]
-    fn a_full_datagram_leaves_before_the_next_and_too_long_a_frame_not_at_all() {
+    fn a_full_datagram_leaves_before_the_next_and_a_long_frame_by_itself() {
         let (places, mut outbox) = (places(), Outbox::default());
         let long = vec![7; PACKED_BYTES_MAX - 1];
         for frame in [&long[..], b"ab"] {
             assert_eq!(outbox.post(places[..1].iter().copied(), frame, Lsn(0)), Posted::Packed);
         }
         assert_eq!(flushed(&mut outbox), [(0, long.clone()), (0, b"ab".to_vec())]);
-        let too_long = vec![7; PACKED_BYTES_MAX + 1];
+        let (longer, too_long) = (vec![7; PACKED_BYTES_MAX + 1], vec![7; FRAME_BYTES_MAX + 1]);
+        assert_eq!(outbox.post(places[..2].iter().copied(), &longer, Lsn(0)), Posted::Packed);
         assert_eq!(outbox.post(places[..1].iter().copied(), &too_long, Lsn(0)), Posted::TooLong);
+        let mut taken = Taken::default();
+        outbox.flush(&mut taken);
+        assert_eq!((taken.0.len(), taken.1), (0, vec![(0, longer.len()), (1, longer.len())]));
         assert!(flushed(&mut outbox).is_empty());
     }
 

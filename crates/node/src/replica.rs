@@ -323,7 +323,11 @@ pub(crate) fn open_socket(
     directory: &Directory,
     file: &Path,
 ) -> Result<Socket, Trouble> {
-    Socket::open(settings.listen, directory).map_err(|error| {
+    let opened = Socket::open(settings.listen, directory).and_then(|mut socket| {
+        socket.open_side_channel(directory)?;
+        Ok(socket)
+    });
+    opened.map_err(|error| {
         let (port, place) =
             (settings.listen.port(), format!("{}: listen = \"{}\"", file.display(), settings.listen));
         let trouble = if error.kind() == std::io::ErrorKind::AddrInUse {

@@ -16,6 +16,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::directory::{Directory, Place};
 use crate::outbox::Transport;
+use crate::side_channel::SideChannel;
 use crate::wake::Waker;
 
 /// The longest datagram.
@@ -31,6 +32,9 @@ pub struct Socket {
     outbound: Vec<UdpSocket>,
     buffer: Vec<u8>,
     lost: u64,
+    long: Option<SideChannel>,
+    /// The long frame that was handed over last.
+    frame: Vec<u8>,
 }
 
 impl Socket {
@@ -52,7 +56,25 @@ impl Socket {
             Ok(socket)
         });
         let outbound = outbound.collect::<io::Result<_>>()?;
-        Ok(Self { inbound, outbound, buffer: vec![0; DATAGRAM_BYTES_MAX], lost: 0 })
+        Ok(Self {
+            inbound,
+            outbound,
+            buffer: vec![0; DATAGRAM_BYTES_MAX],
+            lost: 0,
+            long: None,
+            frame: Vec::new(),
+        })
+    }
+
+    /// Opens the side channel as well: TCP at the same address, for frames longer than a datagram. They
+    /// come out of [`Self::receive`] as if they were one.
+    ///
+    /// # Errors
+    ///
+    /// The address is taken or not ours, or there are too many open files.
+    pub fn open_side_channel(&mut self, directory: &Directory) -> io::Result<()> {
+        self.long = Some(SideChannel::open(self.address()?, directory.addresses())?);
+        Ok(())
     }
 
     /// Returns the address that is listened at.
@@ -71,6 +93,10 @@ impl Socket {
     /// The socket cannot be read any more.
     #[inline]
     pub fn receive(&mut self) -> io::Result<Option<&[u8]>> {
+        if let Some(frame) = self.long.as_ref().and_then(SideChannel::take) {
+            self.frame = frame;
+            return Ok(Some(&self.frame));
+        }
         match self.inbound.recv(&mut self.buffer) {
             Ok(len) => Ok(self.buffer.get(..len)),
             Err(error) if error.kind() == ErrorKind::WouldBlock || is_passing(&error) => Ok(None),
@@ -119,6 +145,11 @@ impl Transport for Socket {
             sent = socket.send(datagram); // the error was an earlier datagram's
         }
         self.lost += u64::from(sent.is_err());
+    }
+
+    fn send_long(&mut self, to: Place, frame: Vec<u8>) {
+        let sent = self.long.as_mut().is_some_and(|long| long.send(to, frame));
+        self.lost += u64::from(!sent);
     }
 }
 
