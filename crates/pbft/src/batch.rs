@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use quorate_wire::batch::{Batch, BatchPool};
 use quorate_wire::id::{ClientId, SeqNum};
-use quorate_wire::message::{Kind, encode_pre_prepare};
+use quorate_wire::message::{Kind, encode_pre_prepare, pre_prepare_bytes_besides};
 
 use crate::choice;
 use crate::log::Proposal;
@@ -89,8 +89,9 @@ impl Replica {
         let requests_max = if config.batching { usize::from(config.batch_requests_max) } else { 1 };
         let choice = choice::propose(now, self.last_choice);
         let mut separate = Vec::new();
+        let besides = pre_prepare_bytes_besides(self.cluster.n(), self.piggyback.commits.len());
         let filled = pool.fill(|batch| {
-            let mut bytes = 0;
+            let mut bytes = besides;
             while let Some(client) = queue.front().copied() {
                 let Some(pending) = clients.proposable(client, config.request_auth, now.mono_ns) else {
                     queue.pop_front(); // executed or superseded meanwhile, or its client has to sign

@@ -7,10 +7,10 @@ mod desk;
 use desk::{Desk, Did, R0, R1, R2, R3, c, root};
 use quorate_pbft::Milestone;
 use quorate_pbft::step::{Recipient, Reject};
+use quorate_wire::frame::{ENTRY_BYTES, HEADER_BYTES, PACKED_BYTES_MAX};
 use quorate_wire::id::SeqNum;
-use quorate_wire::{Batch, Digest};
-
-use quorate_wire::message::{BodyFetch, BodyKind, BodyMessage, Kind, Prepare, Reply};
+use quorate_wire::message::{BodyFetch, BodyKind, BodyMessage, Kind, PrePrepareHead, Prepare, Reply};
+use quorate_wire::{Batch, ClientId, Digest};
 
 fn tentative_reply(desk: &Desk) -> Option<bool> {
     desk.last_sent(Kind::Reply).map(|(_, bytes)| Reply::decode(&bytes).unwrap().tentative)
@@ -197,4 +197,27 @@ fn the_primary_names_a_large_request_by_its_digest() {
     assert_eq!(to, Recipient::All);
     assert!(bytes.len() < 200, "{} bytes", bytes.len());
     assert_eq!(root(SeqNum(0)), root(SeqNum(0)));
+}
+
+/// `BATCH_BYTES`, PR-3: however many requests wait, a full PRE-PREPARE fits a datagram, with all that rides
+/// on it.
+#[test]
+fn a_full_batch_fits_a_datagram() {
+    let mut desk = Desk::with(R0, 4, 1, |config| (config.pipeline, config.piggyback) = (1, true));
+    for client in 0..800 {
+        desk.request(ClientId::new(1, client), 1, &[7; 100]);
+    }
+    let frame_bytes = |desk: &Desk| {
+        let (_, body) = desk.last_sent(Kind::PrePrepare).unwrap();
+        let requests = PrePrepareHead::decode(&body).unwrap().counts.0;
+        (requests, HEADER_BYTES + body.len() + 6 + 3 * ENTRY_BYTES)
+    };
+    assert_eq!(frame_bytes(&desk).0, 1);
+    let (_, body) = desk.last_sent(Kind::PrePrepare).unwrap();
+    let digest = PrePrepareHead::decode(&body).unwrap().digest;
+    [R1, R2].map(|from| desk.prepare(from, 0, 1, digest));
+    [R1, R2].map(|from| desk.commit(from, 0, 1, digest));
+    let (requests, bytes) = frame_bytes(&desk);
+    assert!(requests > 100, "{requests} requests");
+    assert!((PACKED_BYTES_MAX - 300..=PACKED_BYTES_MAX).contains(&bytes), "{bytes} bytes");
 }

@@ -38,7 +38,9 @@ pub use self::client::{
 };
 pub use self::keys::NewKey;
 pub use self::kind::{Kind, Seal};
-pub use self::normal::{Commit, Piggyback, PrePrepare, PrePrepareHead, Prepare, encode_pre_prepare};
+pub use self::normal::{
+    Commit, Piggyback, PrePrepare, PrePrepareHead, Prepare, encode_pre_prepare, pre_prepare_bytes_besides,
+};
 pub use self::status::{Bitmap, Committed, Echoes, Status, Want};
 pub use self::transfer::{Data, Fetch, MetaData};
 pub use self::view_change::{

@@ -3,9 +3,10 @@
 use alloc::sync::Arc;
 
 use super::parts::whole;
-use crate::batch::Batch;
+use crate::batch::{Batch, CHOICE_BYTES_MAX};
 use crate::codec::{Decoded, Reader, Writer};
 use crate::digest::Digest;
+use crate::frame;
 use crate::id::{SeqNum, ViewNum};
 use crate::message::PIGGYBACK_MAX;
 
@@ -26,7 +27,7 @@ pub struct PrePrepare<'a> {
 /// stands for the rest, which is the list of requests in order and the choice, in whatever form.
 pub(super) fn pre_prepare_fixed_len(body: &[u8]) -> usize {
     let commits = body.get(48).map_or(0, |count| usize::from(*count));
-    49 + commits * Piggyback::ENTRY_BYTES
+    49 + commits * ENTRY_BYTES
 }
 
 /// The parts of a PRE-PREPARE, its batch still in wire form.
@@ -77,6 +78,15 @@ pub fn encode_pre_prepare(
     Piggyback::encode(piggyback, out);
     batch.encode_counts(out);
     out.bytes(batch.payload());
+}
+
+/// Returns the bytes of the frame of a PRE-PREPARE besides its payload, with so many commits on board and
+/// a choice of any length, in a cluster of `n`. What a batch may have at most (`BATCH_BYTES`) includes
+/// them: a full PRE-PREPARE fits a datagram.
+pub fn pre_prepare_bytes_besides(n: usize, commits: usize) -> usize {
+    let body = 49 + commits * ENTRY_BYTES + 5 + usize::from(CHOICE_BYTES_MAX);
+    let authenticator = 6 + n.saturating_sub(1) * frame::ENTRY_BYTES;
+    frame::HEADER_BYTES + body + authenticator
 }
 
 /// PREPARE: `v 8 | n 8 | d 32 | piggyback`.
@@ -133,6 +143,9 @@ plain_message! {
     }
 }
 
+/// Bytes of a commit that rides on another message.
+const ENTRY_BYTES: usize = 40;
+
 /// A list of commits that ride on another message: `count 1 | (n 8 | d 32)*`, of the carrier's view
 /// (PB-2). At most [`PIGGYBACK_MAX`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -141,13 +154,10 @@ pub struct Piggyback<'a> {
 }
 
 impl<'a> Piggyback<'a> {
-    /// Bytes of one entry.
-    const ENTRY_BYTES: usize = 40;
-
     #[inline]
     fn decode(r: &mut Reader<'a>) -> Decoded<Self> {
         let count = r.count8(PIGGYBACK_MAX)?;
-        Ok(Self { bytes: r.bytes(count * Self::ENTRY_BYTES)? })
+        Ok(Self { bytes: r.bytes(count * ENTRY_BYTES)? })
     }
 
     /// Appends a list.
@@ -161,7 +171,7 @@ impl<'a> Piggyback<'a> {
 
     /// Returns the number of commits.
     pub fn len(&self) -> usize {
-        self.bytes.len() / Self::ENTRY_BYTES
+        self.bytes.len() / ENTRY_BYTES
     }
 
     /// Says whether there are none.
@@ -171,9 +181,10 @@ impl<'a> Piggyback<'a> {
 
     /// Returns the commits.
     pub fn iter(&self) -> impl Iterator<Item = (SeqNum, Digest)> + use<'a> {
-        self.bytes.chunks_exact(Self::ENTRY_BYTES).map_while(|entry| {
-            let mut r = Reader::new(entry);
-            Some((SeqNum(r.u64().ok()?), r.digest().ok()?))
+        let (entries, _) = self.bytes.as_chunks::<ENTRY_BYTES>();
+        entries.iter().filter_map(|entry| {
+            let (seq, digest) = entry.split_first_chunk()?;
+            Some((SeqNum(u64::from_le_bytes(*seq)), Digest(*digest.first_chunk()?)))
         })
     }
 }

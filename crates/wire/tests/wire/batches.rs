@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use quorate_wire::batch::{Batch, Body, StoredRequest};
+use quorate_wire::codec::Writer;
 use quorate_wire::frame::Frame;
-use quorate_wire::message::Request;
-use quorate_wire::{ClientId, Digest, Principal, ReplicaId};
+use quorate_wire::message::{Kind, Request, encode_pre_prepare, pre_prepare_bytes_besides};
+use quorate_wire::{ClientId, Digest, Principal, ReplicaId, SeqNum, ViewNum};
 
 use crate::samples::digest;
 use crate::world::{World, lane};
@@ -99,4 +100,20 @@ fn every_number_on_the_wire_names_one_principal() {
     assert_eq!(one.key_holder(), other.key_holder());
     assert_ne!(one.key_holder(), Principal::Client(ClientId::new(2, 3)).key_holder());
     assert_eq!([one.to_string(), Principal::from_wire(3).to_string()], ["c0.3", "r3"]);
+}
+
+/// What is said of a PRE-PREPARE besides its payload is what the door makes.
+#[test]
+fn a_pre_prepare_is_as_long_as_is_said() {
+    let mut world = World::new();
+    let mut batch = Batch::default();
+    batch.push_stored(&stored(&mut world, 1, b"a"));
+    batch.seal(&world.domains(), &[1; 16]);
+    for commits in [&[][..], &[(SeqNum(1), digest(1)), (SeqNum(2), digest(2))]] {
+        let mut body = Vec::new();
+        encode_pre_prepare(ViewNum(0), SeqNum(3), &batch, commits, &mut Writer::new(&mut body));
+        let frame = world.seal(0, 1, Kind::PrePrepare, &body);
+        let besides = pre_prepare_bytes_besides(4, commits.len());
+        assert_eq!(frame.len(), besides + batch.payload().len());
+    }
 }
