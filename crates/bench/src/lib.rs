@@ -4,10 +4,12 @@
 //! |---|---|
 //! | the protocol's own work, without sockets | [`core_step`] |
 //! | the latency of one operation, over UDP | [`micro_latency`] |
+//! | operations a second, over UDP | [`micro_throughput`] |
 //! | what an experiment reports | [`report`] |
 //! | allocations, instructions | [`allocations`], [`instructions`] |
 
 pub mod allocations;
+mod cluster;
 pub mod core_step;
 mod echo;
 pub mod figures;
@@ -15,8 +17,10 @@ mod group;
 pub mod instructions;
 pub mod machine;
 pub mod micro_latency;
+pub mod micro_throughput;
 mod processes;
 pub mod report;
+mod unreplicated;
 
 use anyhow::{Result, bail};
 
@@ -46,7 +50,8 @@ pub struct Experiment {
 }
 
 /// Every experiment.
-pub const EXPERIMENTS: &[Experiment] = &[core_step::EXPERIMENT, micro_latency::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] =
+    &[core_step::EXPERIMENT, micro_latency::EXPERIMENT, micro_throughput::EXPERIMENT];
 
 /// Runs one part of an experiment, in a process that the experiment has started with [`CHILD`] and these
 /// arguments.
@@ -58,6 +63,7 @@ pub fn child(arguments: &[String]) -> Result<()> {
     match arguments.split_first() {
         Some((name, rest)) if name == core_step::EXPERIMENT.name => core_step::child(rest),
         Some((name, rest)) if name == micro_latency::EXPERIMENT.name => micro_latency::child(rest),
+        Some((name, rest)) if name == micro_throughput::EXPERIMENT.name => micro_throughput::child(rest),
         _ => bail!("no experiment has a part {arguments:?}"),
     }
 }

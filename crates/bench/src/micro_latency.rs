@@ -3,17 +3,14 @@
 //! In each repeat the baselines and all variants have their turn, so that a busy machine is busy for all
 //! of them. Whoever has no turn sleeps.
 
-use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::AtomicBool;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use quorate_node::{ClientDrive, ClientProcess, Clock, Directory, Drive, Socket, TestKeys, Waiting};
-use quorate_pbft::Config;
-use quorate_pbft::config::Durability;
-use quorate_service::null::{self, Null};
-use quorate_wire::{ClientId, Cluster, Principal, ReplicaId, Timestamp};
+use quorate_node::{ClientProcess, Waiting};
+use quorate_service::null;
 
+use crate::cluster::{Common, N, Variant, free_addresses};
 use crate::echo::{self, Way};
 use crate::figures::{median, percentile};
 use crate::machine::Machine;
@@ -33,15 +30,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 const ORDERED_US_MAX: f64 = 45.0;
 const ECHO_US_MAX: f64 = 6.0;
 
-const N: usize = 4;
 const WARM_UP: usize = 500;
-
-/// A way to run the protocol.
-#[derive(Clone, Copy, Debug)]
-struct Variant {
-    name: &'static str,
-    set: fn(&mut Config),
-}
 
 const VARIANTS: [Variant; 2] = [
     Variant { name: "default", set: |_| () },
@@ -83,12 +72,6 @@ impl Group {
         client.figures(&format!("read {WARM_UP}"))?;
         Ok(Self { client, _replicas: replicas })
     }
-}
-
-/// Finds addresses that nobody listens at.
-fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
-    let sockets = (0..count).map(|_| UdpSocket::bind("127.0.0.1:0")).collect::<std::io::Result<Vec<_>>>()?;
-    Ok(sockets.iter().map(UdpSocket::local_addr).collect::<std::io::Result<_>>()?)
 }
 
 /// The samples of one row: medians and 99th percentiles of the repeats, in microseconds.
@@ -227,58 +210,20 @@ pub fn child(arguments: &[String]) -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match *words.as_slice() {
         ["echo", way] => echo::serve(Way::parse(way)?),
-        ["replica", variant, id, ref addresses @ ..] => replica(variant, id.parse()?, addresses),
+        ["replica", variant, id, ref addresses @ ..] => {
+            common(variant, addresses)?.run_replica(id.parse()?, Waiting::default())
+        }
         ["client", variant, _, ref addresses @ ..] => client(variant, addresses),
         _ => bail!("no part {arguments:?}"),
     }
 }
 
-/// What every process of a group knows.
-struct Common {
-    config: Config,
-    keys: TestKeys,
-    directory: Directory,
-    addresses: Vec<SocketAddr>,
-}
-
 fn common(variant: &str, addresses: &[&str]) -> Result<Common> {
-    let variant = VARIANTS.iter().find(|v| v.name == variant).context("no such variant")?;
-    let addresses = addresses.iter().map(|word| word.parse()).collect::<Result<Vec<SocketAddr>, _>>()?;
-    let (Some(client), Some(replicas)) = (addresses.get(N), addresses.get(..N)) else {
-        bail!("the addresses of {N} replicas and a client are expected")
-    };
-    let cluster = Cluster::tolerating(1)?;
-    let keys = TestKeys::new(1, cluster, 1);
-    let mut config = Config::new(cluster, keys.cluster_id());
-    config.durability = Durability::Memory;
-    (variant.set)(&mut config);
-    let mut directory = Directory::new(replicas);
-    directory.add_client(ClientId::new(1, 0).into(), *client);
-    Ok(Common { config, keys, directory, addresses })
-}
-
-fn replica(variant: &str, id: u16, addresses: &[&str]) -> Result<()> {
-    let Common { config, keys, directory, addresses } = common(variant, addresses)?;
-    let id = ReplicaId(id);
-    let address = addresses.get(id.index()).context("no address")?;
-    let mut socket = Socket::open(*address, &directory)?;
-    let own = Principal::Replica(id);
-    let door = keys.door(own, Clock::new().now().wall_ns);
-    let incarnation = 1 << 20;
-    let mut drive = Drive::new(id, config, keys.signer(own), door, directory, Null, incarnation, ())?;
-    let mut lines = processes::ready()?;
-    lines.next().context("nobody says when to start")??;
-    quorate_node::run_replica(&mut drive, &mut socket, Waiting::default(), &AtomicBool::new(false))?;
-    Ok(())
+    Common::new(Variant::find(&VARIANTS, variant)?, addresses)
 }
 
 fn client(variant: &str, addresses: &[&str]) -> Result<()> {
-    let Common { config, keys, directory, addresses } = common(variant, addresses)?;
-    let own = Principal::Client(ClientId::new(1, 0));
-    let address = addresses.get(N).context("no address")?;
-    let socket = Socket::open(*address, &directory)?;
-    let wall_ns = Clock::new().now().wall_ns;
-    let drive = ClientDrive::new(&config, keys.door(own, wall_ns), 1, directory, Timestamp(wall_ns), ());
+    let (drive, socket) = common(variant, addresses)?.client(0, 1)?;
     let mut process = ClientProcess::new(drive, socket, Waiting::default());
     for line in processes::ready()? {
         let line = line?;

@@ -34,13 +34,22 @@ pub(crate) struct Part {
 impl Part {
     /// Starts this program for a part of an experiment, on one core, and waits until it is ready.
     pub(crate) fn start(core: usize, arguments: &[String]) -> Result<Self> {
+        Self::start_on(&core.to_string(), arguments)
+    }
+
+    /// The same, on whatever core is free.
+    pub(crate) fn start_anywhere(arguments: &[String]) -> Result<Self> {
+        Self::start_on(ANYWHERE, arguments)
+    }
+
+    fn start_on(core: &str, arguments: &[String]) -> Result<Self> {
         let name = arguments.join(" ");
         let mut child = Command::new("nice")
             .args(["-n", nice_level()])
             .arg(std::env::current_exe()?)
             .args(crate::CHILD)
             .args(arguments)
-            .env(CORE, core.to_string())
+            .env(CORE, core)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -76,9 +85,25 @@ impl Part {
 
     /// Tells it what to do and waits for the figures that it answers with.
     pub(crate) fn figures(&mut self, line: &str) -> Result<Vec<f64>> {
-        let answer = self.answer(line)?;
+        self.tell(line)?;
+        self.reply()
+    }
+
+    /// Waits for the figures that it says next.
+    pub(crate) fn reply(&mut self) -> Result<Vec<f64>> {
+        let answer = self.line()?;
         let figures = answer.split_whitespace().map(str::parse).collect::<Result<_, _>>();
         figures.with_context(|| format!("{} said {answer:?}", self.name))
+    }
+}
+
+impl Part {
+    /// Returns the processor time that it has had, in nanoseconds.
+    pub(crate) fn cpu_ns(&self) -> Result<u64> {
+        let path = format!("/proc/{}/schedstat", self.child.id());
+        let text = std::fs::read_to_string(&path)?;
+        let first = text.split_whitespace().next().and_then(|word| word.parse().ok());
+        first.with_context(|| format!("{path} says {text:?}"))
     }
 }
 
@@ -92,6 +117,8 @@ impl Drop for Part {
 
 /// The variable that names a child's core.
 const CORE: &str = "QUORATE_BENCH_CORE";
+/// What it says where any core will do.
+const ANYWHERE: &str = "any";
 /// What a child says when it is ready.
 const READY: &str = "ready";
 
@@ -99,9 +126,11 @@ const READY: &str = "ready";
 pub(crate) fn settle() -> Result<()> {
     set_pdeathsig(Signal::SIGKILL)?;
     let core = std::env::var(CORE).context("a part of an experiment is started by the experiment")?;
-    let mut cores = CpuSet::new();
-    cores.set(core.parse()?)?;
-    sched_setaffinity(Pid::this(), &cores)?;
+    if core != ANYWHERE {
+        let mut cores = CpuSet::new();
+        cores.set(core.parse()?)?;
+        sched_setaffinity(Pid::this(), &cores)?;
+    }
     Ok(())
 }
 

@@ -65,6 +65,12 @@ pub struct Row {
     /// Operations per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ops_per_s: Option<f64>,
+    /// Operations for each second of processor time that a replica spends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ops_per_core_s: Option<f64>,
+    /// Requests sent again, or lost where nothing is sent again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resent: Option<f64>,
     /// Nanoseconds for each message received, all nodes together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ns_per_message: Option<f64>,
@@ -103,6 +109,12 @@ impl Shape {
         let evidence = format!("{value:.1} {unit}, bound {bound} {unit}");
         Self { name: name.into(), held: value <= bound, evidence }
     }
+
+    /// Returns the statement that `value` is at least `bound`, both in `unit`.
+    pub fn at_least(name: impl Into<String>, value: f64, bound: f64, unit: &str) -> Self {
+        let evidence = format!("{value:.0} {unit}, bound {bound:.0} {unit}");
+        Self { name: name.into(), held: value >= bound, evidence }
+    }
 }
 
 impl fmt::Display for Report {
@@ -129,9 +141,12 @@ impl fmt::Display for Report {
 type Column = (&'static str, fn(&Row) -> Option<String>);
 
 const COLUMNS: &[Column] = &[
+    ("clients", |row| (row.clients > 1 || row.ops_per_core_s.is_some()).then(|| row.clients.to_string())),
     ("p50 us", |row| row.p50_us.map(|v| format!("{v:.1}"))),
     ("p99 us", |row| row.p99_us.map(|v| format!("{v:.1}"))),
     ("op/s", |row| row.ops_per_s.map(|v| format!("{v:.0}"))),
+    ("op/core-s", |row| row.ops_per_core_s.map(|v| format!("{v:.0}"))),
+    ("resent", |row| row.resent.map(|v| format!("{v:.0}"))),
     ("ns/message", |row| row.ns_per_message.map(|v| format!("{v:.0}"))),
     ("messages/op", |row| row.messages_per_op.map(|v| format!("{v:.1}"))),
     ("instructions/message", |row| row.instructions_per_message.map(|v| format!("{v:.0}"))),

@@ -23,6 +23,11 @@ pub fn operation(argument_bytes: usize, result_bytes: u32, read_only: bool, out:
     out.resize(start + argument_bytes.max(OPERATION_BYTES_MIN), 0);
 }
 
+/// Returns the length of the result that an operation asks for; none if it is malformed.
+pub fn result_bytes(operation: &[u8]) -> Option<usize> {
+    decode(operation).map(|(len, _)| len)
+}
+
 /// Returns the length of the result and whether the operation is read-only; none if it is malformed.
 fn decode(operation: &[u8]) -> Option<(usize, bool)> {
     let (len, rest) = operation.split_first_chunk::<4>()?;
