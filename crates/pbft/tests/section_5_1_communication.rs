@@ -215,8 +215,10 @@ fn a_full_batch_fits_a_datagram() {
     assert_eq!(frame_bytes(&desk).0, 1);
     let (_, body) = desk.last_sent(Kind::PrePrepare).unwrap();
     let digest = PrePrepareHead::decode(&body).unwrap().digest;
-    [R1, R2].map(|from| desk.prepare(from, 0, 1, digest));
-    [R1, R2].map(|from| desk.commit(from, 0, 1, digest));
+    for from in [R1, R2] {
+        desk.prepare(from, 0, 1, digest);
+        desk.commit(from, 0, 1, digest);
+    }
     let (requests, bytes) = frame_bytes(&desk);
     assert!(requests > 100, "{requests} requests");
     assert!((PACKED_BYTES_MAX - 300..=PACKED_BYTES_MAX).contains(&bytes), "{bytes} bytes");
