@@ -4,6 +4,7 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::result_large_err,
+    clippy::wildcard_imports,
     reason = "tests use parts of it and may panic"
 )]
 
@@ -81,6 +82,7 @@ pub(crate) struct Bench {
     pub(crate) executor: Executor<Breakable>,
     batch: Batch,
     replies: Replies,
+    seq: u64,
     /// Of the next batch.
     pub(crate) time_ns: u64,
     pub(crate) xid: u32,
@@ -135,6 +137,7 @@ impl Bench {
             executor: Executor::new(Breakable(Fs::new(settings).unwrap()), domains, options),
             batch: Batch::default(),
             replies: Replies::default(),
+            seq: 0,
             time_ns: 1_700_000_000_000_000_000,
             xid: 0,
             uid: 0,
@@ -156,28 +159,36 @@ impl Bench {
 
     /// Orders an operation and returns its result.
     pub(crate) fn order(&mut self, operation: &[u8]) -> Vec<u8> {
+        self.order_together(&[operation]).remove(0)
+    }
+
+    /// Orders operations as one batch and returns their results.
+    pub(crate) fn order_together(&mut self, operations: &[&[u8]]) -> Vec<Vec<u8>> {
         let domains = Domains::new(ClusterId([7; 32]));
-        self.ordered += 1;
-        let (client, timestamp) = (ClientId::new(1, 0), self.ordered);
+        let client = ClientId::new(1, 0);
         self.batch = Batch::default();
-        self.batch.push_inlined(&Request {
-            client,
-            timestamp: Timestamp(timestamp),
-            digest: domains.request(client.0, timestamp, operation),
-            flags: RequestFlags::default(),
-            replier: None,
-            operation,
-            operation_at: 0,
-            frame: operation,
-            proof: Proof::Mac,
-        });
+        for operation in operations {
+            self.ordered += 1;
+            self.batch.push_inlined(&Request {
+                client,
+                timestamp: Timestamp(self.ordered),
+                digest: domains.request(client.0, self.ordered, operation),
+                flags: RequestFlags::default(),
+                replier: None,
+                operation,
+                operation_at: 0,
+                frame: operation,
+                proof: Proof::Mac,
+            });
+        }
         self.time_ns += 1000;
         self.batch.seal(&domains, &self.time_ns.to_le_bytes());
-        self.executor.execute(SeqNum(timestamp), &self.batch, false, &mut self.replies).unwrap();
-        if timestamp.is_multiple_of(128) {
-            self.executor.checkpoint(SeqNum(timestamp));
+        self.seq += 1;
+        self.executor.execute(SeqNum(self.seq), &self.batch, false, &mut self.replies).unwrap();
+        if self.seq.is_multiple_of(128) {
+            self.executor.checkpoint(SeqNum(self.seq));
         }
-        self.replies.iter().next().unwrap().result.unwrap_or_default().to_vec()
+        self.replies.iter().map(|reply| reply.result.unwrap_or_default().to_vec()).collect()
     }
 
     /// Has an operation executed on the read-only path if it may go there, else has it ordered.
