@@ -11,7 +11,7 @@ use support::*;
 
 /// Handles: stable, STALE for a dead object, BADHANDLE for nonsense, never NOENT without a name.
 #[test]
-fn p01_handles_are_stable_then_stale_and_nonsense_is_bad() {
+fn nfs01_handles_are_stable_then_stale_and_nonsense_is_bad() {
     let mut b = Bench::new();
     let root = b.root.clone();
     let file = b.file(&root, "a");
@@ -43,7 +43,7 @@ fn p01_handles_are_stable_then_stale_and_nonsense_is_bad() {
 
 /// Attributes on every reply, on errors too; wcc before and after from inside the same operation.
 #[test]
-fn p02_attributes_come_with_every_reply_and_wcc_from_inside_the_operation() {
+fn nfs02_attributes_come_with_every_reply_and_wcc_from_inside_the_operation() {
     let mut b = Bench::new();
     let root = b.root.clone();
     let file = b.file(&root, "a");
@@ -75,7 +75,7 @@ fn p02_attributes_come_with_every_reply_and_wcc_from_inside_the_operation() {
 /// READDIR: cookies unique and stable while others come and go; going on behind an entry that is gone;
 /// counts in encoded bytes; TOOSMALL; an exact end; "." and ".."; the verifier.
 #[test]
-fn p03_listing_goes_on_behind_its_cookie_whatever_happens_meanwhile() {
+fn nfs03_listing_goes_on_behind_its_cookie_whatever_happens_meanwhile() {
     let mut b = Bench::new();
     let root = b.root.clone();
     let dir = b.mkdir(&root, "d", 0o755).unwrap();
@@ -128,7 +128,7 @@ fn p03_listing_goes_on_behind_its_cookie_whatever_happens_meanwhile() {
 
 /// READDIRPLUS keeps both of its counts, and says of each entry what LOOKUP and GETATTR say.
 #[test]
-fn p03_readdirplus_keeps_both_counts() {
+fn nfs03_readdirplus_keeps_both_counts() {
     let mut b = Bench::new();
     let root = b.root.clone();
     for i in 0..50 {
@@ -168,7 +168,7 @@ fn p03_readdirplus_keeps_both_counts() {
 
 /// WRITE: stable, one verifier, partial counts, times, setuid gone; NOSPC, FBIG, DQUOT.
 #[test]
-fn p04_a_write_is_stable_counts_what_it_wrote_and_has_its_errors() {
+fn nfs04_a_write_is_stable_counts_what_it_wrote_and_has_its_errors() {
     let quota = Some(Quota { pages_max: 20, inodes_max: 5 });
     let mut b = Bench::with(Settings { quota, ..open_settings() }, 1 << 12);
     let root = b.root.clone();
@@ -225,7 +225,7 @@ fn p04_a_write_is_stable_counts_what_it_wrote_and_has_its_errors() {
 
 /// CREATE: UNCHECKED truncates at size 0, GUARDED, EXCLUSIVE keeps all of its verifier.
 #[test]
-fn p05_creating_unchecked_guarded_and_exclusive() {
+fn nfs05_creating_unchecked_guarded_and_exclusive() {
     let mut b = Bench::new();
     let root = b.root.clone();
     let file = b.create(&root, "a", CreateHow::Unchecked(mode(0o640))).unwrap();
@@ -252,7 +252,7 @@ fn p05_creating_unchecked_guarded_and_exclusive() {
 
 /// SETATTR: the guard, the server's time, the owner's rights, up and down.
 #[test]
-fn p06_setting_attributes_guarded_and_by_whom() {
+fn nfs06_setting_attributes_guarded_and_by_whom() {
     let mut b = Bench::new();
     let root = b.root.clone();
     b.become_user(10, 20);
@@ -294,7 +294,7 @@ fn p06_setting_attributes_guarded_and_by_whom() {
 
 /// RENAME: same inode, empty directory, EXIST, NOTEMPTY, no cycles, sticky, ".." and links, ctime.
 #[test]
-fn p07_renaming() {
+fn nfs07_renaming() {
     let mut b = Bench::new();
     let root = b.root.clone();
     let file = b.file(&root, "a");
@@ -336,7 +336,7 @@ fn p07_renaming() {
 
 /// A directory that moves elsewhere is written: its ".." changes.
 #[test]
-fn p07_moving_a_directory_needs_the_right_to_write_it() {
+fn nfs07_moving_a_directory_needs_the_right_to_write_it() {
     let mut b = Bench::new();
     let root = b.root.clone();
     b.setattr(&root, mode(0o777)).unwrap();
@@ -349,7 +349,7 @@ fn p07_moving_a_directory_needs_the_right_to_write_it() {
 
 /// Link counts, MLINK, EXIST; symbolic links; MKNOD.
 #[test]
-fn p08_links_symbolic_links_and_special_files() {
+fn nfs08_links_symbolic_links_and_special_files() {
     let mut b = Bench::with(Settings { links_max: 4, ..open_settings() }, 1 << 14);
     let root = b.root.clone();
     let file = b.file(&root, "a");
@@ -395,7 +395,7 @@ fn p08_links_symbolic_links_and_special_files() {
 
 /// Space returns with the last link, and only then.
 #[test]
-fn p09_space_returns_with_the_last_link() {
+fn nfs09_space_returns_with_the_last_link() {
     let mut b = Bench::new();
     let root = b.root.clone();
     let file = b.file(&root, "a");

@@ -31,7 +31,7 @@ fn status(b: &mut Bench, credential: OpaqueAuth<'_>, call: &Call<'_>) -> Status 
 
 /// ACCESS from user, group and up to 16 groups.
 #[test]
-fn p10_access_is_computed_from_user_and_groups() {
+fn nfs10_access_is_computed_from_user_and_groups() {
     let mut b = Bench::new();
     let root = b.root.clone();
     b.become_user(10, 20);
@@ -55,7 +55,7 @@ fn p10_access_is_computed_from_user_and_groups() {
 
 /// Root is squashed unless an export says otherwise; exports have their addresses and may be read-only.
 #[test]
-fn p10_exports_squash_limit_and_protect() {
+fn nfs10_exports_squash_limit_and_protect() {
     let networks = vec![Network { address: mapped([10, 0, 0, 0]), bits: 104 }];
     let squash = Export { networks, ..Export::of("/") };
     let open = Export { squash: Squash::Nobody, ..Export::of("/open") };
@@ -95,7 +95,7 @@ fn p10_exports_squash_limit_and_protect() {
 
 /// Without a credential only what a client asks while it mounts; other flavours are too weak.
 #[test]
-fn p10_a_weak_credential_is_told_so() {
+fn nfs10_a_weak_credential_is_told_so() {
     let mut b = Bench::new();
     let root = b.root.clone();
     let lookup = Call::Lookup(place(&root, "a"));
@@ -111,7 +111,7 @@ fn p10_a_weak_credential_is_told_so() {
 
 /// READ past the end, count and eof; holes are zeros; `used` counts what is there.
 #[test]
-fn p11_reading_past_the_end_and_in_holes() {
+fn nfs11_reading_past_the_end_and_in_holes() {
     let mut b = Bench::new();
     let root = b.root.clone();
     let file = b.file(&root, "a");
@@ -138,7 +138,7 @@ fn p11_reading_past_the_end_and_in_holes() {
 
 /// FSSTAT: true numbers; FSINFO; PATHCONF.
 #[test]
-fn p12_the_numbers_of_the_file_system_are_true() {
+fn nfs12_the_numbers_of_the_file_system_are_true() {
     let mut b = Bench::with(Settings { inodes_max: 4, ..open_settings() }, 1 << 14);
     let root = b.root.clone();
     let before = b.fsstat();
@@ -173,7 +173,7 @@ fn p12_the_numbers_of_the_file_system_are_true() {
 
 /// Names: too long, empty, with a slash or a zero, "." and "..".
 #[test]
-fn p13_names_that_are_none() {
+fn nfs13_names_that_are_none() {
     let mut b = Bench::new();
     let root = b.root.clone();
     let file = b.file(&root, "a");
@@ -206,7 +206,7 @@ fn p13_names_that_are_none() {
 
 /// RPC: what is not a call of these programs has its answer, and NULL answers.
 #[test]
-fn p14_calls_that_are_none_have_their_answers() {
+fn nfs14_calls_that_are_none_have_their_answers() {
     let mut b = Bench::new();
     let head = |program, version, procedure| CallHead::new(9, program, version, procedure);
     let mut answer = |head: CallHead<'_>, args: &[u8]| {
@@ -231,7 +231,7 @@ fn p14_calls_that_are_none_have_their_answers() {
 
 /// A call that comes again, over whatever connection, is answered and not done again.
 #[test]
-fn p14_a_call_that_comes_again_is_not_done_again() {
+fn nfs14_a_call_that_comes_again_is_not_done_again() {
     let mut b = Bench::new();
     let root = b.root.clone();
     b.file(&root, "a");
@@ -257,7 +257,7 @@ fn p14_a_call_that_comes_again_is_not_done_again() {
 
 /// MOUNT: MNT, DUMP, UMNT, UMNTALL, EXPORT, flavours.
 #[test]
-fn p15_mounting_without_a_portmapper() {
+fn nfs15_mounting_without_a_portmapper() {
     let networks = vec![Network { address: mapped([10, 0, 0, 0]), bits: 104 }];
     let exports =
         vec![Export { squash: Squash::Nobody, ..Export::of("/") }, Export { networks, ..Export::of("/sub") }];
@@ -296,7 +296,7 @@ fn p15_mounting_without_a_portmapper() {
 
 /// What a relay says while no quorum answers has the form of each procedure's result.
 #[test]
-fn p16_jukebox_has_the_form_of_every_procedure() {
+fn nfs16_jukebox_has_the_form_of_every_procedure() {
     for procedure in Procedure::ALL {
         let Some(reply) = Reply::failed(*procedure, Stat::Jukebox) else { continue };
         let mut bytes = Vec::new();
@@ -308,7 +308,7 @@ fn p16_jukebox_has_the_form_of_every_procedure() {
 
 /// Times inside have 64 bits; the wire has 32 for the seconds.
 #[test]
-fn p17_times_go_on_behind_2038_and_2106() {
+fn nfs17_times_go_on_behind_2038_and_2106() {
     for seconds in [(1_u64 << 31) + 5, (1 << 32) + 5] {
         let mut b = Bench::new();
         let root = b.root.clone();
