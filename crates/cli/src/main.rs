@@ -183,6 +183,12 @@ mod tests {
         [(path.clone(), help)].into_iter().chain(below).collect()
     }
 
+    /// A line of an example, without the command's own name; it may read from a pipe.
+    fn example(line: &str) -> Option<&str> {
+        let piped = || line.strip_prefix("  ")?.split_once(" | quorate ").map(|(_, rest)| rest);
+        line.strip_prefix("  quorate ").or_else(piped)
+    }
+
     /// The help of a command is its documentation: an imperative line without a full stop, sentences,
     /// and an example that can be pasted.
     #[test]
@@ -190,8 +196,7 @@ mod tests {
         for (path, help) in helps(&Cli::command(), "") {
             let first = help.lines().next().unwrap_or_default();
             assert!(first.starts_with(char::is_uppercase) && !first.ends_with('.'), "{path}: {first}");
-            let examples: Vec<&str> =
-                help.lines().filter_map(|line| line.strip_prefix("  quorate ")).collect();
+            let examples: Vec<&str> = help.lines().filter_map(example).collect();
             assert!(!examples.is_empty(), "{path} has no example:\n{help}");
             for example in examples {
                 let words = std::iter::once("quorate").chain(example.split_whitespace());

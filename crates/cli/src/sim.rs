@@ -8,7 +8,8 @@ mod run;
 mod text;
 
 use clap::{Args, Subcommand};
-use quorate_sim::command::Refused;
+use quorate_node::settings::{configure, protocol_keys};
+use quorate_sim::command::{self, Config, Refused};
 use quorate_sim::scenario;
 use quorate_wire::Cluster;
 
@@ -58,6 +59,35 @@ fn size(n: Option<u16>, f: Option<u16>) -> Result<Option<Cluster>, Failure> {
     }
 }
 
+/// Returns the settings of a run, if any are given: those that scenarios start from, with these.
+fn configured(given: &[String], n: Option<u16>, f: Option<u16>) -> Result<Option<Config>, Failure> {
+    if given.is_empty() {
+        return Ok(None);
+    }
+    let cluster = values::cluster(n.unwrap_or(4), f)?;
+    let config = configure(&command::settings(cluster), given);
+    config.map(Some).map_err(|trouble| Failure::from(trouble).at("--set").next("quorate sim run --help"))
+}
+
+/// Adds what was set to the commands that a report names.
+fn with_settings(report: &str, given: &[String]) -> String {
+    let mut command = "quorate sim replay ".to_owned();
+    for text in given {
+        command += "--set ";
+        command.extend(text.chars().filter(|c| *c != ' '));
+        command.push(' ');
+    }
+    report.replace("quorate sim replay ", &command)
+}
+
+/// The settings, behind the help.
+fn settings_help() -> String {
+    format!(
+        "Settings for --set; what is not given is as scenarios have it. A node.toml says what each means.\n\n{}",
+        protocol_keys()
+    )
+}
+
 /// Says why nothing was run.
 fn refused(error: &Refused) -> Failure {
     match error {
@@ -89,6 +119,35 @@ mod tests {
         let typed = any.name[..any.name.len() - 1].to_owned();
         let says = refused(&Refused::NoScenario(typed)).to_string();
         assert!(says.starts_with("error Q005") && says.contains(&format!("Nearest: {}", any.name)), "{says}");
+    }
+
+    fn given(settings: &[&str]) -> Vec<String> {
+        settings.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    #[test]
+    fn settings_are_checked_together() {
+        assert!(matches!(configured(&[], None, None), Ok(None)));
+        let Ok(Some(config)) = configured(&given(&["window=32", "pipeline=4"]), Some(7), None) else {
+            unreachable!("they obey the rules")
+        };
+        assert_eq!((config.cluster.n(), config.window, config.pipeline), (7, 32, 4));
+        let says = |settings: &[&str]| match configured(&given(settings), None, None) {
+            Ok(_) => String::new(),
+            Err(failure) => failure.to_string(),
+        };
+        assert!(says(&["checkpoint_interval=64"]).starts_with("error Q004: window = 16: at least twice"));
+        assert!(says(&["windw=64"]).starts_with("error Q009: no setting `windw`. Nearest: window"));
+        assert!(says(&["window=big"]).starts_with("error Q002: window = big: expected batches"));
+        let failure =
+            configured(&given(&["window=32"]), Some(3), None).err().map(|failure| failure.to_string());
+        assert!(failure.is_some_and(|says| says.contains("n = 3") && says.contains("n >= 3f + 1")));
+    }
+
+    #[test]
+    fn a_report_names_the_command_with_its_settings() {
+        let report = with_settings("  again:   quorate sim replay --seed 0x1", &given(&["window = 32"]));
+        assert_eq!(report, "  again:   quorate sim replay --set window=32 --seed 0x1");
     }
 
     #[test]

@@ -161,3 +161,64 @@ fn what_is_no_replicas_directory() {
     fs::rename(&replica, dir.path().join("c/replica-7")).unwrap();
     assert!(says(&dir.join("c/replica-7")).starts_with("error Q004: r7 is not a member"));
 }
+
+/// What a simulation is told in a wrong way is refused with the key, the value and the rule, before anything
+/// runs.
+#[test]
+fn settings_of_a_simulation() {
+    for (flags, says) in [
+        (&["--set", "widow=32"][..], "error Q009: no setting `widow`. Nearest: window\n  --> --set\n"),
+        (&["--set", "pipeline=-1"], "error Q002: pipeline = -1: expected batches, 1 to 64\n"),
+        (&["--set", "batch_bytes_max=1MiB"], "error Q004: batch_bytes_max = 1048576: from 1 KiB to 56 KiB"),
+        (&["--set", "window=20"], "error Q004: window = 20: a multiple of checkpoint_interval\n"),
+        (
+            &["--set", "request_timeout_min=3s"],
+            "error Q004: request_timeout_max = 2s: at least request_timeout_min\n",
+        ),
+        (&["--set", "window=32", "--scenario", "n1_loss"], "error Q004: "),
+        (&["--n", "3"], "error Q004: n = 3"),
+        (&["--n", "6", "--f", "2"], "error Q004: n = 6"),
+        (&["--seeds", "5", "--minutes", "1"], "error Q004: "),
+        (&["--seeds", "0"], "error Q002: `0`"),
+        (&["--sed", "5"], "error Q001: no flag `--sed`. Nearest: --seed"),
+    ] {
+        let output = quorate(&[&["sim", "run"], flags].concat());
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{flags:?}: {text}");
+        assert!(output.stdout.is_empty() && text.starts_with(says), "{flags:?}: {text}");
+    }
+}
+
+/// A setting is really given to the replicas, the run can be repeated, and another setting gives another run.
+#[test]
+fn a_simulation_with_settings() {
+    let hash = |flags: &[&str]| {
+        let output = quorate(&[&["sim", "run", "--seed", "5", "--json"], flags].concat());
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (_, rest) = text.split_once("\"trace_hash\":\"").unwrap();
+        rest.split('"').next().unwrap().to_owned()
+    };
+    let serial = hash(&["--set", "pipeline=1"]);
+    assert_eq!(hash(&["--set", "pipeline=1"]), serial);
+    assert_ne!(hash(&["--set", "pipeline=2"]), serial);
+}
+
+/// The same for experiments.
+#[test]
+fn experiments_that_do_not_exist() {
+    for (arguments, says) in [
+        (
+            &["bench", "run", "micro-latncy"][..],
+            "error Q014: no experiment `micro-latncy`. Nearest: micro-latency",
+        ),
+        (&["bench", "run", "core-step", "--quik"], "error Q001: no flag `--quik`. Nearest: --quick"),
+        (&["bench", "run"], "error Q001: "),
+        (&["bench", "rum"], "error Q001: no command `rum`. Nearest: run"),
+    ] {
+        let output = quorate(arguments);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
+        assert!(text.starts_with(says), "{arguments:?}: {text}");
+    }
+}

@@ -14,12 +14,14 @@ use quorate_wire::{Cluster, Principal};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+pub use self::given::{configure, protocol_keys};
 use self::keys::{KEYS, Key};
 use self::value::Value;
 use crate::idle::Waiting;
 use crate::members::{client_name, client_number};
 use crate::trouble::{Kind, Trouble};
 
+mod given;
 mod keys;
 mod value;
 
@@ -135,11 +137,9 @@ impl Settings {
             }
         }
         if let Err(error) = settings.config.check() {
-            // The protocol counts in nanoseconds, this file has durations.
-            let key = error.key.trim_end_matches("_ns").replace("status", "status_interval");
+            let (key, what) = given::broken_rule(&error);
             let near = text.lines().position(|line| line.trim_start().starts_with(&key));
             let place = near.map_or(String::new(), |line| format!(":{}", line + 1));
-            let what = format!("{key} = {}: {}", error.value, error.rule);
             return Err(Trouble::new(Kind::Rule, what).at(format!("{}{place}", path.display())));
         }
         Ok(settings)

@@ -9,7 +9,7 @@ fn main() {
     let lines = usize::try_from(args.get(3).copied().unwrap_or(0)).unwrap_or(0);
     let Ok(cluster) = Cluster::new(n, (n - 1) / 3) else { return };
     quorate_sim::report::quiet_panics();
-    let ask = Ask { cluster, batches: 200, steps: 0, lines };
+    let ask = Ask { cluster, config: None, batches: 200, steps: 0, lines };
     let started = std::time::Instant::now();
     let mut sum = quorate_sim::summary::Counters::default();
     let mut failures = 0;

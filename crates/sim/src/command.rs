@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+pub use quorate_pbft::Config;
 use quorate_wire::{ClientId, Cluster, Timestamp};
 use serde_json::{Value, json};
 
@@ -41,6 +42,8 @@ pub struct Options {
     pub n: Option<u16>,
     /// Faulty replicas that the swarm's cluster tolerates; none: as many as it can.
     pub f: Option<u16>,
+    /// The swarm's settings, if they are not to follow from the seed. They obey the rules of `Config`.
+    pub config: Option<Config>,
     /// How many runs at a time; 0: one for each core. The result does not depend on it.
     pub jobs: usize,
     /// Ends each run after so many steps of the world; 0: when it is over.
@@ -51,7 +54,16 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { scenario: None, seeds: Seeds::Range(1, 1), n: None, f: None, jobs: 1, steps: 0, lines: 0 }
+        Self {
+            scenario: None,
+            seeds: Seeds::Range(1, 1),
+            n: None,
+            f: None,
+            config: None,
+            jobs: 1,
+            steps: 0,
+            lines: 0,
+        }
     }
 }
 
@@ -267,7 +279,13 @@ impl Play {
         match self {
             Self::Swarm(cluster) => {
                 let (steps, lines) = (options.steps, options.lines);
-                let ask = swarm::Ask { cluster: *cluster, batches: BATCHES, steps, lines };
+                let ask = swarm::Ask {
+                    cluster: *cluster,
+                    config: options.config.as_ref(),
+                    batches: BATCHES,
+                    steps,
+                    lines,
+                };
                 let swarm::Run { counters, simulated_ns, hash, failure, lines, .. } = swarm::run(seed, &ask);
                 Done { counters, simulated_ns, cpu_ns: 0, hash, failure, lines, scenario: None }
             }
@@ -281,6 +299,12 @@ impl Play {
             }
         }
     }
+}
+
+/// Returns the settings that given ones are added to: those that scenarios start from, with small logs and
+/// short waits, so that everything is frequent.
+pub fn settings(cluster: Cluster) -> Config {
+    scenario::stage::setup(0, cluster).config
 }
 
 /// Returns the cluster of `n` replicas that tolerates `f` faulty ones, or as many as it can.
@@ -341,6 +365,8 @@ pub struct ReplayOptions {
     pub n: Option<u16>,
     /// Faulty replicas that the swarm's cluster tolerates; none: as many as it can.
     pub f: Option<u16>,
+    /// The swarm's settings, if they do not follow from the seed.
+    pub config: Option<Config>,
     /// The first step that is shown.
     pub from: u64,
     /// The last step that is shown, and at which the hosts are; 0: the end.
@@ -370,7 +396,13 @@ pub fn replay(options: &ReplayOptions) -> Result<Replay, Refused> {
     let replay = match &options.scenario {
         None => {
             let cluster = cluster(options.n.unwrap_or(4), options.f)?;
-            let ask = swarm::Ask { cluster, batches: BATCHES, steps: options.at, lines: usize::MAX };
+            let ask = swarm::Ask {
+                cluster,
+                config: options.config.as_ref(),
+                batches: BATCHES,
+                steps: options.at,
+                lines: usize::MAX,
+            };
             let run = swarm::run(options.seed, &ask);
             Replay { lines: run.lines, names: run.names, states: run.states, failure: run.failure }
         }

@@ -10,6 +10,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use quorate_pbft::Config;
 use quorate_wire::Cluster;
 
 use crate::app::{App, KvApp, NullApp};
@@ -40,9 +41,11 @@ const FINISH_NS: u64 = 60 * SECOND;
 
 /// What a run is asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
+pub struct Ask<'a> {
     /// The cluster.
     pub cluster: Cluster,
+    /// The settings, if they are not to follow from the seed.
+    pub config: Option<&'a Config>,
     /// How many batches have to be final.
     pub batches: u64,
     /// Ends the run after so many steps of the world, as far as it is then; 0: never.
@@ -73,7 +76,7 @@ pub struct Run {
 }
 
 /// Runs one seed.
-pub fn run(seed: u64, ask: &Ask) -> Run {
+pub fn run(seed: u64, ask: &Ask<'_>) -> Run {
     let mut rng = Rng::new(seed, Concern::Options);
     if rng.one_in(8) {
         run_app(NullApp::default(), seed, ask, &mut rng)
@@ -83,8 +86,8 @@ pub fn run(seed: u64, ask: &Ask) -> Run {
     }
 }
 
-fn run_app<A: App>(app: A, seed: u64, ask: &Ask, rng: &mut Rng) -> Run {
-    let plan = Plan::draw(seed, ask.cluster, rng);
+fn run_app<A: App>(app: A, seed: u64, ask: &Ask<'_>, rng: &mut Rng) -> Run {
+    let plan = Plan::draw(seed, ask.cluster, ask.config, rng);
     let faulty = plan.faulty.clone();
     let mut weather = Weather::new(seed, &plan);
     let (load, false_client) = (plan.load, plan.false_client);
@@ -133,7 +136,7 @@ pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     }
 }
 
-fn drive<A: App>(world: &mut World<A>, weather: &mut Weather, load: Load, ask: &Ask) -> Result<(), Rule> {
+fn drive<A: App>(world: &mut World<A>, weather: &mut Weather, load: Load, ask: &Ask<'_>) -> Result<(), Rule> {
     let stop = |world: &World<A>| ask.steps > 0 && world.step_count() >= ask.steps;
     world.set_load(load);
     while !weather.is_over(world.committed(), ask.batches, world.time() >= FAULTS_NS) {

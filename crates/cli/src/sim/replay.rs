@@ -11,7 +11,7 @@ use quorate_sim::trace::Line;
 use quorate_sim::{lanes, recording};
 use quorate_wire::ReplicaId;
 
-use super::{refused, size};
+use super::{configured, refused, size, with_settings};
 use crate::explain::Code;
 use crate::fail::{Failure, Outcome};
 use crate::out;
@@ -45,6 +45,9 @@ pub(crate) struct Replay {
     /// Faulty replicas to tolerate (default: as many as n replicas can)
     #[arg(long, value_name = "F", conflicts_with = "scenario")]
     f: Option<u16>,
+    /// A setting that the run was given; once for each setting
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with_all = ["scenario", "recording"])]
+    set: Vec<String>,
     /// Leave out what happened before this step
     #[arg(long, value_name = "STEP", value_parser = values::count)]
     from: Option<u64>,
@@ -93,6 +96,7 @@ impl Replay {
             scenario: self.scenario.clone(),
             n: self.n,
             f: self.f,
+            config: configured(&self.set, self.n, self.f)?,
             from: self.from.unwrap_or(0),
             at: self.at.unwrap_or(0),
             show: self.show.iter().map(ToString::to_string).collect(),
@@ -114,7 +118,7 @@ impl Replay {
             None => Ok(ExitCode::SUCCESS),
             Some(failure) => {
                 let code = if failure.is_stuck() { Code::Stuck } else { Code::Violation };
-                out::line(format!("\n{failure}"));
+                out::line(format!("\n{}", with_settings(&failure.to_string(), &self.set)));
                 Err(Failure::new(code, "the run failed"))
             }
         }
@@ -210,6 +214,7 @@ mod tests {
             scenario: None,
             n: None,
             f: None,
+            set: Vec::new(),
             from: None,
             at: None,
             show: Vec::new(),

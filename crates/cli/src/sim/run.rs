@@ -8,7 +8,7 @@ use clap::Args;
 use quorate_sim::command::{self, Options, ReplayOptions, Seeds, Summary};
 use quorate_sim::lanes;
 
-use super::{refused, size, text};
+use super::{configured, refused, settings_help, size, text, with_settings};
 use crate::explain::Code;
 use crate::fail::{Failure, Outcome};
 use crate::{out, values};
@@ -26,8 +26,9 @@ const TOLD_MAX: usize = 5;
 ///   quorate sim run --seeds 100
 ///   quorate sim run --scenario all
 ///   quorate sim run --seed 0x2f81 --steps 5000 --lanes
+///   quorate sim run --seeds 20 --set tentative=false --set request_timeout_min=50ms
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, after_long_help = settings_help())]
 pub(crate) struct Run {
     /// A scenario of `quorate sim list`, or `all`; without it the swarm, whose faults follow from the seed
     #[arg(long, value_name = "NAME")]
@@ -47,6 +48,9 @@ pub(crate) struct Run {
     /// Faulty replicas to tolerate (default: as many as n replicas can)
     #[arg(long, value_name = "F", conflicts_with = "scenario")]
     f: Option<u16>,
+    /// A setting of the replicas that is not to follow from the seed; once for each setting
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "scenario")]
+    set: Vec<String>,
     /// The most steps of a run; one that is cut off need not finish its requests
     #[arg(long, value_name = "N", value_parser = values::count, conflicts_with = "scenario")]
     steps: Option<u64>,
@@ -65,8 +69,8 @@ impl Run {
     pub(super) fn run(&self) -> Outcome {
         let options = self.options()?;
         if let (true, Some(seed)) = (self.lanes, self.seed) {
-            let Options { scenario, n, f, steps: at, .. } = options.clone();
-            let shown = ReplayOptions { seed, scenario, n, f, at, ..ReplayOptions::default() };
+            let Options { scenario, n, f, config, steps: at, .. } = options.clone();
+            let shown = ReplayOptions { seed, scenario, n, f, config, at, ..ReplayOptions::default() };
             let replay = command::replay(&shown).map_err(|error| refused(&error))?;
             out::line(lanes::draw(&replay.names, &replay.lines));
         }
@@ -75,10 +79,11 @@ impl Run {
             command::run(&options, |so_far, _| progress.tell(so_far)).map_err(|error| refused(&error))?;
         progress.clear();
         for failure in summary.failures.iter().take(TOLD_MAX) {
+            let report = with_settings(&failure.to_string(), &self.set);
             if self.json {
-                eprintln!("{failure}\n");
+                eprintln!("{report}\n");
             } else {
-                out::line(format!("{failure}\n"));
+                out::line(format!("{report}\n"));
             }
         }
         if self.json {
@@ -109,6 +114,7 @@ impl Run {
             seeds,
             n: self.n,
             f: self.f,
+            config: configured(&self.set, self.n, self.f)?,
             jobs: self.jobs.and_then(|jobs| usize::try_from(jobs).ok()).unwrap_or(0),
             steps: self.steps.unwrap_or(0),
             lines: 0,

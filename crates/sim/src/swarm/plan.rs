@@ -34,10 +34,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Draws a plan. Every setting obeys the rules of `Config`.
-    pub fn draw(seed: u64, cluster: Cluster, rng: &mut Rng) -> Self {
+    /// Draws a plan. Every setting obeys the rules of `Config`. Those that are given take the place of those
+    /// that are drawn, and nothing else changes.
+    pub fn draw(seed: u64, cluster: Cluster, given: Option<&Config>, rng: &mut Rng) -> Self {
         let mut setup = Setup::new(seed, cluster);
-        setup.config = config(&setup.config, rng);
+        let drawn = config(&setup.config, rng);
+        setup.config = given.map_or(drawn, |given| Config { seed, ..given.clone() });
         setup.clients = size(rng.between(1, 4));
         setup.lanes = u16::try_from(rng.between(1, 4)).unwrap_or(1);
         setup.network = network(rng);

@@ -1,0 +1,177 @@
+//! Settings of the protocol that someone gives on a command line: `KEY=VALUE`, with the keys and forms of
+//! `node.toml`.
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use quorate_pbft::config::{Config, ConfigError};
+
+use super::keys::{KEYS, Key};
+use super::value::Value;
+use super::{Settings, nearest};
+use crate::trouble::{Kind, Trouble};
+
+/// Keys of a node that mean nothing to the protocol alone.
+const OF_THE_NODE: &[&str] = &["service", "key_interval", "log_bytes_max", "poll", "core", "recording"];
+
+/// Returns `config` with the settings that are given. Every rule holds for the result.
+///
+/// # Errors
+///
+/// A key does not exist, a value is not of its form, or the settings break a rule or contradict one another:
+/// the error has the key, the value and the rule.
+pub fn configure(config: &Config, given: &[String]) -> Result<Config, Trouble> {
+    let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let mut settings = Settings::new(config.cluster, config.cluster_id, nowhere, Vec::new());
+    settings.config = config.clone();
+    let mut seen: Vec<&str> = Vec::new();
+    for text in given {
+        let Some((typed, value)) = text.split_once('=').map(|(key, value)| (key.trim(), value.trim())) else {
+            return Err(Trouble::new(Kind::Value, format!("`{text}`: KEY=VALUE was expected")));
+        };
+        let Some(key) = protocols().find(|key| key.name == typed) else { return Err(unknown(typed)) };
+        if seen.contains(&typed) {
+            return Err(Trouble::new(Kind::Rule, format!("{typed} = {value}: it is given twice")));
+        }
+        seen.push(typed);
+        (key.set)(&mut settings, parse(value)).ok_or_else(|| {
+            Trouble::new(Kind::Value, format!("{typed} = {value}: expected {}", bare(key.takes)))
+        })?;
+    }
+    match settings.config.check() {
+        Ok(()) => Ok(settings.config),
+        Err(error) => Err(Trouble::new(Kind::Rule, broken_rule(&error).1)),
+    }
+}
+
+/// Returns the keys of the protocol's settings with what they take, one a line.
+pub fn protocol_keys() -> String {
+    let mut text = String::new();
+    let width = protocols().map(|key| key.name.len()).max().unwrap_or(0);
+    for key in protocols() {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{:<width$}  {}", key.name, bare(key.takes));
+    }
+    text
+}
+
+/// Returns the key and what is wrong with it. The protocol counts in nanoseconds, people give durations.
+pub(super) fn broken_rule(error: &ConfigError) -> (String, String) {
+    let key = error.key.trim_end_matches("_ns").replace("status", "status_interval");
+    let value = match error.value.parse() {
+        Ok(ns) if error.key.ends_with("_ns") => duration(ns),
+        _ => error.value.clone(),
+    };
+    let what = format!("{key} = {value}: {}", error.rule.replace("_ns", ""));
+    (key, what)
+}
+
+fn protocols() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().filter(|key| !OF_THE_NODE.contains(&key.name))
+}
+
+fn unknown(typed: &str) -> Trouble {
+    let near = nearest(typed).filter(|key| !OF_THE_NODE.contains(&key.name) && key.name != typed);
+    let says = match near {
+        Some(key) => format!("no setting `{typed}`. Nearest: {}", key.name),
+        None => format!("no setting `{typed}`"),
+    };
+    Trouble::new(Kind::Setting, says)
+}
+
+/// What stands in quotes in a file stands alone on a command line.
+fn bare(takes: &str) -> String {
+    takes.replace('"', "")
+}
+
+fn parse(text: &str) -> Value<'_> {
+    match text {
+        "true" => Value::Switch(true),
+        "false" => Value::Switch(false),
+        _ => text.parse().map_or(Value::Text(text), Value::Number),
+    }
+}
+
+fn duration(ns: u64) -> String {
+    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+    match units.into_iter().find(|(unit, _)| ns >= *unit && ns.is_multiple_of(*unit)) {
+        Some((unit, name)) => format!("{}{name}", ns / unit),
+        None => format!("{ns}ns"),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use quorate_pbft::config::{Durability, MS};
+    use quorate_wire::{Cluster, ClusterId};
+
+    use super::*;
+
+    fn given(settings: &[&str]) -> Result<Config, Trouble> {
+        let base = Config::new(Cluster::tolerating(1).unwrap(), ClusterId([7; 32]));
+        configure(&base, &settings.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn settings_of_every_form_are_taken() {
+        let config = given(&[
+            "checkpoint_interval=16",
+            "window = 32",
+            "batch_bytes_max=4KiB",
+            "tentative=false",
+            "durability=memory",
+            "view_timeout_max=3s",
+        ])
+        .unwrap();
+        assert_eq!((config.checkpoint_interval, config.window, config.batch_bytes_max), (16, 32, 4096));
+        assert!(!config.tentative && config.durability == Durability::Memory);
+        assert_eq!(config.view_timeout_max_ns, 3_000 * MS);
+        for key in protocols() {
+            let default = bare(key.default);
+            assert!(given(&[&format!("{}={default}", key.name)]).is_ok(), "{} = {default}", key.name);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_key_value_and_rule() {
+        for (settings, kind, says) in [
+            (&["windov=32"][..], Kind::Setting, "no setting `windov`. Nearest: window"),
+            (&["poll=1ms"], Kind::Setting, "no setting `poll`"),
+            (&["window"], Kind::Value, "`window`: KEY=VALUE was expected"),
+            (
+                &["window=wide"],
+                Kind::Value,
+                "window = wide: expected batches, a multiple of checkpoint_interval, at most 4096",
+            ),
+            (
+                &["batch_bytes_max=4096"],
+                Kind::Value,
+                "batch_bytes_max = 4096: expected a size, 1KiB to 56KiB",
+            ),
+            (&["status_interval=1"], Kind::Value, "status_interval = 1: expected a duration, at least 100ms"),
+            (
+                &["batch_bytes_max=1MiB"],
+                Kind::Rule,
+                "batch_bytes_max = 1048576: from 1 KiB to 56 KiB, which fits a datagram",
+            ),
+            (&["checkpoint_interval=100"], Kind::Rule, "window = 256: a multiple of checkpoint_interval"),
+            (&["pipeline=65"], Kind::Rule, "pipeline = 65: at most 64, for which messages have room"),
+            (&["view_timeout_max=1s"], Kind::Rule, "view_timeout_max = 1s: at least request_timeout_max"),
+            (&["window=512", "window=256"], Kind::Rule, "window = 256: it is given twice"),
+        ] {
+            let trouble = given(settings).unwrap_err();
+            assert_eq!((trouble.kind, trouble.what.as_str()), (kind, says));
+        }
+    }
+
+    #[test]
+    fn every_key_is_listed_with_what_it_takes() {
+        let list = protocol_keys();
+        assert!(
+            list.lines().any(|line| line.starts_with("window ") && line.ends_with("at most 4096")),
+            "{list}"
+        );
+        assert!(!list.contains("recording"), "{list}");
+    }
+}
