@@ -10,6 +10,7 @@
 //! | values on the wire: XDR, RPC, NFS, MOUNT | [`xdr`], [`rpc`], [`nfs3`], [`mount3`] |
 //! | the operation: a call, and from where it came | [`operation`] |
 //! | the service: a call in, a reply out | [`service`] |
+//! | a relay's side of a connection, without sockets | [`relay`], [`record`] |
 //! | the procedures | `procedure` |
 //! | who calls and what he may do | `caller`, [`settings`] |
 //! | replies to calls that may come again | `replies` |
@@ -36,6 +37,8 @@ pub mod nfs3;
 pub mod operation;
 mod procedure;
 mod quota;
+pub mod record;
+pub mod relay;
 mod replies;
 pub mod rpc;
 pub mod service;

@@ -58,6 +58,15 @@ impl Fs {
         &self.settings
     }
 
+    /// Returns the reply to a call if it needs no state: to one that is none, or is not for this service.
+    /// It is empty if there is nobody to answer.
+    pub fn immediate(&self, call: &[u8]) -> Option<Vec<u8>> {
+        match self.understand(call) {
+            Ok(_) => None,
+            Err(reply) => Some(reply.map(|reply| xdr::encode(&reply)).unwrap_or_default()),
+        }
+    }
+
     /// Takes a call apart. What cannot be understood has its answer already, which is independent of the
     /// state.
     fn understand<'a>(&self, call: &'a [u8]) -> Result<Request<'a>, Option<ReplyHead>> {
