@@ -1,7 +1,7 @@
 //! The request timer: how long a backup waits for the primary (spec §12.1; [OSDI99 §4.4]).
 
 use quorate_wire::id::SeqNum;
-use quorate_wire::message::{Kind, SuspectReason};
+use quorate_wire::message::{Kind, Proof, ReqAck, SuspectReason};
 
 use crate::config::Config;
 use crate::replica::Replica;
@@ -130,18 +130,24 @@ impl Replica {
         }
     }
 
-    /// Sends overdue requests to all replicas, so that all correct timers run (TM-2).
+    /// Sends overdue requests to all replicas, so that all correct timers run (TM-2); with them that they are
+    /// authentic here: one that has just come back may be the only one left to say so, and would stay alone.
     fn forward_overdue(&mut self, now: Now, out: &mut Actions) {
         const FORWARDED_BYTES_MAX: usize = 64 << 10;
         let before = now.mono_ns.saturating_sub(self.patience());
         let mut bytes = 0;
-        for (_, pending) in self.clients.pending() {
+        for (client, pending) in self.clients.pending() {
             bytes += pending.request.frame().len();
             if bytes > FORWARDED_BYTES_MAX {
                 break;
             }
             if pending.timed && pending.since <= before {
-                out.forward(Recipient::All, Kind::Request, Lsn(0), pending.request.frame());
+                let request = &pending.request;
+                out.forward(Recipient::All, Kind::Request, Lsn(0), request.frame());
+                if request.proof != Proof::Signed {
+                    let ack = ReqAck { client, timestamp: request.timestamp, digest: request.digest };
+                    out.send(Recipient::All, Kind::ReqAck, Lsn(0), |w| ack.encode(w));
+                }
             }
         }
     }

@@ -8,8 +8,10 @@ use desk::{Desk, R0, R1, R2, R3, c, root};
 use quorate_pbft::Milestone;
 use quorate_pbft::step::{Recipient, Reject};
 use quorate_wire::frame::Frame;
-use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
-use quorate_wire::message::{Bitmap, Echoes, Kind, NewView, PrePrepared, Prepare, Status, ViewChange};
+use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::message::{
+    Bitmap, Echoes, Kind, NewView, PrePrepared, Prepare, ReqAck, Status, ViewChange,
+};
 
 fn own_view_change(desk: &Desk) -> Option<ViewChange> {
     let (_, frame) = desk.last_sent(Kind::ViewChange)?;
@@ -51,6 +53,24 @@ fn a_primary_may_hand_its_view_over() {
     let mut desk = Desk::new(R1);
     desk.suspect(R0, 0);
     assert!(left(&desk, 1));
+}
+
+/// TM-2: whoever has waited too long sends the request to all, so that every correct timer runs, and says
+/// again that it is authentic here. A replica that was away when the others said so would stay alone
+/// with the request otherwise, and the view would never end.
+#[test]
+fn an_overdue_request_takes_its_voucher_along() {
+    let mut desk = Desk::new(R2);
+    desk.request(c(0), 1, b"x");
+    let digest = desk.domains.request(c(0).0, 1, b"x");
+    let ack = ReqAck { client: c(0), timestamp: Timestamp(1), digest };
+    desk.hear(R1, Kind::ReqAck, |w| ack.encode(w));
+    desk.pass(99);
+    desk.forget();
+    desk.pass(150);
+    assert!(desk.said(|m| matches!(m, Milestone::Suspected { view: ViewNum(0), .. })));
+    let to_all = |kind: Kind| desk.last_sent(kind).is_some_and(|(to, _)| to == Recipient::All);
+    assert!(to_all(Kind::Request) && to_all(Kind::ReqAck));
 }
 
 /// "It stops accepting messages (other than checkpoint, view-change, and new-view messages)".

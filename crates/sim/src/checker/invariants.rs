@@ -135,7 +135,8 @@ pub fn may_read(facts: &Facts) -> Verdict {
         "in a view change".to_owned()
     } else if facts.transferring || facts.diverged {
         "while it fetches state".to_owned()
-    } else if !facts.remembers {
+    } else if !facts.remembers && !facts.misled {
+        // One with an old disk cannot know; it is one of the f.
         "before it has rejoined".to_owned()
     } else if facts.executed < facts.read_floor {
         format!("with n={} executed, below n={}", facts.executed.0, facts.read_floor.0)

@@ -339,3 +339,14 @@ fn what_is_open_is_named() {
         Some(Stuck::Behind { low: SeqNum(0), high: SeqNum(17) })
     );
 }
+
+/// H7: a replica that had no memory gets an old disk and takes itself for a member. It is one of the f.
+#[test]
+fn a_replica_with_an_old_disk_may_read() {
+    let mut facts = Facts::new(R0, true);
+    facts.forget();
+    assert!(invariants::may_read(&facts).is_err());
+    facts.misled = true;
+    assert_eq!(invariants::may_read(&facts), Ok(()));
+    assert!(!facts.counts());
+}
