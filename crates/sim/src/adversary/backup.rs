@@ -6,7 +6,8 @@ use quorate_pbft::step::Recipient;
 use quorate_wire::codec::Writer;
 use quorate_wire::frame::{ENTRY_BYTES, Frame, HEADER_BYTES};
 use quorate_wire::message::{
-    Bitmap, Checkpoint, Commit, Committed, Echoes, Prepare, Reply, Status, Suspect, SuspectReason, ViewChange,
+    Bitmap, Checkpoint, Commit, Committed, Echoes, Prepare, Reply, ReqReject, Status, Suspect, SuspectReason,
+    ViewChange,
 };
 use quorate_wire::{ClientId, Digest, Kind, Message, Principal, SeqNum, Timestamp, ViewNum};
 
@@ -54,6 +55,27 @@ impl Liar for VoteUnseen {
             }
         }
         Fate::Keep
+    }
+}
+
+/// K1: cannot take any request, it says, and to everyone: f replicas alone cost no client its standing and
+/// no primary its view (AU-5).
+#[derive(Debug, Default)]
+pub struct Complain;
+
+impl Liar for Complain {
+    fn hear(&mut self, lie: &mut Lie<'_>, _from: Principal, message: &Message<'_>) -> bool {
+        if let Message::PrePrepare(m) = message
+            && let Some(request) = m.batch.requests().next()
+        {
+            let (view, seq) = (m.view, m.seq);
+            let (client, timestamp, digest) = (request.client, request.timestamp, request.digest);
+            for to in lie.others() {
+                let reject = ReqReject { view, seq, client, timestamp, digest };
+                lie.say_with(Recipient::Replica(to), Kind::ReqReject, |w| reject.encode(w));
+            }
+        }
+        true
     }
 }
 

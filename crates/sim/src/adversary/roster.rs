@@ -1,8 +1,8 @@
 //! All liars by name, so that a swarm can draw one and a command can ask for one.
 
 use super::backup::{
-    BadViewChange, LyingCheckpoint, LyingReplies, LyingState, LyingViewChange, Mute, PartialAuthenticators,
-    Reflect, Replay, StatusFlood, Unhelpful, ViewStorm, VoteTwice, VoteUnseen,
+    BadViewChange, Complain, LyingCheckpoint, LyingReplies, LyingState, LyingViewChange, Mute,
+    PartialAuthenticators, Reflect, Replay, StatusFlood, Unhelpful, ViewStorm, VoteTwice, VoteUnseen,
 };
 use super::mutate::Mutate;
 use super::primary::{
@@ -68,6 +68,7 @@ roster! {
     "propose-to-one", ["P6"], ProposeToOne::default();
     "vote-twice", ["K1"], VoteTwice;
     "vote-unseen", ["K2", "K3", "K4"], VoteUnseen::default();
+    "complain", ["K1"], Complain;
     "mute", ["K5"], Mute { answers_below: 0 };
     "half-mute", ["K5"], Mute { answers_below: 2 };
     "vc-forged", ["K6"], LyingViewChange(BadViewChange::Forged);
