@@ -26,6 +26,7 @@ use crate::rng::Rng;
 pub mod backup;
 pub mod client;
 pub mod mutate;
+pub mod noise;
 pub mod primary;
 pub mod roster;
 

@@ -5,10 +5,7 @@ use std::collections::VecDeque;
 use quorate_pbft::step::Recipient;
 use quorate_wire::codec::Writer;
 use quorate_wire::frame::{ENTRY_BYTES, Frame, HEADER_BYTES};
-use quorate_wire::message::{
-    Bitmap, Checkpoint, Commit, Committed, Echoes, Prepare, Reply, ReqReject, Status, Suspect, SuspectReason,
-    ViewChange,
-};
+use quorate_wire::message::{Checkpoint, Commit, Committed, Prepare, Reply, ViewChange};
 use quorate_wire::{ClientId, Digest, Kind, Message, Principal, SeqNum, Timestamp, ViewNum};
 
 use super::{Answered, Fate, Liar, Lie, Said};
@@ -55,27 +52,6 @@ impl Liar for VoteUnseen {
             }
         }
         Fate::Keep
-    }
-}
-
-/// K1: cannot take any request, it says, and to everyone: f replicas alone cost no client its standing and
-/// no primary its view (AU-5).
-#[derive(Debug, Default)]
-pub struct Complain;
-
-impl Liar for Complain {
-    fn hear(&mut self, lie: &mut Lie<'_>, _from: Principal, message: &Message<'_>) -> bool {
-        if let Message::PrePrepare(m) = message
-            && let Some(request) = m.batch.requests().next()
-        {
-            let (view, seq) = (m.view, m.seq);
-            let (client, timestamp, digest) = (request.client, request.timestamp, request.digest);
-            for to in lie.others() {
-                let reject = ReqReject { view, seq, client, timestamp, digest };
-                lie.say_with(Recipient::Replica(to), Kind::ReqReject, |w| reject.encode(w));
-            }
-        }
-        true
     }
 }
 
@@ -202,42 +178,6 @@ impl Liar for LyingViewChange {
     }
 }
 
-/// K7: a storm of VIEW-CHANGEs and SUSPECTs for the next thousand views.
-#[derive(Debug, Default)]
-pub struct ViewStorm {
-    next_at: u64,
-    jump: u64,
-}
-
-impl Liar for ViewStorm {
-    fn idle(&mut self, lie: &mut Lie<'_>) {
-        if lie.now.mono_ns < self.next_at {
-            return;
-        }
-        self.next_at = lie.now.mono_ns + 20_000_000;
-        for _ in 0..8 {
-            self.jump = self.jump % 1000 + 1;
-            let view = ViewNum(lie.view.0 + self.jump);
-            let empty = ViewChange {
-                view,
-                stable: SeqNum(0),
-                key_id: 1,
-                checkpoints: Vec::new(),
-                prepared: Vec::new(),
-                pre_prepared: Vec::new(),
-                leave: quorate_wire::message::LeaveCert::default(),
-            };
-            lie.say_with(Recipient::All, Kind::ViewChange, |w| empty.encode(w));
-            let reason = if lie.rng.one_in(2) { SuspectReason::Timeout } else { SuspectReason::SelfHandoff };
-            let suspect = Suspect { view, reason, signature: [0; 64] };
-            lie.say_with(Recipient::All, Kind::Suspect, |w| suspect.encode(w));
-        }
-        // The current one as well, all the time: one replica alone must not end a view.
-        let suspect = Suspect { view: lie.view, reason: SuspectReason::Timeout, signature: [0; 64] };
-        lie.say_with(Recipient::All, Kind::Suspect, |w| suspect.encode(w));
-    }
-}
-
 /// K9, K10: lies about checkpoints: wrong digests, future numbers, stable ones that are not.
 #[derive(Debug, Default)]
 pub struct LyingCheckpoint {
@@ -327,36 +267,6 @@ impl Liar for LyingState {
                 Answered::Lie
             }
         }
-    }
-}
-
-/// K14: asks for endless retransmission: statuses that lack everything.
-#[derive(Debug, Default)]
-pub struct StatusFlood {
-    next_at: u64,
-}
-
-impl Liar for StatusFlood {
-    fn idle(&mut self, lie: &mut Lie<'_>) {
-        if lie.now.mono_ns < self.next_at {
-            return;
-        }
-        self.next_at = lie.now.mono_ns + 2_000_000;
-        let status = Status {
-            counter: lie.now.wall_ns,
-            view: lie.view,
-            stable: SeqNum(0),
-            executed: SeqNum(0),
-            incarnation: 1 << 20,
-            echoes: Echoes::default(),
-            normal: lie.rng.one_in(2),
-            has_new_view: false,
-            prepared: Bitmap::default(),
-            committed: Bitmap::default(),
-            have: 0,
-            wants: Vec::new(),
-        };
-        lie.say_with(Recipient::All, Kind::Status, |w| status.encode(w));
     }
 }
 

@@ -1,10 +1,11 @@
 //! All liars by name, so that a swarm can draw one and a command can ask for one.
 
 use super::backup::{
-    BadViewChange, Complain, LyingCheckpoint, LyingReplies, LyingState, LyingViewChange, Mute,
-    PartialAuthenticators, Reflect, Replay, StatusFlood, Unhelpful, ViewStorm, VoteTwice, VoteUnseen,
+    BadViewChange, LyingCheckpoint, LyingReplies, LyingState, LyingViewChange, Mute, PartialAuthenticators,
+    Reflect, Replay, Unhelpful, VoteTwice, VoteUnseen,
 };
 use super::mutate::Mutate;
+use super::noise::{Complain, OutOfRole, StatusFlood, ViewStorm};
 use super::primary::{
     BadChoice, BadNewView, Censor, DelayProposals, EquivocateToEach, EquivocateToHalves, ExhaustNumbers,
     LeaveHoles, LyingNewView, OrderReads, Oversize, PhantomBodies, ProposeToOne, ProposeTwice, ReplayBatch,
@@ -69,6 +70,7 @@ roster! {
     "vote-twice", ["K1"], VoteTwice;
     "vote-unseen", ["K2", "K3", "K4"], VoteUnseen::default();
     "complain", ["K1"], Complain;
+    "out-of-role", ["K4"], OutOfRole::default();
     "mute", ["K5"], Mute { answers_below: 0 };
     "half-mute", ["K5"], Mute { answers_below: 2 };
     "vc-forged", ["K6"], LyingViewChange(BadViewChange::Forged);

@@ -13,10 +13,11 @@ use super::liars::keys::{KeyFlood, MacSplit, OldKeys, ReplayOld, SecretKeys};
 use super::stage::{Ended, Stage};
 use super::{Expect, Scenario};
 use crate::adversary::backup::{
-    BadViewChange, LyingCheckpoint, LyingReplies, LyingViewChange, Mute, Reflect, StatusFlood, Unhelpful,
-    ViewStorm, VoteTwice, VoteUnseen,
+    BadViewChange, LyingCheckpoint, LyingReplies, LyingViewChange, Mute, Reflect, Unhelpful, VoteTwice,
+    VoteUnseen,
 };
 use crate::adversary::mutate::Mutate;
+use crate::adversary::noise::{Complain, OutOfRole, StatusFlood, ViewStorm};
 use crate::setup::Setup;
 
 const EQUIVOCATION: Expect =
@@ -50,6 +51,32 @@ pub const SCENARIOS: &[Scenario] = &[
         .expects(&[Expect::Astray, EQUIVOCATION, Expect::Reject(Reject::Conflicts)])
         .views_max(|_| 0)
         .with(|setup| setup.lying_backups(VoteAhead::prepares)),
+    Scenario::new(
+        "k1_complaints",
+        &["K1"],
+        "f replicas say of every request that they cannot take it, to everyone: no view ends of that (AU-5)",
+    )
+    .expects(&[Expect::Heard(Kind::ReqReject), Expect::Reject(Reject::WrongSender)])
+    .views_max(|_| 0)
+    .with(|setup| setup.lying_backups(|| Complain)),
+    Scenario::new(
+        "k4_out_of_role",
+        &["K4"],
+        "r1 proposes as a backup, prepares as a primary, proposes what is fixed, leaves alone, asks",
+    )
+    .expects(&[
+        Expect::Reject(Reject::NotFromPrimary),
+        Expect::Reject(Reject::FromPrimary),
+        Expect::Reject(Reject::FixedByNewView),
+        Expect::Reject(Reject::BadLeaveCert),
+    ])
+    .with(|setup| setup.liar(ReplicaId(1), OutOfRole::default))
+    .play(|stage| {
+        stage.busy(10)?;
+        stage.world.pause(0, 400 * MS);
+        stage.until_view(1, 20_000 * MS)?;
+        stage.busy(30)
+    }),
     Scenario::new("k3_commit_unprepared", &["K3"], "COMMITs and COMMITTEDs of what has not prepared")
         .expects(&[
             Expect::Astray,
