@@ -65,7 +65,7 @@ pub struct Row {
     /// Operations per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ops_per_s: Option<f64>,
-    /// Operations for each second of processor time that a replica spends.
+    /// Operations for each second of processor time that the replicas spend, all together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ops_per_core_s: Option<f64>,
     /// Requests sent again, or lost where nothing is sent again.

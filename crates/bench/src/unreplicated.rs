@@ -8,18 +8,30 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{setsockopt, sockopt};
 use quorate_node::Waiting;
 use quorate_service::null;
 
-use crate::micro_throughput::{Load, Progress};
+use crate::micro_throughput::{Load, Progress, WAITING};
 use crate::processes;
 
 /// The longest datagram.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
+/// Bytes that the kernel may keep for us until we come.
+const BUFFER_BYTES: usize = 4 << 20;
 /// Bytes before the operation in a request, and before the result in an answer: the lane and its number.
 const HEAD_BYTES: usize = 16;
 /// An operation that is not answered by then is lost, and its lane begins the next one.
 const LOST: Duration = Duration::from_millis(50);
+
+/// Opens a socket with room for a burst of all clients, as the replicas' have.
+fn open() -> Result<UdpSocket> {
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    socket.set_nonblocking(true)?;
+    // The kernel may grant less, which costs datagrams under load and nothing else.
+    let _ = setsockopt(&socket, sockopt::RcvBuf, &BUFFER_BYTES);
+    Ok(socket)
+}
 
 /// Receives one datagram if one is there.
 fn receive<'b>(socket: &UdpSocket, buffer: &'b mut [u8]) -> Result<Option<(&'b [u8], SocketAddr)>> {
@@ -48,8 +60,7 @@ fn rest(socket: &UdpSocket, since: Instant, waiting: Waiting) -> Result<()> {
 
 /// Executes what comes, until killed: says its address first.
 pub(crate) fn serve(waiting: Waiting) -> Result<()> {
-    let socket = UdpSocket::bind("127.0.0.1:0")?;
-    socket.set_nonblocking(true)?;
+    let socket = open()?;
     let lines = processes::ready()?;
     processes::say(&socket.local_addr()?.to_string())?;
     drop(lines);
@@ -72,9 +83,8 @@ pub(crate) fn serve(waiting: Waiting) -> Result<()> {
 
 /// Keeps the lanes busy with the service at `server` for the time of the load.
 pub(crate) fn work(server: SocketAddr, load: &Load) -> Result<()> {
-    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    let socket = open()?;
     socket.connect(server)?;
-    socket.set_nonblocking(true)?;
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     let mut request = vec![0; HEAD_BYTES];
     request.extend_from_slice(&load.operation);
@@ -89,22 +99,20 @@ pub(crate) fn work(server: SocketAddr, load: &Load) -> Result<()> {
     };
     let mut progress = Progress::start(load.lanes);
     (0..lanes.len()).for_each(|lane| send(lane, 0));
-    let (mut since, mut lost, start) = (Instant::now(), 0, Instant::now());
+    let (start, mut since, mut looked, mut lost) = (Instant::now(), Instant::now(), Instant::now(), 0);
     while start.elapsed() < load.time {
-        let Some((datagram, _)) = receive(&socket, &mut buffer)? else {
-            rest(&socket, since, crate::micro_throughput::WAITING)?;
-            if since.elapsed() > LOST {
-                for (lane, (number, _)) in
-                    lanes.iter_mut().enumerate().filter(|(_, (_, at))| at.elapsed() > LOST)
-                {
-                    lost += 1;
-                    *number += 1;
-                    send(lane, *number);
-                }
-                for (_, at) in &mut lanes {
-                    *at = Instant::now();
-                }
+        if looked.elapsed() > LOST / 2 {
+            looked = Instant::now();
+            for (lane, (number, at)) in
+                lanes.iter_mut().enumerate().filter(|(_, (_, at))| at.elapsed() > LOST)
+            {
+                lost += 1;
+                (*number, *at) = (*number + 1, looked);
+                send(lane, *number);
             }
+        }
+        let Some((datagram, _)) = receive(&socket, &mut buffer)? else {
+            rest(&socket, since, WAITING)?;
             continue;
         };
         since = Instant::now();
