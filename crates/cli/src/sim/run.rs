@@ -26,7 +26,7 @@ const TOLD_MAX: usize = 5;
 ///   quorate sim run --seeds 100
 ///   quorate sim run --scenario all
 ///   quorate sim run --seed 0x2f81 --steps 5000 --lanes
-///   quorate sim run --seeds 20 --set tentative=false --set request_timeout_min=50ms
+///   quorate sim run --seeds 20 --set tentative=false --set pipeline=1
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment, after_long_help = settings_help())]
 pub(crate) struct Run {
