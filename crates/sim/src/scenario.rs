@@ -210,6 +210,8 @@ pub struct Outcome {
     pub provoked: BTreeMap<&'static str, u64>,
     /// The highest view of a correct replica.
     pub view: u64,
+    /// At how many numbers two correct replicas have accepted different batches in one view.
+    pub split: u64,
     /// Everything else that happened.
     pub counters: Counters,
     /// Simulated time, in nanoseconds.
@@ -322,6 +324,7 @@ pub fn run_watched(
         n,
         seed,
         view: stage::highest_view(&world),
+        split: world.evidence.as_ref().map_or(0, Evidence::split),
         counters: world.counters(),
         simulated_ns: world.time(),
         steps: step,

@@ -51,6 +51,21 @@ macro_rules! files {
 
 files! { primary backup twins client views network host disk bugs }
 
+/// Every way in which three backups can hear the copies of the first primary: one batch stands each time.
+#[test]
+fn b26_every_split_of_the_first_slot() {
+    let Some(scenario) = scenario::find("b26_first_slot") else { panic!("it is there") };
+    let (mut contradicted, mut split) = (0, 0);
+    for seed in 0..64 {
+        let outcome = scenario::run(scenario, 4, seed);
+        assert!(outcome.is_good(), "{:?}", outcome.failure);
+        contradicted += u64::from(outcome.counters.equivocations > 0);
+        split += u64::from(outcome.split > 0);
+    }
+    println!("{contradicted} of 64 noticed, {split} of 64 accepted two batches");
+    assert!(contradicted > 8 && split > 8, "{contradicted} noticed, {split} accepted two batches");
+}
+
 /// The same seed gives the same run.
 #[test]
 fn a_seed_decides_everything() {

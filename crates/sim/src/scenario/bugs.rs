@@ -6,10 +6,12 @@ use quorate_pbft::step::Milestone;
 use quorate_wire::{Digest, Kind, ReplicaId};
 
 use super::network::{node, primary};
-use super::stage::{Ended, Stage, highest_view, last_f};
+use super::stage::{Ended, Stage, first_f, highest_view, last_f};
 use super::{Expect, Scenario};
 use crate::app::KvApp;
 use crate::host::Task;
+use crate::network::NodeId;
+use crate::rng::{Concern, Rng};
 use crate::setup::Setup;
 use crate::world::{Load, World};
 
@@ -79,8 +81,8 @@ pub const SCENARIOS: &[Scenario] = &[
     }),
     Scenario::new(
         "b23_locked_on_two_batches",
-        &["B23", "B26"],
-        "f replicas have prepared one batch at a number, f + 1 another one in a later view: one of them is chosen",
+        &["B23"],
+        "f replicas have prepared one batch at a number, the others another one in a later view: one of them is chosen",
     )
     .expects(&[VIEW_CHANGES, Expect::Noted("locked on two batches")])
     .with(commits_apart)
@@ -93,6 +95,14 @@ pub const SCENARIOS: &[Scenario] = &[
     .expects(&[VIEW_CHANGES, Expect::Noted("committed in the view before"), Expect::Noted("committed later")])
     .with(commits_apart)
     .play(committed_in_two_views),
+    Scenario::new(
+        "b26_first_slot",
+        &["B26"],
+        "The first primary runs twice and each backup hears one copy, both or none: two view changes later one batch stands",
+    )
+    .expects(&[Expect::Heard(Kind::PrePrepare), Expect::Heard(Kind::ViewChange)])
+    .with(|setup| first_f(setup.config.cluster).into_iter().fold(setup, Setup::twin))
+    .play(first_slot),
 ];
 
 /// Lets each COMMIT travel alone, so that one can be lost without the message that carries it.
@@ -223,4 +233,58 @@ fn committed_in_two_views(stage: &mut Stage) -> Ended {
     stage.require(rest.iter().all(|id| stage.world.checkers.facts(*id).view.0 > 0), "not in a later view")?;
     stage.note("committed later");
     stage.busy(20)
+}
+
+/// The counterexamples to protocols that decide on less than this one does need one slot, four replicas and
+/// one or two view changes [ABRAHAM17]. The seed says which copy of the primary each backup hears: written
+/// in base 4, one digit for each of them.
+fn first_slot(stage: &mut Stage) -> Ended {
+    let (n, f) = (stage.cluster().n(), stage.cluster().f());
+    let mut rng = Rng::new(stage.world.seed, Concern::Faults);
+    let ones: Vec<NodeId> = (0..f).map(NodeId::at).collect();
+    let twos: Vec<NodeId> = (n..n + f).map(NodeId::at).collect();
+    let clients = stage.clients();
+    stage.world.network.partition(&[&ones, &twos]);
+    stage.world.network.partition(&[&ones, &clients[1..]]);
+    stage.world.network.partition(&[&twos, &clients[..1]]);
+    let mut digits = stage.world.seed;
+    for h in f..n {
+        let (deaf_to_ones, deaf_to_twos) = (digits & 1 == 1, digits & 2 == 2);
+        digits /= 4;
+        for (deaf, copies) in [(deaf_to_ones, &ones), (deaf_to_twos, &twos)] {
+            if deaf {
+                stage.world.network.partition(&[&[NodeId::at(h)], copies]);
+            }
+        }
+    }
+    stage.ask(0, 0, "put k0 a");
+    stage.ask(1, 0, "put k0 b");
+    // Less than the shortest time-out.
+    stage.pass(80 * MS)?;
+    stage.world.set_load(Load::Busy(0, 5 * MS));
+    for _ in 0..2 {
+        stage.mend();
+        // Each copy tells a part of the others what it did, and one of these hears nobody.
+        let mut parts = [ones.clone(), twos.clone()];
+        let deaf = f + rng.index(n - f);
+        for h in (f..n).filter(|h| *h != deaf) {
+            parts[rng.index(2)].push(NodeId::at(h));
+        }
+        for (some, copies) in [(&parts[0], &twos), (&parts[1], &ones)] {
+            stage.world.network.partition(&[some, copies]);
+        }
+        stage.isolate(&[ReplicaId::at(deaf)]);
+        let leads = primary(stage);
+        stage.mute(Kind::PrePrepare, &[leads], &stage.all());
+        stage.mute(Kind::NewView, &[leads], &stage.all());
+        stage.pass(rng.between(150, 500) * MS)?;
+    }
+    // Whoever leads now has to be left as well.
+    stage.mend();
+    let view = stage.view();
+    let leads = primary(stage);
+    stage.isolate(&[leads]);
+    stage.until("the next view", 20_000 * MS, |w| highest_view(w) > view)?;
+    stage.mend();
+    stage.busy(5)
 }
