@@ -121,7 +121,8 @@ impl<'s, 'v> Volume<'s, 'v> {
         self.view.write(0, 0, &MAGIC)?;
         self.set_number(NEXT_INODE_AT, ROOT)?;
         let mut root = self.new_inode(Kind::Dir, 0o1777, 0, 0);
-        (root.nlink, root.parent) = (2, ROOT);
+        // Its handle is the same in every state: it needs no moment at which it was made.
+        (root.nlink, root.parent, root.generation) = (2, ROOT, 0);
         match self.add_inode(&root, &[]) {
             Ok(_) => {}
             Err(Trouble::Stop(stop)) => return Err(stop),

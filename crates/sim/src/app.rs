@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use quorate_service::Service;
 use quorate_service::kv::{Answer, Failure, Kv, Operation};
 use quorate_service::null::{self, Null};
+use quorate_wire::SeqNum;
 
 use crate::checker::linearizable::{self, Call, Model};
 use crate::describe::Words;
@@ -27,6 +28,10 @@ pub type History = Vec<Call<Vec<u8>, Vec<u8>>>;
 
 /// A sequential machine that says what the results have to be.
 pub trait Double {
+    /// Takes note that the next operations are those of batch `seq`, with this choice. For services that
+    /// use the agreed time; called for every batch, in order.
+    fn begin(&mut self, _seq: SeqNum, _choice: &[u8]) {}
+
     /// Executes the next operation in the agreed order.
     fn execute(&mut self, operation: &[u8]) -> Vec<u8>;
 }

@@ -82,6 +82,7 @@ impl ExactlyOnce {
     pub fn settle(&mut self, seq: SeqNum, batch: &Arc<Batch>) -> Verdict {
         let mut results = Vec::with_capacity(batch.len());
         let mut verdict = Ok(());
+        self.double.begin(seq, batch.choice());
         for request in batch.requests() {
             let last = self.clients.get(&request.client).copied();
             let (outcome, digest) = match last {

@@ -1,6 +1,7 @@
 //! What can be seen of a world from outside.
 
 use quorate_pbft::recording::Recorder;
+use quorate_service::View;
 use quorate_wire::ReplicaId;
 use quorate_wire::sign::Signer;
 
@@ -67,6 +68,11 @@ impl<A: App> World<A> {
     /// Returns the lines of the trace.
     pub fn lines(&self) -> impl Iterator<Item = &Line> {
         self.trace.iter().flat_map(Trace::lines)
+    }
+
+    /// Returns the state of the service at each host that is up, as far as it is committed.
+    pub fn service_states(&self) -> impl Iterator<Item = (&str, View<'_>)> {
+        self.hosts.iter().filter_map(|host| Some((&*host.name, host.process.as_ref()?.executor.view())))
     }
 
     /// Returns how each host stands, in one line each.
