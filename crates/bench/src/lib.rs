@@ -5,7 +5,7 @@
 //! | the protocol's own work, without sockets | [`core_step`] |
 //! | the latency of one operation, over UDP | [`micro_latency`] |
 //! | operations a second, over UDP | [`micro_throughput`] |
-//! | what an experiment reports | [`report`] |
+//! | what an experiment reports, and how that looks | [`report`], [`plot`] |
 //! | allocations, instructions | [`allocations`], [`instructions`] |
 
 pub mod allocations;
@@ -18,6 +18,7 @@ pub mod instructions;
 pub mod machine;
 pub mod micro_latency;
 pub mod micro_throughput;
+pub mod plot;
 mod processes;
 pub mod report;
 mod unreplicated;

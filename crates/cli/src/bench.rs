@@ -1,11 +1,11 @@
 //! `quorate bench`: what the papers reported, measured again.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use quorate_bench::{EXPERIMENTS, Experiment, Report, Settings};
+use quorate_bench::{EXPERIMENTS, Experiment, Report, Settings, plot};
 use serde_json::json;
 
 use crate::explain::Code;
@@ -63,6 +63,9 @@ struct Run {
     /// Write every sample to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Draw the curves into NAME.svg in this directory
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
 }
 
 /// Be one process of an experiment
@@ -121,6 +124,9 @@ impl Run {
         if let Some(path) = &self.json {
             write(path, &report)?;
         }
+        if let Some(directory) = &self.plot {
+            draw(directory, &report)?;
+        }
         let broken = report.shapes.iter().filter(|shape| !shape.held).count();
         if report.holds() {
             return Ok(ExitCode::SUCCESS);
@@ -129,11 +135,21 @@ impl Run {
     }
 }
 
-fn write(path: &PathBuf, report: &Report) -> Result<(), Failure> {
-    let failed = |error: &dyn std::fmt::Display| {
-        Failure::new(Code::Output, format!("cannot write the results: {error}"))
-            .at(path.display().to_string())
+fn write(path: &Path, report: &Report) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(report).map_err(|error| unwritten(path, &error))?;
+    fs::write(path, text + "\n").map_err(|error| unwritten(path, &error))
+}
+
+fn draw(directory: &Path, report: &Report) -> Result<(), Failure> {
+    let path = directory.join(format!("{}.svg", report.experiment));
+    let Some(drawing) = plot::svg(report.experiment, &report.rows) else {
+        out::line(format!("{} has no curves to draw", report.experiment));
+        return Ok(());
     };
-    let text = serde_json::to_string_pretty(report).map_err(|error| failed(&error))?;
-    fs::write(path, text + "\n").map_err(|error| failed(&error))
+    fs::create_dir_all(directory).map_err(|error| unwritten(directory, &error))?;
+    fs::write(&path, drawing).map_err(|error| unwritten(&path, &error))
+}
+
+fn unwritten(path: &Path, error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Code::Output, format!("cannot write the results: {error}")).at(path.display().to_string())
 }
