@@ -316,18 +316,6 @@ fn many_digests(stage: &mut Stage) -> Ended {
     stage.until("number 1 executed", 30_000 * MS, |w| w.committed() >= 1)
 }
 
-impl Stage {
-    /// Notes at how many numbers a correct replica has taken the null batch over.
-    fn note_nulls(&mut self) {
-        let null = self.world.config.domains().null_batch();
-        let nulls =
-            self.evidence().accepted().values().filter(|all| all.iter().any(|a| a.digest == null)).count();
-        for _ in 0..nulls {
-            self.note("null taken over");
-        }
-    }
-}
-
 /// A batch prepares, everyone is cut off from everyone for longer than clocks may differ, and a new view
 /// takes it over.
 fn old_choice(stage: &mut Stage) -> Ended {

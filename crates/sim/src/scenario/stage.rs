@@ -136,6 +136,22 @@ impl Stage {
         }
     }
 
+    /// Loses every message of these kinds among replicas.
+    pub fn mute_all(&mut self, kinds: &[Kind]) {
+        let all = self.all();
+        for kind in kinds {
+            self.mute(*kind, &all, &all);
+        }
+    }
+
+    /// Loses the replies of `from` to client `c`.
+    pub fn hold_replies(&mut self, from: &[ReplicaId], c: usize) {
+        let client = self.world.clients[c].node;
+        for from in self.nodes(from) {
+            self.world.network.mute(from, client, Kind::Reply);
+        }
+    }
+
     /// Makes the network whole.
     pub fn mend(&mut self) {
         self.world.network.heal();
@@ -214,6 +230,36 @@ impl Stage {
     pub fn quiet(&mut self) -> Ended {
         self.world.set_load(Load::Idle);
         self.until("every request answered", FINISH_NS, |w| w.outstanding().0 == 0)
+    }
+
+    /// Waits until all of `ids` work in view `view` or a later one, at most `ns` nanoseconds.
+    pub fn until_entered(&mut self, ids: &[ReplicaId], view: u64, ns: u64) -> Ended {
+        let ids = ids.to_vec();
+        let entered = move |w: &mut World<KvApp>| {
+            let mut facts = ids.iter().map(|id| w.checkers.facts(*id));
+            facts.all(|facts| facts.normal && facts.view.0 >= view)
+        };
+        self.until(&format!("{view} entered"), ns, entered)
+    }
+
+    /// Lets client 0 ask until number `seq` is final everywhere, one number a request, and comes to rest.
+    pub fn fill(&mut self, ids: &[ReplicaId], seq: u64) -> Ended {
+        while self.world.committed() < seq {
+            self.answer(0, 0, "incr n 1", 5_000 * MS)?;
+            let next = self.world.committed().max(1);
+            self.until_executed(ids, next, 1_000 * MS)?;
+        }
+        self.require(self.world.committed() == seq, format!("number {seq} is the last"))
+    }
+
+    /// Notes at how many numbers a correct replica has taken the null batch over.
+    pub fn note_nulls(&mut self) {
+        let null = self.world.config.domains().null_batch();
+        let nulls =
+            self.evidence().accepted().values().filter(|all| all.iter().any(|a| a.digest == null)).count();
+        for _ in 0..nulls {
+            self.note("null taken over");
+        }
     }
 
     /// Ends the load and waits until everything has finished, then looks at the whole history.

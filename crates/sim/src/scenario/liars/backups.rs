@@ -104,6 +104,40 @@ impl Liar for TwiceInViewChange {
     }
 }
 
+/// A18: says in its VIEW-CHANGE that it has nothing above a checkpoint.
+#[derive(Debug)]
+pub struct ForgetsSince {
+    checkpoint: SeqNum,
+    digest: Digest,
+}
+
+impl ForgetsSince {
+    /// Returns a liar that knows of nothing above this checkpoint.
+    pub fn checkpoint(checkpoint: u64) -> Self {
+        Self { checkpoint: SeqNum(checkpoint), digest: AGREED }
+    }
+}
+
+impl Liar for ForgetsSince {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if let (Kind::Checkpoint, Ok(m)) = (said.kind, Checkpoint::decode(said.body))
+            && m.seq == self.checkpoint
+        {
+            self.digest = m.digest;
+        }
+        if said.kind != Kind::ViewChange || !said.own {
+            return Fate::Keep;
+        }
+        let Ok(mut m) = ViewChange::decode(said.body) else { return Fate::Keep };
+        m.stable = self.checkpoint;
+        m.checkpoints = vec![(self.checkpoint, self.digest)];
+        m.prepared.clear();
+        m.pre_prepared.clear();
+        lie.say_with(said.to, said.kind, |w| m.encode(w));
+        Fate::Drop
+    }
+}
+
 /// K7: hands over every later view that it would be the primary of, hundreds of them, and leaves for each the
 /// view after it with its own hand-over as the reason.
 #[derive(Debug, Default)]
