@@ -8,6 +8,7 @@ mod alloc;
 pub mod decode;
 pub mod liar;
 pub mod mutate;
+pub mod nfs;
 pub mod resp;
 pub mod runner;
 
@@ -29,7 +30,7 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: &[Target] = &[decode::TARGET, liar::TARGET, resp::TARGET];
+pub const TARGETS: &[Target] = &[decode::TARGET, liar::TARGET, resp::TARGET, nfs::TARGET];
 
 /// Returns a feature made of what an execution has shown, in any order of growth.
 pub(crate) fn feature(parts: &[u64]) -> u64 {

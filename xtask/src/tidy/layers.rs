@@ -31,7 +31,7 @@ const ROOMS: &[Room] = &[
         uses: &["bench", "quorate", "node", "sim", "fs", "quorum", "service", "pbft", "wire"],
         tests_use: &[],
     },
-    Room { directory: "fuzz", uses: &["node", "sim", "service", "pbft", "wire"], tests_use: &[] },
+    Room { directory: "fuzz", uses: &["node", "sim", "fs", "service", "pbft", "wire"], tests_use: &[] },
     Room { directory: "fuzz/libfuzzer", uses: &["fuzz"], tests_use: &[] },
     Room { directory: "xtask", uses: &[], tests_use: &[] },
 ];

@@ -1,0 +1,200 @@
+//! What a client of the file system can send: a stream of bytes on a connection of a relay, whose calls
+//! are executed by one replica.
+//!
+//! Whatever comes, replies are replies, the bounds of the connection hold, and the state is in order at
+//! the end. The first byte says in how large pieces the stream comes.
+
+use quorate_fs::nfs3::{
+    Call, CommitArgs, CreateArgs, CreateHow, DirOp, LinkArgs, MkDirArgs, MkNodArgs, MkNodData, PROGRAM,
+    ReadArgs, ReadDirArgs, ReadDirPlusArgs, RenameArgs, SetAttr, SetAttrArgs, StableHow, SymLinkArgs,
+    WriteArgs,
+};
+use quorate_fs::record::{Records, put_record};
+use quorate_fs::relay::{Connection, Limits};
+use quorate_fs::rpc::{AuthSys, CallHead, OpaqueAuth, ReplyHead};
+use quorate_fs::xdr::{self, Opaque, Reader, Xdr};
+use quorate_fs::{Fs, Settings, fsck, mount3, nfs3};
+use quorate_service::options::Options;
+use quorate_service::{Executor, Service};
+use quorate_wire::digest::Domains;
+use quorate_wire::message::{Proof, Request, RequestFlags};
+use quorate_wire::{Batch, ClientId, ClusterId, Replies, SeqNum, Timestamp};
+
+use crate::{Target, feature};
+
+/// The target.
+pub const TARGET: Target = Target {
+    name: "nfs",
+    run,
+    seeds,
+    input_bytes_max: 8 << 10,
+    memory_bytes_max: 32 << 20,
+    millis_max: 2000,
+};
+
+/// The most calls of one execution.
+const CALLS_MAX: u64 = 64;
+
+/// One replica of the file system.
+struct Server {
+    executor: Executor<Fs>,
+    seq: u64,
+}
+
+impl Server {
+    fn new() -> Option<Self> {
+        let fs = Fs::new(Settings { reply_pages: 2, ..Settings::default() }).ok()?;
+        let options = Options { pages_max: 2048, clients_max: 1, ..Options::default() };
+        let domains = Domains::new(ClusterId([1; 32]));
+        Some(Self { executor: Executor::new(fs, domains, options), seq: 0 })
+    }
+
+    fn execute(&mut self, operation: &[u8]) -> Vec<u8> {
+        let (client, domains) = (ClientId::new(1, 0), Domains::new(ClusterId([1; 32])));
+        let mut result = Vec::new();
+        if self.executor.read(client, Timestamp(0), operation, &mut result).is_some() {
+            return result;
+        }
+        self.seq += 1;
+        let mut batch = Batch::default();
+        batch.push_inlined(&Request {
+            client,
+            timestamp: Timestamp(self.seq),
+            digest: domains.request(client.0, self.seq, operation),
+            flags: RequestFlags::default(),
+            replier: None,
+            operation,
+            operation_at: 0,
+            frame: operation,
+            proof: Proof::Mac,
+        });
+        batch.seal(&domains, &1_u64.to_le_bytes());
+        let mut replies = Replies::default();
+        let done = self.executor.execute(SeqNum(self.seq), &batch, false, &mut replies);
+        assert_eq!(done, Ok(()), "a store in memory has every page");
+        replies.iter().next().and_then(|reply| reply.result).unwrap_or_default().to_vec()
+    }
+}
+
+fn run(input: &[u8]) -> u64 {
+    let (Some((piece, stream)), Some(mut server)) = (input.split_first(), Server::new()) else { return 0 };
+    let limits = Limits { calls_max: 4, ..Limits::default() };
+    let mut connection = Connection::new([7; 16], limits);
+    let (mut replies, mut parts) = (Records::new(2 << 20), Vec::new());
+    for mut piece in stream.chunks(usize::from(*piece) + 1) {
+        while !piece.is_empty() && server.seq < CALLS_MAX {
+            let Ok(taken) = connection.receive(server.executor.service(), piece) else {
+                return feature(&parts);
+            };
+            piece = &piece[taken..];
+            while let Some(call) = connection.submit() {
+                assert_eq!(call.read_only, server.executor.service().is_read_only(&call.operation));
+                // Where a call has its procedure, if it comes from here.
+                parts.extend(call.operation.get(40).map(|procedure| u64::from(*procedure)));
+                let reply = server.execute(&call.operation);
+                assert!(!reply.is_empty(), "a call that is understood is answered");
+                connection.replied(call.ticket, &reply);
+            }
+            assert!(connection.is_idle());
+            answers(&mut connection, &mut replies, &mut parts);
+        }
+    }
+    let report = fsck::check(server.executor.service().settings(), server.executor.view());
+    assert!(report.as_ref().is_ok_and(fsck::Report::is_clean), "{report:?}");
+    feature(&parts)
+}
+
+/// Takes the replies: each has a head. Its status and what it begins with are features.
+fn answers(connection: &mut Connection, records: &mut Records, parts: &mut Vec<u64>) {
+    while !connection.outgoing().is_empty() {
+        let Ok((taken, reply)) = records.take(connection.outgoing()) else { unreachable!("our own records") };
+        connection.sent(taken);
+        let Some(reply) = reply else { continue };
+        let mut r = Reader::new(&reply);
+        assert!(ReplyHead::decode(&mut r).is_ok(), "a reply has a head");
+        let stat = r.rest().first_chunk().map_or(0, |stat| u32::from_be_bytes(*stat));
+        parts.push(u64::from(stat));
+        parts.push(u64::from(reply.len().checked_ilog2().unwrap_or(0)));
+    }
+}
+
+/// The handle of an inode: the root's generation is 0, that of what the first batch makes is 1.
+fn handle(inode: u64, generation: u32) -> Vec<u8> {
+    let mut handle = 1_u64.to_be_bytes().to_vec();
+    handle.extend_from_slice(&inode.to_be_bytes());
+    handle.extend_from_slice(&generation.to_be_bytes());
+    handle.extend_from_slice(&[0; 4]);
+    handle
+}
+
+fn record(stream: &mut Vec<u8>, xid: u32, program: u32, procedure: u32, args: &[u8]) {
+    let auth = AuthSys { stamp: 0, machine: Opaque(b"m"), uid: 10, gid: 10, gids: vec![11] };
+    let body = xdr::encode(&auth);
+    let head = CallHead { credential: OpaqueAuth::sys(&body), ..CallHead::new(xid, program, 3, procedure) };
+    let mut call = xdr::encode(&head);
+    call.extend_from_slice(args);
+    put_record(stream, &call);
+}
+
+fn seeds() -> Vec<Vec<u8>> {
+    let (root, file) = (handle(1, 0), handle(2, 1));
+    let (dir, file) = (Opaque(&root[..]), Opaque(&file[..]));
+    let place = |name| DirOp { dir, name: Opaque(str::as_bytes(name)) };
+    let attributes = || SetAttr { mode: Some(0o755), size: Some(5000), ..SetAttr::default() };
+    let create = || Call::Create(CreateArgs { place: place("a"), how: CreateHow::Unchecked(attributes()) });
+    let stable = StableHow::Unstable;
+    let target = Opaque(&[b't'; 600][..]);
+    let calls = [
+        Call::Write(WriteArgs { file, offset: 4000, count: 300, stable, data: Opaque(&[7; 300]) }),
+        Call::Read(ReadArgs { file, offset: 3900, count: 500 }),
+        Call::SetAttr(SetAttrArgs { object: file, attributes: attributes(), guard: None }),
+        Call::MkDir(MkDirArgs { place: place("d"), attributes: attributes() }),
+        Call::SymLink(SymLinkArgs { place: place("l"), attributes: attributes(), target }),
+        Call::MkNod(MkNodArgs {
+            place: place("f"),
+            what: MkNodData::Pipe(nfs3::FileType::Fifo, attributes()),
+        }),
+        Call::Rename(RenameArgs { from: place("a"), to: place("b") }),
+        Call::Link(LinkArgs { file, link: place("c") }),
+        Call::Remove(place("a")),
+        Call::RmDir(place("a")),
+        Call::ReadDir(ReadDirArgs { dir, cookie: 0, verf: [0; 8], count: 1000 }),
+        Call::ReadDirPlus(ReadDirPlusArgs { dir, cookie: 2, verf: [0; 8], dircount: 500, maxcount: 2000 }),
+        Call::Lookup(place("a")),
+        Call::Commit(CommitArgs { file, offset: 0, count: 0 }),
+        Call::FsStat(dir),
+        Call::FsInfo(dir),
+        Call::PathConf(file),
+    ];
+    let mut seeds: Vec<Vec<u8>> = Vec::new();
+    for call in calls {
+        let mut stream = vec![250];
+        for (xid, call) in (1..).zip([create(), call, create()]) {
+            let mut args = Vec::new();
+            call.encode(&mut args);
+            record(&mut stream, xid, PROGRAM, call.procedure() as u32, &args);
+        }
+        seeds.push(stream);
+    }
+    let mut mount = vec![3];
+    for (xid, procedure) in (1..).zip([1, 2, 5, 3, 4, 0]) {
+        let args = if procedure == 1 || procedure == 3 { xdr::encode(&Opaque::<9>(b"/")) } else { vec![] };
+        record(&mut mount, xid, mount3::PROGRAM, procedure, &args);
+    }
+    seeds.push(mount);
+    seeds
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_seeds_reach_what_they_are_for() {
+        let features: BTreeSet<u64> = seeds().iter().map(|seed| run(seed)).collect();
+        assert!(features.len() >= 10, "{}", features.len());
+        assert!(!features.contains(&feature(&[])));
+    }
+}
