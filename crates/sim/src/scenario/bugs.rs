@@ -235,9 +235,9 @@ fn committed_in_two_views(stage: &mut Stage) -> Ended {
     stage.busy(20)
 }
 
-/// The counterexamples to protocols that decide on less than this one does need one slot, four replicas and
-/// one or two view changes [ABRAHAM17]. The seed says which copy of the primary each backup hears: written
-/// in base 4, one digit for each of them.
+/// The counterexamples of Abraham et al. (2017) to protocols that decide on less than this one does need one
+/// slot, four replicas and one or two view changes. The seed says which copy of the primary each backup
+/// hears: written in base 4, one digit for each of them.
 fn first_slot(stage: &mut Stage) -> Ended {
     let (n, f) = (stage.cluster().n(), stage.cluster().f());
     let mut rng = Rng::new(stage.world.seed, Concern::Faults);
