@@ -98,6 +98,13 @@ impl ReplicaNode {
         match self.settings.service {
             ServiceName::Kv => self.run_service(Kv, stop),
             ServiceName::Null => self.run_service(Null, stop),
+            ServiceName::Own => {
+                let what =
+                    "service = \"own\": the service of another program, which runs its replicas itself";
+                Err(Trouble::new(Kind::Rule, what)
+                    .in_file(&self.dir.join("node.toml"))
+                    .next("run that program's own `replica` command"))
+            }
         }
     }
 

@@ -32,12 +32,14 @@ pub enum ServiceName {
     Kv,
     /// Nothing: arguments and results of any size, no state.
     Null,
+    /// The one of the program that runs the node: not this one's.
+    Own,
 }
 
 impl ServiceName {
     /// Returns the service with this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Kv, Self::Null].into_iter().find(|service| service.name() == name)
+        [Self::Kv, Self::Null, Self::Own].into_iter().find(|service| service.name() == name)
     }
 
     /// Returns its name.
@@ -45,6 +47,7 @@ impl ServiceName {
         match self {
             Self::Kv => "kv",
             Self::Null => "null",
+            Self::Own => "own",
         }
     }
 }

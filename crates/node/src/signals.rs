@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::unistd::Pid;
 
 use crate::trouble::{Kind, Trouble};
 
@@ -31,4 +32,18 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>, Trouble> {
     let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);
     thread.map_err(|error| cannot(error.to_string()))?;
     Ok(flag)
+}
+
+/// Asks a process to stop.
+///
+/// # Errors
+///
+/// It is gone, or not ours.
+pub fn ask_to_stop(process: u32) -> Result<(), Trouble> {
+    let pid = i32::try_from(process).map(Pid::from_raw);
+    let asked = pid.ok().map(|pid| kill(pid, Signal::SIGTERM));
+    match asked {
+        Some(Ok(())) => Ok(()),
+        _ => Err(Trouble::new(Kind::Network, format!("process {process} cannot be asked to stop"))),
+    }
 }

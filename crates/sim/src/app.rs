@@ -5,10 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use quorate_service::Service;
 use quorate_service::kv::{Answer, Failure, Kv, Operation};
 use quorate_service::null::{self, Null};
-use quorate_wire::SeqNum;
+use quorate_service::{Context, Service};
 
 use crate::checker::linearizable::{self, Call, Model};
 use crate::describe::Words;
@@ -28,12 +27,8 @@ pub type History = Vec<Call<Vec<u8>, Vec<u8>>>;
 
 /// A sequential machine that says what the results have to be.
 pub trait Double {
-    /// Takes note that the next operations are those of batch `seq`, with this choice. For services that
-    /// use the agreed time; called for every batch, in order.
-    fn begin(&mut self, _seq: SeqNum, _choice: &[u8]) {}
-
-    /// Executes the next operation in the agreed order.
-    fn execute(&mut self, operation: &[u8]) -> Vec<u8>;
+    /// Executes the next operation in the agreed order. `cx` has the number of its batch and the agreed time.
+    fn execute(&mut self, cx: &Context, operation: &[u8]) -> Vec<u8>;
 }
 
 /// A service with all that the simulator needs besides.
@@ -304,7 +299,7 @@ struct KvDouble {
 }
 
 impl Double for KvDouble {
-    fn execute(&mut self, operation: &[u8]) -> Vec<u8> {
+    fn execute(&mut self, _cx: &Context, operation: &[u8]) -> Vec<u8> {
         let Ok(operation) = Operation::decode(operation) else {
             return answer(&Answer::Failed(Failure::Malformed));
         };
@@ -382,7 +377,7 @@ impl App for NullApp {
 struct NullDouble;
 
 impl Double for NullDouble {
-    fn execute(&mut self, operation: &[u8]) -> Vec<u8> {
+    fn execute(&mut self, _cx: &Context, operation: &[u8]) -> Vec<u8> {
         let len = operation.first_chunk::<4>().map_or(0, |len| u32::from_le_bytes(*len));
         vec![0; usize::try_from(len).unwrap_or(0)]
     }

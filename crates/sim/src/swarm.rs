@@ -86,6 +86,11 @@ pub fn run(seed: u64, ask: &Ask<'_>) -> Run {
     }
 }
 
+/// Runs one seed with a service of the caller's.
+pub fn run_service<A: App>(app: A, seed: u64, ask: &Ask<'_>) -> Run {
+    run_app(app, seed, ask, &mut Rng::new(seed, Concern::Options))
+}
+
 fn run_app<A: App>(app: A, seed: u64, ask: &Ask<'_>, rng: &mut Rng) -> Run {
     let plan = Plan::draw(seed, ask.cluster, ask.config, rng);
     let faulty = plan.faulty.clone();

@@ -158,28 +158,20 @@ impl Service for Framed {
 struct Alone {
     executor: Executor<Framed>,
     executed: u64,
-    seq: SeqNum,
-    time_ns: u64,
 }
 
 impl Alone {
     fn new(fs: Fs) -> Self {
         let options = Options { pages_max: 1 << 20, clients_max: 4, ..Options::default() };
         let executor = Executor::new(Framed(fs), Domains::new(ClusterId([1; 32])), options);
-        Self { executor, executed: 0, seq: SeqNum(0), time_ns: 0 }
+        Self { executor, executed: 0 }
     }
 }
 
 impl Double for Alone {
-    /// The agreed time is what was chosen, but later than that of the batch before (ND-2).
-    fn begin(&mut self, seq: SeqNum, choice: &[u8]) {
-        let chosen = choice.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        (self.seq, self.time_ns) = (seq, chosen.max(self.time_ns + 1));
-    }
-
-    fn execute(&mut self, operation: &[u8]) -> Vec<u8> {
-        let mut framed = self.seq.0.to_le_bytes().to_vec();
-        framed.extend_from_slice(&self.time_ns.to_le_bytes());
+    fn execute(&mut self, cx: &Context, operation: &[u8]) -> Vec<u8> {
+        let mut framed = cx.seq.0.to_le_bytes().to_vec();
+        framed.extend_from_slice(&cx.time_ns.to_le_bytes());
         framed.extend_from_slice(operation);
         let domains = Domains::new(ClusterId([1; 32]));
         let client = ClientId::new(1, 0);

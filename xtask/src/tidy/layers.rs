@@ -20,7 +20,12 @@ const ROOMS: &[Room] = &[
     Room { directory: "crates/fs", uses: &["service", "wire"], tests_use: &[] },
     Room { directory: "crates/sim", uses: &["pbft", "service", "quorum", "wire"], tests_use: &["fs"] },
     Room { directory: "crates/node", uses: &["pbft", "service", "quorum", "fs", "wire"], tests_use: &[] },
-    Room { directory: "crates/quorate", uses: &["node", "sim", "service", "pbft", "wire"], tests_use: &[] },
+    Room { directory: "crates/derive", uses: &[], tests_use: &[] },
+    Room {
+        directory: "crates/quorate",
+        uses: &["derive", "node", "sim", "service", "pbft", "wire"],
+        tests_use: &[],
+    },
     Room {
         directory: "crates/bench",
         uses: &["quorate", "node", "sim", "fs", "quorum", "service", "pbft", "wire"],

@@ -48,8 +48,9 @@ macro_rules! replicas_only {
 }
 
 keys! {
-    node "service" = "\"kv\"", "\"kv\" or \"null\"",
-        "What is replicated: a key-value store, or nothing at all for measuring. The same at all nodes.",
+    node "service" = "\"kv\"", "\"kv\", \"null\" or \"own\"",
+        "What is replicated: a key-value store; nothing at all, for measuring; or the own service of the program\n\
+         that runs the node. The same at all nodes.",
         |s, v| s.service = ServiceName::from_name(v.text()?)?;
     replica "durability" = "\"sync\"", "\"sync\", \"async\" or \"memory\"",
         "sync: what is promised is on disk before it is said; survives the loss of power everywhere.\n\

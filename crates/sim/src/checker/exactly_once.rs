@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use quorate_service::Context;
 use quorate_wire::digest::Domains;
 use quorate_wire::reply::Outcome;
 use quorate_wire::{Batch, ClientId, Digest, ReplicaId, Replies, SeqNum, Timestamp};
@@ -53,6 +54,8 @@ struct Early {
 pub struct ExactlyOnce {
     domains: Domains,
     double: Box<dyn Double>,
+    /// The agreed time of the last batch in which something was executed (ND-2).
+    time_ns: u64,
     clients: BTreeMap<ClientId, Last>,
     /// Batch `n` is at `n - 1`.
     truth: Vec<Vec<Seen>>,
@@ -70,6 +73,7 @@ impl ExactlyOnce {
         Self {
             domains,
             double,
+            time_ns: 0,
             clients: BTreeMap::new(),
             truth: Vec::new(),
             tentative: BTreeMap::new(),
@@ -82,8 +86,9 @@ impl ExactlyOnce {
     pub fn settle(&mut self, seq: SeqNum, batch: &Arc<Batch>) -> Verdict {
         let mut results = Vec::with_capacity(batch.len());
         let mut verdict = Ok(());
-        self.double.begin(seq, batch.choice());
-        for request in batch.requests() {
+        let chosen = batch.choice().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let time_ns = chosen.max(self.time_ns.saturating_add(1));
+        for (index, request) in (0..).zip(batch.requests()) {
             let last = self.clients.get(&request.client).copied();
             let (outcome, digest) = match last {
                 Some(last) if request.timestamp == last.timestamp => (Outcome::Repeated, last.digest),
@@ -92,9 +97,12 @@ impl ExactlyOnce {
                     let digest = if request.client.replica().is_some() {
                         Digest::ZERO
                     } else {
-                        let result = self.double.execute(request.operation);
+                        let (client, timestamp) = (request.client, request.timestamp);
+                        let cx = Context { client, timestamp, seq, index, time_ns, read_only: false };
+                        let result = self.double.execute(&cx, request.operation);
                         self.domains.reply(request.client.0, request.timestamp.0, &result)
                     };
+                    self.time_ns = time_ns;
                     self.commands += 1;
                     let last = Last { timestamp: request.timestamp, digest, seq };
                     self.clients.insert(request.client, last);

@@ -40,6 +40,11 @@ pub struct Call<O, R> {
 /// Says whether the calls, all on one key, have an order that the model and real time allow. If not,
 /// returns the time of the return at which no order was left.
 pub fn check<M: Model>(calls: &[Call<M::Operation, M::Outcome>]) -> Result<(), u64> {
+    check_within::<M>(calls, u64::MAX).map(|_| ())
+}
+
+/// As [`check`], but gives up after so many steps of the search: false then, and nothing was shown.
+pub fn check_within<M: Model>(calls: &[Call<M::Operation, M::Outcome>], steps_max: u64) -> Result<bool, u64> {
     let mut list = List::new(calls);
     let mut state = M::State::default();
     let mut taken = Taken::new(calls.len());
@@ -47,8 +52,13 @@ pub fn check<M: Model>(calls: &[Call<M::Operation, M::Outcome>]) -> Result<(), u
     let mut way: Vec<(usize, M::State)> = Vec::new();
     let mut furthest = 0;
     let mut at = list.first();
+    let mut steps = 0;
     loop {
-        let Some(event) = at else { return Ok(()) };
+        let Some(event) = at else { return Ok(true) };
+        steps += 1;
+        if steps > steps_max {
+            return Ok(false);
+        }
         let call = &calls[event.call];
         if event.is_return {
             // Nothing that could come before this return is left: take the last choice back.

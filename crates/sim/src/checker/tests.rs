@@ -22,7 +22,7 @@ const C0: ClientId = ClientId(1 << 16);
 struct Counter(u8);
 
 impl Double for Counter {
-    fn execute(&mut self, _operation: &[u8]) -> Vec<u8> {
+    fn execute(&mut self, _cx: &quorate_service::Context, _operation: &[u8]) -> Vec<u8> {
         self.0 += 1;
         vec![self.0]
     }

@@ -1,0 +1,300 @@
+//! The program around a service: what [`main!`](crate::main) makes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command as Process, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use quorate_node::caller::Options;
+use quorate_node::init::{Host, NewCluster};
+use quorate_node::settings::ServiceName;
+use quorate_node::{Caller, ReplicaNode, Trouble, signals};
+use tracing_subscriber::EnvFilter;
+
+use crate::client::{Client, Error};
+use crate::service::{Family, Typed};
+use crate::sim;
+use crate::value::{Dice, Value};
+
+/// Run a replicated service
+///
+/// Ends with status 0 if it is done, 1 if what was asked about failed or was refused, 2 if it was asked in a
+/// wrong way, 3 if the cluster cannot be reached in time.
+#[derive(Parser, Debug)]
+#[command(version, verbatim_doc_comment, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Up(Up),
+    Init(Init),
+    Replica(Replica),
+    Call(Call),
+    Sim(Sim),
+}
+
+/// Make a cluster on this machine and run it, until Ctrl-C
+///
+/// Run again on the same directory it comes back with all data.
+///
+///   up --dir data
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+struct Up {
+    /// Where its directories are; made if it is not there
+    #[arg(long, default_value = "quorate-data")]
+    dir: PathBuf,
+    /// Faulty replicas to tolerate, of 3f + 1
+    #[arg(long, default_value_t = 1)]
+    f: u16,
+}
+
+/// Make the directories of a new cluster, one for each node
+///
+/// Copy each to its machine, and start it there with `replica`.
+///
+///   init --dir cluster --f 1
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+struct Init {
+    /// Where to make them; empty, or not there yet
+    #[arg(long)]
+    dir: PathBuf,
+    /// Faulty replicas to tolerate, of 3f + 1
+    #[arg(long, default_value_t = 1)]
+    f: u16,
+    /// Where the replicas are, IP or IP:PORT: none for this machine, one for all of them, or one each
+    #[arg(long, value_name = "ADDR", num_args = 1..)]
+    host: Vec<Host>,
+    /// How many clients get a key
+    #[arg(long, default_value_t = 2)]
+    clients: u16,
+}
+
+/// Run one replica in the foreground
+///
+///   replica --dir cluster/replica-0
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+struct Replica {
+    /// The replica's directory, as `init` made it
+    #[arg(long)]
+    dir: PathBuf,
+}
+
+/// Have an operation done, and print the reply
+///
+/// Operations and replies are JSON: a variant with its fields, as in {"Open":{"name":"ann","amount":5}}.
+///
+///   call '{"Balance":{"name":"ann"}}'
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+struct Call {
+    /// The client's directory, as `init` or `up` made it
+    #[arg(long, default_value = "quorate-data/client-0")]
+    dir: PathBuf,
+    /// The operation
+    operation: String,
+}
+
+/// Run liars against the service in simulated clusters, one from each seed
+///
+///   sim --seeds 100
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+struct Sim {
+    /// So many seeds, from 1 on
+    #[arg(long, default_value_t = 100, value_name = "N", conflicts_with = "seed")]
+    seeds: u64,
+    /// One seed, decimal or hexadecimal
+    #[arg(long, value_name = "S", value_parser = seed)]
+    seed: Option<u64>,
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    number.map_err(|_| "a whole number was expected, such as 7 or 0x2f81".to_owned())
+}
+
+/// What went wrong, and the status to end with.
+type Outcome = Result<(), (u8, String)>;
+
+/// Runs the program of the service `F`, whose name is `name`.
+pub fn run<F: Family>(name: &'static str) -> ExitCode {
+    let command = Cli::command().name(name).bin_name(name);
+    let parsed = command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let command = match parsed {
+        Ok(cli) => cli.command,
+        Err(error) => error.exit(),
+    };
+    let outcome = match command {
+        Command::Up(up) => up.run::<F>(name),
+        Command::Init(init) => init.run(name),
+        Command::Replica(replica) => replica.run::<F>(),
+        Command::Call(call) => call.run::<F>(),
+        Command::Sim(sim) => sim.run::<F>(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err((status, text)) => {
+            if !text.is_empty() {
+                eprintln!("error: {text}");
+            }
+            ExitCode::from(status)
+        }
+    }
+}
+
+fn wrong(trouble: &Trouble) -> (u8, String) {
+    (2, trouble.to_string())
+}
+
+fn own(f: u16) -> NewCluster {
+    NewCluster { service: ServiceName::Own, ..NewCluster::local(f) }
+}
+
+impl Init {
+    fn run(&self, name: &str) -> Outcome {
+        let cluster = NewCluster { hosts: self.host.clone(), clients: self.clients, ..own(self.f) };
+        let made = cluster.make(&self.dir).map_err(|trouble| wrong(&trouble))?;
+        let (dir, n) = (self.dir.display(), made.replicas.len());
+        println!("made {dir}: {n} replicas, f = {}, {} clients", self.f, made.clients.len());
+        println!("next:  {name} replica --dir {dir}/replica-0      and so on, each where it belongs");
+        Ok(())
+    }
+}
+
+impl Replica {
+    fn run<F: Family>(&self) -> Outcome {
+        // Before anything else: threads inherit who takes signals.
+        let stop = signals::stop_flag().map_err(|trouble| wrong(&trouble))?;
+        let filter = EnvFilter::try_from_env("QUORATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(false)
+            .init();
+        let node = ReplicaNode::open(&self.dir).map_err(|trouble| wrong(&trouble))?;
+        if node.settings().service != ServiceName::Own {
+            let name = node.settings().service.name();
+            return Err((2, format!("{} is of a cluster that runs the service {name}", self.dir.display())));
+        }
+        node.run_service(Typed::<F>::new(), &stop).map_err(|trouble| wrong(&trouble))
+    }
+}
+
+impl Call {
+    fn run<F: Family>(&self) -> Outcome {
+        let json =
+            serde_json::from_str(&self.operation).map_err(|error| (2, format!("not JSON: {error}")))?;
+        let operation = F::Operation::from_json(&json).map_err(|error| (2, error))?;
+        let client = Client::<F>::open(&self.dir).map_err(|trouble| wrong(&trouble))?;
+        match client.call(&operation) {
+            Ok(reply) => {
+                println!("{}", reply.to_json());
+                // The reply says why.
+                if reply.is_refusal() { Err((1, String::new())) } else { Ok(()) }
+            }
+            Err(error @ Error::Unknown { .. }) => Err((3, error.to_string())),
+            Err(error) => Err((1, error.to_string())),
+        }
+    }
+}
+
+impl Sim {
+    fn run<F: Family>(&self) -> Outcome {
+        quorate_sim::report::quiet_panics();
+        let (first, count) = self.seed.map_or((1, self.seeds), |seed| (seed, 1));
+        let began = Instant::now();
+        let seeds = first..first.saturating_add(count);
+        let report = sim::check::<F>(seeds).map_err(|failure| (1, failure.to_string()))?;
+        println!(
+            "{} seeds, 0 violations, 0 stuck: {} commands, {} view changes, {} s",
+            report.seeds,
+            report.commands,
+            report.view_changes,
+            began.elapsed().as_secs()
+        );
+        Ok(())
+    }
+}
+
+/// Replicas that end with this program.
+struct Children(Vec<Child>);
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = signals::ask_to_stop(child.id());
+        }
+        for child in &mut self.0 {
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Up {
+    fn run<F: Family>(&self, name: &str) -> Outcome {
+        let stop = signals::stop_flag().map_err(|trouble| wrong(&trouble))?;
+        let n = 3 * u32::from(self.f) + 1;
+        if fs::read_dir(&self.dir).map_or(true, |mut entries| entries.next().is_none()) {
+            own(self.f).make(&self.dir).map_err(|trouble| wrong(&trouble))?;
+            println!("made {}: {n} replicas, f = {}", self.dir.display(), self.f);
+        }
+        let program = std::env::current_exe().map_err(|error| (2, error.to_string()))?;
+        let mut children = Children(Vec::new());
+        let replicas = (0..n).map(|id| self.dir.join(format!("replica-{id}"))).filter(|dir| dir.is_dir());
+        for dir in replicas {
+            children.0.push(start(&program, &dir).map_err(|error| (2, error.to_string()))?);
+        }
+        answers(&self.dir.join("client-1"), &mut children, &stop)?;
+        let example = F::Operation::draw(&mut Dice::new(1)).to_json();
+        println!("HEALTHY  {} replicas, may stop {}, may lie {}", children.0.len(), self.f, self.f);
+        println!("try: {name} call --dir {}/client-0 '{example}'      stop: Ctrl-C", self.dir.display());
+        while !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+}
+
+fn start(program: &Path, dir: &Path) -> std::io::Result<Child> {
+    let log = fs::File::options().create(true).append(true).open(dir.join("replica.log"))?;
+    Process::new(program)
+        .args(["replica", "--dir"])
+        .arg(dir)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+}
+
+/// Waits until enough replicas agree on an answer, whatever it is.
+fn answers(client: &Path, children: &mut Children, stop: &AtomicBool) -> Outcome {
+    let options = Options { lanes: 1, deadline: Duration::from_millis(500) };
+    let caller = Caller::open(client, options).map_err(|trouble| wrong(&trouble))?;
+    let began = Instant::now();
+    while !stop.load(Ordering::Relaxed) {
+        for child in &mut children.0 {
+            if let Ok(Some(status)) = child.try_wait() {
+                return Err((2, format!("a replica ended at once ({status}): its replica.log says why")));
+            }
+        }
+        // No operation at all: every service refuses it.
+        if caller.call(&[], false).is_ok() {
+            return Ok(());
+        }
+        if began.elapsed() > Duration::from_secs(30) {
+            return Err((3, "the replicas do not agree on an answer: see their replica.log".to_owned()));
+        }
+    }
+    Ok(())
+}

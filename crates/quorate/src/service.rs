@@ -1,0 +1,204 @@
+//! What a service is to whoever writes one, and how it becomes a [`quorate_service::Service`].
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use quorate_service::{Context, Stop, View};
+use quorate_wire::ClientId;
+
+use crate::state::{Paged, Pages, State, Trouble};
+use crate::value::{self, Value};
+
+/// An operation of a service. Derived for enums; `#[read_only]` marks the variants that change nothing.
+pub trait Operation: Value {
+    /// Says whether it changes nothing. Such an operation is tried without ordering, which is faster; if
+    /// it writes all the same, it is ordered.
+    fn is_read_only(&self) -> bool;
+}
+
+/// A deterministic service. Equal operations on equal states have equal replies and leave equal states.
+pub trait Service {
+    /// What can be asked.
+    type Operation: Operation;
+    /// What is answered. If it is a `Result`, an `Err` undoes every write of the call.
+    type Reply: Value;
+
+    /// Executes an operation.
+    ///
+    /// A panic in here is caught, undone, and answered as a refusal with the same text by every replica.
+    fn execute(&mut self, operation: &Self::Operation, call: &Call) -> Self::Reply;
+
+    /// Checks what has to hold between any two calls; the simulator does, after each one.
+    ///
+    /// # Errors
+    ///
+    /// What does not hold.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// A service over whatever pages its state is in. Derived with [`State`].
+#[doc(hidden)]
+pub trait Family: Service + 'static {
+    /// The service over these pages.
+    type At<'a>: State<'a> + Service<Operation = Self::Operation, Reply = Self::Reply>;
+}
+
+/// What an execution may know besides the operation and the state.
+#[derive(Clone, Debug)]
+pub struct Call {
+    cx: Context,
+    asked_time: Cell<bool>,
+}
+
+impl Call {
+    pub(crate) fn new(cx: Context) -> Self {
+        Self { cx, asked_time: Cell::new(false) }
+    }
+
+    /// Returns who asks.
+    pub fn client(&self) -> ClientId {
+        self.cx.client
+    }
+
+    /// Returns the time that the replicas have agreed on, in nanoseconds since 1970: it never goes back. A
+    /// read that is not ordered is told that of the last ordered call.
+    pub fn time_ns(&self) -> u64 {
+        self.asked_time.set(true);
+        self.cx.time_ns
+    }
+
+    /// Returns a number that is another in each call, and the same at every replica. It is no secret, and
+    /// who orders the calls can influence it.
+    pub fn seed(&self) -> u64 {
+        self.asked_time.set(true);
+        let mixed = self.cx.time_ns ^ self.cx.seq.0.rotate_left(32) ^ u64::from(self.cx.index);
+        value::Dice::new(mixed).below(u64::MAX)
+    }
+
+    pub(crate) fn asked_time(&self) -> bool {
+        self.asked_time.get()
+    }
+}
+
+/// What a service answers, before it is bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer<R> {
+    /// Its reply.
+    Reply(R),
+    /// The call was refused as a whole, and why; nothing of it stays.
+    Refused(String),
+}
+
+const REPLY: u8 = 0;
+const REFUSED: u8 = 1;
+
+impl<R: Value> Answer<R> {
+    /// Appends the encoding.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Reply(reply) => {
+                out.push(REPLY);
+                reply.encode(out);
+            }
+            Self::Refused(text) => {
+                out.push(REFUSED);
+                text.encode(out);
+            }
+        }
+    }
+
+    /// Decodes all of `bytes`.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        match *kind {
+            REPLY => value::decode_all(rest).map(Self::Reply),
+            REFUSED => value::decode_all(rest).map(Self::Refused),
+            _ => None,
+        }
+    }
+}
+
+/// Executes an operation on a state, and catches what goes wrong in it. Says besides whether the writes
+/// are to be undone.
+pub(crate) fn perform<'a, F: Family>(
+    pages: Pages<'a>,
+    operation: &[u8],
+    call: &Call,
+) -> (Answer<F::Reply>, bool) {
+    let Some(operation) = value::decode_all::<F::Operation>(operation) else {
+        return (Answer::Refused("not an operation of this service".to_owned()), true);
+    };
+    let mut state = F::At::<'a>::open(pages);
+    match catch_unwind(AssertUnwindSafe(|| state.execute(&operation, call))) {
+        Ok(reply) => {
+            let undone = reply.is_refusal();
+            (Answer::Reply(reply), undone)
+        }
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+            (Answer::Refused(format!("the service failed: {text}")), true)
+        }
+    }
+}
+
+/// A typed service as the replicas know one.
+pub struct Typed<F>(PhantomData<fn() -> F>);
+
+impl<F> Typed<F> {
+    /// Returns the service.
+    pub fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<F> Default for Typed<F> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<F> Clone for Typed<F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F> Copy for Typed<F> {}
+
+impl<F> std::fmt::Debug for Typed<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(std::any::type_name::<F>())
+    }
+}
+
+impl<F: Family> quorate_service::Service for Typed<F> {
+    fn is_read_only(&self, operation: &[u8]) -> bool {
+        value::decode_all::<F::Operation>(operation).is_some_and(|operation| operation.is_read_only())
+    }
+
+    fn execute(
+        &self,
+        cx: Context,
+        operation: &[u8],
+        state: &mut View<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        let paged = Paged::new(state);
+        let (answer, mut undone) = perform::<F>(Pages::new(&paged), operation, &Call::new(cx));
+        let answer = match paged.trouble() {
+            None => answer,
+            Some(Trouble::Stop(stop)) => return Err(stop),
+            Some(trouble) => {
+                undone = true;
+                let full = trouble == Trouble::Full;
+                Answer::Refused(if full { "the state is full" } else { "a key is too long" }.to_owned())
+            }
+        };
+        answer.encode(out);
+        if undone { Err(Stop::Refused) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,439 @@
+//! What operations, replies and state are made of: values with one encoding, without floats, without
+//! maps whose order is an accident.
+
+pub use serde_json::Value as Json;
+use serde_json::{Map, json};
+
+/// A value with one encoding: equal values have equal bytes, and all of the bytes of one are read or
+/// none. Derived for structs and enums whose fields are values.
+pub trait Value: Sized {
+    /// Appends the encoding.
+    fn encode(&self, out: &mut Vec<u8>);
+
+    /// Reads a value from the beginning of `bytes`, which then begin behind it.
+    fn decode(bytes: &mut &[u8]) -> Option<Self>;
+
+    /// Returns the value as people read it.
+    fn to_json(&self) -> Json;
+
+    /// Reads what people write.
+    ///
+    /// # Errors
+    ///
+    /// It is not of this type: a sentence about what was expected.
+    fn from_json(json: &Json) -> Result<Self, String>;
+
+    /// Draws a value for the simulator: small ones and few different ones, so that operations meet.
+    fn draw(dice: &mut Dice) -> Self;
+
+    /// Says whether it refuses what was asked: everything that the call has written is undone then.
+    fn is_refusal(&self) -> bool {
+        false
+    }
+}
+
+/// A value that can be a key of a [`Map`](crate::Map): the order of the encodings is that of the values.
+pub trait Key: Sized {
+    /// Appends the encoding.
+    fn encode_key(&self, out: &mut Vec<u8>);
+
+    /// Reads all of `bytes`.
+    fn decode_key(bytes: &[u8]) -> Option<Self>;
+}
+
+/// A source of numbers that look random and follow from a seed.
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// Returns dice for a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Returns a number below `bound`, which is at least 1. Steele's splitmix.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (bits ^ (bits >> 31)) % bound.max(1)
+    }
+}
+
+/// Reads all of `bytes`.
+pub fn decode_all<T: Value>(mut bytes: &[u8]) -> Option<T> {
+    let value = T::decode(&mut bytes)?;
+    bytes.is_empty().then_some(value)
+}
+
+/// Returns the encoding.
+pub fn encode<T: Value>(value: &T) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    value.encode(&mut bytes);
+    bytes
+}
+
+fn take<'a>(bytes: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
+    let (head, rest) = bytes.split_at_checked(len)?;
+    *bytes = rest;
+    Some(head)
+}
+
+fn take_len(bytes: &mut &[u8]) -> Option<usize> {
+    let len = u32::from_le_bytes(take(bytes, 4)?.try_into().ok()?);
+    // Each item has a byte or more, but those without any: a length beyond what is there is not one.
+    usize::try_from(len).ok()
+}
+
+fn put_len(len: usize, out: &mut Vec<u8>) {
+    // What is longer does not fit in an operation, a reply or a page, and is refused there.
+    out.extend_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+macro_rules! numbers {
+    ($($type:ident)*) => { $(
+        impl Value for $type {
+            fn encode(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+
+            fn decode(bytes: &mut &[u8]) -> Option<Self> {
+                Some(Self::from_le_bytes(take(bytes, size_of::<Self>())?.try_into().ok()?))
+            }
+
+            fn to_json(&self) -> Json {
+                json!(self)
+            }
+
+            fn from_json(json: &Json) -> Result<Self, String> {
+                let signed = json.as_i64().and_then(|number| Self::try_from(number).ok());
+                let number = signed.or_else(|| json.as_u64().and_then(|number| Self::try_from(number).ok()));
+                number.ok_or_else(|| {
+                    format!("{json}: a whole number from {} to {} was expected", Self::MIN, Self::MAX)
+                })
+            }
+
+            fn draw(dice: &mut Dice) -> Self {
+                let extreme = [Self::MIN, Self::MAX, 0];
+                match dice.below(16) {
+                    at @ 0..3 => extreme[usize::try_from(at).unwrap_or(0)],
+                    _ => Self::try_from(dice.below(10)).unwrap_or(0),
+                }
+            }
+        }
+
+        impl Key for $type {
+            fn encode_key(&self, out: &mut Vec<u8>) {
+                // The sign comes first, the other way round, so that the order is that of numbers.
+                let mut bytes = self.to_be_bytes();
+                if Self::MIN != 0 {
+                    bytes[0] ^= 0x80;
+                }
+                out.extend_from_slice(&bytes);
+            }
+
+            fn decode_key(bytes: &[u8]) -> Option<Self> {
+                let mut bytes: [u8; size_of::<Self>()] = bytes.try_into().ok()?;
+                if Self::MIN != 0 {
+                    bytes[0] ^= 0x80;
+                }
+                Some(Self::from_be_bytes(bytes))
+            }
+        }
+    )* };
+}
+
+numbers! { u8 u16 u32 u64 i8 i16 i32 i64 }
+
+impl Value for bool {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
+        match take(bytes, 1)? {
+            [0] => Some(false),
+            [1] => Some(true),
+            _ => None,
+        }
+    }
+
+    fn to_json(&self) -> Json {
+        json!(self)
+    }
+
+    fn from_json(json: &Json) -> Result<Self, String> {
+        json.as_bool().ok_or_else(|| format!("{json}: true or false was expected"))
+    }
+
+    fn draw(dice: &mut Dice) -> Self {
+        dice.below(2) == 1
+    }
+}
+
+impl Value for String {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_len(self.len(), out);
+        out.extend_from_slice(self.as_bytes());
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
+        let len = take_len(bytes)?;
+        Some(std::str::from_utf8(take(bytes, len)?).ok()?.to_owned())
+    }
+
+    fn to_json(&self) -> Json {
+        json!(self)
+    }
+
+    fn from_json(json: &Json) -> Result<Self, String> {
+        json.as_str().map(str::to_owned).ok_or_else(|| format!("{json}: a text was expected"))
+    }
+
+    fn draw(dice: &mut Dice) -> Self {
+        const NAMES: [&str; 5] = ["ann", "bob", "cleo", "dan", ""];
+        NAMES[usize::try_from(dice.below(40) % 9 % 5).unwrap_or(0)].to_owned()
+    }
+}
+
+impl Key for String {
+    fn encode_key(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.as_bytes());
+    }
+
+    fn decode_key(bytes: &[u8]) -> Option<Self> {
+        Some(std::str::from_utf8(bytes).ok()?.to_owned())
+    }
+}
+
+impl Value for () {
+    fn encode(&self, _out: &mut Vec<u8>) {}
+
+    fn decode(_bytes: &mut &[u8]) -> Option<Self> {
+        Some(())
+    }
+
+    fn to_json(&self) -> Json {
+        Json::Null
+    }
+
+    fn from_json(json: &Json) -> Result<Self, String> {
+        if json.is_null() { Ok(()) } else { Err(format!("{json}: null was expected")) }
+    }
+
+    fn draw(_dice: &mut Dice) -> Self {}
+}
+
+impl<T: Value> Value for Vec<T> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_len(self.len(), out);
+        for item in self {
+            item.encode(out);
+        }
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
+        let len = take_len(bytes)?;
+        let mut items = Self::new();
+        for _ in 0..len {
+            let before = bytes.len();
+            items.push(T::decode(bytes)?);
+            // Items without bytes could be as many as a length says.
+            if bytes.len() == before && len > 1 << 16 {
+                return None;
+            }
+        }
+        Some(items)
+    }
+
+    fn to_json(&self) -> Json {
+        self.iter().map(T::to_json).collect()
+    }
+
+    fn from_json(json: &Json) -> Result<Self, String> {
+        let items = json.as_array().ok_or_else(|| format!("{json}: a list was expected"))?;
+        items.iter().map(T::from_json).collect()
+    }
+
+    fn draw(dice: &mut Dice) -> Self {
+        (0..dice.below(4)).map(|_| T::draw(dice)).collect()
+    }
+}
+
+impl<T: Value> Value for Option<T> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.is_some().encode(out);
+        if let Some(value) = self {
+            value.encode(out);
+        }
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
+        if bool::decode(bytes)? { T::decode(bytes).map(Some) } else { Some(None) }
+    }
+
+    fn to_json(&self) -> Json {
+        self.as_ref().map_or(Json::Null, T::to_json)
+    }
+
+    fn from_json(json: &Json) -> Result<Self, String> {
+        if json.is_null() { Ok(None) } else { T::from_json(json).map(Some) }
+    }
+
+    fn draw(dice: &mut Dice) -> Self {
+        bool::draw(dice).then(|| T::draw(dice))
+    }
+}
+
+impl<T: Value, E: Value> Value for Result<T, E> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.is_err().encode(out);
+        match self {
+            Ok(value) => value.encode(out),
+            Err(error) => error.encode(out),
+        }
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
+        if bool::decode(bytes)? { E::decode(bytes).map(Err) } else { T::decode(bytes).map(Ok) }
+    }
+
+    fn to_json(&self) -> Json {
+        match self {
+            Ok(value) => json!({ "Ok": value.to_json() }),
+            Err(error) => json!({ "Err": error.to_json() }),
+        }
+    }
+
+    fn from_json(json: &Json) -> Result<Self, String> {
+        match (json.get("Ok"), json.get("Err")) {
+            (Some(value), None) => T::from_json(value).map(Ok),
+            (None, Some(error)) => E::from_json(error).map(Err),
+            _ => Err(format!("{json}: {{\"Ok\": ...}} or {{\"Err\": ...}} was expected")),
+        }
+    }
+
+    fn draw(dice: &mut Dice) -> Self {
+        if bool::draw(dice) { Ok(T::draw(dice)) } else { Err(E::draw(dice)) }
+    }
+
+    fn is_refusal(&self) -> bool {
+        self.is_err()
+    }
+}
+
+impl<A: Value, B: Value> Value for (A, B) {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+        self.1.encode(out);
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
+        Some((A::decode(bytes)?, B::decode(bytes)?))
+    }
+
+    fn to_json(&self) -> Json {
+        Json::Array(vec![self.0.to_json(), self.1.to_json()])
+    }
+
+    fn from_json(json: &Json) -> Result<Self, String> {
+        match json.as_array().map(Vec::as_slice) {
+            Some([a, b]) => Ok((A::from_json(a)?, B::from_json(b)?)),
+            _ => Err(format!("{json}: a list of two was expected")),
+        }
+    }
+
+    fn draw(dice: &mut Dice) -> Self {
+        (A::draw(dice), B::draw(dice))
+    }
+}
+
+/// Returns the JSON of a struct or a variant with these fields. For the derives.
+#[doc(hidden)]
+pub fn named(fields: Vec<(&str, Json)>) -> Json {
+    Json::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>())
+}
+
+/// Returns the JSON of a variant. For the derives.
+#[doc(hidden)]
+pub fn tagged(name: &str, fields: Vec<(&str, Json)>) -> Json {
+    if fields.is_empty() { json!(name) } else { named(vec![(name, named(fields))]) }
+}
+
+/// Splits the JSON of a variant into its name and its fields. For the derives.
+#[doc(hidden)]
+pub fn untagged<'a>(json: &'a Json, names: &[&str]) -> Result<(&'a str, &'a Json), String> {
+    let alone = json.as_str().map(|name| (name, &Json::Null));
+    let one = json.as_object().filter(|map| map.len() == 1);
+    let found = alone.or_else(|| one?.iter().next().map(|(name, body)| (name.as_str(), body)));
+    found
+        .filter(|(name, _)| names.contains(name))
+        .ok_or_else(|| format!("{json}: one of {} was expected", names.join(", ")))
+}
+
+/// Reads a field. For the derives.
+#[doc(hidden)]
+pub fn field<T: Value>(json: &Json, name: &str) -> Result<T, String> {
+    let value = json.get(name).ok_or_else(|| format!("{json}: the field {name} is missing"))?;
+    T::from_json(value).map_err(|error| format!("{name}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use super::*;
+
+    fn there_and_back<T: Value + PartialEq + Debug>(seed: u64) {
+        let mut dice = Dice::new(seed);
+        for _ in 0..200 {
+            let value = T::draw(&mut dice);
+            let bytes = encode(&value);
+            assert_eq!(decode_all::<T>(&bytes).as_ref(), Some(&value));
+            assert_eq!(T::from_json(&value.to_json()).as_ref(), Ok(&value));
+            // What is cut off, or has something behind it, is not a value.
+            let longer = [&bytes[..], &[0]].concat();
+            assert_eq!(decode_all::<T>(&longer), None);
+            if !bytes.is_empty() {
+                assert!(decode_all::<T>(&bytes[..bytes.len() - 1]).is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        there_and_back::<u64>(1);
+        there_and_back::<i16>(2);
+        there_and_back::<bool>(3);
+        there_and_back::<String>(4);
+        there_and_back::<()>(5);
+        there_and_back::<Vec<(String, u8)>>(6);
+        there_and_back::<Option<Vec<bool>>>(7);
+        there_and_back::<Result<i64, String>>(8);
+    }
+
+    #[test]
+    fn keys_are_in_the_order_of_their_values() {
+        fn ordered<T: Key + PartialEq + Debug>(values: &[T]) {
+            let encoded = values.iter().map(|value| {
+                let mut bytes = Vec::new();
+                value.encode_key(&mut bytes);
+                assert_eq!(T::decode_key(&bytes).as_ref(), Some(value));
+                bytes
+            });
+            assert!(encoded.collect::<Vec<_>>().is_sorted());
+        }
+        ordered(&[i32::MIN, -256, -1, 0, 1, 255, 256, i32::MAX]);
+        ordered(&[0_u64, 1, 255, 256, u64::MAX]);
+        ordered(&["", "a", "ab", "b"].map(str::to_owned));
+    }
+
+    /// A length that is longer than what is there takes neither memory nor time.
+    #[test]
+    fn a_length_is_not_believed() {
+        assert_eq!(decode_all::<Vec<u64>>(&[0xff; 4]), None);
+        assert_eq!(decode_all::<Vec<()>>(&[0xff; 4]), None);
+        assert_eq!(decode_all::<String>(&[0xff, 0xff, 0, 0, b'x']), None);
+    }
+}

@@ -1,0 +1,120 @@
+//! What a service may and may not do, and that it is noticed.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quorate::{Call, Cell, Map, Operation, Service, State};
+
+/// A counter that knows several ways to go wrong.
+#[derive(State)]
+struct Odd<'a> {
+    sum: Cell<'a, u64>,
+    seen: Map<'a, u64, String>,
+}
+
+#[derive(Debug, Operation)]
+enum Op {
+    Add {
+        by: u8,
+    },
+    /// Writes and then panics, for some numbers.
+    Stumble {
+        by: u8,
+    },
+    /// Says that it only reads, and writes.
+    #[read_only]
+    Sneak {
+        note: String,
+    },
+    #[read_only]
+    Sum,
+    Time,
+}
+
+impl Service for Odd<'_> {
+    type Operation = Op;
+    type Reply = u64;
+
+    fn execute(&mut self, op: &Op, call: &Call) -> u64 {
+        match op {
+            Op::Add { by } => self.sum.set(&(self.sum.get() + u64::from(*by))),
+            Op::Stumble { by } => {
+                self.sum.set(&(self.sum.get() + 1));
+                assert!(*by % 2 == 0, "an odd number");
+            }
+            Op::Sneak { note } => {
+                self.seen.insert(&self.seen.len(), note);
+            }
+            Op::Sum => {}
+            Op::Time => return call.time_ns(),
+        }
+        self.sum.get() + self.seen.len()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let seen = u64::try_from(self.seen.iter().count()).unwrap_or(0);
+        if seen == self.seen.len() { Ok(()) } else { Err("a map that cannot count".to_owned()) }
+    }
+}
+
+/// A panic is undone and answered alike by all; what writes is ordered; the time is the agreed one.
+#[test]
+fn a_service_may_stumble() {
+    let report = quorate::sim::check::<Odd>(1..=8).unwrap();
+    assert!(report.commands > 500, "{report:?}");
+}
+
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// A service that answers from the memory of its process.
+#[derive(State)]
+struct Forgetful<'a> {
+    _sum: Cell<'a, u64>,
+}
+
+#[derive(Debug, Operation)]
+enum Ask {
+    Next,
+}
+
+impl Service for Forgetful<'_> {
+    type Operation = Ask;
+    type Reply = u64;
+
+    fn execute(&mut self, _op: &Ask, _call: &Call) -> u64 {
+        CALLS.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn a_service_that_is_not_deterministic_is_found_out() {
+    let failure = quorate::sim::check::<Forgetful>(1..=3).unwrap_err();
+    assert!(failure.to_string().contains("FAILED"), "{failure}");
+    assert!(failure.to_string().contains("again:   sim --seed 0x"), "{failure}");
+}
+
+/// An invariant of the service's own.
+#[derive(State)]
+struct Broken<'a> {
+    count: Cell<'a, u64>,
+}
+
+impl Service for Broken<'_> {
+    type Operation = Ask;
+    type Reply = u64;
+
+    fn execute(&mut self, _op: &Ask, _call: &Call) -> u64 {
+        self.count.set(&(self.count.get() + 1));
+        self.count.get()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.count.get() < 50 { Ok(()) } else { Err("fifty are too many".to_owned()) }
+    }
+}
+
+#[test]
+fn a_broken_invariant_is_told() {
+    let failure = quorate::sim::check::<Broken>([1]).unwrap_err();
+    assert!(failure.to_string().contains("fifty are too many"), "{failure}");
+}
