@@ -30,6 +30,8 @@ mod starts;
 
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod healing;
 
 /// The version of the format.
 pub const FORMAT: u32 = 1;

@@ -11,7 +11,10 @@ impl TempDir {
     pub(crate) fn new(name: &str) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("quorate-{name}-{}-{number}", std::process::id()));
+        // In memory where there is such a place: tests sync a lot.
+        let shared = Path::new("/dev/shm");
+        let parent = if shared.is_dir() { shared.to_path_buf() } else { std::env::temp_dir() };
+        let path = parent.join(format!("quorate-{name}-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }

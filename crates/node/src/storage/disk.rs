@@ -167,6 +167,21 @@ impl Disk {
         &self.waker
     }
 
+    /// Says whether everything that was handed over is on the disk.
+    #[cfg(test)]
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.is_idle || self.told().durable() >= self.last
+    }
+
+    /// Waits until nothing is written any more, the end of the log being noted.
+    #[cfg(test)]
+    pub(super) fn wait_until_quiet(&self) {
+        while !self.is_at_rest() || self.told().imaging.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(4 * QUIET);
+    }
+
     /// Returns what the disk tells.
     pub fn told(&self) -> &Told {
         &self.shared.told
