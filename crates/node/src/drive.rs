@@ -22,6 +22,7 @@ use quorate_pbft::step::{
     Action, Actions, CachedReply, Form, Input, Lsn, Now, ReadResult, Recipient, Ticket,
 };
 use quorate_pbft::{ConfigError, Replica, Resume};
+use quorate_service::image::Copying;
 use quorate_service::{Executor, Options, Service, Steps};
 use quorate_wire::codec::Reader;
 use quorate_wire::frame::Frame;
@@ -38,10 +39,13 @@ use crate::meter::{Meter, Part};
 use crate::outbox::{Outbox, Posted, Transport};
 use crate::timers::Deadlines;
 
+mod image;
 mod life;
 mod milestones;
 mod transfer;
 
+/// How many checkpoints may pass while the image of one is copied.
+const COPYING_CHECKPOINTS: u64 = 30;
 /// How often the door is told the time, in nanoseconds.
 const TICK_NS: u64 = 100_000_000;
 
@@ -113,6 +117,8 @@ pub struct Drive<S: Service, M: Meter = (), J: Journal = ()> {
     meter: M,
     journal: J,
     recorder: Option<Recorder>,
+    /// The image that is being copied, and what there is of it.
+    copying: Option<(Copying, Vec<u8>)>,
     tick_at: u64,
     // Memory that is used again in every step.
     actions: Actions,
@@ -154,7 +160,8 @@ impl<S: Service, M: Meter> Drive<S, M> {
 /// Returns an executor's options for these settings. `first_rid` is above the number of every FETCH that
 /// this replica has sent (ST-3).
 pub(crate) fn options(config: &Config, first_rid: u64) -> Options {
-    let held = config.window / config.checkpoint_interval.max(1) + 2;
+    // More than the window needs, for the one whose image is being copied.
+    let held = config.window / config.checkpoint_interval.max(1) + 2 + COPYING_CHECKPOINTS;
     Options {
         clients_max: u32::try_from(config.clients_max).unwrap_or(u32::MAX),
         checkpoints_max: usize::try_from(held).unwrap_or(usize::MAX),
@@ -197,6 +204,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
             meter,
             journal,
             recorder: None,
+            copying: None,
             tick_at: 0,
             actions: Actions::new(),
             steps: Steps::new(),
@@ -251,6 +259,9 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
     /// Returns the moment of the monotonic clock at which [`Self::expire`] is due, or earlier.
     #[inline]
     pub fn due(&self) -> u64 {
+        if self.copying.is_some() {
+            return 0;
+        }
         self.deadlines.earliest().min(self.tick_at).min(self.executor.deadline().unwrap_or(u64::MAX))
     }
 
@@ -259,6 +270,9 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
     pub fn flush(&mut self, transport: &mut impl Transport) {
         self.journal.flush();
         self.outbox.flush(transport);
+        if self.copying.is_some() {
+            self.copy_image();
+        }
     }
 
     fn admit(&mut self, now: Now, frame: Frame<'_>) {
@@ -364,8 +378,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
                     Some(Outcome::Checkpointed { seq: *seq, root })
                 }
                 Action::Discard { below } => {
-                    self.executor.discard(*below);
-                    self.keep_image(*below);
+                    self.discard(*below);
                     self.meter.lap(Part::Execute);
                     None
                 }
@@ -414,16 +427,6 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
         }
         self.replica.step(now, input, out);
         self.meter.lap(Part::Step);
-    }
-
-    /// Hands the image of a stable checkpoint to the journal, if it wants one (D5).
-    fn keep_image(&mut self, seq: SeqNum) {
-        if self.journal.wants_image() {
-            let mut bytes = Vec::new();
-            if self.executor.image(seq, &mut bytes) {
-                self.journal.image(seq, bytes);
-            }
-        }
     }
 
     /// Seals a message and puts it into the outbox.
