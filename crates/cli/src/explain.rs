@@ -109,6 +109,13 @@ codes! {
          again: it finds out by itself whether it still has its memory. Status 1.";
     Network = "Q024": "the network or the system refuses something that a node needs",
         "A socket, a thread, a signal; the error says what. Status 1.";
+    Unreachable = "Q025": "the cluster does not answer, or does not run",
+        "More than f replicas are down or cannot be reached, so nothing is ordered; what was acknowledged is\n\
+         not lost. Start what is missing: `quorate up` for a cluster on this machine, `quorate replica` on each\n\
+         machine otherwise. Each replica says in its log what it waits for. Status 3.";
+    TooMany = "Q044": "one fault more than the cluster bears",
+        "With n = 3f + 1 replicas the service stays correct and available while f of them are broken. One more,\n\
+         and it stops until one heals; nothing is lost by that as long as replicas only stop. Status 2.";
 }
 
 impl Code {
@@ -122,7 +129,9 @@ impl Code {
             | Self::Experiment
             | Self::Disk
             | Self::Network => 1,
+            Self::Unreachable => 3,
             Self::Usage
+            | Self::TooMany
             | Self::Value
             | Self::Taken
             | Self::Rule

@@ -4,11 +4,14 @@
 mod bench;
 mod explain;
 mod fail;
+mod fault;
 mod kv;
+mod local;
 mod node;
 mod out;
 mod resp;
 mod sim;
+mod up;
 mod values;
 
 use std::process::ExitCode;
@@ -19,10 +22,12 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::bench::Bench;
 use crate::explain::{Code, Explain};
 use crate::fail::{Failure, nearest};
+use crate::fault::Fault;
 use crate::kv::Kv;
 use crate::node::{Init, Replica};
 use crate::resp::Resp;
 use crate::sim::Sim;
+use crate::up::{Down, Up};
 
 /// Replicate a service over machines of which some may lie
 ///
@@ -39,6 +44,9 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Up(Up),
+    Down(Down),
+    Fault(Fault),
     Init(Init),
     Replica(Replica),
     Resp(Resp),
@@ -51,6 +59,9 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::try_parse() {
         Ok(cli) => match cli.command {
+            Command::Up(up) => up.run(),
+            Command::Down(down) => down.run(),
+            Command::Fault(fault) => fault.run(),
             Command::Init(init) => init.run(),
             Command::Replica(replica) => replica.run(),
             Command::Resp(resp) => resp.run(),

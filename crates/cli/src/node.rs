@@ -60,7 +60,7 @@ pub(crate) struct Replica {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Service {
+pub(crate) enum Service {
     /// A key-value store
     Kv,
     /// Nothing at all, for measuring
@@ -68,10 +68,31 @@ enum Service {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Durability {
+pub(crate) enum Durability {
     Sync,
     Async,
     Memory,
+}
+
+impl Service {
+    pub(crate) fn name(self) -> ServiceName {
+        match self {
+            Self::Kv => ServiceName::Kv,
+            Self::Null => ServiceName::Null,
+        }
+    }
+}
+
+impl Durability {
+    /// Returns the line of `node.toml`, if it is not the default.
+    pub(crate) fn chosen(self) -> Option<(&'static str, String)> {
+        let value = match self {
+            Self::Sync => return None,
+            Self::Async => "\"async\"",
+            Self::Memory => "\"memory\"",
+        };
+        Some(("durability", value.to_owned()))
+    }
 }
 
 impl Init {
@@ -79,16 +100,8 @@ impl Init {
         let mut cluster = NewCluster::local(self.f);
         cluster.hosts.clone_from(&self.host);
         cluster.clients = self.clients;
-        cluster.service = match self.service {
-            Service::Kv => ServiceName::Kv,
-            Service::Null => ServiceName::Null,
-        };
-        let durability = match self.durability {
-            Durability::Sync => None,
-            Durability::Async => Some("\"async\""),
-            Durability::Memory => Some("\"memory\""),
-        };
-        cluster.chosen = durability.map(|value| ("durability", value.to_owned())).into_iter().collect();
+        cluster.service = self.service.name();
+        cluster.chosen = self.durability.chosen().into_iter().collect();
         let made = cluster.make(&self.dir)?;
         let dir = self.dir.display();
         let n = made.replicas.len();

@@ -1,5 +1,4 @@
-//! Mistakes, which are half of the first five minutes: one clear error each, with a code, and nothing damaged
-//! (Must show 9).
+//! Mistakes, which are half of the first five minutes: one clear error each, with a code, and nothing damaged.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use std::collections::BTreeMap;

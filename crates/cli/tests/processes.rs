@@ -16,7 +16,7 @@ fn rounds(few: usize) -> usize {
     std::env::var("QUORATE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(few)
 }
 
-/// A primary that is killed is replaced, and comes back by itself (Must show 4).
+/// A primary that is killed is replaced, and comes back by itself.
 #[test]
 fn a_killed_primary_is_replaced_and_nothing_is_lost() {
     let mut cluster = Cluster::start("primary", &[], "");
@@ -41,7 +41,7 @@ fn a_killed_primary_is_replaced_and_nothing_is_lost() {
     assert!(gaps[gaps.len() - 1] < Duration::from_secs(20), "{gaps:?}");
 }
 
-/// All replicas killed at once under load: everything acknowledged is there (Must show 4).
+/// All replicas killed at once under load: everything acknowledged is there.
 #[test]
 fn after_the_power_went_everywhere_everything_acknowledged_is_there() {
     let mut cluster = Cluster::start("power", &[], "log_bytes_max = \"1MiB\"");
@@ -92,7 +92,7 @@ fn a_cluster_comes_back_and_a_wiped_replica_too() {
     assert_eq!(Answer::decode(&invoke(&mut client, &clock, &get)), Ok(Answer::Value(b"two")));
 }
 
-/// An idle cluster leaves the machine alone (Must show 7: under 2 % of a core, built for release).
+/// An idle cluster leaves the machine alone: under 2 % of a core, built for release.
 #[test]
 fn an_idle_cluster_sleeps() {
     let cluster = Cluster::start("idle", &[], "");

@@ -1,0 +1,203 @@
+//! Clusters on one machine, as `quorate up` makes them: processes with a file each that says which one it is.
+//!
+//! ```text
+//! DIR/up.lock            held by `quorate up` while it runs, with its process id
+//! DIR/run/replica-0.pid  the process that runs replica 0, if one does
+//! DIR/run/replica-0.how  what is wrong with it on purpose, if anything is: killed, paused, ...
+//! DIR/replica-0/         as `quorate init` made it, and replica.log
+//! ```
+//!
+//! A process is found by its id, and believed only if it was started on this directory: ids are used again.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::explain::Code;
+use crate::fail::Failure;
+
+/// How long a process may take to stop cleanly before it is killed.
+const STOP: Duration = Duration::from_secs(5);
+
+/// A cluster on this machine.
+#[derive(Debug)]
+pub(crate) struct Local {
+    dir: PathBuf,
+}
+
+impl Local {
+    /// The cluster in `dir`, whether or not it runs.
+    pub(crate) fn at(dir: &Path) -> Self {
+        Self { dir: fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf()) }
+    }
+
+    /// The cluster in `dir`, if `quorate up` made it.
+    pub(crate) fn made(dir: &Path) -> Result<Self, Failure> {
+        let local = Self::at(dir);
+        if local.dir.join("run").is_dir() {
+            return Ok(local);
+        }
+        Err(Failure::new(Code::Unreadable, "no cluster that `quorate up` made")
+            .at(dir.display().to_string())
+            .next("quorate up, or name its directory with --dir"))
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The directory of a node.
+    pub(crate) fn node(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// The replicas' names, in order.
+    pub(crate) fn replicas(&self) -> Vec<String> {
+        let names = (0..).map(|id: u16| format!("replica-{id}"));
+        names.take_while(|name| self.dir.join(name).is_dir()).collect()
+    }
+
+    /// Says whether `quorate up` runs on it.
+    pub(crate) fn runs(&self) -> bool {
+        let file = OpenOptions::new().read(true).open(self.dir.join("up.lock"));
+        file.is_ok_and(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err())
+    }
+
+    /// Returns the highest view that more than f replicas say in their logs to have entered.
+    pub(crate) fn view(&self) -> u64 {
+        let names = self.replicas();
+        let mut views: Vec<u64> = names.iter().map(|name| self.last_view(name)).collect();
+        views.sort_unstable();
+        // Of n sorted numbers, f + 1 are at least the one at n - f - 1.
+        let f = names.len().saturating_sub(1) / 3;
+        views.get(names.len().saturating_sub(f + 1)).copied().unwrap_or(0)
+    }
+
+    /// Says whether a replica's log tells of lost memory, and not yet that it has rejoined.
+    pub(crate) fn rejoins(&self, name: &str) -> bool {
+        let text = fs::read(self.node(name).join("replica.log")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let last = |what: &str| text.rfind(what);
+        last("memory is lost").max(last("has lost its memory")) > last("has rejoined")
+    }
+
+    fn last_view(&self, name: &str) -> u64 {
+        let text = fs::read(self.node(name).join("replica.log")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let line = text.lines().rev().find(|line| line.contains("entered the view"));
+        line.and_then(|line| line.split("view=").nth(1)?.trim().parse().ok()).unwrap_or(0)
+    }
+
+    /// Starts a node with this subcommand and these further arguments; what it says goes to `log`.
+    pub(crate) fn start(&self, name: &str, command: &str, arguments: &[String]) -> Result<Child, Failure> {
+        let program = std::env::current_exe().map_err(|error| {
+            Failure::new(Code::Unreadable, format!("this program's own file cannot be found: {error}"))
+        })?;
+        let path = match command {
+            "replica" => self.node(name).join("replica.log"),
+            _ => self.node(name).join(format!("{command}.log")),
+        };
+        let log = OpenOptions::new().create(true).append(true).open(&path);
+        let log = log.map_err(|error| unwritable(&path, &error))?;
+        let child = Command::new(program)
+            .args([command, "--dir"])
+            .arg(self.node(name))
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn();
+        let child = child
+            .map_err(|error| Failure::new(Code::Network, format!("{name} cannot be started: {error}")))?;
+        self.write(name, "pid", &child.id().to_string())?;
+        Ok(child)
+    }
+
+    /// Returns the process that runs a node, if one does.
+    pub(crate) fn process(&self, name: &str) -> Option<Pid> {
+        let pid: i32 = self.read(name, "pid")?.trim().parse().ok()?;
+        let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let dir = self.node(name);
+        let ours = line.split(|byte| *byte == 0).any(|word| word == dir.as_os_str().as_encoded_bytes());
+        // A process that has ended and that nobody has waited for has no command line.
+        ours.then(|| Pid::from_raw(pid))
+    }
+
+    /// Sends a signal to a node, if it runs.
+    pub(crate) fn signal(&self, name: &str, signal: Signal) -> bool {
+        self.process(name).is_some_and(|pid| kill(pid, signal).is_ok())
+    }
+
+    /// Stops a node: asks it first, then insists.
+    pub(crate) fn stop(&self, name: &str) {
+        // One that stands still would not hear.
+        self.signal(name, Signal::SIGCONT);
+        self.signal(name, Signal::SIGTERM);
+        if !self.wait_until_gone(name, STOP) {
+            self.signal(name, Signal::SIGKILL);
+            self.wait_until_gone(name, STOP);
+        }
+        let _ = fs::remove_file(self.file(name, "pid"));
+    }
+
+    /// Waits until a node does not run any more, and says whether it came to that.
+    pub(crate) fn wait_until_gone(&self, name: &str, within: Duration) -> bool {
+        let end = Instant::now() + within;
+        while self.process(name).is_some() {
+            if Instant::now() > end {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        true
+    }
+
+    /// Returns what is wrong with a node on purpose.
+    pub(crate) fn fault(&self, name: &str) -> Option<String> {
+        self.read(name, "how")
+    }
+
+    /// Notes what is wrong with a node on purpose, or that nothing is.
+    pub(crate) fn set_fault(&self, name: &str, how: Option<&str>) -> Result<(), Failure> {
+        match how {
+            Some(how) => self.write(name, "how", how),
+            None => {
+                let _ = fs::remove_file(self.file(name, "how"));
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the last lines of a node's log, for whoever asks why it stopped.
+    pub(crate) fn last_lines(&self, name: &str, log: &str, count: usize) -> String {
+        let text = fs::read(self.node(name).join(log)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(count)..].join("\n")
+    }
+
+    fn file(&self, name: &str, what: &str) -> PathBuf {
+        self.dir.join("run").join(format!("{name}.{what}"))
+    }
+
+    fn read(&self, name: &str, what: &str) -> Option<String> {
+        fs::read_to_string(self.file(name, what)).ok()
+    }
+
+    fn write(&self, name: &str, what: &str, text: &str) -> Result<(), Failure> {
+        let path = self.file(name, what);
+        let write = || File::create(&path)?.write_all(text.as_bytes());
+        write().map_err(|error| unwritable(&path, &error))
+    }
+}
+
+/// A file cannot be written.
+pub(crate) fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(Code::Unwritable, format!("cannot be written: {error}")).at(path.display().to_string())
+}

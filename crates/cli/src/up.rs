@@ -1,0 +1,314 @@
+//! `quorate up` and `quorate down`: a whole cluster on this machine.
+
+use std::fs::{self, OpenOptions};
+use std::io::{IsTerminal as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use quorate_node::caller::{Caller, Options};
+use quorate_node::init::{Host, NewCluster};
+use quorate_node::settings::ServiceName;
+use quorate_node::{ClientNode, signals};
+use quorate_service::kv::Operation;
+
+use crate::explain::Code;
+use crate::fail::{Failure, Outcome};
+use crate::local::{Local, unwritable};
+use crate::node::{Durability, Service};
+use crate::out;
+
+/// The client whose identity the front door has, and the one that looks after the service.
+const DOOR: &str = "client-0";
+const WATCH: &str = "client-1";
+/// How long a cluster may take until it answers.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is asked whether it still does.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Start a cluster on this machine, and its front door
+///
+/// Makes the directory with keys and settings if there is none, starts 3f + 1 replicas as processes and the
+/// front door for Redis clients, waits until the service answers, and then says once a second how it is.
+/// Ctrl-C stops everything in order. Run again it comes back with all data. All replicas are on one machine
+/// here, so this is for trying things; `quorate init` makes a cluster for several.
+///
+///   quorate up
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Up {
+    /// Where it lives
+    #[arg(long, default_value = "quorate-data")]
+    dir: PathBuf,
+    /// Faulty replicas to tolerate, when it is made: 1 to 4
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4))]
+    f: Option<u16>,
+    /// Where the replicas listen, IP or IP:PORT of the first, when it is made (default 127.0.0.1:7000)
+    #[arg(long, value_name = "ADDR")]
+    host: Option<Host>,
+    /// What is replicated, when it is made (default kv)
+    #[arg(long, value_enum)]
+    service: Option<Service>,
+    /// Where Redis clients connect, IP:PORT
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6380")]
+    resp: SocketAddr,
+    /// What is on disk before it is promised, when it is made (default sync)
+    #[arg(long, value_enum)]
+    durability: Option<Durability>,
+}
+
+/// Stop a cluster that `quorate up` runs
+///
+///   quorate down
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Down {
+    /// Where it lives
+    #[arg(long, default_value = "quorate-data")]
+    dir: PathBuf,
+}
+
+impl Up {
+    pub(crate) fn run(&self) -> Outcome {
+        let stop = signals::stop_flag()?;
+        let begin = Instant::now();
+        self.check_door()?;
+        let is_new = !self.dir.join("replica-0").is_dir();
+        if is_new {
+            self.make()?;
+        } else {
+            self.check_settings()?;
+        }
+        let local = Local::at(&self.dir);
+        let run = local.dir().join("run");
+        fs::create_dir_all(&run).map_err(|error| unwritable(&run, &error))?;
+        let lock = lock(local.dir())?;
+        let mut nodes = Vec::new();
+        let ended = self.serve(&local, is_new, begin, &stop, &mut nodes);
+        for (name, _) in nodes.iter().rev() {
+            local.stop(name);
+        }
+        // Replicas that were started again meanwhile are not our children.
+        local.replicas().iter().for_each(|name| local.stop(name));
+        nodes.iter_mut().for_each(|(_, child)| _ = child.wait());
+        drop(lock);
+        ended?;
+        out::line(format!("stopped. all data is in {}; quorate up brings it back", self.dir.display()));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Sees to it that the door's port is free, before anything is made.
+    fn check_door(&self) -> Result<(), Failure> {
+        TcpListener::bind(self.resp).map(drop).map_err(|error| {
+            let other = SocketAddr::new(self.resp.ip(), self.resp.port().saturating_add(1));
+            let (code, what) = if error.kind() == std::io::ErrorKind::AddrInUse {
+                (Code::Taken, format!("port {} is taken", self.resp.port()))
+            } else {
+                (Code::Network, format!("cannot listen: {error}"))
+            };
+            Failure::new(code, what)
+                .at(format!("door RESP, {}", self.resp))
+                .next(format!("quorate up --resp {other}      or stop the other process"))
+        })
+    }
+
+    fn make(&self) -> Result<(), Failure> {
+        let mut cluster = NewCluster::local(self.f.unwrap_or(1));
+        cluster.hosts = self.host.into_iter().collect();
+        cluster.service = self.service.unwrap_or(Service::Kv).name();
+        cluster.chosen = self.durability.and_then(Durability::chosen).into_iter().collect();
+        cluster.make(&self.dir)?;
+        Ok(())
+    }
+
+    /// A cluster that exists keeps its settings: flags that would change them are refused.
+    fn check_settings(&self) -> Result<(), Failure> {
+        let flags = [
+            ("--f", self.f.is_some()),
+            ("--host", self.host.is_some()),
+            ("--service", self.service.is_some()),
+            ("--durability", self.durability.is_some()),
+        ];
+        match flags.iter().find(|(_, given)| *given) {
+            None => Ok(()),
+            Some((flag, _)) => {
+                Err(Failure::new(Code::Rule, "the cluster exists, and keeps what it was made with")
+                    .at(format!("{flag}, {}", self.dir.display()))
+                    .next(format!("leave {flag} away, or choose another directory with --dir")))
+            }
+        }
+    }
+
+    /// Runs everything until `stop`. Whatever was started is in `nodes`.
+    fn serve(
+        &self,
+        local: &Local,
+        is_new: bool,
+        begin: Instant,
+        stop: &AtomicBool,
+        nodes: &mut Vec<(String, Child)>,
+    ) -> Result<(), Failure> {
+        for name in local.replicas() {
+            local.set_fault(&name, None)?;
+            let child = local.start(&name, "replica", &[])?;
+            nodes.push((name, child));
+        }
+        let options = Options { lanes: 1, deadline: Duration::from_secs(2) };
+        let node = ClientNode::open(&local.node(WATCH))?;
+        let kv = node.settings().service == ServiceName::Kv;
+        let watch = Caller::start(node.with_lanes(options.lanes), options)?;
+        while ask(&watch).is_none() {
+            let gone = nodes
+                .iter_mut()
+                .find_map(|(name, child)| matches!(child.try_wait(), Ok(Some(_))).then_some(name));
+            if let Some(name) = gone {
+                return Err(Failure::new(Code::Network, format!("{name} did not start"))
+                    .at(local.node(name).join("replica.log").display().to_string())
+                    .next(local.last_lines(name, "replica.log", 4)));
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            if begin.elapsed() > PATIENCE {
+                return Err(Failure::new(Code::Unreachable, "the service does not answer")
+                    .at(format!("{}/replica-*/replica.log", self.dir.display()))
+                    .next("look at what the replicas say there"));
+            }
+        }
+        if kv {
+            let arguments = ["--listen".to_owned(), self.resp.to_string()];
+            nodes.push((DOOR.to_owned(), local.start(DOOR, "resp", &arguments)?));
+        }
+        self.introduce(local, is_new, begin, kv);
+        look_after(local, &watch, stop);
+        Ok(())
+    }
+
+    /// Says what there is now and how to use it.
+    fn introduce(&self, local: &Local, is_new: bool, begin: Instant, kv: bool) {
+        let (dir, n) = (self.dir.display(), local.replicas().len());
+        let f = (n - 1) / 3;
+        let made = if is_new { "made" } else { "opened" };
+        out::line(format!(
+            "{made} {dir}: {n} replicas, f = {f} ({f} of them may crash, lie or be taken over)"
+        ));
+        out::line(format!(
+            "  replicas  started in {:.1} s, and the service answers",
+            begin.elapsed().as_secs_f64()
+        ));
+        if kv {
+            out::line(format!("  door      RESP  {}     redis-cli -p {}", self.resp, self.resp.port()));
+            out::line(
+                "  trust     the door is a client of the cluster: run one on each machine that uses it",
+            );
+            out::line("");
+            let port = self.resp.port();
+            out::line(format!(
+                "next:  redis-cli -p {port} set hello world        break it:  quorate fault kill primary"
+            ));
+        }
+    }
+}
+
+/// Says once a second how the cluster is, until `stop`: on one line, where there is a terminal, else whenever
+/// it has changed.
+fn look_after(local: &Local, watch: &Caller, stop: &AtomicBool) {
+    let names = local.replicas();
+    let f = (names.len() - 1) / 3;
+    let (terminal, mut last) = (std::io::stdout().is_terminal(), String::new());
+    while !stop.load(Ordering::Relaxed) {
+        let answered = ask(watch);
+        let faults: Vec<String> = names
+            .iter()
+            .zip(0..)
+            .filter_map(|(name, id): (_, u16)| match (local.fault(name), local.process(name)) {
+                (Some(how), _) => Some(format!("r{id} {how}")),
+                (None, None) => Some(format!("r{id} has stopped")),
+                (None, Some(_)) => local.rejoins(name).then(|| format!("r{id} rejoins")),
+            })
+            .collect();
+        let verdict = match (&answered, faults.len()) {
+            (None, _) => "HALTED  ",
+            (Some(_), 0) => "HEALTHY ",
+            (Some(_), _) => "DEGRADED",
+        };
+        let margin = f.saturating_sub(faults.len());
+        let said = if faults.is_empty() { String::new() } else { format!(" | {}", faults.join(", ")) };
+        let state = format!("{verdict} may stop or lie: {margin} more{said}");
+        let took = answered.map_or("no answer in 2 s".to_owned(), |took| {
+            format!("answers in {:.2} ms", took.as_secs_f64() * 1e3)
+        });
+        if terminal {
+            print!("\r\x1b[K{state} | {took}");
+            let _ = std::io::stdout().flush();
+        } else if state != last {
+            out::line(format!("{state} | {took}"));
+            last = state;
+        }
+        let end = Instant::now() + LOOK;
+        while Instant::now() < end && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    if terminal {
+        out::line("");
+    }
+}
+
+/// Has an operation done, and says how long that took, if there was an answer.
+fn ask(watch: &Caller) -> Option<Duration> {
+    let mut bytes = Vec::new();
+    Operation::Get { key: b"\0quorate watches" }.encode(&mut bytes);
+    let begin = Instant::now();
+    watch.call(&bytes, false).ok().map(|_| begin.elapsed())
+}
+
+/// Makes sure that no other `quorate up` runs on the directory, and leaves this one's process id there.
+fn lock(dir: &Path) -> Result<Flock<fs::File>, Failure> {
+    let path = dir.join("up.lock");
+    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+    let file = file.map_err(|error| unwritable(&path, &error))?;
+    let mut lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
+        Failure::new(Code::InUse, "another `quorate up` runs on this directory")
+            .at(dir.display().to_string())
+            .next(format!("quorate down --dir {}", dir.display()))
+    })?;
+    let write = lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id()));
+    write.map_err(|error| unwritable(&path, &error))?;
+    Ok(lock)
+}
+
+impl Down {
+    pub(crate) fn run(&self) -> Outcome {
+        let local = Local::made(&self.dir)?;
+        let path = local.dir().join("up.lock");
+        let pid = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+        let Some(pid) = pid.filter(|_| local.runs()) else {
+            // `up` is gone; what it left behind is not.
+            local.replicas().iter().map(String::as_str).chain([DOOR]).for_each(|name| local.stop(name));
+            out::line(format!("{} does not run", self.dir.display()));
+            return Ok(ExitCode::SUCCESS);
+        };
+        let asked = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        asked.map_err(|error| {
+            Failure::new(Code::InUse, format!("process {pid} cannot be stopped: {error}"))
+                .at(path.display().to_string())
+        })?;
+        let end = Instant::now() + PATIENCE;
+        while local.runs() {
+            if Instant::now() > end {
+                return Err(Failure::new(Code::InUse, format!("process {pid} does not stop"))
+                    .at(path.display().to_string()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        out::line(format!("stopped {}; quorate up brings it back", self.dir.display()));
+        Ok(ExitCode::SUCCESS)
+    }
+}

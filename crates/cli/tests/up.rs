@@ -1,0 +1,156 @@
+//! `quorate up`, `fault` and `down`, as somebody types them.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{Dir, PATIENCE, own_address, quorate};
+
+/// A cluster that runs, and that goes with the test.
+struct Up {
+    /// None once it is down.
+    dir: Option<Dir>,
+    door: SocketAddr,
+    process: Child,
+}
+
+impl Up {
+    fn start(dir: Dir, door: SocketAddr) -> Self {
+        let data = dir.join("data");
+        let log = File::create(dir.path().join("up.txt")).unwrap();
+        let (resp, host) = (door.to_string(), door.ip().to_string());
+        let mut arguments = vec!["up", "--dir", &data, "--resp", &resp];
+        if !std::path::Path::new(&data).exists() {
+            arguments.extend(["--host", &host]);
+        }
+        let process = Command::new(env!("CARGO_BIN_EXE_quorate"))
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stderr(log.try_clone().unwrap())
+            .stdout(log)
+            .spawn()
+            .unwrap();
+        let mut up = Self { dir: Some(dir), door, process };
+        up.wait_for("may stop or lie");
+        up
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.dir().path().join("up.txt")).unwrap()
+    }
+
+    fn wait_for(&mut self, what: &str) {
+        let begin = Instant::now();
+        while !self.said().contains(what) {
+            assert!(self.process.try_wait().unwrap().is_none(), "it has ended: {}", self.said());
+            assert!(begin.elapsed() < PATIENCE, "no `{what}` in {}", self.said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Types a command of `redis-cli`, and returns the line that it shows.
+    fn redis(&self, line: &str) -> String {
+        let begin = Instant::now();
+        loop {
+            // The door opens just after the service has answered.
+            let Ok(mut stream) = TcpStream::connect(self.door) else {
+                assert!(begin.elapsed() < PATIENCE, "no door");
+                std::thread::sleep(Duration::from_millis(20));
+                continue;
+            };
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.write_all(format!("{line}\r\nQUIT\r\n").as_bytes()).unwrap();
+            let mut reply = String::new();
+            stream.read_to_string(&mut reply).unwrap();
+            // Without the answer to QUIT.
+            return reply.strip_suffix("+OK\r\n").unwrap_or(&reply).trim_end().to_owned();
+        }
+    }
+
+    /// Runs `quorate fault` and returns its status and what it said.
+    fn fault(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let data = self.dir().join("data");
+        let ended = quorate(&[&["fault"], arguments, &["--dir", &data]].concat());
+        let said = [ended.stdout, ended.stderr].concat();
+        (ended.status.code(), String::from_utf8_lossy(&said).into_owned())
+    }
+
+    fn down(mut self) -> Dir {
+        let data = self.dir().join("data");
+        let ended = quorate(&["down", "--dir", &data]);
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        assert!(self.process.wait().unwrap().success(), "{}", self.said());
+        self.dir.take().unwrap()
+    }
+
+    fn dir(&self) -> &Dir {
+        self.dir.as_ref().unwrap()
+    }
+}
+
+impl Drop for Up {
+    /// A test that fails leaves no processes behind.
+    fn drop(&mut self) {
+        if let Some(dir) = &self.dir {
+            quorate(&["down", "--dir", &dir.join("data")]);
+            let _ = self.process.wait();
+        }
+    }
+}
+
+/// One command makes it, one fault does not matter, a second one is refused, and everything is there the
+/// next time.
+#[test]
+fn up_survives_a_fault_and_comes_back_with_all_data() {
+    let door = SocketAddr::new(own_address(), 6380);
+    let up = Up::start(Dir::new("up"), door);
+    assert_eq!(up.redis("SET k one"), "+OK");
+    let (status, said) = up.fault(&["kill", "primary"]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("r0 killed"), "{said}");
+    assert!(up.redis("SET k two").starts_with("+OK"));
+    // f = 1, and one is gone.
+    let (status, said) = up.fault(&["pause", "2"]);
+    assert_eq!(status, Some(2), "{said}");
+    assert!(said.contains("Q044") && said.contains("quorate fault heal 0"), "{said}");
+    let (status, said) = up.fault(&["heal", "0"]);
+    assert_eq!(status, Some(0), "{said}");
+    let (status, said) = up.fault(&["wipe", "3"]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(up.redis("APPEND k !").starts_with(":4"));
+    let (status, said) = up.fault(&["kill", "9"]);
+    assert_eq!(status, Some(2), "{said}");
+    assert!(said.contains("0 to 3, or primary"), "{said}");
+    // Somebody else starts it as well.
+    let data = up.dir().join("data");
+    let second =
+        quorate(&["up", "--dir", &data, "--resp", &SocketAddr::new(own_address(), 6380).to_string()]);
+    assert_eq!(second.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&second.stderr).contains("Q022"));
+
+    let up = Up::start(up.down(), door);
+    assert_eq!(up.redis("GET k"), "$4\r\ntwo!");
+    let dir = up.down();
+    let (gone, data) = (quorate(&["fault", "kill", "1", "--dir", &dir.join("data")]), dir.join("data"));
+    assert_eq!(gone.status.code(), Some(3), "a cluster that does not run has no faults");
+    let again = quorate(&["down", "--dir", &data]);
+    assert!(again.status.success() && String::from_utf8_lossy(&again.stdout).contains("does not run"));
+}
+
+/// A port that is taken is named, with the flag that chooses another one, and nothing is made.
+#[test]
+fn a_busy_door_is_told_before_anything_is_made() {
+    let dir = Dir::new("busy");
+    let taken = std::net::TcpListener::bind((own_address(), 0)).unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ended = quorate(&["up", "--dir", &dir.join("data"), "--resp", &address]);
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(2), "{said}");
+    assert!(said.contains("Q003") && said.contains("--resp"), "{said}");
+    assert!(!dir.path().join("data").exists());
+}
