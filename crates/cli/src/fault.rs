@@ -186,7 +186,9 @@ fn damage(dir: &Path) -> Result<usize, Failure> {
             let mut sector = Vec::new();
             file.seek(SeekFrom::Start(middle))?;
             (&file).take(SECTOR).read_to_end(&mut sector)?;
-            sector.iter_mut().for_each(|byte| *byte ^= 0x5a);
+            for byte in &mut sector {
+                *byte ^= 0x5a;
+            }
             file.seek(SeekFrom::Start(middle))?;
             file.write_all(&sector)
         };

@@ -165,13 +165,11 @@ impl Local {
 
     /// Notes what is wrong with a node on purpose, or that nothing is.
     pub(crate) fn set_fault(&self, name: &str, how: Option<&str>) -> Result<(), Failure> {
-        match how {
-            Some(how) => self.write(name, "how", how),
-            None => {
-                let _ = fs::remove_file(self.file(name, "how"));
-                Ok(())
-            }
+        if let Some(how) = how {
+            return self.write(name, "how", how);
         }
+        let _ = fs::remove_file(self.file(name, "how"));
+        Ok(())
     }
 
     /// Returns the last lines of a node's log, for whoever asks why it stopped.

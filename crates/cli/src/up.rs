@@ -96,7 +96,9 @@ impl Up {
         }
         // Replicas that were started again meanwhile are not our children.
         local.replicas().iter().for_each(|name| local.stop(name));
-        nodes.iter_mut().for_each(|(_, child)| _ = child.wait());
+        for (_, child) in &mut nodes {
+            let _ = child.wait();
+        }
         drop(lock);
         ended?;
         out::line(format!("stopped. all data is in {}; quorate up brings it back", self.dir.display()));

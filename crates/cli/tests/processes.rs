@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;
+#[path = "processes/up.rs"]
+mod up;
 
 use std::fs;
 use std::time::Duration;

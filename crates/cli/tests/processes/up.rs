@@ -1,7 +1,4 @@
 //! `quorate up`, `fault` and `down`, as somebody types them.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
-
-mod support;
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -9,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Dir, PATIENCE, own_address, quorate};
+use crate::support::{Dir, PATIENCE, own_address, quorate};
 
 /// A cluster that runs, and that goes with the test.
 struct Up {
