@@ -14,10 +14,14 @@ fn main() {
     let mut sum = quorate_sim::summary::Counters::default();
     let mut failures = 0;
     let mut simulated = 0;
+    // Batches, and kinds of faults.
+    let mut fewest = (u64::MAX, usize::MAX);
     for seed in first..first + count {
         let at = std::time::Instant::now();
         let result = run(seed, &ask);
         sum.add(&result.counters);
+        fewest.0 = fewest.0.min(result.counters.batches);
+        fewest.1 = fewest.1.min(result.counters.faults.len());
         simulated += result.simulated_ns;
         if let Some(failure) = result.failure {
             failures += 1;
@@ -41,6 +45,7 @@ fn main() {
         started.elapsed(),
         simulated / 1_000_000_000
     );
+    println!("at least {} batches and {} kinds of faults each, liars not among them", fewest.0, fewest.1);
     println!("missing kinds {:?}", sum.missing_kinds());
     println!("missing rejects {:?}", sum.missing_rejects());
 }

@@ -144,9 +144,9 @@ pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 fn drive<A: App>(world: &mut World<A>, weather: &mut Weather, load: Load, ask: &Ask<'_>) -> Result<(), Rule> {
     let stop = |world: &World<A>| ask.steps > 0 && world.step_count() >= ask.steps;
     world.set_load(load);
-    while !weather.is_over(world.committed(), ask.batches, world.time() >= FAULTS_NS) {
+    while !weather.is_over(world, ask.batches, world.time() >= FAULTS_NS) {
         let until = weather.next_at();
-        world.run(until, |w| stop(w) || weather.is_over(w.committed(), ask.batches, false));
+        world.run(until, |w| stop(w) || weather.is_over(w, ask.batches, false));
         checked(world)?;
         if stop(world) {
             return Ok(());

@@ -76,6 +76,11 @@ impl FaultKind {
     ];
 }
 
+/// Kinds of faults that each run sees at least, liars among them.
+const KINDS_MIN: usize = 3;
+/// Kinds that befall whatever cluster there is, and come on top where the drawn ones could not befall it.
+const ALWAYS: [FaultKind; 4] = [FaultKind::Storm, FaultKind::Pause, FaultKind::Clog, FaultKind::NewKeys];
+
 /// Brings faults about.
 #[derive(Debug)]
 pub struct Weather {
@@ -119,8 +124,14 @@ impl Weather {
     }
 
     /// Says whether there were enough faults and batches, or there has been enough time for both.
-    pub fn is_over(&self, batches: u64, enough: u64, late: bool) -> bool {
-        late || batches >= enough && self.count >= self.count_min
+    pub fn is_over<A: App>(&self, world: &World<A>, batches: u64, late: bool) -> bool {
+        let faults = self.count >= self.count_min && self.seen(world) >= KINDS_MIN;
+        late || world.committed() >= batches && faults
+    }
+
+    /// Returns how many kinds of faults there have been.
+    fn seen<A: App>(&self, world: &World<A>) -> usize {
+        world.counters.faults.len() + usize::from(!self.faulty.is_empty())
     }
 
     /// Ends every fault.
@@ -137,7 +148,8 @@ impl Weather {
         if self.rng.one_in(3) {
             return self.mend(world);
         }
-        let Some(kind) = self.rng.pick(&self.kinds) else { return };
+        let few = self.count >= self.count_min && self.seen(world) < KINDS_MIN;
+        let Some(kind) = self.rng.pick(if few { &ALWAYS } else { self.kinds.as_slice() }) else { return };
         self.count += 1;
         self.befall(world, kind);
     }
