@@ -3,6 +3,9 @@
 use quorate_pbft::step::Lsn;
 use quorate_wire::SeqNum;
 
+/// Random bits below the count of starts in an incarnation (spec §14.3).
+pub const INCARNATION_RANDOM_BITS: u32 = 20;
+
 /// Takes what a replica must not forget. Nothing here waits.
 pub trait Journal: core::fmt::Debug {
     /// Takes a record.
@@ -20,8 +23,9 @@ pub trait Journal: core::fmt::Debug {
     /// The state was fetched: the log alone cannot bring it back.
     fn image_soon(&mut self);
 
-    /// The replica has lost its memory, or found that what it has is none (H7).
-    fn distrust(&mut self);
+    /// The replica has lost its memory, or found that what it has is none (H7). As the others know, it has
+    /// started `starts` times at least.
+    fn distrust(&mut self, starts: u64);
 
     /// The replica has rejoined: its records count again.
     fn rejoined(&mut self);
@@ -43,7 +47,7 @@ impl Journal for () {
 
     fn image_soon(&mut self) {}
 
-    fn distrust(&mut self) {}
+    fn distrust(&mut self, _starts: u64) {}
 
     fn rejoined(&mut self) {}
 }

@@ -25,6 +25,7 @@ use crate::clock::Clock;
 use crate::directory::Directory;
 use crate::drive::{self, Drive};
 use crate::idle::Idle;
+use crate::journal::INCARNATION_RANDOM_BITS;
 use crate::members::{Members, client_identity};
 use crate::secret;
 use crate::settings::{ServiceName, Settings};
@@ -34,8 +35,6 @@ use crate::trouble::{Kind, Trouble};
 
 /// The most datagrams taken between two flushes.
 const BURST_MAX: usize = 64;
-/// Random bits below the count of starts in an incarnation (spec §14.3).
-const INCARNATION_RANDOM_BITS: u32 = 20;
 /// How long a primary that stops waits for the others to take over, in nanoseconds.
 const HAND_OVER_NS: u64 = 150_000_000;
 

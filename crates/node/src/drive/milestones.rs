@@ -5,7 +5,7 @@ use quorate_service::Service;
 use tracing::{info, warn};
 
 use super::Drive;
-use crate::journal::Journal;
+use crate::journal::{INCARNATION_RANDOM_BITS, Journal};
 use crate::meter::Meter;
 
 impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
@@ -37,9 +37,9 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
                 info!(view = view.0, "leaves for another view");
             }
             Milestone::ViewEntered { view, .. } => info!(view = view.0, "entered the view"),
-            Milestone::RejoinStarted { .. } => {
+            Milestone::RejoinStarted { incarnation } => {
                 warn!("has lost its memory, or must not trust it: rejoins, and does not vote meanwhile");
-                self.journal.distrust();
+                self.journal.distrust(incarnation >> INCARNATION_RANDOM_BITS);
             }
             Milestone::Rejoined { .. } => {
                 info!("has rejoined");

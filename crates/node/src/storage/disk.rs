@@ -40,6 +40,8 @@ struct Inbox {
     imaged: Option<SeqNum>,
     /// What the log is worth from now on.
     memory: Option<Memory>,
+    /// How often the replica has started, at least: as the others know.
+    starts_min: u64,
     /// Write what is left and stop.
     stop: bool,
 }
@@ -289,7 +291,12 @@ impl Journal for Disk {
         self.image_due = true;
     }
 
-    fn distrust(&mut self) {
+    fn distrust(&mut self, starts: u64) {
+        // A count that is behind what the others know would look like an old disk the next time.
+        if !self.is_idle {
+            let mut inbox = self.shared.inbox();
+            inbox.starts_min = inbox.starts_min.max(starts);
+        }
         self.set_memory(Memory::None);
     }
 
@@ -418,6 +425,7 @@ impl Writer {
 
     /// Writes the file of starts.
     fn note(&mut self, memory: Memory) -> Result<(), Trouble> {
+        self.starts.count = self.starts.count.max(self.shared.inbox().starts_min);
         (self.starts.memory, self.starts.known) = (memory, self.log.known());
         self.file.write(self.starts)
     }

@@ -214,9 +214,13 @@ fn lost_and_old_files_are_noticed() {
     }
     let (storage, _) = open(dir.path());
     assert!(storage.starts() > 1_600_000_000, "the time of day stands in for a lost count");
-    let disk = storage.begin(1 << 20).unwrap();
+    let mut disk = storage.begin(1 << 20).unwrap();
+    disk.distrust(1 << 40);
     disk.stop().unwrap();
-    assert!(records(open(dir.path()).1).is_none(), "it has not rejoined");
+    let (storage, past) = open(dir.path());
+    assert!(records(past).is_none(), "it has not rejoined");
+    assert!(storage.starts() > 1 << 40, "it does not fall behind what the others know");
+    drop(storage);
     let mut disk = open(dir.path()).0.begin(1 << 20).unwrap();
     write(&mut disk, 1..3);
     disk.rejoined();
