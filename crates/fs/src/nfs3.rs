@@ -1,4 +1,4 @@
-//! NFS version 3: its values, the arguments of its procedures, their results [RFC1813].
+//! NFS version 3: its values, the arguments of its procedures, their results [RFC 1813].
 //!
 //! Names are those of the RFC without their numbers and prefixes; what a field means is said there.
 

@@ -1,4 +1,4 @@
-//! The procedures of NFS version 3 [RFC1813].
+//! The procedures of NFS version 3 [RFC 1813].
 //!
 //! Each finds out first whether it can be done, and changes something only then: what fails leaves the
 //! state as it was. Attributes before and after come from the same step as the change.

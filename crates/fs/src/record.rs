@@ -1,4 +1,4 @@
-//! Records on a stream: a call or reply in fragments, each with its length before it [RFC5531].
+//! Records on a stream: a call or reply in fragments, each with its length before it [RFC 5531].
 //!
 //! A fragment's head says its length in 31 bits and, in the first bit, whether the record ends with it.
 //! Lengths are compared with the bound before anything is kept, and memory grows with what has come and

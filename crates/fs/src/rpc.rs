@@ -1,4 +1,4 @@
-//! Remote procedure calls: the head of a call and of a reply [RFC5531].
+//! Remote procedure calls: the head of a call and of a reply [RFC 5531].
 //!
 //! A call names its program, version and procedure and says who the caller claims to be. `AUTH_SYS` is a
 //! claim and no proof: whoever sends the bytes is trusted for the numbers in it.

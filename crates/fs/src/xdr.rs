@@ -1,4 +1,4 @@
-//! External Data Representation: the encoding of RPC and NFS [RFC4506].
+//! External Data Representation: the encoding of RPC and NFS [RFC 4506].
 //!
 //! Everything is a multiple of four bytes, big-endian. Decoding is total and bounded: a length is
 //! compared with its bound and with what is left before anything is taken. It is canonical too: padding

@@ -1,7 +1,7 @@
 //! How backups lie, and what comes of it: nothing (K1-K17).
 
 use quorate_pbft::client::step::ClientReject;
-use quorate_pbft::config::MS;
+use quorate_pbft::config::{Config, MS};
 use quorate_pbft::step::{Milestone, Reject};
 use quorate_wire::{Kind, ReplicaId};
 
@@ -252,6 +252,20 @@ pub const SCENARIOS: &[Scenario] = &[
     .with(|setup| setup.lying_backups(StaleReads::default))
     .play(read_after_write),
     Scenario::new(
+        "k11_read_after_one_reply",
+        &["K11"],
+        "One correct replica has executed a write, the others prepared it, and liars answer readers as before (A12)",
+    )
+    .expects(&[
+        Expect::Count("stale-answers", |c| c.lies),
+        Expect::Noted("the write waits for a quorum"),
+    ])
+    .with(|setup| {
+        let config = Config { tentative: false, ..setup.config };
+        Setup { config, ..setup }.lying_backups(StaleReads::default)
+    })
+    .play(read_after_one_reply),
+    Scenario::new(
         "k12_wrong_result",
         &["K12"],
         "The right digest with another result, by whoever is to send the result",
@@ -409,6 +423,26 @@ fn read_after_write(stage: &mut Stage) -> Ended {
     stage.answer(0, 0, "put x new", 5_000 * MS)?;
     let read = stage.answer(1, 0, "get x", 5_000 * MS)?;
     stage.require(read == "ok new", format!("a read after the write gives \"{read}\" (CL-8)"))?;
+    stage.mend();
+    stage.busy(20)
+}
+
+/// A write of which the primary and the liars alone know that it committed, and a read after it: f + 1 replies
+/// must not be enough for the write, or the read, which a quorum answers, would be of the time before it.
+fn read_after_one_reply(stage: &mut Stage) -> Ended {
+    stage.answer(0, 0, "put x old", 5_000 * MS)?;
+    stage.answer(1, 0, "get x", 5_000 * MS)?;
+    let (all, liars) = (stage.all(), stage.last_f());
+    let others: Vec<ReplicaId> = all.iter().copied().skip(1).filter(|id| !liars.contains(id)).collect();
+    stage.mute(Kind::Commit, &all, &others);
+    stage.ask(0, 0, "put x new");
+    let executed = stage.executed(ReplicaId(0)) + 1;
+    stage.until_executed(&[ReplicaId(0)], executed, 50 * MS)?;
+    stage.pass(5 * MS)?;
+    if stage.world.clients[0].lanes[0].outstanding.is_some() {
+        stage.note("the write waits for a quorum");
+    }
+    stage.answer(1, 0, "get x", 30 * MS)?;
     stage.mend();
     stage.busy(20)
 }
