@@ -29,7 +29,22 @@ pub const SCENARIOS: &[Scenario] = &[
         let config = Config { request_timeout_min_ns: 1_000 * MS, ..setup.config };
         Setup { config, ..setup }.lying_primaries(|| SecondThought)
     })
-    .play(another_after_restart),
+    .play(|stage| another_after_restart(stage, false)),
+    Scenario::new(
+        "p1_h6_another_batch_after_a_lost_disk",
+        &["P1", "H6"],
+        "The primary proposes another batch to whoever has lost its disk since it voted (§14.4)",
+    )
+    .sizes(&[7])
+    .expects(&[
+        Expect::Reject(Reject::Conflicts),
+        Expect::Count("restarts without memory", |c| c.kinds.get("QUERY-STABLE").copied().unwrap_or(0)),
+    ])
+    .with(|setup| {
+        let config = Config { request_timeout_min_ns: 1_000 * MS, ..setup.config };
+        Setup { config, ..setup }.liar(ReplicaId(0), || SecondThought)
+    })
+    .play(|stage| another_after_restart(stage, true)),
     Scenario::new(
         "k6_vc_null",
         &["K6"],
@@ -237,8 +252,9 @@ fn decide_without_witness(stage: &mut Stage, cast: &Cast, view: u64) -> Ended {
     stage.quiet()
 }
 
-/// A backup votes for a batch, does not hear that it prepared, restarts, and is proposed another one.
-fn another_after_restart(stage: &mut Stage) -> Ended {
+/// A backup votes for a batch, does not hear that it prepared, restarts, perhaps without its disk, and is
+/// proposed another one.
+fn another_after_restart(stage: &mut Stage, wiped: bool) -> Ended {
     let (all, last) = (stage.all(), stage.last_f()[0]);
     stage.mute(Kind::Prepare, &all, &[last]);
     stage.mute(Kind::Commit, &all, &all);
@@ -249,6 +265,9 @@ fn another_after_restart(stage: &mut Stage) -> Ended {
     stage.note("restarted with a vote");
     let host = stage.world.host_of(last);
     stage.world.crash(host);
+    if wiped {
+        stage.world.wipe(host);
+    }
     stage.world.restart(host);
     // It agrees with the client on new keys, so that the other batch convinces it.
     stage.ask(1, 0, "get x");
