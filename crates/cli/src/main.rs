@@ -230,6 +230,8 @@ mod tests {
             }
         }
         let command = |span: &&str| match span.trim().split_once(" -- ") {
+            // An example is another program.
+            Some((cargo, _)) if cargo.contains("--example") => None,
             Some((cargo, rest)) if cargo.starts_with("cargo run") => Some(rest.to_owned()),
             _ => span.trim().strip_prefix("quorate ").map(str::to_owned),
         };

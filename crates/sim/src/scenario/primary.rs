@@ -6,7 +6,7 @@ use quorate_wire::message::SuspectReason;
 use quorate_wire::{Kind, ReplicaId};
 
 use super::liars::{HugeFrames, Stubborn, WithholdThenFallSilent};
-use super::stage::{Ended, Stage, last_f};
+use super::stage::{Ended, Stage, first_f, last_f};
 use super::{Expect, Scenario, one_each};
 use crate::adversary::backup::Mute;
 use crate::adversary::primary::{
@@ -111,6 +111,27 @@ pub const SCENARIOS: &[Scenario] = &[
     .views_max(one_each)
     .with(|setup| idle(setup).lying_primaries(|| WithholdThenFallSilent::after(2)))
     .play(|stage| isolated(stage, "incr x 1", "ok 3")),
+    Scenario::new(
+        "p6_isolate_then_nothing",
+        &["P6", "K5"],
+        "f correct backups have missed a write, the liars are silent, and nobody asks for anything (ST-5, A9)",
+    )
+    .expects(&[BATCH_FETCHED])
+    .views_max(|_| 0)
+    .with(|setup| idle(setup).lying_primaries(|| Stubborn(WithholdFromSome)))
+    .play(|stage| {
+        let (all, last) = (stage.all(), stage.last_f());
+        stage.mute(Kind::Commit, &all, &last);
+        stage.answer(0, 0, "incr x 1", 5_000 * MS)?;
+        stage.until_executed(&stage.all_but(&last), 1, 50 * MS)?;
+        // Those who have executed it are f + 1: their COMMITs are not enough any more.
+        stage.mend();
+        stage.isolate(&first_f(stage.cluster()));
+        stage.until_executed(&stage.all(), 1, 1_000 * MS)?;
+        stage.require(stage.world.counters().state_transfers == 0, "no state transfer is needed (ST-5)")?;
+        stage.mend();
+        stage.finish()
+    }),
     Scenario::new("p6_proposed_to_one", &["P6"], "Each batch is proposed to one backup, another each time")
         .expects(&[TIMEOUT, VIEW_CHANGES])
         .views_max(one_each)
