@@ -84,6 +84,25 @@ impl Liar for WithholdThenFallSilent {
     }
 }
 
+/// P10: proposes nothing, again and again, in place of what clients ask for.
+#[derive(Debug)]
+pub struct NothingInstead;
+
+impl Liar for NothingInstead {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if said.kind == Kind::PrePrepare
+            && let Some((view, seq, mut batch)) = lie.batch(said.body)
+        {
+            batch.clear();
+            batch.seal(lie.domains(), &[]);
+            let nothing = lie.propose(view, seq, &batch);
+            lie.say(said.to, said.kind, &nothing);
+            return Fate::Drop;
+        }
+        Fate::Keep
+    }
+}
+
 /// P17: its proposals are longer than the longest frame, or say that they are.
 #[derive(Debug, Default)]
 pub struct HugeFrames {

@@ -5,7 +5,7 @@ use quorate_pbft::step::{Milestone, Reject};
 use quorate_wire::message::SuspectReason;
 use quorate_wire::{Kind, ReplicaId};
 
-use super::liars::{HugeFrames, Stubborn, WithholdThenFallSilent};
+use super::liars::{HugeFrames, NothingInstead, Stubborn, WithholdThenFallSilent};
 use super::stage::{Ended, Stage, first_f, last_f};
 use super::{Expect, Scenario, one_each};
 use crate::adversary::backup::Mute;
@@ -162,6 +162,10 @@ pub const SCENARIOS: &[Scenario] = &[
         .views_max(one_each)
         .with(|setup| setup.lying_primaries(Unfair::default))
         .play(unfair),
+    Scenario::new("p10_null_batches", &["P10"], "Null batches in place of requests, while nobody recovers (PR-6)")
+        .expects(&[Expect::Reject(Reject::NullBatch), TIMEOUT, VIEW_CHANGES])
+        .views_max(one_each)
+        .with(|setup| setup.lying_primaries(|| NothingInstead)),
     Scenario::new("p10_stuffed_batches", &["P10", "B35"], "Batches with forged and with doubled requests (A35)")
         .expects(&[
             Expect::Reject(Reject::DuplicateRequest),
