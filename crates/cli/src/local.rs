@@ -10,7 +10,7 @@
 //! A process is found by its id, and believed only if it was started on this directory: ids are used again.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write as _;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -24,6 +24,8 @@ use crate::fail::Failure;
 
 /// How long a process may take to stop cleanly before it is killed.
 const STOP: Duration = Duration::from_secs(5);
+/// How much of the end of a log is looked at, in bytes.
+const LOG_BYTES: u64 = 64 << 10;
 
 /// A cluster on this machine.
 #[derive(Debug)]
@@ -81,15 +83,13 @@ impl Local {
 
     /// Says whether a replica's log tells of lost memory, and not yet that it has rejoined.
     pub(crate) fn rejoins(&self, name: &str) -> bool {
-        let text = fs::read(self.node(name).join("replica.log")).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
+        let text = self.log(name, "replica.log");
         let last = |what: &str| text.rfind(what);
         last("memory is lost").max(last("has lost its memory")) > last("has rejoined")
     }
 
     fn last_view(&self, name: &str) -> u64 {
-        let text = fs::read(self.node(name).join("replica.log")).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
+        let text = self.log(name, "replica.log");
         let line = text.lines().rev().find(|line| line.contains("entered the view"));
         line.and_then(|line| line.split("view=").nth(1)?.trim().parse().ok()).unwrap_or(0)
     }
@@ -174,10 +174,23 @@ impl Local {
 
     /// Returns the last lines of a node's log, for whoever asks why it stopped.
     pub(crate) fn last_lines(&self, name: &str, log: &str, count: usize) -> String {
-        let text = fs::read(self.node(name).join(log)).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
+        let text = self.log(name, log);
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(count)..].join("\n")
+    }
+
+    /// Returns the end of a node's log. Replicas write a line for what is rare only, so that much of it reaches
+    /// far back; and it is read once a second.
+    fn log(&self, name: &str, log: &str) -> String {
+        let read = || {
+            let mut file = File::open(self.node(name).join(log))?;
+            let len = file.metadata()?.len();
+            file.seek(SeekFrom::Start(len.saturating_sub(LOG_BYTES)))?;
+            let mut bytes = Vec::new();
+            file.take(LOG_BYTES).read_to_end(&mut bytes)?;
+            std::io::Result::Ok(bytes)
+        };
+        String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
     }
 
     fn file(&self, name: &str, what: &str) -> PathBuf {

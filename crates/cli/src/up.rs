@@ -78,9 +78,9 @@ impl Up {
     pub(crate) fn run(&self) -> Outcome {
         let stop = signals::stop_flag()?;
         let begin = Instant::now();
-        self.check_door()?;
         let is_new = !self.dir.join("replica-0").is_dir();
         if is_new {
+            self.check_door()?;
             self.make()?;
         } else {
             self.check_settings()?;
@@ -89,6 +89,11 @@ impl Up {
         let run = local.dir().join("run");
         fs::create_dir_all(&run).map_err(|error| unwritable(&run, &error))?;
         let lock = lock(local.dir())?;
+        if !is_new {
+            // What an `up` that was killed has left running, its door among it.
+            local.replicas().iter().map(String::as_str).chain([DOOR]).for_each(|name| local.stop(name));
+            self.check_door()?;
+        }
         let mut nodes = Vec::new();
         let ended = self.serve(&local, is_new, begin, &stop, &mut nodes);
         for (name, _) in nodes.iter().rev() {

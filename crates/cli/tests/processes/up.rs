@@ -85,6 +85,13 @@ impl Up {
         self.dir.take().unwrap()
     }
 
+    /// Kills `up` alone.
+    fn kill(mut self) -> Dir {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        self.dir.take().unwrap()
+    }
+
     fn dir(&self) -> &Dir {
         self.dir.as_ref().unwrap()
     }
@@ -131,6 +138,9 @@ fn up_survives_a_fault_and_comes_back_with_all_data() {
     assert!(String::from_utf8_lossy(&second.stderr).contains("Q022"));
 
     let up = Up::start(up.down(), door);
+    assert_eq!(up.redis("GET k"), "$4\r\ntwo!");
+    // Killed, it leaves its replicas and its door running; the next one takes over from them.
+    let up = Up::start(up.kill(), door);
     assert_eq!(up.redis("GET k"), "$4\r\ntwo!");
     let dir = up.down();
     let (gone, data) = (quorate(&["fault", "kill", "1", "--dir", &dir.join("data")]), dir.join("data"));
