@@ -6,6 +6,7 @@ mod explain;
 mod fail;
 mod fault;
 mod kv;
+mod liar;
 mod local;
 mod node;
 mod out;

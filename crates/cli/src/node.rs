@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::{Args, ValueEnum};
 use quorate_node::init::{Host, NewCluster};
@@ -12,7 +14,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::explain::Code;
 use crate::fail::{Failure, Outcome};
-use crate::out;
+use crate::liar::{self, Way};
+use crate::{out, values};
 
 /// Make the directories of a new cluster, one for each node
 ///
@@ -56,7 +59,13 @@ pub(crate) struct Init {
 pub(crate) struct Replica {
     /// The replica's directory, as `quorate init` made it
     #[arg(long)]
-    dir: PathBuf,
+    dir: Option<PathBuf>,
+    /// Lie on purpose, for tests and demonstrations: `list` says how one can; it counts as one of the f
+    #[arg(long, value_name = "NAME")]
+    liar: Option<String>,
+    /// What a liar's chance follows from
+    #[arg(long, value_parser = values::seed, default_value = "1")]
+    seed: u64,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -131,7 +140,15 @@ impl Init {
 
 impl Replica {
     pub(crate) fn run(&self) -> Outcome {
-        // Before anything else: threads inherit who takes signals.
+        if self.liar.as_deref() == Some("list") {
+            liar::list();
+            return Ok(ExitCode::SUCCESS);
+        }
+        let way = self.liar.as_deref().map(Way::read).transpose()?;
+        let Some(dir) = &self.dir else {
+            return Err(Failure::new(Code::Usage, "--dir <DIR> is missing").next("add it, or see --help"));
+        };
+        // Before any thread: threads inherit who takes signals.
         let stop = signals::stop_flag()?;
         let filter = EnvFilter::try_from_env("QUORATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
         tracing_subscriber::fmt()
@@ -139,7 +156,7 @@ impl Replica {
             .with_writer(std::io::stderr)
             .with_ansi(false)
             .init();
-        let node = ReplicaNode::open(&self.dir)?;
+        let node = ReplicaNode::open(dir)?;
         let settings = node.settings();
         out::line(format!(
             "{} listens at {}, service {}, durability {:?}: {}",
@@ -149,7 +166,16 @@ impl Replica {
             settings.config.durability,
             replica::in_words(settings.config.durability)
         ));
-        node.run(&stop)?;
+        let Some(way) = way else {
+            node.run(&stop)?;
+            return Ok(ExitCode::SUCCESS);
+        };
+        let (id, told) = (node.id(), Arc::new(AtomicU64::new(0)));
+        tracing::warn!(replica = %id, liar = way.name, seed = self.seed, "lies on purpose: {}", way.says());
+        out::line(format!("{id} LIES ON PURPOSE: {}", way.says()));
+        let count = Arc::clone(&told);
+        node.run_as(|replica, signer, config| way.put(replica, signer, config, self.seed, count), &stop)?;
+        tracing::warn!(replica = %id, told = told.load(Ordering::Relaxed), "lies no more");
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -33,6 +33,7 @@ use quorate_wire::{
     Verified,
 };
 
+use crate::core::Core;
 use crate::directory::Directory;
 use crate::journal::Journal;
 use crate::meter::{Meter, Part};
@@ -40,6 +41,7 @@ use crate::outbox::{Outbox, Posted, Transport};
 use crate::timers::Deadlines;
 
 mod image;
+mod liar;
 mod life;
 mod milestones;
 mod transfer;
@@ -103,10 +105,10 @@ enum Outcome {
 
 /// A replica with its door, its service and its timers. See the module.
 #[derive(Debug)]
-pub struct Drive<S: Service, M: Meter = (), J: Journal = ()> {
+pub struct Drive<S: Service, M: Meter = (), J: Journal = (), C: Core = Replica> {
     id: ReplicaId,
     door: Door,
-    replica: Replica,
+    core: C,
     executor: Executor<S>,
     directory: Directory,
     /// The other replicas.
@@ -194,7 +196,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
         Ok(Self {
             id,
             door,
-            replica,
+            core: replica,
             executor,
             directory,
             peers,
@@ -215,7 +217,9 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
             clients: Vec::new(),
         })
     }
+}
 
+impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Starts the replica: the first call, once.
     pub fn start(&mut self, now: Now) {
         self.step(now, Input::Start, &[]);
@@ -237,6 +241,9 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
     /// Does what is due at `now`.
     pub fn expire(&mut self, now: Now) {
         self.meter.start();
+        if self.core.due() <= now.mono_ns {
+            self.wake(now);
+        }
         // As often as there are timers: a step may set one that is due again.
         for _ in 0..quorate_pbft::Timer::COUNT {
             let Some(timer) = self.deadlines.take_due(now.mono_ns) else { break };
@@ -262,7 +269,8 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
         if self.copying.is_some() {
             return 0;
         }
-        self.deadlines.earliest().min(self.tick_at).min(self.executor.deadline().unwrap_or(u64::MAX))
+        let transfer = self.executor.deadline().unwrap_or(u64::MAX);
+        self.deadlines.earliest().min(self.tick_at).min(transfer).min(self.core.due())
     }
 
     /// Hands over everything that may leave.
@@ -276,6 +284,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
     }
 
     fn admit(&mut self, now: Now, frame: Frame<'_>) {
+        self.core.overhear(frame.bytes);
         let admitted = self.door.admit(now.mono_ns, frame);
         self.meter.lap(Part::Admit);
         match &admitted {
@@ -313,7 +322,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
             recorder.note(now, &input, frame);
         }
         let mut actions = core::mem::take(&mut self.actions);
-        self.replica.step(now, input, &mut actions);
+        self.core.step(now, input, &mut actions);
         self.meter.lap(Part::Step);
         self.perform(now, &mut actions);
         self.actions = actions;
@@ -425,7 +434,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
         if let Some(recorder) = &mut self.recorder {
             recorder.note(now, &input, &[]);
         }
-        self.replica.step(now, input, out);
+        self.core.step(now, input, out);
         self.meter.lap(Part::Step);
     }
 
@@ -453,6 +462,10 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
             }
         };
         self.counters.sent += 1;
+        if C::LIES {
+            let frame = frame.to_vec();
+            return self.post_tampered(whom, &frame, after);
+        }
         let posted = if let Some(whom) = whom {
             let place = self.directory.find(whom);
             self.counters.nowhere += u64::from(place.is_none());

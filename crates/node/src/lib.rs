@@ -3,6 +3,7 @@
 //! | Part | Module |
 //! |---|---|
 //! | a replica's process without its sockets; the one `match` over `Action` | [`drive`] |
+//! | what a process drives: a replica, or what stands in front of one | [`core`] |
 //! | a client's process without its sockets | [`client`] |
 //! | a client that threads and tasks share | [`caller`] |
 //! | a replica's directory: opened, run, stopped; a client's | [`replica`], [`client_node`] |
@@ -26,6 +27,7 @@ pub mod caller;
 pub mod client;
 pub mod client_node;
 pub mod clock;
+pub mod core;
 pub mod directory;
 pub mod drive;
 pub mod identity;
@@ -54,6 +56,7 @@ pub use caller::{CallError, Caller, Pending, RequestId};
 pub use client::{ClientCounters, ClientDrive, Done};
 pub use client_node::{ClientNode, OpenClient};
 pub use clock::Clock;
+pub use core::Core;
 pub use directory::{Directory, Place};
 pub use drive::{Counters, Drive, DriveError};
 pub use identity::TestKeys;

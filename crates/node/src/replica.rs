@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use quorate_pbft::config::Durability;
 use quorate_pbft::recording::Recorder;
 use quorate_pbft::step::Lsn;
-use quorate_pbft::{Now, Restart, Resume};
+use quorate_pbft::{Config, Now, Replica, Restart, Resume};
 use quorate_service::kv::Kv;
 use quorate_service::null::Null;
 use quorate_service::{Executor, Service};
@@ -22,6 +22,7 @@ use quorate_wire::{Door, Principal, ReplicaId, SeqNum};
 use tracing::{info, warn};
 
 use crate::clock::Clock;
+use crate::core::Core;
 use crate::directory::Directory;
 use crate::drive::{self, Drive};
 use crate::idle::Idle;
@@ -94,9 +95,23 @@ impl ReplicaNode {
     ///
     /// Its files are of another version, the disk fails, or the sockets cannot be used any more.
     pub fn run(self, stop: &AtomicBool) -> Result<(), Trouble> {
+        self.run_as(|replica, _, _| replica, stop)
+    }
+
+    /// Runs what `put` puts in front of the replica; it is given the replica, its key and its settings. With
+    /// the service that its settings name, until `stop`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::run`].
+    pub fn run_as<C: Core>(
+        self,
+        put: impl FnOnce(Replica, Signer, &Config) -> C,
+        stop: &AtomicBool,
+    ) -> Result<(), Trouble> {
         match self.settings.service {
-            ServiceName::Kv => self.run_service(Kv, stop),
-            ServiceName::Null => self.run_service(Null, stop),
+            ServiceName::Kv => self.run_both(Kv, put, stop),
+            ServiceName::Null => self.run_both(Null, put, stop),
             ServiceName::Own => {
                 let what =
                     "service = \"own\": the service of another program, which runs its replicas itself";
@@ -113,6 +128,15 @@ impl ReplicaNode {
     ///
     /// As [`Self::run`].
     pub fn run_service<S: Service>(self, service: S, stop: &AtomicBool) -> Result<(), Trouble> {
+        self.run_both(service, |replica, _, _| replica, stop)
+    }
+
+    fn run_both<S: Service, C: Core>(
+        self,
+        service: S,
+        put: impl FnOnce(Replica, Signer, &Config) -> C,
+        stop: &AtomicBool,
+    ) -> Result<(), Trouble> {
         let clock = Clock::new();
         let now = clock.now();
         let config = self.settings.config.clone();
@@ -149,7 +173,8 @@ impl ReplicaNode {
         let signer = self.signer.clone();
         let directory = self.directory.clone();
         let drive = Drive::resume(self.id, config, signer, door, directory, executor, resume, (), disk);
-        let mut drive = drive.map_err(|error| Trouble::new(Kind::Rule, error.to_string()))?;
+        let drive = drive.map_err(|error| Trouble::new(Kind::Rule, error.to_string()))?;
+        let mut drive = drive.with_core(|replica| put(replica, self.signer.clone(), &self.settings.config));
         if let Some(recorder) = recorder {
             drive.record(recorder);
         }
@@ -162,9 +187,9 @@ impl ReplicaNode {
 }
 
 /// A replica that runs.
-struct Running<S: Service> {
+struct Running<S: Service, C: Core> {
     node: ReplicaNode,
-    drive: Drive<S, (), Disk>,
+    drive: Drive<S, (), Disk, C>,
     clock: Clock,
     /// What the replica has been told is on the disk.
     durable: Lsn,
@@ -172,7 +197,7 @@ struct Running<S: Service> {
     keys_at: u64,
 }
 
-impl<S: Service> Running<S> {
+impl<S: Service, C: Core> Running<S, C> {
     /// Runs until `stop`, then hands over and writes what is left. The recording is written also when the
     /// replica panics: that is what it is for.
     fn run(mut self, stop: &AtomicBool) -> Result<(), Trouble> {

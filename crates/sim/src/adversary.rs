@@ -26,6 +26,7 @@ use crate::rng::Rng;
 pub mod backup;
 pub mod client;
 pub mod mutate;
+pub mod named;
 pub mod noise;
 pub mod primary;
 pub mod roster;
@@ -271,6 +272,23 @@ impl Lying {
             truth: Actions::new(),
             dead: false,
         }
+    }
+
+    /// Returns the replica that it stands in front of.
+    pub fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    /// Its process is about to end: its replica hands the view over, in earnest.
+    pub fn shut_down(&mut self, now: Now, out: &mut Actions) {
+        if !self.dead {
+            self.replica.shut_down(now, out);
+        }
+    }
+
+    /// Says whether its lies have made its own replica stop.
+    pub fn is_dead(&self) -> bool {
+        self.dead
     }
 
     /// Lets the liar act, with what it needs.

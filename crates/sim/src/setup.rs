@@ -35,7 +35,8 @@ impl LiarMaker {
         Self(Box::new(move || Box::new(make())))
     }
 
-    pub(crate) fn make(&self) -> Box<dyn Liar> {
+    /// Makes one.
+    pub fn make(&self) -> Box<dyn Liar> {
         (self.0)()
     }
 }

@@ -5,13 +5,14 @@ use quorate_service::Service;
 use quorate_wire::SeqNum;
 
 use super::Drive;
+use crate::core::Core;
 use crate::journal::Journal;
 use crate::meter::Meter;
 
 /// Pages that are copied between two bursts: a tenth of a millisecond's work.
 const PAGES_MAX: usize = if cfg!(test) { 2 } else { 128 };
 
-impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
+impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Forgets the checkpoints before the stable one, but the one that is being copied; begins to copy the
     /// stable one if the journal wants an image.
     pub(super) fn discard(&mut self, stable: SeqNum) {

@@ -6,10 +6,11 @@ use quorate_pbft::{Now, Replica};
 use quorate_service::{Executor, Service};
 
 use super::{Counters, Drive};
+use crate::core::Core;
 use crate::journal::Journal;
 use crate::meter::Meter;
 
-impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
+impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Notes every input from here on, before [`Self::start`].
     pub fn record(&mut self, recorder: Recorder) {
         self.recorder = Some(recorder);
@@ -33,9 +34,9 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
 
     /// Hands the view over, if this is its primary: the process is about to end. Says whether it is.
     pub fn shut_down(&mut self, now: Now) -> bool {
-        let was_primary = self.replica.is_primary();
+        let was_primary = self.core.replica().is_primary();
         let mut actions = core::mem::take(&mut self.actions);
-        self.replica.shut_down(now, &mut actions);
+        self.core.shut_down(now, &mut actions);
         self.perform(now, &mut actions);
         actions.clear();
         self.actions = actions;
@@ -54,7 +55,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
 
     /// Returns the replica.
     pub fn replica(&self) -> &Replica {
-        &self.replica
+        self.core.replica()
     }
 
     /// Returns the service's state.

@@ -5,10 +5,11 @@ use quorate_service::Service;
 use tracing::{info, warn};
 
 use super::Drive;
+use crate::core::Core;
 use crate::journal::{INCARNATION_RANDOM_BITS, Journal};
 use crate::meter::Meter;
 
-impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
+impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Takes note of something that has happened in the replica.
     #[inline]
     #[allow(clippy::wildcard_enum_match_arm, reason = "these are frequent, all others are not")]

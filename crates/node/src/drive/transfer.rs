@@ -5,13 +5,14 @@ use quorate_pbft::step::{Form, Lsn, Recipient};
 use quorate_service::transfer::Refusal;
 use quorate_service::{Executor, Service, Step, Steps};
 use quorate_wire::codec::Writer;
-use quorate_wire::{Digest, Kind, SeqNum};
+use quorate_wire::{Digest, Kind, ReplicaId, SeqNum};
 
 use super::{Drive, Outcome};
+use crate::core::Core;
 use crate::journal::Journal;
 use crate::meter::Meter;
 
-impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
+impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Brings the state to a certified checkpoint.
     pub(super) fn fetch(&mut self, now: Now, seq: SeqNum, root: Digest, check: bool) -> Option<Outcome> {
         let mut steps = core::mem::take(&mut self.steps);
@@ -46,12 +47,11 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
                     let mut body = core::mem::take(&mut self.body);
                     body.clear();
                     question.encode(&mut Writer::new(&mut body));
-                    self.send(Recipient::Replica(*to), Kind::Fetch, Form::Body, &body, Lsn(0));
+                    self.say(*to, Kind::Fetch, &body);
                     self.body = body;
                 }
                 Step::Answer { to, kind, body } => {
-                    let body = steps.bytes(*body);
-                    self.send(Recipient::Replica(*to), *kind, Form::Body, body, Lsn(0));
+                    self.say(*to, *kind, steps.bytes(*body));
                 }
                 Step::Refused { why, .. } => {
                     *self.counters.rejected.entry(refusal(*why)).or_default() += 1;
@@ -61,6 +61,17 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
             }
         }
         outcome
+    }
+
+    /// Sends a message of the state transfer's, unless the core keeps or changes it.
+    fn say(&mut self, to: ReplicaId, kind: Kind, body: &[u8]) {
+        if !C::LIES {
+            return self.send(Recipient::Replica(to), kind, Form::Body, body, Lsn(0));
+        }
+        let mut changed = body.to_vec();
+        if self.core.answer(kind, &mut changed) {
+            self.send(Recipient::Replica(to), kind, Form::Body, &changed, Lsn(0));
+        }
     }
 }
 
