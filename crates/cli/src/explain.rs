@@ -116,6 +116,10 @@ codes! {
     TooMany = "Q044": "one fault more than the cluster bears",
         "With n = 3f + 1 replicas the service stays correct and available while f of them are broken. One more,\n\
          and it stops until one heals; nothing is lost by that as long as replicas only stop. Status 2.";
+    Demo = "Q045": "the demonstration has found something lost or wrong",
+        "A value that was acknowledged is missing or is another one, or the cluster did not get on with f replicas\n\
+         broken. That is our bug, unless somebody else wrote to the same cluster meanwhile. The directory is left as\n\
+         it was, with each replica's replica.log. Status 1.";
 }
 
 impl Code {
@@ -128,6 +132,7 @@ impl Code {
             | Self::Bound
             | Self::Experiment
             | Self::Disk
+            | Self::Demo
             | Self::Network => 1,
             Self::Unreachable => 3,
             Self::Usage

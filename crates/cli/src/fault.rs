@@ -1,21 +1,18 @@
 //! `quorate fault`: break a replica of a cluster that `quorate up` runs, to see that it does not matter.
 
-use std::fs;
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
-use std::path::{Path, PathBuf};
+mod act;
+pub(crate) mod probe;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use nix::sys::signal::Signal;
 
+use self::act::Break;
 use crate::explain::Code;
 use crate::fail::{Failure, Outcome};
-use crate::local::{Local, unwritable};
-use crate::out;
-
-/// How long a killed process may take to be gone.
-const GONE: Duration = Duration::from_secs(5);
+use crate::liar::Way;
+use crate::local::Local;
 
 /// Break a replica on purpose, or heal it
 ///
@@ -25,7 +22,9 @@ const GONE: Duration = Duration::from_secs(5);
 ///   pause     lets it stand still, as a machine that hangs does (SIGSTOP)
 ///   wipe      kills it, empties its log and state, and starts it: it rejoins from the others
 ///   corrupt   kills it, damages its log and its newest state, and starts it: it notices, and repairs itself
-///   heal      undoes kill and pause: it catches up with what it missed
+///   lie       starts it again as a liar, --how says which: wrong-reply (the default), or see `replica --liar list`
+///   slow      starts it again as one that says everything late, --how says by how much: 50ms (the default)
+///   heal      undoes kill, pause, lie and slow: it catches up with what it missed
 ///
 ///   quorate fault kill primary
 #[derive(Args, Debug)]
@@ -39,6 +38,9 @@ pub(crate) struct Fault {
     /// Where the cluster lives
     #[arg(long, default_value = "quorate-data")]
     dir: PathBuf,
+    /// How it lies, or by how much it is slow
+    #[arg(long, value_name = "NAME|TIME")]
+    how: Option<String>,
     /// Break it even if the service stops because of that
     #[arg(long = "yes-break-it", alias = "force")]
     force: bool,
@@ -50,6 +52,8 @@ enum What {
     Pause,
     Wipe,
     Corrupt,
+    Lie,
+    Slow,
     Heal,
 }
 
@@ -63,46 +67,34 @@ impl Fault {
         }
         let names = local.replicas();
         let name = self.choose(&local, &names)?;
-        let id = name.trim_start_matches("replica-").to_owned();
+        let way = self.way()?;
+        let replica = Break::of(&local, name);
         if self.what == What::Heal {
-            return heal(&local, name, &id);
+            return replica.heal();
         }
-        self.check_margin(&local, &names, name)?;
-        match self.what {
-            What::Kill => {
-                kill_now(&local, name)?;
-                local.set_fault(name, Some("killed"))?;
-                out::line(format!("r{id} killed. undo: quorate fault heal {id}"));
-            }
-            What::Pause => {
-                local.signal(name, Signal::SIGSTOP);
-                local.set_fault(name, Some("paused"))?;
-                out::line(format!("r{id} stands still. undo: quorate fault heal {id}"));
-            }
-            What::Wipe => {
-                kill_now(&local, name)?;
-                for part in ["log", "checkpoint"] {
-                    let path = local.node(name).join(part);
-                    if path.exists() {
-                        fs::remove_dir_all(&path).map_err(|error| unwritable(&path, &error))?;
-                    }
-                }
-                restart(&local, name)?;
-                out::line(format!(
-                    "r{id} killed, its log and state emptied, and started: it rejoins from the others"
-                ));
-                out::line(format!("  what it says: {}", local.node(name).join("replica.log").display()));
-            }
-            What::Corrupt => {
-                kill_now(&local, name)?;
-                let damaged = damage(&local.node(name))?;
-                restart(&local, name)?;
-                out::line(format!("r{id} killed, a sector of each of {damaged} files damaged, and started"));
-                out::line(format!("  what it says: {}", local.node(name).join("replica.log").display()));
-            }
-            What::Heal => {}
+        let too_many = self.check_margin(&local, &names, name)?;
+        match (self.what, way) {
+            (What::Kill, _) => replica.kill(too_many)?,
+            (What::Pause, _) => replica.pause()?,
+            (What::Wipe, _) => replica.wipe(too_many)?,
+            (What::Corrupt, _) => replica.corrupt()?,
+            (What::Lie | What::Slow, Some(way)) => replica.lie(&way)?,
+            (What::Lie | What::Slow | What::Heal, _) => {}
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Returns how it is to lie, if it is to.
+    fn way(&self) -> Result<Option<Way>, Failure> {
+        match (self.what, self.how.as_deref()) {
+            (What::Lie, how) => Way::read(how.unwrap_or("wrong-reply")).map(Some),
+            (What::Slow, how) => Way::read(&format!("slow:{}", how.unwrap_or("50ms"))).map(Some),
+            (_, None) => Ok(None),
+            (_, Some(_)) => {
+                let what = "--how says how a replica lies, or by how much it is slow";
+                Err(Failure::new(Code::Rule, what).at("--how").next("leave it away, or: quorate fault lie"))
+            }
+        }
     }
 
     /// Returns the name of the replica that is meant.
@@ -120,80 +112,38 @@ impl Fault {
         })
     }
 
-    /// More than f faults are refused.
-    fn check_margin(&self, local: &Local, names: &[String], name: &str) -> Result<(), Failure> {
-        let broken: Vec<(String, String)> = names
+    /// More than f faults are refused, unless forced: says whether it comes to that.
+    fn check_margin(&self, local: &Local, names: &[String], name: &str) -> Result<bool, Failure> {
+        let broken: Vec<(&str, String)> = names
             .iter()
             .filter(|other| *other != name)
             .filter_map(|other| {
                 let stopped = || local.process(other).is_none().then(|| "has stopped".to_owned());
-                local.fault(other).or_else(stopped).map(|how| (other.replace("replica-", "r"), how))
+                let rejoins = || local.rejoins(other).then(|| "is not back yet".to_owned());
+                let how = local.fault(other).or_else(stopped).or_else(rejoins)?;
+                Some((other.trim_start_matches("replica-"), how))
             })
             .collect();
         let f = (names.len() - 1) / 3;
         if broken.len() < f || self.force {
-            return Ok(());
+            return Ok(broken.len() >= f);
         }
-        let list: Vec<String> = broken.iter().map(|(other, how)| format!("{other} ({how})")).collect();
-        let first =
-            broken.first().map_or(String::new(), |(other, _)| other.trim_start_matches('r').to_owned());
-        Err(Failure::new(
-            Code::TooMany,
-            format!("{} is broken already and f = {f}: one more stops the service", list.join(", ")),
-        )
-        .at(self.dir.display().to_string())
-        .next(format!("quorate fault heal {first}      or say --yes-break-it to see that")))
-    }
-}
-
-fn kill_now(local: &Local, name: &str) -> Result<(), Failure> {
-    local.signal(name, Signal::SIGKILL);
-    if local.wait_until_gone(name, GONE) {
-        return Ok(());
-    }
-    Err(Failure::new(Code::InUse, "its process does not end").at(name))
-}
-
-fn restart(local: &Local, name: &str) -> Result<(), Failure> {
-    local.set_fault(name, None)?;
-    // It goes on when this command has ended; `quorate up` finds it by its process id.
-    local.start(name, "replica", &[]).map(drop)
-}
-
-fn heal(local: &Local, name: &str, id: &str) -> Outcome {
-    if local.process(name).is_none() {
-        restart(local, name)?;
-    } else {
-        local.signal(name, Signal::SIGCONT);
-        local.set_fault(name, None)?;
-    }
-    out::line(format!("r{id} runs, and catches up with what it missed"));
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Overwrites a sector in the middle of the newest file of the log and of the newest state, and says how
-/// many files that were.
-fn damage(dir: &Path) -> Result<usize, Failure> {
-    const SECTOR: u64 = 512;
-    let mut damaged = 0;
-    for part in ["log", "checkpoint"] {
-        let Ok(entries) = fs::read_dir(dir.join(part)) else { continue };
-        let files = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file());
-        let Some(path) = files.max() else { continue };
-        let change = || {
-            let mut file = fs::File::options().read(true).write(true).open(&path)?;
-            let middle = file.metadata()?.len() / 2 / SECTOR * SECTOR;
-            let mut sector = Vec::new();
-            file.seek(SeekFrom::Start(middle))?;
-            (&file).take(SECTOR).read_to_end(&mut sector)?;
-            for byte in &mut sector {
-                *byte ^= 0x5a;
-            }
-            file.seek(SeekFrom::Start(middle))?;
-            file.write_all(&sector)
+        let list: Vec<String> = broken.iter().map(|(id, how)| format!("r{id} {how}")).collect();
+        let liars = broken.iter().filter(|(_, how)| how.starts_with("lies")).count();
+        let liars = liars + usize::from(self.what == What::Lie);
+        let means = if liars > f {
+            "more liars than f could make clients believe what is wrong"
+        } else {
+            "one more fault stops the service until one heals"
         };
-        change().map_err(|error| unwritable(&path, &error))?;
-        damaged += 1;
+        let verb = if broken.len() == 1 { "already" } else { "already," };
+        let what = format!("{} {verb} and f = {f}: {means}", list.join(", "));
+        // What only takes time is waited for; the rest is healed.
+        let heal = broken.iter().find(|(_, how)| how != "is not back yet");
+        let next =
+            heal.map_or_else(|| "wait for it".to_owned(), |(id, _)| format!("quorate fault heal {id}"));
+        Err(Failure::new(Code::TooMany, what)
+            .at(self.dir.display().to_string())
+            .next(format!("{next}      or say --yes-break-it to see that")))
     }
-    Ok(damaged)
 }

@@ -48,6 +48,11 @@ impl Way {
         Ok(Self { name: name.to_owned(), by })
     }
 
+    /// Returns how it is typed.
+    pub(crate) fn typed(&self) -> String {
+        self.by.map_or_else(|| self.name.clone(), |by| format!("{}:{}ms", self.name, by.as_millis()))
+    }
+
     /// What it does, in a line.
     pub(crate) fn says(&self) -> String {
         match self.by {

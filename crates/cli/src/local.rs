@@ -179,6 +179,18 @@ impl Local {
         lines[lines.len().saturating_sub(count)..].join("\n")
     }
 
+    /// Returns how long a replica's log is.
+    pub(crate) fn log_bytes(&self, name: &str) -> u64 {
+        fs::metadata(self.node(name).join("replica.log")).map_or(0, |data| data.len())
+    }
+
+    /// Returns what a replica's log has got since it was so long: its end, if that is much.
+    pub(crate) fn log_since(&self, name: &str, bytes: u64) -> String {
+        let more = usize::try_from(self.log_bytes(name).saturating_sub(bytes)).unwrap_or(usize::MAX);
+        let text = self.log(name, "replica.log").into_bytes();
+        String::from_utf8_lossy(&text[text.len().saturating_sub(more)..]).into_owned()
+    }
+
     /// Returns the end of a node's log. Replicas write a line for what is rare only, so that much of it reaches
     /// far back; and it is read once a second.
     fn log(&self, name: &str, log: &str) -> String {

@@ -2,6 +2,7 @@
 //! rooms below.
 
 mod bench;
+mod demo;
 mod explain;
 mod fail;
 mod fault;

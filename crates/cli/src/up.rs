@@ -18,6 +18,7 @@ use quorate_node::settings::ServiceName;
 use quorate_node::{ClientNode, signals};
 use quorate_service::kv::Operation;
 
+use crate::demo::Demo;
 use crate::explain::Code;
 use crate::fail::{Failure, Outcome};
 use crate::local::{Local, unwritable};
@@ -43,9 +44,9 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Up {
-    /// Where it lives
-    #[arg(long, default_value = "quorate-data")]
-    dir: PathBuf,
+    /// Where it lives (default quorate-data; with --demo a new directory that goes afterwards)
+    #[arg(long)]
+    dir: Option<PathBuf>,
     /// Faulty replicas to tolerate, when it is made: 1 to 4
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4))]
     f: Option<u16>,
@@ -56,12 +57,21 @@ pub(crate) struct Up {
     #[arg(long, value_enum)]
     service: Option<Service>,
     /// Where Redis clients connect, IP:PORT
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6380")]
+    #[arg(long, value_name = "ADDR", default_value = RESP)]
     resp: SocketAddr,
     /// What is on disk before it is promised, when it is made (default sync)
     #[arg(long, value_enum)]
     durability: Option<Durability>,
+    /// Tell a story instead: writes, a killed primary, a liar, a wiped disk, all read back; 1 if anything is lost
+    #[arg(long, conflicts_with_all = ["f", "host", "service", "durability"])]
+    demo: bool,
+    /// How many keys the story writes: 1 to 1000000
+    #[arg(long, requires = "demo", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    demo_keys: u32,
 }
+
+/// The front door's address, if none was given.
+const RESP: &str = "127.0.0.1:6380";
 
 /// Stop a cluster that `quorate up` runs
 ///
@@ -75,17 +85,25 @@ pub(crate) struct Down {
 }
 
 impl Up {
+    fn dir(&self) -> &Path {
+        self.dir.as_deref().unwrap_or(Path::new("quorate-data"))
+    }
+
     pub(crate) fn run(&self) -> Outcome {
+        if self.demo {
+            let door = Some(self.resp).filter(|door| door.to_string() != RESP);
+            return Demo { dir: self.dir.clone(), door, keys: self.demo_keys }.run();
+        }
         let stop = signals::stop_flag()?;
         let begin = Instant::now();
-        let is_new = !self.dir.join("replica-0").is_dir();
+        let is_new = !self.dir().join("replica-0").is_dir();
         if is_new {
             self.check_door()?;
             self.make()?;
         } else {
             self.check_settings()?;
         }
-        let local = Local::at(&self.dir);
+        let local = Local::at(self.dir());
         let run = local.dir().join("run");
         fs::create_dir_all(&run).map_err(|error| unwritable(&run, &error))?;
         let lock = lock(local.dir())?;
@@ -106,7 +124,7 @@ impl Up {
         }
         drop(lock);
         ended?;
-        out::line(format!("stopped. all data is in {}; quorate up brings it back", self.dir.display()));
+        out::line(format!("stopped. all data is in {}; quorate up brings it back", self.dir().display()));
         Ok(ExitCode::SUCCESS)
     }
 
@@ -128,9 +146,11 @@ impl Up {
     fn make(&self) -> Result<(), Failure> {
         let mut cluster = NewCluster::local(self.f.unwrap_or(1));
         cluster.hosts = self.host.into_iter().collect();
+        // One for the door, one for `up`, one for whoever breaks something and wants to see what comes of it.
+        cluster.clients = 3;
         cluster.service = self.service.unwrap_or(Service::Kv).name();
         cluster.chosen = self.durability.and_then(Durability::chosen).into_iter().collect();
-        cluster.make(&self.dir)?;
+        cluster.make(self.dir())?;
         Ok(())
     }
 
@@ -146,7 +166,7 @@ impl Up {
             None => Ok(()),
             Some((flag, _)) => {
                 Err(Failure::new(Code::Rule, "the cluster exists, and keeps what it was made with")
-                    .at(format!("{flag}, {}", self.dir.display()))
+                    .at(format!("{flag}, {}", self.dir().display()))
                     .next(format!("leave {flag} away, or choose another directory with --dir")))
             }
         }
@@ -184,7 +204,7 @@ impl Up {
             }
             if begin.elapsed() > PATIENCE {
                 return Err(Failure::new(Code::Unreachable, "the service does not answer")
-                    .at(format!("{}/replica-*/replica.log", self.dir.display()))
+                    .at(format!("{}/replica-*/replica.log", self.dir().display()))
                     .next("look at what the replicas say there"));
             }
         }
@@ -199,7 +219,7 @@ impl Up {
 
     /// Says what there is now and how to use it.
     fn introduce(&self, local: &Local, is_new: bool, begin: Instant, kv: bool) {
-        let (dir, n) = (self.dir.display(), local.replicas().len());
+        let (dir, n) = (self.dir().display(), local.replicas().len());
         let f = (n - 1) / 3;
         let made = if is_new { "made" } else { "opened" };
         out::line(format!(

@@ -3,6 +3,8 @@
 //! A few rounds here; `QUORATE_ROUNDS=50 cargo test --release -p quorate-cli --test processes` for many.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
+#[path = "processes/demo.rs"]
+mod demo;
 #[path = "processes/liars.rs"]
 mod liars;
 mod support;

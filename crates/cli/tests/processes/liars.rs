@@ -42,7 +42,7 @@ fn a_liar_among_four_is_outvoted_and_says_that_it_lies() {
             .spawn()
             .unwrap();
         let said = || std::fs::read_to_string(&log).unwrap();
-        while !said().contains("has told lies") || count % 20 != 0 {
+        while !said().contains("has told lies") || !count.is_multiple_of(20) {
             assert!(begin.elapsed() < PATIENCE, "{liar} does not lie: {}", said());
             count += 1;
             let answer = invoke(&mut client, &clock, &Operation::Incr { key: b"k", by: 1 });

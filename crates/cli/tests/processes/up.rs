@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::support::{Dir, PATIENCE, own_address, quorate};
 
 /// A cluster that runs, and that goes with the test.
-struct Up {
+pub(crate) struct Up {
     /// None once it is down.
     dir: Option<Dir>,
     door: SocketAddr,
@@ -17,7 +17,7 @@ struct Up {
 }
 
 impl Up {
-    fn start(dir: Dir, door: SocketAddr) -> Self {
+    pub(crate) fn start(dir: Dir, door: SocketAddr) -> Self {
         let data = dir.join("data");
         let log = File::create(dir.path().join("up.txt")).unwrap();
         let (resp, host) = (door.to_string(), door.ip().to_string());
@@ -51,7 +51,7 @@ impl Up {
     }
 
     /// Types a command of `redis-cli`, and returns the line that it shows.
-    fn redis(&self, line: &str) -> String {
+    pub(crate) fn redis(&self, line: &str) -> String {
         let begin = Instant::now();
         loop {
             // The door opens just after the service has answered.
@@ -70,14 +70,14 @@ impl Up {
     }
 
     /// Runs `quorate fault` and returns its status and what it said.
-    fn fault(&self, arguments: &[&str]) -> (Option<i32>, String) {
+    pub(crate) fn fault(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let data = self.dir().join("data");
         let ended = quorate(&[&["fault"], arguments, &["--dir", &data]].concat());
         let said = [ended.stdout, ended.stderr].concat();
         (ended.status.code(), String::from_utf8_lossy(&said).into_owned())
     }
 
-    fn down(mut self) -> Dir {
+    pub(crate) fn down(mut self) -> Dir {
         let data = self.dir().join("data");
         let ended = quorate(&["down", "--dir", &data]);
         assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
@@ -92,7 +92,7 @@ impl Up {
         self.dir.take().unwrap()
     }
 
-    fn dir(&self) -> &Dir {
+    pub(crate) fn dir(&self) -> &Dir {
         self.dir.as_ref().unwrap()
     }
 }

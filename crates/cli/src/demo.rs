@@ -1,0 +1,366 @@
+//! `quorate up --demo`: the story of a cluster that is broken in every way that f = 1 allows, one after the
+//! other, while clients use it. It types the commands that a person would, and believes nothing: every value is
+//! compared with what was written.
+
+mod load;
+mod redis;
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use quorate_node::signals;
+
+use self::load::{COUNTER, Load};
+use self::redis::{Redis, Reply};
+use crate::explain::Code;
+use crate::fail::{Failure, Outcome};
+use crate::local::{Local, unwritable};
+use crate::out;
+
+/// How long anything in the story may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A directory with this file belongs to demonstrations, which may make it anew.
+const MARK: &str = "made-by-quorate-up-demo";
+/// Commands that are sent at a time.
+const PIPELINE: u32 = 100;
+/// Increments that are waited for before and after each fault.
+const LOAD: u64 = 100;
+/// The most keys that are read while a replica lies.
+const READS: u32 = 2000;
+
+/// What a step has come to: what was seen, or what is wrong.
+type Step = Result<String, String>;
+
+/// What is told.
+#[derive(Debug)]
+pub(crate) struct Demo {
+    /// Where, if it was said; else a new directory that goes when all is well.
+    pub(crate) dir: Option<PathBuf>,
+    /// The front door, if it was said.
+    pub(crate) door: Option<SocketAddr>,
+    /// How many keys are written.
+    pub(crate) keys: u32,
+}
+
+impl Demo {
+    pub(crate) fn run(&self) -> Outcome {
+        let stop = signals::stop_flag()?;
+        let [_, b, c, d] = std::process::id().to_be_bytes();
+        // An address of loopback that nobody else is likely to use at the time.
+        let own = IpAddr::V4(Ipv4Addr::new(127, 64 | (b & 63), c, d.clamp(1, 254)));
+        let door = self.door.unwrap_or(SocketAddr::new(own, 6380));
+        let dir = self.prepare()?;
+        let data = dir.join("cluster");
+        let begin = Instant::now();
+        let mut up = start(&dir, &data, door, own)?;
+        let told = wait_for_door(&mut up, door, &dir, &stop).and_then(|redis| {
+            out::line(format!("4 replicas, f = 1, behind the door {door}, in {}", dir.display()));
+            let story = Story { local: Local::made(&data)?, door, keys: self.keys, stop: &stop };
+            story.tell(redis)
+        });
+        stop_all(&mut up, &data);
+        let wrong = told?;
+        if stop.load(Ordering::Relaxed) {
+            out::line("stopped before the end");
+            return Ok(ExitCode::FAILURE);
+        }
+        if let Some(wrong) = wrong {
+            return Err(Failure::new(Code::Demo, wrong)
+                .at(dir.display().to_string())
+                .next("everything is left there; each replica's replica.log tells what it saw"));
+        }
+        out::line(format!("nothing was lost.   {:.1} s", begin.elapsed().as_secs_f64()));
+        if self.dir.is_none() {
+            let _ = fs::remove_dir_all(&dir);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Makes the directory, or empties one of an earlier demonstration.
+    fn prepare(&self) -> Result<PathBuf, Failure> {
+        let name = || std::env::temp_dir().join(format!("quorate-demo-{}", std::process::id()));
+        let dir = self.dir.clone().unwrap_or_else(name);
+        let full = fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some());
+        if full && !dir.join(MARK).exists() {
+            return Err(Failure::new(
+                Code::Occupied,
+                "there is something already that no demonstration made",
+            )
+            .at(dir.display().to_string())
+            .next("choose another directory, or leave --dir away"));
+        }
+        if full && Local::at(&dir.join("cluster")).runs() {
+            return Err(Failure::new(Code::InUse, "a demonstration runs there")
+                .at(dir.display().to_string())
+                .next("wait for its end, or leave --dir away"));
+        }
+        let make = || {
+            if full {
+                fs::remove_dir_all(&dir)?;
+            }
+            fs::create_dir_all(&dir)?;
+            File::create(dir.join(MARK)).map(drop)
+        };
+        make().map_err(|error| unwritable(&dir, &error))?;
+        Ok(fs::canonicalize(&dir).unwrap_or(dir))
+    }
+}
+
+/// This program, for a command of its own.
+fn quorate() -> Result<Command, Failure> {
+    let program = std::env::current_exe();
+    let program = program.map_err(|error| {
+        Failure::new(Code::Unreadable, format!("this program's own file cannot be found: {error}"))
+    })?;
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null());
+    Ok(command)
+}
+
+fn start(dir: &Path, data: &Path, door: SocketAddr, own: IpAddr) -> Result<Child, Failure> {
+    let path = dir.join("up.txt");
+    let log = File::create(&path).and_then(|log| Ok((log.try_clone()?, log)));
+    let (log, errors) = log.map_err(|error| unwritable(&path, &error))?;
+    let mut command = quorate()?;
+    command.args(["up", "--host", &own.to_string(), "--resp", &door.to_string(), "--dir"]).arg(data);
+    let child = command.stdout(log).stderr(errors).spawn();
+    child.map_err(|error| Failure::new(Code::Network, format!("`quorate up` cannot be started: {error}")))
+}
+
+fn wait_for_door(up: &mut Child, door: SocketAddr, dir: &Path, stop: &AtomicBool) -> Result<Redis, Failure> {
+    let (path, begin) = (dir.join("up.txt"), Instant::now());
+    loop {
+        let ended = matches!(up.try_wait(), Ok(Some(_)));
+        if ended || begin.elapsed() > PATIENCE || stop.load(Ordering::Relaxed) {
+            let said = fs::read_to_string(&path).unwrap_or_default();
+            return Err(Failure::new(Code::Unreachable, "the cluster did not start")
+                .at(path.display().to_string())
+                .next(said.trim_end()));
+        }
+        match Redis::connect(door, PATIENCE) {
+            Ok(redis) => return Ok(redis),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// Stops everything in order, and insists if that takes too long.
+fn stop_all(up: &mut Child, data: &Path) {
+    if let Ok(pid) = i32::try_from(up.id()) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+    }
+    let begin = Instant::now();
+    while matches!(up.try_wait(), Ok(None)) {
+        if begin.elapsed() > PATIENCE {
+            let _ = up.kill();
+            let local = Local::at(data);
+            local.replicas().iter().map(String::as_str).chain(["client-0"]).for_each(|name| local.stop(name));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The story, and who tells it.
+struct Story<'a> {
+    local: Local,
+    door: SocketAddr,
+    keys: u32,
+    stop: &'a AtomicBool,
+}
+
+impl Story<'_> {
+    /// Tells all steps, and returns what was wrong first.
+    fn tell(&self, mut redis: Redis) -> Result<Option<String>, Failure> {
+        let unreachable = |error: io::Error| Failure::new(Code::Unreachable, format!("the door: {error}"));
+        let mut wrong = None;
+        let mut tell = |number: u8, what: &str, step: &mut dyn FnMut() -> Step| {
+            if wrong.is_some() || self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let begin = Instant::now();
+            let seen = step();
+            let (verdict, seen) = match &seen {
+                Ok(seen) => ("ok    ", seen),
+                Err(why) => ("FAILED", why),
+            };
+            out::line(format!(
+                "  {number} {what:<48} {verdict} {:>5.1} s  {seen}",
+                begin.elapsed().as_secs_f64()
+            ));
+            if verdict == "FAILED" {
+                wrong = Some(format!("step {number}: {seen}"));
+            }
+        };
+        let keys = grouped(self.keys);
+        tell(1, &format!("wrote {keys} keys through the Redis protocol"), &mut || self.write(&mut redis));
+        let load = Load::start(self.door, PATIENCE).map_err(unreachable)?;
+        tell(2, "killed the primary under load", &mut || self.kill(&load));
+        tell(3, "replica 2 lied to clients and to replicas", &mut || self.lie(&load, &mut redis));
+        tell(4, "wiped replica 3", &mut || self.wipe(&load));
+        let mut load = Some(load);
+        tell(5, "read everything back", &mut || self.read_back(load.take(), &mut redis));
+        if let Some(load) = load {
+            let _ = load.stop();
+        }
+        Ok(wrong)
+    }
+
+    fn write(&self, redis: &mut Redis) -> Step {
+        for first in (0..self.keys).step_by(usize::try_from(PIPELINE).unwrap_or(1)) {
+            let pairs: Vec<(String, String)> = self.some(first).map(|i| (key(i), value(i))).collect();
+            let sets =
+                pairs.iter().map(|(key, value)| vec![b"SET".as_slice(), key.as_bytes(), value.as_bytes()]);
+            let replies = redis.all(&sets.collect::<Vec<_>>()).map_err(|error| error.to_string())?;
+            if let Some(other) = replies.iter().find(|reply| **reply != Reply::Value(b"OK".to_vec())) {
+                return Err(format!("a SET is answered with {other:?}"));
+            }
+        }
+        Ok(String::new())
+    }
+
+    fn kill(&self, load: &Load) -> Step {
+        self.count(load)?;
+        let before = self.local.view();
+        load.take_gap();
+        self.fault(&["kill", "primary"])?;
+        self.count(load)?;
+        let gap = load.take_gap();
+        let killed = self.local.replicas().into_iter().find(|name| self.local.fault(name).is_some());
+        let killed = killed.ok_or("nobody was killed")?;
+        let view = self.local.view();
+        self.fault(&["heal", killed.trim_start_matches("replica-")])?;
+        self.count(load)?;
+        Ok(format!("no commit for {} ms, view {before} -> {view}", gap.as_millis()))
+    }
+
+    fn lie(&self, load: &Load, redis: &mut Redis) -> Step {
+        let mut told = Vec::new();
+        for how in ["wrong-reply", "wrong-digest"] {
+            self.fault(&["lie", "2", "--how", how])?;
+            self.count(load)?;
+            self.read(redis, self.keys.min(READS))?;
+            let before = self.local.log_bytes("replica-2");
+            self.fault(&["heal", "2"])?;
+            let said = self.local.log_since("replica-2", before);
+            let line = said.lines().find(|line| line.contains("lies no more")).unwrap_or("");
+            let number = line.split("told=").nth(1).and_then(|text| text.trim().parse::<u32>().ok());
+            told.push(number.filter(|told| *told > 0).ok_or(format!("`{how}` has told no lie"))?);
+        }
+        self.count(load)?;
+        let [replies, votes] = [0, 1].map(|i| grouped(told.get(i).copied().unwrap_or(0)));
+        Ok(format!("{replies} wrong replies, {votes} wrong votes outvoted, 0 seen by the client"))
+    }
+
+    fn wipe(&self, load: &Load) -> Step {
+        let said = self.fault(&["wipe", "3"])?;
+        self.count(load)?;
+        let back = said.lines().find_map(|line| line.strip_prefix("r3 back ")).unwrap_or("");
+        Ok(format!("back {back}"))
+    }
+
+    fn read_back(&self, load: Option<Load>, redis: &mut Redis) -> Step {
+        let account = load.ok_or("the load has ended")?.stop().map_err(|error| error.to_string())?;
+        self.read(redis, self.keys)?;
+        let counter = redis.one(&[b"GET", COUNTER]).map_err(|error| error.to_string())?;
+        let counter = match &counter {
+            Reply::Value(value) => String::from_utf8_lossy(value).parse::<u64>().ok(),
+            Reply::Nil | Reply::TryAgain | Reply::Unknown => None,
+        };
+        let most = account.acknowledged + account.unknown;
+        let counter =
+            counter.filter(|counter| (account.acknowledged..=most).contains(counter)).ok_or(format!(
+                "the counter is {counter:?} after {} acknowledged increments and {} unknown ones",
+                account.acknowledged, account.unknown
+            ))?;
+        Ok(format!("{0} of {0} keys, {counter} increments once each", grouped(self.keys)))
+    }
+
+    /// Reads the first keys and compares every value.
+    fn read(&self, redis: &mut Redis, count: u32) -> Result<(), String> {
+        let (mut missing, mut other) = (Vec::new(), Vec::new());
+        for first in (0..count).step_by(usize::try_from(PIPELINE).unwrap_or(1)) {
+            let keys: Vec<(u32, String)> =
+                self.some(first).filter(|i| *i < count).map(|i| (i, key(i))).collect();
+            let gets: Vec<_> = keys.iter().map(|(_, key)| vec![b"GET".as_slice(), key.as_bytes()]).collect();
+            let replies = redis.all(&gets).map_err(|error| error.to_string())?;
+            for ((i, key), reply) in keys.iter().zip(replies) {
+                match reply {
+                    Reply::Value(found) if found == value(*i).as_bytes() => {}
+                    Reply::Nil => missing.push(key.clone()),
+                    Reply::Value(_) | Reply::TryAgain | Reply::Unknown => other.push(key.clone()),
+                }
+            }
+        }
+        match (missing.first(), other.first()) {
+            (None, None) => Ok(()),
+            (Some(key), _) => Err(format!("{} of {count} keys are missing, {key} the first", missing.len())),
+            (None, Some(key)) => Err(format!("{} of {count} values are wrong, {key} the first", other.len())),
+        }
+    }
+
+    fn some(&self, first: u32) -> std::ops::Range<u32> {
+        first..first.saturating_add(PIPELINE).min(self.keys)
+    }
+
+    /// Waits until the load has got on.
+    fn count(&self, load: &Load) -> Result<(), String> {
+        let got_on = load.wait(LOAD, PATIENCE, self.stop);
+        if got_on { Ok(()) } else { Err("the load does not get on".to_owned()) }
+    }
+
+    /// Types `quorate fault`.
+    fn fault(&self, arguments: &[&str]) -> Result<String, String> {
+        let mut command = quorate().map_err(|failure| failure.to_string())?;
+        let ended = command.arg("fault").args(arguments).arg("--dir").arg(self.local.dir()).output();
+        let ended = ended.map_err(|error| error.to_string())?;
+        if ended.status.success() {
+            return Ok(String::from_utf8_lossy(&ended.stdout).into_owned());
+        }
+        let said = String::from_utf8_lossy(&ended.stderr).trim_end().replace('\n', " ");
+        Err(format!("quorate fault {}: {said}", arguments.join(" ")))
+    }
+}
+
+fn key(i: u32) -> String {
+    format!("demo:{i:06}")
+}
+
+/// What a key is to hold: another value for each.
+fn value(i: u32) -> String {
+    format!("{:016x}", u64::from(i).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// A number with a space between thousands.
+fn grouped(number: u32) -> String {
+    let digits = number.to_string();
+    let head = digits.len() % 3;
+    let (first, rest) = digits.split_at(head);
+    let groups = rest.as_bytes().chunks(3).map(String::from_utf8_lossy);
+    let all: Vec<_> = [first.into()]
+        .into_iter()
+        .filter(|head: &std::borrow::Cow<'_, str>| !head.is_empty())
+        .chain(groups)
+        .collect();
+    all.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_apart_and_values_differ() {
+        assert_eq!(
+            ["0", "20", "200", "2 000", "20 000"].map(str::to_owned),
+            [0, 20, 200, 2000, 20_000].map(grouped)
+        );
+        assert!(value(0) != value(1) && value(0).len() == 16);
+    }
+}

@@ -1,0 +1,218 @@
+//! What is done to a replica, and what is seen of it.
+
+use std::fs;
+use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use super::probe::Probe;
+use crate::explain::Code;
+use crate::fail::{Failure, Outcome};
+use crate::liar::Way;
+use crate::local::{Local, unwritable};
+use crate::out;
+
+/// How long a killed process may take to be gone, and a new one to run.
+const GONE: Duration = Duration::from_secs(10);
+/// How long the others may take until they order operations again, and a replica to be back.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long it is watched that a cluster with more than f faults does nothing.
+const HALTED: Duration = Duration::from_secs(5);
+
+/// A replica that something is done to.
+#[derive(Debug)]
+pub(super) struct Break<'a> {
+    local: &'a Local,
+    name: &'a str,
+    id: String,
+}
+
+impl<'a> Break<'a> {
+    pub(super) fn of(local: &'a Local, name: &'a str) -> Self {
+        Self { local, name, id: name.replace("replica-", "") }
+    }
+
+    /// Kills it, and says when the others have ordered something again. `halts`: they will not.
+    pub(super) fn kill(&self, halts: bool) -> Result<(), Failure> {
+        let (local, id) = (self.local, &self.id);
+        let probe = Probe::open(local);
+        let pid = local.process(self.name).map_or(String::new(), |pid| format!(" (pid {pid})"));
+        self.kill_now()?;
+        local.set_fault(self.name, Some("killed"))?;
+        let next = probe.map(|probe| probe.next(if halts { HALTED } else { PATIENCE }));
+        let seen = match next {
+            None => "not measured: the cluster has no client to spare".to_owned(),
+            Some(Some(took)) => {
+                let (view, n) = (local.view(), u64::try_from(local.replicas().len()).unwrap_or(1));
+                format!("next commit after {} ms in view {view}, primary r{}", took.as_millis(), view % n)
+            }
+            Some(None) if halts => format!("no commit for {} s: it has halted", HALTED.as_secs()),
+            Some(None) => {
+                return Err(Failure::new(
+                    Code::Unreachable,
+                    format!("r{id} killed, and no commit for {} s", PATIENCE.as_secs()),
+                )
+                .at(format!("{}/replica-*/replica.log", local.dir().display()))
+                .next("look at what the replicas say there"));
+            }
+        };
+        out::line(format!("r{id} killed{pid}.  {seen}"));
+        out::line(format!("undo: quorate fault heal {id}"));
+        Ok(())
+    }
+
+    pub(super) fn pause(&self) -> Result<(), Failure> {
+        self.local.signal(self.name, Signal::SIGSTOP);
+        self.local.set_fault(self.name, Some("paused"))?;
+        out::line(format!("r{0} stands still. undo: quorate fault heal {0}", self.id));
+        Ok(())
+    }
+
+    /// Empties its disk, starts it, and waits until it is back. `halts`: it will not be.
+    pub(super) fn wipe(&self, halts: bool) -> Result<(), Failure> {
+        let (local, id) = (self.local, &self.id);
+        self.kill_now()?;
+        for part in ["log", "checkpoint"] {
+            let path = local.node(self.name).join(part);
+            if path.exists() {
+                fs::remove_dir_all(&path).map_err(|error| unwritable(&path, &error))?;
+            }
+        }
+        let begin = Instant::now();
+        self.start(&[])?;
+        out::line(format!("r{id} stopped, its log and state emptied, started: it rejoins from the others"));
+        if halts {
+            out::line("  it cannot be back before the others order operations again");
+            return Ok(());
+        }
+        self.wait_until_back(begin)?;
+        out::line(format!("r{id} back after {:.1} s", begin.elapsed().as_secs_f64()));
+        Ok(())
+    }
+
+    /// Waits until it has rejoined, and shows on a terminal that it takes time. What it fetches is a
+    /// checkpoint, and the next one comes the sooner the more is ordered: so something is.
+    fn wait_until_back(&self, begin: Instant) -> Result<(), Failure> {
+        let (terminal, probe) = (std::io::stdout().is_terminal(), Probe::open(self.local));
+        while self.local.rejoins(self.name) {
+            if begin.elapsed() > PATIENCE {
+                return Err(Failure::new(
+                    Code::Unreachable,
+                    format!("r{} is not back after {} s", self.id, PATIENCE.as_secs()),
+                )
+                .at(self.local.node(self.name).join("replica.log").display().to_string())
+                .next("look at what it says there"));
+            }
+            if terminal {
+                print!("\r\x1b[K  rejoins, {:.1} s", begin.elapsed().as_secs_f64());
+                let _ = std::io::stdout().flush();
+            }
+            match &probe {
+                Some(probe) => drop((0..16).map_while(|_| probe.next(GONE)).last()),
+                None => std::thread::sleep(Duration::from_millis(50)),
+            }
+        }
+        if terminal {
+            print!("\r\x1b[K");
+        }
+        Ok(())
+    }
+
+    pub(super) fn corrupt(&self) -> Result<(), Failure> {
+        self.kill_now()?;
+        let damaged = damage(&self.local.node(self.name))?;
+        self.start(&[])?;
+        out::line(format!("r{} killed, a sector of each of {damaged} files damaged, and started", self.id));
+        out::line(format!("  what it says: {}", self.local.node(self.name).join("replica.log").display()));
+        Ok(())
+    }
+
+    /// Starts it again, on the same directory, as a liar. What it has on disk stays true.
+    pub(super) fn lie(&self, way: &Way) -> Result<(), Failure> {
+        self.local.stop(self.name);
+        let how = way.typed();
+        self.start(&["--liar".to_owned(), how.clone()])?;
+        let fault = if way.by.is_some() {
+            format!("is {}", how.replace(':', " by "))
+        } else {
+            format!("lies ({how})")
+        };
+        self.local.set_fault(self.name, Some(&fault))?;
+        out::line(format!("r{0} now {1}. undo: quorate fault heal {0}", self.id, way.says()));
+        Ok(())
+    }
+
+    pub(super) fn heal(&self) -> Outcome {
+        let (local, id) = (self.local, &self.id);
+        let fault = local.fault(self.name).unwrap_or_default();
+        if fault.starts_with("lies") || fault.starts_with("is slow") {
+            local.stop(self.name);
+        }
+        if local.process(self.name).is_none() {
+            self.start(&[])?;
+        } else {
+            local.signal(self.name, Signal::SIGCONT);
+            local.set_fault(self.name, None)?;
+        }
+        out::line(format!("r{id} healed: it runs as it should, and catches up with what it missed"));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn kill_now(&self) -> Result<(), Failure> {
+        self.local.signal(self.name, Signal::SIGKILL);
+        if self.local.wait_until_gone(self.name, GONE) {
+            return Ok(());
+        }
+        Err(Failure::new(Code::InUse, "its process does not end").at(self.name))
+    }
+
+    /// Starts it, and waits until it runs. It goes on when this command has ended; `quorate up` finds it by its
+    /// process id.
+    fn start(&self, arguments: &[String]) -> Result<(), Failure> {
+        let (local, name) = (self.local, self.name);
+        let before = local.log_bytes(name);
+        let mut child = local.start(name, "replica", arguments)?;
+        local.set_fault(name, None)?;
+        let begin = Instant::now();
+        while !local.log_since(name, before).contains(" runs ") {
+            let ended = matches!(child.try_wait(), Ok(Some(_)));
+            if ended || begin.elapsed() > GONE {
+                return Err(Failure::new(Code::Network, format!("r{} did not start", self.id))
+                    .at(local.node(name).join("replica.log").display().to_string())
+                    .next(local.last_lines(name, "replica.log", 4)));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}
+
+/// Overwrites a sector in the middle of the newest file of the log and of the newest state, and says how
+/// many files that were.
+fn damage(dir: &Path) -> Result<usize, Failure> {
+    const SECTOR: u64 = 512;
+    let mut damaged = 0;
+    for part in ["log", "checkpoint"] {
+        let Ok(entries) = fs::read_dir(dir.join(part)) else { continue };
+        let files = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file());
+        let Some(path) = files.max() else { continue };
+        let change = || {
+            let mut file = fs::File::options().read(true).write(true).open(&path)?;
+            let middle = file.metadata()?.len() / 2 / SECTOR * SECTOR;
+            let mut sector = Vec::new();
+            file.seek(SeekFrom::Start(middle))?;
+            (&file).take(SECTOR).read_to_end(&mut sector)?;
+            for byte in &mut sector {
+                *byte ^= 0x5a;
+            }
+            file.seek(SeekFrom::Start(middle))?;
+            file.write_all(&sector)
+        };
+        change().map_err(|error| unwritable(&path, &error))?;
+        damaged += 1;
+    }
+    Ok(damaged)
+}
