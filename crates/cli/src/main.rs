@@ -9,6 +9,7 @@ mod fault;
 mod kv;
 mod liar;
 mod local;
+mod nfs;
 mod node;
 mod out;
 mod resp;
@@ -26,6 +27,7 @@ use crate::explain::{Code, Explain};
 use crate::fail::{Failure, nearest};
 use crate::fault::Fault;
 use crate::kv::Kv;
+use crate::nfs::Nfs;
 use crate::node::{Init, Replica};
 use crate::resp::Resp;
 use crate::sim::Sim;
@@ -51,6 +53,7 @@ enum Command {
     Fault(Fault),
     Init(Init),
     Replica(Replica),
+    Nfs(Nfs),
     Resp(Resp),
     Kv(Kv),
     Sim(Sim),
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
             Command::Fault(fault) => fault.run(),
             Command::Init(init) => init.run(),
             Command::Replica(replica) => replica.run(),
+            Command::Nfs(nfs) => nfs.run(),
             Command::Resp(resp) => resp.run(),
             Command::Kv(kv) => kv.run(),
             Command::Sim(sim) => sim.run(),

@@ -70,6 +70,8 @@ pub(crate) struct Replica {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Service {
+    /// A file system
+    Fs,
     /// A key-value store
     Kv,
     /// Nothing at all, for measuring
@@ -86,6 +88,7 @@ pub(crate) enum Durability {
 impl Service {
     pub(crate) fn name(self) -> ServiceName {
         match self {
+            Self::Fs => ServiceName::Fs,
             Self::Kv => ServiceName::Kv,
             Self::Null => ServiceName::Null,
         }

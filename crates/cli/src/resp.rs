@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use quorate_node::resp::{self, Options, RespDoor};
+use quorate_node::front::{self, Limits};
+use quorate_node::resp::{self, Options};
 use quorate_node::settings::ServiceName;
 use quorate_node::trouble::Kind;
 use quorate_node::{ClientNode, Trouble, signals};
@@ -35,10 +36,10 @@ pub(crate) struct Resp {
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
     /// The most connections
-    #[arg(long, default_value_t = Options::default().connections_max)]
+    #[arg(long, default_value_t = Limits::default().connections_max)]
     connections: usize,
     /// How many packs of commands are under way at a time, each of another connection
-    #[arg(long, default_value_t = Options::default().lanes)]
+    #[arg(long, default_value_t = Limits::default().lanes)]
     lanes: u16,
 }
 
@@ -52,12 +53,11 @@ impl Resp {
             let what = format!("the cluster runs the service {}, and Redis clients need kv", service.name());
             return Err(Trouble::new(Kind::Rule, what).in_file(&self.dir.join("node.toml")).into());
         }
-        let options =
-            Options { lanes: self.lanes, connections_max: self.connections, password, ..Options::default() };
-        let client = node.with_lanes(options.lanes);
+        let limits = Limits { lanes: self.lanes, connections_max: self.connections, ..Limits::default() };
+        let client = node.with_lanes(limits.lanes);
         let waiting = client.waiting;
-        let mut door = RespDoor::open(self.listen, options, client.drive, client.socket)
-            .map_err(|error| resp::not_open(self.listen, &error))?;
+        let mut door = resp::open(self.listen, Options { limits, password }, client.drive, client.socket)
+            .map_err(|error| front::not_open("RESP", self.listen, &error))?;
         out::line(format!("RESP  {}     redis-cli -p {}", self.listen, self.listen.port()));
         door.run(waiting, &stop).map_err(|error| Trouble::new(Kind::Network, error.to_string()))?;
         drop(client.lock);

@@ -11,6 +11,7 @@
 //! | the operation: a call, and from where it came | [`operation`] |
 //! | the service: a call in, a reply out | [`service`] |
 //! | a relay's side of a connection, without sockets | [`relay`], [`record`] |
+//! | a client's side: calls in bytes | [`calls`] |
 //! | the procedures | `procedure` |
 //! | who calls and what he may do | `caller`, [`settings`] |
 //! | replies to calls that may come again | `replies` |
@@ -27,6 +28,7 @@ extern crate alloc;
 extern crate std;
 
 mod caller;
+pub mod calls;
 mod data;
 mod directory;
 pub mod fsck;

@@ -75,6 +75,16 @@ impl Records {
         Ok((bytes.len(), None))
     }
 
+    /// Says whether a record has come in part.
+    pub fn is_amid(&self) -> bool {
+        self.fragments > 0 || !self.head.is_empty()
+    }
+
+    /// Returns how many bytes are held.
+    pub fn held(&self) -> usize {
+        self.record.capacity()
+    }
+
     fn start_fragment(&mut self, head: u32) -> Result<(), RecordError> {
         self.is_last = head & LAST != 0;
         self.left = usize::try_from(head & !LAST).unwrap_or(usize::MAX);

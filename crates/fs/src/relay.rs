@@ -46,7 +46,7 @@ impl Default for Limits {
 
 /// Names a call in flight on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticket(u64);
+pub struct Ticket(pub u64);
 
 /// A call for the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,6 +130,26 @@ impl Connection {
     /// Returns the next call for the cluster.
     pub fn submit(&mut self) -> Option<Submit> {
         self.waiting.pop_front()
+    }
+
+    /// Says whether there is one.
+    pub fn has_submit(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// A call gets no reply: the client sends it again when it misses one.
+    pub fn forget(&mut self, ticket: Ticket) {
+        self.land(ticket);
+    }
+
+    /// Says whether a call has come in part.
+    pub fn is_amid(&self) -> bool {
+        self.records.is_amid()
+    }
+
+    /// Returns how many bytes are held: calls in part and in flight, and replies that were not taken.
+    pub fn held(&self) -> usize {
+        self.records.held() + self.call_bytes + self.outgoing.capacity()
     }
 
     /// Takes the result of a call: the RPC reply. An empty one says that the service could not even

@@ -14,7 +14,9 @@
 //! | who is where | [`directory`] |
 //! | UDP, and TCP beside it for what is too long | [`socket`] |
 //! | the loop of a process, what it does when idle, what wakes it | [`process`], [`idle`], [`wake`] |
+//! | a front door: connections on one side, lanes of the client on the other | [`front`] |
 //! | the Redis protocol for the key-value store | [`resp`] |
+//! | NFS for the file system | [`nfs`] |
 //! | the clocks | [`clock`] |
 //! | where the time goes | [`meter`] |
 //! | identities for benchmarks and tests | [`identity`] |
@@ -30,12 +32,14 @@ pub mod clock;
 pub mod core;
 pub mod directory;
 pub mod drive;
+pub mod front;
 pub mod identity;
 pub mod idle;
 pub mod init;
 pub mod journal;
 pub mod members;
 pub mod meter;
+pub mod nfs;
 pub mod outbox;
 pub mod process;
 pub mod replica;
@@ -59,9 +63,11 @@ pub use clock::Clock;
 pub use core::Core;
 pub use directory::{Directory, Place};
 pub use drive::{Counters, Drive, DriveError};
+pub use front::FrontDoor;
 pub use identity::TestKeys;
 pub use idle::Waiting;
 pub use meter::{Meter, Part};
+pub use nfs::NfsDoor;
 pub use outbox::Transport;
 pub use process::{ClientProcess, run_replica};
 pub use replica::ReplicaNode;

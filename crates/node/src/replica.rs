@@ -110,6 +110,10 @@ impl ReplicaNode {
         stop: &AtomicBool,
     ) -> Result<(), Trouble> {
         match self.settings.service {
+            ServiceName::Fs => {
+                let fs = self.settings.file_system(&self.dir.join("node.toml"))?;
+                self.run_both(fs, put, stop)
+            }
             ServiceName::Kv => self.run_both(Kv, put, stop),
             ServiceName::Null => self.run_both(Null, put, stop),
             ServiceName::Own => {

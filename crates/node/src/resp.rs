@@ -1,17 +1,11 @@
-//! The RESP front door: speaks the Redis protocol to clients, and is a client of the cluster itself.
+//! The RESP front door: what a connection of a Redis client says and is told.
 //!
 //! ```text
-//!   redis-cli, libraries          the door                             the cluster
-//!        --- TCP ---> decode -> pack: commands of a connection --- lane, UDP ---> replicas
-//!        <----------- encode <- replies, in order <------ result, q replies agree ------
+//! bytes -> decode -> pack: commands of a connection -> one operation
+//!          bytes <- encode <- replies, in order <------ one result
 //! ```
 //!
-//! One thread does all of it. The door believes no single replica; its clients believe the door, so each
-//! machine that uses it runs its own.
-//!
-//! Nothing grows without bound: connections, lanes, the input, pack and output of each connection, and
-//! all of it together have a bound, named in [`Options`] or where it is checked. A client that does not
-//! take its replies gets no more done; one that stands still in the middle of a command is let go.
+//! The loop around it, with its lanes and bounds, is the [`door`](crate::front)'s.
 //!
 //! | | |
 //! |---|---|
@@ -20,60 +14,64 @@
 //! | what the door answers itself | `session` |
 //! | operations of a connection to one request | `pack` |
 //! | answers to replies | `reply`, `encode` |
-//! | a connection | `connection` |
-//! | the loop | `door` |
+//! | a connection | `talk` |
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use quorate_wire::frame::PACKED_BYTES_MAX;
+
+use crate::client::ClientDrive;
+use crate::front::{FrontDoor, Limits};
+use crate::meter::Meter;
+use crate::socket::Socket;
 use crate::trouble::{Kind, Trouble};
 
 mod command;
-mod connection;
 pub mod decode;
-mod door;
 mod encode;
 mod pack;
 mod reply;
 mod session;
+mod talk;
 #[cfg(test)]
 mod tests;
 
-pub use door::RespDoor;
+pub use self::talk::{Protocol, RespTalk};
+
+/// A door for Redis clients.
+pub type RespDoor<M = ()> = FrontDoor<RespTalk, M>;
+
+/// The longest operation, in bytes: alone in a frame with its authenticators it still fits a datagram.
+const OPERATION_BYTES: usize = PACKED_BYTES_MAX - (4 << 10);
 
 /// The settings of a door.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The lanes of the client: how many packs of commands are under way at a time.
-    pub lanes: u16,
-    /// The most connections; further ones are told so.
-    pub connections_max: usize,
-    /// The most memory that buffers may take before large commands are refused, in bytes.
-    pub memory_bytes_max: usize,
-    /// How long the cluster may take for a pack before its commands are answered with an error, in
-    /// nanoseconds.
-    pub deadline_ns: u64,
-    /// How long a client may stand still in the middle of a command or of taking its replies, in
-    /// nanoseconds.
-    pub stall_ns: u64,
+    /// Its bounds.
+    pub limits: Limits,
     /// What clients have to give with AUTH, if anything.
     pub password: Option<Vec<u8>>,
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            lanes: 256,
-            connections_max: 4096,
-            memory_bytes_max: 256 << 20,
-            deadline_ns: 10_000_000_000,
-            stall_ns: 60_000_000_000,
-            password: None,
-        }
-    }
+/// Opens a door at `address`. `drive` has the lanes that the options say; `socket` is its own.
+///
+/// # Errors
+///
+/// The address is taken or not ours, or there are too many open files.
+pub fn open<M: Meter>(
+    address: SocketAddr,
+    options: Options,
+    drive: ClientDrive<M>,
+    socket: Socket,
+) -> io::Result<RespDoor<M>> {
+    let Options { limits, password } = options;
+    let connections_max = limits.connections_max;
+    let protocol = Protocol { password, connections_max, operation_bytes_max: OPERATION_BYTES };
+    FrontDoor::open(address, limits, protocol, drive, socket)
 }
 
 /// Reads a password from a file that nobody else can read: all of it but a line's end.
@@ -95,20 +93,4 @@ pub fn read_password(path: &Path) -> Result<Vec<u8>, Trouble> {
         return Err(Trouble::new(Kind::Unreadable, "there is no password in the file").in_file(path));
     }
     Ok(password.to_vec())
-}
-
-/// Returns the trouble of a door that could not be opened.
-pub fn not_open(address: SocketAddr, error: &io::Error) -> Trouble {
-    let port = address.port();
-    let trouble = if error.kind() == ErrorKind::AddrInUse {
-        let next = format!(
-            "stop the other process (ss -tlpn 'sport = {port}'), or choose another address with --listen"
-        );
-        Trouble::new(Kind::Taken, format!("port {port} is taken")).next(next)
-    } else if error.kind() == ErrorKind::AddrNotAvailable {
-        Trouble::new(Kind::Rule, format!("{} is not an address of this machine", address.ip()))
-    } else {
-        Trouble::new(Kind::Network, format!("cannot listen: {error}"))
-    };
-    trouble.at(format!("door RESP, address {address}"))
 }

@@ -21,6 +21,7 @@ use crate::idle::Waiting;
 use crate::members::{client_name, client_number};
 use crate::trouble::{Kind, Trouble};
 
+mod exports;
 mod given;
 mod keys;
 mod value;
@@ -28,6 +29,8 @@ mod value;
 /// A service that this program has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceName {
+    /// The file system.
+    Fs,
     /// The key-value store.
     Kv,
     /// Nothing: arguments and results of any size, no state.
@@ -39,12 +42,13 @@ pub enum ServiceName {
 impl ServiceName {
     /// Returns the service with this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Kv, Self::Null, Self::Own].into_iter().find(|service| service.name() == name)
+        [Self::Fs, Self::Kv, Self::Null, Self::Own].into_iter().find(|service| service.name() == name)
     }
 
     /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Fs => "fs",
             Self::Kv => "kv",
             Self::Null => "null",
             Self::Own => "own",
@@ -63,6 +67,8 @@ pub struct Settings {
     pub clients: BTreeMap<u64, SocketAddr>,
     /// What is replicated.
     pub service: ServiceName,
+    /// The file system's, if it is that.
+    pub fs: quorate_fs::Settings,
     /// The protocol's.
     pub config: Config,
     /// How long session keys are used, in nanoseconds.
@@ -75,6 +81,13 @@ pub struct Settings {
     pub core: Option<usize>,
     /// The size of the flight recorder, in bytes.
     pub recording_bytes: usize,
+}
+
+/// Returns the defaults of a file system. Its name is the cluster's, so that a file handle of another
+/// cluster is noticed.
+fn file_system(cluster_id: ClusterId) -> quorate_fs::Settings {
+    let name = cluster_id.0.first_chunk().map_or(1, |name| u64::from_le_bytes(*name));
+    quorate_fs::Settings { service_id: name, ..quorate_fs::Settings::default() }
 }
 
 impl Settings {
@@ -91,6 +104,7 @@ impl Settings {
             replicas,
             clients: BTreeMap::new(),
             service: ServiceName::Kv,
+            fs: file_system(cluster_id),
             config: Config::new(cluster, cluster_id),
             key_interval_ns: 900_000_000_000,
             log_bytes_max: 64 << 20,
@@ -98,6 +112,16 @@ impl Settings {
             core: None,
             recording_bytes: 0,
         }
+    }
+
+    /// Returns the file system with the settings in `path`.
+    ///
+    /// # Errors
+    ///
+    /// They break a rule.
+    pub fn file_system(&self, path: &Path) -> Result<quorate_fs::Fs, Trouble> {
+        quorate_fs::Fs::new(self.fs.clone())
+            .map_err(|error| Trouble::new(Kind::Rule, format!("fs_{error}")).in_file(path))
     }
 
     /// Reads the `node.toml` of `own`.

@@ -12,8 +12,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cluster::Cluster;
-use quorate_node::resp::Options;
-use quorate_node::{RespDoor, Waiting};
+use quorate_node::Waiting;
+use quorate_node::front::Limits;
+use quorate_node::resp::{self, Options};
 use quorate_service::kv::Kv;
 
 /// A door and its cluster, until this is dropped.
@@ -27,9 +28,9 @@ struct Open {
 impl Open {
     fn new(options: Options) -> Self {
         let cluster = Cluster::start(Kv);
-        let (drive, socket) = cluster.client(options.lanes);
+        let (drive, socket) = cluster.client(options.limits.lanes);
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut door: RespDoor = RespDoor::open(address, options, drive, socket).unwrap();
+        let mut door = resp::open(address, options, drive, socket).unwrap();
         let address = door.address().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
@@ -52,6 +53,10 @@ impl Drop for Open {
     }
 }
 
+fn limited(limits: Limits) -> Options {
+    Options { limits, password: None }
+}
+
 /// Sends bytes and expects these replies, and no others.
 #[track_caller]
 fn expect(stream: &mut TcpStream, send: &[u8], replies: &[u8]) {
@@ -71,7 +76,7 @@ fn expect_end(stream: &mut TcpStream, last: &[u8]) {
 
 #[test]
 fn many_connections_pipeline_in_their_order() {
-    let open = Open::new(Options { lanes: 4, ..Options::default() });
+    let open = Open::new(limited(Limits { lanes: 4, ..Limits::default() }));
     let mut streams: Vec<TcpStream> = (0..12).map(|_| open.connect()).collect();
     let mut expected = Vec::new();
     for (number, stream) in streams.iter_mut().enumerate() {
@@ -116,7 +121,7 @@ fn an_expired_key_is_gone_in_an_idle_cluster() {
 
 #[test]
 fn what_is_too_much_is_refused() {
-    let open = Open::new(Options { connections_max: 3, ..Options::default() });
+    let open = Open::new(limited(Limits { connections_max: 3, ..Limits::default() }));
     let mut first = open.connect();
     expect(&mut first, b"*2\r\n$3\r\nGET\r\n$536870912\r\n", b"-ERR Protocol error: invalid bulk length\r\n");
     expect_end(&mut first, b"");
@@ -185,7 +190,7 @@ fn a_client_that_takes_nothing_is_not_served_on() {
 /// that is what is said; what was not asked is said not to be done.
 #[test]
 fn a_halted_cluster_is_reported() {
-    let open = Open::new(Options { lanes: 1, deadline_ns: 700_000_000, ..Options::default() });
+    let open = Open::new(limited(Limits { lanes: 1, deadline_ns: 700_000_000, ..Limits::default() }));
     let (mut first, mut second) = (open.connect(), open.connect());
     expect(&mut first, b"SET k v\r\n", b"+OK\r\n");
     open.cluster.pause(2);

@@ -84,6 +84,12 @@ impl Pack {
         self.parts.push(part);
     }
 
+    /// Says whether there is something to ask the cluster.
+    pub(super) fn asks(&self) -> bool {
+        let rest = self.parts.get(self.next..).unwrap_or(&[]);
+        rest.iter().any(|part| matches!(part, Part::Asked(..)))
+    }
+
     /// Makes `operation` what the cluster is to be asked, and says whether it is read-only; none if
     /// there is nothing to ask.
     pub(super) fn question(&mut self, operation: &mut Vec<u8>) -> Option<bool> {

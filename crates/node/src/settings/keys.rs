@@ -1,10 +1,11 @@
 //! Every key of `node.toml` that has a default, with what it means: read by the parser, and by `init`, which
 //! writes an example of each.
 
+use quorate_fs::settings::Atime;
 use quorate_pbft::config::{Durability, Replier, RequestAuth};
 
 use super::value::Value;
-use super::{ServiceName, Settings};
+use super::{ServiceName, Settings, exports};
 use crate::idle::Waiting;
 
 /// A key.
@@ -48,9 +49,9 @@ macro_rules! replicas_only {
 }
 
 keys! {
-    node "service" = "\"kv\"", "\"kv\", \"null\" or \"own\"",
-        "What is replicated: a key-value store; nothing at all, for measuring; or the own service of the program\n\
-         that runs the node. The same at all nodes.",
+    node "service" = "\"kv\"", "\"fs\", \"kv\", \"null\" or \"own\"",
+        "What is replicated: a file system; a key-value store; nothing at all, for measuring; or the own service\n\
+         of the program that runs the node. The same at all nodes.",
         |s, v| s.service = ServiceName::from_name(v.text()?)?;
     replica "durability" = "\"sync\"", "\"sync\", \"async\" or \"memory\"",
         "sync: what is promised is on disk before it is said; survives the loss of power everywhere.\n\
@@ -142,6 +143,25 @@ keys! {
     replica "log_bytes_max" = "\"64MiB\"", "a size, at least 1MiB",
         "How much the log may grow before the state is written out and the log made shorter.",
         |s, v| s.log_bytes_max = v.size()?;
+    node "fs_exports" = "\"/(rw,root_squash)\"", "directories with options, as in /etc/exports",
+        "What can be mounted of the file system, by whom: `/(rw,no_root_squash) /pub(ro,all_squash,10.0.0.0/8)`.\n\
+         Options: rw or ro; root_squash, no_root_squash or all_squash; networks. The same at all nodes.",
+        |s, v| s.fs.exports = exports::parse(v.text()?)?;
+    node "fs_atime" = "\"relatime\"", "\"relatime\", \"strict\" or \"none\"",
+        "When reading a file changes its time of last access: if it is due; each time, so that every read is\n\
+         ordered; or never. The same at all nodes.",
+        |s, v| s.fs.atime = match v.text()? {
+            "relatime" => Atime::Relatime,
+            "strict" => Atime::Strict,
+            "none" => Atime::None,
+            _ => return None,
+        };
+    node "fs_read_only" = "\"all\"", "\"all\", \"none\", or names of procedures that only read",
+        "The NFS procedures that are served without ordering, such as `getattr lookup`. The same at all nodes.",
+        |s, v| s.fs.read_only = exports::procedures(v.text()?)?;
+    node "fs_inodes_max" = "4294967296", "files, at least 1",
+        "How many files, directories and links there may be. The same at all nodes.",
+        |s, v| s.fs.inodes_max = v.number()?;
     node "poll" = "\"1ms\"", "a duration, 0ms to sleep at once",
         "How long to look for the next datagram before sleeping. A sleeping node takes some 20 us more to\n\
          answer; a polling one takes its core.",

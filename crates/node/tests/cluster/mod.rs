@@ -42,6 +42,7 @@ impl Cluster {
             let mut drive: Drive<S> =
                 Drive::new(id, config, signer, door, directory.clone(), service, wall_ns(), ()).unwrap();
             let mut socket = Socket::open(replicas[id.index()], &directory).unwrap();
+            socket.open_side_channel(&directory).unwrap();
             let control = Arc::new(AtomicU8::new(RUNS));
             controls.push(control.clone());
             threads.push(std::thread::spawn(move || run(&mut drive, &mut socket, &control)));
@@ -53,7 +54,8 @@ impl Cluster {
     pub(crate) fn client(&self, lanes: u16) -> (ClientDrive, Socket) {
         let door = self.keys.door(Principal::Client(ClientId::new(1, 0)), wall_ns());
         let directory = self.directory.clone();
-        let socket = Socket::open(self.client_at, &directory).unwrap();
+        let mut socket = Socket::open(self.client_at, &directory).unwrap();
+        socket.open_side_channel(&directory).unwrap();
         (ClientDrive::new(&self.config, door, lanes, directory, Timestamp(wall_ns()), ()), socket)
     }
 
@@ -106,9 +108,10 @@ fn run<S: Service>(drive: &mut Drive<S>, socket: &mut Socket, control: &AtomicU8
     }
 }
 
-/// Returns addresses that were free a moment ago.
+/// Returns addresses that were free a moment ago. No connection of a test's own begins at this IP, so that
+/// the ports are free for TCP as well.
 fn free_addresses(count: usize) -> Vec<SocketAddr> {
-    let sockets: Vec<UdpSocket> = (0..count).map(|_| UdpSocket::bind(("127.0.0.1", 0)).unwrap()).collect();
+    let sockets: Vec<UdpSocket> = (0..count).map(|_| UdpSocket::bind(("127.77.0.1", 0)).unwrap()).collect();
     sockets.iter().map(|socket| socket.local_addr().unwrap()).collect()
 }
 

@@ -1,4 +1,4 @@
-//! The loop of the door: connections on one side, lanes of the client on the other.
+//! The loop itself.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -8,20 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use quorate_wire::frame::PACKED_BYTES_MAX;
 
-use super::Options;
-use super::connection::{Connection, INPUT_BYTES, OUTPUT_BYTES, State};
-use super::pack::Then;
-use super::reply::Facts;
+use super::connection::{Connection, Key, Slot, find, to_usize};
+use super::{Counts, Failure, INPUT_BYTES, Limits, Question, Refused, Talk, Turn};
 use crate::client::ClientDrive;
 use crate::clock::Clock;
 use crate::idle::Waiting;
 use crate::meter::Meter;
 use crate::socket::Socket;
 
-/// The longest operation, in bytes: alone in a frame with its authenticators it still fits a datagram.
-const OPERATION_BYTES: usize = PACKED_BYTES_MAX - (4 << 10);
 /// The most datagrams, and the most events of connections, between two flushes.
 const BURST_MAX: usize = 64;
 /// How often deadlines are looked at, in nanoseconds.
@@ -33,50 +28,19 @@ const SLEEP_MS_MAX: u64 = 50;
 const LISTENER: u64 = u64::MAX;
 const CLUSTER: u64 = u64::MAX - 1;
 
-/// No answer came in time for commands that may have been done.
-const UNKNOWN: &str = "UNKNOWN no answer from the cluster in time: it may have been done or may be done yet";
-/// Nothing was done.
-const NOTHING_DONE: &str = "TRYAGAIN no answer from the cluster in time: nothing was done";
-const RESULT_LOST: &str = "UNKNOWN it was done, but the answer was too long to be kept and got lost";
-
-/// The place of a connection, and which one it is of those that were there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key {
-    slot: u32,
-    life: u32,
+/// What a lane is doing, and for whom.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    key: Key,
+    question: Question,
+    at: u64,
 }
 
-impl Key {
-    fn to_wire(self) -> u64 {
-        u64::from(self.life) << 32 | u64::from(self.slot)
-    }
-
-    fn from_wire(number: u64) -> Self {
-        let part = |bits: u64| u32::try_from(bits & 0xffff_ffff).unwrap_or(0);
-        Self { slot: part(number), life: part(number >> 32) }
-    }
-}
-
-/// What the door counts.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    connections: usize,
-    connections_total: u64,
-    commands_total: u64,
-    opened_ns: u64,
-}
-
-/// A place for a connection.
-#[derive(Debug, Default)]
-struct Slot {
-    life: u32,
-    connection: Option<Box<Connection>>,
-}
-
-/// A door with its connections. See [`super`].
+/// A door with its connections. See the module.
 #[derive(Debug)]
-pub struct RespDoor<M: Meter = ()> {
-    options: Options,
+pub struct FrontDoor<T: Talk, M: Meter = ()> {
+    limits: Limits,
+    protocol: T::Protocol,
     listener: TcpListener,
     /// The listener is not looked at for a while: there are too many open files.
     paused: bool,
@@ -84,31 +48,33 @@ pub struct RespDoor<M: Meter = ()> {
     drive: ClientDrive<M>,
     socket: Socket,
     clock: Clock,
-    slots: Vec<Slot>,
+    slots: Vec<Slot<T>>,
     free_slots: Vec<u32>,
     counts: Counts,
-    /// Whose pack each lane has. None: it is free, or the connection has given up and it is not done yet.
-    owners: Vec<Option<Key>>,
+    /// What each lane does. None: it is free, or whoever asked has given up and it is not done yet.
+    asked: Vec<Option<Asked>>,
     free_lanes: Vec<u16>,
-    /// Connections whose pack waits for a lane, in order. At most one entry for each connection, and for
-    /// those that are gone until their turn comes.
+    /// Connections with questions that wait for a lane, in turn. At most one entry for each connection, and
+    /// for those that are gone until their turn comes.
     waiting: VecDeque<Key>,
     held: usize,
     tick_at: u64,
     // Memory that is used again.
     buffer: Vec<u8>,
     operation: Vec<u8>,
+    finished: Vec<Key>,
 }
 
-impl<M: Meter> RespDoor<M> {
-    /// Opens a door at `address`. `drive` has the lanes that the options say; `socket` is its own.
+impl<T: Talk, M: Meter> FrontDoor<T, M> {
+    /// Opens a door at `address`. `drive` has the lanes that the limits say; `socket` is its own.
     ///
     /// # Errors
     ///
     /// The address is taken or not ours, or there are too many open files.
     pub fn open(
         address: SocketAddr,
-        options: Options,
+        limits: Limits,
+        protocol: T::Protocol,
         drive: ClientDrive<M>,
         socket: Socket,
     ) -> io::Result<Self> {
@@ -119,9 +85,10 @@ impl<M: Meter> RespDoor<M> {
         poller.add(socket.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, CLUSTER))?;
         let clock = Clock::new();
         Ok(Self {
-            owners: vec![None; usize::from(options.lanes)],
-            free_lanes: (0..options.lanes).rev().collect(),
-            options,
+            asked: vec![None; usize::from(limits.lanes)],
+            free_lanes: (0..limits.lanes).rev().collect(),
+            limits,
+            protocol,
             listener,
             paused: false,
             poller,
@@ -136,6 +103,7 @@ impl<M: Meter> RespDoor<M> {
             tick_at: 0,
             buffer: vec![0; INPUT_BYTES],
             operation: Vec::new(),
+            finished: Vec::new(),
         })
     }
 
@@ -233,7 +201,7 @@ impl<M: Meter> RespDoor<M> {
     fn accept(&mut self) {
         for _ in 0..BURST_MAX {
             match self.listener.accept() {
-                Ok((stream, _)) => self.admit(stream),
+                Ok((stream, peer)) => self.admit(stream, peer),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(_) => {
@@ -245,24 +213,32 @@ impl<M: Meter> RespDoor<M> {
         }
     }
 
-    fn admit(&mut self, stream: TcpStream) {
+    fn admit(&mut self, stream: TcpStream, peer: SocketAddr) {
         let now_ns = self.clock.mono_ns();
         self.counts.connections_total += 1;
-        let admitted = self.options.password.is_none();
-        let mut connection = Connection::new(stream, self.counts.connections_total, admitted, now_ns);
-        let prepared = connection.stream.set_nonblocking(true).and(connection.stream.set_nodelay(true));
-        if self.counts.connections >= self.options.connections_max || prepared.is_err() {
-            connection.refuse("ERR max number of clients reached");
+        let talk = T::open(&self.protocol, peer, self.counts.connections_total);
+        let prepared = stream.set_nonblocking(true).and(stream.set_nodelay(true));
+        let mut connection = Connection {
+            stream,
+            talk,
+            moved_at: now_ns,
+            waits_since: None,
+            counted: 0,
+            interest: (true, false),
+        };
+        if self.counts.connections >= self.limits.connections_max || prepared.is_err() {
+            connection.talk.refuse(Refused::Connections);
             connection.write(now_ns);
             return;
         }
         let slot = self.free_slots.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
+            self.slots.push(Slot { life: 0, connection: None });
             u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
         });
         let Some(place) = self.slots.get_mut(to_usize(slot)) else { return };
         let key = Key { slot, life: place.life };
-        if self.poller.add(&connection.stream, EpollEvent::new(EpollFlags::EPOLLIN, key.to_wire())).is_err() {
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, key.to_wire());
+        if self.poller.add(&connection.stream, event).is_err() {
             self.free_slots.push(slot);
             return;
         }
@@ -274,11 +250,12 @@ impl<M: Meter> RespDoor<M> {
         let now_ns = self.clock.mono_ns();
         let Some(connection) = find(&mut self.slots, key) else { return };
         let mut lives = !flags.intersects(EpollFlags::EPOLLERR);
-        if lives && flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP) && connection.wants_input() {
-            if connection.is_large() && self.held > self.options.memory_bytes_max {
-                connection.refuse("ERR out of memory at the door: try again, or send less at a time");
+        let readable = flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP);
+        if lives && readable && connection.talk.wants_input() {
+            if connection.talk.is_large() && self.held > self.limits.memory_bytes_max {
+                connection.talk.refuse(Refused::Memory);
             } else {
-                lives = connection.read(&mut self.buffer, now_ns);
+                lives = connection.read(&self.protocol, &mut self.buffer, now_ns);
             }
         } else if lives && flags.intersects(EpollFlags::EPOLLHUP) {
             lives = false;
@@ -286,40 +263,29 @@ impl<M: Meter> RespDoor<M> {
         if lives { self.advance(key) } else { self.close(key) }
     }
 
-    /// Does for a connection what can be done now: writes, and has the next commands done.
+    /// Does for a connection what can be done now: writes, and puts it in the queue for a lane.
     fn advance(&mut self, key: Key) {
         let now_ns = self.clock.mono_ns();
-        let facts = facts(&self.options, self.counts, now_ns);
+        self.counts.uptime_s = (now_ns - self.counts.opened_ns) / 1_000_000_000;
         let Some(connection) = find(&mut self.slots, key) else { return };
         loop {
             if !connection.write(now_ns) {
                 return self.close(key);
             }
-            if connection.state != State::Idle || connection.pending() > OUTPUT_BYTES {
+            if connection.talk.work(&self.protocol, &mut self.counts) == Turn::Rest {
                 break;
             }
-            let before = connection.commands;
-            connection.pack(&facts, OPERATION_BYTES);
-            self.counts.commands_total += connection.commands - before;
-            if connection.pack.is_empty() {
-                if !connection.write(now_ns) {
-                    return self.close(key);
-                }
-                break;
-            }
-            if connection.pack.question(&mut self.operation).is_some() {
-                connection.state = State::Waiting;
-                connection.asked_at = now_ns;
-                self.waiting.push_back(key);
-                break;
-            }
-            let (pack, output) = connection.parts();
-            pack.known(output);
-            pack.clear();
         }
-        let held = connection.held();
+        if !connection.write(now_ns) {
+            return self.close(key);
+        }
+        if connection.waits_since.is_none() && connection.talk.has_question() {
+            connection.waits_since = Some(now_ns);
+            self.waiting.push_back(key);
+        }
+        let held = connection.talk.held();
         self.held = (self.held + held).saturating_sub(std::mem::replace(&mut connection.counted, held));
-        let interest = (connection.wants_input(), connection.pending() > 0);
+        let interest = (connection.talk.wants_input(), !connection.talk.output().is_empty());
         if interest != connection.interest {
             connection.interest = interest;
             let mut flags = EpollFlags::empty();
@@ -332,69 +298,45 @@ impl<M: Meter> RespDoor<M> {
         }
     }
 
-    /// Gives packs that wait to lanes that are free.
+    /// Gives questions that wait to lanes that are free, one of each connection in turn.
     fn dispatch(&mut self) {
         while let Some(lane) = self.free_lanes.last().copied() {
             let Some(key) = self.waiting.pop_front() else { break };
             let Some(connection) = find(&mut self.slots, key) else { continue };
-            if connection.state != State::Waiting {
-                continue;
+            connection.waits_since = None;
+            let Some(question) = connection.talk.question(&mut self.operation) else { continue };
+            let now = self.clock.now();
+            if connection.talk.has_question() {
+                connection.waits_since = Some(now.mono_ns);
+                self.waiting.push_back(key);
             }
-            let Some(read_only) = connection.pack.question(&mut self.operation) else { continue };
-            connection.state = State::Asked { lane, read_only };
             self.free_lanes.pop();
-            self.owners[usize::from(lane)] = Some(key);
-            self.drive.invoke(self.clock.now(), lane, &self.operation, read_only);
+            self.asked[usize::from(lane)] = Some(Asked { key, question, at: now.mono_ns });
+            self.drive.invoke(now, lane, &self.operation, question.read_only);
         }
     }
 
     /// Hands out the results that have come.
     fn finish(&mut self) {
-        let now_ns = self.clock.mono_ns();
-        let facts = facts(&self.options, self.counts, now_ns);
-        let mut finished = Vec::new();
-        let mut ordered = Vec::new();
         for done in self.drive.done() {
-            let lane = done.lane;
-            let Some(owner) = self.owners.get_mut(usize::from(lane)) else { continue };
-            let key = owner.take();
-            let connection = key.and_then(|key| find(&mut self.slots, key));
-            let (Some(key), Some(connection)) = (key, connection) else {
-                self.free_lanes.push(lane);
-                continue;
-            };
-            let (pack, output) = connection.parts();
-            let then = if done.result_lost {
-                pack.fail(RESULT_LOST, output);
-                Then::Finished
+            let Some(asked) = self.asked.get_mut(usize::from(done.lane)).map(Option::take) else { continue };
+            self.free_lanes.push(done.lane);
+            let Some(Asked { key, question, .. }) = asked else { continue };
+            let Some(connection) = find(&mut self.slots, key) else { continue };
+            if done.result_lost {
+                connection.talk.fail(question.ticket, Failure::ResultLost);
             } else {
-                pack.answer(self.drive.result(done), &facts, output)
-            };
-            if then == Then::AskOrdered {
-                connection.state = State::Asked { lane, read_only: false };
-                *owner = Some(key);
-                ordered.push((lane, key));
-                continue;
+                let result = self.drive.result(done);
+                connection.talk.answer(&self.protocol, question.ticket, result, &self.counts);
             }
-            self.free_lanes.push(lane);
-            if then == Then::AskOn {
-                connection.state = State::Waiting;
-                self.waiting.push_front(key);
-            } else {
-                pack_done(connection);
-                finished.push(key);
-            }
+            self.finished.push(key);
         }
         self.drive.clear_done();
-        for (lane, key) in ordered {
-            if let Some(connection) = find(&mut self.slots, key) {
-                connection.pack.question(&mut self.operation);
-                self.drive.invoke(self.clock.now(), lane, &self.operation, false);
-            }
-        }
-        for key in finished {
+        let mut finished = std::mem::take(&mut self.finished);
+        for key in finished.drain(..) {
             self.advance(key);
         }
+        self.finished = finished;
     }
 
     /// Does what is due.
@@ -414,37 +356,43 @@ impl<M: Meter> RespDoor<M> {
             let event = EpollEvent::new(EpollFlags::EPOLLIN, LISTENER);
             self.paused = self.poller.add(&self.listener, event).is_err();
         }
+        self.give_up(now.mono_ns);
         for slot in 0..self.slots.len() {
             let Some(Slot { life, connection: Some(connection) }) = self.slots.get_mut(slot) else {
                 continue;
             };
             let key = Key { slot: u32::try_from(slot).unwrap_or(u32::MAX), life: *life };
-            if connection.is_stalled() && now.mono_ns - connection.moved_at > self.options.stall_ns {
+            if connection.talk.is_stalled() && now.mono_ns - connection.moved_at > self.limits.stall_ns {
                 self.close(key);
-            } else if connection.state != State::Idle
-                && now.mono_ns - connection.asked_at > self.options.deadline_ns
-            {
-                self.give_up(key);
             }
         }
     }
 
-    /// Answers the commands of a pack for which the cluster takes too long. A lane that has them stays
-    /// busy until the cluster answers.
-    fn give_up(&mut self, key: Key) {
-        let Some(connection) = find(&mut self.slots, key) else { return };
-        let text = match connection.state {
-            State::Asked { lane, read_only } => {
-                self.owners[usize::from(lane)] = None;
-                if read_only { NOTHING_DONE } else { UNKNOWN }
+    /// Answers the clients for whose operations the cluster takes too long. A lane that has one stays busy
+    /// until the cluster answers.
+    fn give_up(&mut self, now_ns: u64) {
+        let is_late = |since: u64| now_ns.saturating_sub(since) > self.limits.deadline_ns;
+        for asked in &mut self.asked {
+            let given_up = |asked: &mut Asked| is_late(asked.at) && (T::GIVES_UP || asked.question.read_only);
+            let Some(Asked { key, question, .. }) = asked.take_if(given_up) else { continue };
+            let Some(connection) = find(&mut self.slots, key) else { continue };
+            let failure = if question.read_only { Failure::NothingDone } else { Failure::Unknown };
+            connection.talk.fail(question.ticket, failure);
+            self.finished.push(key);
+        }
+        // No lane has become free for them in all that time.
+        for key in &self.waiting {
+            let Some(connection) = find(&mut self.slots, *key) else { continue };
+            if connection.waits_since.is_some_and(is_late) {
+                while let Some(question) = connection.talk.question(&mut self.operation) {
+                    connection.talk.fail(question.ticket, Failure::NothingDone);
+                }
+                self.finished.push(*key);
             }
-            State::Waiting | State::Idle => NOTHING_DONE,
-        };
-        let (pack, output) = connection.parts();
-        pack.fail(text, output);
-        pack_done(connection);
-        self.waiting.retain(|waiting| *waiting != key);
-        self.advance(key);
+        }
+        for key in std::mem::take(&mut self.finished) {
+            self.advance(key);
+        }
     }
 
     fn close(&mut self, key: Key) {
@@ -457,35 +405,12 @@ impl<M: Meter> RespDoor<M> {
         self.free_slots.push(key.slot);
         self.counts.connections -= 1;
         self.held = self.held.saturating_sub(connection.counted);
-        // Closing the socket takes it out of the poller; a lane with its pack is freed when it is done.
-        if let State::Asked { lane, .. } = connection.state {
-            self.owners[usize::from(lane)] = None;
+        // Closing the socket takes it out of the poller; its lanes are freed when they are done.
+        for asked in &mut self.asked {
+            asked.take_if(|asked| asked.key == key);
         }
-        self.waiting.retain(|waiting| *waiting != key);
+        if connection.waits_since.is_some() {
+            self.waiting.retain(|waiting| *waiting != key);
+        }
     }
-}
-
-fn pack_done(connection: &mut Connection) {
-    connection.pack.clear();
-    connection.state = State::Idle;
-}
-
-fn find(slots: &mut [Slot], key: Key) -> Option<&mut Connection> {
-    let slot = slots.get_mut(to_usize(key.slot)).filter(|slot| slot.life == key.life)?;
-    slot.connection.as_deref_mut()
-}
-
-fn facts(options: &Options, counts: Counts, now_ns: u64) -> Facts<'_> {
-    Facts {
-        password: options.password.as_deref(),
-        connections_max: options.connections_max,
-        connections: counts.connections,
-        connections_total: counts.connections_total,
-        commands_total: counts.commands_total,
-        uptime_s: (now_ns - counts.opened_ns) / 1_000_000_000,
-    }
-}
-
-fn to_usize(number: u32) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }

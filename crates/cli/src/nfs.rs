@@ -1,0 +1,71 @@
+//! `quorate nfs`: the relay between NFS clients and the cluster.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use quorate_node::front::{self, Limits};
+use quorate_node::settings::ServiceName;
+use quorate_node::trouble::Kind;
+use quorate_node::{ClientNode, Trouble, nfs, signals};
+
+use crate::fail::Outcome;
+use crate::out;
+
+/// Open the front door for NFS clients
+///
+/// It turns each call of an NFS version 3 client into one operation of the cluster, and believes no single
+/// replica. It keeps nothing itself: it may be killed and started again, and there may be several. Whoever
+/// mounts trusts it for the users that it forwards, so run one on each machine that mounts.
+///
+///   quorate nfs --dir cluster/client-0 --listen 127.0.0.1:20490
+///
+/// Then, as root:
+///
+///   mount -t nfs -o vers=3,tcp,nolock,port=20490,mountport=20490 localhost:/ /mnt
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Nfs {
+    /// The client's directory, as `quorate init` made it
+    #[arg(long)]
+    dir: PathBuf,
+    /// Where NFS clients connect, for both NFS and MOUNT, IP:PORT
+    #[arg(long, default_value = "127.0.0.1:20490", value_name = "ADDR")]
+    listen: SocketAddr,
+    /// The most connections
+    #[arg(long, default_value_t = Limits::default().connections_max)]
+    connections: usize,
+    /// How many calls are under way at a time
+    #[arg(long, default_value_t = Limits::default().lanes)]
+    lanes: u16,
+}
+
+impl Nfs {
+    pub(crate) fn run(&self) -> Outcome {
+        let stop = signals::stop_flag()?;
+        let node = ClientNode::open(&self.dir)?;
+        let path = self.dir.join("node.toml");
+        let service = node.settings().service;
+        if service != ServiceName::Fs {
+            let what = format!("the cluster runs the service {}, and NFS clients need fs", service.name());
+            return Err(Trouble::new(Kind::Rule, what).in_file(&path).into());
+        }
+        let fs = node.settings().file_system(&path)?;
+        let limits = Limits { lanes: self.lanes, connections_max: self.connections, ..Limits::default() };
+        let client = node.with_lanes(limits.lanes);
+        let waiting = client.waiting;
+        let mut door = nfs::open(self.listen, limits, fs, client.drive, client.socket)
+            .map_err(|error| front::not_open("NFS", self.listen, &error))?;
+        out::line(format!("NFS  {}     {}", self.listen, mount_command(self.listen)));
+        door.run(waiting, &stop).map_err(|error| Trouble::new(Kind::Network, error.to_string()))?;
+        drop(client.lock);
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Returns the command that mounts the file system behind a relay.
+pub(crate) fn mount_command(relay: SocketAddr) -> String {
+    let (ip, port) = (relay.ip(), relay.port());
+    format!("sudo mount -t nfs -o vers=3,tcp,nolock,port={port},mountport={port} {ip}:/ /mnt")
+}

@@ -1,0 +1,89 @@
+//! The connections of a door: their sockets, and the places where they are found again.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+
+use super::Talk;
+
+/// The place of a connection, and which one it is of those that were there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    pub(super) slot: u32,
+    pub(super) life: u32,
+}
+
+impl Key {
+    pub(super) fn to_wire(self) -> u64 {
+        u64::from(self.life) << 32 | u64::from(self.slot)
+    }
+
+    pub(super) fn from_wire(number: u64) -> Self {
+        let part = |bits: u64| u32::try_from(bits & 0xffff_ffff).unwrap_or(0);
+        Self { slot: part(number), life: part(number >> 32) }
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Connection<T> {
+    pub(super) stream: TcpStream,
+    pub(super) talk: T,
+    /// When bytes moved last, in nanoseconds of the monotonic clock.
+    pub(super) moved_at: u64,
+    /// Since when its next question has been waiting for a lane; none: it has no place in the queue.
+    pub(super) waits_since: Option<u64>,
+    /// What was counted of what it holds.
+    pub(super) counted: usize,
+    /// What the poller was told to look for: to read, to write.
+    pub(super) interest: (bool, bool),
+}
+
+/// A place for a connection.
+#[derive(Debug)]
+pub(super) struct Slot<T> {
+    pub(super) life: u32,
+    pub(super) connection: Option<Box<Connection<T>>>,
+}
+
+impl<T: Talk> Connection<T> {
+    /// Reads what is there, as much as `buffer` holds. Says whether the connection lives.
+    pub(super) fn read(&mut self, protocol: &T::Protocol, buffer: &mut [u8], now_ns: u64) -> bool {
+        match self.stream.read(buffer) {
+            Ok(0) => self.talk.hang_up(),
+            Ok(len) => {
+                self.talk.receive(protocol, buffer.get(..len).unwrap_or(&[]));
+                self.moved_at = now_ns;
+            }
+            Err(error) => {
+                return matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
+            }
+        }
+        true
+    }
+
+    /// Writes what is to be written, as far as it is taken. Says whether the connection lives.
+    pub(super) fn write(&mut self, now_ns: u64) -> bool {
+        while !self.talk.output().is_empty() {
+            match self.stream.write(self.talk.output()) {
+                Ok(0) => return false,
+                Ok(len) => {
+                    self.talk.sent(len);
+                    self.moved_at = now_ns;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        !self.talk.has_ended()
+    }
+}
+
+pub(super) fn find<T>(slots: &mut [Slot<T>], key: Key) -> Option<&mut Connection<T>> {
+    let slot = slots.get_mut(to_usize(key.slot)).filter(|slot| slot.life == key.life)?;
+    slot.connection.as_deref_mut()
+}
+
+pub(super) fn to_usize(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,261 @@
+//! One connection of the door: what it has sent, what is done for it, what it has yet to take.
+
+use std::net::SocketAddr;
+
+use super::command::{Parsed, parse};
+use super::decode::Decoder;
+use super::encode;
+use super::pack::{Pack, Then};
+use super::reply::Facts;
+use super::session::Session;
+use crate::front::{Counts, Failure, INPUT_BYTES, Question, Refused, Talk, Turn};
+
+/// A connection with so many bytes to take gets no more done.
+const OUTPUT_BYTES: usize = 256 << 10;
+
+/// No answer came in time for commands that may have been done.
+const UNKNOWN: &str = "UNKNOWN no answer from the cluster in time: it may have been done or may be done yet";
+/// Nothing was done.
+const NOTHING_DONE: &str = "TRYAGAIN no answer from the cluster in time: nothing was done";
+const RESULT_LOST: &str = "UNKNOWN it was done, but the answer was too long to be kept and got lost";
+
+/// What is being done for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing.
+    Idle,
+    /// Its pack waits for a lane; and whether it has to be ordered, as was found.
+    Waiting { ordered: bool },
+    /// A lane has its pack.
+    Asked,
+}
+
+/// What all connections of a door share.
+#[derive(Clone, Debug)]
+pub struct Protocol {
+    /// What clients have to give with AUTH, if anything.
+    pub(super) password: Option<Vec<u8>>,
+    /// The most connections.
+    pub(super) connections_max: usize,
+    /// The most bytes of an operation.
+    pub(super) operation_bytes_max: usize,
+}
+
+/// See the module. Holds one command and [`INPUT_BYTES`] of input, one pack, and [`OUTPUT_BYTES`] and the
+/// replies of one pack of output.
+#[derive(Debug)]
+pub struct RespTalk {
+    session: Session,
+    decoder: Decoder,
+    input: Vec<u8>,
+    /// Bytes of the input that are done with.
+    taken: usize,
+    /// The length of a command that was read and did not fit into the pack.
+    ready: Option<usize>,
+    output: Vec<u8>,
+    /// Bytes of the output that the client has taken.
+    gone: usize,
+    pack: Pack,
+    state: State,
+    /// The other side sends no more.
+    is_last: bool,
+    /// Nothing more is done: it ends once the output is taken.
+    ends: bool,
+}
+
+impl Talk for RespTalk {
+    type Protocol = Protocol;
+
+    fn open(protocol: &Protocol, _peer: SocketAddr, id: u64) -> Self {
+        Self {
+            session: Session { id, name: Vec::new(), admitted: protocol.password.is_none() },
+            decoder: Decoder::default(),
+            input: Vec::new(),
+            taken: 0,
+            ready: None,
+            output: Vec::new(),
+            gone: 0,
+            pack: Pack::default(),
+            state: State::Idle,
+            is_last: false,
+            ends: false,
+        }
+    }
+
+    fn refuse(&mut self, why: Refused) {
+        let text = match why {
+            Refused::Connections => "ERR max number of clients reached",
+            Refused::Memory => "ERR out of memory at the door: try again, or send less at a time",
+        };
+        encode::error(&mut self.output, text.as_bytes());
+        self.ends = true;
+    }
+
+    fn wants_input(&self) -> bool {
+        !self.ends
+            && !self.is_last
+            && self.output().len() <= OUTPUT_BYTES
+            && self.input.len() - self.taken < INPUT_BYTES.max(self.decoder.wants())
+    }
+
+    fn is_large(&self) -> bool {
+        self.input.len() - self.taken >= INPUT_BYTES
+    }
+
+    fn receive(&mut self, _protocol: &Protocol, bytes: &[u8]) {
+        if self.taken > 0 {
+            self.input.drain(..self.taken);
+            self.taken = 0;
+        }
+        self.input.extend_from_slice(bytes);
+    }
+
+    fn hang_up(&mut self) {
+        self.is_last = true;
+    }
+
+    fn work(&mut self, protocol: &Protocol, counts: &mut Counts) -> Turn {
+        if self.state != State::Idle || self.output().len() > OUTPUT_BYTES {
+            return Turn::Rest;
+        }
+        counts.commands_total += self.pack(&facts(protocol, counts), protocol.operation_bytes_max);
+        if self.pack.is_empty() {
+            return Turn::Rest;
+        }
+        if self.pack.asks() {
+            self.state = State::Waiting { ordered: false };
+            return Turn::Rest;
+        }
+        self.pack.known(&mut self.output);
+        self.pack.clear();
+        Turn::Again
+    }
+
+    fn question(&mut self, operation: &mut Vec<u8>) -> Option<Question> {
+        let State::Waiting { ordered } = self.state else { return None };
+        let read_only = self.pack.question(operation)? && !ordered;
+        self.state = State::Asked;
+        Some(Question { ticket: 0, read_only })
+    }
+
+    fn has_question(&self) -> bool {
+        matches!(self.state, State::Waiting { .. })
+    }
+
+    fn answer(&mut self, protocol: &Protocol, _ticket: u64, result: &[u8], counts: &Counts) {
+        self.state = match self.pack.answer(result, &facts(protocol, counts), &mut self.output) {
+            Then::AskOrdered => State::Waiting { ordered: true },
+            Then::AskOn => State::Waiting { ordered: false },
+            Then::Finished => {
+                self.pack.clear();
+                State::Idle
+            }
+        };
+    }
+
+    fn fail(&mut self, _ticket: u64, failure: Failure) {
+        let text = match failure {
+            Failure::NothingDone => NOTHING_DONE,
+            Failure::Unknown => UNKNOWN,
+            Failure::ResultLost => RESULT_LOST,
+        };
+        self.pack.fail(text, &mut self.output);
+        self.pack.clear();
+        self.state = State::Idle;
+    }
+
+    fn output(&self) -> &[u8] {
+        self.output.get(self.gone..).unwrap_or(&[])
+    }
+
+    fn sent(&mut self, count: usize) {
+        self.gone += count;
+        if self.gone >= self.output.len() {
+            self.output.clear();
+            self.output.shrink_to(INPUT_BYTES);
+            self.gone = 0;
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ends && self.state == State::Idle && self.pack.is_empty()
+    }
+
+    fn is_stalled(&self) -> bool {
+        !self.output().is_empty()
+            || (self.state == State::Idle && self.ready.is_none() && self.input.len() > self.taken)
+    }
+
+    fn held(&self) -> usize {
+        self.input.capacity() + self.output.capacity() + self.pack.held()
+    }
+}
+
+impl RespTalk {
+    /// Makes a pack of the commands that are there, and says how many. The caller has seen that nothing is
+    /// being done.
+    /// Operations may have so many bytes.
+    fn pack(&mut self, facts: &Facts<'_>, operation_bytes_max: usize) -> u64 {
+        let mut commands = 0;
+        while !self.ends {
+            let bytes = self.input.get(self.taken..).unwrap_or(&[]);
+            let len = match self.ready.take() {
+                Some(len) => len,
+                None => match self.decoder.read(bytes) {
+                    Ok(Some(len)) => len,
+                    Ok(None) => {
+                        self.ends = self.is_last;
+                        break;
+                    }
+                    Err(error) => {
+                        let (operations, replies) = self.pack.buffers();
+                        let at = (operations.len(), replies.len());
+                        encode::error(replies, format!("ERR {}", error.text()).as_bytes());
+                        self.pack.push(at, None, operation_bytes_max);
+                        self.ends = true;
+                        break;
+                    }
+                },
+            };
+            if !self.pack.has_room(len) {
+                self.ready = Some(len);
+                break;
+            }
+            self.taken += len;
+            let words: Vec<&[u8]> = self.decoder.words(bytes).collect();
+            if words.is_empty() {
+                continue;
+            }
+            commands += 1;
+            let (operations, replies) = self.pack.buffers();
+            let at = (operations.len(), replies.len());
+            let parsed = parse(&words, &mut self.session, facts, operations, replies);
+            let shape = match parsed {
+                Parsed::Ask(shape) => Some(shape),
+                Parsed::Answered => None,
+                Parsed::Quit => {
+                    self.ends = true;
+                    None
+                }
+            };
+            self.pack.push(at, shape, operation_bytes_max);
+        }
+        if self.taken == self.input.len() {
+            self.input.clear();
+            self.input.shrink_to(INPUT_BYTES);
+            self.taken = 0;
+        }
+        commands
+    }
+}
+
+fn facts<'a>(protocol: &'a Protocol, counts: &Counts) -> Facts<'a> {
+    Facts {
+        password: protocol.password.as_deref(),
+        connections_max: protocol.connections_max,
+        connections: counts.connections,
+        connections_total: counts.connections_total,
+        commands_total: counts.commands_total,
+        uptime_s: counts.uptime_s,
+    }
+}

@@ -1,0 +1,234 @@
+//! The relay in front of a file system on loopback, over real sockets.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "a test may panic")]
+
+mod cluster;
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cluster::Cluster;
+use quorate_fs::calls::{Calls, mount_reply, nfs_reply};
+use quorate_fs::nfs3::{
+    Call, CreateArgs, CreateHow, DirOp, Procedure, ReadArgs, Reply, SetAttr, StableHow, Stat, WriteArgs,
+};
+use quorate_fs::record::put_record;
+use quorate_fs::settings::{Export, Squash};
+use quorate_fs::xdr::Opaque;
+use quorate_fs::{Fs, Settings};
+use quorate_node::front::Limits;
+use quorate_node::{Waiting, nfs};
+
+/// A relay and its cluster, until this is dropped.
+struct Open {
+    cluster: Cluster,
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Open {
+    fn new(limits: Limits) -> Self {
+        let export = Export { squash: Squash::Nobody, ..Export::of("/") };
+        let fs = Fs::new(Settings { exports: vec![export], ..Settings::default() }).unwrap();
+        let cluster = Cluster::start(fs.clone());
+        let (drive, socket) = cluster.client(limits.lanes);
+        let mut door = nfs::open(([127, 0, 0, 1], 0).into(), limits, fs, drive, socket).unwrap();
+        let address = door.address().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || door.run(Waiting::Block, &stopped).unwrap());
+        Self { cluster, address, stop, thread: Some(thread) }
+    }
+
+    fn connect(&self, first: u32) -> Peer {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Peer { stream, calls: Calls::new("test", 0, 0, &[], first) }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().unwrap().join();
+        assert!(ended.is_ok() || std::thread::panicking(), "the relay panicked");
+    }
+}
+
+/// A connection of a client.
+struct Peer {
+    stream: TcpStream,
+    calls: Calls,
+}
+
+impl Peer {
+    fn send(&mut self, call: &[u8]) {
+        let mut record = Vec::new();
+        put_record(&mut record, call);
+        self.stream.write_all(&record).unwrap();
+    }
+
+    /// Returns the next reply, of one fragment.
+    fn receive(&mut self) -> Vec<u8> {
+        let mut head = [0; 4];
+        self.stream.read_exact(&mut head).unwrap();
+        let mut reply = vec![0; usize::try_from(u32::from_be_bytes(head) & 0x7fff_ffff).unwrap()];
+        self.stream.read_exact(&mut reply).unwrap();
+        reply
+    }
+
+    fn ask(&mut self, call: &Call<'_>) -> Vec<u8> {
+        let bytes = self.calls.nfs(call);
+        self.send(&bytes);
+        self.receive()
+    }
+
+    fn mount(&mut self) -> Vec<u8> {
+        let bytes = self.calls.mount("/");
+        self.send(&bytes);
+        mount_reply(&self.receive()).unwrap().unwrap().to_vec()
+    }
+
+    fn create(&mut self, dir: &[u8], name: &str) -> Vec<u8> {
+        let place = DirOp { dir: Opaque(dir), name: Opaque(name.as_bytes()) };
+        let how = CreateHow::Guarded(SetAttr { mode: Some(0o644), ..SetAttr::default() });
+        let reply = self.ask(&Call::Create(CreateArgs { place, how }));
+        match nfs_reply(Procedure::Create, &reply).unwrap() {
+            Reply::Create(Ok(made)) => made.object.unwrap().0.to_vec(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn write(&mut self, file: &[u8], offset: u64, data: &[u8]) -> u32 {
+        let count = u32::try_from(data.len()).unwrap();
+        let stable = StableHow::Unstable;
+        let args = WriteArgs { file: Opaque(file), offset, count, stable, data: Opaque(data) };
+        let reply = self.ask(&Call::Write(args));
+        match nfs_reply(Procedure::Write, &reply).unwrap() {
+            Reply::Write(Ok(ok)) => {
+                assert_eq!(ok.committed, StableHow::FileSync);
+                ok.count
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn read(&mut self, file: &[u8], offset: u64, count: u32) -> Vec<u8> {
+        let reply = self.ask(&Call::Read(ReadArgs { file: Opaque(file), offset, count }));
+        match nfs_reply(Procedure::Read, &reply).unwrap() {
+            Reply::Read(Ok(ok)) => ok.data.0.to_vec(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_one_connection_writes_another_reads() {
+    let open = Open::new(Limits::default());
+    let mut one = open.connect(1);
+    let root = one.mount();
+    let file = one.create(&root, "hello");
+    assert_eq!(one.write(&file, 0, b"world"), 5);
+    let mut other = open.connect(1000);
+    assert_eq!(other.mount(), root);
+    assert_eq!(other.read(&file, 0, 100), b"world");
+    // A mebibyte goes beside the datagrams, there and back.
+    let data: Vec<u8> = (0..1 << 20).map(|i: u32| (i % 251) as u8).collect();
+    assert_eq!(one.write(&file, 4096, &data), 1 << 20);
+    assert!(other.read(&file, 4096, 1 << 20) == data);
+}
+
+/// Calls that are sent together are under way together, and a faulty replica is not missed.
+#[test]
+fn many_calls_are_under_way_on_one_connection() {
+    let open = Open::new(Limits { lanes: 8, ..Limits::default() });
+    let mut peer = open.connect(1);
+    let root = peer.mount();
+    open.cluster.pause(2);
+    for number in 0..100 {
+        let name = format!("file-{number}");
+        let place = DirOp { dir: Opaque(&root), name: Opaque(name.as_bytes()) };
+        let how = CreateHow::Guarded(SetAttr::default());
+        let call = peer.calls.nfs(&Call::Create(CreateArgs { place, how }));
+        peer.send(&call);
+    }
+    let made = (0..100).filter(|_| {
+        let reply = peer.receive();
+        matches!(nfs_reply(Procedure::Create, &reply), Ok(Reply::Create(Ok(_))))
+    });
+    assert_eq!(made.count(), 100);
+}
+
+/// A call that comes again, on a connection of its own, is not done again.
+#[test]
+fn a_call_that_comes_again_is_not_done_again() {
+    let open = Open::new(Limits::default());
+    let mut peer = open.connect(1);
+    let root = peer.mount();
+    let place = DirOp { dir: Opaque(&root), name: Opaque(b"once") };
+    let how = CreateHow::Guarded(SetAttr::default());
+    let call = peer.calls.nfs(&Call::Create(CreateArgs { place, how }));
+    peer.send(&call);
+    let first = peer.receive();
+    assert!(matches!(nfs_reply(Procedure::Create, &first), Ok(Reply::Create(Ok(_)))));
+    let mut again = open.connect(500);
+    again.send(&call);
+    assert_eq!(again.receive(), first);
+    // Under another number it is another call.
+    let call = peer.calls.nfs(&Call::Create(CreateArgs {
+        place: DirOp { dir: Opaque(&root), name: Opaque(b"once") },
+        how: CreateHow::Guarded(SetAttr::default()),
+    }));
+    again.send(&call);
+    let reply = again.receive();
+    assert!(matches!(nfs_reply(Procedure::Create, &reply), Ok(Reply::Create(Err((Stat::Exist, _))))));
+}
+
+/// Without a quorum a read is answered by JUKEBOX, and a change waits until there is one again.
+#[test]
+fn without_a_quorum_reads_are_put_off_and_changes_wait() {
+    let open = Open::new(Limits { deadline_ns: 700_000_000, ..Limits::default() });
+    let mut peer = open.connect(1);
+    let root = peer.mount();
+    let file = peer.create(&root, "file");
+    open.cluster.pause(2);
+    open.cluster.pause(3);
+    let reply = peer.ask(&Call::GetAttr(Opaque(&file)));
+    let put_off = Reply::GetAttr(Err((Stat::Jukebox, ())));
+    assert_eq!(nfs_reply(Procedure::GetAttr, &reply), Ok(put_off));
+    let data = Opaque(&b"late"[..]);
+    let args = WriteArgs { file: Opaque(&file), offset: 0, count: 4, stable: StableHow::FileSync, data };
+    let call = peer.calls.nfs(&Call::Write(args));
+    peer.send(&call);
+    // Longer than the deadline: nothing says that it was not done.
+    std::thread::sleep(Duration::from_millis(1500));
+    open.cluster.resume(2);
+    open.cluster.resume(3);
+    let reply = peer.receive();
+    assert!(matches!(nfs_reply(Procedure::Write, &reply), Ok(Reply::Write(Ok(_)))));
+    assert_eq!(peer.read(&file, 0, 10), b"late");
+}
+
+#[test]
+fn hostile_streams_end_their_own_connection_only() {
+    let open = Open::new(Limits { stall_ns: 500_000_000, ..Limits::default() });
+    let mut good = open.connect(1);
+    let root = good.mount();
+    // A record of 2 GiB is announced.
+    let mut bad = open.connect(1);
+    bad.stream.write_all(&[0xff; 4]).unwrap();
+    let mut rest = Vec::new();
+    assert_eq!(bad.stream.read_to_end(&mut rest).unwrap_or(0), 0);
+    // Nonsense in a record of its own is answered, or dropped.
+    let mut odd = open.connect(1);
+    odd.send(&[7; 60]);
+    // Half a record, and then nothing.
+    let mut slow = open.connect(1);
+    slow.stream.write_all(&[0x80, 0, 0, 40, 1, 2]).unwrap();
+    assert_eq!(slow.stream.read_to_end(&mut rest).unwrap_or(0), 0);
+    assert_eq!(good.mount(), root);
+}
