@@ -3,6 +3,7 @@
 
 mod bench;
 mod demo;
+mod doctor;
 mod explain;
 mod fail;
 mod fault;
@@ -23,6 +24,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::bench::Bench;
+use crate::doctor::Doctor;
 use crate::explain::{Code, Explain};
 use crate::fail::{Failure, nearest};
 use crate::fault::Fault;
@@ -51,6 +53,7 @@ enum Command {
     Up(Up),
     Down(Down),
     Fault(Fault),
+    Doctor(Doctor),
     Init(Init),
     Replica(Replica),
     Nfs(Nfs),
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
             Command::Up(up) => up.run(),
             Command::Down(down) => down.run(),
             Command::Fault(fault) => fault.run(),
+            Command::Doctor(doctor) => doctor.run(),
             Command::Init(init) => init.run(),
             Command::Replica(replica) => replica.run(),
             Command::Nfs(nfs) => nfs.run(),

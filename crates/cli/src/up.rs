@@ -14,6 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use quorate_node::caller::{Caller, Options};
 use quorate_node::init::{Host, NewCluster};
+use quorate_node::ports::{Port, holder};
 use quorate_node::settings::ServiceName;
 use quorate_node::{ClientNode, signals};
 use quorate_service::kv::Operation;
@@ -133,7 +134,8 @@ impl Up {
         TcpListener::bind(self.resp).map(drop).map_err(|error| {
             let other = SocketAddr::new(self.resp.ip(), self.resp.port().saturating_add(1));
             let (code, what) = if error.kind() == std::io::ErrorKind::AddrInUse {
-                (Code::Taken, format!("port {} is taken", self.resp.port()))
+                let who = holder(Port::Tcp, self.resp).map_or(String::new(), |who| format!(" by {who}"));
+                (Code::Taken, format!("port {} is taken{who}", self.resp.port()))
             } else {
                 (Code::Network, format!("cannot listen: {error}"))
             };

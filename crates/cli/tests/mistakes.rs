@@ -81,7 +81,8 @@ fn a_port_that_is_taken() {
     let listen = text.lines().find_map(|line| line.strip_prefix("listen = ")).unwrap().trim_matches('"');
     let _other = UdpSocket::bind(listen).unwrap();
     let says = refused(&replica);
-    assert!(says.starts_with("error Q003: port 7001 is taken\n"), "{says}");
+    let who = format!("(pid {})\n", std::process::id());
+    assert!(says.starts_with("error Q003: port 7001 is taken by ") && says.contains(&who), "{says}");
     assert!(says.contains(&format!("listen = \"{listen}\"")), "{says}");
 }
 

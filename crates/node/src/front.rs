@@ -19,6 +19,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
 pub use self::run::FrontDoor;
+use crate::ports::{Port, holder};
 use crate::trouble::{Kind, Trouble};
 
 mod connection;
@@ -154,10 +155,11 @@ pub trait Talk: Debug + Sized {
 pub fn not_open(protocol: &str, address: SocketAddr, error: &io::Error) -> Trouble {
     let port = address.port();
     let trouble = if error.kind() == ErrorKind::AddrInUse {
+        let who = holder(Port::Tcp, address).map_or(String::new(), |who| format!(" by {who}"));
         let next = format!(
             "stop the other process (ss -tlpn 'sport = {port}'), or choose another address with --listen"
         );
-        Trouble::new(Kind::Taken, format!("port {port} is taken")).next(next)
+        Trouble::new(Kind::Taken, format!("port {port} is taken{who}")).next(next)
     } else if error.kind() == ErrorKind::AddrNotAvailable {
         Trouble::new(Kind::Rule, format!("{} is not an address of this machine", address.ip()))
     } else {

@@ -9,6 +9,7 @@
 //! | a replica's directory: opened, run, stopped; a client's | [`replica`], [`client_node`] |
 //! | what a replica must not forget | [`journal`], [`storage`] |
 //! | `node.toml`, `cluster.toml`, key files, and making them | [`settings`], [`members`], [`init`] |
+//! | looking at a directory without touching it; who holds a port | [`examine`], [`ports`] |
 //! | what goes wrong, for whoever runs it; being asked to stop | [`trouble`], [`signals`] |
 //! | what is on its way out: held until durable, packed by place | [`outbox`] |
 //! | who is where | [`directory`] |
@@ -32,6 +33,7 @@ pub mod clock;
 pub mod core;
 pub mod directory;
 pub mod drive;
+pub mod examine;
 pub mod front;
 pub mod identity;
 pub mod idle;
@@ -41,6 +43,7 @@ pub mod members;
 pub mod meter;
 pub mod nfs;
 pub mod outbox;
+pub mod ports;
 pub mod process;
 pub mod replica;
 pub mod resp;

@@ -28,6 +28,7 @@ use crate::drive::{self, Drive};
 use crate::idle::Idle;
 use crate::journal::INCARNATION_RANDOM_BITS;
 use crate::members::{Members, client_identity};
+use crate::ports::{Port, holder};
 use crate::secret;
 use crate::settings::{ServiceName, Settings};
 use crate::socket::Socket;
@@ -325,7 +326,7 @@ fn resume<S: Service>(past: Past, incarnation: u64, executor: &mut Executor<S>) 
 }
 
 /// Returns which replica a directory is for.
-fn replica_of(dir: &Path) -> Result<ReplicaId, Trouble> {
+pub(crate) fn replica_of(dir: &Path) -> Result<ReplicaId, Trouble> {
     if !dir.is_dir() {
         return Err(Trouble::new(Kind::Unreadable, "there is no such directory")
             .in_file(dir)
@@ -366,11 +367,14 @@ pub(crate) fn open_socket(
         let (port, place) =
             (settings.listen.port(), format!("{}: listen = \"{}\"", file.display(), settings.listen));
         let trouble = if error.kind() == std::io::ErrorKind::AddrInUse {
+            let udp = holder(Port::Udp, settings.listen);
+            let who = udp.or_else(|| holder(Port::Tcp, settings.listen));
+            let by = who.map_or(String::new(), |who| format!(" by {who}"));
             let next = format!(
                 "stop the other process (ss -ulpn 'sport = {port}'), or choose another port in node.toml, \
                                 here and in the tables of the other nodes"
             );
-            Trouble::new(Kind::Taken, format!("port {port} is taken")).next(next)
+            Trouble::new(Kind::Taken, format!("port {port} is taken{by}")).next(next)
         } else if error.kind() == std::io::ErrorKind::AddrNotAvailable {
             Trouble::new(Kind::Rule, format!("{} is not an address of this machine", settings.listen.ip()))
         } else {

@@ -98,6 +98,30 @@ pub(crate) fn create(dir: &Path, cluster: ClusterId, replica: ReplicaId) -> Resu
     file.write(Starts::default())
 }
 
+/// Says whether what is on the disk of a replica that does not run is all that it promised, and if not, why.
+/// Changes nothing.
+///
+/// # Errors
+///
+/// The files cannot be read, or are of another version.
+pub(crate) fn look(
+    dir: &Path,
+    cluster: ClusterId,
+    replica: ReplicaId,
+    durability: Durability,
+) -> Result<Result<(), String>, Trouble> {
+    let owner = Owner { cluster, replica };
+    let found = StartsFile::new(&dir.join("log"), owner).read()?;
+    let segments = log::segments(&dir.join("log"))?;
+    images::list(&dir.join("checkpoint"))?;
+    Ok(match found {
+        None => Err("the count of starts is missing or damaged".to_owned()),
+        Some(found) if found.memory == Memory::New || durability == Durability::Memory => Ok(()),
+        Some(found) if found.memory == Memory::None => Err("it had not rejoined when it stopped".to_owned()),
+        Some(found) => Scan::of(&segments, &owner, found.life, SEGMENT_BYTES)?.verdict(&found),
+    })
+}
+
 impl Storage {
     /// Looks at the disk of a replica. `seconds` is the time of day, for when the count of starts is lost.
     /// Nothing is written yet.

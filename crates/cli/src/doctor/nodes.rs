@@ -1,0 +1,159 @@
+//! The nodes: their files, ports and places.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use quorate_node::examine::{self, Examined, examine};
+use quorate_node::ports::{Port, holder};
+use quorate_wire::Principal;
+
+use super::{Finding, Grade};
+use crate::fail::Failure;
+
+/// A clock that stands so far before a node's own keys was set back, in nanoseconds.
+const SET_BACK_NS: u64 = 1_000_000_000;
+
+/// The directories of nodes in a directory, or the directory itself if it is one.
+pub(super) fn find(dir: &Path) -> Vec<PathBuf> {
+    let is_node = |path: &Path| {
+        let full = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        let name = full.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        path.is_dir() && (name.starts_with("replica-") || name.starts_with("client-"))
+    };
+    if is_node(dir) {
+        return vec![dir.to_path_buf()];
+    }
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| is_node(path)).collect();
+    found.sort();
+    found
+}
+
+pub(super) fn look(dirs: &[PathBuf]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut nodes: Vec<(String, Examined)> = Vec::new();
+    for dir in dirs {
+        let name = dir.canonicalize().unwrap_or_else(|_| dir.clone());
+        let name = name.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        match examine(dir) {
+            Err(trouble) => {
+                let Failure { code, what, place, next } = trouble.into();
+                let place = place.as_deref().and_then(|place| place.lines().next());
+                let what = format!("{what} ({})      quorate explain {code}", place.unwrap_or("here"));
+                let next = next.unwrap_or_else(|| format!("quorate explain {code}"));
+                findings.push(Finding::new(Grade::Bad, "files", name, what).next(next));
+            }
+            Ok(node) => {
+                let key = "key, members and settings are in order".to_owned();
+                findings.push(Finding::new(Grade::Ok, "files", &name, key));
+                findings.extend(memory(dir, &name, &node));
+                findings.extend(ports(&name, &node));
+                findings.extend(keys_of_the_future(dir, &name));
+                nodes.push((name, node));
+            }
+        }
+    }
+    findings.extend(together(&nodes));
+    findings
+}
+
+fn memory(dir: &Path, name: &str, node: &Examined) -> Option<Finding> {
+    if node.runs || matches!(node.own, Principal::Client(_)) {
+        return None;
+    }
+    Some(match examine::memory(dir, node) {
+        Ok(Ok(())) => Finding::new(Grade::Ok, "memory", name, "its log has all that it promised"),
+        Ok(Err(why)) => {
+            Finding::new(Grade::Warn, "memory", name, format!("{why}: it will rejoin from the others"))
+                .next("let no more than f replicas rejoin at a time")
+        }
+        Err(trouble) => Finding::new(Grade::Bad, "memory", name, trouble.what.clone())
+            .next(trouble.next.unwrap_or_else(|| "quorate explain Q020".to_owned())),
+    })
+}
+
+/// A node's ports are its own, free, or somebody else's.
+fn ports(name: &str, node: &Examined) -> Vec<Finding> {
+    let address = node.settings.listen;
+    let mut tried = vec![(Port::Udp, "UDP", UdpSocket::bind(address).map(drop))];
+    if matches!(node.own, Principal::Replica(_)) {
+        tried.push((Port::Tcp, "TCP", TcpListener::bind(address).map(drop)));
+    }
+    let taken: Vec<_> =
+        tried.into_iter().filter_map(|(port, kind, tried)| Some((port, kind, tried.err()?))).collect();
+    let Some((port, kind, error)) = taken.into_iter().next() else {
+        let state = if node.runs { "it runs, and has not taken" } else { "it does not run; free:" };
+        let grade = if node.runs { Grade::Warn } else { Grade::Ok };
+        return vec![Finding::new(grade, "ports", name, format!("{state} {address}"))];
+    };
+    let who = holder(port, address);
+    let finding = match (&who, node.runs) {
+        (Some(who), true) => Finding::new(Grade::Ok, "ports", name, format!("{address} is its own: {who}")),
+        (None, true) => Finding::new(Grade::Ok, "ports", name, format!("{address} is taken, and it runs")),
+        (Some(who), false) => {
+            Finding::new(Grade::Bad, "ports", name, format!("{kind} {address} is taken by {who}"))
+                .next(format!("stop that process (kill {}), or choose another port in node.toml", who.pid))
+        }
+        (None, false) => {
+            Finding::new(Grade::Bad, "ports", name, format!("{kind} {address} cannot be used: {error}"))
+                .next("choose an address of this machine, and a port that is free, in node.toml")
+        }
+    };
+    vec![finding]
+}
+
+fn keys_of_the_future(dir: &Path, name: &str) -> Option<Finding> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    let now = u64::try_from(now.as_nanos()).ok()?;
+    let ahead = examine::key_time(dir)?.saturating_sub(now);
+    (ahead > SET_BACK_NS).then(|| {
+        let what =
+            format!("the clock was set back: this node's keys are {} ms ahead of it", ahead / 1_000_000);
+        Finding::new(Grade::Warn, "clock", name, what)
+            .next("set the clock, and let it be kept (chrony, ntpd)")
+    })
+}
+
+/// What the nodes of one directory say of one another.
+fn together(nodes: &[(String, Examined)]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let Some((first, one)) = nodes.first() else { return findings };
+    for (name, node) in &nodes[1..] {
+        if node.members.cluster_id() != one.members.cluster_id() {
+            findings.push(
+                Finding::new(Grade::Bad, "members", name, format!("it is of another cluster than {first}"))
+                    .next("keep nodes of different clusters in different directories"),
+            );
+        }
+    }
+    for (name, node) in nodes {
+        let Principal::Replica(id) = node.own else { continue };
+        let port = node.settings.listen.port();
+        for (other, its) in nodes {
+            let known = its.settings.replicas.get(id.index()).map(SocketAddr::port);
+            if known.is_some_and(|known| known != port)
+                && its.members.cluster_id() == node.members.cluster_id()
+            {
+                let what =
+                    format!("{name} listens at port {port}, {other} looks for it at {}", known.unwrap_or(0));
+                findings.push(Finding::new(Grade::Warn, "places", other, what).next(
+                    "change the table [replicas] in its node.toml, unless something in between translates",
+                ));
+            }
+        }
+    }
+    let f = one.members.cluster.f();
+    let hosts: BTreeSet<_> = one.settings.replicas.iter().map(SocketAddr::ip).collect();
+    let n = one.settings.replicas.len();
+    let what = format!("{n} replicas at {} addresses, f = {f}", hosts.len());
+    findings.push(if hosts.len() == n {
+        Finding::new(Grade::Ok, "places", "cluster", what)
+    } else {
+        Finding::new(Grade::Warn, "places", "cluster", what)
+            .next("fine for trying; in earnest give each replica a machine, or one fault takes several")
+    });
+    findings
+}

@@ -1,0 +1,97 @@
+//! `quorate doctor`: each kind of trouble is found, told in one line with what to do, and nothing is changed.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+use std::fs;
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
+
+#[allow(dead_code, reason = "shared with the tests that need more of it")]
+mod support;
+
+use support::{Cluster, Dir, own_address, quorate};
+
+/// What the doctor says, and its status.
+fn doctor(dir: &str) -> (Option<i32>, String) {
+    let ended = quorate(&["doctor", "--dir", dir]);
+    assert!(ended.stderr.is_empty(), "{ended:?}");
+    (ended.status.code(), String::from_utf8(ended.stdout).unwrap())
+}
+
+fn line<'a>(text: &'a str, grade: &str, check: &str, of: &str) -> &'a str {
+    let wanted = [grade, check, of];
+    let found = text.lines().find(|line| line.split_whitespace().take(3).eq(wanted));
+    found.unwrap_or_else(|| panic!("no line {wanted:?} in\n{text}"))
+}
+
+#[test]
+fn trouble_is_found_and_nothing_is_changed() {
+    let dir = Dir::new("doctor");
+    let (root, host) = (dir.join("c"), own_address().to_string());
+    assert!(quorate(&["init", "--dir", &root, "--host", &host]).status.success());
+    let names = || {
+        let mut names: Vec<_> =
+            fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = names();
+    let (status, text) = doctor(&root);
+    assert_eq!(status, Some(0), "{text}");
+    line(&text, "ok", "files", "replica-3");
+    line(&text, "ok", "memory", "replica-0");
+    line(&text, "ok", "disk", "writing");
+    assert!(line(&text, "ok", "ports", "replica-1").contains("does not run; free"), "{text}");
+    assert!(line(&text, "warn", "places", "cluster").contains("4 replicas at 1 addresses"), "{text}");
+    assert!(text.lines().last().unwrap().ends_with(" 0 bad"), "{text}");
+
+    let path = |name: &str| dir.path().join("c").join(name);
+    fs::set_permissions(path("replica-0/keys/replica.key"), fs::Permissions::from_mode(0o644)).unwrap();
+    let toml = fs::read_to_string(path("replica-1/node.toml")).unwrap();
+    fs::write(path("replica-1/node.toml"), format!("windov = 256\n{toml}")).unwrap();
+    let taken = UdpSocket::bind((own_address_of(&host), 7002)).unwrap();
+    let starts = path("replica-3/log/starts");
+    let mut bytes = fs::read(&starts).unwrap();
+    for byte in &mut bytes {
+        *byte ^= 0x5a;
+    }
+    fs::write(&starts, bytes).unwrap();
+    fs::write(path("client-0/keys/time"), format!("{}\n", u64::MAX / 2)).unwrap();
+    let (status, text) = doctor(&root);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(line(&text, "bad", "files", "replica-0").contains("mode 0644"), "{text}");
+    assert!(text.contains("do: chmod 600 "), "{text}");
+    assert!(line(&text, "bad", "files", "replica-1").contains("unknown key `windov`"), "{text}");
+    let pid = format!("(pid {})", std::process::id());
+    assert!(line(&text, "bad", "ports", "replica-2").contains(&pid), "{text}");
+    assert!(line(&text, "warn", "memory", "replica-3").contains("it will rejoin"), "{text}");
+    assert!(line(&text, "warn", "clock", "client-0").contains("set back"), "{text}");
+    assert!(text.lines().last().unwrap().ends_with(" 3 bad"), "{text}");
+    assert_eq!(names(), before, "something was left");
+    drop(taken);
+
+    let ended = quorate(&["doctor", "--json", "--dir", &root]);
+    let json: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!((ended.status.code(), &json["bad"], &json["schema"]), (Some(1), &2.into(), &1.into()));
+    assert!(json["findings"].as_array().unwrap().len() > 12, "{json}");
+    let none = quorate(&["doctor", "--dir", &dir.join("nowhere")]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&none.stderr).starts_with("error Q017: there is no node"), "{none:?}");
+}
+
+/// Of a cluster that runs the ports are its own, and it is not disturbed.
+#[test]
+fn a_cluster_that_runs_is_well() {
+    let cluster = Cluster::start("doctor-runs", &[], "");
+    (0..4).for_each(|i| cluster.wait_for(i, " runs "));
+    let (status, text) = doctor(&cluster.dir.join("c"));
+    assert_eq!(status, Some(0), "{text}");
+    let ports = line(&text, "ok", "ports", "replica-2");
+    assert!(ports.contains(&format!("quorate (pid {})", cluster.pids()[2])), "{text}");
+    let (status, text) = doctor(&cluster.dir.join("c/replica-2"));
+    assert_eq!(status, Some(0), "{text}");
+    assert!(!text.contains("replica-1"), "{text}");
+}
+
+fn own_address_of(host: &str) -> std::net::IpAddr {
+    host.parse().unwrap()
+}
