@@ -22,7 +22,7 @@ use quorate_pbft::step::{
     Action, Actions, CachedReply, Form, Input, Lsn, Now, ReadResult, Recipient, Ticket,
 };
 use quorate_pbft::{ConfigError, Replica, Resume};
-use quorate_service::image::Copying;
+use quorate_service::saving::Saving;
 use quorate_service::{Executor, Options, Service, Steps};
 use quorate_wire::codec::Reader;
 use quorate_wire::frame::Frame;
@@ -119,8 +119,8 @@ pub struct Drive<S: Service, M: Meter = (), J: Journal = (), C: Core = Replica> 
     meter: M,
     journal: J,
     recorder: Option<Recorder>,
-    /// The image that is being copied, and what there is of it.
-    copying: Option<(Copying, Vec<u8>)>,
+    /// The checkpoint that is being copied.
+    saving: Option<Saving>,
     tick_at: u64,
     // Memory that is used again in every step.
     actions: Actions,
@@ -206,7 +206,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
             meter,
             journal,
             recorder: None,
-            copying: None,
+            saving: None,
             tick_at: 0,
             actions: Actions::new(),
             steps: Steps::new(),
@@ -266,7 +266,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Returns the moment of the monotonic clock at which [`Self::expire`] is due, or earlier.
     #[inline]
     pub fn due(&self) -> u64 {
-        if self.copying.is_some() {
+        if self.saving.is_some() && self.journal.has_room() {
             return 0;
         }
         let transfer = self.executor.deadline().unwrap_or(u64::MAX);
@@ -278,7 +278,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     pub fn flush(&mut self, transport: &mut impl Transport) {
         self.journal.flush();
         self.outbox.flush(transport);
-        if self.copying.is_some() {
+        if self.saving.is_some() {
             self.copy_image();
         }
     }

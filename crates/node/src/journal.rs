@@ -1,7 +1,8 @@
 //! Where a drive's records go.
 
 use quorate_pbft::step::Lsn;
-use quorate_wire::SeqNum;
+use quorate_service::saving::Copied;
+use quorate_wire::{Digest, SeqNum};
 
 /// Random bits below the count of starts in an incarnation (spec §14.3).
 pub const INCARNATION_RANDOM_BITS: u32 = 20;
@@ -14,11 +15,17 @@ pub trait Journal: core::fmt::Debug {
     /// Hands what has come to the disk.
     fn flush(&mut self);
 
-    /// Says whether the image of a stable checkpoint is wanted.
-    fn wants_image(&self) -> bool;
+    /// Says whether the stable checkpoint `seq` is wanted, so that the log can become shorter.
+    fn wants_image(&self, seq: SeqNum) -> bool;
 
-    /// Takes the image of a stable checkpoint (D5).
-    fn image(&mut self, seq: SeqNum, bytes: Vec<u8>);
+    /// Says whether more pages may come: not while the disk is behind.
+    fn has_room(&self) -> bool;
+
+    /// Takes pages that have changed since they came last.
+    fn pages(&mut self, copied: Copied);
+
+    /// Every page that has changed up to the stable checkpoint `seq` has come (D5).
+    fn image(&mut self, seq: SeqNum, root: Digest);
 
     /// The state was fetched: the log alone cannot bring it back.
     fn image_soon(&mut self);
@@ -39,11 +46,17 @@ impl Journal for () {
     #[inline]
     fn flush(&mut self) {}
 
-    fn wants_image(&self) -> bool {
+    fn wants_image(&self, _seq: SeqNum) -> bool {
         false
     }
 
-    fn image(&mut self, _seq: SeqNum, _bytes: Vec<u8>) {}
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    fn pages(&mut self, _copied: Copied) {}
+
+    fn image(&mut self, _seq: SeqNum, _root: Digest) {}
 
     fn image_soon(&mut self) {}
 

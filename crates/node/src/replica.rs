@@ -145,7 +145,7 @@ impl ReplicaNode {
         let clock = Clock::new();
         let now = clock.now();
         let config = self.settings.config.clone();
-        let (storage, past) = Storage::open(
+        let (mut storage, past) = Storage::open(
             &self.dir,
             self.members.cluster_id(),
             self.id,
@@ -157,7 +157,7 @@ impl ReplicaNode {
         let chance = chance >> (64 - INCARNATION_RANDOM_BITS);
         let incarnation = (storage.starts() << INCARNATION_RANDOM_BITS) | chance;
         let mut executor = Executor::new(service, config.domains(), drive::options(&config, wall_ns));
-        let resume = resume(past, incarnation, &mut executor);
+        let resume = resume(past, incarnation, &mut storage, &mut executor)?;
         let door = Door::new(
             self.id.into(),
             self.members.cluster,
@@ -174,7 +174,7 @@ impl ReplicaNode {
             pin(core)?;
         }
         let is_fresh = matches!(resume, Resume::Fresh { .. });
-        let disk = storage.begin(self.settings.log_bytes_max)?;
+        let disk = storage.begin(&executor, self.settings.log_bytes_max)?;
         let signer = self.signer.clone();
         let directory = self.directory.clone();
         let drive = Drive::resume(self.id, config, signer, door, directory, executor, resume, (), disk);
@@ -292,37 +292,32 @@ impl<S: Service, C: Core> Running<S, C> {
 }
 
 /// Makes of what the disk holds what the replica starts from, and loads the state.
-fn resume<S: Service>(past: Past, incarnation: u64, executor: &mut Executor<S>) -> Resume {
-    match past {
-        Past::Nothing => Resume::Fresh { incarnation },
+fn resume<S: Service>(
+    past: Past,
+    incarnation: u64,
+    storage: &mut Storage,
+    executor: &mut Executor<S>,
+) -> Result<Resume, Trouble> {
+    let records = match past {
+        Past::Nothing => return Ok(Resume::Fresh { incarnation }),
         Past::Lost(why) => {
             warn!(why, "this replica's memory is lost: it rejoins from the others");
-            Resume::Amnesia { incarnation }
+            storage.load(executor)?;
+            return Ok(Resume::Amnesia { incarnation });
         }
-        Past::Log { records, images, cut } => {
+        Past::Log { records, cut } => {
             if cut {
                 info!("cut a torn tail of the log, which nobody had been promised");
             }
-            let mut checkpoint = (SeqNum(0), executor.root_at(SeqNum(0)).unwrap_or_default());
-            for (seq, path) in images {
-                let restored = fs::read(&path).map_err(|error| error.to_string());
-                let restored =
-                    restored.and_then(|bytes| executor.restore(&bytes).map_err(|error| error.to_string()));
-                match restored {
-                    Ok(found) => {
-                        checkpoint = found;
-                        break;
-                    }
-                    // The votes are in the log; the state comes from the others.
-                    Err(error) => warn!(seq = seq.0, %error, "the image of a checkpoint is damaged"),
-                }
-            }
-            let mut clients = Vec::new();
-            executor.clients(&mut clients);
-            clients.sort_unstable();
-            Resume::Restart(Restart { incarnation, records, checkpoint, clients })
+            records
         }
-    }
+    };
+    let initial = (SeqNum(0), executor.root_at(SeqNum(0)).unwrap_or_default());
+    let checkpoint = storage.load(executor)?.unwrap_or(initial);
+    let mut clients = Vec::new();
+    executor.clients(&mut clients);
+    clients.sort_unstable();
+    Ok(Resume::Restart(Restart { incarnation, records, checkpoint, clients }))
 }
 
 /// Returns which replica a directory is for.

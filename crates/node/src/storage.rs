@@ -3,7 +3,8 @@
 //! ```text
 //! DIR/log/starts             how often it has started, and whether its log is a memory; two copies
 //!     log/00..01.seg ...     the write-ahead log, segments named by their first commit
-//!     checkpoint/00..128.img the state at a stable checkpoint
+//!     checkpoint/pages       the pages of the state
+//!     checkpoint/00..1.idx   which of them is where, at a stable checkpoint
 //! ```
 //!
 //! A disk loses, damages and exchanges what was written to it. So everything carries a sum that is bound to
@@ -15,26 +16,39 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use quorate_pbft::config::Durability;
-use quorate_wire::{ClusterId, ReplicaId, SeqNum};
+use quorate_service::{Executor, Service};
+use quorate_wire::{ClusterId, Digest, ReplicaId, SeqNum};
 
 pub use self::disk::{Disk, Told};
+use self::images::PageFile;
 use self::log::{Log, Scan};
 use self::starts::{Memory, Starts, StartsFile};
 use crate::trouble::{Kind, Trouble};
 
 mod commit;
 mod disk;
+mod file;
 mod images;
+mod imaging;
+mod index;
 mod log;
 mod starts;
 
 #[cfg(test)]
+mod damage;
+#[cfg(test)]
+mod failing;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod healing;
+#[cfg(test)]
+mod page_faults;
+#[cfg(test)]
+mod world;
 
 /// The version of the format.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// Bytes of a segment of the log, unless one commit needs more.
 const SEGMENT_BYTES: usize = 16 << 20;
@@ -66,8 +80,6 @@ pub enum Past {
     Log {
         /// The records, oldest first.
         records: Vec<Vec<u8>>,
-        /// The images of checkpoints, newest first, not checked yet.
-        images: Vec<(SeqNum, PathBuf)>,
         /// There was a tail that nobody had been promised.
         cut: bool,
     },
@@ -86,6 +98,8 @@ pub struct Storage {
     log: Option<Log>,
     segment_bytes: usize,
     is_lost: bool,
+    /// The state that was loaded.
+    pages: Option<PageFile>,
 }
 
 /// Makes the files of a replica that has never started.
@@ -113,7 +127,7 @@ pub(crate) fn look(
     let owner = Owner { cluster, replica };
     let found = StartsFile::new(&dir.join("log"), owner).read()?;
     let segments = log::segments(&dir.join("log"))?;
-    images::list(&dir.join("checkpoint"))?;
+    log::files(&dir.join("checkpoint"))?;
     Ok(match found {
         None => Err("the count of starts is missing or damaged".to_owned()),
         Some(found) if found.memory == Memory::New || durability == Durability::Memory => Ok(()),
@@ -149,7 +163,7 @@ impl Storage {
         let mut file = StartsFile::new(&dir.join("log"), owner);
         let found = file.read()?;
         let segments = log::segments(&dir.join("log"))?;
-        let images = images::list(&dir.join("checkpoint"))?;
+        let pages = log::files(&dir.join("checkpoint"))?;
         let mut starts = found.unwrap_or_default();
         let storage = |log, starts, is_lost| Self {
             dir: dir.to_path_buf(),
@@ -160,12 +174,13 @@ impl Storage {
             log,
             segment_bytes,
             is_lost,
+            pages: None,
         };
         let lost = |why: &str| Past::Lost(why.to_owned());
         let verdict = match (found, durability) {
             (None, _) => Err(lost("the count of starts is missing or damaged")),
             (Some(found), _) if found.memory == Memory::New => {
-                if segments.is_empty() && images.is_empty() {
+                if segments.is_empty() && pages.is_empty() {
                     Ok(None)
                 } else {
                     Err(lost("the count of starts is older than the log"))
@@ -196,7 +211,7 @@ impl Storage {
                         let cut = scan.is_cut();
                         let (log, records) =
                             scan.finish(&dir.join("log"), &owner, found.life, starts.count)?;
-                        return Ok((storage(Some(log), starts, false), Past::Log { records, images, cut }));
+                        return Ok((storage(Some(log), starts, false), Past::Log { records, cut }));
                     }
                     Err(why) => Past::Lost(why),
                 }
@@ -212,13 +227,33 @@ impl Storage {
         self.starts.count
     }
 
+    /// Loads the state into `executor`, which has the initial one, and returns its checkpoint. None: it is
+    /// not there as a whole. What there is of it is kept to be compared with the others'.
+    ///
+    /// # Errors
+    ///
+    /// The files cannot be read. That one is damaged is no error.
+    pub fn load<S: Service>(
+        &mut self,
+        executor: &mut Executor<S>,
+    ) -> Result<Option<(SeqNum, Digest)>, Trouble> {
+        let mut pages = PageFile::new(&self.dir.join("checkpoint"), self.owner, executor);
+        let found = pages.load(executor, !self.is_lost)?;
+        self.pages = found.is_some().then_some(pages);
+        Ok(found)
+    }
+
     /// Begins to write: notes the start, and runs the disk from here on. After [`Past::Lost`] everything
-    /// that was there goes. An image is wanted whenever the log is longer than `log_bytes_max`.
+    /// that was there goes. The state is wanted whenever the log is longer than `log_bytes_max`.
     ///
     /// # Errors
     ///
     /// The disk cannot be written, or another thread cannot be started.
-    pub fn begin(mut self, log_bytes_max: usize) -> Result<Disk, Trouble> {
+    pub fn begin<S: Service>(
+        mut self,
+        executor: &Executor<S>,
+        log_bytes_max: usize,
+    ) -> Result<Disk, Trouble> {
         let (log_dir, image_dir) = (self.dir.join("log"), self.dir.join("checkpoint"));
         let keeps = self.durability != Durability::Memory;
         for dir in [&log_dir, &image_dir] {
@@ -233,13 +268,18 @@ impl Storage {
             self.starts.life = u64::from_le_bytes(first_eight(crate::secret::entropy()?));
             self.file.write(self.starts)?;
             log::clear(&log_dir)?;
-            images::clear(&image_dir)?;
             keeps.then(|| {
                 Log::new(&log_dir, &self.owner, self.starts.life, self.starts.count, self.segment_bytes)
             })
         };
+        let pages = if let Some(pages) = self.pages.take() {
+            pages
+        } else {
+            images::clear(&image_dir)?;
+            PageFile::new(&image_dir, self.owner, executor)
+        };
         self.starts.memory = if self.is_lost || !keeps { Memory::None } else { Memory::Log };
-        Disk::start(self.starts, self.file, log, image_dir, log_bytes_max)
+        Disk::start(self.starts, self.file, log, pages, self.dir, log_bytes_max)
     }
 }
 

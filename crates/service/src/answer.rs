@@ -14,8 +14,10 @@ use crate::service::Service;
 use crate::transfer::{Refusal, Steps};
 use crate::tree::{BRANCHING, Label};
 
-/// The most answers to one peer in each [`TURN_NS`].
-const ANSWERS_MAX: u32 = 1024;
+/// Numbers of a peer's questions that are remembered: more than it has under way.
+const SEEN: u64 = 1024;
+/// The most answers to one peer in each [`TURN_NS`]: more than a correct one asks, for it may ask in bursts.
+const ANSWERS_MAX: u32 = 256;
 /// The time over which a peer's questions are counted, in nanoseconds.
 const TURN_NS: u64 = 10_000_000;
 
@@ -30,9 +32,9 @@ pub(crate) struct Answering {
 struct Asker {
     /// The highest number seen.
     newest: u64,
-    /// Bit `i`: the number `newest - i` has been seen. So questions in flight together may overtake
-    /// each other, and none is answered twice.
-    seen: u64,
+    /// A bit for each of the last [`SEEN`] numbers, in a ring: it has been seen. So questions in flight
+    /// together may overtake each other, and none is answered twice.
+    seen: [u64; 16],
     turn: u64,
     answers: u32,
 }
@@ -41,16 +43,23 @@ impl Asker {
     /// Notes a question's number. Says whether it is new.
     fn is_new(&mut self, rid: u64) -> bool {
         if rid > self.newest {
-            let ahead = u32::try_from(rid - self.newest).unwrap_or(u32::MAX);
-            self.seen = self.seen.checked_shl(ahead).unwrap_or(0) | 1;
+            for passed in (self.newest + 1..=rid).take(usize::try_from(SEEN).unwrap_or(0)) {
+                let (word, bit) = self.bit(passed);
+                *word &= !bit;
+            }
             self.newest = rid;
-            return true;
+        } else if self.newest - rid >= SEEN {
+            return false;
         }
-        let behind = u32::try_from(self.newest - rid).unwrap_or(u32::MAX);
-        let Some(bit) = 1_u64.checked_shl(behind) else { return false };
-        let is_new = self.seen & bit == 0;
-        self.seen |= bit;
+        let (word, bit) = self.bit(rid);
+        let is_new = *word & bit == 0;
+        *word |= bit;
         is_new
+    }
+
+    fn bit(&mut self, rid: u64) -> (&mut u64, u64) {
+        let at = usize::try_from(rid % SEEN).unwrap_or(0);
+        (&mut self.seen[at / 64], 1 << (at % 64))
     }
 
     /// Counts an answer. Says whether there may be one.
@@ -119,15 +128,18 @@ mod tests {
     #[test]
     fn a_question_is_new_once() {
         let mut asker = Asker::default();
-        for rid in [5, 3, 70, 69, 7, 200] {
+        for rid in [5, 3, 70, 69, 7, 1200] {
             assert!(asker.is_new(rid), "{rid} is new");
             assert!(!asker.is_new(rid), "{rid} is a replay");
         }
-        assert!(!asker.is_new(136), "out of the window");
-        assert!(asker.is_new(137));
+        assert!(!asker.is_new(176), "out of the window");
+        assert!(asker.is_new(177));
+        assert!(!asker.is_new(177));
         assert!(!asker.is_new(0));
+        assert!(asker.is_new(1200 + SEEN));
+        assert!(!asker.is_new(1200));
         assert!(asker.is_new(u64::MAX));
-        assert!(!asker.is_new(201));
+        assert!(!asker.is_new(1201));
     }
 
     #[test]

@@ -11,10 +11,11 @@ use quorate_wire::{Batch, ClientId, Digest, Replies, SeqNum, Timestamp};
 use crate::answer::Answering;
 use crate::options::Options;
 use crate::overlay::Overlay;
-use crate::pages::{Memory, PageStore, Pool};
+use crate::pages::{Memory, Page, PageStore, Pool};
 use crate::replies::{Lane, Lanes};
 use crate::service::{Context, PageFault, Service, Stop};
 use crate::state::State;
+use crate::tree::Label;
 use crate::view::View;
 use crate::walk::Walk;
 
@@ -60,6 +61,8 @@ pub struct Executor<S: Service, P: PageStore = Memory> {
     /// The number of the next FETCH.
     pub(crate) next_rid: u64,
     pub(crate) answering: Answering,
+    /// Pages that a disk had and that are not the state: a transfer looks here first.
+    pub(crate) attic: Vec<(u32, Label, Page)>,
 }
 
 impl<S: Service> Executor<S> {
@@ -93,6 +96,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             walk: None,
             next_rid: options.first_rid,
             answering: Answering::default(),
+            attic: Vec::new(),
             options,
         }
     }
@@ -214,10 +218,11 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         assert!(self.tentative.is_none(), "a checkpoint covers nothing uncommitted (I18)");
         assert!(self.overlay.is_empty(), "a checkpoint covers nothing uncommitted (I18)");
         assert_eq!(seq, self.last_executed, "a checkpoint is cut exactly after its batch (EX-4)");
-        match self.state.root_at(seq) {
-            Some(root) => root,
-            None => self.state.cut(seq, &mut self.pool),
+        if let Some(root) = self.state.root_at(seq) {
+            return root;
         }
+        self.attic = Vec::new(); // it goes on without a transfer
+        self.state.cut(seq, &mut self.pool)
     }
 
     /// Forgets the checkpoints before `below`, but never the newest, nor one that a transfer builds on.
@@ -251,6 +256,11 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// simulators (B21). Says whether there was a page.
     pub fn damage(&mut self, choice: u64) -> bool {
         self.state.damage(choice)
+    }
+
+    /// Returns how many pages a disk had that were not the state.
+    pub fn pages_kept(&self) -> usize {
+        self.attic.len()
     }
 
     /// Makes a new state, the one of checkpoint `seq`, the current one (ST-6). What was known of

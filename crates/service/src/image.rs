@@ -1,4 +1,4 @@
-//! A checkpoint as bytes, for a driver that keeps whole states on its disk.
+//! A whole checkpoint as bytes, for a simulated disk.
 //!
 //! ```text
 //! magic 8 | page bytes 4 | pages max 4 | clients max 4 | result bytes max 4 | seq 8 | root 32
@@ -61,57 +61,19 @@ impl From<DecodeError> for ImageError {
     }
 }
 
-/// A checkpoint that is being copied, some pages at a time, so that nobody has to wait for all of them. The
-/// driver keeps it from being discarded meanwhile.
-#[derive(Debug)]
-pub struct Copying {
-    seq: SeqNum,
-    pages: Vec<u32>,
-    next: usize,
-}
-
-impl Copying {
-    /// Returns the checkpoint.
-    pub fn seq(&self) -> SeqNum {
-        self.seq
-    }
-
-    /// Says whether every page has been copied.
-    pub fn is_done(&self) -> bool {
-        self.next == self.pages.len()
-    }
-}
-
 /// A page as it stands in an image: its number, its `lm`, its content.
 type StoredPage<'a> = (u32, SeqNum, &'a [u8]);
 
 impl<S: Service, P: PageStore> Executor<S, P> {
-    /// Appends checkpoint `seq` to `out` as bytes for a disk. Says whether it is held.
+    /// Appends checkpoint `seq` to `out` as bytes. Says whether it is held.
     pub fn image(&self, seq: SeqNum, out: &mut Vec<u8>) -> bool {
-        let Some(mut copying) = self.begin_image(seq, out) else { return false };
-        self.copy_image(&mut copying, usize::MAX, out)
-    }
-
-    /// Begins to copy checkpoint `seq`: appends the image's head to `out`. None: it is not held.
-    pub fn begin_image(&self, seq: SeqNum, out: &mut Vec<u8>) -> Option<Copying> {
-        let root = self.state.root_at(seq)?;
+        let Some(root) = self.state.root_at(seq) else { return false };
         let start = out.len();
         write_head(&self.options, seq, &root, &mut Writer::new(out));
         let head = self.domains.node(&out[start..]);
-        Writer::new(out).digest(&head);
-        Some(Copying { seq, pages: self.state.pages_at(seq), next: 0 })
-    }
-
-    /// Appends the next pages of an image to `out`, `pages_max` at most. Says whether the checkpoint is
-    /// still held; if not, there is no image.
-    pub fn copy_image(&self, copying: &mut Copying, pages_max: usize, out: &mut Vec<u8>) -> bool {
-        let seq = copying.seq;
-        if self.state.root_at(seq).is_none() {
-            return false;
-        }
         let mut out = Writer::new(out);
-        for &page in copying.pages[copying.next..].iter().take(pages_max) {
-            copying.next += 1;
+        out.digest(&head);
+        for page in self.state.pages_at(seq) {
             let Some(content) = self.state.page_at(seq, page) else { continue };
             out.u32(page);
             out.u64(self.state.label_at(seq, 0, page).modified.0);

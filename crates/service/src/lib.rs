@@ -13,7 +13,7 @@
 //! | an allocator of pages, and a B+tree over them | [`space`], [`btree`] | |
 //! | checkpoints by copy on write, their digests | `state`, `tree` | [OSDI99 §4.3, §6.3] |
 //! | state transfer: walk, answers, what goes in and out | `walk`, `answer`, [`transfer`] | [OSDI99 §4.4, §6.3] |
-//! | a checkpoint as bytes for a disk | [`image`] | |
+//! | a checkpoint as bytes; what has changed of it, for a disk | [`image`], [`saving`] | |
 //! | the services of the papers' micro-benchmarks, and a key-value store | [`null`], [`kv`] | [OSDI99 §7.2] |
 #![no_std]
 #![cfg_attr(
@@ -36,6 +36,7 @@ pub mod options;
 mod overlay;
 pub mod pages;
 mod replies;
+pub mod saving;
 pub mod service;
 pub mod space;
 mod state;

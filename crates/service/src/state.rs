@@ -50,6 +50,8 @@ pub(crate) struct State<P> {
     dirty: Vec<u64>,
     /// The dirty pages in order, while a checkpoint is cut.
     sorted: Vec<u32>,
+    /// One bit a page: it has changed, up to the newest checkpoint, since it was copied for a disk.
+    unsaved: Vec<u64>,
 }
 
 /// What a checkpoint needs besides later records and the current state.
@@ -78,7 +80,18 @@ impl<P: PageStore> State<P> {
             spare: Vec::new(),
             dirty: Vec::new(),
             sorted: Vec::new(),
+            unsaved: Vec::new(),
         }
+    }
+
+    /// Returns a bit for each page that has changed since this was last asked.
+    pub(crate) fn take_unsaved(&mut self) -> Vec<u64> {
+        core::mem::take(&mut self.unsaved)
+    }
+
+    /// Notes that a page is to be copied.
+    pub(crate) fn mark_unsaved(&mut self, page: u32) {
+        mark(&mut self.unsaved, page);
     }
 
     /// Returns the pages as they are now.
@@ -124,6 +137,7 @@ impl<P: PageStore> State<P> {
         self.tree.cut(seq, dirty, |replaced| record.replaced.push(replaced));
         for &page in &self.sorted {
             unmark(&mut self.dirty, page);
+            mark(&mut self.unsaved, page);
         }
         let mut next = self.spare.pop().unwrap_or_default();
         next.seq = seq;
@@ -229,11 +243,13 @@ impl<P: PageStore> State<P> {
             for page in self.pages_at(base) {
                 if arrivals.binary_search_by_key(&page, |(page, _, _)| *page).is_err() {
                     self.replace(page, None, pool);
+                    mark(&mut self.unsaved, page);
                 }
             }
         }
         self.tree.set_leaves(arrivals.iter().map(|(page, label, _)| (*page, *label)));
         for (page, _, arrival) in arrivals {
+            mark(&mut self.unsaved, page);
             if let Arrival::New(content) = arrival {
                 self.replace(page, content, pool);
             }
@@ -266,6 +282,7 @@ impl<P: PageStore> State<P> {
                 self.tree.set_label(replaced.level, replaced.index, replaced.label);
             }
             for (page, old) in record.pages.drain(..) {
+                mark(&mut self.unsaved, page);
                 let is_kept = current.binary_search(&page).is_ok();
                 let dropped = if is_kept { old } else { self.store.replace(page, old) };
                 if let Some(dropped) = dropped {

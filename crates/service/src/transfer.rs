@@ -16,7 +16,7 @@ use crate::service::Service;
 use crate::walk::{Hands, Walk};
 
 /// The most questions on their way at a time, over all holders (ST-3).
-pub const OUTSTANDING_MAX: usize = 32;
+pub const OUTSTANDING_MAX: usize = 256;
 
 /// Where some bytes of [`Steps`] are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,9 +130,9 @@ impl Steps {
 pub struct Progress {
     /// The checkpoint to reach.
     pub seq: SeqNum,
-    /// Pages that had to be brought and are here.
+    /// Pages that have been brought.
     pub fetched: u64,
-    /// Pages known to have to be brought. Grows while the tree is walked.
+    /// Those, and what is known to be missing still. Grows while the tree is walked and the target moves.
     pub total: u64,
 }
 
@@ -158,7 +158,8 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         self.undo(self.last_executed);
         let base = if self.state.root_at(seq).is_some() { seq } else { self.state.newest() };
         let mut walk = self.walk.take().unwrap_or_default();
-        walk.aim(seq, root, base, check, peers, self.state.tree().height());
+        walk.take_attic(core::mem::take(&mut self.attic));
+        walk.aim((seq, root), base, check, peers, &self.state);
         self.walk_on(walk, now_ns, steps, |_, _| {});
     }
 
@@ -229,7 +230,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
                 return;
             }
             hands.steps.push(Step::Distrusted);
-            walk.aim(seq, root, seq, true, &[], hands.state.tree().height());
+            walk.aim((seq, root), seq, true, &[], hands.state);
             walk.advance(&mut hands);
         }
         self.walk = Some(walk);

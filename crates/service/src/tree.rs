@@ -53,7 +53,7 @@ pub(crate) struct Replaced {
 type Group = [Label; BRANCHING as usize];
 
 /// The tree as of the last cut. Holds at most one label for each page, and one sixty-third more.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Tree {
     hasher: NodeHasher,
     /// `levels[l][i]` are the children, on level `l`, of the node `(l + 1, i)`.
@@ -74,6 +74,15 @@ impl Tree {
         }
         let mut tree =
             Self { hasher: NodeHasher::new(domains), levels, root: Label::EMPTY, touched: Vec::new() };
+        tree.clear();
+        tree
+    }
+
+    /// Returns the tree of an empty state of as many pages.
+    pub(crate) fn to_empty(&self) -> Self {
+        let levels = self.levels.iter().map(|_| Vec::new()).collect();
+        let hasher = self.hasher.clone();
+        let mut tree = Self { hasher, levels, root: Label::EMPTY, touched: Vec::new() };
         tree.clear();
         tree
     }
@@ -215,7 +224,7 @@ impl Tree {
 }
 
 /// Lays out what is digested in memory of its own.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct NodeHasher {
     domains: Domains,
     covered: Vec<u8>,

@@ -7,30 +7,35 @@
 //! however many lie (K13). Nothing is believed because several say it (B18).
 //!
 //! ```text
-//!  todo: partitions to look at        asked: on their way, at most 32        staged: pages to install
+//!  todo: partitions to look at        asked: on their way, a bounded few     staged: pages to install
 //!  [root]  -- differs: FETCH -->  [root, r2, due 40 ms]  -- META-DATA fits -->  todo: children
 //!  [page 7] -- differs: FETCH --> [page 7, r3, due 40 ms] -- DATA fits ------>  7 -> content
 //! ```
 //!
-//! What has been staged is found again by its digest when the target moves (ST-4).
+//! What has been staged has a tree of its own, over that of the checkpoint that the walk builds on. So when
+//! the target moves, only what differs from what is here is looked at again (ST-4).
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_wire::message::{Data, Fetch, MetaData};
+use quorate_wire::message::{Data, MetaData};
 use quorate_wire::{Digest, ReplicaId, SeqNum};
 
-use crate::pages::{PageStore, Pool};
+use crate::pages::{Page, PageStore, Pool};
 use crate::state::{Arrival, Arrivals, State};
-use crate::transfer::{OUTSTANDING_MAX, Progress, Refusal, Step, Steps};
-use crate::tree::{BRANCHING, Label};
+use crate::transfer::{OUTSTANDING_MAX, Progress, Refusal, Steps};
+use crate::tree::{BRANCHING, Label, Tree};
+
+mod ask;
+
+use ask::Peer;
 
 /// Partitions looked at in one call, so that none takes long: about 1 us each where a page is digested.
 const LOOKS_MAX: usize = 512;
-/// What a round trip is taken for before one was measured, in nanoseconds.
-const ROUND_TRIP_NS: u64 = 10_000_000;
-/// The shortest and the longest wait for an answer, in nanoseconds.
-const WAIT_NS: (u64, u64) = (2_000_000, 1_000_000_000);
+/// The shortest and the longest wait for an answer, in nanoseconds. Whoever answers may be busy.
+const WAIT_NS: (u64, u64) = (20_000_000, 1_000_000_000);
+/// The time over which questions are counted, in nanoseconds.
+const TURN_NS: u64 = 10_000_000;
 
 /// What the walk works with.
 pub(crate) struct Hands<'a, P> {
@@ -50,8 +55,13 @@ pub(crate) struct Walk {
     base: SeqNum,
     /// No digest of our own is trusted without the page (CK-6).
     check: bool,
-    /// Counts the targets so far.
-    round: u32,
+    /// The labels of what is here: of the base with what is staged over it; with `check`, of what is staged.
+    /// Those of nodes are as of the last time that the walk was turned to a target.
+    here: Option<Tree>,
+    /// Pages that were staged since then.
+    fresh: Vec<u32>,
+    /// Pages that came after the target had moved: not visited again yet. At most [`OUTSTANDING_MAX`].
+    early: BTreeMap<u32, (Label, Page)>,
     /// Depth first, so never more than 64 a level for each question on its way.
     todo: Vec<Partition>,
     /// At most [`OUTSTANDING_MAX`].
@@ -60,7 +70,6 @@ pub(crate) struct Walk {
     /// Pages that will be installed. At most one entry a page.
     staged: BTreeMap<u32, Staged>,
     fetched: u64,
-    total: u64,
     /// There is more to look at, without waiting for anything.
     paused: Option<u64>,
 }
@@ -78,6 +87,8 @@ struct Partition {
 #[derive(Debug)]
 struct Asked {
     rid: u64,
+    /// It was asked for an earlier target, and may be of use or not.
+    is_old: bool,
     peer: usize,
     partition: Partition,
     sent_ns: u64,
@@ -85,53 +96,60 @@ struct Asked {
 }
 
 #[derive(Debug)]
-struct Peer {
-    id: ReplicaId,
-    outstanding: usize,
-    /// It has lied: asked only when all others have lied too.
-    lied: bool,
-    /// Questions it left unanswered lately.
-    silent: usize,
-    round_trip_ns: u64,
-}
-
-#[derive(Debug)]
 struct Staged {
     label: Label,
     arrival: Arrival,
-    /// The last target that it is part of.
-    round: u32,
 }
 
 impl Walk {
     /// Turns the walk to a target. `base` is a checkpoint held here.
-    pub(crate) fn aim(
+    pub(crate) fn aim<P: PageStore>(
         &mut self,
-        seq: SeqNum,
-        root: Digest,
+        (seq, root): (SeqNum, Digest),
         base: SeqNum,
         check: bool,
         peers: &[ReplicaId],
-        height: u8,
+        state: &State<P>,
     ) {
         self.set_peers(peers);
-        let same = self.round > 0 && (self.seq, self.root, self.base) == (seq, root, base);
-        if same && (self.check || !check) {
+        let height = state.tree().height();
+        let began = self.here.is_some();
+        if began && (self.seq, self.root, self.base) == (seq, root, base) && (self.check || !check) {
             return;
         }
-        (self.seq, self.root, self.base) = (seq, root, base);
-        self.check |= check;
-        self.round += 1;
-        self.asked.clear();
-        for peer in &mut self.peers {
-            peer.outstanding = 0;
+        if !began || self.base != base || (check && !self.check) {
+            // What refers to pages of our own may mean others now; what has come is kept (ST-4).
+            self.staged.retain(|_, staged| matches!(staged.arrival, Arrival::New(Some(_))));
+            self.fresh = self.staged.keys().copied().collect();
+            self.check |= check;
+            self.here = Some(if self.check { state.tree().to_empty() } else { state.tree().clone() });
         }
-        // What refers to pages of our own may mean others now; what has come is kept (ST-4).
-        self.staged.retain(|_, staged| matches!(staged.arrival, Arrival::New(Some(_))));
-        (self.fetched, self.total) = (0, 0);
+        (self.seq, self.root, self.base) = (seq, root, base);
+        self.fresh.sort_unstable();
+        self.fresh.dedup();
+        let staged = &self.staged;
+        let leaves = self.fresh.drain(..).filter_map(|page| Some((page, staged.get(&page)?.label)));
+        if let Some(here) = &mut self.here {
+            here.set_leaves(leaves);
+        }
+        // Pages that are on their way are of use mostly; nodes are not.
+        self.asked.retain_mut(|asked| {
+            asked.is_old = true;
+            let is_page = asked.partition.level == 0;
+            self.peers[asked.peer].outstanding -= usize::from(!is_page);
+            is_page
+        });
+        self.early.clear();
         let label = Label { modified: seq, digest: root };
         self.todo.clear();
         self.todo.push(Partition { level: height, index: 0, label, attempts: 0 });
+    }
+
+    /// Takes pages that were found elsewhere: those that the target has need not be asked for.
+    pub(crate) fn take_attic(&mut self, pages: Vec<(u32, Label, Page)>) {
+        for (page, label, content) in pages {
+            self.stage(page, label, Arrival::New(Some(content)));
+        }
     }
 
     /// Returns the checkpoint to reach and its root.
@@ -151,7 +169,7 @@ impl Walk {
 
     /// Says whether everything is here.
     pub(crate) fn is_done(&self) -> bool {
-        self.todo.is_empty() && self.asked.is_empty()
+        self.todo.is_empty() && self.asked.iter().all(|asked| asked.is_old)
     }
 
     /// Returns how many questions are on their way.
@@ -162,7 +180,11 @@ impl Walk {
 
     /// Returns how far it is.
     pub(crate) fn progress(&self) -> Progress {
-        Progress { seq: self.seq, fetched: self.fetched, total: self.total }
+        let asked = self.asked.iter().map(|asked| &asked.partition);
+        // A node stands for as many pages as one of the lowest level: it has that many at least, mostly.
+        let pages = |partition: &Partition| if partition.level == 0 { 1 } else { u64::from(BRANCHING) };
+        let left: u64 = asked.chain(&self.todo).map(pages).sum();
+        Progress { seq: self.seq, fetched: self.fetched, total: self.fetched + left }
     }
 
     /// Returns when it must go on.
@@ -178,15 +200,15 @@ impl Walk {
                 return;
             }
             let Some(partition) = self.todo.pop() else { return };
-            if self.is_here(partition, hands) {
+            if self.is_here(partition, hands) || self.is_coming(partition) {
                 continue;
             }
             if !self.ask(partition, None, hands) {
-                // Nobody to ask: a later target brings others (ST-4).
+                // Nobody to ask: a later target brings others (ST-4), or the next turn.
                 self.todo.push(partition);
+                self.paused = (!self.peers.is_empty()).then(|| (hands.now_ns / TURN_NS + 1) * TURN_NS);
                 return;
             }
-            self.total += u64::from(partition.level == 0);
         }
         self.paused = Some(hands.now_ns);
     }
@@ -212,8 +234,7 @@ impl Walk {
         };
         self.on_truth(&asked, hands);
         for child in children.into_iter().rev() {
-            let own = hands.state.label_at(self.base, child.level, child.index);
-            if self.check || own.digest != child.label.digest {
+            if self.label(child.level, child.index).digest != child.label.digest {
                 self.todo.push(child);
             }
         }
@@ -238,7 +259,11 @@ impl Walk {
         self.on_truth(&asked, hands);
         self.fetched += 1;
         let content = hands.pool.copy(answer.page);
-        self.stage(page, found, Arrival::New(Some(content)));
+        if asked.is_old {
+            self.early.insert(page, (found, content));
+        } else {
+            self.stage(page, found, Arrival::New(Some(content)));
+        }
     }
 
     /// Asks someone else what was not answered in time.
@@ -255,6 +280,9 @@ impl Walk {
             peer.silent += 1;
             peer.round_trip_ns = (peer.round_trip_ns * 2).min(WAIT_NS.1);
             let mut partition = late.partition;
+            if late.is_old {
+                continue;
+            }
             partition.attempts += 1;
             // The one that kept silent is not asked this again while there are others.
             if !self.ask(partition, Some(late.peer), hands) {
@@ -266,13 +294,14 @@ impl Walk {
     /// Installs everything, if that gives the root. Otherwise the state is of no use, and no page of it
     /// may be trusted.
     pub(crate) fn install<P: PageStore>(&mut self, state: &mut State<P>, pool: &mut Pool) -> bool {
-        let round = self.round;
         let staged = core::mem::take(&mut self.staged);
-        let arrivals: Arrivals = staged
-            .into_iter()
-            .filter(|(_, staged)| staged.round == round)
-            .map(|(page, staged)| (page, staged.label, staged.arrival))
-            .collect();
+        let arrivals: Arrivals =
+            staged.into_iter().map(|(page, staged)| (page, staged.label, staged.arrival)).collect();
+        self.here = None;
+        self.asked.clear();
+        self.peers.iter_mut().for_each(|peer| peer.outstanding = 0);
+        self.early.clear();
+        self.fresh.clear();
         let found = state.install(self.base, self.seq, self.check, arrivals, pool);
         assert!(!self.check || found == self.root, "each page has been checked");
         found == self.root
@@ -281,19 +310,19 @@ impl Walk {
     /// Says whether a partition of the target is here, and stages what has to change for it.
     fn is_here<P: PageStore>(&mut self, partition: Partition, hands: &mut Hands<'_, P>) -> bool {
         let Partition { level, index, label, .. } = partition;
-        let own = hands.state.label_at(self.base, level, index);
-        if own.digest == label.digest && !self.check {
+        if self.label(level, index).digest == label.digest {
             return true;
         }
         if label.is_empty() {
-            self.empty(level, index, hands);
+            self.empty(level, index);
             return true;
         }
         if level == 0 {
             return self.page_is_here(index, label, hands);
         }
+        let own = hands.state.label_at(self.base, level, index);
         // With `check` our own labels are answers like those of others: true if they fit.
-        if own.digest != label.digest {
+        if !self.check || own.digest != label.digest {
             return false;
         }
         let children: Vec<Partition> = children(level, index)
@@ -313,18 +342,21 @@ impl Walk {
         true
     }
 
-    /// Says whether the content of a page of the target is here: at our checkpoint, staged, or current.
+    /// Says whether the content of a page of the target is here: at our checkpoint, or current.
     fn page_is_here<P: PageStore>(&mut self, page: u32, label: Label, hands: &mut Hands<'_, P>) -> bool {
-        if self.check && hands.state.leaf_at(self.base, page, label.modified).digest == label.digest {
-            self.stage(page, label, Arrival::Base);
+        if let Some((found, content)) = self.early.remove(&page)
+            && found.digest == label.digest
+        {
+            self.stage(page, found, Arrival::New(Some(content)));
             return true;
         }
-        if let Some(staged) = self.staged.get_mut(&page)
-            && staged.label.digest == label.digest
-        {
-            staged.round = self.round;
-            self.fetched += 1;
-            self.total += 1;
+        let base = if self.check {
+            hands.state.leaf_at(self.base, page, label.modified)
+        } else {
+            hands.state.label_at(self.base, 0, page)
+        };
+        if base.digest == label.digest {
+            self.stage(page, label, Arrival::Base);
             return true;
         }
         let found = hands.state.current_leaf(page, label.modified);
@@ -335,91 +367,43 @@ impl Walk {
         false
     }
 
-    /// Sees to it that a partition will be empty that is not so here. With `check` that needs nothing:
-    /// what is not staged is empty.
-    fn empty<P: PageStore>(&mut self, level: u8, index: u32, hands: &Hands<'_, P>) {
-        if self.check {
-            return;
+    /// Says whether a page has been asked for already, for an earlier target.
+    fn is_coming(&mut self, partition: Partition) -> bool {
+        let of = |asked: &&mut Asked| {
+            let Partition { level, index, label, .. } = asked.partition;
+            asked.is_old && (level, index, label.digest) == (0, partition.index, partition.label.digest)
+        };
+        if partition.level > 0 {
+            return false;
         }
+        let Some(asked) = self.asked.iter_mut().find(of) else { return false };
+        asked.is_old = false;
+        true
+    }
+
+    /// Sees to it that a partition will be empty that is not so here.
+    fn empty(&mut self, level: u8, index: u32) {
         if level == 0 {
             return self.stage(index, Label::EMPTY, Arrival::New(None));
         }
         for (level, index) in children(level, index) {
-            if !hands.state.label_at(self.base, level, index).is_empty() {
+            if !self.label(level, index).is_empty() {
                 self.todo.push(Partition { level, index, label: Label::EMPTY, attempts: 0 });
             }
         }
     }
 
+    /// Returns the label of what is here.
+    fn label(&self, level: u8, index: u32) -> Label {
+        self.here.as_ref().map_or(Label::EMPTY, |here| here.label(level, index))
+    }
+
     fn stage(&mut self, page: u32, label: Label, arrival: Arrival) {
-        self.staged.insert(page, Staged { label, arrival, round: self.round });
-    }
-
-    /// Asks for a partition: who has lied least, kept silent least and has least to do, and not `but` if
-    /// there is another. Says whether there was anyone.
-    fn ask<P: PageStore>(
-        &mut self,
-        partition: Partition,
-        but: Option<usize>,
-        hands: &mut Hands<'_, P>,
-    ) -> bool {
-        let rid = *hands.next_rid;
-        let count = self.peers.len();
-        let start = usize::try_from(rid % 64).unwrap_or(0);
-        let order = (0..count).map(|at| (at + start) % count);
-        let Some(at) = order.min_by_key(|&at| {
-            let peer = &self.peers[at];
-            (peer.lied, but == Some(at), peer.outstanding + 4 * peer.silent)
-        }) else {
-            return false;
-        };
-        *hands.next_rid += 1;
-        let peer = &mut self.peers[at];
-        peer.outstanding += 1;
-        let wait = (3 * peer.round_trip_ns) << partition.attempts.min(8);
-        let due_ns = hands.now_ns.saturating_add(wait.clamp(WAIT_NS.0, WAIT_NS.1));
-        let question =
-            Fetch { rid, level: partition.level, index: u64::from(partition.index), checkpoint: self.seq };
-        hands.steps.push(Step::Ask { to: peer.id, question });
-        self.asked.push(Asked { rid, peer: at, partition, sent_ns: hands.now_ns, due_ns });
-        true
-    }
-
-    /// Returns the question that an answer belongs to.
-    fn find(&self, from: ReplicaId, rid: u64, (level, index): (u8, u64)) -> Option<usize> {
-        self.asked.iter().position(|asked| {
-            let partition = &asked.partition;
-            let about = (partition.level, u64::from(partition.index));
-            asked.rid == rid && self.peers[asked.peer].id == from && about == (level, index)
-        })
-    }
-
-    fn on_truth<P>(&mut self, asked: &Asked, hands: &Hands<'_, P>) {
-        let peer = &mut self.peers[asked.peer];
-        peer.outstanding -= 1;
-        peer.silent /= 2;
-        let took = hands.now_ns.saturating_sub(asked.sent_ns).min(WAIT_NS.1);
-        peer.round_trip_ns = (7 * peer.round_trip_ns + took) / 8;
-    }
-
-    fn on_lie<P: PageStore>(&mut self, asked: &Asked, hands: &mut Hands<'_, P>) {
-        let peer = &mut self.peers[asked.peer];
-        peer.outstanding -= 1;
-        peer.lied = true;
-        hands.steps.refuse(peer.id, Refusal::Lie);
-        if !self.ask(asked.partition, Some(asked.peer), hands) {
-            self.todo.push(asked.partition);
+        if let Some(here) = &mut self.here {
+            here.set_label(0, page, label);
         }
-    }
-
-    /// Takes over a list of peers and keeps what is known of those in it.
-    fn set_peers(&mut self, peers: &[ReplicaId]) {
-        for &id in peers {
-            if self.peers.iter().all(|peer| peer.id != id) {
-                let new = Peer { id, outstanding: 0, lied: false, silent: 0, round_trip_ns: ROUND_TRIP_NS };
-                self.peers.push(new);
-            }
-        }
+        self.fresh.push(page);
+        self.staged.insert(page, Staged { label, arrival });
     }
 }
 

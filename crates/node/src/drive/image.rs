@@ -1,7 +1,8 @@
-//! The images of checkpoints, on their way to the disk (D5): copied between messages, some pages at a time,
+//! The state, on its way to the disk (D5): what has changed is copied between messages, some pages at a time,
 //! so that a large state keeps nobody waiting.
 
 use quorate_service::Service;
+use quorate_service::saving::Copied;
 use quorate_wire::SeqNum;
 
 use super::Drive;
@@ -14,27 +15,34 @@ const PAGES_MAX: usize = if cfg!(test) { 2 } else { 128 };
 
 impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Forgets the checkpoints before the stable one, but the one that is being copied; begins to copy the
-    /// stable one if the journal wants an image.
+    /// stable one if the journal wants it.
     pub(super) fn discard(&mut self, stable: SeqNum) {
-        let below = self.copying.as_ref().map_or(stable, |(copying, _)| copying.seq().min(stable));
+        let below = self.saving.as_ref().map_or(stable, |saving| saving.seq().min(stable));
         self.executor.discard(below);
-        if self.copying.is_none() && self.journal.wants_image() {
-            let mut bytes = Vec::new();
-            self.copying = self.executor.begin_image(stable, &mut bytes).map(|copying| (copying, bytes));
+        if self.saving.is_none() && self.journal.wants_image(stable) {
+            self.saving = self.executor.begin_save(stable);
         }
     }
 
-    /// Copies some more pages.
+    /// Copies some more pages, if the journal has room for them.
     #[cold]
     pub(super) fn copy_image(&mut self) {
-        let Some((mut copying, mut bytes)) = self.copying.take() else { return };
-        if !self.executor.copy_image(&mut copying, PAGES_MAX, &mut bytes) {
-            return; // overtaken; the next stable checkpoint is copied
+        if !self.journal.has_room() {
+            return;
         }
-        if copying.is_done() {
-            self.journal.image(copying.seq(), bytes);
+        let Some(mut saving) = self.saving.take() else { return };
+        let mut copied = Copied::default();
+        if !self.executor.save(&mut saving, PAGES_MAX, &mut copied) {
+            // Overtaken, or the state was fetched: the next stable checkpoint is copied.
+            return self.executor.abandon_save(saving);
+        }
+        if !copied.is_empty() {
+            self.journal.pages(copied);
+        }
+        if saving.is_done() {
+            self.journal.image(saving.seq(), saving.root());
         } else {
-            self.copying = Some((copying, bytes));
+            self.saving = Some(saving);
         }
     }
 }

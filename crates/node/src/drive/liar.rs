@@ -28,7 +28,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             meter: self.meter,
             journal: self.journal,
             recorder: self.recorder,
-            copying: self.copying,
+            saving: self.saving,
             tick_at: self.tick_at,
             actions: self.actions,
             steps: self.steps,

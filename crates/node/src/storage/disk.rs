@@ -1,5 +1,5 @@
-//! The threads that write: one for the log, which takes all records that have come, writes them in one
-//! piece and syncs once (GC-2), and one for images, which take longer.
+//! The thread that writes the log: it takes all records that have come, writes them in one piece and syncs
+//! once (GC-2). Another one, beside it, writes the state (`imaging.rs`), which takes longer.
 //!
 //! The replica's thread never waits for the disk. It hands records over when it flushes, goes on, and is
 //! told how far the disk has come. When nothing is left to write, an empty commit notes that the last one
@@ -12,10 +12,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use quorate_pbft::step::Lsn;
-use quorate_wire::SeqNum;
+use quorate_service::saving::Copied;
+use quorate_wire::{Digest, SeqNum};
 
 use super::commit::{self, RecordKind};
-use super::images;
+use super::images::PageFile;
+use super::imaging::{self, Imaging};
 use super::log::{Log, LogError};
 use super::starts::{Memory, Starts, StartsFile};
 use crate::journal::Journal;
@@ -50,7 +52,6 @@ struct Inbox {
 #[derive(Debug, Default)]
 pub struct Told {
     durable: AtomicU64,
-    imaging: AtomicBool,
     log_bytes: AtomicU64,
     full: AtomicBool,
     failed: Mutex<Option<Trouble>>,
@@ -95,14 +96,27 @@ impl Shared {
     }
 }
 
+impl imaging::Told for Arc<Shared> {
+    /// The log becomes shorter.
+    fn sealed(&self, seq: SeqNum) {
+        self.inbox().imaged = Some(seq);
+        self.wanted.notify_one();
+    }
+
+    fn failed(&self, trouble: Trouble) {
+        self.told.fail(trouble);
+    }
+}
+
 /// The disk of a running replica, for the replica's thread.
 #[derive(Debug)]
 pub struct Disk {
     shared: Arc<Shared>,
     waker: Waker,
     writer: Option<JoinHandle<()>>,
-    images: Option<JoinHandle<()>>,
-    image_dir: PathBuf,
+    /// None: nothing is written.
+    images: Option<Imaging>,
+    dir: PathBuf,
     /// Records since the last hand-over.
     records: Vec<u8>,
     last: Lsn,
@@ -119,7 +133,8 @@ impl Disk {
         starts: Starts,
         mut file: StartsFile,
         log: Option<Log>,
-        image_dir: PathBuf,
+        images: PageFile,
+        dir: PathBuf,
         log_bytes_max: usize,
     ) -> Result<Self, Trouble> {
         let shared = Arc::new(Shared::default());
@@ -149,12 +164,14 @@ impl Disk {
                 )
             }
         };
+        let images =
+            if is_idle { None } else { Some(Imaging::start(images, waker.clone(), Arc::clone(&shared))?) };
         Ok(Self {
             shared,
             waker,
             writer,
-            images: None,
-            image_dir,
+            images,
+            dir,
             records: Vec::new(),
             last: Lsn(0),
             is_idle,
@@ -178,7 +195,7 @@ impl Disk {
     /// Waits until nothing is written any more, the end of the log being noted.
     #[cfg(test)]
     pub(super) fn wait_until_quiet(&self) {
-        while !self.is_at_rest() || self.told().imaging.load(Ordering::Acquire) {
+        while !self.is_at_rest() || self.images.as_ref().is_some_and(|images| !images.is_idle()) {
             std::thread::yield_now();
         }
         std::thread::sleep(4 * QUIET);
@@ -209,8 +226,8 @@ impl Disk {
 
     fn end(&mut self) {
         self.flush();
-        if let Some(images) = self.images.take() {
-            let _ = images.join();
+        if let Some(images) = &mut self.images {
+            images.end();
         }
         self.shared.inbox().stop = true;
         self.shared.wanted.notify_one();
@@ -247,43 +264,32 @@ impl Journal for Disk {
         self.shared.wanted.notify_one();
         if waiting > WAITING_MAX {
             let what = format!("{} MiB wait for the disk, which has no room", waiting >> 20);
-            let trouble = Trouble::new(Kind::Disk, what).in_file(&self.image_dir);
+            let trouble = Trouble::new(Kind::Disk, what).in_file(&self.dir);
             self.shared.told.fail(trouble.next("make room, and start the replica again"));
         }
     }
 
-    fn wants_image(&self) -> bool {
-        let told = &self.shared.told;
-        let bytes = usize::try_from(told.log_bytes.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
-        let wanted = self.image_due || bytes > self.log_bytes_max;
-        !self.is_idle && wanted && !told.imaging.load(Ordering::Acquire)
+    fn wants_image(&self, seq: SeqNum) -> bool {
+        let bytes = self.told().log_bytes.load(Ordering::Relaxed);
+        let is_long = usize::try_from(bytes).is_ok_and(|bytes| bytes > self.log_bytes_max);
+        let is_idle = self.images.as_ref().is_some_and(Imaging::is_idle);
+        is_idle && seq > self.newest_image && (self.image_due || is_long)
     }
 
-    /// Writes the image on a thread of its own, and makes the log shorter when it is there.
-    fn image(&mut self, seq: SeqNum, bytes: Vec<u8>) {
-        if self.is_idle || seq <= self.newest_image {
-            return;
+    fn has_room(&self) -> bool {
+        self.images.as_ref().is_none_or(Imaging::has_room)
+    }
+
+    fn pages(&mut self, copied: Copied) {
+        if let Some(images) = &self.images {
+            images.pages(copied);
         }
-        if let Some(done) = self.images.take() {
-            let _ = done.join();
-        }
-        (self.newest_image, self.image_due) = (seq, false);
-        self.shared.told.imaging.store(true, Ordering::Release);
-        let (shared, dir) = (Arc::clone(&self.shared), self.image_dir.clone());
-        let spawned = std::thread::Builder::new().name("image".to_owned()).spawn(move || {
-            match images::write(&dir, seq, &bytes) {
-                Ok(()) => {
-                    shared.inbox().imaged = Some(seq);
-                    shared.wanted.notify_one();
-                }
-                // The log stays as long as it is, and the next image is tried.
-                Err(trouble) => tracing::warn!(%trouble, "an image could not be written"),
-            }
-            shared.told.imaging.store(false, Ordering::Release);
-        });
-        match spawned {
-            Ok(thread) => self.images = Some(thread),
-            Err(_) => self.shared.told.imaging.store(false, Ordering::Release),
+    }
+
+    fn image(&mut self, seq: SeqNum, root: Digest) {
+        if let Some(images) = &self.images {
+            images.seal(seq, root);
+            (self.newest_image, self.image_due) = (seq, false);
         }
     }
 

@@ -1,20 +1,22 @@
 //! Every sector of a replica's log and starts, damaged in every way that a disk knows, one at a time
 //! (H3, H4, H5): whatever was promised is there, or the replica knows that it has lost its memory.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use quorate_pbft::record::Record;
 use quorate_pbft::step::Lsn;
+use quorate_service::Options;
+use quorate_service::kv::Kv;
 use quorate_wire::codec::Writer;
+use quorate_wire::digest::Domains;
 use quorate_wire::{Digest, ViewNum};
 
+use super::damage::{self, Content, FAULTS, SECTOR, damaged};
 use super::*;
 use crate::journal::Journal;
 use crate::testing::TempDir;
 
-const SECTOR: usize = 512;
 const OWNER: Owner = Owner { cluster: ClusterId([7; 32]), replica: ReplicaId(1) };
 
 fn open(dir: &Path) -> (Storage, Past) {
@@ -23,6 +25,17 @@ fn open(dir: &Path) -> (Storage, Past) {
 
 fn open_as(dir: &Path, durability: Durability) -> (Storage, Past) {
     Storage::open_with(dir, OWNER, durability, 1_700_000_000, 64 << 10).unwrap()
+}
+
+/// Begins to write, for a replica without a state.
+fn begin(storage: Storage) -> Disk {
+    storage.begin(&executor(), 1 << 20).unwrap()
+}
+
+fn executor() -> Executor<Kv> {
+    let options = Options { page_bytes: 512, pages_max: 4096, clients_max: 8, ..Options::default() };
+    let options = Options { result_bytes_max: 512, ..options };
+    Executor::new(Kv, Domains::new(OWNER.cluster), options)
 }
 
 fn new_dir(name: &str) -> TempDir {
@@ -67,21 +80,13 @@ fn records(past: Past) -> Option<Vec<Vec<u8>>> {
     }
 }
 
-/// What a directory holds, file by file.
-fn content(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let read = |path: PathBuf| (path.clone(), fs::read(path).unwrap());
-    ["log", "checkpoint"].iter().flat_map(|sub| log::files(&dir.join(sub)).unwrap()).map(read).collect()
+/// What a replica's log holds, file by file.
+fn content(dir: &Path) -> Content {
+    damage::content(&dir.join("log"))
 }
 
-fn put_back(dir: &Path, files: &BTreeMap<PathBuf, Vec<u8>>) {
-    for path in ["log", "checkpoint"].iter().flat_map(|sub| log::files(&dir.join(sub)).unwrap()) {
-        if !files.contains_key(&path) {
-            fs::remove_file(path).unwrap();
-        }
-    }
-    for (path, bytes) in files {
-        fs::write(path, bytes).unwrap();
-    }
+fn put_back(dir: &Path, good: &Content) {
+    damage::put_back(&dir.join("log"), good);
 }
 
 #[test]
@@ -90,7 +95,7 @@ fn what_was_promised_is_there_after_any_end() {
     let (storage, past) = open(dir.path());
     assert!(matches!(past, Past::Nothing));
     assert_eq!(storage.starts(), 1);
-    let mut disk = storage.begin(1 << 20).unwrap();
+    let mut disk = begin(storage);
     write(&mut disk, 1..40);
     // As a kill leaves it: nobody has said goodbye.
     let killed = content(dir.path());
@@ -101,7 +106,7 @@ fn what_was_promised_is_there_after_any_end() {
         assert_eq!(storage.starts(), 2);
         let mut expected: Vec<_> = (1..40).map(record).collect();
         assert_eq!(records(past).unwrap(), expected);
-        let mut disk = storage.begin(1 << 20).unwrap();
+        let mut disk = begin(storage);
         write(&mut disk, 40..200);
         disk.stop().unwrap();
         expected.extend((40..200).map(record));
@@ -114,7 +119,7 @@ fn what_was_promised_is_there_after_any_end() {
 #[test]
 fn an_image_makes_the_log_shorter_and_nothing_is_forgotten() {
     let dir = new_dir("trim");
-    let mut disk = open(dir.path()).0.begin(1 << 20).unwrap();
+    let mut disk = begin(open(dir.path()).0);
     let seen = |seq, of: u64| encoded(&Record::Seen { seq: SeqNum(seq), incarnations: &of.to_le_bytes() });
     let stable = |seq| encoded(&Record::Stable { seq: SeqNum(seq), root: Digest([3; 32]) });
     let view = encoded(&Record::ViewChange { view: ViewNum(4), frame: b"a frame" });
@@ -122,11 +127,11 @@ fn an_image_makes_the_log_shorter_and_nothing_is_forgotten() {
         disk.append(Lsn(1), bytes);
     }
     write(&mut disk, 1..100);
-    disk.image(SeqNum(90), b"an image".to_vec());
+    disk.image(SeqNum(90), executor().root_at(SeqNum(0)).unwrap());
     disk.stop().unwrap();
-    let (storage, past) = open(dir.path());
-    let Past::Log { records, images, cut: false } = past else { panic!("{past:?}") };
-    assert_eq!(images[0].0, SeqNum(90));
+    let (mut storage, past) = open(dir.path());
+    let Past::Log { records, cut: false } = past else { panic!("{past:?}") };
+    assert_eq!(storage.load(&mut executor()).unwrap().map(|(seq, _)| seq), Some(SeqNum(90)));
     for i in 91..100 {
         assert!(records.contains(&record(i)), "{i}");
     }
@@ -141,7 +146,7 @@ fn an_image_makes_the_log_shorter_and_nothing_is_forgotten() {
 #[test]
 fn no_damage_to_one_sector_goes_unnoticed() {
     let dir = new_dir("sectors");
-    let mut disk = open(dir.path()).0.begin(1 << 20).unwrap();
+    let mut disk = begin(open(dir.path()).0);
     write(&mut disk, 1..12);
     let early = content(dir.path());
     write(&mut disk, 12..30);
@@ -151,27 +156,8 @@ fn no_damage_to_one_sector_goes_unnoticed() {
     let (mut lost, mut harmless) = (0, 0);
     for (path, bytes) in &good {
         for at in (0..bytes.len()).step_by(SECTOR) {
-            for fault in 0..6 {
-                let mut bad = bytes.clone();
-                let sector = at..at + SECTOR;
-                match fault {
-                    0 => bad[at + (at / SECTOR * 37) % SECTOR] ^= 0x20,
-                    1 => bad[sector].fill(0),
-                    2 => bad[at + SECTOR / 2..at + SECTOR].fill(0),
-                    3 => {
-                        let other = (at + 4096) % bytes.len();
-                        bad.copy_within(other..other + SECTOR, at);
-                    }
-                    4 => match early.get(path) {
-                        Some(early) => bad[sector.clone()].copy_from_slice(&early[sector]),
-                        None => continue,
-                    },
-                    // A whole block that never arrived.
-                    _ => bad[at / 4096 * 4096..at / 4096 * 4096 + 4096].fill(0),
-                }
-                if bad == *bytes {
-                    continue;
-                }
+            for fault in 0..FAULTS {
+                let Some(bad) = damaged(bytes, early.get(path), at, fault) else { continue };
                 put_back(dir.path(), &good);
                 fs::write(path, &bad).unwrap();
                 let (storage, past) = open(dir.path());
@@ -186,6 +172,7 @@ fn no_damage_to_one_sector_goes_unnoticed() {
             }
         }
     }
+    println!("log: harmless {harmless}, memory lost {lost}");
     assert!(lost > 100, "{lost} lost, {harmless} harmless");
     assert!(harmless > 10, "{lost} lost, {harmless} harmless");
 }
@@ -194,11 +181,11 @@ fn no_damage_to_one_sector_goes_unnoticed() {
 #[test]
 fn lost_and_old_files_are_noticed() {
     let dir = new_dir("files");
-    let mut disk = open(dir.path()).0.begin(1 << 20).unwrap();
+    let mut disk = begin(open(dir.path()).0);
     write(&mut disk, 1..20);
     disk.stop().unwrap();
     let old = content(dir.path());
-    let mut disk = open(dir.path()).0.begin(1 << 20).unwrap();
+    let mut disk = begin(open(dir.path()).0);
     write(&mut disk, 20..60);
     disk.stop().unwrap();
     let good = content(dir.path());
@@ -214,14 +201,14 @@ fn lost_and_old_files_are_noticed() {
     }
     let (storage, _) = open(dir.path());
     assert!(storage.starts() > 1_600_000_000, "the time of day stands in for a lost count");
-    let mut disk = storage.begin(1 << 20).unwrap();
+    let mut disk = begin(storage);
     disk.distrust(1 << 40);
     disk.stop().unwrap();
     let (storage, past) = open(dir.path());
     assert!(records(past).is_none(), "it has not rejoined");
     assert!(storage.starts() > 1 << 40, "it does not fall behind what the others know");
     drop(storage);
-    let mut disk = open(dir.path()).0.begin(1 << 20).unwrap();
+    let mut disk = begin(open(dir.path()).0);
     write(&mut disk, 1..3);
     disk.rejoined();
     disk.stop().unwrap();
@@ -232,7 +219,7 @@ fn lost_and_old_files_are_noticed() {
 #[test]
 fn a_torn_tail_is_cut() {
     let dir = new_dir("torn");
-    let mut disk = open(dir.path()).0.begin(1 << 20).unwrap();
+    let mut disk = begin(open(dir.path()).0);
     write(&mut disk, 1..4);
     disk.stop().unwrap();
     let durable = content(dir.path());
@@ -266,7 +253,7 @@ fn only_what_was_waited_for_is_trusted_after_a_kill() {
         [(Durability::Sync, true, true), (Durability::Async, false, true), (Durability::Memory, false, false)]
     {
         let dir = new_dir("modes");
-        let mut disk = open_as(dir.path(), durability).0.begin(1 << 20).unwrap();
+        let mut disk = begin(open_as(dir.path(), durability).0);
         disk.append(Lsn(1), &record(1));
         disk.flush();
         while durability != Durability::Memory && disk.told().durable() < Lsn(1) {
@@ -290,7 +277,7 @@ fn only_what_was_waited_for_is_trusted_after_a_kill() {
 #[test]
 fn a_foreign_disk_is_no_memory() {
     let dir = new_dir("foreign");
-    let mut disk = open(dir.path()).0.begin(1 << 20).unwrap();
+    let mut disk = begin(open(dir.path()).0);
     write(&mut disk, 1..5);
     disk.stop().unwrap();
     let other = Owner { replica: ReplicaId(2), ..OWNER };

@@ -1,35 +1,31 @@
-//! The images of checkpoints: `checkpoint/<number>.img`, as `service/image.rs` makes them.
+//! The state at a stable checkpoint: `checkpoint/pages`, an array of slots, and its index (`index.rs`).
 //!
-//! An image is written beside its place, made durable, and then put there: a crash leaves the one before.
-//! Whether it is good shows when it is loaded: every page has its digest in the root.
+//! A page that has changed goes to a free slot; when all that belong to a checkpoint are durable, one write
+//! to the index makes them the state, and the slots of what they replace are free. So nothing that is part
+//! of a whole checkpoint is ever written again, and only what has changed is written. What stands in a slot
+//! is believed if it has its digest, which covers the page's number and the checkpoint that modified it: an
+//! older version is noticed, and another page as well.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use quorate_wire::SeqNum;
+use quorate_service::saving::{Copied, Loading};
+use quorate_service::{Executor, Service};
+use quorate_wire::{Digest, SeqNum};
 
-use super::log::files;
-use super::sync_dir;
+use super::file::{DiskFile, is_full};
+use super::index::{self, Entry, Index, Seal};
+use super::log::{LogError, files};
+use super::{Owner, failed, sync_dir};
 use crate::trouble::Trouble;
 
-/// Images that are kept: the newest, and one before it.
-const KEPT: usize = 2;
+/// Bytes that an index may grow beyond twice its shortest form before it is written anew.
+const SLACK: usize = 1 << 20;
+/// Bytes that are read at a time.
+const READ_BYTES: usize = 1 << 20;
 
-/// Returns the images in a directory, newest first.
-pub(super) fn list(dir: &Path) -> Result<Vec<(SeqNum, PathBuf)>, Trouble> {
-    let mut found = Vec::new();
-    for path in files(dir)? {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
-        if let Some(seq) = name.strip_suffix(".img").and_then(|seq| seq.parse().ok()) {
-            found.push((SeqNum(seq), path));
-        }
-    }
-    found.sort_unstable_by(|a, b| b.cmp(a));
-    Ok(found)
-}
-
-/// Removes every image.
+/// Removes everything.
 pub(super) fn clear(dir: &Path) -> Result<(), Trouble> {
     for path in files(dir)? {
         fs::remove_file(&path).map_err(|error| Trouble::unwritable(&path, &error))?;
@@ -37,21 +33,301 @@ pub(super) fn clear(dir: &Path) -> Result<(), Trouble> {
     sync_dir(dir)
 }
 
-/// Writes an image, and drops the ones that are not needed any more.
-pub(super) fn write(dir: &Path, seq: SeqNum, bytes: &[u8]) -> Result<(), Trouble> {
-    let (path, draft) = (dir.join(format!("{:020}.img", seq.0)), dir.join("draft"));
-    let written = File::create(&draft).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&draft, &path)
-    });
-    if let Err(error) = written {
+/// Returns the indexes in a directory, newest first.
+fn indexes(dir: &Path) -> Result<Vec<(u64, PathBuf)>, Trouble> {
+    let mut found = Vec::new();
+    for path in files(dir)? {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
+        if let Some(generation) = name.strip_suffix(".idx").and_then(|number| number.parse().ok()) {
+            found.push((generation, path));
+        }
+    }
+    found.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(found)
+}
+
+/// The page file with its index, for writing. Belongs to one thread.
+#[derive(Debug)]
+pub(super) struct PageFile {
+    dir: PathBuf,
+    key: [u8; 32],
+    shape: [u8; 16],
+    page_bytes: usize,
+    pages: Option<DiskFile>,
+    index: Option<DiskFile>,
+    generation: u64,
+    /// The number and the place of the next chunk.
+    number: u64,
+    end: usize,
+    /// What the last checkpoint that is durable says of each page.
+    table: BTreeMap<u32, Entry>,
+    /// What has been written since.
+    pending: BTreeMap<u32, Entry>,
+    /// Slots that nothing needs, below `slots`.
+    free: BTreeSet<u32>,
+    slots: u32,
+    /// Bytes written since the last sync.
+    unsynced: usize,
+    buffer: Vec<u8>,
+}
+
+impl PageFile {
+    /// Returns a page file that is empty. There is nothing in `dir`.
+    pub(super) fn new<S: Service>(dir: &Path, owner: Owner, executor: &Executor<S>) -> Self {
+        let shape = executor.shape();
+        let page_bytes = u32::from_le_bytes(shape.first_chunk().copied().unwrap_or_default());
+        Self {
+            dir: dir.to_path_buf(),
+            key: owner.key("quorate 2026 storage index", 0),
+            shape,
+            page_bytes: usize::try_from(page_bytes).unwrap_or(usize::MAX),
+            pages: None,
+            index: None,
+            generation: 0,
+            number: 0,
+            end: 0,
+            table: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            free: BTreeSet::new(),
+            slots: 0,
+            unsynced: 0,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Reads what there is into an executor: the state, if all of it is good, and says of which checkpoint.
+    /// If not, the good pages are put aside there for a state transfer.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be read.
+    pub(super) fn load<S: Service>(
+        &mut self,
+        executor: &mut Executor<S>,
+        whole: bool,
+    ) -> Result<Option<(SeqNum, Digest)>, Trouble> {
+        let indexes = indexes(&self.dir)?;
+        let Some((generation, path, mut found)) = self.read_index(&indexes) else { return Ok(None) };
+        if found.seal.is_some_and(|seal| seal.shape != self.shape) {
+            tracing::warn!(?path, "the state on the disk is of a cluster with other options");
+            return Ok(None);
+        }
+        let mut loading = executor.begin_load();
+        self.read_pages(&found, &mut loading)?;
+        let (good, bad) = loading.count();
+        let Some(seal) = found.seal.filter(|_| whole) else {
+            tracing::warn!(pages = good, "pages of the state that are on the disk are kept to compare");
+            executor.keep_for_transfer(loading);
+            return Ok(None);
+        };
+        if let Err(error) = executor.end_load(loading, seal.seq, seal.root) {
+            // The votes are in the log; the pages come from the others.
+            tracing::warn!(seq = seal.seq.0, good, bad, %error, "pages of the state on the disk are damaged");
+            return Ok(None);
+        }
+        self.slots = found.entries.values().map(|entry| entry.slot + 1).max().unwrap_or(0);
+        let used: BTreeSet<u32> = found.entries.values().map(|entry| entry.slot).collect();
+        self.free = (0..self.slots).filter(|slot| !used.contains(slot)).collect();
+        self.table = std::mem::take(&mut found.entries);
+        (self.generation, self.number, self.end) = (generation, found.number, found.end);
+        self.pages = DiskFile::open(&self.pages_path()).ok();
+        self.index = DiskFile::open(&path).ok();
+        Ok(Some((seal.seq, seal.root)))
+    }
+
+    /// Returns the newest index that has anything in it.
+    fn read_index(&self, indexes: &[(u64, PathBuf)]) -> Option<(u64, PathBuf, Index)> {
+        indexes.iter().find_map(|(generation, path)| {
+            let read = fs::read(path);
+            if let Err(error) = &read {
+                tracing::warn!(%error, ?path, "the index of the pages cannot be read");
+            }
+            let found = index::read(&self.key, *generation, &read.ok()?);
+            (!found.entries.is_empty() || found.seal.is_some()).then(|| (*generation, path.clone(), found))
+        })
+    }
+
+    /// Reads pages in the order in which they stand in the file.
+    fn read_pages(&self, found: &Index, loading: &mut Loading) -> Result<(), Trouble> {
+        let path = self.pages_path();
+        if !path.exists() {
+            found.entries.values().for_each(|_| loading.miss());
+            return Ok(());
+        }
+        let file = DiskFile::open(&path).map_err(|error| Trouble::unreadable(&path, &error))?;
+        let mut entries: Vec<&Entry> = found.entries.values().collect();
+        entries.sort_unstable_by_key(|entry| entry.slot);
+        let at_once = (READ_BYTES / self.page_bytes).max(1);
+        let mut buffer = vec![0; at_once * self.page_bytes];
+        let follows = |a: &&Entry, b: &&Entry| a.slot.checked_add(1) == Some(b.slot);
+        for run in entries.chunk_by(follows).flat_map(|run| run.chunks(at_once)) {
+            let bytes = &mut buffer[..run.len() * self.page_bytes];
+            if file.read_at(bytes, self.place(run[0].slot)).is_ok() {
+                for (entry, content) in run.iter().zip(bytes.chunks_exact(self.page_bytes)) {
+                    loading.take(&entry.label, content.into());
+                }
+                continue;
+            }
+            // Something in there cannot be read: the others may.
+            for entry in run {
+                let mut content = vec![0; self.page_bytes];
+                match file.read_at(&mut content, self.place(entry.slot)) {
+                    Ok(()) => _ = loading.take(&entry.label, content.into()),
+                    Err(_) => loading.miss(),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes pages. They count with the next [`Self::seal`]. If there is no room, nothing has changed.
+    pub(super) fn write(&mut self, copied: &Copied) -> Result<(), LogError> {
+        let labels = copied.labels();
+        let unused: Vec<u32> = self.free.iter().copied().chain(self.slots..).take(labels.len()).collect();
+        let (mut unused, mut content) = (unused.into_iter(), copied.content().chunks_exact(self.page_bytes));
+        let mut entries = Vec::with_capacity(labels.len());
+        self.buffer.clear();
+        for label in labels {
+            let page = if label.digest == Digest::ZERO { None } else { content.next() };
+            let known = self.pending.get(&label.page).or_else(|| self.table.get(&label.page));
+            if known.map_or(page.is_none(), |known| known.label == *label) {
+                continue;
+            }
+            let mut slot = 0;
+            if let Some(page) = page {
+                slot = unused.next().unwrap_or(u32::MAX);
+                self.buffer.extend_from_slice(page);
+            }
+            entries.push(Entry { slot, label: *label });
+        }
+        self.write_content(&entries)?;
+        for entry in entries {
+            if !entry.is_empty() {
+                self.free.remove(&entry.slot);
+                self.slots = self.slots.max(entry.slot + 1);
+            }
+            let before = self.pending.insert(entry.label.page, entry);
+            self.free.extend(before.filter(|before| !before.is_empty()).map(|before| before.slot));
+        }
+        Ok(())
+    }
+
+    /// Writes the buffer to the slots of these entries: what is side by side in one piece.
+    fn write_content(&mut self, entries: &[Entry]) -> Result<(), LogError> {
+        let path = self.pages_path();
+        if self.pages.is_none() {
+            self.pages = Some(DiskFile::open(&path).map_err(|error| trouble(&path, "opening", &error))?);
+        }
+        let Some(file) = &self.pages else { unreachable!("it has been opened") };
+        let filled: Vec<u32> =
+            entries.iter().filter(|entry| !entry.is_empty()).map(|entry| entry.slot).collect();
+        let mut rest = &self.buffer[..];
+        for run in filled.chunk_by(|a, b| a.checked_add(1) == Some(*b)) {
+            let (bytes, after) = rest.split_at(run.len() * self.page_bytes);
+            file.write_at(bytes, self.place(run[0])).map_err(|error| trouble(&path, "writing", &error))?;
+            rest = after;
+        }
+        self.unsynced += self.buffer.len();
+        Ok(())
+    }
+
+    /// Returns how many bytes have been written since the last sync.
+    pub(super) fn unsynced(&self) -> usize {
+        self.unsynced
+    }
+
+    /// Makes the pages durable that have been written.
+    pub(super) fn sync(&mut self) -> Result<(), LogError> {
+        let path = self.pages_path();
+        if let Some(file) = &self.pages {
+            // Never tried again: what a failed sync leaves on the disk is not known (GC-4).
+            file.sync().map_err(|error| LogError::Failed(failed(&path, "fsync", &error)))?;
+        }
+        self.unsynced = 0;
+        Ok(())
+    }
+
+    /// Makes what was written checkpoint `seq`, durable. If there is no room, nothing has changed.
+    pub(super) fn seal(&mut self, seq: SeqNum, root: Digest) -> Result<(), LogError> {
+        self.sync()?;
+        let seal = Seal { seq, root, shape: self.shape };
+        let worth = 2 * index::size(self.table.len() + self.pending.len()) + SLACK;
+        if self.index.is_some() && self.end < worth {
+            self.append(&seal)?;
+        } else {
+            self.begin_index(&seal)?;
+        }
+        for (page, entry) in std::mem::take(&mut self.pending) {
+            let before =
+                if entry.is_empty() { self.table.remove(&page) } else { self.table.insert(page, entry) };
+            self.free.extend(before.map(|before| before.slot));
+        }
+        self.shrink()
+    }
+
+    fn append(&mut self, seal: &Seal) -> Result<(), LogError> {
+        let entries: Vec<Entry> = self.pending.values().copied().collect();
+        let mut bytes = Vec::new();
+        let count = index::encode(&self.key, self.generation, self.number, &entries, seal, &mut bytes);
+        let path = self.index_path(self.generation);
+        let Some(file) = &self.index else { unreachable!("there is an index") };
+        let at = u64::try_from(self.end).unwrap_or(u64::MAX);
+        file.write_at(&bytes, at).map_err(|error| trouble(&path, "writing", &error))?;
+        file.sync().map_err(|error| LogError::Failed(failed(&path, "fsync", &error)))?;
+        self.number += count;
+        self.end += bytes.len();
+        Ok(())
+    }
+
+    /// Writes the whole index anew, beside its place, and puts it there.
+    fn begin_index(&mut self, seal: &Seal) -> Result<(), LogError> {
+        let mut all = self.table.clone();
+        all.extend(self.pending.iter().map(|(page, entry)| (*page, *entry)));
+        let entries: Vec<Entry> = all.into_values().filter(|entry| !entry.is_empty()).collect();
+        let (generation, mut bytes) = (self.generation + 1, Vec::new());
+        let count = index::encode(&self.key, generation, 0, &entries, seal, &mut bytes);
+        let (path, draft) = (self.index_path(generation), self.dir.join("draft"));
         let _ = fs::remove_file(&draft);
-        return Err(Trouble::unwritable(&path, &error));
+        let file = DiskFile::open(&draft).map_err(|error| trouble(&draft, "opening", &error))?;
+        file.write_at(&bytes, 0).map_err(|error| trouble(&draft, "writing", &error))?;
+        file.sync_all().map_err(|error| LogError::Failed(failed(&draft, "fsync", &error)))?;
+        fs::rename(&draft, &path).map_err(|error| trouble(&path, "renaming", &error))?;
+        sync_dir(&self.dir).map_err(LogError::Failed)?;
+        if self.generation > 0 {
+            let old = self.index_path(self.generation);
+            fs::remove_file(&old).map_err(|error| trouble(&old, "removing", &error))?;
+        }
+        self.index = Some(file);
+        (self.generation, self.number, self.end) = (generation, count, bytes.len());
+        Ok(())
     }
-    sync_dir(dir)?;
-    for (_, old) in list(dir)?.into_iter().skip(KEPT) {
-        fs::remove_file(&old).map_err(|error| Trouble::unwritable(&old, &error))?;
+
+    /// Gives back what is free at the end of the file.
+    fn shrink(&mut self) -> Result<(), LogError> {
+        let before = self.slots;
+        while let Some(last) = self.slots.checked_sub(1).filter(|last| self.free.remove(last)) {
+            self.slots = last;
+        }
+        if let Some(file) = self.pages.as_ref().filter(|_| self.slots < before) {
+            let cut = file.set_len(self.place(self.slots));
+            cut.map_err(|error| trouble(&self.pages_path(), "cutting", &error))?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn place(&self, slot: u32) -> u64 {
+        u64::from(slot) * u64::try_from(self.page_bytes).unwrap_or(u64::MAX)
+    }
+
+    fn pages_path(&self) -> PathBuf {
+        self.dir.join("pages")
+    }
+
+    fn index_path(&self, generation: u64) -> PathBuf {
+        self.dir.join(format!("{generation:020}.idx"))
+    }
+}
+
+fn trouble(path: &Path, what: &str, error: &std::io::Error) -> LogError {
+    if is_full(error) { LogError::Full } else { LogError::Failed(failed(path, what, error)) }
 }

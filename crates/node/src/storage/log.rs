@@ -5,16 +5,15 @@
 //! is left: if any commit, or the count of starts, knew of a durable commit behind the end of the chain,
 //! something that had been promised is gone.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{FallocateFlags, fallocate};
 use quorate_pbft::record::{self, Record};
 use quorate_wire::SeqNum;
 
 use super::commit::{self, BLOCK, Commit, Head, RecordKind};
+use super::file::{DiskFile, is_full};
 use super::starts::Starts;
 use super::{Owner, failed, sync_dir};
 use crate::trouble::Trouble;
@@ -244,9 +243,8 @@ impl Scan {
                 fs::remove_file(&segment.path).map_err(|error| Trouble::unwritable(&segment.path, &error))?;
             }
             let path = &self.segments[index].path;
-            let file = OpenOptions::new().write(true).open(path);
-            let file = file.map_err(|error| Trouble::unwritable(path, &error))?;
-            let room = file.metadata().map_err(|error| Trouble::unreadable(path, &error))?.len();
+            let file = DiskFile::open(path).map_err(|error| Trouble::unwritable(path, &error))?;
+            let room = file.len().map_err(|error| Trouble::unreadable(path, &error))?;
             log.current = Some((file, at, usize::try_from(room).unwrap_or(usize::MAX)));
         }
         log.spares = files(dir)?.into_iter().filter(|path| is_spare(path)).collect();
@@ -274,7 +272,7 @@ pub(super) struct Log {
     segment_bytes: usize,
     segments: Vec<Segment>,
     /// The last segment's file, the place of the next commit, and the segment's room.
-    current: Option<(File, usize, usize)>,
+    current: Option<(DiskFile, usize, usize)>,
     spares: Vec<PathBuf>,
     /// The last commit written.
     number: u64,
@@ -320,12 +318,12 @@ impl Log {
         };
         let failed = |what, error| LogError::Failed(failed(&segment.path, what, &error));
         let place = u64::try_from(*at).unwrap_or(u64::MAX);
-        if let Err(error) = file.write_all_at(&self.buffer, place) {
+        if let Err(error) = file.write_at(&self.buffer, place) {
             // The room was there when the segment was made; some file systems think otherwise.
             return Err(if is_full(&error) { LogError::Full } else { failed("writing", error) });
         }
         // Never tried again: what a failed sync leaves on the disk is not known (GC-4).
-        file.sync_data().map_err(|error| failed("fsync", error))?;
+        file.sync().map_err(|error| failed("fsync", error))?;
         *at += size;
         (self.number, self.known, self.link) = (head.number, head.number, link);
         if let Some(commit) = commit::decode(&self.key, &self.buffer) {
@@ -347,16 +345,10 @@ impl Log {
         if let Some(spare) = self.spares.pop() {
             fs::rename(&spare, &path).map_err(|error| full(&path, error))?;
         }
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let file = file.map_err(|error| full(&path, error))?;
-        let len = i64::try_from(room).unwrap_or(i64::MAX);
-        match fallocate(&file, FallocateFlags::empty(), 0, len) {
-            // A file system that cannot set room aside.
-            Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => {}
-            Err(error) => {
-                let _ = fs::remove_file(&path);
-                return Err(full(&path, error.into()));
-            }
+        let file = DiskFile::open(&path).map_err(|error| full(&path, error))?;
+        if let Err(error) = file.allocate(room) {
+            let _ = fs::remove_file(&path);
+            return Err(full(&path, error));
         }
         let synced = file.sync_all().map_err(|error| LogError::Failed(failed(&path, "fsync", &error)));
         synced.and_then(|()| sync_dir(&self.dir).map_err(LogError::Failed))?;
@@ -409,8 +401,4 @@ impl Log {
 
 fn is_spare(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("spare-"))
-}
-
-fn is_full(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }

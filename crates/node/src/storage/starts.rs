@@ -3,13 +3,13 @@
 //! Two copies, a block each, written one after the other. A crash between them leaves one that is good;
 //! damage to one leaves the other, which says the same.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use quorate_wire::codec::{Reader, Writer};
 
+use super::file::DiskFile;
 use super::{FORMAT, Owner, failed, sync_dir};
 use crate::trouble::{Kind, Trouble};
 
@@ -102,14 +102,13 @@ impl StartsFile {
     pub(super) fn write(&mut self, starts: Starts) -> Result<(), Trouble> {
         let unwritable = |error| Trouble::unwritable(&self.path, &error);
         let is_new = !self.path.exists();
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&self.path);
-        let file = file.map_err(unwritable)?;
+        let file = DiskFile::open(&self.path).map_err(unwritable)?;
         self.serial += 1;
         let mut block = self.encode(FORMAT, starts);
         block.resize(BLOCK, 0);
         for copy in [0, BLOCK as u64] {
-            file.write_all_at(&block, copy).map_err(|error| failed(&self.path, "writing", &error))?;
-            file.sync_data().map_err(|error| failed(&self.path, "fsync", &error))?;
+            file.write_at(&block, copy).map_err(|error| failed(&self.path, "writing", &error))?;
+            file.sync().map_err(|error| failed(&self.path, "fsync", &error))?;
         }
         match self.path.parent().filter(|_| is_new) {
             Some(dir) => sync_dir(dir),

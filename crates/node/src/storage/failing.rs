@@ -1,0 +1,83 @@
+//! A disk that fails under a replica that runs: what it has said is on the disk, whatever happens (H5).
+
+use std::time::Instant;
+
+use quorate_pbft::record::Record;
+use quorate_wire::Kind;
+
+use super::file::fault::{Fault, set};
+use super::world::World;
+use super::*;
+
+const VICTIM: usize = 1;
+
+/// Checks that every vote that the victim has given is in its log, or below its state.
+fn check_votes(world: &mut World) {
+    world.stop_as_killed();
+    let (mut storage, past) = world.open(VICTIM);
+    let Past::Log { records, .. } = past else { panic!("{past:?}") };
+    let mut executor = world.executor();
+    let state = storage.load(&mut executor).unwrap().map_or(SeqNum(0), |(seq, _)| seq);
+    let (mut prepares, mut commits) = (Vec::new(), Vec::new());
+    for record in &records {
+        match Record::decode(record).unwrap() {
+            Record::PrePrepared { view, seq, .. } => prepares.push((view, seq)),
+            Record::Prepared { view, seq, .. } => commits.push((view, seq)),
+            _ => {}
+        }
+    }
+    assert!(!prepares.is_empty() && !commits.is_empty());
+    for (kind, view, seq) in world.votes.keys().filter(|(_, _, seq)| *seq > state) {
+        let log = if *kind == Kind::Commit.to_wire() { &commits } else { &prepares };
+        assert!(log.contains(&(*view, *seq)), "a vote of kind {kind} for {} is not on the disk", seq.0);
+    }
+}
+
+fn votes(world: &World) -> usize {
+    world.votes.len()
+}
+
+/// GC-4: while there is no room nothing is promised; then it goes on.
+#[test]
+fn a_full_disk_silences_a_replica_until_there_is_room() {
+    let mut world = World::new(VICTIM);
+    (1..=10).for_each(|number| world.put(number));
+    set(&world.path(VICTIM), Some(Fault::Full));
+    // What was handed over before may still get through.
+    (11..=12).for_each(|number| world.put(number));
+    assert!(world.told(VICTIM).is_full());
+    let before = votes(&world);
+    (13..=20).for_each(|number| world.put(number));
+    assert_eq!(votes(&world), before, "it votes without a record");
+    assert_eq!(world.told(VICTIM).failure(), None);
+    set(&world.path(VICTIM), None);
+    let until = Instant::now() + std::time::Duration::from_secs(60);
+    while world.told(VICTIM).is_full() {
+        assert!(Instant::now() < until, "it does not notice that there is room");
+        std::thread::yield_now();
+    }
+    world.heal("a full disk");
+    assert!(votes(&world) > before, "it does not vote again");
+    check_votes(&mut world);
+}
+
+/// GC-4: a sync that fails is the end: what the disk holds is not known, and nothing more is promised.
+#[test]
+fn a_failed_sync_or_write_ends_a_replica() {
+    for fault in [Fault::Sync, Fault::Write] {
+        let mut world = World::new(VICTIM);
+        (1..=10).for_each(|number| world.put(number));
+        set(&world.path(VICTIM), Some(fault));
+        world.put(11);
+        let trouble = world.told(VICTIM).failure().unwrap();
+        assert_eq!(trouble.kind, crate::trouble::Kind::Disk, "{trouble}");
+        let before = votes(&world);
+        (12..=20).for_each(|number| world.put(number));
+        assert_eq!(votes(&world), before, "{fault:?}: it votes without a record");
+        set(&world.path(VICTIM), None);
+        check_votes(&mut world);
+        // A new disk, or the old one once it is well.
+        world.start(VICTIM);
+        world.heal("a failed sync");
+    }
+}

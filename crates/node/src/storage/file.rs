@@ -1,0 +1,135 @@
+//! The files that a replica writes. In tests a directory can be told to fail, as disks do.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use nix::fcntl::{FallocateFlags, fallocate};
+
+/// A file that is written at places of our choice.
+#[derive(Debug)]
+pub(super) struct DiskFile {
+    file: File,
+    #[cfg(test)]
+    path: std::path::PathBuf,
+}
+
+impl DiskFile {
+    /// Opens a file for reading and writing; makes it if it is not there.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)?;
+        Ok(Self {
+            file,
+            #[cfg(test)]
+            path: path.to_path_buf(),
+        })
+    }
+
+    /// Writes bytes at a place.
+    pub(super) fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.fails(Deed::Write)?;
+        self.file.write_all_at(bytes, at)
+    }
+
+    /// Reads bytes from a place.
+    pub(super) fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
+        self.file.read_exact_at(bytes, at)
+    }
+
+    /// Makes what was written durable.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.fails(Deed::Sync)?;
+        self.file.sync_data()
+    }
+
+    /// The same, with what is known of the file.
+    pub(super) fn sync_all(&self) -> io::Result<()> {
+        self.fails(Deed::Sync)?;
+        self.file.sync_all()
+    }
+
+    /// Sets room aside, if the file system can.
+    pub(super) fn allocate(&self, bytes: usize) -> io::Result<()> {
+        self.fails(Deed::Write)?;
+        let len = i64::try_from(bytes).unwrap_or(i64::MAX);
+        match fallocate(&self.file, FallocateFlags::empty(), 0, len) {
+            Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Cuts the file.
+    pub(super) fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    /// Returns its length.
+    pub(super) fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    #[cfg(test)]
+    fn fails(&self, deed: Deed) -> io::Result<()> {
+        fault::check(&self.path, deed)
+    }
+
+    #[cfg(not(test))]
+    #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "tests have disks that fail")]
+    #[inline]
+    fn fails(&self, _: Deed) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Says whether an error tells that there is no room.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// What can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deed {
+    Write,
+    Sync,
+}
+
+/// Disks that fail, by directory.
+#[cfg(test)]
+pub(super) mod fault {
+    use super::{Deed, ErrorKind, Path, io};
+    use std::path::PathBuf;
+    use std::sync::{Mutex, PoisonError};
+
+    /// What is wrong with a disk.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Fault {
+        /// There is no room.
+        Full,
+        /// What was written does not become durable.
+        Sync,
+        /// It cannot be written.
+        Write,
+    }
+
+    static FAULTS: Mutex<Vec<(PathBuf, Fault)>> = Mutex::new(Vec::new());
+
+    /// Lets the files below `dir` fail from now on, or be well again.
+    pub(crate) fn set(dir: &Path, fault: Option<Fault>) {
+        let mut faults = FAULTS.lock().unwrap_or_else(PoisonError::into_inner);
+        faults.retain(|(path, _)| path != dir);
+        faults.extend(fault.map(|fault| (dir.to_path_buf(), fault)));
+    }
+
+    pub(super) fn check(path: &Path, deed: Deed) -> io::Result<()> {
+        let faults = FAULTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let fault = faults.iter().find(|(dir, _)| path.starts_with(dir)).map(|(_, fault)| *fault);
+        match (fault, deed) {
+            (Some(Fault::Full), Deed::Write) => Err(ErrorKind::StorageFull.into()),
+            (Some(Fault::Write), Deed::Write) | (Some(Fault::Sync), Deed::Sync) => {
+                Err(io::Error::from(nix::errno::Errno::EIO))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The thread that writes the state: pages as they are copied, and a seal when a checkpoint is complete.
+//!
+//! It has a disk in common with the log, and the log is what everyone waits for. So it makes what it has
+//! written durable in small parts, and rests as long as each took.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use quorate_service::saving::Copied;
+use quorate_wire::{Digest, SeqNum};
+
+use super::images::PageFile;
+use super::log::LogError;
+use crate::trouble::{Kind, Trouble};
+use crate::wake::Waker;
+
+/// Parts of an image that wait for the thread, at most.
+const WAITING_MAX: usize = 4;
+/// Bytes between two syncs.
+const PART: usize = 4 << 20;
+/// The longest rest.
+const REST: Duration = Duration::from_millis(100);
+/// How long to wait before a full disk is tried again.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// What is to be done.
+#[derive(Debug)]
+enum Work {
+    Pages(Copied),
+    Seal(SeqNum, Digest),
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    work: Mutex<VecDeque<Work>>,
+    wanted: Condvar,
+    /// How much of it waits or is being done.
+    waiting: AtomicUsize,
+    stop: AtomicBool,
+}
+
+impl Queue {
+    fn work(&self) -> MutexGuard<'_, VecDeque<Work>> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for something to do; none: it is over.
+    fn next(&self) -> Option<Work> {
+        let mut work = self.work();
+        loop {
+            if let Some(next) = work.pop_front() {
+                return Some(next);
+            }
+            if self.stop.load(Ordering::Acquire) {
+                return None;
+            }
+            work = self.wanted.wait(work).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// What is told of the work.
+pub(super) trait Told: Send + 'static {
+    /// A checkpoint is on the disk.
+    fn sealed(&self, seq: SeqNum);
+    /// The disk has failed: nothing more is written.
+    fn failed(&self, trouble: Trouble);
+}
+
+/// The thread, for the one that gives it work.
+#[derive(Debug)]
+pub(super) struct Imaging {
+    queue: Arc<Queue>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Imaging {
+    pub(super) fn start(file: PageFile, waker: Waker, told: impl Told) -> Result<Self, Trouble> {
+        let queue = Arc::new(Queue::default());
+        let shared = Arc::clone(&queue);
+        let thread = std::thread::Builder::new().name("pages".to_owned());
+        let spawned = thread.spawn(move || run(file, &shared, &waker, &told));
+        let thread =
+            spawned.map_err(|error| Trouble::new(Kind::Disk, format!("no thread for the pages: {error}")))?;
+        Ok(Self { queue, thread: Some(thread) })
+    }
+
+    /// Says whether more may come.
+    pub(super) fn has_room(&self) -> bool {
+        self.queue.waiting.load(Ordering::Acquire) < WAITING_MAX
+    }
+
+    /// Says whether everything has been done.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.waiting.load(Ordering::Acquire) == 0
+    }
+
+    pub(super) fn pages(&self, copied: Copied) {
+        self.give(Work::Pages(copied));
+    }
+
+    pub(super) fn seal(&self, seq: SeqNum, root: Digest) {
+        self.give(Work::Seal(seq, root));
+    }
+
+    fn give(&self, work: Work) {
+        self.queue.waiting.fetch_add(1, Ordering::AcqRel);
+        self.queue.work().push_back(work);
+        self.queue.wanted.notify_one();
+    }
+
+    /// Does what is left, and ends.
+    pub(super) fn end(&mut self) {
+        {
+            let _work = self.queue.work();
+            self.queue.stop.store(true, Ordering::Release);
+        }
+        self.queue.wanted.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(mut file: PageFile, queue: &Queue, waker: &Waker, told: &impl Told) {
+    while let Some(work) = queue.next() {
+        if let Err(trouble) = perform(&mut file, queue, &work) {
+            told.failed(trouble);
+            return waker.wake();
+        }
+        if let Work::Seal(seq, _) = work {
+            told.sealed(seq);
+        }
+        queue.waiting.fetch_sub(1, Ordering::AcqRel);
+        waker.wake();
+    }
+}
+
+/// Does a piece of work; while there is no room it tries again.
+fn perform(file: &mut PageFile, queue: &Queue, work: &Work) -> Result<(), Trouble> {
+    let mut was_full = false;
+    loop {
+        let done = match work {
+            Work::Pages(copied) => file.write(copied).and_then(|()| sync(file, queue)),
+            Work::Seal(seq, root) => file.seal(*seq, *root),
+        };
+        match done {
+            Ok(()) => return Ok(()),
+            Err(LogError::Failed(trouble)) => return Err(trouble),
+            Err(LogError::Full) => {}
+        }
+        if !was_full {
+            tracing::warn!("there is no room for the state on the disk: the log cannot become shorter");
+            was_full = true;
+        }
+        if queue.stop.load(Ordering::Acquire) {
+            return Ok(()); // what was not sealed does not count
+        }
+        std::thread::sleep(RETRY);
+    }
+}
+
+fn sync(file: &mut PageFile, queue: &Queue) -> Result<(), LogError> {
+    if file.unsynced() < PART {
+        return Ok(());
+    }
+    let start = Instant::now();
+    file.sync()?;
+    if !queue.stop.load(Ordering::Acquire) {
+        std::thread::sleep(start.elapsed().min(REST));
+    }
+    Ok(())
+}

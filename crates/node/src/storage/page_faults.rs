@@ -1,0 +1,216 @@
+//! The state on the disk: only what has changed is written, room is bounded, and no damage to any sector of it
+//! gives another state (H4, H5).
+
+use quorate_pbft::step::Lsn;
+use quorate_service::Options;
+use quorate_service::kv::{Kv, Operation};
+use quorate_service::saving::Copied;
+use quorate_wire::digest::Domains;
+use quorate_wire::message::{Proof, Request, RequestFlags};
+use quorate_wire::{Batch, ClientId, Replies, Timestamp};
+
+use super::damage::{Content, FAULTS, SECTOR, content, damaged, put_back};
+use super::*;
+use crate::journal::Journal;
+use crate::testing::TempDir;
+
+const OWNER: Owner = Owner { cluster: ClusterId([7; 32]), replica: ReplicaId(1) };
+
+fn executor() -> Executor<Kv> {
+    let options = Options { page_bytes: 512, pages_max: 1 << 16, clients_max: 8, ..Options::default() };
+    Executor::new(Kv, Domains::new(OWNER.cluster), Options { result_bytes_max: 512, ..options })
+}
+
+/// A replica's state and disk.
+struct Replica {
+    dir: TempDir,
+    executor: Executor<Kv>,
+    disk: Option<Disk>,
+}
+
+impl Replica {
+    fn new(name: &str) -> Self {
+        let dir = TempDir::new(name);
+        create(dir.path(), OWNER.cluster, OWNER.replica).unwrap();
+        let executor = executor();
+        let disk = open(dir.path()).begin(&executor, 1).unwrap();
+        Self { dir, executor, disk: Some(disk) }
+    }
+
+    /// Stores a value under each of these keys, in one batch.
+    fn store(&mut self, keys: impl Iterator<Item = u64>, value: u8) {
+        let (seq, domains) = (self.executor.last_executed().next(), Domains::new(OWNER.cluster));
+        let mut batch = Batch::default();
+        for key in keys {
+            let mut operation = Vec::new();
+            Operation::Put { key: &key.to_be_bytes(), value: &[value; 300] }.encode(&mut operation);
+            let (client, timestamp) = (ClientId::new(1, 0), Timestamp(seq.0 << 20 | key));
+            batch.push_inlined(&Request {
+                client,
+                timestamp,
+                digest: domains.request(client.0, timestamp.0, &operation),
+                flags: RequestFlags::default(),
+                replier: None,
+                operation: &operation,
+                operation_at: 0,
+                frame: &operation,
+                proof: Proof::Mac,
+            });
+        }
+        batch.seal(&domains, &[0; 8]);
+        self.executor.execute(seq, &batch, false, &mut Replies::new()).unwrap();
+    }
+
+    /// Cuts a checkpoint and makes it durable. Returns the pages that were copied for it, and what it is.
+    fn save(&mut self) -> (usize, (SeqNum, Digest)) {
+        let seq = self.executor.last_executed();
+        let root = self.executor.checkpoint(seq);
+        let disk = self.disk.as_mut().unwrap();
+        let (mut saving, mut copied, mut pages) =
+            (self.executor.begin_save(seq).unwrap(), Copied::default(), 0);
+        while !saving.is_done() {
+            while !disk.has_room() {
+                std::thread::yield_now();
+            }
+            assert!(self.executor.save(&mut saving, 100, &mut copied));
+            pages += copied.labels().len();
+            disk.pages(std::mem::take(&mut copied));
+        }
+        disk.image(seq, root);
+        disk.append(Lsn(seq.0), b"");
+        disk.flush();
+        disk.wait_until_quiet();
+        assert_eq!(disk.told().failure(), None);
+        (pages, (seq, root))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("checkpoint")
+    }
+
+    /// Returns the bytes that the state takes on the disk.
+    fn bytes(&self) -> usize {
+        content(&self.path()).values().map(Vec::len).sum()
+    }
+}
+
+fn open(dir: &Path) -> Storage {
+    Storage::open_with(dir, OWNER, Durability::Sync, 1, 64 << 10).unwrap().0
+}
+
+fn load(dir: &Path) -> (Executor<Kv>, Option<(SeqNum, Digest)>) {
+    let mut executor = executor();
+    let found = open(dir).load(&mut executor).unwrap();
+    (executor, found)
+}
+
+/// What changes is written, whatever the size of the rest; the room of what was replaced is used again; and
+/// after each start it goes on from there.
+#[test]
+fn only_what_has_changed_is_written_and_room_is_bounded() {
+    let mut replica = Replica::new("pages");
+    replica.store(0..3000, 1);
+    let (whole, _) = replica.save();
+    assert!(whole > 2000, "{whole} pages");
+    for round in 0..30_u8 {
+        replica.store((0..20).map(|key| key + u64::from(round)), round);
+        let (few, found) = replica.save();
+        assert!(few < 60, "{few} of {whole} pages copied");
+        assert!(replica.bytes() < 2 * whole * 512 + (2 << 20), "{} bytes", replica.bytes());
+        if round % 10 == 9 {
+            replica.disk.take().unwrap().stop().unwrap();
+            let mut storage = open(replica.dir.path());
+            replica.executor = executor();
+            assert_eq!(storage.load(&mut replica.executor).unwrap(), Some(found));
+            assert_eq!(replica.executor.recompute(), found.1);
+            replica.disk = Some(storage.begin(&replica.executor, 1).unwrap());
+        }
+    }
+    // Everything changes, again and again: two versions of each page at the most.
+    for round in 0..6 {
+        replica.store(0..3000, 100 + round);
+        replica.save();
+        assert!(replica.bytes() < 2 * whole * 512 + (2 << 20), "{} bytes", replica.bytes());
+    }
+}
+
+/// A kill between two seals leaves the one before, whatever was written since.
+#[test]
+fn what_was_not_sealed_does_not_count() {
+    let mut replica = Replica::new("unsealed");
+    replica.store(0..200, 1);
+    let (_, found) = replica.save();
+    replica.store(0..200, 2);
+    let seq = replica.executor.last_executed();
+    replica.executor.checkpoint(seq);
+    let mut saving = replica.executor.begin_save(seq).unwrap();
+    let mut copied = Copied::default();
+    assert!(replica.executor.save(&mut saving, usize::MAX, &mut copied));
+    let disk = replica.disk.as_mut().unwrap();
+    disk.pages(copied);
+    disk.wait_until_quiet();
+    let (executor, loaded) = load(replica.dir.path());
+    assert_eq!((loaded, executor.recompute()), (Some(found), found.1));
+}
+
+/// Every sector of the page file and its index, damaged in every way, one at a time: the state is the one that
+/// was written, or an earlier one, or known to be damaged; and then all but a few pages are kept.
+#[test]
+fn no_damage_to_one_sector_of_the_state_goes_unnoticed() {
+    let mut replica = Replica::new("sectors");
+    replica.store(0..250, 1);
+    let (_, early) = replica.save();
+    let before = content(&replica.path());
+    replica.store(100..140, 2);
+    let (_, late) = replica.save();
+    replica.disk.take().unwrap().stop().unwrap();
+    let good = content(&replica.path());
+    assert_eq!(load(replica.dir.path()).1, Some(late));
+    let mut counts = [0_usize; 4];
+    for (path, bytes) in &good {
+        for at in (0..bytes.len()).step_by(SECTOR) {
+            for fault in 0..FAULTS {
+                let Some(bad) = damaged(bytes, before.get(path), at, fault) else { continue };
+                put_back(&replica.path(), &good);
+                fs::write(path, bad).unwrap();
+                let (executor, found) = load(replica.dir.path());
+                if let Some((_, root)) = found {
+                    assert_eq!(executor.recompute(), root, "{path:?} at {at}, fault {fault}");
+                }
+                counts[match found {
+                    Some(found) if found == late => 0,
+                    Some(found) if found == early => 1,
+                    Some(found) => panic!("{path:?} at {at}, fault {fault}: {found:?}"),
+                    None if executor.pages_kept() > 200 => 2,
+                    None => 3,
+                }] += 1;
+            }
+        }
+    }
+    let [harmless, earlier, damaged, lost] = counts;
+    println!(
+        "state: harmless {harmless}, an earlier one {earlier}, pages damaged {damaged}, all lost {lost}"
+    );
+    assert!(damaged > 1000 && lost < damaged / 5 && harmless > 10, "{counts:?}");
+}
+
+/// Files that are gone, or of another replica, are no state.
+#[test]
+fn lost_and_foreign_files_are_no_state() {
+    let mut replica = Replica::new("gone");
+    replica.store(0..100, 1);
+    replica.save();
+    replica.disk.take().unwrap().stop().unwrap();
+    let good: Content = content(&replica.path());
+    assert_eq!(good.len(), 2);
+    for path in good.keys() {
+        put_back(&replica.path(), &good);
+        fs::remove_file(path).unwrap();
+        assert_eq!(load(replica.dir.path()).1, None, "{path:?} gone");
+    }
+    put_back(&replica.path(), &good);
+    let mut executor = executor();
+    let other = Owner { replica: ReplicaId(2), ..OWNER };
+    let mut pages = PageFile::new(&replica.path(), other, &executor);
+    assert_eq!(pages.load(&mut executor, true).unwrap(), None);
+}

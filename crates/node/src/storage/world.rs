@@ -1,0 +1,294 @@
+//! Four replicas in one process, over datagrams in memory: one with a real directory and its real threads, three
+//! that need no disk. Whatever the one does, it never contradicts a vote that it gave before.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use quorate_pbft::config::Config;
+use quorate_pbft::step::Lsn;
+use quorate_pbft::{Now, Restart, Resume};
+use quorate_service::Executor;
+use quorate_service::kv::{Kv, Operation};
+use quorate_wire::codec::Reader;
+use quorate_wire::frame::Frame;
+use quorate_wire::message::{Commit, PrePrepareHead, Prepare};
+use quorate_wire::{Cluster, Digest, Kind, Timestamp, ViewNum};
+
+use super::damage::{self, Content};
+use super::*;
+use crate::client::ClientDrive;
+use crate::directory::{Directory, Place};
+use crate::drive::{self, Drive};
+use crate::identity::TestKeys;
+use crate::members::client_identity;
+use crate::outbox::Transport;
+use crate::testing::TempDir;
+
+const MS: u64 = 1_000_000;
+const SEGMENT: usize = 32 << 10;
+
+/// What a node gives away in one flush.
+#[derive(Default)]
+struct Sent(Vec<(usize, Vec<u8>)>);
+
+impl Transport for Sent {
+    fn send(&mut self, to: Place, datagram: &[u8]) {
+        self.0.push((to.index(), datagram.to_vec()));
+    }
+
+    fn send_long(&mut self, to: Place, frame: Vec<u8>) {
+        self.0.push((to.index(), frame));
+    }
+}
+
+/// Every vote that a replica has given: kind, view and number, and for what.
+pub(super) type Votes = BTreeMap<(u8, ViewNum, SeqNum), Digest>;
+
+pub(super) struct World {
+    dir: TempDir,
+    config: Config,
+    keys: TestKeys,
+    directory: Directory,
+    pub(super) replicas: Vec<Option<Drive<Kv, (), Disk>>>,
+    durable: Vec<Lsn>,
+    client: ClientDrive,
+    network: VecDeque<(usize, Vec<u8>)>,
+    victim: usize,
+    pub(super) votes: Votes,
+    now: Now,
+}
+
+impl World {
+    pub(super) fn new(victim: usize) -> Self {
+        let cluster = Cluster::tolerating(1).unwrap();
+        let keys = TestKeys::new(3, cluster, 1);
+        let mut config = Config::new(cluster, keys.cluster_id());
+        (config.checkpoint_interval, config.window, config.pipeline) = (4, 8, 4);
+        config.clients_max = 16;
+        config.read_only = false;
+        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let mut directory = Directory::new(&[at(1), at(2), at(3), at(4)]);
+        let client = client_identity(0);
+        directory.add_client(client, at(5));
+        let lanes = ClientDrive::new(&config, keys.door(client, 1), 1, directory.clone(), Timestamp(1), ());
+        let mut world = Self {
+            dir: TempDir::new("healing"),
+            config,
+            keys,
+            directory,
+            replicas: (0..4).map(|_| None).collect(),
+            durable: vec![Lsn(0); 4],
+            client: lanes,
+            network: VecDeque::new(),
+            victim,
+            votes: Votes::new(),
+            now: Now { mono_ns: 1, wall_ns: 1_700_000_000_000_000_000 },
+        };
+        for i in 0..4 {
+            create(&world.path(i), world.config.cluster_id, ReplicaId::at(i)).unwrap();
+            world.start(i);
+        }
+        world
+    }
+
+    pub(super) fn path(&self, i: usize) -> PathBuf {
+        self.dir.path().join(format!("replica-{i}"))
+    }
+
+    /// Looks at the disk of replica `i`.
+    pub(super) fn open(&self, i: usize) -> (Storage, Past) {
+        let owner = Owner { cluster: self.config.cluster_id, replica: ReplicaId::at(i) };
+        let seconds = self.now.wall_ns / 1_000_000_000;
+        Storage::open_with(&self.path(i), owner, self.durability(i), seconds, SEGMENT).unwrap()
+    }
+
+    /// The others are well and need no disk.
+    fn durability(&self, i: usize) -> Durability {
+        if i == self.victim { Durability::Sync } else { Durability::Memory }
+    }
+
+    pub(super) fn executor(&self) -> Executor<Kv> {
+        Executor::new(Kv, self.config.domains(), drive::options(&self.config, self.now.wall_ns))
+    }
+
+    /// Returns what the disk of replica `i`, which runs, tells.
+    pub(super) fn told(&self, i: usize) -> &Told {
+        self.replicas[i].as_ref().unwrap().journal().told()
+    }
+
+    /// Starts replica `i` from its directory. Says whether it has its memory, and its state.
+    pub(super) fn start(&mut self, i: usize) -> (bool, bool) {
+        let id = ReplicaId::at(i);
+        let mut config = self.config.clone();
+        config.durability = self.durability(i);
+        let (mut storage, past) = self.open(i);
+        let incarnation = storage.starts() << 20;
+        let mut executor = self.executor();
+        let remembers = !matches!(past, Past::Lost(_));
+        let initial = (SeqNum(0), executor.root_at(SeqNum(0)).unwrap());
+        let found = storage.load(&mut executor).unwrap();
+        let resume = match past {
+            Past::Nothing => Resume::Fresh { incarnation },
+            Past::Lost(_) => Resume::Amnesia { incarnation },
+            Past::Log { records, .. } => {
+                let mut clients = Vec::new();
+                executor.clients(&mut clients);
+                let checkpoint = found.unwrap_or(initial);
+                Resume::Restart(Restart { incarnation, records, checkpoint, clients })
+            }
+        };
+        let door = self.keys.door(id.into(), self.now.wall_ns);
+        let signer = self.keys.signer(id.into());
+        let disk = storage.begin(&executor, 12 << 10).unwrap();
+        let directory = self.directory.clone();
+        let mut drive =
+            Drive::resume(id, config, signer, door, directory, executor, resume, (), disk).unwrap();
+        drive.start(self.now);
+        self.replicas[i] = Some(drive);
+        self.durable[i] = Lsn(0);
+        (remembers, found.is_some())
+    }
+
+    /// Lets everything happen that happens now, and then lets a millisecond go by.
+    pub(super) fn turn(&mut self) {
+        loop {
+            let mut moved = false;
+            for i in 0..4 {
+                let Some(drive) = &mut self.replicas[i] else { continue };
+                drive.expire(self.now);
+                let reached = drive.journal().told().durable();
+                if reached > self.durable[i] {
+                    self.durable[i] = reached;
+                    drive.durable(self.now, reached);
+                    moved = true;
+                }
+                let mut sent = Sent::default();
+                drive.flush(&mut sent);
+                // Time does not go by while the disk is busy.
+                let told = drive.journal().told();
+                moved |= !drive.journal().is_at_rest() && !told.is_full() && told.failure().is_none();
+                assert!(told.failure().is_none() || i == self.victim, "{:?}", told.failure());
+                if i == self.victim {
+                    sent.0.iter().for_each(|(_, datagram)| note_votes(datagram, &mut self.votes));
+                }
+                self.network.extend(sent.0);
+            }
+            let mut sent = Sent::default();
+            self.client.expire(self.now);
+            self.client.flush(&mut sent);
+            self.network.extend(sent.0);
+            while let Some((to, datagram)) = self.network.pop_front() {
+                moved = true;
+                match self.replicas.get_mut(to) {
+                    Some(Some(drive)) => drive.receive(self.now, &datagram),
+                    Some(None) => {}
+                    None => self.client.receive(self.now, &datagram),
+                }
+            }
+            if !moved {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        self.now.mono_ns += MS;
+        self.now.wall_ns += MS;
+    }
+
+    pub(super) fn put(&mut self, number: u64) {
+        let (key, mut bytes) = (format!("key {}", number % 7), Vec::new());
+        Operation::Put { key: key.as_bytes(), value: &number.to_le_bytes() }.encode(&mut bytes);
+        self.client.clear_done();
+        self.client.invoke(self.now, 0, &bytes, false);
+        for _ in 0..60_000 {
+            self.turn();
+            if !self.client.done().is_empty() {
+                return;
+            }
+        }
+        panic!("operation {number} is not done");
+    }
+
+    /// Returns the files of the victim, when nothing is being written.
+    pub(super) fn files(&self) -> Content {
+        if let Some(drive) = &self.replicas[self.victim]
+            && drive.journal().told().failure().is_none()
+        {
+            drive.journal().wait_until_quiet();
+        }
+        let dir = self.path(self.victim);
+        let mut all = damage::content(&dir.join("log"));
+        all.extend(damage::content(&dir.join("checkpoint")));
+        all
+    }
+
+    /// Stops the victim: in order, or as a kill does, which leaves the log with its end noted.
+    pub(super) fn stop(&mut self, clean: bool) -> Content {
+        if !clean {
+            return self.stop_as_killed();
+        }
+        self.replicas[self.victim].take().unwrap().into_journal().stop().unwrap();
+        self.files()
+    }
+
+    /// Stops the victim as a kill does, when nothing is being written.
+    pub(super) fn stop_as_killed(&mut self) -> Content {
+        let disk = self.replicas[self.victim].take().unwrap().into_journal();
+        if disk.told().failure().is_none() {
+            disk.wait_until_quiet();
+        }
+        let killed = self.files();
+        let _ = disk.stop();
+        for sub in ["log", "checkpoint"] {
+            let dir = self.path(self.victim).join(sub);
+            let of_it = killed.iter().filter(|(path, _)| path.starts_with(&dir));
+            damage::put_back(&dir, &of_it.map(|(path, bytes)| (path.clone(), bytes.clone())).collect());
+        }
+        killed
+    }
+
+    /// Goes on until the victim is as well as the others, and has their state.
+    pub(super) fn heal(&mut self, what: &str) {
+        let victim = self.victim;
+        (34..=60).for_each(|number| self.put(number));
+        let is_well = |world: &Self| {
+            let state = world.replicas[victim].as_ref().unwrap().replica().state();
+            let others = world.replicas.iter().flatten().map(|drive| drive.replica().state().stable);
+            !state.recovering && !state.transferring && Some(state.stable) == others.max()
+        };
+        for number in 61..200 {
+            if is_well(self) {
+                break;
+            }
+            self.put(number);
+            (0..50).for_each(|_| self.turn());
+        }
+        let state = self.replicas[victim].as_ref().unwrap().replica().state();
+        assert!(is_well(self), "{what}: it does not come back: {state}");
+        let root = |i: usize| self.replicas[i].as_ref().unwrap().executor().root_at(state.stable);
+        let mine = root(victim);
+        assert!((0..4).any(|i| i != victim && root(i) == mine && mine.is_some()), "{what}: it differs");
+    }
+}
+
+/// Takes note of the votes in a datagram; each agrees with what was said before.
+fn note_votes(datagram: &[u8], votes: &mut Votes) {
+    let mut reader = Reader::new(datagram);
+    while !reader.is_empty() {
+        let frame = Frame::take(&mut reader).unwrap();
+        let body = frame.body;
+        let vote = if frame.kind == Kind::PrePrepare {
+            PrePrepareHead::decode(body).map(|m| (m.view, m.seq, m.digest))
+        } else if frame.kind == Kind::Prepare {
+            Prepare::decode(body).map(|m| (m.view, m.seq, m.digest))
+        } else if frame.kind == Kind::Commit {
+            Commit::decode(body).map(|m| (m.view, m.seq, m.digest))
+        } else {
+            continue;
+        };
+        let (view, seq, digest) = vote.unwrap();
+        // A primary's pre-prepare is its prepare.
+        let kind = if frame.kind == Kind::PrePrepare { Kind::Prepare } else { frame.kind };
+        let before = *votes.entry((kind.to_wire(), view, seq)).or_insert(digest);
+        assert_eq!(before, digest, "{kind:?} in view {} for {} contradicts an earlier one", view.0, seq.0);
+    }
+}

@@ -1,0 +1,108 @@
+//! Whom a walk asks, how often, and what it makes of their answers: who has lied, who keeps silent, how long
+//! an answer takes (ST-2, ST-3).
+
+use quorate_wire::ReplicaId;
+use quorate_wire::message::Fetch;
+
+use super::{Asked, Hands, Partition, TURN_NS, WAIT_NS, Walk};
+use crate::pages::PageStore;
+use crate::transfer::{Refusal, Step};
+
+/// What a round trip is taken for before one was measured, in nanoseconds.
+const ROUND_TRIP_NS: u64 = 10_000_000;
+/// The most questions to one peer in each [`TURN_NS`]: about 15 MB/s from each, so that whoever answers has
+/// time for its clients.
+const ASKS_MAX: u32 = 40;
+
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) id: ReplicaId,
+    pub(super) outstanding: usize,
+    /// When it was asked last, in turns, and how often in that turn.
+    turn: (u64, u32),
+    /// It has lied: asked only when all others have lied too.
+    lied: bool,
+    /// Questions it left unanswered lately.
+    pub(super) silent: usize,
+    pub(super) round_trip_ns: u64,
+}
+
+impl Walk {
+    /// Asks for a partition: who has lied least, kept silent least and has least to do, and not `but` if
+    /// there is another. Says whether there was anyone.
+    pub(super) fn ask<P: PageStore>(
+        &mut self,
+        partition: Partition,
+        but: Option<usize>,
+        hands: &mut Hands<'_, P>,
+    ) -> bool {
+        let (rid, turn) = (*hands.next_rid, hands.now_ns / TURN_NS);
+        let count = self.peers.len();
+        let start = usize::try_from(rid % 64).unwrap_or(0);
+        let order = (0..count).map(|at| (at + start) % count);
+        // A liar is asked when all others have lied too; not because they have enough to do.
+        let peers = &self.peers;
+        let all_lied = peers.iter().all(|peer| peer.lied);
+        let others = (0..count).any(|at| but != Some(at) && (all_lied || !peers[at].lied));
+        let order = order.filter(|&at| {
+            let (peer, is_it) = (&peers[at], but == Some(at));
+            peer.turn != (turn, ASKS_MAX) && (all_lied || !peer.lied) && !(is_it && others)
+        });
+        let Some(at) = order.min_by_key(|&at| peers[at].outstanding + 4 * peers[at].silent) else {
+            return false;
+        };
+        *hands.next_rid += 1;
+        let peer = &mut self.peers[at];
+        peer.outstanding += 1;
+        peer.turn = (turn, if peer.turn.0 == turn { peer.turn.1 + 1 } else { 1 });
+        let wait = (3 * peer.round_trip_ns) << partition.attempts.min(8);
+        let due_ns = hands.now_ns.saturating_add(wait.clamp(WAIT_NS.0, WAIT_NS.1));
+        let question =
+            Fetch { rid, level: partition.level, index: u64::from(partition.index), checkpoint: self.seq };
+        hands.steps.push(Step::Ask { to: peer.id, question });
+        self.asked.push(Asked { rid, is_old: false, peer: at, partition, sent_ns: hands.now_ns, due_ns });
+        true
+    }
+
+    /// Returns the question that an answer belongs to.
+    pub(super) fn find(&self, from: ReplicaId, rid: u64, (level, index): (u8, u64)) -> Option<usize> {
+        self.asked.iter().position(|asked| {
+            let partition = &asked.partition;
+            let about = (partition.level, u64::from(partition.index));
+            asked.rid == rid && self.peers[asked.peer].id == from && about == (level, index)
+        })
+    }
+
+    pub(super) fn on_truth<P>(&mut self, asked: &Asked, hands: &Hands<'_, P>) {
+        let peer = &mut self.peers[asked.peer];
+        peer.outstanding -= 1;
+        peer.silent /= 2;
+        let took = hands.now_ns.saturating_sub(asked.sent_ns).min(WAIT_NS.1);
+        peer.round_trip_ns = (7 * peer.round_trip_ns + took) / 8;
+    }
+
+    pub(super) fn on_lie<P: PageStore>(&mut self, asked: &Asked, hands: &mut Hands<'_, P>) {
+        let peer = &mut self.peers[asked.peer];
+        peer.outstanding -= 1;
+        peer.lied = true;
+        hands.steps.refuse(peer.id, Refusal::Lie);
+        if asked.is_old {
+            return;
+        }
+        if !self.ask(asked.partition, Some(asked.peer), hands) {
+            self.todo.push(asked.partition);
+        }
+    }
+
+    /// Takes over a list of peers and keeps what is known of those in it.
+    pub(super) fn set_peers(&mut self, peers: &[ReplicaId]) {
+        for &id in peers {
+            if self.peers.iter().all(|peer| peer.id != id) {
+                let (outstanding, turn) = (0, (0, 0));
+                let round_trip_ns = ROUND_TRIP_NS;
+                let new = Peer { id, outstanding, turn, lied: false, silent: 0, round_trip_ns };
+                self.peers.push(new);
+            }
+        }
+    }
+}
