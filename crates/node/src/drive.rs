@@ -44,6 +44,7 @@ mod image;
 mod liar;
 mod life;
 mod milestones;
+mod statement;
 mod transfer;
 
 /// How many checkpoints may pass while the image of one is copied.
@@ -66,6 +67,8 @@ pub struct Counters {
     pub refused: BTreeMap<&'static str, u64>,
     /// Views left.
     pub view_changes: u64,
+    /// Requests executed, undone ones among them.
+    pub requests: u64,
     /// Messages turned away by the protocol, by reason.
     pub rejected: BTreeMap<&'static str, u64>,
 }
@@ -122,6 +125,7 @@ pub struct Drive<S: Service, M: Meter = (), J: Journal = (), C: Core = Replica> 
     /// The checkpoint that is being copied.
     saving: Option<Saving>,
     tick_at: u64,
+    sayings: statement::Sayings,
     // Memory that is used again in every step.
     actions: Actions,
     steps: Steps,
@@ -191,6 +195,8 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
         meter: M,
         journal: J,
     ) -> Result<Self, DriveError> {
+        let sayings =
+            statement::Sayings::new(config.durability, executor.page_bytes(), executor.checkpoints());
         let peers = config.cluster.replicas().filter(|peer| *peer != id).collect();
         let replica = Replica::new(id, config, signer, resume).map_err(DriveError::Config)?;
         Ok(Self {
@@ -208,6 +214,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
             recorder: None,
             saving: None,
             tick_at: 0,
+            sayings,
             actions: Actions::new(),
             steps: Steps::new(),
             replies: Replies::new(),
@@ -312,6 +319,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             (Principal::Replica(from), Message::Data(answer)) => {
                 self.transfer(now, |executor, steps| executor.on_data(at, from, answer, steps));
             }
+            (Principal::Client(client), Message::Probe(probe)) => self.on_probe(now, client, *probe),
             _ => self.step(now, Input::Message(verified), frame),
         }
     }
@@ -362,6 +370,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                         unreachable!("a state in memory has every page")
                     };
                     self.meter.lap(Part::Execute);
+                    self.counters.requests += u64::try_from(batch.len()).unwrap_or(0);
                     Some(Outcome::Executed { seq: *seq })
                 }
                 Action::Merge { seq } => {
@@ -428,6 +437,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             Outcome::Fetched { seq, root } => {
                 self.executor.clients(&mut self.clients);
                 self.journal.image_soon();
+                self.sayings.note_checkpoint(seq, root);
                 Input::Fetched { seq, root, clients: &self.clients }
             }
         };
@@ -482,6 +492,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     fn tick(&mut self, now: Now) {
         self.tick_at = now.mono_ns.saturating_add(TICK_NS);
         self.door.tick(now.mono_ns, now.wall_ns);
+        self.sayings.note_time(now.mono_ns);
         self.send_keys();
     }
 

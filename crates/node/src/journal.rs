@@ -36,6 +36,11 @@ pub trait Journal: core::fmt::Debug {
 
     /// The replica has rejoined: its records count again.
     fn rejoined(&mut self);
+
+    /// Returns how long the slowest of a hundred writes takes, in microseconds.
+    fn write_p99_us(&self) -> u32 {
+        0
+    }
 }
 
 /// No journal, for [`quorate_pbft::config::Durability::Memory`].

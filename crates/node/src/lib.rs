@@ -18,7 +18,7 @@
 //! | a front door: connections on one side, lanes of the client on the other | [`front`] |
 //! | the Redis protocol for the key-value store | [`resp`] |
 //! | NFS for the file system | [`nfs`] |
-//! | the clocks | [`clock`] |
+//! | the clocks; memory and disk of the process | [`clock`], [`surroundings`] |
 //! | where the time goes | [`meter`] |
 //! | identities for benchmarks and tests | [`identity`] |
 #![cfg_attr(
@@ -53,6 +53,7 @@ mod side_channel;
 pub mod signals;
 pub mod socket;
 pub mod storage;
+pub mod surroundings;
 #[cfg(test)]
 mod testing;
 mod timers;

@@ -33,6 +33,7 @@ use crate::secret;
 use crate::settings::{ServiceName, Settings};
 use crate::socket::Socket;
 use crate::storage::{Disk, Past, Storage};
+use crate::surroundings::Surroundings;
 use crate::trouble::{Kind, Trouble};
 
 /// The most datagrams taken between two flushes.
@@ -183,6 +184,7 @@ impl ReplicaNode {
         if let Some(recorder) = recorder {
             drive.record(recorder);
         }
+        drive.set_surroundings(Surroundings::new(&self.dir));
         info!(
             replica = %self.id, address = %self.settings.listen, starts = incarnation >> INCARNATION_RANDOM_BITS,
             durability = ?self.settings.config.durability, fresh = is_fresh, "runs"

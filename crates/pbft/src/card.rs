@@ -23,6 +23,8 @@ pub struct StateCard {
     pub stable: SeqNum,
     /// The lowest number of the view.
     pub low: SeqNum,
+    /// `H`.
+    pub high: SeqNum,
     /// `last_exec`.
     pub executed: SeqNum,
     /// `last_tent`: the last batch handed to the executor.
@@ -84,6 +86,7 @@ impl Replica {
             normal: self.status == Status::Normal,
             stable: self.log.stable(),
             low: self.log.low(),
+            high: self.log.high(),
             executed: self.exec.executed,
             handed_over: self.exec.handed_over,
             last_fixed: self.views.last_fixed,

@@ -196,6 +196,8 @@ impl Replica {
             Message::ReplyStable(m) => self.on_reply_stable(now, from, m, out),
             // The state transfer's own; the driver hands them to the executor.
             Message::MetaData(_) | Message::Data(_) | Message::Fetch(_) => out.reject(Reject::Unwanted),
+            // The node's own, between it and its clients; the door admits none from a replica.
+            Message::Probe(_) | Message::Statement(_) => out.reject(Reject::Unwanted),
         }
     }
 

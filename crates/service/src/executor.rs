@@ -236,6 +236,11 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         self.state.root_at(seq)
     }
 
+    /// Returns the size of a page of the state, in bytes.
+    pub fn page_bytes(&self) -> usize {
+        self.zeros.len()
+    }
+
     /// Returns the checkpoints held, oldest first.
     pub fn checkpoints(&self) -> impl Iterator<Item = (SeqNum, Digest)> + '_ {
         self.state.checkpoints()

@@ -8,8 +8,8 @@ use quorate_wire::codec::Decoded;
 use quorate_wire::frame::Frame;
 use quorate_wire::message::{
     BodyFetch, BodyKind, BodyMessage, Checkpoint, Commit, Committed, Data, Fetch, MetaData, NewKey, NewView,
-    Piggyback, PrePrepareHead, Prepare, ProofMessage, QueryStable, Reply, ReplyStable, ReqAck, ReqReject,
-    RequestBody, Status, Suspect, VcFetch, ViewChange,
+    Piggyback, PrePrepareHead, Prepare, Probe, ProofMessage, QueryStable, Reply, ReplyStable, ReqAck,
+    ReqReject, RequestBody, Statement, Status, Suspect, VcFetch, ViewChange,
 };
 use quorate_wire::{ClientId, Digest, Kind, SeqNum, ViewNum};
 
@@ -133,6 +133,17 @@ fn fields(kind: Kind, body: &[u8], words: &dyn Words) -> Decoded<String> {
         Kind::ReqReject => {
             let m = ReqReject::decode(body)?;
             format!("v={} n={} {} t={} d={}", m.view.0, m.seq.0, m.client, m.timestamp.0, m.digest)
+        }
+        Kind::Probe => format!("nonce={:04x}", Probe::decode(body)?.nonce & 0xffff),
+        Kind::Statement => {
+            let m = Statement::decode(body)?;
+            format!(
+                "nonce={:04x} v={} executed={} h={}",
+                m.nonce & 0xffff,
+                m.view.0,
+                m.executed.0,
+                m.stable.0.0
+            )
         }
     })
 }

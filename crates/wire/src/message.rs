@@ -13,6 +13,7 @@
 //! | BODY-FETCH, BODY | `body` |
 //! | FETCH, META-DATA, DATA | `transfer` |
 //! | NEW-KEY | `keys` |
+//! | PROBE, STATEMENT | `statement` |
 //! | any body, without its frame | `any` |
 
 #[macro_use]
@@ -24,6 +25,7 @@ mod client;
 mod keys;
 mod kind;
 mod normal;
+mod statement;
 mod status;
 mod transfer;
 mod view_change;
@@ -40,6 +42,10 @@ pub use self::keys::NewKey;
 pub use self::kind::{Kind, Seal};
 pub use self::normal::{
     Commit, Piggyback, PrePrepare, PrePrepareHead, Prepare, encode_pre_prepare, pre_prepare_bytes_besides,
+};
+pub use self::statement::{
+    Contradiction, Keeps, Probe, REASON_BYTES_MAX, STATED_CHECKPOINTS_MAX, STATED_REASONS_MAX, Statement,
+    VERSION_BYTES_MAX,
 };
 pub use self::status::{Bitmap, Committed, Echoes, Status, Want};
 pub use self::transfer::{Data, Fetch, MetaData};
@@ -95,6 +101,8 @@ pub enum Message<'a> {
     ReqAck(ReqAck),
     VcFetch(VcFetch),
     ReqReject(ReqReject),
+    Probe(Probe),
+    Statement(Statement),
 }
 
 impl Message<'_> {
@@ -123,6 +131,8 @@ impl Message<'_> {
             Self::ReqAck(_) => Kind::ReqAck,
             Self::VcFetch(_) => Kind::VcFetch,
             Self::ReqReject(_) => Kind::ReqReject,
+            Self::Probe(_) => Kind::Probe,
+            Self::Statement(_) => Kind::Statement,
         }
     }
 }
@@ -157,7 +167,9 @@ pub fn fixed_len(kind: Kind, body: &[u8]) -> usize {
         | Kind::Proof
         | Kind::ReqAck
         | Kind::VcFetch
-        | Kind::ReqReject => body.len(),
+        | Kind::ReqReject
+        | Kind::Probe
+        | Kind::Statement => body.len(),
     };
     fixed.min(body.len())
 }

@@ -16,12 +16,12 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     pub(super) fn note(&mut self, milestone: &Milestone) {
         match milestone {
             Milestone::Rejected(reason) => *self.counters.rejected.entry(reason.name()).or_default() += 1,
+            Milestone::Committed { seq, .. } => self.sayings.note_committed(*seq),
+            Milestone::CheckpointTaken { seq, root } => self.sayings.note_checkpoint(*seq, *root),
+            Milestone::Stable { seq, root } => self.sayings.note_stable(*seq, *root),
             Milestone::PrePrepared { .. }
             | Milestone::Prepared { .. }
-            | Milestone::Committed { .. }
             | Milestone::Executed { .. }
-            | Milestone::CheckpointTaken { .. }
-            | Milestone::Stable { .. }
             | Milestone::ReadServed { .. }
             | Milestone::ReadQueued { .. } => {}
             _ => self.note_rare(milestone),
@@ -45,6 +45,11 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             Milestone::Rejoined { .. } => {
                 info!("has rejoined");
                 self.journal.rejoined();
+                self.sayings.note_rejoined();
+            }
+            Milestone::Equivocation { by } => {
+                tracing::debug!(replica = %by, "contradicts itself");
+                self.sayings.note_contradiction(*by);
             }
             Milestone::Restarted { .. } => info!("started again from its own log"),
             _ => tracing::debug!(?milestone),

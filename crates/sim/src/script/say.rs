@@ -118,7 +118,9 @@ impl Stage {
             | Kind::Data
             | Kind::Fetch
             | Kind::BodyFetch
-            | Kind::VcFetch => return Err(format!("{} cannot be said", saying.kind.name())),
+            | Kind::VcFetch
+            | Kind::Probe
+            | Kind::Statement => return Err(format!("{} cannot be said", saying.kind.name())),
         }
         Ok(body)
     }

@@ -11,8 +11,8 @@ use crate::frame::{Auth, Frame};
 use crate::id::Principal;
 use crate::message::{
     BodyFetch, BodyKind, BodyMessage, Checkpoint, Commit, Committed, Data, Fetch, Kind, Message, MetaData,
-    NewKey, NewView, PrePrepare, PrePrepareHead, Prepare, Proof, ProofMessage, QueryStable, Reply,
-    ReplyStable, ReqAck, ReqReject, Request, Seal, Status, Suspect, VcFetch, ViewChange,
+    NewKey, NewView, PrePrepare, PrePrepareHead, Prepare, Probe, Proof, ProofMessage, QueryStable, Reply,
+    ReplyStable, ReqAck, ReqReject, Request, Seal, Statement, Status, Suspect, VcFetch, ViewChange,
 };
 use crate::sign::{Signed, request_digest, signed_digest};
 
@@ -72,6 +72,8 @@ impl Door {
         let may = match (frame.kind, role(sender), role(self.own)) {
             (Kind::Request, _, own) => own == Role::Replica,
             (Kind::Reply, sender, _) => sender == Role::Replica,
+            (Kind::Probe, sender, own) => sender == Role::Client && own == Role::Replica,
+            (Kind::Statement, sender, own) => sender == Role::Replica && own == Role::Client,
             (Kind::NewKey, sender, own) => sender == Role::Replica || own == Role::Replica,
             (_, sender, own) => sender == Role::Replica && own == Role::Replica,
         };
@@ -108,6 +110,8 @@ impl Door {
             Kind::ReqAck => Message::ReqAck(ReqAck::decode(body)?),
             Kind::VcFetch => Message::VcFetch(VcFetch::decode(body)?),
             Kind::ReqReject => Message::ReqReject(ReqReject::decode(body)?),
+            Kind::Probe => Message::Probe(Probe::decode(body)?),
+            Kind::Statement => Message::Statement(Statement::decode(body)?),
             Kind::Suspect => Message::Suspect(Suspect::decode(body, signature_of(frame)?)?),
             Kind::ViewChange => {
                 let view_change = self.check_leave_cert(ViewChange::decode(body)?)?;

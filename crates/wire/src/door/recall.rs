@@ -42,7 +42,9 @@ pub fn proofs(message: &Message<'_>, out: &mut Vec<Proof>) {
         | Message::Proof(_)
         | Message::ReqAck(_)
         | Message::VcFetch(_)
-        | Message::ReqReject(_) => {}
+        | Message::ReqReject(_)
+        | Message::Probe(_)
+        | Message::Statement(_) => {}
     }
 }
 
@@ -85,6 +87,8 @@ pub fn recall<'a>(frame: &Frame<'a>, proofs: &[Proof], domains: &Domains) -> Dec
         AnyBody::ReqAck(m) => Message::ReqAck(m),
         AnyBody::VcFetch(m) => Message::VcFetch(m),
         AnyBody::ReqReject(m) => Message::ReqReject(m),
+        AnyBody::Probe(m) => Message::Probe(m),
+        AnyBody::Statement(m) => Message::Statement(m),
     };
     Ok(Verified { sender: frame.sender, message })
 }

@@ -11,8 +11,9 @@ use crate::digest::Domains;
 use crate::frame::Frame;
 use crate::message::{
     BodyFetch, BodyKind, BodyMessage, Checkpoint, Commit, Committed, Data, Fetch, Kind, MetaData, NewKey,
-    NewView, PrePrepare, PrePrepareHead, Prepare, ProofMessage, QueryStable, Reply, ReplyStable, ReqAck,
-    ReqReject, Request, RequestBody, Status, Suspect, VcFetch, ViewChange, encode_pre_prepare,
+    NewView, PrePrepare, PrePrepareHead, Prepare, Probe, ProofMessage, QueryStable, Reply, ReplyStable,
+    ReqAck, ReqReject, Request, RequestBody, Statement, Status, Suspect, VcFetch, ViewChange,
+    encode_pre_prepare,
 };
 
 /// A decoded body.
@@ -44,6 +45,8 @@ pub enum AnyBody<'a> {
     ReqAck(ReqAck),
     VcFetch(VcFetch),
     ReqReject(ReqReject),
+    Probe(Probe),
+    Statement(Statement),
 }
 
 /// Decodes a body of this kind. Total: any bytes give a message or an error, and a message gives
@@ -77,6 +80,8 @@ pub fn decode_any<'a>(kind: Kind, body: &'a [u8], domains: &Domains) -> Decoded<
         Kind::ReqAck => AnyBody::ReqAck(ReqAck::decode(body)?),
         Kind::VcFetch => AnyBody::VcFetch(VcFetch::decode(body)?),
         Kind::ReqReject => AnyBody::ReqReject(ReqReject::decode(body)?),
+        Kind::Probe => AnyBody::Probe(Probe::decode(body)?),
+        Kind::Statement => AnyBody::Statement(Statement::decode(body)?),
     })
 }
 
@@ -147,6 +152,8 @@ impl AnyBody<'_> {
             Self::ReqAck(m) => m.encode(out),
             Self::VcFetch(m) => m.encode(out),
             Self::ReqReject(m) => m.encode(out),
+            Self::Probe(m) => m.encode(out),
+            Self::Statement(m) => m.encode(out),
         }
     }
 }

@@ -52,6 +52,10 @@ pub enum Kind {
     VcFetch = 28,
     /// The statement that a client's request is not authentic here (spec AU-5).
     ReqReject = 29,
+    /// A client asks what a replica has to say of itself (for people and monitoring).
+    Probe = 60,
+    /// A replica's answer to PROBE.
+    Statement = 61,
 }
 
 /// How a kind of message is authenticated on its way out.
@@ -67,7 +71,7 @@ pub enum Seal {
 
 impl Kind {
     /// Every kind that this version sends.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::Request,
         Self::Reply,
         Self::PrePrepare,
@@ -91,7 +95,12 @@ impl Kind {
         Self::ReqAck,
         Self::VcFetch,
         Self::ReqReject,
+        Self::Probe,
+        Self::Statement,
     ];
+
+    /// The kinds that are the node's own: they tell people how a replica is, and agreement never sees them.
+    pub const OF_THE_NODE: [Self; 2] = [Self::Probe, Self::Statement];
 
     /// Returns the kind with this number on the wire.
     pub fn from_wire(number: u8) -> Decoded<Self> {
@@ -119,6 +128,8 @@ impl Kind {
             25 => Self::ReqAck,
             28 => Self::VcFetch,
             29 => Self::ReqReject,
+            60 => Self::Probe,
+            61 => Self::Statement,
             _ => return Err(DecodeError::UnknownKind(number)),
         })
     }
@@ -140,7 +151,8 @@ impl Kind {
             | Self::Committed
             | Self::Proof
             | Self::VcFetch
-            | Self::ReqReject => Seal::Mac,
+            | Self::ReqReject
+            | Self::Statement => Seal::Mac,
             Self::Request
             | Self::PrePrepare
             | Self::Prepare
@@ -149,7 +161,8 @@ impl Kind {
             | Self::Status
             | Self::Fetch
             | Self::QueryStable
-            | Self::ReqAck => Seal::Authenticator,
+            | Self::ReqAck
+            | Self::Probe => Seal::Authenticator,
             Self::ViewChange | Self::NewView | Self::NewKey | Self::Suspect => Seal::Signature,
         }
     }
@@ -180,6 +193,8 @@ impl Kind {
             Self::ReqAck => "REQ-ACK",
             Self::VcFetch => "VC-FETCH",
             Self::ReqReject => "REQ-REJECT",
+            Self::Probe => "PROBE",
+            Self::Statement => "STATEMENT",
         }
     }
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use quorate_wire::batch::Batch;
 use quorate_wire::frame::Frame;
 use quorate_wire::message::{
-    AnyBody, Bitmap, BodyFetch, BodyKind, BodyMessage, Checkpoint, Commit, Committed, Data, Echoes, Fetch,
-    LeaveCert, NewView, PrePrepared, Prepared, ProofMessage, QueryStable, Reply, ReplyStable, ReqAck,
-    ReqReject, Request, Status, Suspect, SuspectReason, VcFetch, ViewChange, Want, decode_any,
+    AnyBody, Bitmap, BodyFetch, BodyKind, BodyMessage, Checkpoint, Commit, Committed, Contradiction, Data,
+    Echoes, Fetch, Keeps, LeaveCert, NewView, PrePrepared, Prepared, Probe, ProofMessage, QueryStable, Reply,
+    ReplyStable, ReqAck, ReqReject, Request, Statement, Status, Suspect, SuspectReason, VcFetch, ViewChange,
+    Want, decode_any,
 };
 use quorate_wire::{Digest, Kind, ReplicaId, SeqNum, Timestamp, ViewNum};
 
@@ -54,7 +55,8 @@ pub(crate) fn batch(world: &mut World) -> Batch {
 pub(crate) fn sample(world: &mut World, kind: Kind) -> Sample {
     let (from, to) = match kind {
         Kind::Request => (C0, 0),
-        Kind::Reply => (2, C0),
+        Kind::Reply | Kind::Statement => (2, C0),
+        Kind::Probe => (C0, 3),
         Kind::PrePrepare | Kind::NewView => (1, 3),
         Kind::NewKey => (0, 3),
         _ => (2, 3),
@@ -155,6 +157,38 @@ pub(crate) fn body(world: &mut World, kind: Kind) -> AnyBody<'static> {
             timestamp: Timestamp(7),
             digest: digest(0x5e),
         }),
+        Kind::Probe => AnyBody::Probe(Probe { nonce: 0x0102_0304_0506_0708 }),
+        Kind::Statement => AnyBody::Statement(statement()),
+    }
+}
+
+/// What r2 says of itself.
+pub(crate) fn statement() -> Statement {
+    Statement {
+        nonce: 0x0102_0304_0506_0708,
+        view: VIEW,
+        executed: SeqNum(129),
+        committed: SEQ,
+        stable: (SeqNum(128), digest(0xc4)),
+        low: SeqNum(128),
+        high: SeqNum(384),
+        in_view_change: false,
+        transferring: true,
+        rejoining: false,
+        checkpoints: vec![(SeqNum(0), digest(0xc0)), (SeqNum(128), digest(0xc4))],
+        transfer: (4096, 8192),
+        view_changes: 5,
+        requests: 1000,
+        memory_bytes: 1 << 24,
+        disk: (1 << 30, 1 << 32),
+        uptime_ms: 61_000,
+        keeps: Keeps::Async,
+        fsync_p99_us: 700,
+        key_age_ms: 1500,
+        recovered_ms: 60_000,
+        rejected: vec![("duplicate".to_owned(), 3), ("not-authentic".to_owned(), 2)],
+        contradictions: vec![Contradiction { by: ReplicaId(1), count: 2, age_ms: 900 }],
+        version: "0.1.0".to_owned(),
     }
 }
 

@@ -1,0 +1,56 @@
+//! What a process takes of its machine: memory and disk, for what it says of itself.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::sys::statvfs::statvfs;
+
+/// Where a replica lives.
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    dir: PathBuf,
+}
+
+/// What was seen there. What cannot be seen is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Memory that this process holds, in bytes.
+    pub memory_bytes: u64,
+    /// Room that is left on the disk, and its size, in bytes.
+    pub disk: (u64, u64),
+}
+
+impl Surroundings {
+    /// Returns those of a replica whose files are in `dir`.
+    pub fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_path_buf() }
+    }
+
+    /// Looks.
+    pub fn look(&self) -> Room {
+        let disk = statvfs(&self.dir).map_or((0, 0), |disk| {
+            let block = u64::from(disk.fragment_size());
+            (block.saturating_mul(disk.blocks_available()), block.saturating_mul(disk.blocks()))
+        });
+        Room { memory_bytes: memory_bytes().unwrap_or(0), disk }
+    }
+}
+
+fn memory_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_memory_and_a_disk() {
+        let room = Surroundings::new(Path::new("/")).look();
+        assert!(room.memory_bytes > 1 << 16, "{room:?}");
+        assert!(room.disk.1 > 1 << 16 && room.disk.0 <= room.disk.1, "{room:?}");
+        assert_eq!(Surroundings::new(Path::new("/no/such/place")).look().disk, (0, 0));
+    }
+}
