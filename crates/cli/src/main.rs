@@ -15,6 +15,7 @@ mod node;
 mod out;
 mod resp;
 mod sim;
+mod status;
 mod up;
 mod values;
 
@@ -33,6 +34,7 @@ use crate::nfs::Nfs;
 use crate::node::{Init, Replica};
 use crate::resp::Resp;
 use crate::sim::Sim;
+use crate::status::Status;
 use crate::up::{Down, Up};
 
 /// Replicate a service over machines of which some may lie
@@ -54,6 +56,7 @@ enum Command {
     Down(Down),
     Fault(Fault),
     Doctor(Doctor),
+    Status(Status),
     Init(Init),
     Replica(Replica),
     Nfs(Nfs),
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
             Command::Down(down) => down.run(),
             Command::Fault(fault) => fault.run(),
             Command::Doctor(doctor) => doctor.run(),
+            Command::Status(status) => status.run(),
             Command::Init(init) => init.run(),
             Command::Replica(replica) => replica.run(),
             Command::Nfs(nfs) => nfs.run(),

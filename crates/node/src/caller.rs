@@ -28,6 +28,11 @@ use crate::idle::Idle;
 use crate::trouble::{Kind, Trouble};
 use crate::wake::Waker;
 
+mod asking;
+
+use self::asking::Asking;
+pub use self::asking::Heard;
+
 /// The most datagrams taken between two flushes.
 const BURST_MAX: usize = 64;
 /// The longest operation, in bytes: alone in a frame with its authenticators it still fits a datagram.
@@ -209,6 +214,7 @@ struct Shared {
     news: AtomicBool,
     stop: AtomicBool,
     waker: Waker,
+    asking: Asking,
 }
 
 /// A client that threads and tasks share. See the module.
@@ -220,6 +226,8 @@ pub struct Caller {
     deadline: Duration,
     /// Operations whose deadline has passed, until somebody has asked for them.
     unknown: Arc<Mutex<BTreeMap<RequestId, Arc<Call>>>>,
+    /// The number of replicas.
+    n: usize,
 }
 
 impl Caller {
@@ -243,7 +251,9 @@ impl Caller {
             news: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             waker: Waker::new()?,
+            asking: Asking::default(),
         });
+        let n = client.drive.cluster().n();
         let unknown = Arc::new(Mutex::default());
         let worker = Worker {
             client,
@@ -253,13 +263,14 @@ impl Caller {
             lanes: (0..options.lanes).map(|_| None).collect(),
             free: (0..options.lanes).rev().collect(),
             tick_at: 0,
+            asked: (0, 0),
         };
         let thread = std::thread::Builder::new().name("quorate-client".to_owned());
         let thread = thread.spawn(move || worker.run()).map_err(|error| {
             Trouble::new(Kind::Network, format!("there can be no thread for the client: {error}"))
         })?;
         let (next_id, deadline) = (AtomicU64::new(1), options.deadline);
-        Ok(Self { shared, thread: Some(thread), next_id, deadline, unknown })
+        Ok(Self { shared, thread: Some(thread), next_id, deadline, unknown, n })
     }
 
     /// Has an operation done and waits for its outcome. `read_only` says that it changes nothing, as far
@@ -314,6 +325,19 @@ impl Caller {
     }
 }
 
+impl Caller {
+    /// Asks all replicas how they are, waits for up to `within`, and returns what each has said, in the order
+    /// of their ids. No replica is believed by that: see [`crate::observe`].
+    pub fn statements(&self, within: Duration) -> Vec<Option<Heard>> {
+        // Of every nonce there is one: an answer to an earlier question is none to this one.
+        let nonce = self.next_id.fetch_add(1, Ordering::Relaxed);
+        self.shared.asking.ask(self.n, nonce, within, || {
+            self.shared.news.store(true, Ordering::SeqCst);
+            self.shared.waker.wake();
+        })
+    }
+}
+
 impl Drop for Caller {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
@@ -336,6 +360,8 @@ struct Worker {
     lanes: Vec<Option<(Arc<Call>, Option<Instant>)>>,
     free: Vec<u16>,
     tick_at: u64,
+    /// The last question about how replicas are, and when it is due again.
+    asked: (u64, u64),
 }
 
 impl Worker {
@@ -357,6 +383,9 @@ impl Worker {
         while !self.shared.stop.load(Ordering::Relaxed) {
             let mut worked = self.take();
             worked |= self.dispatch(&clock);
+            if let Some(nonce) = self.shared.asking.due(&mut self.asked, clock.mono_ns()) {
+                self.client.drive.probe(nonce);
+            }
             let OpenClient { drive, socket, .. } = &mut self.client;
             drive.flush(socket);
             let mut burst = 0;
@@ -372,6 +401,9 @@ impl Worker {
             }
             worked |= burst > 0 || !drive.done().is_empty();
             self.finish();
+            for (from, statement) in self.client.drive.take_statements() {
+                self.shared.asking.answer(from, statement);
+            }
             if now.mono_ns >= self.tick_at {
                 self.tick_at = now.mono_ns.saturating_add(TICK_NS);
                 self.expire();
@@ -381,7 +413,9 @@ impl Worker {
             if worked {
                 idle.reset();
             } else {
-                let busy = self.free.len() < self.lanes.len() || !self.waiting.is_empty();
+                let busy = self.free.len() < self.lanes.len()
+                    || !self.waiting.is_empty()
+                    || self.shared.asking.is_open();
                 let due = if busy { drive.due().min(self.tick_at) } else { drive.due() };
                 let news = || self.shared.news.load(Ordering::SeqCst);
                 idle.rest(now.mono_ns, due, socket, Some(&self.shared.waker), news)?;

@@ -9,12 +9,15 @@ use quorate_pbft::step::{Lsn, Recipient};
 use quorate_pbft::{Client, Now};
 use quorate_wire::codec::Reader;
 use quorate_wire::frame::Frame;
-use quorate_wire::message::{Message, RequestBody};
-use quorate_wire::{Admitted, ClientId, Door, DoorError, Principal, Timestamp, Verified};
+use quorate_wire::message::{Message, RequestBody, Statement};
+use quorate_wire::{Admitted, ClientId, Cluster, Door, DoorError, Principal, ReplicaId, Timestamp, Verified};
 
 use crate::directory::Directory;
 use crate::meter::{Meter, Part};
+use crate::observe::{Class, Ledger};
 use crate::outbox::{Outbox, Transport};
+
+mod questions;
 
 /// How often the door is told the time, in nanoseconds.
 const TICK_NS: u64 = 100_000_000;
@@ -58,6 +61,7 @@ struct Lane {
 /// The lanes of one client with their door. See the module.
 #[derive(Debug)]
 pub struct ClientDrive<M: Meter = ()> {
+    cluster: Cluster,
     door: Door,
     lanes: Vec<Lane>,
     directory: Directory,
@@ -69,6 +73,11 @@ pub struct ClientDrive<M: Meter = ()> {
     meter: M,
     done: Vec<Done>,
     results: Vec<u8>,
+    /// At most one of each replica.
+    statements: Vec<(ReplicaId, Statement)>,
+    ledger: Ledger,
+    /// The time of day as of the last tick, in seconds since 1970.
+    wall_s: u64,
     // Memory that is used again in every step.
     actions: ClientActions,
     frame: Vec<u8>,
@@ -91,6 +100,7 @@ impl<M: Meter> ClientDrive<M> {
             Lane { client: Client::new(id, config, first, config.seed ^ id.0), deadline: u64::MAX }
         });
         Self {
+            cluster: config.cluster,
             lanes: lanes.collect(),
             door,
             directory,
@@ -101,6 +111,9 @@ impl<M: Meter> ClientDrive<M> {
             meter,
             done: Vec::new(),
             results: Vec::new(),
+            statements: Vec::new(),
+            ledger: Ledger::default(),
+            wall_s: 0,
             actions: ClientActions::new(),
             frame: Vec::new(),
         }
@@ -126,6 +139,9 @@ impl<M: Meter> ClientDrive<M> {
                 Ok(Admitted::Keys) => self.send_keys(),
                 Err(error) => {
                     self.refuse(error.name());
+                    if let DoorError::NotAuthentic(Principal::Replica(replica)) = error {
+                        self.accuse(Class::BadMac, *replica);
+                    }
                     if matches!(error, DoorError::NoKey(_) | DoorError::NotAuthentic(_)) {
                         self.send_keys(); // it may have missed ours (KX-2)
                     }
@@ -149,6 +165,7 @@ impl<M: Meter> ClientDrive<M> {
         if now.mono_ns >= self.tick_at {
             self.tick_at = now.mono_ns.saturating_add(TICK_NS);
             self.door.tick(now.mono_ns, now.wall_ns);
+            self.tend_evidence(now);
             self.send_keys();
         }
     }
@@ -192,6 +209,9 @@ impl<M: Meter> ClientDrive<M> {
     }
 
     fn on_message(&mut self, now: Now, verified: &Verified<Message<'_>>) {
+        if let Message::Statement(statement) = verified.message() {
+            return self.on_statement(verified.sender(), statement);
+        }
         let Message::Reply(reply) = verified.message() else { return self.reject("not-a-reply") };
         let lane = usize::from(reply.client.lane());
         if lane >= self.lanes.len() {

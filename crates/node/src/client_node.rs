@@ -1,7 +1,7 @@
 //! A client from its directory: what a door, a command or a program of the user's speaks through.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::fcntl::Flock;
 use quorate_wire::{Door, Principal, Timestamp};
@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::directory::Directory;
 use crate::idle::Waiting;
 use crate::members::{Members, client_identity, client_number};
+use crate::observe::Ledger;
 use crate::replica::{lock, open_socket};
 use crate::secret;
 use crate::settings::Settings;
@@ -26,6 +27,7 @@ pub struct ClientNode {
     directory: Directory,
     socket: Socket,
     first: Timestamp,
+    dir: PathBuf,
     lock: Flock<File>,
 }
 
@@ -76,7 +78,8 @@ impl ClientNode {
         let time = secret::reserve_time(dir, Clock::new().now().wall_ns)?;
         let (verifier, entropy) = (members.verifier(), secret::entropy()?);
         let door = Door::new(own, members.cluster, cluster_id, 0, signer, verifier, entropy, time);
-        Ok(Self { number, settings, door, directory, socket, first: Timestamp(time), lock })
+        let (first, dir) = (Timestamp(time), dir.to_path_buf());
+        Ok(Self { number, settings, door, directory, socket, first, dir, lock })
     }
 
     /// Returns who it is.
@@ -91,8 +94,9 @@ impl ClientNode {
 
     /// Returns the client with so many lanes: each has one operation outstanding at most.
     pub fn with_lanes(self, lanes: u16) -> OpenClient {
-        let Self { settings, door, directory, socket, first, lock, .. } = self;
-        let drive = ClientDrive::new(&settings.config, door, lanes, directory, first, ());
+        let Self { settings, door, directory, socket, first, dir, lock, .. } = self;
+        let mut drive = ClientDrive::new(&settings.config, door, lanes, directory, first, ());
+        drive.keep_evidence(Ledger::keep(&dir));
         OpenClient { drive, socket, waiting: settings.waiting, lock }
     }
 }

@@ -76,9 +76,9 @@ pub struct Made {
 }
 
 impl NewCluster {
-    /// Returns a cluster on this machine.
+    /// Returns a cluster on this machine, with clients for two doors and for two who look after it.
     pub fn local(f: u16) -> Self {
-        Self { f, hosts: Vec::new(), clients: 2, service: ServiceName::Kv, chosen: Vec::new() }
+        Self { f, hosts: Vec::new(), clients: 4, service: ServiceName::Kv, chosen: Vec::new() }
     }
 
     /// Makes the directories of all nodes under `dir`, which is empty or not there.

@@ -19,6 +19,7 @@
 //! | the Redis protocol for the key-value store | [`resp`] |
 //! | NFS for the file system | [`nfs`] |
 //! | the clocks; memory and disk of the process | [`clock`], [`surroundings`] |
+//! | what people and machines see of a cluster | [`observe`] |
 //! | where the time goes | [`meter`] |
 //! | identities for benchmarks and tests | [`identity`] |
 #![cfg_attr(
@@ -42,6 +43,7 @@ pub mod journal;
 pub mod members;
 pub mod meter;
 pub mod nfs;
+pub mod observe;
 pub mod outbox;
 pub mod ports;
 pub mod process;

@@ -1,0 +1,60 @@
+//! What a client does besides operations: it asks replicas how they are, and keeps what speaks against them.
+
+use quorate_pbft::Now;
+use quorate_pbft::step::Lsn;
+use quorate_wire::codec::Writer;
+use quorate_wire::message::{Probe, Statement};
+use quorate_wire::{Cluster, Kind, Principal, ReplicaId};
+
+use super::ClientDrive;
+use crate::meter::Meter;
+use crate::observe::{Class, Item, Ledger};
+
+impl<M: Meter> ClientDrive<M> {
+    /// Asks all replicas how they are. The answers that bear `nonce` are for [`Self::take_statements`].
+    pub fn probe(&mut self, nonce: u64) {
+        let mut body = Vec::new();
+        Probe { nonce }.encode(&mut Writer::new(&mut body));
+        self.frame.clear();
+        self.door.seal(Kind::Probe, None, &body, &mut self.frame);
+        self.outbox.post(self.directory.replicas(), &self.frame, Lsn(0));
+    }
+
+    /// Returns what replicas have said since the last call: the newest of each.
+    pub fn take_statements(&mut self) -> Vec<(ReplicaId, Statement)> {
+        std::mem::take(&mut self.statements)
+    }
+
+    /// Returns the size of the cluster.
+    pub fn cluster(&self) -> Cluster {
+        self.cluster
+    }
+
+    /// Keeps what speaks against replicas in a ledger, from here on.
+    pub fn keep_evidence(&mut self, ledger: Ledger) {
+        self.ledger = ledger;
+    }
+
+    /// Returns what speaks against replicas, as seen by this client, whom `by` names.
+    pub fn evidence(&self, by: &str) -> Vec<Item> {
+        self.ledger.items(by)
+    }
+
+    pub(super) fn on_statement(&mut self, sender: Principal, statement: &Statement) {
+        let Principal::Replica(from) = sender else { return };
+        self.statements.retain(|(earlier, _)| *earlier != from);
+        self.statements.push((from, statement.clone()));
+    }
+
+    /// Notes what speaks against a replica.
+    #[cold]
+    pub(super) fn accuse(&mut self, class: Class, replica: ReplicaId) {
+        self.ledger.note(class, replica, self.wall_s);
+    }
+
+    /// Remembers the time of day, and lets the ledger be written.
+    pub(super) fn tend_evidence(&mut self, now: Now) {
+        self.wall_s = now.wall_ns / 1_000_000_000;
+        self.ledger.tend(now.mono_ns);
+    }
+}

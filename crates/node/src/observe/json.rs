@@ -1,0 +1,105 @@
+//! A picture for machines: the keys of `quorate status --json`.
+
+use serde_json::{Map, Value, json};
+
+use super::ledger::Item;
+use super::model::{Health, Picture};
+
+/// The version of the keys: it grows when one changes its meaning or goes.
+pub const SCHEMA: u64 = 1;
+
+/// Returns what the reader makes of the cluster.
+pub fn cluster(picture: &Picture) -> Value {
+    json!({
+        "verdict": picture.verdict.name().to_lowercase(),
+        "may_stop": picture.may_stop,
+        "may_lie": picture.may_lie,
+        "asked": picture.replicas.len(),
+        "answered": picture.answered(),
+        "n": picture.cluster.n(),
+        "f": picture.cluster.f(),
+        "view": picture.view.0,
+        "primary": picture.primary.0,
+        "as_of": picture.now_s,
+        "schema": SCHEMA,
+    })
+}
+
+/// Returns what a replica says of itself, and others of it.
+pub fn replica(health: &Health, picture: &Picture) -> Value {
+    let mut object = json!({
+        "replica": health.id.0,
+        "reachable": health.says.is_some(),
+        "state": health.word.name(),
+        "agrees": health.agrees.name(),
+        "behind_ops": health.behind,
+        "evidence": health.evidence.iter().map(item).collect::<Vec<_>>(),
+    });
+    let (Some(says), Some(object_map)) = (&health.says, object.as_object_mut()) else { return object };
+    let newest = says.checkpoints.last().copied().unwrap_or(says.stable);
+    let rejected: Map<String, Value> =
+        says.rejected.iter().map(|(reason, count)| (reason.clone(), (*count).into())).collect();
+    let checkpoints: Vec<Value> =
+        says.checkpoints.iter().map(|(seq, digest)| json!([seq.0, hex(&digest.0)])).collect();
+    let more = json!({
+        "view": says.view.0,
+        "primary": picture.cluster.primary(says.view).0,
+        "last_executed": says.executed.0,
+        "last_committed": says.committed.0,
+        "stable_checkpoint": says.stable.0.0,
+        "checkpoint_digest": hex(&says.stable.1.0),
+        "state_digest": hex(&newest.1.0),
+        "state_digest_at": newest.0.0,
+        "checkpoints": checkpoints,
+        "low_mark": says.low.0,
+        "high_mark": says.high.0,
+        "in_view_change": says.in_view_change,
+        "transferring": says.transferring,
+        "rejoining": says.rejoining,
+        "transfer": {"done": says.transfer.0, "total": says.transfer.1, "eta_s": null},
+        "view_changes": says.view_changes,
+        "requests": says.requests,
+        "rejected": rejected,
+        "memory_bytes": says.memory_bytes,
+        "disk_free": says.disk.0,
+        "disk_bytes": says.disk.1,
+        "uptime_s": says.uptime_ms / 1000,
+        "durability": says.keeps.name(),
+        "fsync_p99_us": says.fsync_p99_us,
+        "key_age_s": says.key_age_ms / 1000,
+        "recovered_age_s": says.recovered_ms / 1000,
+        "version": says.version,
+    });
+    if let Value::Object(more) = more {
+        object_map.extend(more);
+    }
+    object
+}
+
+/// Returns a line of evidence.
+pub fn item(item: &Item) -> Value {
+    json!({
+        "class": item.class.name(),
+        "replica": item.replica.0,
+        "count": item.count,
+        "first": item.first,
+        "last": item.last,
+        "by": item.by,
+        "code": item.class.code(),
+    })
+}
+
+/// Returns the lines of `status --json`: the cluster, then each replica.
+pub fn lines(picture: &Picture) -> Vec<Value> {
+    let replicas = picture.replicas.iter().map(|health| replica(health, picture));
+    std::iter::once(cluster(picture)).chain(replicas).collect()
+}
+
+/// Returns bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,296 @@
+//! The reader's verdict: a function of what replicas say, what clients have seen and the reader's own clock.
+//! No I/O here, and nothing is believed of one replica about another: accusations need evidence, f + 1
+//! replicas that agree, or a client that the reader trusts.
+
+use std::collections::BTreeSet;
+
+use quorate_wire::message::Statement;
+use quorate_wire::{Cluster, ReplicaId, SeqNum, ViewNum};
+
+use super::agreement::{Agreement, Cell};
+use super::ledger::{Class, Item};
+
+/// Evidence speaks against a replica as long as it is no older than this, in seconds: then it is history.
+pub const FRESH_S: u64 = 60;
+
+/// What a reader knows at one moment.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// The size of the cluster.
+    pub cluster: Cluster,
+    /// What each replica said within the reader's time-out, in the order of their ids.
+    pub statements: Vec<Option<Statement>>,
+    /// What clients have seen.
+    pub evidence: Vec<Item>,
+    /// Whether an operation of the reader's own was done in time, if it had one done.
+    pub answered: Option<bool>,
+    /// The reader's clock, in seconds since 1970.
+    pub now_s: u64,
+}
+
+/// How a cluster is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Every replica is well.
+    Healthy,
+    /// It serves, with less in reserve.
+    Degraded,
+    /// It does not serve, and nothing is lost.
+    Halted,
+    /// More replicas contradict the others than it was made for: answers may be wrong.
+    Unsafe,
+}
+
+impl Verdict {
+    /// Returns the word, as it is shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Healthy => "HEALTHY",
+            Self::Degraded => "DEGRADED",
+            Self::Halted => "HALTED",
+            Self::Unsafe => "UNSAFE",
+        }
+    }
+}
+
+/// What may be said of a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// Nothing is wrong with it.
+    Ok,
+    /// It fetches state, or has lost its memory and rejoins.
+    Joins,
+    /// It has said nothing in time.
+    Silent,
+    /// It is alive, and behind what the others still keep.
+    Slow,
+    /// Bytes from its address fail authentication.
+    BadMac,
+    /// Its state differs from that of f + 1 others.
+    Diverged,
+    /// Its replies were contradicted.
+    WrongReplies,
+    /// It contradicted itself.
+    Equivocates,
+}
+
+impl Word {
+    /// Returns the word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Joins => "joins",
+            Self::Silent => "silent",
+            Self::Slow => "slow",
+            Self::BadMac => Class::BadMac.name(),
+            Self::Diverged => Class::Diverged.name(),
+            Self::WrongReplies => Class::WrongReplies.name(),
+            Self::Equivocates => Class::Equivocates.name(),
+        }
+    }
+
+    /// Says whether what it says cannot be relied on.
+    pub fn is_proven(self) -> bool {
+        matches!(self, Self::Diverged | Self::WrongReplies | Self::Equivocates)
+    }
+
+    /// Says whether it cannot be counted on to take part.
+    pub fn is_away(self) -> bool {
+        matches!(self, Self::Joins | Self::Silent | Self::Slow)
+    }
+}
+
+/// One replica, as the reader sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Health {
+    /// Which.
+    pub id: ReplicaId,
+    /// What may be said of it.
+    pub word: Word,
+    /// What it says of itself.
+    pub says: Option<Statement>,
+    /// How many batches it is behind what f + 1 others have executed.
+    pub behind: u64,
+    /// At the newest checkpoint that f + 1 agree on.
+    pub agrees: Cell,
+    /// What speaks against it, the newest first; history as well.
+    pub evidence: Vec<Item>,
+}
+
+/// A cluster, as the reader sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Picture {
+    /// The word for it.
+    pub verdict: Verdict,
+    /// How many more replicas may stop before it does.
+    pub may_stop: usize,
+    /// How many more may lie before answers can be wrong.
+    pub may_lie: usize,
+    /// Its size.
+    pub cluster: Cluster,
+    /// The newest view that f + 1 replicas are in, or beyond.
+    pub view: ViewNum,
+    /// Its primary.
+    pub primary: ReplicaId,
+    /// What f + 1 replicas have executed.
+    pub executed: SeqNum,
+    /// The replicas, in the order of their ids.
+    pub replicas: Vec<Health>,
+    /// Who agrees at which checkpoint.
+    pub agreement: Agreement,
+    /// All evidence, the newest first; history as well.
+    pub evidence: Vec<Item>,
+    /// The reader's clock, in seconds since 1970.
+    pub now_s: u64,
+}
+
+impl Picture {
+    /// Returns how many replicas said something.
+    pub fn answered(&self) -> usize {
+        self.replicas.iter().filter(|replica| replica.says.is_some()).count()
+    }
+
+    /// Returns one sentence for each replica with which something is the matter.
+    pub fn troubles(&self) -> Vec<String> {
+        let troubled = self.replicas.iter().filter(|replica| replica.word != Word::Ok);
+        troubled.map(|replica| format!("{} {}", replica.id, replica.says_short())).collect()
+    }
+}
+
+impl Health {
+    /// Returns the word, with how far it is where it joins.
+    pub fn says_short(&self) -> String {
+        match (&self.says, self.word) {
+            (Some(says), Word::Joins) if says.transfer.1 > 0 => {
+                format!("joins {} %", says.transfer.0.saturating_mul(100) / says.transfer.1)
+            }
+            (_, word) => word.name().to_owned(),
+        }
+    }
+}
+
+/// Judges what is known.
+pub fn judge(reading: Reading) -> Picture {
+    let Reading { cluster, statements, mut evidence, answered, now_s } = reading;
+    let agreement = Agreement::of(cluster, &statements);
+    let weak = |number: fn(&Statement) -> u64| weak_max(cluster, statements.iter().flatten().map(number));
+    let (view, executed) = (ViewNum(weak(|s| s.view.0)), SeqNum(weak(|s| s.executed.0)));
+    let stable = SeqNum(weak(|s| s.stable.0.0));
+    evidence.retain(|item| cluster.contains(item.replica));
+    evidence.extend(seen_here(cluster, &agreement, &statements, now_s));
+    evidence.sort_by(|a, b| (b.last, a.replica, b.class).cmp(&(a.last, b.replica, a.class)));
+    let at = agreement.agreed.iter().rposition(Option::is_some);
+    let replicas = cluster.replicas().zip(statements).map(|(id, says)| {
+        let own: Vec<Item> = evidence.iter().filter(|item| item.replica == id).cloned().collect();
+        let behind = says.as_ref().map_or(0, |says| executed.0.saturating_sub(says.executed.0));
+        let row = agreement.rows.get(id.index());
+        let agrees = at.and_then(|at| row?.get(at).copied()).unwrap_or(Cell::Absent);
+        let word = word(id, says.as_ref(), &own, &agreement, stable, now_s);
+        Health { id, word, says, behind, agrees, evidence: own }
+    });
+    let replicas: Vec<Health> = replicas.collect();
+    let count = |is: fn(Word) -> bool| replicas.iter().filter(|replica| is(replica.word)).count();
+    let (proven, away) = (count(Word::is_proven), count(Word::is_away));
+    let verdict = if proven > cluster.f() || !agreement.split.is_empty() {
+        Verdict::Unsafe
+    } else if cluster.n() - away < cluster.quorum() || answered == Some(false) {
+        Verdict::Halted
+    } else if replicas.iter().any(|replica| replica.word != Word::Ok) {
+        Verdict::Degraded
+    } else {
+        Verdict::Healthy
+    };
+    let may_stop = if verdict == Verdict::Halted { 0 } else { cluster.f().saturating_sub(proven + away) };
+    let may_lie = if verdict == Verdict::Unsafe { 0 } else { cluster.f().saturating_sub(proven) };
+    let primary = cluster.primary(view);
+    Picture {
+        verdict,
+        may_stop,
+        may_lie,
+        cluster,
+        view,
+        primary,
+        executed,
+        replicas,
+        agreement,
+        evidence,
+        now_s,
+    }
+}
+
+/// Returns the largest number that f + 1 reach: some correct replica does, whatever f liars say.
+fn weak_max(cluster: Cluster, numbers: impl Iterator<Item = u64>) -> u64 {
+    let mut numbers: Vec<u64> = numbers.collect();
+    numbers.sort_unstable_by(|a, b| b.cmp(a));
+    numbers.get(cluster.weak() - 1).copied().unwrap_or(0)
+}
+
+/// Returns what the reader itself finds in the statements: states that differ, and contradictions that
+/// f + 1 replicas tell of.
+fn seen_here(
+    cluster: Cluster,
+    agreement: &Agreement,
+    statements: &[Option<Statement>],
+    now_s: u64,
+) -> Vec<Item> {
+    let mut items = Vec::new();
+    for id in cluster.replicas() {
+        let count = u64::try_from(agreement.differs_at(id).count()).unwrap_or(u64::MAX);
+        if count > 0 {
+            let at: Vec<String> = agreement.differs_at(id).map(|seq| seq.0.to_string()).collect();
+            let by = format!("the digests at {}", at.join(", "));
+            items.push(Item { class: Class::Diverged, replica: id, count, first: now_s, last: now_s, by });
+        }
+        let testify = statements.iter().zip(cluster.replicas()).filter_map(|(statement, witness)| {
+            let seen = statement.as_ref()?.contradictions.iter().find(|seen| seen.by == id)?;
+            (witness != id).then_some((witness, seen))
+        });
+        let mut testimony: Vec<_> = testify.collect();
+        if testimony.len() >= cluster.weak() {
+            // What f + 1 have seen, a correct one has: that often, and that recently.
+            testimony.sort_by_key(|(_, seen)| seen.age_ms);
+            let age_s = testimony.get(cluster.weak() - 1).map_or(0, |(_, seen)| seen.age_ms / 1000);
+            let count = weak_max(cluster, testimony.iter().map(|(_, seen)| seen.count));
+            let witnesses: BTreeSet<String> = testimony.iter().map(|(who, _)| who.to_string()).collect();
+            let by = witnesses.into_iter().collect::<Vec<_>>().join(" ");
+            let last = now_s.saturating_sub(age_s);
+            items.push(Item { class: Class::Equivocates, replica: id, count, first: last, last, by });
+        }
+    }
+    items
+}
+
+/// Returns what may be said of a replica. Evidence comes before what it says of itself.
+fn word(
+    id: ReplicaId,
+    says: Option<&Statement>,
+    evidence: &[Item],
+    agreement: &Agreement,
+    stable: SeqNum,
+    now_s: u64,
+) -> Word {
+    let fresh = |class| {
+        let is = |item: &&Item| item.class == class && now_s.saturating_sub(item.last) <= FRESH_S;
+        evidence.iter().any(|item| is(&item))
+    };
+    let Some(says) = says else { return Word::Silent };
+    if fresh(Class::Equivocates) {
+        Word::Equivocates
+    } else if fresh(Class::WrongReplies) {
+        Word::WrongReplies
+    } else if agreement.differs_now(id) {
+        Word::Diverged
+    } else if says.transferring || says.rejoining {
+        Word::Joins
+    } else if says.executed < stable {
+        Word::Slow
+    } else if fresh(Class::BadMac) {
+        Word::BadMac
+    } else {
+        Word::Ok
+    }
+}
+
+#[cfg(test)]
+#[path = "model_tests.rs"]
+mod tests;

@@ -1,0 +1,165 @@
+//! The verdict, as a table: what is known, and what may be said of it.
+
+use quorate_wire::Digest;
+use quorate_wire::message::Contradiction;
+
+use super::*;
+
+const NOW_S: u64 = 1_000_000;
+
+/// What is the matter with a replica, as far as it can be seen.
+#[derive(Clone, Copy, Debug)]
+enum Is {
+    Well,
+    Silent,
+    Joining,
+    Rejoining,
+    /// Behind by so many batches.
+    Behind(u64),
+    /// Its newest digest is another one.
+    Other(u8),
+    /// It says of this replica that it contradicted itself, so many milliseconds ago.
+    Accuses(u16, u64),
+    /// A client has seen this of it, so many seconds ago.
+    Seen(Class, u64),
+}
+use Is::{Accuses, Behind, Joining, Other, Rejoining, Seen, Silent, Well};
+
+fn reading(is: &[Is]) -> Reading {
+    let n = u16::try_from(is.len()).unwrap();
+    let cluster = Cluster::new(n, (n - 1) / 3).unwrap();
+    let mut evidence = Vec::new();
+    let statement = |is: &Is| {
+        let digest = |fill| Digest([fill; 32]);
+        let mut says = Statement {
+            view: ViewNum(5),
+            executed: SeqNum(300),
+            stable: (SeqNum(256), digest(7)),
+            checkpoints: vec![(SeqNum(128), digest(7)), (SeqNum(256), digest(7))],
+            ..Statement::default()
+        };
+        match *is {
+            Silent => return None,
+            Well | Seen(..) => {}
+            Joining => (says.transferring, says.transfer) = (true, (58, 100)),
+            Rejoining => says.rejoining = true,
+            Behind(batches) => says.executed = SeqNum(300 - batches),
+            Other(fill) => says.checkpoints[1].1 = digest(fill),
+            Accuses(by, age_ms) => {
+                says.contradictions = vec![Contradiction { by: ReplicaId(by), count: 3, age_ms }];
+            }
+        }
+        Some(says)
+    };
+    for (is, id) in is.iter().zip(0..) {
+        if let Seen(class, age) = is {
+            let (first, last) = (NOW_S - age - 9, NOW_S - age);
+            let by = "client-0".to_owned();
+            evidence.push(Item { class: *class, replica: ReplicaId(id), count: 31, first, last, by });
+        }
+    }
+    let statements = is.iter().map(statement).collect();
+    Reading { cluster, statements, evidence, answered: None, now_s: NOW_S }
+}
+
+fn words(picture: &Picture) -> Vec<&'static str> {
+    picture.replicas.iter().map(|replica| replica.word.name()).collect()
+}
+
+#[test]
+fn the_verdict_follows_from_what_is_known() {
+    use Verdict::{Degraded, Halted, Healthy, Unsafe};
+    let wrong = Seen(Class::WrongReplies, 3);
+    let cases: &[(&[Is], &[&str], Verdict, usize, usize)] = &[
+        (&[Well; 4], &["ok"; 4], Healthy, 1, 1),
+        // One that stops or joins is one of the f that may stop; it has not lied.
+        (&[Well, Silent, Well, Well], &["ok", "silent", "ok", "ok"], Degraded, 0, 1),
+        (&[Well, Well, Well, Joining], &["ok", "ok", "ok", "joins"], Degraded, 0, 1),
+        (&[Well, Well, Well, Rejoining], &["ok", "ok", "ok", "joins"], Degraded, 0, 1),
+        // A little behind is nothing; behind what the others keep is.
+        (&[Well, Well, Behind(5), Well], &["ok"; 4], Healthy, 1, 1),
+        (&[Well, Well, Behind(45), Well], &["ok", "ok", "slow", "ok"], Degraded, 0, 1),
+        // One that lies uses up both margins.
+        (&[Well, Well, wrong, Well], &["ok", "ok", "wrong replies", "ok"], Degraded, 0, 0),
+        (&[Well, Other(1), Well, Well], &["ok", "diverged", "ok", "ok"], Degraded, 0, 0),
+        // A broken MAC may be the network's, and costs no margin.
+        (&[Well, Well, Seen(Class::BadMac, 1), Well], &["ok", "ok", "bad mac", "ok"], Degraded, 1, 1),
+        // Old evidence is history.
+        (&[Well, Well, Seen(Class::WrongReplies, FRESH_S + 1), Well], &["ok"; 4], Healthy, 1, 1),
+        // Two that stop halt it, and nobody has lied.
+        (&[Silent, Silent, Well, Well], &["silent", "silent", "ok", "ok"], Halted, 0, 1),
+        (&[Silent; 4], &["silent"; 4], Halted, 0, 1),
+        // One lies and one has stopped: it may go on, with nothing in reserve.
+        (&[Well, Silent, wrong, Well], &["ok", "silent", "wrong replies", "ok"], Degraded, 0, 0),
+        // More than f are proven wrong.
+        (&[wrong, Well, Other(1), Well], &["wrong replies", "ok", "diverged", "ok"], Unsafe, 0, 0),
+        // Two values, each with f + 1 behind it.
+        (&[Other(1), Other(1), Well, Well], &["ok", "ok", "diverged", "diverged"], Unsafe, 0, 0),
+        // Three opinions prove nothing about anyone.
+        (&[Other(1), Other(2), Other(3), Well], &["ok"; 4], Healthy, 1, 1),
+        // f = 2.
+        (
+            &[Well, Well, wrong, Silent, Well, Well, Well],
+            &["ok", "ok", "wrong replies", "silent", "ok", "ok", "ok"],
+            Degraded,
+            0,
+            1,
+        ),
+    ];
+    for (is, expected, verdict, may_stop, may_lie) in cases {
+        let picture = judge(reading(is));
+        assert_eq!(words(&picture), *expected, "{is:?}");
+        assert_eq!(
+            (picture.verdict, picture.may_stop, picture.may_lie),
+            (*verdict, *may_stop, *may_lie),
+            "{is:?}"
+        );
+    }
+}
+
+/// Never accuse without evidence: f replicas that accuse another may be the liars themselves.
+#[test]
+fn f_accusers_accuse_nobody() {
+    let lone = judge(reading(&[Accuses(2, 100), Well, Well, Well]));
+    assert_eq!((words(&lone), lone.evidence.len()), (vec!["ok"; 4], 0));
+    let own = judge(reading(&[Accuses(2, 100), Well, Accuses(2, 100), Well]));
+    assert_eq!(words(&own), ["ok"; 4], "nobody testifies about itself");
+    let two = judge(reading(&[Accuses(2, 100), Accuses(2, 4000), Well, Well]));
+    assert_eq!(words(&two), ["ok", "ok", "equivocates", "ok"]);
+    let item = &two.evidence[0];
+    assert_eq!(
+        (item.class, item.count, item.last, item.by.as_str()),
+        (Class::Equivocates, 3, NOW_S - 4, "r0 r1")
+    );
+    let old = judge(reading(&[Accuses(2, 100), Accuses(2, 61_000), Well, Well]));
+    assert_eq!(words(&old), ["ok"; 4], "one of them alone says that it was just now");
+}
+
+/// What a liar says of itself moves nothing: a view or number counts when f + 1 reach it.
+#[test]
+fn a_liar_names_neither_the_view_nor_the_lag() {
+    let mut reading = reading(&[Well; 4]);
+    for says in reading.statements[3].iter_mut() {
+        (says.view, says.executed, says.stable.0) = (ViewNum(900), SeqNum(1 << 40), SeqNum(1 << 40));
+    }
+    let picture = judge(reading);
+    assert_eq!((picture.view, picture.primary, picture.executed), (ViewNum(5), ReplicaId(1), SeqNum(300)));
+    assert!(picture.replicas.iter().all(|replica| replica.behind == 0 && replica.word == Word::Ok));
+}
+
+#[test]
+fn a_reader_that_gets_no_answer_says_so() {
+    let halted = judge(Reading { answered: Some(false), ..reading(&[Well; 4]) });
+    assert_eq!((halted.verdict, halted.may_stop, halted.may_lie), (Verdict::Halted, 0, 1));
+    assert_eq!(judge(Reading { answered: Some(true), ..reading(&[Well; 4]) }).verdict, Verdict::Healthy);
+}
+
+/// Evidence about replicas that the cluster does not have is somebody else's.
+#[test]
+fn troubles_are_told_with_their_replica() {
+    let mut reading = reading(&[Well, Well, Seen(Class::WrongReplies, 1), Joining]);
+    reading.evidence.push(Item { replica: ReplicaId(9), ..reading.evidence[0].clone() });
+    let picture = judge(reading);
+    assert_eq!(picture.troubles(), ["r2 wrong replies", "r3 joins 58 %"]);
+    assert_eq!(picture.evidence.len(), 1);
+}

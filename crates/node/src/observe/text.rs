@@ -1,0 +1,137 @@
+//! A picture for people.
+
+use std::time::Duration;
+
+use super::agreement::Cell;
+use super::look::Latency;
+use super::model::{FRESH_S, Health, Picture, Word};
+
+/// Returns one line on how a cluster is.
+pub fn line(picture: &Picture, rate: Option<f64>) -> String {
+    let Picture { verdict, view, primary, may_stop, may_lie, .. } = picture;
+    let mut parts = vec![
+        format!("{}  view {} primary {primary}", verdict.name(), view.0),
+        format!("may stop {may_stop}, may lie {may_lie}"),
+    ];
+    parts.extend(rate.map(|rate| format!("{rate:.0} op/s")));
+    parts.push(agreement(picture));
+    let troubles = picture.troubles();
+    if !troubles.is_empty() {
+        parts.push(troubles.join(", "));
+    }
+    parts.join(" | ")
+}
+
+fn agreement(picture: &Picture) -> String {
+    let n = picture.cluster.n();
+    picture.agreement.newest().map_or_else(
+        || format!("{} of {n} answer, no checkpoint in common", picture.answered()),
+        |(seq, count)| format!("{count} of {n} agree at {}", seq.0),
+    )
+}
+
+/// Returns everything about a cluster, for a terminal of 100 columns.
+pub fn page(name: &str, picture: &Picture, latency: Latency) -> String {
+    let Picture { verdict, cluster, may_stop, may_lie, .. } = picture;
+    let mut lines = vec![
+        format!(
+            "{:<9} {name}, n {}, f {}{:>width$}",
+            verdict.name(),
+            cluster.n(),
+            cluster.f(),
+            format!("{} of {} replicas answered", picture.answered(), cluster.n()),
+            width = 60_usize.saturating_sub(name.len())
+        ),
+        format!(
+            "          may stop {may_stop} more before it halts; may lie {may_lie} more before answers can be wrong"
+        ),
+        format!(
+            "          view {}, primary {}        ordered {}   read-only {}",
+            picture.view.0,
+            picture.primary,
+            took(latency.ordered),
+            took(latency.read_only)
+        ),
+        String::new(),
+        "  replica  state          executed     behind   agreed digest   view  up        what others say"
+            .to_owned(),
+    ];
+    lines.extend(picture.replicas.iter().map(|health| row(health, picture)));
+    if !picture.evidence.is_empty() {
+        lines.push(String::new());
+    }
+    for item in &picture.evidence {
+        let ago = picture.now_s.saturating_sub(item.last);
+        let when = if ago <= FRESH_S { "" } else { ", history" };
+        lines.push(format!(
+            "  evidence  {} {}: {} times, last {} ago{when}, seen by {}   {}",
+            item.replica,
+            item.class.name(),
+            item.count,
+            duration(ago),
+            item.by,
+            item.class.code()
+        ));
+    }
+    if let Some(item) = picture.evidence.first() {
+        lines.push(format!("  do        quorate explain {}", item.class.code()));
+    }
+    let silent = picture.replicas.iter().find(|health| health.word == Word::Silent);
+    if let Some(health) = silent {
+        lines.push(format!("  do        look at replica-{}: does it run, can it be reached?", health.id.0));
+    }
+    lines.join("\n")
+}
+
+fn row(health: &Health, picture: &Picture) -> String {
+    let star = if health.id == picture.primary { '*' } else { ' ' };
+    let word = match health.word {
+        Word::Ok | Word::Joins | Word::Silent | Word::Slow => health.says_short(),
+        word => word.name().to_uppercase(),
+    };
+    let Some(says) = &health.says else { return format!("  {:<4} {star}   {word}", health.id.to_string()) };
+    let behind = if health.behind == 0 { "0".to_owned() } else { format!("{} ops", health.behind) };
+    let digest: String = says.checkpoints.last().map_or_else(String::new, |(_, digest)| {
+        digest.0.iter().take(2).map(|byte| format!("{byte:02x}")).collect()
+    });
+    let agrees = match health.agrees {
+        Cell::Agrees => "yes",
+        Cell::Differs => "NO",
+        Cell::Absent => "not yet",
+        Cell::Open => "open",
+    };
+    let others: Vec<String> = health
+        .evidence
+        .iter()
+        .filter(|item| picture.now_s.saturating_sub(item.last) <= FRESH_S)
+        .map(|item| format!("{} {} ({})", item.count, item.class.name(), item.by))
+        .collect();
+    let view = if says.in_view_change { format!("->{}", says.view.0) } else { says.view.0.to_string() };
+    let line = format!(
+        "  {:<4} {star}   {word:<14} {:<12} {behind:<8} {:<15} {view:<5} {:<9} {}",
+        health.id.to_string(),
+        says.executed.0,
+        format!("{digest}.. {agrees}"),
+        duration(says.uptime_ms / 1000),
+        others.join(", ")
+    );
+    line.trim_end().to_owned()
+}
+
+fn took(took: Option<Duration>) -> String {
+    match took {
+        None => "not done".to_owned(),
+        Some(took) if took < Duration::from_millis(1) => format!("{:.1} us", took.as_secs_f64() * 1e6),
+        Some(took) => format!("{:.2} ms", took.as_secs_f64() * 1e3),
+    }
+}
+
+/// Returns a number of seconds as people say it.
+pub fn duration(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3600..86400 => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{}d{:02}h", seconds / 86400, seconds / 3600 % 24),
+    }
+}
