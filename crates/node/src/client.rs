@@ -271,6 +271,7 @@ impl<M: Meter> ClientDrive<M> {
                 | ClientMilestone::ResultMissing { .. }
                 | ClientMilestone::ViewLearned { .. }
                 | ClientMilestone::Signing => {}
+                ClientMilestone::WrongReply { from, .. } => self.accuse(Class::WrongReplies, *from),
             },
         }
     }

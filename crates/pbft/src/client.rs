@@ -53,6 +53,8 @@ pub struct Client {
     /// The view whose primary gets the requests: the newest that a correct replica has reported.
     view: ViewNum,
     request: Option<Outstanding>,
+    /// The last request that is done, while its replies are still here: late ones are compared.
+    finished: Option<(Timestamp, Path)>,
     operation: Vec<u8>,
     replies: Replies,
     patience: Patience,
@@ -94,6 +96,7 @@ impl Client {
             next: Some(first),
             view: ViewNum(0),
             request: None,
+            finished: None,
             operation: Vec::new(),
             replies: Replies::new(config.cluster, config.read_only),
             patience: Patience::new(config),
@@ -145,6 +148,7 @@ impl Client {
         self.operation.clear();
         self.operation.extend_from_slice(operation);
         self.replies.clear();
+        self.finished = None;
         out.report(ClientMilestone::Invoked { timestamp, read_only });
         let request = Outstanding {
             timestamp,
@@ -291,9 +295,13 @@ impl Client {
         }
         // "with the same t": replies to earlier requests keep coming from replicas that are behind.
         let request = self.request.filter(|request| request.timestamp == reply.timestamp);
-        let request = request.ok_or(ClientReject::OtherRequest)?;
+        let Some(request) = request else {
+            self.compare_late(from, reply, out);
+            return Err(ClientReject::OtherRequest);
+        };
         let before = self.replies.certified();
         self.replies.insert(from, request.path, reply)?;
+        self.report_contradicted(request.timestamp, request.path, out);
         if let Some(digest) = self.replies.certified() {
             if before.is_none() {
                 self.learn_view(out);
@@ -320,6 +328,25 @@ impl Client {
         Ok(())
     }
 
+    /// A reply to the request that was done last comes too late to count, and not to be compared.
+    fn compare_late(&mut self, from: ReplicaId, reply: &Reply<'_>, out: &mut ClientActions) {
+        let Some((timestamp, path)) = self.finished.filter(|(timestamp, _)| *timestamp == reply.timestamp)
+        else {
+            return;
+        };
+        let bare = Reply { result: None, ..*reply };
+        if self.request.is_none() && self.replies.insert(from, path, &bare).is_ok() {
+            self.report_contradicted(timestamp, path, out);
+        }
+    }
+
+    /// Reports replicas whose replies cannot be right.
+    fn report_contradicted(&mut self, timestamp: Timestamp, path: Path, out: &mut ClientActions) {
+        while let Some(from) = self.replies.take_contradicted(path) {
+            out.report(ClientMilestone::WrongReply { from, timestamp });
+        }
+    }
+
     /// "allowing the client to track the view and hence the current primary" [OSDI99 §4.1], by what a
     /// correct replica reports (CL-5).
     fn learn_view(&mut self, out: &mut ClientActions) {
@@ -331,6 +358,7 @@ impl Client {
 
     fn finish(&mut self, now: Now, request: Outstanding, out: &mut ClientActions) {
         self.request = None;
+        self.finished = Some((request.timestamp, request.path));
         self.patience.observe(now.mono_ns.saturating_sub(request.sent_ns));
         if request.had_to_sign {
             self.signing.had_to(now);

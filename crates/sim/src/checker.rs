@@ -10,6 +10,7 @@
 //! | I16 I18 equal digests at equal checkpoints, of committed effects only | [`checkpoint`] |
 //! | I5 I7 I8 I19 what may be said, across restarts | [`invariants`] |
 //! | I14 what the clients saw is linearizable | [`linearizable`] |
+//! | a client accuses no correct replica | [`Checkers::accused`] |
 //! | I23 I24 after the faults, everything finishes | [`progress`] |
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a watcher looks for some of many kinds")]
@@ -122,6 +123,20 @@ impl Checkers {
             && self.violation.is_none()
         {
             self.violation = Some(violation);
+        }
+    }
+
+    /// A client reports that replica `id` contradicts the others. That must be true of it: it lies, or its
+    /// state has been damaged behind its back.
+    pub fn accused(&mut self, id: ReplicaId) {
+        let facts = &self.facts[id.index()];
+        let truthful = facts.correct && !facts.was_damaged;
+        if truthful {
+            self.note(Err(Violation::new(
+                "evidence",
+                format!("a client accuses {id}, which is correct"),
+                &[id],
+            )));
         }
     }
 

@@ -231,6 +231,7 @@ pub fn client_milestone(milestone: &ClientMilestone) -> String {
         M::ResultMissing { timestamp, digest } => format!("lacks the result of t={} d={digest}", timestamp.0),
         M::ViewLearned { view } => format!("learns v={}", view.0),
         M::Signing => "signs from now on".to_owned(),
+        M::WrongReply { from, timestamp } => format!("{from} contradicts the others about t={}", timestamp.0),
         M::Rejected { reason, .. } => format!("rejected: {}", reason.name()),
     }
 }

@@ -31,6 +31,8 @@ pub struct Counters {
     pub rejoins: u64,
     /// Read-only requests that a client had ordered in the end.
     pub read_fallbacks: u64,
+    /// Replies that a client has found contradicted by `f + 1` others.
+    pub wrong_replies: u64,
     /// Reads served outside of the order.
     pub reads_served: u64,
     /// Null batches proposed.
@@ -183,6 +185,7 @@ impl Counters {
             ("restarts", &mut self.restarts),
             ("rejoins", &mut self.rejoins),
             ("read_fallbacks", &mut self.read_fallbacks),
+            ("wrong_replies", &mut self.wrong_replies),
             ("reads_served", &mut self.reads_served),
             ("null_batches", &mut self.null_batches),
             ("divergences", &mut self.divergences),

@@ -38,18 +38,28 @@ pub(super) struct Replies {
     votes: Votes<ReplyVote>,
     results: Box<[Vec<u8>]>,
     certified: Option<Digest>,
+    /// Bit `i`: replica `i` has been found to contradict the others in this request.
+    contradicted: u64,
 }
 
 impl Replies {
     pub(super) fn new(cluster: Cluster, reads_unordered: bool) -> Self {
         let results = vec![Vec::new(); cluster.n()].into_boxed_slice();
-        Self { cluster, reads_unordered, votes: Votes::new(cluster.n()), results, certified: None }
+        Self {
+            cluster,
+            reads_unordered,
+            votes: Votes::new(cluster.n()),
+            results,
+            certified: None,
+            contradicted: 0,
+        }
     }
 
     /// Forgets all replies and keeps the room, as far as it is small.
     pub(super) fn clear(&mut self) {
         self.votes.clear();
         self.certified = None;
+        self.contradicted = 0;
         for result in self.results.iter_mut().filter(|result| result.capacity() > RESULT_BYTES_KEPT) {
             *result = Vec::new();
         }
@@ -88,6 +98,41 @@ impl Replies {
             self.certified = Some(digest);
         }
         Ok(())
+    }
+
+    /// Returns a replica whose reply f + 1 others contradict that agree, if there is one that has not been
+    /// returned for this request. One of the f + 1 is correct, and no two correct replicas contradict each
+    /// other; so the one that is returned is faulty, as long as no more than f are.
+    ///
+    /// That holds for replies that cannot differ between correct replicas only:
+    ///
+    /// - Never for a read that was not ordered: a correct replica that is behind answers with an older value.
+    /// - Two final replies are of the one place that the request has in the order, whatever their views.
+    /// - A tentative reply may be undone in a later view. With another reply of the same view it agrees: what
+    ///   prepared in a view has one order there, and what had committed before stands in that order.
+    ///
+    /// A digest stands for its result, so a reply without the result counts like one with it.
+    pub(super) fn take_contradicted(&mut self, path: Path) -> Option<ReplicaId> {
+        let mut digests = self.votes.iter().map(|(_, vote)| vote.digest);
+        let first = digests.next()?;
+        if path == Path::ReadOnly || digests.all(|digest| digest == first) {
+            return None; // nearly always
+        }
+        let is_new = |from: ReplicaId| self.contradicted >> from.index() & 1 == 0;
+        let found = self.votes.iter().find(|(from, vote)| is_new(*from) && self.is_contradicted(vote));
+        let (from, _) = found?;
+        self.contradicted |= 1 << from.index();
+        Some(from)
+    }
+
+    fn is_contradicted(&self, vote: &ReplyVote) -> bool {
+        let comparable = |other: &ReplyVote| other.view == vote.view || (!other.tentative && !vote.tentative);
+        let against = |other: &ReplyVote| other.digest != vote.digest && comparable(other);
+        self.votes.iter().any(|(_, one)| {
+            against(one)
+                && self.votes.count_where(|other| other.digest == one.digest && comparable(other))
+                    >= self.cluster.weak()
+        })
     }
 
     /// Returns the digest of the result, once there is a certificate for it.
@@ -334,6 +379,59 @@ mod tests {
         assert!(!cannot(&[]));
         assert!(!cannot(&[committed(0, A), committed(1, B), committed(2, A)]));
         assert!(cannot(&[committed(0, A), committed(1, B), committed(2, A), committed(3, B)]));
+    }
+
+    /// The replicas that these replies prove to be wrong, in a cluster of four.
+    fn contradicted(path: Path, said: &[Said]) -> Vec<u16> {
+        let mut replies = Replies::new(Cluster::tolerating(1).unwrap(), true);
+        let mut found = Vec::new();
+        for said in said {
+            let _ = insert(&mut replies, path, *said, None);
+            found.extend(std::iter::from_fn(|| replies.take_contradicted(path)).map(|id| id.0));
+        }
+        found
+    }
+
+    #[test]
+    fn a_reply_that_f_plus_one_others_contradict_is_found_once() {
+        let said = [committed(2, B), committed(0, A), committed(3, A), committed(1, A)];
+        for path in [Path::Ordered, Path::FellBack] {
+            assert_eq!(contradicted(path, &said), [2]);
+        }
+        // Whichever way round they come; also without a result.
+        let said = [committed(0, A), committed(1, A), committed(3, A), committed(2, B)];
+        assert_eq!(contradicted(Path::Ordered, &said), [2]);
+        // Again and again: still one request.
+        let said = [committed(2, B), committed(0, A), committed(3, A), committed(2, B)];
+        assert_eq!(contradicted(Path::Ordered, &said), [2]);
+        let said = [tentative(2, 3, B), tentative(0, 3, A), tentative(3, 3, A)];
+        assert_eq!(contradicted(Path::Ordered, &said), [2]);
+        let said = [tentative(2, 3, B), (0, 3, A, false), tentative(3, 3, A)];
+        assert_eq!(contradicted(Path::Ordered, &said), [2], "what had committed stands in the view's order");
+    }
+
+    /// Never accuse a correct replica.
+    #[test]
+    fn what_correct_replicas_may_say_is_no_contradiction() {
+        let cases: &[(Path, &[Said])] = &[
+            // A read is answered by each from its own state, and some are behind.
+            (Path::ReadOnly, &[committed(2, B), committed(0, A), committed(1, A), committed(3, A)]),
+            // f others may be the liars.
+            (Path::Ordered, &[committed(2, B), committed(0, A)]),
+            (Path::Ordered, &[committed(2, B), committed(0, A), committed(1, Digest([0xc; 32]))]),
+            // Undone in a later view, and executed again in another order.
+            (Path::Ordered, &[tentative(2, 3, B), tentative(0, 4, A), tentative(3, 4, A)]),
+            (Path::Ordered, &[tentative(2, 3, B), (0, 4, A, false), (1, 5, A, false), (3, 4, A, false)]),
+            (Path::Ordered, &[committed(2, B), tentative(0, 4, A), tentative(3, 4, A)]),
+            // It has said so itself meanwhile.
+            (
+                Path::Ordered,
+                &[tentative(2, 3, B), tentative(2, 4, A), tentative(0, 4, A), tentative(3, 4, A)],
+            ),
+        ];
+        for (path, said) in cases {
+            assert_eq!(contradicted(*path, said), [], "{said:?}");
+        }
     }
 
     /// Results do not pile up: what was large is given back.

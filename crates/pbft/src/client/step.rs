@@ -120,6 +120,14 @@ pub enum ClientMilestone {
     },
     /// Requests carry signatures for a while (AU-5).
     Signing,
+    /// A replica's reply was contradicted by `f + 1` others that agree. At most once for each replica and
+    /// request; a correct replica is never reported, as long as no more than `f` are faulty.
+    WrongReply {
+        /// Who sent it.
+        from: ReplicaId,
+        /// The request's number.
+        timestamp: Timestamp,
+    },
     /// A message was turned away.
     Rejected {
         /// Who sent it, if a replica did.

@@ -36,6 +36,8 @@ pub struct Facts {
     pub transferring: bool,
     /// Its own state was found wrong and is not repaired yet.
     pub diverged: bool,
+    /// Its state was damaged behind its back at some time: what it has said then may still arrive.
+    pub was_damaged: bool,
     /// Its state was damaged behind its back: it is faulty until it has repaired that.
     pub damaged: bool,
     /// That happened while it was being repaired, perhaps behind where the repair had come.
@@ -62,6 +64,7 @@ impl Facts {
             read_floor: SeqNum(0),
             transferring: false,
             diverged: false,
+            was_damaged: false,
             damaged: false,
             damaged_in_repair: false,
             checkpoint: SeqNum(0),
@@ -102,7 +105,7 @@ impl Facts {
 
     /// Its state is damaged behind its back.
     pub fn damage(&mut self) {
-        self.damaged = true;
+        (self.damaged, self.was_damaged) = (true, true);
         self.damaged_in_repair |= self.diverged;
     }
 

@@ -244,6 +244,10 @@ impl<A: App> World<A> {
         if let ClientMilestone::Rejected { reason, .. } = milestone {
             self.counters.client_reject(*reason);
         }
+        if let ClientMilestone::WrongReply { from, .. } = milestone {
+            self.counters.wrong_replies += 1;
+            self.checkers.accused(*from);
+        }
         if let ClientMilestone::FellBack { .. } = milestone {
             self.counters.read_fallbacks += 1;
         }
