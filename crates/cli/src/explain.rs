@@ -113,6 +113,26 @@ codes! {
         "More than f replicas are down or cannot be reached, so nothing is ordered; what was acknowledged is\n\
          not lost. Start what is missing: `quorate up` for a cluster on this machine, `quorate replica` on each\n\
          machine otherwise. Each replica says in its log what it waits for. Status 3.";
+    WrongReplies = "Q031": "evidence: a replica's replies were contradicted by f + 1 others that agree",
+        "A client had an operation done, and this replica's reply to it is not that of f + 1 others, of which at\n\
+         least one is correct. No two correct replicas can differ there, so this one has a damaged state or\n\
+         program, or is in other hands. Nobody was deceived: the client took what the others said. Whoever reads\n\
+         this trusts the client that reports it. Look at the replica's machine; stop the replica, empty its log/\n\
+         and checkpoint/, and start it: it rejoins from the others. If it goes on, take the machine for one that is in\n\
+         other hands, and give the replica another. Status 1.";
+    Diverged = "Q032": "evidence: a replica's state has another digest than f + 1 others at the same checkpoint",
+        "Whoever asked the replicas has compared their digests. A damaged disk or memory, another version of the\n\
+         program, a service that is not deterministic, or a lie. A replica that finds its own damage fetches the\n\
+         state from the others, and agrees again at the next checkpoint; the old one stays visible for 16\n\
+         checkpoints. One that goes on differing is to be treated as in Q031. Status 1.";
+    Equivocates = "Q033": "evidence: a replica has made two statements that exclude one another",
+        "f + 1 replicas tell of it, so a correct one has seen it: for example two proposals for one number. A\n\
+         correct replica never does that, unless two processes run with its identity, or an old copy of its disk was\n\
+         put back. See to that first; else treat it as in Q031. Status 1.";
+    BadMac = "Q034": "evidence: bytes from a replica's address fail authentication",
+        "The network may have changed them, or a third party may have sent them under that name: nothing is said\n\
+         against the replica. A few of them mean nothing. If they go on, compare cluster.toml at both ends (it is\n\
+         the same everywhere), and look for whoever else can send from that address. Status 1.";
     TooMany = "Q044": "one fault more than the cluster bears",
         "With n = 3f + 1 replicas the service stays correct and available while f of them are broken. One more,\n\
          and it stops until one heals; nothing is lost by that as long as replicas only stop. Status 2.";
@@ -131,6 +151,10 @@ impl Code {
             | Self::Output
             | Self::Bound
             | Self::Experiment
+            | Self::WrongReplies
+            | Self::Diverged
+            | Self::Equivocates
+            | Self::BadMac
             | Self::Disk
             | Self::Demo
             | Self::Network => 1,

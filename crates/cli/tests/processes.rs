@@ -7,6 +7,8 @@
 mod demo;
 #[path = "processes/liars.rs"]
 mod liars;
+#[path = "processes/status.rs"]
+mod status;
 mod support;
 #[path = "processes/up.rs"]
 mod up;

@@ -29,7 +29,7 @@ impl Surroundings {
     /// Looks.
     pub fn look(&self) -> Room {
         let disk = statvfs(&self.dir).map_or((0, 0), |disk| {
-            let block = u64::from(disk.fragment_size());
+            let block = disk.fragment_size();
             (block.saturating_mul(disk.blocks_available()), block.saturating_mul(disk.blocks()))
         });
         Room { memory_bytes: memory_bytes().unwrap_or(0), disk }

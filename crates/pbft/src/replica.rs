@@ -194,10 +194,12 @@ impl Replica {
             Message::VcFetch(m) => self.on_vc_fetch(now, from, m, out),
             Message::QueryStable(m) => self.on_query_stable(from, *m, out),
             Message::ReplyStable(m) => self.on_reply_stable(now, from, m, out),
-            // The state transfer's own; the driver hands them to the executor.
-            Message::MetaData(_) | Message::Data(_) | Message::Fetch(_) => out.reject(Reject::Unwanted),
-            // The node's own, between it and its clients; the door admits none from a replica.
-            Message::Probe(_) | Message::Statement(_) => out.reject(Reject::Unwanted),
+            // The state transfer's own, which the driver hands to the executor; and the node's own.
+            Message::MetaData(_)
+            | Message::Data(_)
+            | Message::Fetch(_)
+            | Message::Probe(_)
+            | Message::Statement(_) => out.reject(Reject::Unwanted),
         }
     }
 

@@ -30,6 +30,7 @@ mod status;
 mod transfer;
 mod view_change;
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 pub use self::any::{AnyBody, decode_any};
@@ -102,7 +103,8 @@ pub enum Message<'a> {
     VcFetch(VcFetch),
     ReqReject(ReqReject),
     Probe(Probe),
-    Statement(Statement),
+    /// Boxed: it is large and rare, and the others are neither.
+    Statement(Box<Statement>),
 }
 
 impl Message<'_> {

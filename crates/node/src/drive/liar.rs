@@ -30,6 +30,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             recorder: self.recorder,
             saving: self.saving,
             tick_at: self.tick_at,
+            sayings: self.sayings,
             actions: self.actions,
             steps: self.steps,
             replies: self.replies,

@@ -15,6 +15,7 @@ use quorate_wire::message::{
 use quorate_wire::{ClientId, Digest, Kind, Principal, ReplicaId, SeqNum};
 
 use super::Drive;
+use crate::core::Core;
 use crate::journal::Journal;
 use crate::meter::Meter;
 use crate::surroundings::{Room, Surroundings};
@@ -128,7 +129,7 @@ impl Sayings {
     }
 }
 
-impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
+impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Lets statements tell of the process and its disk.
     pub fn set_surroundings(&mut self, surroundings: Surroundings) {
         self.sayings.surroundings = Some(surroundings);
@@ -151,7 +152,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
 
     /// Returns what this replica has to say of itself.
     pub fn statement(&mut self, now: Now, nonce: u64) -> Statement {
-        let state = self.replica.state();
+        let state = self.core.replica().state();
         let room = self.sayings.look(now.mono_ns);
         let Sayings { page_bytes, started_ns, recovered_ns, .. } = self.sayings;
         let millis = |since: u64| now.mono_ns.saturating_sub(since) / 1_000_000;

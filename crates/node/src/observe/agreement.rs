@@ -102,9 +102,9 @@ impl Agreement {
 
     /// Says whether a replica differs at the newest checkpoint that it speaks of and that is judged.
     pub fn differs_now(&self, replica: ReplicaId) -> bool {
-        let row = self.rows.get(replica.index()).into_iter().flatten();
+        let mut row = self.rows.get(replica.index()).into_iter().flatten();
         let judged = |cell: &&Cell| matches!(cell, Cell::Agrees | Cell::Differs);
-        row.filter(judged).next_back() == Some(&Cell::Differs)
+        row.rfind(judged) == Some(&Cell::Differs)
     }
 
     /// Returns where a replica differs.
@@ -136,7 +136,8 @@ mod tests {
 
     #[test]
     fn f_plus_one_equal_ones_judge_the_others() {
-        let cases: [([&str; 4], [&str; 4], Option<(u64, usize)>); 6] = [
+        type Case = ([&'static str; 4], [&'static str; 4], Option<(u64, usize)>);
+        let cases: [Case; 6] = [
             (["aaa", "aaa", "aaa", "aaa"], ["■■■", "■■■", "■■■", "■■■"], Some((384, 4))),
             (["aaa", "axa", "aaa", "a"], ["■■■", "■✗■", "■■■", "■··"], Some((384, 3))),
             (["ab", "aa", "aa", "-"], ["■✗", "■■", "■■", "··"], Some((256, 2))),

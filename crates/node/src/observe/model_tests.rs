@@ -66,11 +66,14 @@ fn words(picture: &Picture) -> Vec<&'static str> {
     picture.replicas.iter().map(|replica| replica.word.name()).collect()
 }
 
+/// What is the matter with each replica; the words, the verdict, and the margins.
+type Case<'a> = (&'a [Is], &'a [&'a str], Verdict, usize, usize);
+
 #[test]
 fn the_verdict_follows_from_what_is_known() {
     use Verdict::{Degraded, Halted, Healthy, Unsafe};
     let wrong = Seen(Class::WrongReplies, 3);
-    let cases: &[(&[Is], &[&str], Verdict, usize, usize)] = &[
+    let cases: &[Case<'_>] = &[
         (&[Well; 4], &["ok"; 4], Healthy, 1, 1),
         // One that stops or joins is one of the f that may stop; it has not lied.
         (&[Well, Silent, Well, Well], &["ok", "silent", "ok", "ok"], Degraded, 0, 1),
@@ -139,7 +142,7 @@ fn f_accusers_accuse_nobody() {
 #[test]
 fn a_liar_names_neither_the_view_nor_the_lag() {
     let mut reading = reading(&[Well; 4]);
-    for says in reading.statements[3].iter_mut() {
+    if let Some(says) = &mut reading.statements[3] {
         (says.view, says.executed, says.stable.0) = (ViewNum(900), SeqNum(1 << 40), SeqNum(1 << 40));
     }
     let picture = judge(reading);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::agreement::Cell;
+use super::json;
 use super::look::Latency;
 use super::model::{FRESH_S, Health, Picture, Word};
 
@@ -87,13 +88,14 @@ fn row(health: &Health, picture: &Picture) -> String {
     let star = if health.id == picture.primary { '*' } else { ' ' };
     let word = match health.word {
         Word::Ok | Word::Joins | Word::Silent | Word::Slow => health.says_short(),
-        word => word.name().to_uppercase(),
+        word @ (Word::BadMac | Word::Diverged | Word::WrongReplies | Word::Equivocates) => {
+            word.name().to_uppercase()
+        }
     };
     let Some(says) = &health.says else { return format!("  {:<4} {star}   {word}", health.id.to_string()) };
     let behind = if health.behind == 0 { "0".to_owned() } else { format!("{} ops", health.behind) };
-    let digest: String = says.checkpoints.last().map_or_else(String::new, |(_, digest)| {
-        digest.0.iter().take(2).map(|byte| format!("{byte:02x}")).collect()
-    });
+    let newest = says.checkpoints.last();
+    let digest = newest.map_or_else(String::new, |(_, digest)| json::hex(digest.0.get(..2).unwrap_or(&[])));
     let agrees = match health.agrees {
         Cell::Agrees => "yes",
         Cell::Differs => "NO",

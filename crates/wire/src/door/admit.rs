@@ -1,5 +1,6 @@
 //! Coming in: frames become verified messages.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use super::macs::Macs;
@@ -111,7 +112,7 @@ impl Door {
             Kind::VcFetch => Message::VcFetch(VcFetch::decode(body)?),
             Kind::ReqReject => Message::ReqReject(ReqReject::decode(body)?),
             Kind::Probe => Message::Probe(Probe::decode(body)?),
-            Kind::Statement => Message::Statement(Statement::decode(body)?),
+            Kind::Statement => Message::Statement(Box::new(Statement::decode(body)?)),
             Kind::Suspect => Message::Suspect(Suspect::decode(body, signature_of(frame)?)?),
             Kind::ViewChange => {
                 let view_change = self.check_leave_cert(ViewChange::decode(body)?)?;

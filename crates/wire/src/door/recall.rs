@@ -4,6 +4,7 @@
 //! them how they were proven. That is all that a [`Verified`] message is made of. Session keys are not in
 //! a recording and not needed to step through it.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -88,7 +89,7 @@ pub fn recall<'a>(frame: &Frame<'a>, proofs: &[Proof], domains: &Domains) -> Dec
         AnyBody::VcFetch(m) => Message::VcFetch(m),
         AnyBody::ReqReject(m) => Message::ReqReject(m),
         AnyBody::Probe(m) => Message::Probe(m),
-        AnyBody::Statement(m) => Message::Statement(m),
+        AnyBody::Statement(m) => Message::Statement(Box::new(m)),
     };
     Ok(Verified { sender: frame.sender, message })
 }

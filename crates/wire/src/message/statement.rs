@@ -150,7 +150,9 @@ impl Statement {
         self.checkpoints.iter().for_each(|checkpoint| put_checkpoint(checkpoint, out));
         let ((done, total), (free, size)) = (self.transfer, self.disk);
         let more = [done, total, self.view_changes, self.requests, self.memory_bytes, free, size];
-        more.into_iter().for_each(|number| out.u64(number));
+        for number in more {
+            out.u64(number);
+        }
         out.u64(self.uptime_ms);
         out.u8(self.keeps.to_wire());
         out.u32(self.fsync_p99_us);

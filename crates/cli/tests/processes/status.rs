@@ -1,0 +1,105 @@
+//! `quorate status`, as a script reads it.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::{Cluster, Dir, PATIENCE, own_address, quorate};
+use crate::up::Up;
+
+/// Runs `status --json`: its exit status, what it says of the cluster, and of each replica.
+fn status(dir: &str) -> (Option<i32>, Value, Vec<Value>) {
+    let ended = quorate(&["status", "--json", "--dir", dir]);
+    let text = String::from_utf8(ended.stdout).unwrap();
+    let mut lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    let cluster = lines.next().unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&ended.stderr)));
+    (ended.status.code(), cluster, lines.collect())
+}
+
+/// Waits until the cluster is what is said, and returns its replicas.
+fn wait_for(dir: &str, verdict: &str, word: &str) -> Vec<Value> {
+    let begin = Instant::now();
+    loop {
+        let (code, cluster, replicas) = status(dir);
+        if cluster["verdict"] == verdict && replicas.iter().any(|replica| replica["state"] == word) {
+            assert_eq!(code, Some(i32::from(verdict != "healthy")));
+            return replicas;
+        }
+        assert!(begin.elapsed() < PATIENCE, "not {verdict}, {word}: {cluster} {replicas:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The keys that scripts rely on, and the four ways to end.
+#[test]
+fn status_tells_scripts_how_a_cluster_is() {
+    let mut cluster = Cluster::start("status", &[], "");
+    let root = cluster.dir.join("c");
+    let replicas = wait_for(&root, "healthy", "ok");
+    let (_, whole, _) = status(&root);
+    for (key, value) in
+        [("may_stop", 1), ("may_lie", 1), ("asked", 4), ("answered", 4), ("n", 4), ("f", 1), ("schema", 1)]
+    {
+        assert_eq!(whole[key], value, "{key} in {whole}");
+    }
+    assert_eq!(replicas.len(), 4);
+    for (replica, id) in replicas.iter().zip(0..) {
+        assert_eq!((&replica["replica"], &replica["reachable"]), (&id.into(), &true.into()));
+        for key in [
+            "view",
+            "primary",
+            "last_executed",
+            "last_committed",
+            "stable_checkpoint",
+            "state_digest_at",
+            "view_changes",
+            "requests",
+            "memory_bytes",
+            "uptime_s",
+            "fsync_p99_us",
+        ] {
+            assert!(replica[key].is_u64(), "{key} in {replica}");
+        }
+        for key in ["checkpoint_digest", "state_digest"] {
+            assert_eq!(replica[key].as_str().map(str::len), Some(64), "{key} in {replica}");
+        }
+        assert_eq!((&replica["in_view_change"], &replica["transferring"]), (&false.into(), &false.into()));
+        assert_eq!(replica["durability"], "sync");
+        assert!(replica["rejected"].is_object() && replica["evidence"].is_array());
+        assert!(replica["transfer"]["done"].is_u64() && replica["version"].is_string(), "{replica}");
+    }
+    cluster.kill(2);
+    let replicas = wait_for(&root, "degraded", "silent");
+    assert_eq!((&replicas[2]["reachable"], &replicas[2]["view"]), (&false.into(), &Value::Null));
+    cluster.kill(1);
+    wait_for(&root, "halted", "silent");
+    (0..4).for_each(|i| cluster.kill(i));
+    let (code, whole, _) = status(&root);
+    assert_eq!((code, &whole["answered"]), (Some(3), &0.into()));
+}
+
+/// A replica that answers clients with what is wrong is named, by those whom it answered, and nobody else is.
+#[test]
+fn a_liar_is_named_by_its_evidence() {
+    let up = Up::start(Dir::new("accused"), (own_address(), 6380).into());
+    let data = up.dir().join("data");
+    assert_eq!(up.redis("set k 1"), "+OK");
+    let (code, said) = up.fault(&["lie", "2"]);
+    assert_eq!(code, Some(0), "{said}");
+    let replicas = wait_for(&data, "degraded", "wrong replies");
+    let words: Vec<&Value> = replicas.iter().map(|replica| &replica["state"]).collect();
+    assert_eq!(words, ["ok", "ok", "wrong replies", "ok"]);
+    let item = &replicas[2]["evidence"][0];
+    assert_eq!((&item["class"], &item["replica"]), (&"wrong replies".into(), &2.into()));
+    assert!(
+        item["count"].as_u64() > Some(0) && item["by"].as_str().unwrap().starts_with("client-"),
+        "{item}"
+    );
+    let page = quorate(&["status", "--dir", &data]);
+    let page = String::from_utf8(page.stdout).unwrap();
+    assert!(
+        page.starts_with("DEGRADED") && page.contains("WRONG REPLIES") && page.contains("Q031"),
+        "{page}"
+    );
+    up.down();
+}
