@@ -148,8 +148,9 @@ impl Up {
     fn make(&self) -> Result<(), Failure> {
         let mut cluster = NewCluster::local(self.f.unwrap_or(1));
         cluster.hosts = self.host.into_iter().collect();
-        // One for the door, one for `up`, one for whoever breaks something and wants to see what comes of it.
-        cluster.clients = 3;
+        // One for the door, one for `up`, one for whoever breaks something and wants to see what comes of it, one for
+        // whoever asks how it is.
+        cluster.clients = 4;
         cluster.service = self.service.unwrap_or(Service::Kv).name();
         cluster.chosen = self.durability.and_then(Durability::chosen).into_iter().collect();
         cluster.make(self.dir())?;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use quorate_service::kv::Operation;
 use quorate_wire::Cluster;
+use quorate_wire::message::Statement;
 
 use super::ledger;
 use super::model::{Picture, Reading, judge};
@@ -104,23 +105,29 @@ impl Observer {
         self.service
     }
 
-    /// Asks the replicas, and judges. `answered` says whether an operation of the reader's was done.
-    pub fn look(&self, answered: Option<bool>) -> Picture {
-        let heard = self.caller.statements(PATIENCE);
-        let statements = heard.into_iter().map(|heard| Some(heard?.statement)).collect();
-        let evidence = ledger::of_all(&self.dir);
-        judge(Reading { cluster: self.cluster, statements, evidence, answered, now_s: now_s() })
+    /// Asks the replicas, and judges.
+    pub fn look(&self) -> Picture {
+        self.judge(self.ask(), None)
     }
 
-    /// Asks the replicas and has operations done. A cluster none of whose replicas says anything is not asked
-    /// for more.
+    /// Asks the replicas, has operations done, and judges. A cluster none of whose replicas says anything is not
+    /// asked for more.
     pub fn look_well(&self) -> (Picture, Latency) {
-        let picture = self.look(None);
-        if picture.answered() == 0 {
-            return (picture, Latency::default());
+        let statements = self.ask();
+        if statements.iter().all(Option::is_none) {
+            return (self.judge(statements, None), Latency::default());
         }
         let latency = self.try_out();
-        (self.look(Some(latency.ordered.is_some())), latency)
+        (self.judge(statements, Some(latency.ordered.is_some())), latency)
+    }
+
+    fn ask(&self) -> Vec<Option<Statement>> {
+        self.caller.statements(PATIENCE).into_iter().map(|heard| Some(heard?.statement)).collect()
+    }
+
+    fn judge(&self, statements: Vec<Option<Statement>>, answered: Option<bool>) -> Picture {
+        let evidence = ledger::of_all(&self.dir);
+        judge(Reading { cluster: self.cluster, statements, evidence, answered, now_s: now_s() })
     }
 
     /// Has an operation done on each path: one that changes nothing, whatever the service. None if it was not

@@ -276,7 +276,8 @@ fn the_full_result_may_come_last() {
     }
     let missing = ClientMilestone::ResultMissing { timestamp: Timestamp(100), digest };
     assert_eq!(test.reply(2, 100, "ok", |r| r.result = None), [Did::Said(missing)]);
-    assert_eq!(test.full(3, 100, "old"), [], "with a digest of its own, from a liar");
+    let wrong = ClientMilestone::WrongReply { from: ReplicaId(3), timestamp: Timestamp(100) };
+    assert_eq!(test.full(3, 100, "old"), [Did::Said(wrong)], "with a digest of its own, from a liar");
     assert_eq!(
         test.reply(1, 100, "ok", |r| r.view = ViewNum(1)),
         [Did::Stop, done(100, "ok", Path::Ordered)]
