@@ -21,7 +21,7 @@ use quorate_pbft::recording::Recorder;
 use quorate_pbft::step::{
     Action, Actions, CachedReply, Form, Input, Lsn, Now, ReadResult, Recipient, Ticket,
 };
-use quorate_pbft::{ConfigError, Replica, Resume};
+use quorate_pbft::{Replica, Resume};
 use quorate_service::saving::Saving;
 use quorate_service::{Executor, Options, Service, Steps};
 use quorate_wire::codec::Reader;
@@ -40,12 +40,15 @@ use crate::meter::{Meter, Part};
 use crate::outbox::{Outbox, Posted, Transport};
 use crate::timers::Deadlines;
 
+mod error;
 mod image;
 mod liar;
 mod life;
 mod milestones;
 mod statement;
 mod transfer;
+
+pub use self::error::DriveError;
 
 /// How many checkpoints may pass while the image of one is copied.
 const COPYING_CHECKPOINTS: u64 = 30;
@@ -72,28 +75,6 @@ pub struct Counters {
     /// Messages turned away by the protocol, by reason.
     pub rejected: BTreeMap<&'static str, u64>,
 }
-
-/// Why a replica cannot be driven.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DriveError {
-    /// A setting breaks a rule.
-    Config(ConfigError),
-    /// Without a journal only [`Durability::Memory`] can be kept.
-    Durability(Durability),
-}
-
-impl core::fmt::Display for DriveError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Config(error) => error.fmt(f),
-            Self::Durability(durability) => {
-                write!(f, "durability = {durability:?}: there is no disk here, use Memory")
-            }
-        }
-    }
-}
-
-impl std::error::Error for DriveError {}
 
 /// What an action has brought about that the replica is to be told.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! What a replica says of itself to a client that asks (spec §16): for people and monitoring.
+//! What a replica says of itself to a client that asks: for people and monitoring.
 //!
 //! These two kinds are the node's, not the protocol's: nobody's correctness rests on them. A statement is
 //! authentic, and still no more than what its sender says; a reader compares those of all replicas.
