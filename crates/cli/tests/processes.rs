@@ -5,6 +5,8 @@
 
 #[path = "processes/demo.rs"]
 mod demo;
+#[path = "processes/door.rs"]
+mod door;
 #[path = "processes/liars.rs"]
 mod liars;
 #[path = "processes/status.rs"]

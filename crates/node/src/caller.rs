@@ -20,7 +20,8 @@ use std::task::{self, Poll};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use quorate_wire::frame::PACKED_BYTES_MAX;
+/// The longest operation, in bytes. What does not fit a datagram goes over the side channel.
+pub use quorate_wire::message::OPERATION_BYTES_MAX;
 
 use crate::client_node::{ClientNode, OpenClient};
 use crate::clock::Clock;
@@ -35,8 +36,6 @@ pub use self::asking::Heard;
 
 /// The most datagrams taken between two flushes.
 const BURST_MAX: usize = 64;
-/// The longest operation, in bytes: alone in a frame with its authenticators it still fits a datagram.
-pub const OPERATION_BYTES_MAX: usize = PACKED_BYTES_MAX - (4 << 10);
 /// The most operations that wait for a lane. Further ones are refused.
 const WAITING_MAX: usize = 1 << 16;
 /// The most operations with an unknown outcome that can be asked for. The oldest are forgotten.

@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use quorate_wire::frame::PACKED_BYTES_MAX;
+use quorate_wire::message::OPERATION_BYTES_MAX;
 
 use crate::client::ClientDrive;
 use crate::front::{FrontDoor, Limits};
@@ -44,9 +44,6 @@ pub use self::talk::{Protocol, RespTalk};
 
 /// A door for Redis clients.
 pub type RespDoor<M = ()> = FrontDoor<RespTalk, M>;
-
-/// The longest operation, in bytes: alone in a frame with its authenticators it still fits a datagram.
-const OPERATION_BYTES: usize = PACKED_BYTES_MAX - (4 << 10);
 
 /// The settings of a door.
 #[derive(Clone, Debug, Default)]
@@ -70,7 +67,7 @@ pub fn open<M: Meter>(
 ) -> io::Result<RespDoor<M>> {
     let Options { limits, password } = options;
     let connections_max = limits.connections_max;
-    let protocol = Protocol { password, connections_max, operation_bytes_max: OPERATION_BYTES };
+    let protocol = Protocol { password, connections_max, operation_bytes_max: OPERATION_BYTES_MAX };
     FrontDoor::open(address, limits, protocol, drive, socket)
 }
 

@@ -50,6 +50,10 @@ impl Up {
         }
     }
 
+    pub(crate) fn door(&self) -> SocketAddr {
+        self.door
+    }
+
     /// Types a command of `redis-cli`, and returns the line that it shows.
     pub(crate) fn redis(&self, line: &str) -> String {
         let begin = Instant::now();
