@@ -109,6 +109,14 @@ impl Durability {
 
 impl Init {
     pub(crate) fn run(&self) -> Outcome {
+        if self.f == 0 {
+            return Err(Failure::new(
+                Code::Rule,
+                "f = 0: a cluster that tolerates nothing needs no protocol",
+            )
+            .at("--f 0")
+            .next("--f 1, which takes 4 replicas"));
+        }
         let mut cluster = NewCluster::local(self.f);
         cluster.hosts.clone_from(&self.host);
         cluster.clients = self.clients;
@@ -121,7 +129,6 @@ impl Init {
             "made {dir}: {n} replicas, f = {} ({})",
             self.f,
             match self.f {
-                0 => "nothing may fail".to_owned(),
                 1 => "one of them may crash, lie or be taken over".to_owned(),
                 f => format!("{f} of them may crash, lie or be taken over"),
             }

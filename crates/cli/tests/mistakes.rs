@@ -7,6 +7,8 @@ use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+#[path = "mistakes/disk.rs"]
+mod disk;
 #[allow(dead_code, reason = "shared with the tests that need more of it")]
 mod support;
 
@@ -62,6 +64,11 @@ fn a_typing_error_in_node_toml() {
     let says = refused(&replica);
     assert!(says.starts_with("error Q009: unknown key `checkpoint_intervall`\n  --> "), "{says}");
     assert!(says.contains("did you mean `checkpoint_interval`?"), "{says}");
+    // The line, and the word underlined.
+    assert!(
+        says.contains(" | checkpoint_intervall = 128\n") && says.contains(" | ^^^^^^^^^^^^^^^^^^^^ did"),
+        "{says}"
+    );
 }
 
 #[test]
@@ -160,6 +167,44 @@ fn what_is_no_replicas_directory() {
     assert!(says(&dir.join("c/client-0")).starts_with("error Q017: not a replica's directory"));
     fs::rename(&replica, dir.path().join("c/replica-7")).unwrap();
     assert!(says(&dir.join("c/replica-7")).starts_with("error Q004: r7 is not a member"));
+}
+
+/// A key of another cluster's, or of another node of this one, speaks for nobody here.
+#[test]
+fn a_key_that_is_another_nodes() {
+    let dir = Dir::new("wrongkey");
+    let replica = cluster(&dir);
+    let other = dir.path().join("c/replica-2/keys/replica.key");
+    fs::copy(&other, replica.join("keys/replica.key")).unwrap();
+    assert!(refused(&replica).starts_with("error Q019: the key is damaged, or another node's"));
+    assert!(quorate(&["init", "--dir", &dir.join("d")]).status.success());
+    fs::copy(dir.path().join("d/replica-1/keys/replica.key"), replica.join("keys/replica.key")).unwrap();
+    assert!(refused(&replica).starts_with("error Q019: the key is damaged, or another node's"));
+}
+
+/// A cluster that tolerates nothing needs no protocol, and one that is too large no longer fits: told with the
+/// rule, and nothing is made. Words that do not exist are told with the nearest.
+#[test]
+fn what_cannot_be_made_or_meant() {
+    let dir = Dir::new("cannot");
+    let path = dir.join("c");
+    for (arguments, says) in [
+        (&["init", "--dir", &path, "--f", "0"][..], "error Q004: f = 0: a cluster that tolerates nothing"),
+        (&["init", "--dir", &path, "--f", "-1"], "error Q0"),
+        (&["init", "--dir", &path, "--f", "99"], "error Q004: "),
+        (&["up", "--dir", &path, "--f", "0"], "error Q002: "),
+        (&["stauts"], "error Q001: no command `stauts`"),
+        (&["docter"], "error Q001: no command `docter`. Nearest: doctor"),
+        (&["falut", "kill", "0"], "error Q001: no command `falut`. Nearest: fault"),
+        (&["fault", "kil", "0"], "error Q002: `kil`: "),
+        (&["fault", "kill", "0", "--dir", &path], "error Q017: no cluster that `quorate up` made"),
+    ] {
+        let output = quorate(arguments);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
+        assert!(text.starts_with(says) && text.matches("error Q").count() == 1, "{arguments:?}: {text}");
+        assert!(output.stdout.is_empty() && !dir.path().join("c").exists(), "{arguments:?}");
+    }
 }
 
 /// What a simulation is told in a wrong way is refused with the key, the value and the rule, before anything

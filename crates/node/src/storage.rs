@@ -292,9 +292,15 @@ fn sync_dir(dir: &Path) -> Result<(), Trouble> {
     fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| Trouble::unwritable(dir, &error))
 }
 
+/// What to do about a disk that is full.
+const ROOM: &str = "make room, and start it again: nothing is lost";
+
 /// Returns the trouble of a disk that has failed.
 fn failed(path: &Path, what: &str, error: &std::io::Error) -> Trouble {
-    Trouble::new(Kind::Disk, format!("{what} failed: {error}"))
-        .in_file(path)
-        .next("look at the disk (dmesg, smartctl); what was not acknowledged is not promised")
+    let next = if error.kind() == std::io::ErrorKind::StorageFull {
+        ROOM
+    } else {
+        "look at the disk (dmesg, smartctl); what was not acknowledged is not promised"
+    };
+    Trouble::new(Kind::Disk, format!("{what} failed: {error}")).in_file(path).next(next)
 }

@@ -162,7 +162,9 @@ impl Disk {
             Some(mut log) => {
                 // The log exists, and it is known that it does, before anything is promised.
                 log.commit(&[]).map_err(|error| match error {
-                    LogError::Full => Trouble::new(Kind::Disk, "there is no room for the log"),
+                    LogError::Full => Trouble::new(Kind::Disk, "there is no room for the log")
+                        .at("log/ of its directory")
+                        .next(super::ROOM),
                     LogError::Failed(trouble) => trouble,
                 })?;
                 starts.known = log.known();
