@@ -9,6 +9,8 @@ mod demo;
 mod door;
 #[path = "processes/liars.rs"]
 mod liars;
+#[path = "processes/state.rs"]
+mod state;
 #[path = "processes/status.rs"]
 mod status;
 mod support;

@@ -15,6 +15,10 @@ use crate::directory::Place;
 /// lost it: retransmission brings it again.
 const WAITING_MAX: usize = 1 << 16;
 
+/// Bytes of pages that go to one place in one piece, over the side channel: many for one call of the kernel,
+/// and none is lost for want of room in the socket of a receiver that is busy.
+const BULK_BYTES: usize = 256 << 10;
+
 /// Takes datagrams away: a socket, or a queue in memory.
 pub trait Transport {
     /// Takes one datagram for a place. It may be lost.
@@ -43,6 +47,9 @@ pub(crate) struct Outbox {
     full: Vec<(Place, Vec<u8>)>,
     /// Frames that are longer than a datagram may be, in order.
     long: Vec<(Place, Vec<u8>)>,
+    /// One for each place: pages on their way.
+    bulk: Vec<(Place, Vec<u8>)>,
+    has_bulk: bool,
     waiting: VecDeque<Parcel>,
     durable: Lsn,
 }
@@ -73,6 +80,21 @@ impl Outbox {
         Posted::Packed
     }
 
+    /// Takes a sealed frame that is one of many for a place, and depends on nothing.
+    pub(crate) fn post_bulk(&mut self, to: Place, frame: &[u8]) {
+        let known = self.bulk.iter().position(|(place, _)| *place == to);
+        let at = known.unwrap_or_else(|| {
+            self.bulk.push((to, Vec::new()));
+            self.bulk.len() - 1
+        });
+        let pack = &mut self.bulk[at].1;
+        if !pack.is_empty() && pack.len() + frame.len() > BULK_BYTES {
+            self.long.push((to, std::mem::take(pack)));
+        }
+        pack.extend_from_slice(frame);
+        self.has_bulk = true;
+    }
+
     /// Everything up to `lsn` is on disk: what waited for it may leave.
     pub(crate) fn release(&mut self, lsn: Lsn) {
         self.durable = self.durable.max(lsn);
@@ -90,8 +112,11 @@ impl Outbox {
     /// Hands over everything that may leave.
     #[inline]
     pub(crate) fn flush(&mut self, transport: &mut impl Transport) {
-        if self.touched.is_empty() && self.full.is_empty() && self.long.is_empty() {
+        if self.touched.is_empty() && self.full.is_empty() && self.long.is_empty() && !self.has_bulk {
             return;
+        }
+        if std::mem::take(&mut self.has_bulk) {
+            self.flush_bulk(transport);
         }
         for (place, datagram) in self.full.drain(..) {
             transport.send(place, &datagram);
@@ -101,6 +126,22 @@ impl Outbox {
         }
         for place in self.touched.drain(..) {
             if let Some(pack) = self.packs.get_mut(place.index()) {
+                transport.send(place, pack);
+                pack.clear();
+            }
+        }
+    }
+
+    fn flush_bulk(&mut self, transport: &mut impl Transport) {
+        // `long` has what was full before.
+        for (place, frame) in self.long.drain(..) {
+            transport.send_long(place, frame);
+        }
+        for (place, pack) in self.bulk.iter_mut().filter(|(_, pack)| !pack.is_empty()) {
+            let place = *place;
+            if pack.len() > PACKED_BYTES_MAX {
+                transport.send_long(place, std::mem::take(pack));
+            } else {
                 transport.send(place, pack);
                 pack.clear();
             }
@@ -185,6 +226,20 @@ mod tests {
         let mut taken = Taken::default();
         outbox.flush(&mut taken);
         assert_eq!((taken.0.len(), taken.1), (0, vec![(0, longer.len()), (1, longer.len())]));
+        assert!(flushed(&mut outbox).is_empty());
+    }
+
+    /// Pages go together, in pieces that a frame may have, and few of them as a datagram.
+    #[test]
+    fn many_pages_for_a_place_go_in_one_piece() {
+        let (places, mut outbox) = (places(), Outbox::default());
+        let page = vec![7; 4200];
+        (0..100).for_each(|_| outbox.post_bulk(places[1], &page));
+        (0..3).for_each(|_| outbox.post_bulk(places[2], &page));
+        let mut taken = Taken::default();
+        outbox.flush(&mut taken);
+        assert_eq!(taken.0, [(2, vec![7; 3 * 4200])]);
+        assert_eq!(taken.1, [(1, 62 * 4200), (1, 38 * 4200)]);
         assert!(flushed(&mut outbox).is_empty());
     }
 

@@ -63,6 +63,8 @@ pub struct Executor<S: Service, P: PageStore = Memory> {
     pub(crate) answering: Answering,
     /// Pages that a disk had and that are not the state: a transfer looks here first.
     pub(crate) attic: Vec<(u32, Label, Page)>,
+    /// Pages that transfers have brought.
+    pub(crate) fetched: u64,
 }
 
 impl<S: Service> Executor<S> {
@@ -97,6 +99,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             next_rid: options.first_rid,
             answering: Answering::default(),
             attic: Vec::new(),
+            fetched: 0,
             options,
         }
     }

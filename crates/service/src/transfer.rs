@@ -199,6 +199,11 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         self.walk.is_some()
     }
 
+    /// Returns how many pages other replicas have brought since the start.
+    pub fn fetched(&self) -> u64 {
+        self.fetched + self.progress().map_or(0, |progress| progress.fetched)
+    }
+
     /// Returns how far the transfer is, if one is under way.
     pub fn progress(&self) -> Option<Progress> {
         Some(self.walk.as_ref()?.progress())
@@ -224,6 +229,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         walk.advance(&mut hands);
         while walk.is_done() {
             let (seq, root) = walk.target();
+            self.fetched += walk.take_fetched();
             if walk.install(hands.state, hands.pool) {
                 self.adopt(seq);
                 steps.push(Step::Installed { seq, root });

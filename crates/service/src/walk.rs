@@ -178,6 +178,11 @@ impl Walk {
         self.asked.len()
     }
 
+    /// Returns how many pages have been brought since this was last asked.
+    pub(crate) fn take_fetched(&mut self) -> u64 {
+        core::mem::take(&mut self.fetched)
+    }
+
     /// Returns how far it is.
     pub(crate) fn progress(&self) -> Progress {
         let asked = self.asked.iter().map(|asked| &asked.partition);

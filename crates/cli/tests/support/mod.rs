@@ -125,11 +125,46 @@ impl Cluster {
 
     /// Waits until the log of replica `i` has a line with these words.
     pub(crate) fn wait_for(&self, i: usize, words: &str) {
+        self.wait_long_for(i, words, PATIENCE);
+    }
+
+    /// Waits for words in the log of replica `i`, behind its first `from` bytes.
+    pub(crate) fn wait_from(&self, i: usize, from: usize, words: &str) {
         let until = Instant::now() + PATIENCE;
+        while !self.log(i)[from..].contains(words) {
+            assert!(Instant::now() < until, "replica {i} does not say {words:?}:\n{}", self.log(i));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits for words in the log of replica `i`, so long at the most.
+    pub(crate) fn wait_long_for(&self, i: usize, words: &str, patience: Duration) {
+        let until = Instant::now() + patience;
         while !self.log(i).contains(words) {
             assert!(Instant::now() < until, "replica {i} does not say {words:?}:\n{}", self.log(i));
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Waits until replica `i`, which has just been started, runs or has ended, and says which. Its log had
+    /// `from` bytes before.
+    pub(crate) fn runs_or_ends(&mut self, i: usize, from: usize) -> bool {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if self.log(i)[from..].contains(" runs ") {
+                return true;
+            }
+            if self.replicas[i].as_mut().unwrap().try_wait().unwrap().is_some() {
+                return false;
+            }
+            assert!(Instant::now() < until, "replica {i} neither runs nor ends:\n{}", self.log(i));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Takes note that replica `i` has ended by itself.
+    pub(crate) fn forget(&mut self, i: usize) {
+        self.replicas[i] = None;
     }
 
     /// Returns the pids of the replicas that run.
@@ -174,7 +209,7 @@ pub(crate) fn invoke(client: &mut OpenClient, clock: &Clock, operation: &Operati
     }
 }
 
-fn turn(client: &mut OpenClient, clock: &Clock) {
+pub(crate) fn turn(client: &mut OpenClient, clock: &Clock) {
     let OpenClient { drive, socket, .. } = client;
     drive.flush(socket);
     socket.wait(1, None).unwrap();

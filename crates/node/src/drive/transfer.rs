@@ -57,7 +57,15 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                     *self.counters.rejected.entry(refusal(*why)).or_default() += 1;
                 }
                 Step::Distrusted => *self.counters.rejected.entry("own-pages-distrusted").or_default() += 1,
-                Step::Installed { seq, root } => outcome = Some(Outcome::Fetched { seq: *seq, root: *root }),
+                Step::Installed { seq, root } => {
+                    let pages = self.executor.fetched();
+                    tracing::info!(
+                        seq = seq.0,
+                        pages,
+                        "has fetched the state; pages brought since the start"
+                    );
+                    outcome = Some(Outcome::Fetched { seq: *seq, root: *root });
+                }
             }
         }
         outcome

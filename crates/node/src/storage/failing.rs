@@ -23,7 +23,12 @@ fn check_votes(world: &mut World) {
         match Record::decode(record).unwrap() {
             Record::PrePrepared { view, seq, .. } => prepares.push((view, seq)),
             Record::Prepared { view, seq, .. } => commits.push((view, seq)),
-            _ => {}
+            Record::ViewChange { .. }
+            | Record::NewView { .. }
+            | Record::Batch { .. }
+            | Record::Stable { .. }
+            | Record::Seen { .. }
+            | Record::Committed { .. } => {}
         }
     }
     assert!(!prepares.is_empty() && !commits.is_empty());

@@ -195,8 +195,13 @@ impl World {
     }
 
     pub(super) fn put(&mut self, number: u64) {
-        let (key, mut bytes) = (format!("key {}", number % 7), Vec::new());
-        Operation::Put { key: key.as_bytes(), value: &number.to_le_bytes() }.encode(&mut bytes);
+        self.put_value(number, &format!("key {}", number % 7), &number.to_le_bytes());
+    }
+
+    /// Stores a value, as operation `number`.
+    pub(super) fn put_value(&mut self, number: u64, key: &str, value: &[u8]) {
+        let mut bytes = Vec::new();
+        Operation::Put { key: key.as_bytes(), value }.encode(&mut bytes);
         self.client.clear_done();
         self.client.invoke(self.now, 0, &bytes, false);
         for _ in 0..60_000 {
