@@ -9,6 +9,7 @@
 
 mod admit;
 mod error;
+mod forgeries;
 mod macs;
 pub mod recall;
 mod seal;
@@ -24,6 +25,8 @@ use crate::id::{ClientId, Principal};
 use crate::memo::Memo;
 use crate::message::{Kind, Message};
 use crate::sign::{PublicKey, Signer, Verifier, request_digest};
+
+use self::forgeries::Forgeries;
 
 pub use self::error::DoorError;
 
@@ -74,6 +77,9 @@ pub struct Door {
     last_hash: Memo,
     last_result: Memo,
     batches: BatchPool,
+    forgeries: Forgeries,
+    /// Signatures over whole frames that were looked at.
+    signatures_checked: u64,
 }
 
 impl Door {
@@ -113,12 +119,19 @@ impl Door {
             last_hash: Memo::default(),
             last_result: Memo::default(),
             batches,
+            forgeries: Forgeries::new(cluster),
+            signatures_checked: 0,
         }
     }
 
     /// Returns who this is the door of.
     pub fn own(&self) -> Principal {
         self.own
+    }
+
+    /// Returns how many signatures over whole frames were looked at, right and wrong ones.
+    pub fn signatures_checked(&self) -> u64 {
+        self.signatures_checked
     }
 
     /// Returns the domains of this cluster's digests.

@@ -41,14 +41,14 @@ impl Door {
         self.exchange.observe(mono_ns);
         self.check_header(&frame)?;
         if frame.kind == Kind::NewKey {
-            return self.admit_new_key(&frame).map(|()| Admitted::Keys);
+            return self.admit_new_key(mono_ns, &frame).map(|()| Admitted::Keys);
         }
         let message = if frame.kind == Kind::Request {
             Message::Request(self.admit_request(&frame)?)
         } else {
             match frame.kind.seal() {
                 Seal::Mac | Seal::Authenticator => self.macs().0.check(&frame)?,
-                Seal::Signature => self.check_signed(&frame)?,
+                Seal::Signature => self.check_signed(mono_ns, &frame)?,
             }
             self.decode(&frame)?
         };
@@ -204,21 +204,28 @@ impl Door {
     }
 
     /// Takes a NEW-KEY. Its signature is looked at only if it is new, so that replays are cheap.
-    fn admit_new_key(&mut self, frame: &Frame<'_>) -> Result<(), DoorError> {
+    fn admit_new_key(&mut self, mono_ns: u64, frame: &Frame<'_>) -> Result<(), DoorError> {
         let new_key = NewKey::decode(frame.body)?;
         match self.exchange.judge(frame.sender, &new_key) {
             Freshness::Stale => return Err(DoorError::StaleKey(frame.sender)),
             Freshness::Known => {}
-            Freshness::New => self.check_signed(frame)?,
+            Freshness::New => self.check_signed(mono_ns, frame)?,
         }
         self.exchange.accept(frame.sender, &new_key);
         Ok(())
     }
 
-    /// Checks the signature over a whole frame.
-    fn check_signed(&self, frame: &Frame<'_>) -> Result<(), DoorError> {
+    /// Checks the signature over a whole frame, unless too many in this name have been wrong.
+    fn check_signed(&mut self, mono_ns: u64, frame: &Frame<'_>) -> Result<(), DoorError> {
+        if !self.forgeries.may_check(frame.sender, mono_ns) {
+            return Err(DoorError::TooManyForged(frame.sender));
+        }
+        self.signatures_checked = self.signatures_checked.wrapping_add(1);
         let covered = signed_digest(&self.domains, frame.kind, frame.epoch, frame.sender, frame.body);
         let right = self.verifier.verify(frame.sender, &covered, &signature_of(frame)?);
+        if !right {
+            self.forgeries.note(frame.sender);
+        }
         if right { Ok(()) } else { Err(DoorError::NotAuthentic(frame.sender)) }
     }
 

@@ -42,6 +42,8 @@ pub enum DoorError {
     StaleKey(Principal),
     /// A REPLY for another client (K11).
     OtherClient(ClientId),
+    /// Signatures in this sender's name were wrong so often that this one was not looked at.
+    TooManyForged(Principal),
     /// A SUSPECT in a VIEW-CHANGE's `LeaveCert` is not its replica's (LV-2).
     BadLeaveCert(ReplicaId),
 }
@@ -61,12 +63,13 @@ impl DoorError {
             Self::WrongDigest(_) => "wrong-digest",
             Self::StaleKey(_) => "stale-key",
             Self::OtherClient(_) => "other-client",
+            Self::TooManyForged(_) => "too-many-forged",
             Self::BadLeaveCert(_) => "bad-leave-cert",
         }
     }
 
     /// The name of every reason.
-    pub const NAMES: [&'static str; 12] = [
+    pub const NAMES: [&'static str; 13] = [
         "malformed",
         "wrong-epoch",
         "unknown-sender",
@@ -78,6 +81,7 @@ impl DoorError {
         "wrong-digest",
         "stale-key",
         "other-client",
+        "too-many-forged",
         "bad-leave-cert",
     ];
 }
@@ -98,6 +102,9 @@ impl core::fmt::Display for DoorError {
             Self::WrongDigest(kind) => write!(f, "a digest in this {} is not its payload's", kind.name()),
             Self::StaleKey(sender) => write!(f, "a NEW-KEY of {sender} that is not newer than one seen"),
             Self::OtherClient(client) => write!(f, "a REPLY for {client}"),
+            Self::TooManyForged(sender) => {
+                write!(f, "not looked at: too many signatures in the name of {sender} were wrong")
+            }
             Self::BadLeaveCert(replica) => write!(f, "the LeaveCert's SUSPECT is not {replica}'s"),
         }
     }
