@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use quorate_node::caller::Options;
 use quorate_node::init::{Host, NewCluster};
+use quorate_node::observe::{Observer, Verdict, json, text};
 use quorate_node::settings::ServiceName;
 use quorate_node::{Caller, ReplicaNode, Trouble, signals};
 use tracing_subscriber::EnvFilter;
@@ -35,6 +36,7 @@ enum Command {
     Init(Init),
     Replica(Replica),
     Call(Call),
+    Status(Status),
     Sim(Sim),
 }
 
@@ -102,6 +104,23 @@ struct Call {
     operation: String,
 }
 
+/// Show how a cluster is
+///
+/// Asks every replica, has two small operations done, and compares. Ends with status 0 if the cluster is HEALTHY, 1 if
+/// it is not, 3 if no replica answers.
+///
+///   status --dir cluster
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+struct Status {
+    /// Where its directories are
+    #[arg(long, default_value = "quorate-data")]
+    dir: PathBuf,
+    /// Print JSON: an object for the cluster, then one a replica
+    #[arg(long)]
+    json: bool,
+}
+
 /// Run liars against the service in simulated clusters, one from each seed
 ///
 ///   sim --seeds 100
@@ -140,6 +159,7 @@ pub fn run<F: Family>(name: &'static str) -> ExitCode {
         Command::Init(init) => init.run(name),
         Command::Replica(replica) => replica.run::<F>(),
         Command::Call(call) => call.run::<F>(),
+        Command::Status(status) => status.run(name),
         Command::Sim(sim) => sim.run::<F>(),
     };
     match outcome {
@@ -205,6 +225,23 @@ impl Call {
             }
             Err(error @ Error::Unknown { .. }) => Err((3, error.to_string())),
             Err(error) => Err((1, error.to_string())),
+        }
+    }
+}
+
+impl Status {
+    fn run(&self, name: &str) -> Outcome {
+        let observer = Observer::open(&self.dir).map_err(|trouble| wrong(&trouble))?;
+        let (picture, latency) = observer.look_well();
+        if self.json {
+            json::lines(&picture).iter().for_each(|line| println!("{line}"));
+        } else {
+            println!("{}", text::page(name, &picture, latency));
+        }
+        match picture.verdict {
+            _ if picture.answered() == 0 => Err((3, String::new())),
+            Verdict::Healthy => Ok(()),
+            Verdict::Degraded | Verdict::Halted | Verdict::Unsafe => Err((1, String::new())),
         }
     }
 }
