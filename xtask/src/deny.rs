@@ -29,6 +29,7 @@ const LICENCES: &[&str] = &[
 
 /// Crates that may stand in the lock file in two versions, each with the reason.
 const TWICE: &[(&str, &str)] = &[
+    ("miniz_oxide", "png uses 0.8 to write and 0.9 to read; pictures of experiments are written alone"),
     ("hashbrown", "ed25519-zebra uses 0.16; 0.17 is named by an optional part of toml, and not built"),
     ("syn", "derives of curve25519-dalek and zeroize use 2, those of clap use 3; only at build time"),
 ];

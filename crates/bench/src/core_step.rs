@@ -17,7 +17,7 @@ use crate::figures::{median, ratio};
 use crate::group::Group;
 use crate::machine::Machine;
 use crate::report::{Report, Row, Shape};
-use crate::{Experiment, Settings, allocations, instructions};
+use crate::{Effort, Experiment, Settings, allocations, instructions};
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -25,6 +25,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     source: "none: the protocol's own work for each message",
     about: "four replicas, a client, real doors, one process, no sockets",
     run,
+    figures: |_| Vec::new(),
 };
 
 /// The most nanoseconds for a received message, replicas and client together.
@@ -51,12 +52,13 @@ const VARIANTS: [Variant; 2] = [
 ];
 
 fn run(settings: Settings) -> Result<Report> {
-    let blocks = if settings.quick { 20 } else { 200 };
+    let blocks = settings.effort.of(200, 20, 4);
     let mut report = Report::new(EXPERIMENT.name, EXPERIMENT.source, Machine::look("none"));
     for variant in &VARIANTS {
         let mut row = measure(variant, blocks)?;
         row.parts_ns = parts(variant, blocks / 4)?;
-        let per_op = instructions::per_op(&[EXPERIMENT.name, variant.name])?;
+        let count = settings.effort != Effort::Tiny;
+        let per_op = if count { instructions::per_op(&[EXPERIMENT.name, variant.name])? } else { None };
         row.instructions_per_message = per_op.zip(row.messages_per_op).map(|(all, messages)| all / messages);
         report.shapes.extend(shapes(&row));
         report.rows.push(row);
@@ -67,7 +69,7 @@ fn run(settings: Settings) -> Result<Report> {
         if report.rows.iter().all(|row| row.instructions_per_message.is_some()) {
             "instructions counted by valgrind (AVX2)"
         } else {
-            "instructions not counted: there is no valgrind"
+            "instructions not counted: there is no valgrind, or no time"
         },
     ));
     Ok(report)
@@ -120,10 +122,10 @@ fn measure(variant: &Variant, blocks: usize) -> Result<Row> {
     let allocations_per_op =
         before.iter().enumerate().map(|(replica, before)| ratio(counted(replica) - before, ops)).collect();
     Ok(Row {
-        system: "quorate",
+        system: "quorate".to_owned(),
         variant: variant.name.to_owned(),
-        op: "0/0",
-        mode: "rw",
+        op: "0/0".to_owned(),
+        mode: "rw".to_owned(),
         n: u16::try_from(cluster.n()).ok(),
         f: u16::try_from(cluster.f()).ok(),
         clients: 1,
@@ -133,6 +135,7 @@ fn measure(variant: &Variant, blocks: usize) -> Result<Row> {
         messages_per_op: Some(ratio(group.received() - received, ops)),
         allocations_per_op,
         errors: group.errors() - errors,
+        unit: "ns".to_owned(),
         samples,
         ..Row::default()
     })
@@ -198,7 +201,7 @@ impl Meter for Laps {
 }
 
 /// Measures the parts, in nanoseconds for each received message: of the replicas, then the client's.
-fn parts(variant: &Variant, blocks: usize) -> Result<Vec<(&'static str, f64)>> {
+fn parts(variant: &Variant, blocks: usize) -> Result<Vec<(String, f64)>> {
     let mut group = Group::start(Cluster::tolerating(1)?, variant.set, Laps::new)?;
     let operation = operation();
     for _ in 0..WARM_UP {
@@ -216,10 +219,10 @@ fn parts(variant: &Variant, blocks: usize) -> Result<Vec<(&'static str, f64)>> {
     };
     let all: Vec<&mut Laps> = group.meters().collect();
     let Some((client, replicas)) = all.split_last() else { return Ok(Vec::new()) };
-    let mut parts: Vec<(&'static str, f64)> = Part::ALL
+    let mut parts: Vec<(String, f64)> = Part::ALL
         .into_iter()
-        .map(|part| (part.name(), replicas.iter().map(|laps| of(laps, part)).sum()))
+        .map(|part| (part.name().to_owned(), replicas.iter().map(|laps| of(laps, part)).sum()))
         .collect();
-    parts.push(("client", Part::ALL.into_iter().map(|part| of(client, part)).sum()));
+    parts.push(("client".to_owned(), Part::ALL.into_iter().map(|part| of(client, part)).sum()));
     Ok(parts)
 }

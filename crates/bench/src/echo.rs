@@ -9,12 +9,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::load::{Load, Progress, Sample, Until};
 use crate::processes;
+use crate::unreplicated::Seal;
 
 /// How both ends wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Polling,
+    /// Polling and giving way: the other end is on the same core.
+    Yielding,
     Blocking,
 }
 
@@ -22,15 +26,21 @@ impl Way {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Polling => "polling",
+            Self::Yielding => "yielding",
             Self::Blocking => "blocking",
         }
     }
 
     pub(crate) fn parse(word: &str) -> Result<Self> {
-        match word {
-            "polling" => Ok(Self::Polling),
-            "blocking" => Ok(Self::Blocking),
-            _ => bail!("{word:?} is no way to wait"),
+        let all = [Self::Polling, Self::Yielding, Self::Blocking];
+        all.into_iter().find(|way| way.name() == word).with_context(|| format!("{word:?} is no way to wait"))
+    }
+
+    fn rest(self) {
+        if self == Self::Yielding {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
         }
     }
 }
@@ -41,47 +51,69 @@ const BYTES: usize = 117;
 const LOST: Duration = Duration::from_millis(200);
 
 /// Sends back what comes, until killed: says its address first.
-pub(crate) fn serve(way: Way) -> Result<()> {
+pub(crate) fn serve(way: Way, seal: &Seal) -> Result<()> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
-    socket.set_nonblocking(way == Way::Polling)?;
+    socket.set_nonblocking(way != Way::Blocking)?;
     let lines = processes::ready()?;
     processes::say(&socket.local_addr()?.to_string())?;
-    drop(lines);
-    let mut buffer = [0; 2048];
-    loop {
-        match socket.recv_from(&mut buffer) {
-            Ok((len, from)) => _ = socket.send_to(buffer.get(..len).unwrap_or(&[]), from)?,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
-            Err(error) => return Err(error.into()),
+    let (mut buffer, mut answer) = ([0; 2048], Vec::new());
+    // One that polls would take the core from whoever has his turn, so it stands still until it is told.
+    for line in lines {
+        let line = line?;
+        let count: usize = line.parse().with_context(|| format!("{line:?} is no number of echoes"))?;
+        processes::say("now")?;
+        let (mut left, mut since) = (count, Instant::now());
+        while left > 0 && since.elapsed() < 10 * LOST {
+            match socket.recv_from(&mut buffer) {
+                Ok((len, from)) => {
+                    let says = seal.open(buffer.get(..len).unwrap_or(&[])).context("not authentic")?;
+                    answer.clear();
+                    answer.extend_from_slice(says);
+                    seal.close(&mut answer);
+                    socket.send_to(&answer, from)?;
+                    (left, since) = (left - 1, Instant::now());
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => way.rest(),
+                Err(error) => return Err(error.into()),
+            }
         }
     }
+    Ok(())
 }
 
-/// Measures so many echoes of a server, in nanoseconds.
-pub(crate) fn measure(server: SocketAddr, way: Way, count: usize) -> Result<Vec<u64>> {
+/// Measures so many echoes of a server as a load orders.
+pub(crate) fn measure(server: SocketAddr, way: Way, load: &Load, seal: &Seal) -> Result<Sample> {
+    let Until::Ops(count) = load.until else { bail!("echoes are counted") };
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     socket.connect(server)?;
     match way {
-        Way::Polling => socket.set_nonblocking(true)?,
+        Way::Polling | Way::Yielding => socket.set_nonblocking(true)?,
         Way::Blocking => socket.set_read_timeout(Some(LOST))?,
     }
-    let mut samples = Vec::with_capacity(count);
-    let mut buffer = [0; 2048];
+    let mut progress = Progress::start(load);
+    let (mut buffer, mut datagram) = ([0; 2048], Vec::new());
     for _ in 0..count {
         let start = Instant::now();
-        socket.send(&[7; BYTES])?;
+        datagram.clear();
+        datagram.resize(BYTES, 7);
+        seal.close(&mut datagram);
+        socket.send(&datagram)?;
         loop {
             match socket.recv(&mut buffer) {
-                Ok(_) => break,
+                Ok(len) => {
+                    seal.open(buffer.get(..len).unwrap_or(&[])).context("not authentic")?;
+                    break;
+                }
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                     if start.elapsed() > LOST {
                         bail!("an echo was lost");
                     }
+                    way.rest();
                 }
                 Err(error) => return Err(error).context("the echo server is gone"),
             }
         }
-        samples.push(u64::try_from(start.elapsed().as_nanos())?);
+        progress.next(0)?;
     }
-    Ok(samples)
+    Ok(progress.sample(0))
 }

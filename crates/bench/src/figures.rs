@@ -7,8 +7,12 @@ pub fn median(samples: &[f64]) -> f64 {
 
 /// Returns the value that `percent` of `samples` do not exceed, or 0 if there is none.
 pub fn percentile(samples: &[f64], percent: usize) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
+    if !samples.is_sorted_by(|a, b| a.total_cmp(b).is_le()) {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        return percentile(&sorted, percent);
+    }
+    let sorted = samples;
     let last = sorted.len().saturating_sub(1);
     sorted.get((last * percent).div_ceil(100)).copied().unwrap_or(0.0)
 }

@@ -3,38 +3,78 @@
 //! | Part | Module |
 //! |---|---|
 //! | the protocol's own work, without sockets | [`core_step`] |
+//! | a datagram there and back | [`echoes`] |
 //! | the latency of one operation, over UDP | [`micro_latency`] |
 //! | operations a second, over UDP | [`micro_throughput`] |
-//! | what an experiment reports, and how that looks | [`report`], [`plot`] |
+//! | what each optimisation is worth | [`optimisations`] |
+//! | what MACs buy, what a fault costs, what a disk costs | [`crypto`], [`recovery`], [`durable`] |
+//! | how experiments are run: arms that take turns, processes, loads | `arms`, `setup`, `load`, `processes`, `nodes` |
+//! | what an experiment reports, and how that looks | [`report`], [`figure`], [`draw`], [`page`] |
 //! | allocations, instructions | [`allocations`], [`instructions`] |
 
 pub mod allocations;
-mod cluster;
+mod arms;
 pub mod core_step;
+pub mod crypto;
+pub mod draw;
+pub mod durable;
 mod echo;
+pub mod echoes;
+pub mod figure;
 pub mod figures;
 mod group;
 pub mod instructions;
+mod link;
+mod load;
 pub mod machine;
 pub mod micro_latency;
 pub mod micro_throughput;
-pub mod plot;
+mod nodes;
+pub mod optimisations;
+pub mod page;
 mod processes;
+mod progress;
+pub mod recovery;
 pub mod report;
+mod setup;
 mod unreplicated;
 
 use anyhow::{Result, bail};
 
-pub use report::Report;
+pub use figure::Figure;
+pub use report::{Report, Row, Verdict};
 
 /// The arguments that make this program a part of an experiment: see [`child`].
 pub const CHILD: [&str; 2] = ["bench", "child"];
 
+/// How much is measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Effort {
+    /// As the papers did, as far as it makes sense.
+    #[default]
+    Full,
+    /// Within a minute.
+    Quick,
+    /// Just enough to see that it runs: the figures mean nothing.
+    Tiny,
+}
+
+impl Effort {
+    /// Chooses one of three.
+    pub fn of<T>(self, full: T, quick: T, tiny: T) -> T {
+        match self {
+            Self::Full => full,
+            Self::Quick => quick,
+            Self::Tiny => tiny,
+        }
+    }
+}
+
 /// How an experiment is run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
-    /// Within a minute.
-    pub quick: bool,
+    /// How much is measured.
+    pub effort: Effort,
 }
 
 /// An experiment.
@@ -48,11 +88,30 @@ pub struct Experiment {
     pub about: &'static str,
     /// Runs it.
     pub run: fn(Settings) -> Result<Report>,
+    /// Draws what it has found.
+    pub figures: fn(&[Row]) -> Vec<Figure>,
 }
 
 /// Every experiment.
-pub const EXPERIMENTS: &[Experiment] =
-    &[core_step::EXPERIMENT, micro_latency::EXPERIMENT, micro_throughput::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] = &[
+    core_step::EXPERIMENT,
+    echoes::EXPERIMENT,
+    micro_latency::EXPERIMENT,
+    micro_throughput::EXPERIMENT,
+    optimisations::digest_replies::EXPERIMENT,
+    optimisations::batching::EXPERIMENT,
+    optimisations::separate::EXPERIMENT,
+    optimisations::tentative::EXPERIMENT,
+    optimisations::piggyback::EXPERIMENT,
+    crypto::EXPERIMENT,
+    recovery::EXPERIMENT,
+    durable::EXPERIMENT,
+];
+
+/// Finds an experiment.
+pub fn find(name: &str) -> Option<&'static Experiment> {
+    EXPERIMENTS.iter().find(|experiment| experiment.name == name)
+}
 
 /// Runs one part of an experiment, in a process that the experiment has started with [`CHILD`] and these
 /// arguments.
@@ -61,10 +120,15 @@ pub const EXPERIMENTS: &[Experiment] =
 ///
 /// The part failed, or there is none of that name.
 pub fn child(arguments: &[String]) -> Result<()> {
-    match arguments.split_first() {
-        Some((name, rest)) if name == core_step::EXPERIMENT.name => core_step::child(rest),
-        Some((name, rest)) if name == micro_latency::EXPERIMENT.name => micro_latency::child(rest),
-        Some((name, rest)) if name == micro_throughput::EXPERIMENT.name => micro_throughput::child(rest),
-        _ => bail!("no experiment has a part {arguments:?}"),
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.split_first() {
+        Some((name, _)) if *name == core_step::EXPERIMENT.name => {
+            core_step::child(arguments.get(1..).unwrap_or(&[]))
+        }
+        Some(_) => {
+            processes::settle()?;
+            arms::child(&words)
+        }
+        None => bail!("no part of an experiment is named"),
     }
 }

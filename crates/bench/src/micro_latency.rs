@@ -1,256 +1,222 @@
-//! `micro-latency`: how long one operation takes, over UDP, five processes (OSDI99 Table 1).
-//!
-//! In each repeat the baselines and all variants have their turn, so that a busy machine is busy for all
-//! of them. Whoever has no turn sleeps.
+//! `micro-latency`: how long one operation takes, over UDP, each replica and the client a process
+//! (OSDI99 Table 1, DSN01 Figures 2 and 3).
 
-use std::net::SocketAddr;
-use std::time::Instant;
+mod drawn;
+mod parts;
 
-use anyhow::{Context, Result, bail, ensure};
-use quorate_node::{ClientProcess, Waiting};
-use quorate_service::null;
+use anyhow::Result;
 
-use crate::cluster::{Common, N, Variant, free_addresses};
-use crate::echo::{self, Way};
-use crate::figures::{median, percentile};
+use crate::arms::{Arm, Figure as Unit, Place, Plan};
+use crate::echo::Way;
+use crate::load::{Op, Until};
 use crate::machine::Machine;
-use crate::processes::{self, Part};
 use crate::report::{Report, Row, Shape};
+use crate::setup::Setup;
 use crate::{Experiment, Settings};
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "micro-latency",
-    source: "OSDI99 Table 1",
-    about: "latency of 0/0 over UDP, ordered and read-only, against a polled and a blocking echo",
+    source: "OSDI99 Table 1, DSN01 Figures 2 and 3",
+    about: "latency over UDP, ordered and read-only, of any size, with f = 1 and 2, against the service unreplicated",
     run,
+    figures: drawn::figures,
 };
 
 /// The most microseconds of an ordered 0/0, where the polled echo takes less than [`ECHO_US_MAX`].
 const ORDERED_US_MAX: f64 = 45.0;
 const ECHO_US_MAX: f64 = 6.0;
 
-const WARM_UP: usize = 500;
+/// The bytes of arguments or results; the other is 8 bytes long [DSN01 §4.2].
+const SIZES: [usize; 5] = [256, 1024, 2048, 4096, 8192];
+/// The other size then.
+const SMALL: usize = 8;
 
-const VARIANTS: [Variant; 2] = [
-    Variant { name: "default", set: |_| () },
-    Variant { name: "piggyback off", set: |config| config.piggyback = false },
-];
+/// The paper's table, in microseconds: argument and result, read-write, read-only, unreplicated
+/// [OSDI99 §7.2].
+const TABLE: [(usize, u32, f64, f64, f64); 3] =
+    [(0, 0, 3350.0, 1620.0, 820.0), (4096, 0, 14_190.0, 6980.0, 4620.0), (0, 4096, 8010.0, 5940.0, 4660.0)];
 
-/// The cores of the replicas in order, then of the client and of the echo server, where there are two.
-const CORES: [usize; N + 2] = [1, 0, 0, 1, 0, 1];
-
-fn cores() -> [usize; N + 2] {
-    let available = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
-    let chosen = std::env::var("QUORATE_BENCH_CORES").unwrap_or_default();
-    let mut cores = CORES;
-    for (core, word) in cores.iter_mut().zip(chosen.split(',')) {
-        *core = word.parse().unwrap_or(*core);
-    }
-    cores.map(|core| core % available)
+fn op(argument: usize, result: usize, read_only: bool) -> Op {
+    Op { argument, result: u32::try_from(result).unwrap_or(u32::MAX), read_only }
 }
 
-/// A cluster of processes with its client's.
-struct Group {
-    client: Part,
-    _replicas: Vec<Part>,
-}
-
-impl Group {
-    fn start(variant: &Variant, cores: [usize; N + 2]) -> Result<Self> {
-        let addresses = free_addresses(N + 1)?;
-        let words: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
-        let part = |role: &str, id: usize| -> Vec<String> {
-            let own = [EXPERIMENT.name, role, variant.name, &id.to_string()].map(str::to_owned);
-            own.into_iter().chain(words.iter().cloned()).collect()
-        };
-        let start = |role, id| Part::start(cores[id], &part(role, id));
-        let mut replicas = (0..N).map(|id| start("replica", id)).collect::<Result<Vec<_>>>()?;
-        let mut client = start("client", N)?;
-        replicas.iter_mut().try_for_each(|replica| replica.tell("go"))?;
-        client.figures(&format!("ordered {WARM_UP}"))?;
-        client.figures(&format!("read {WARM_UP}"))?;
-        Ok(Self { client, _replicas: replicas })
-    }
-}
-
-/// The samples of one row: medians and 99th percentiles of the repeats, in microseconds.
-#[derive(Default)]
-struct Repeats {
-    p50: Vec<f64>,
-    p99: Vec<f64>,
-}
-
-impl Repeats {
-    fn add(&mut self, samples_ns: &[f64]) {
-        self.p50.push(median(samples_ns) / 1000.0);
-        self.p99.push(percentile(samples_ns, 99) / 1000.0);
-    }
-
-    fn row(self, system: &'static str, variant: &str, mode: &'static str) -> Row {
-        let p50 = median(&self.p50);
-        let quorate = system == "quorate";
-        Row {
-            system,
-            variant: variant.to_owned(),
-            op: "0/0",
-            mode,
-            n: quorate.then_some(4),
-            f: quorate.then_some(1),
-            clients: 1,
-            repeats: self.p50.len(),
-            p50_us: Some(p50),
-            p99_us: Some(median(&self.p99)),
-            ops_per_s: Some(1e6 / p50),
-            samples: self.p50,
-            ..Row::default()
-        }
-    }
-}
-
-/// One variant: its processes and its samples.
-struct Arm {
-    variant: &'static Variant,
-    group: Group,
-    ordered: Repeats,
-    reads: Repeats,
-}
-
-impl Arm {
-    fn start(variant: &'static Variant, cores: [usize; N + 2]) -> Result<Self> {
-        let group = Group::start(variant, cores)?;
-        Ok(Self { variant, group, ordered: Repeats::default(), reads: Repeats::default() })
-    }
-
-    fn measure(&mut self, ops: usize) -> Result<()> {
-        self.ordered.add(&self.group.client.figures(&format!("ordered {ops}"))?);
-        self.reads.add(&self.group.client.figures(&format!("read {ops}"))?);
-        Ok(())
-    }
-
-    fn rows(mut self) -> Result<[Row; 2]> {
-        let answer = self.group.client.answer("errors")?;
-        let mut ordered = self.ordered.row("quorate", self.variant.name, "rw");
-        ordered.errors = answer.parse().with_context(|| format!("{answer:?} is no count"))?;
-        Ok([ordered, self.reads.row("quorate", self.variant.name, "ro")])
-    }
+/// Returns every operation of the sweeps over sizes.
+fn sweeps(settings: Settings, read_only: bool) -> Vec<Op> {
+    let sizes = settings.effort.of(&SIZES[..], &SIZES[1..], &SIZES[4..]);
+    let arguments = sizes.iter().map(|size| op(*size, SMALL, read_only));
+    let results = sizes.iter().map(|size| op(SMALL, *size, read_only));
+    [op(SMALL, SMALL, read_only)].into_iter().chain(arguments).chain(results).collect()
 }
 
 fn run(settings: Settings) -> Result<Report> {
-    let (repeats, ops) = if settings.quick { (7, 1500) } else { (15, 10_000) };
-    let cores = cores();
-    let pinning = format!(
-        "replicas on {:?}, client on {}, echo server on {}, nice {}",
-        &cores[..N],
-        cores[N],
-        cores[N + 1],
-        processes::nice_level()
-    );
-    let mut report = Report::new(EXPERIMENT.name, EXPERIMENT.source, Machine::look(pinning));
-    let mut arms = VARIANTS.iter().map(|variant| Arm::start(variant, cores)).collect::<Result<Vec<_>>>()?;
-    let (mut polling, mut blocking) = (Repeats::default(), Repeats::default());
-    for _ in 0..repeats {
-        for arm in &mut arms {
-            polling.add(&echoes(&mut arm.group.client, cores[N + 1], Way::Polling, ops)?);
-            blocking.add(&echoes(&mut arm.group.client, cores[N + 1], Way::Blocking, ops / 5)?);
-            arm.measure(ops)?;
+    let (repeats, count) = settings.effort.of((3, 10_000), (3, 400), (1, 10));
+    let until = Until::Ops(count);
+    let mut report = Report::new(EXPERIMENT.name, EXPERIMENT.source, Machine::look(Place::Pinned.in_words()));
+    let mut plan = Plan::new(Unit::Latency);
+    for echo in Arm::echoes()? {
+        let arm = plan.arm(echo);
+        plan.point(arm, 1, Until::Ops(count / 2), Op::rw(0, 0), None);
+    }
+    for (way, mac) in [(Way::Polling, false), (Way::Blocking, false), (Way::Polling, true)] {
+        let arm = plan.arm(Arm::no_rep(way, mac, Place::Pinned)?);
+        for (argument, result, _, _, paper) in TABLE {
+            let paper = (!mac && way == Way::Polling).then_some(paper);
+            plan.point(arm, 1, until, Op::rw(argument, result), paper);
+        }
+        if way == Way::Polling && !mac {
+            for op in sweeps(settings, false) {
+                plan.point(arm, 1, until, op, None);
+            }
         }
     }
-    report.rows.push(polling.row("echo-polling", "", "-"));
-    report.rows.push(blocking.row("echo-blocking", "", "-"));
-    for arm in arms {
-        report.rows.extend(arm.rows()?);
+    let piggyback_off = Setup::with("piggyback off", "piggyback=off");
+    for setup in [Setup::DEFAULT, Setup::DEFAULT.tolerating(2), piggyback_off] {
+        let arm = plan.arm(Arm::cluster(setup, Place::Pinned)?);
+        for (argument, result, rw, ro, _) in TABLE {
+            let paper = |value| (setup.f == 1 && setup.switches.is_empty()).then_some(value);
+            plan.point(arm, 1, until, Op::rw(argument, result), paper(rw));
+            plan.point(arm, 1, until, Op::ro(argument, result), paper(ro));
+        }
+        if setup.switches.is_empty() {
+            for read_only in [false, true] {
+                for op in sweeps(settings, read_only) {
+                    plan.point(arm, 1, until, op, None);
+                }
+            }
+        }
     }
+    report.rows = plan.run(settings, repeats)?;
     report.shapes = shapes(&report.rows);
-    let resent: u64 = report.rows.iter().map(|row| row.errors).sum();
+    report.notes = parts::of(&mut report.rows, settings.effort.of(20_000, 2_000, 50))?;
     report.notes.push(format!(
-        "{ops} operations a repeat, {resent} requests sent again in all; polling, giving way when idle; durability memory"
+        "{count} operations a repeat; polling and giving way when idle; durability memory, as in the paper; \
+         Table 1 has no bytes beside the 4 KB, sizes of the figures have {SMALL} on the other side"
     ));
     Ok(report)
 }
 
-/// Measures echoes between the client and a server that is there for so long.
-fn echoes(client: &mut Part, core: usize, way: Way, count: usize) -> Result<Vec<f64>> {
-    let mut server = Part::start(core, &[EXPERIMENT.name, "echo", way.name()].map(str::to_owned))?;
-    let address = server.line()?;
-    client.figures(&format!("echo {address} {} {count}", way.name()))
+/// Finds the medians of a table's rows or of a sweep's.
+pub(crate) struct Medians<'r>(&'r [Row]);
+
+impl Medians<'_> {
+    /// Returns the median in microseconds.
+    fn at(&self, (system, f): (&str, u16), mode: &str, argument: usize, result: usize) -> f64 {
+        let is_it = |row: &&Row| {
+            let quorate = row.f.is_none_or(|own| own == f)
+                && matches!(row.variant.as_str(), "default" | "polling" | "two cores");
+            row.system == system
+                && quorate
+                && row.argument_bytes == Some(argument)
+                && row.result_bytes == Some(result)
+                && (row.mode == mode || mode == "-")
+        };
+        self.0.iter().find(is_it).and_then(|row| row.p50_us).unwrap_or(f64::NAN)
+    }
 }
 
+const OURS: (&str, u16) = ("quorate", 1);
+const MORE: (&str, u16) = ("quorate", 2);
+const NO_REP: (&str, u16) = ("no-rep", 0);
+const NO_REP_MAC: (&str, u16) = ("no-rep+mac", 0);
+
 fn shapes(rows: &[Row]) -> Vec<Shape> {
-    let find = |system: &str, variant: &str, mode: &str| {
-        let row = rows.iter().find(|r| (r.system, r.variant.as_str(), r.mode) == (system, variant, mode));
-        row.and_then(|row| row.p50_us).unwrap_or(f64::INFINITY)
-    };
-    let (polling, blocking) = (find("echo-polling", "", "-"), find("echo-blocking", "", "-"));
-    let (ordered, read) = (find("quorate", "default", "rw"), find("quorate", "default", "ro"));
-    let goal = Shape {
-        name: "ordered 0/0 in under 45 us where a polled echo takes less than 6 us".to_owned(),
-        held: ordered < ORDERED_US_MAX && polling < ECHO_US_MAX,
-        evidence: format!(
+    let of = Medians(rows);
+    let polling = of.at(("echo-polling", 0), "-", 0, 0);
+    let blocking = rows.iter().find(|row| row.system == "echo-blocking").and_then(|row| row.p50_us);
+    let blocking = blocking.unwrap_or(f64::NAN);
+    let ordered = of.at(OURS, "rw", 0, 0);
+    let goal = Shape::new(
+        "ordered 0/0 in under 45 us where a polled echo takes less than 6 us",
+        ordered < ORDERED_US_MAX && polling < ECHO_US_MAX,
+        format!(
             "ordered {ordered:.1} us, polled echo {polling:.1} us: {:.1} times; blocking echo {blocking:.1} us: {:.1} times",
             ordered / polling,
             ordered / blocking
         ),
+    );
+    let mut shapes = vec![goal, read_only_is_faster(rows, &of)];
+    let over = |(argument, result, _, _, _): (usize, u32, f64, f64, f64)| {
+        let result = usize::try_from(result).unwrap_or(0);
+        of.at(OURS, "rw", argument, result) / of.at(NO_REP, "rw", argument, result) - 1.0
     };
-    let faster = Shape {
-        name: "read-only is faster than read-write at 0/0".to_owned(),
-        held: read < ordered,
-        evidence: format!("read-only {read:.1} us, read-write {ordered:.1} us"),
-    };
-    vec![goal, faster]
-}
-
-/// Runs a replica, the client or the echo server.
-///
-/// # Errors
-///
-/// The arguments are not those of a part, or the part fails.
-pub fn child(arguments: &[String]) -> Result<()> {
-    processes::settle()?;
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match *words.as_slice() {
-        ["echo", way] => echo::serve(Way::parse(way)?),
-        ["replica", variant, id, ref addresses @ ..] => {
-            common(variant, addresses)?.run_replica(id.parse()?, Waiting::default())
-        }
-        ["client", variant, _, ref addresses @ ..] => client(variant, addresses),
-        _ => bail!("no part {arguments:?}"),
+    let [none, argument, result] = TABLE.map(over);
+    shapes.push(Shape::new(
+        "the relative overhead of 0/0 is larger than of 4/0, and that larger than of 0/4",
+        none > argument && argument > result,
+        format!(
+            "{:.0} %, {:.0} %, {:.0} % over NO-REP (paper 309 %, 207 %, 72 %)",
+            none * 100.0,
+            argument * 100.0,
+            result * 100.0
+        ),
+    ));
+    for (what, argument, result) in [("result", SMALL, 8192), ("argument", 8192, SMALL)] {
+        let slowdown =
+            |argument, result| of.at(OURS, "rw", argument, result) / of.at(NO_REP, "rw", argument, result);
+        let (small, large) = (slowdown(SMALL, SMALL), slowdown(argument, result));
+        shapes.push(Shape::new(
+            format!("the slowdown falls as the {what} grows"),
+            large < small,
+            format!("{small:.2} times NO-REP at 8 B, {large:.2} at 8 KB (paper: down to 1.26)"),
+        ));
     }
+    shapes.extend(["rw", "ro"].map(|mode| seven_replicas(rows, &of, mode)));
+    let mac = |mode, argument| {
+        of.at(OURS, mode, argument, 0) / of.at(NO_REP_MAC, "rw", argument, 0) * 100.0 - 100.0
+    };
+    shapes.push(Shape::new(
+        "against a baseline with MACs read-only 4/0 costs less than read-write 0/0",
+        mac("ro", 4096) < mac("rw", 0),
+        format!("+{:.0} % and +{:.0} % (paper +4 % and +243 %)", mac("ro", 4096), mac("rw", 0)),
+    ));
+    shapes
 }
 
-fn common(variant: &str, addresses: &[&str]) -> Result<Common> {
-    Common::new(Variant::find(&VARIANTS, variant)?, addresses)
-}
-
-fn client(variant: &str, addresses: &[&str]) -> Result<()> {
-    let (drive, socket) = common(variant, addresses)?.client(0, 1)?;
-    let mut process = ClientProcess::new(drive, socket, Waiting::default());
-    for line in processes::ready()? {
-        let line = line?;
-        let words: Vec<&str> = line.split(' ').collect();
-        let samples = match *words.as_slice() {
-            ["ordered", count] => operations(&mut process, count.parse()?, false)?,
-            ["read", count] => operations(&mut process, count.parse()?, true)?,
-            ["echo", server, way, count] => echo::measure(server.parse()?, Way::parse(way)?, count.parse()?)?,
-            ["errors"] => vec![process.drive().counters().retransmitted],
-            _ => bail!("no command {line:?}"),
+/// Every operation that was measured both ways, with f = 1 and 2.
+fn read_only_is_faster(rows: &[Row], of: &Medians<'_>) -> Shape {
+    let mut broken = Vec::new();
+    let reads =
+        rows.iter().filter(|row| row.system == "quorate" && row.mode == "ro" && row.variant == "default");
+    let mut count = 0;
+    for row in reads {
+        let (Some(f), Some(argument), Some(result), Some(read)) =
+            (row.f, row.argument_bytes, row.result_bytes, row.p50_us)
+        else {
+            continue;
         };
-        let words: Vec<String> = samples.iter().map(u64::to_string).collect();
-        processes::say(&words.join(" "))?;
+        count += 1;
+        let ordered = of.at(("quorate", f), "rw", argument, result);
+        if read >= ordered {
+            broken.push(format!("{argument}/{result} B, f = {f}: {read:.1} us against {ordered:.1} us"));
+        }
     }
-    Ok(())
+    let (read, ordered) = (of.at(OURS, "ro", 0, 0), of.at(OURS, "rw", 0, 0));
+    let evidence = if broken.is_empty() {
+        format!("{count} operations; 0/0: read-only {read:.1} us, read-write {ordered:.1} us")
+    } else {
+        broken.join("; ")
+    };
+    Shape::new("read-only is faster than read-write, everywhere", broken.is_empty() && count > 0, evidence)
 }
 
-/// Measures so many operations, in nanoseconds.
-fn operations(process: &mut ClientProcess, count: usize, read_only: bool) -> Result<Vec<u64>> {
-    let mut operation = Vec::new();
-    null::operation(0, 0, read_only, &mut operation);
-    let mut samples = Vec::with_capacity(count);
-    for _ in 0..count {
-        let start = Instant::now();
-        let len = process.invoke(&operation, read_only, |_, result| result.len())?;
-        ensure!(len == 0, "a result of {len} bytes");
-        samples.push(u64::try_from(start.elapsed().as_nanos())?);
-    }
-    Ok(samples)
+/// The largest cost of three more replicas, over all sizes.
+fn seven_replicas(rows: &[Row], of: &Medians<'_>, mode: &str) -> Shape {
+    let of_seven = rows.iter().filter(|row| row.f == Some(2) && row.mode == mode);
+    let costs = of_seven.filter_map(|row| {
+        let (argument, result) = (row.argument_bytes?, row.result_bytes?);
+        let cost = of.at(MORE, mode, argument, result) / of.at(OURS, mode, argument, result) - 1.0;
+        cost.is_finite().then_some((cost * 100.0, argument, result))
+    });
+    let most = costs.max_by(|a, b| a.0.total_cmp(&b.0));
+    let (cost, argument, result) = most.unwrap_or((f64::NAN, 0, 0));
+    let paper = if mode == "rw" { 30 } else { 26 };
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    Shape::new(
+        format!("f = 2 costs at most {paper} % ({mode})"),
+        cost <= f64::from(paper),
+        format!(
+            "{cost:.0} % at {argument}/{result} B; {cores} cores for 8 processes, where the paper had a machine each"
+        ),
+    )
 }

@@ -34,7 +34,8 @@ pub(crate) struct Part {
 impl Part {
     /// Starts this program for a part of an experiment, on one core, and waits until it is ready.
     pub(crate) fn start(core: usize, arguments: &[String]) -> Result<Self> {
-        Self::start_on(&core.to_string(), arguments)
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+        Self::start_on(&(core % cores).to_string(), arguments)
     }
 
     /// The same, on whatever core is free.
@@ -82,29 +83,25 @@ impl Part {
         self.tell(line)?;
         self.line()
     }
-
-    /// Tells it what to do and waits for the figures that it answers with.
-    pub(crate) fn figures(&mut self, line: &str) -> Result<Vec<f64>> {
-        self.tell(line)?;
-        self.reply()
-    }
-
-    /// Waits for the figures that it says next.
-    pub(crate) fn reply(&mut self) -> Result<Vec<f64>> {
-        let answer = self.line()?;
-        let figures = answer.split_whitespace().map(str::parse).collect::<Result<_, _>>();
-        figures.with_context(|| format!("{} said {answer:?}", self.name))
-    }
 }
 
 impl Part {
     /// Returns the processor time that it has had, in nanoseconds.
     pub(crate) fn cpu_ns(&self) -> Result<u64> {
-        let path = format!("/proc/{}/schedstat", self.child.id());
-        let text = std::fs::read_to_string(&path)?;
-        let first = text.split_whitespace().next().and_then(|word| word.parse().ok());
-        first.with_context(|| format!("{path} says {text:?}"))
+        all_threads_ns(self.child.id())
     }
+}
+
+/// Returns the processor time that all threads of a process have had, in nanoseconds.
+pub(crate) fn all_threads_ns(pid: u32) -> Result<u64> {
+    let mut all = 0;
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let path = thread?.path().join("schedstat");
+        let text = std::fs::read_to_string(&path)?;
+        let first: Option<u64> = text.split_whitespace().next().and_then(|word| word.parse().ok());
+        all += first.with_context(|| format!("{} says {text:?}", path.display()))?;
+    }
+    Ok(all)
 }
 
 impl Drop for Part {

@@ -2,17 +2,17 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 
 /// The results of one experiment.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// The experiment's name.
-    pub experiment: &'static str,
+    pub experiment: String,
     /// What it repeats.
-    pub source: &'static str,
+    pub source: String,
     /// Where it ran.
     pub machine: Machine,
     /// Measurements.
@@ -20,80 +20,138 @@ pub struct Report {
     /// Statements, and whether they hold.
     pub shapes: Vec<Shape>,
     /// What a reader has to know besides.
+    #[serde(default)]
     pub notes: Vec<String>,
 }
 
 impl Report {
     /// Returns an empty report.
     pub fn new(experiment: &'static str, source: &'static str, machine: Machine) -> Self {
+        let (experiment, source) = (experiment.to_owned(), source.to_owned());
         Self { experiment, source, machine, rows: Vec::new(), shapes: Vec::new(), notes: Vec::new() }
     }
 
-    /// Says whether every shape holds.
+    /// Says whether every shape holds that can be compared at all.
     pub fn holds(&self) -> bool {
-        self.shapes.iter().all(|shape| shape.held)
+        self.count(Verdict::NotHeld) == 0
+    }
+
+    /// Returns how many shapes came out like that.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.shapes.iter().filter(|shape| shape.verdict() == verdict).count()
+    }
+
+    /// Appends shapes.
+    pub fn shapes(&mut self, shapes: impl IntoIterator<Item = Shape>) {
+        self.shapes.extend(shapes);
     }
 }
 
 /// One measurement. Keys that do not apply are left out.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Row {
     /// `quorate`, or the name of a baseline.
-    pub system: &'static str,
+    pub system: String,
     /// What is switched on or off.
+    #[serde(default)]
     pub variant: String,
     /// Argument and result, in KB.
-    pub op: &'static str,
+    #[serde(default)]
+    pub op: String,
     /// `rw` or `ro`.
-    pub mode: &'static str,
+    #[serde(default)]
+    pub mode: String,
     /// Replicas.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n: Option<u16>,
     /// Faults tolerated.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub f: Option<u16>,
     /// Clients.
+    #[serde(default)]
     pub clients: u32,
     /// Repeats.
+    #[serde(default)]
     pub repeats: usize,
+    /// Bytes of the argument.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub argument_bytes: Option<usize>,
+    /// Bytes of the result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_bytes: Option<usize>,
+    /// What is kept on disk: `memory`, `async` or `sync`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durability: Option<String>,
+    /// The first quartile of the latency, in microseconds: of the repeats, the median.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p25_us: Option<f64>,
     /// Median latency, in microseconds: of the repeats' medians.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_us: Option<f64>,
+    /// The third quartile, in microseconds: of the repeats, the median.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p75_us: Option<f64>,
     /// The 99th percentile, in microseconds: of the repeats, the median.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_us: Option<f64>,
     /// Operations per second.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ops_per_s: Option<f64>,
-    /// Operations for each second of processor time that the replicas spend, all together.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Operations for each second of processor time that the servers spend, all together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ops_per_core_s: Option<f64>,
+    /// The longest time without an operation done, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap_ms: Option<f64>,
+    /// Time until a replica that was broken takes part again, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub back_ms: Option<f64>,
+    /// Operations per second before the fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_ops_per_s: Option<f64>,
+    /// Operations per second after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_ops_per_s: Option<f64>,
     /// Requests sent again, or lost where nothing is sent again.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resent: Option<f64>,
     /// Nanoseconds for each message received, all nodes together.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ns_per_message: Option<f64>,
     /// Messages received for each operation, all nodes together.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages_per_op: Option<f64>,
     /// Allocations for each operation, at each replica.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allocations_per_op: Vec<f64>,
     /// Machine instructions for each message received.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions_per_message: Option<f64>,
-    /// Nanoseconds of each message that went into a part of the work.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub parts_ns: Vec<(&'static str, f64)>,
+    /// Bytes of what is measured, such as an authenticator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<usize>,
+    /// Nanoseconds that went into a part of the work: of each message, or of each operation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts_ns: Vec<(String, f64)>,
+    /// Seconds since the start, and operations per second at that time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timeline: Vec<(f64, f64)>,
     /// Operations that failed or had to be sent again.
+    #[serde(default)]
     pub errors: u64,
-    /// One figure for each repeat, in the unit of the row's first figure.
+    /// The paper's figure, in the unit of the samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paper: Option<f64>,
+    /// The unit of the samples: `us`, `op/s`, `ns`, `ms`.
+    #[serde(default)]
+    pub unit: String,
+    /// One figure for each repeat.
+    #[serde(default)]
     pub samples: Vec<f64>,
 }
 
 /// A statement, and whether it holds.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Shape {
     /// The statement.
     pub name: String,
@@ -101,19 +159,72 @@ pub struct Shape {
     pub held: bool,
     /// The figures that say so.
     pub evidence: String,
+    /// False: it is about something that was not there, and the evidence says what.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub comparable: bool,
+}
+
+/// What has become of a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It holds.
+    Held,
+    /// It does not.
+    NotHeld,
+    /// It can't be told here.
+    NotComparable,
+}
+
+impl Verdict {
+    /// Returns it in words.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::NotHeld => "not held",
+            Self::NotComparable => "cannot be compared",
+        }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
+fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 impl Shape {
+    /// Returns a statement.
+    pub fn new(name: impl Into<String>, held: bool, evidence: impl Into<String>) -> Self {
+        Self { name: name.into(), held, evidence: evidence.into(), comparable: true }
+    }
+
+    /// Returns a statement about which nothing can be said here, and why.
+    pub fn incomparable(name: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { comparable: false, ..Self::new(name, false, why) }
+    }
+
+    /// Says what has become of it.
+    pub fn verdict(&self) -> Verdict {
+        match (self.comparable, self.held) {
+            (false, _) => Verdict::NotComparable,
+            (true, true) => Verdict::Held,
+            (true, false) => Verdict::NotHeld,
+        }
+    }
+
     /// Returns the statement that `value` is at most `bound`, both in `unit`.
     pub fn at_most(name: impl Into<String>, value: f64, bound: f64, unit: &str) -> Self {
         let evidence = format!("{value:.1} {unit}, bound {bound} {unit}");
-        Self { name: name.into(), held: value <= bound, evidence }
+        Self::new(name, value <= bound, evidence)
     }
 
     /// Returns the statement that `value` is at least `bound`, both in `unit`.
     pub fn at_least(name: impl Into<String>, value: f64, bound: f64, unit: &str) -> Self {
         let evidence = format!("{value:.0} {unit}, bound {bound:.0} {unit}");
-        Self { name: name.into(), held: value >= bound, evidence }
+        Self::new(name, value >= bound, evidence)
     }
 }
 
@@ -124,14 +235,13 @@ impl fmt::Display for Report {
         for row in self.rows.iter().filter(|row| !row.parts_ns.is_empty()) {
             let parts: Vec<String> =
                 row.parts_ns.iter().map(|(name, ns)| format!("{name} {ns:.0}")).collect();
-            writeln!(f, "{} {}: ns a message: {}", row.system, row.variant, parts.join(", "))?;
+            writeln!(f, "{} {} {} {}: ns: {}", row.system, row.variant, row.op, row.mode, parts.join(", "))?;
         }
         for note in &self.notes {
             writeln!(f, "{note}")?;
         }
         for shape in &self.shapes {
-            let held = if shape.held { "held" } else { "not held" };
-            writeln!(f, "{held}: {} ({})", shape.name, shape.evidence)?;
+            writeln!(f, "{}: {} ({})", shape.verdict().in_words(), shape.name, shape.evidence)?;
         }
         Ok(())
     }
@@ -146,6 +256,11 @@ const COLUMNS: &[Column] = &[
     ("p99 us", |row| row.p99_us.map(|v| format!("{v:.1}"))),
     ("op/s", |row| row.ops_per_s.map(|v| format!("{v:.0}"))),
     ("op/core-s", |row| row.ops_per_core_s.map(|v| format!("{v:.0}"))),
+    ("gap ms", |row| row.gap_ms.map(|v| format!("{v:.0}"))),
+    ("back ms", |row| row.back_ms.map(|v| format!("{v:.0}"))),
+    ("before op/s", |row| row.before_ops_per_s.map(|v| format!("{v:.0}"))),
+    ("after op/s", |row| row.after_ops_per_s.map(|v| format!("{v:.0}"))),
+    ("bytes", |row| row.bytes.map(|v| v.to_string())),
     ("resent", |row| row.resent.map(|v| format!("{v:.0}"))),
     ("ns/message", |row| row.ns_per_message.map(|v| format!("{v:.0}"))),
     ("messages/op", |row| row.messages_per_op.map(|v| format!("{v:.1}"))),
@@ -157,9 +272,22 @@ const COLUMNS: &[Column] = &[
     ("spread", |row| {
         let (least, most) =
             (row.samples.iter().copied().reduce(f64::min)?, row.samples.iter().copied().reduce(f64::max)?);
-        Some(format!("{least:.1}-{most:.1}"))
+        Some(format!("{} {}", span(least, most), row.unit).trim_end().to_owned())
     }),
+    ("paper", |row| row.paper.map(|v| format!("{v:.0}"))),
 ];
+
+fn span(least: f64, most: f64) -> String {
+    if most < 1000.0 { format!("{least:.1}-{most:.1}") } else { format!("{least:.0}-{most:.0}") }
+}
+
+/// Returns the variant of a row, with the number of replicas where that is not 4.
+fn named(row: &Row) -> String {
+    match row.n {
+        Some(n) if n != 4 => format!("{} n={n}", row.variant),
+        _ => row.variant.clone(),
+    }
+}
 
 impl Report {
     /// Writes the rows as a table of the columns that any of them has.
@@ -169,8 +297,7 @@ impl Report {
         let mut lines = vec![vec!["system".to_owned(), "variant".to_owned(), "op".to_owned()]];
         lines[0].extend(used.iter().map(|(head, _)| (*head).to_owned()));
         for row in &self.rows {
-            let mut line =
-                vec![row.system.to_owned(), row.variant.clone(), format!("{} {}", row.op, row.mode)];
+            let mut line = vec![row.system.clone(), named(row), format!("{} {}", row.op, row.mode)];
             line.extend(used.iter().map(|(_, figure)| figure(row).unwrap_or_default()));
             lines.push(line);
         }

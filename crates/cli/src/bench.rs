@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
-use clap::{Args, Subcommand};
-use quorate_bench::{EXPERIMENTS, Experiment, Report, Settings, plot};
+use clap::{Args, Subcommand, ValueEnum};
+use quorate_bench::{EXPERIMENTS, Effort, Experiment, Report, Settings, Verdict, draw, page};
 use serde_json::json;
 
 use crate::explain::Code;
@@ -29,6 +30,7 @@ pub(crate) struct Bench {
 enum Command {
     List(List),
     Run(Run),
+    Report(Page),
     #[command(hide = true)]
     Child(Child),
 }
@@ -46,33 +48,70 @@ struct List {
     json: bool,
 }
 
-/// Run one experiment
+/// Run an experiment, or all of them
 ///
 /// Ends with status 1 if a statement does not hold. Figures of a busy machine mean little: the load is
-/// printed with them.
+/// printed with them, and how much of the machine others used meanwhile.
 ///
-///   quorate bench run core-step --quick
+/// `all` writes NAME.json for each experiment into the directory of --out and leaves out those that are
+/// there, so that it can be stopped and run again.
+///
+///   quorate bench run micro-latency --quick --plot plots
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 struct Run {
-    /// An experiment of `quorate bench list`
+    /// An experiment of `quorate bench list`, or all
     name: String,
-    /// End within a minute: fewer repeats
+    /// End within a minute: fewer repeats and points
     #[arg(long)]
     quick: bool,
+    /// Run for the shape of the output alone: the figures mean nothing
+    #[arg(long, hide = true, conflicts_with = "quick")]
+    tiny: bool,
     /// Write every sample to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draw the curves into NAME.svg in this directory
+    /// Draw the figures into NAME-FIGURE.svg and .png in this directory
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
+    /// Draw the rows of this file besides: another run's --json, or another system's in the same form
+    #[arg(long, value_name = "FILE", requires = "plot")]
+    against: Option<PathBuf>,
+    /// What hosts are connected by. Only none, which is loopback, until links are simulated
+    #[arg(long, value_enum, default_value = "none")]
+    links: Links,
+    /// Where `all` keeps its results
+    #[arg(long, value_name = "DIR", default_value = "bench-results")]
+    out: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Links {
+    None,
+    #[value(name = "100mbit")]
+    Fast,
+    #[value(name = "1gbit")]
+    Gigabit,
+}
+
+/// Make one page of all results
+///
+/// Reads the NAME.json files of a directory and writes report.html, report.md and report.csv there. The page needs
+/// no network and no other file. Experiments that have not been run are named.
+///
+///   quorate bench report bench-results
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+struct Page {
+    /// The directory with the results of `quorate bench run all`
+    directory: PathBuf,
 }
 
 /// Be one process of an experiment
 ///
 /// Experiments start this themselves.
 ///
-///   quorate bench child micro-latency
+///   quorate bench child core-step
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 struct Child {
@@ -86,6 +125,7 @@ impl Bench {
         match &self.command {
             Command::List(list) => Ok(list.run()),
             Command::Run(run) => run.run(),
+            Command::Report(page) => page.run(),
             Command::Child(child) => match quorate_bench::child(&child.arguments) {
                 Ok(()) => Ok(ExitCode::SUCCESS),
                 Err(error) => Err(Failure::new(Code::Experiment, format!("{error:#}"))),
@@ -101,9 +141,11 @@ impl List {
                 EXPERIMENTS.iter().map(|e| json!({ "name": e.name, "source": e.source, "about": e.about }));
             out::line(json!({ "experiments": all.collect::<Vec<_>>() }));
         } else {
-            let width = EXPERIMENTS.iter().map(|e| e.name.len()).max().unwrap_or(0);
+            let width =
+                |of: fn(&Experiment) -> &str| EXPERIMENTS.iter().map(|e| of(e).len()).max().unwrap_or(0);
+            let (names, sources) = (width(|e| e.name), width(|e| e.source));
             for Experiment { name, source, about, .. } in EXPERIMENTS {
-                out::line(format!("{name:<width$}  {about} ({source})"));
+                out::line(format!("{name:<names$}  {source:<sources$}  {about}"));
             }
         }
         ExitCode::SUCCESS
@@ -112,42 +154,176 @@ impl List {
 
 impl Run {
     fn run(&self) -> Outcome {
-        let Some(experiment) = EXPERIMENTS.iter().find(|experiment| experiment.name == self.name) else {
-            let near = nearest(&self.name, EXPERIMENTS.iter().map(|experiment| experiment.name));
+        if self.links != Links::None {
+            let what = "links are not simulated yet: every host is on loopback";
+            return Err(Failure::new(Code::Rule, what).at("--links").next("leave --links out"));
+        }
+        if self.name == "all" {
+            return self.run_all();
+        }
+        let Some(experiment) = quorate_bench::find(&self.name) else {
+            let names = EXPERIMENTS.iter().map(|experiment| experiment.name).chain(["all"]);
+            let near = nearest(&self.name, names);
             let says = near.map_or(String::new(), |near| format!(". Nearest: {near}"));
             let says = format!("no experiment `{}`{says}", self.name);
             return Err(Failure::new(Code::NoExperiment, says).next("quorate bench list"));
         };
-        let report = (experiment.run)(Settings { quick: self.quick })
-            .map_err(|error| Failure::new(Code::Experiment, format!("{}: {error:#}", self.name)))?;
+        let report = self.measure(experiment)?;
         out::line(report.to_string().trim_end());
         if let Some(path) = &self.json {
-            write(path, &report)?;
+            write_json(path, &report)?;
         }
-        if let Some(directory) = &self.plot {
-            draw(directory, &report)?;
+        self.draw(experiment, &report)?;
+        verdict(report.count(Verdict::NotHeld), report.shapes.len())
+    }
+
+    fn measure(&self, experiment: &Experiment) -> Result<Report, Failure> {
+        let effort = match (self.quick, self.tiny) {
+            (true, _) => Effort::Quick,
+            (_, true) => Effort::Tiny,
+            _ => Effort::Full,
+        };
+        let report = (experiment.run)(Settings { effort });
+        let mut report = report
+            .map_err(|error| Failure::new(Code::Experiment, format!("{}: {error:#}", experiment.name)))?;
+        report.machine.finish();
+        Ok(report)
+    }
+
+    /// Runs what has not been run yet, and says how long the rest may take.
+    fn run_all(&self) -> Outcome {
+        fs::create_dir_all(&self.out).map_err(|error| unwritten(&self.out, &error))?;
+        let (begin, mut seconds) = (Instant::now(), 0.0);
+        let (mut broken, mut all, mut failed) = (0, 0, Vec::new());
+        let count = EXPERIMENTS.len();
+        for (index, experiment) in EXPERIMENTS.iter().enumerate() {
+            let path = self.out.join(format!("{}.json", experiment.name));
+            let report = if let Some(report) = read_json(&path) {
+                eprintln!("experiment {} of {count}: {} is there", index + 1, experiment.name);
+                report
+            } else {
+                let ran = u32::try_from(index).map_or(1.0, f64::from);
+                let left = u32::try_from(count - index).map_or(1.0, f64::from);
+                let eta = if seconds > 0.0 {
+                    format!(", about {:.0} min left", (seconds / ran * left / 60.0).ceil())
+                } else {
+                    String::new()
+                };
+                eprintln!("experiment {} of {count}: {}{eta}", index + 1, experiment.name);
+                // One that fails does not keep the others from being run.
+                let report = match self.measure(experiment) {
+                    Ok(report) => report,
+                    Err(failure) => {
+                        eprintln!("{failure}");
+                        failed.push(experiment.name);
+                        continue;
+                    }
+                };
+                write_json(&path, &report)?;
+                report
+            };
+            seconds = begin.elapsed().as_secs_f64();
+            self.draw(experiment, &report)?;
+            broken += report.count(Verdict::NotHeld);
+            all += report.shapes.len();
+            out::line(page::summary(&report));
+            for shape in report.shapes.iter().filter(|shape| shape.verdict() == Verdict::NotHeld) {
+                out::line(format!("  not held: {} ({})", shape.name, shape.evidence));
+            }
         }
-        let broken = report.shapes.iter().filter(|shape| !shape.held).count();
-        if report.holds() {
-            return Ok(ExitCode::SUCCESS);
+        write_page(&self.out)?;
+        if !failed.is_empty() {
+            let what = format!("{} did not run to its end", failed.join(", "));
+            return Err(
+                Failure::new(Code::Experiment, what).next("run the same command again: the others are kept")
+            );
         }
-        Err(Failure::new(Code::Bound, format!("{broken} of {} statements do not hold", report.shapes.len())))
+        verdict(broken, all)
+    }
+
+    fn draw(&self, experiment: &Experiment, report: &Report) -> Result<(), Failure> {
+        let Some(directory) = &self.plot else { return Ok(()) };
+        let mut figures = (experiment.figures)(&report.rows);
+        if let Some(path) = &self.against {
+            let Some(other) = read_json(path) else {
+                return Err(Failure::new(
+                    Code::Value,
+                    "no results of `quorate bench run --json`, or not in that form",
+                )
+                .at(path.display().to_string()));
+            };
+            let whose = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+            for (figure, theirs) in figures.iter_mut().zip((experiment.figures)(&other.rows)) {
+                figure.add_against(&theirs, &whose);
+            }
+        }
+        figures.retain(|figure| !figure.is_empty());
+        if figures.is_empty() {
+            out::line(format!("{} has nothing to draw", experiment.name));
+        }
+        fs::create_dir_all(directory).map_err(|error| unwritten(directory, &error))?;
+        for figure in &figures {
+            let path = |end| directory.join(format!("{}-{}.{end}", experiment.name, figure.name));
+            if let Some(text) = draw::svg(figure, draw::Theme::White) {
+                fs::write(path("svg"), text).map_err(|error| unwritten(&path("svg"), &error))?;
+            }
+            if let Some(bytes) = draw::png(figure).map_err(|error| unwritten(&path("png"), &error))? {
+                fs::write(path("png"), bytes).map_err(|error| unwritten(&path("png"), &error))?;
+            }
+        }
+        Ok(())
     }
 }
 
-fn write(path: &Path, report: &Report) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(report).map_err(|error| unwritten(path, &error))?;
-    fs::write(path, text + "\n").map_err(|error| unwritten(path, &error))
+impl Page {
+    fn run(&self) -> Outcome {
+        let count = write_page(&self.directory)?;
+        out::line(format!(
+            "{count} of {} experiments: {}",
+            EXPERIMENTS.len(),
+            self.directory.join("report.html").display()
+        ));
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
-fn draw(directory: &Path, report: &Report) -> Result<(), Failure> {
-    let path = directory.join(format!("{}.svg", report.experiment));
-    let Some(drawing) = plot::svg(report.experiment, &report.rows) else {
-        out::line(format!("{} has no curves to draw", report.experiment));
-        return Ok(());
-    };
-    fs::create_dir_all(directory).map_err(|error| unwritten(directory, &error))?;
-    fs::write(&path, drawing).map_err(|error| unwritten(&path, &error))
+/// Writes the page with everything that a directory has, and says how many experiments those are.
+fn write_page(directory: &Path) -> Result<usize, Failure> {
+    if !directory.is_dir() {
+        return Err(Failure::new(Code::Value, "there is no such directory")
+            .at(directory.display().to_string())
+            .next(format!("quorate bench run all --quick --out {}", directory.display())));
+    }
+    let read = |e: &Experiment| read_json(&directory.join(format!("{}.json", e.name)));
+    let reports: Vec<Report> = EXPERIMENTS.iter().filter_map(read).collect();
+    for (name, text) in [
+        ("report.html", page::html(&reports)),
+        ("report.md", page::markdown(&reports)),
+        ("report.csv", page::csv(&reports)),
+    ] {
+        let path = directory.join(name);
+        fs::write(&path, text).map_err(|error| unwritten(&path, &error))?;
+    }
+    Ok(reports.len())
+}
+
+fn verdict(broken: usize, all: usize) -> Outcome {
+    if broken == 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(Failure::new(Code::Bound, format!("{broken} of {all} statements do not hold")))
+}
+
+fn read_json(path: &Path) -> Option<Report> {
+    serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
+}
+
+/// Writes beside and then moves, so that what is there is whole.
+fn write_json(path: &Path, report: &Report) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(report).map_err(|error| unwritten(path, &error))?;
+    let draft = path.with_extension("json.draft");
+    fs::write(&draft, text + "\n").map_err(|error| unwritten(&draft, &error))?;
+    fs::rename(&draft, path).map_err(|error| unwritten(path, &error))
 }
 
 fn unwritten(path: &Path, error: &dyn std::fmt::Display) -> Failure {

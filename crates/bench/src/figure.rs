@@ -1,0 +1,189 @@
+//! What a figure shows: curves or bars, ours, the paper's and somebody else's, before anyone draws it.
+
+use crate::report::Row;
+
+/// A figure.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figure {
+    /// Part of a file's name.
+    pub name: String,
+    /// Its title.
+    pub title: String,
+    /// The axes.
+    pub x: Axis,
+    /// The vertical one: from zero, unless it is logarithmic.
+    pub y: Axis,
+    /// Names of places on the x axis, at 0, 1, 2, ...: with them it shows bars.
+    pub categories: Vec<String>,
+    /// In the order of the legend.
+    pub series: Vec<Series>,
+    /// What stands below: where the paper's figures come from.
+    pub caption: String,
+}
+
+/// An axis.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Axis {
+    /// What it shows, with its unit.
+    pub label: String,
+    /// Logarithmic.
+    pub log: bool,
+}
+
+/// Whose figures they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// Measured here.
+    #[default]
+    Ours,
+    /// A paper's: drawn hollow and grey.
+    Paper,
+    /// Of a file that was given to compare with.
+    Against,
+}
+
+/// A curve, or the bars of one colour.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Series {
+    /// Its name in the legend.
+    pub name: String,
+    /// Whose it is.
+    pub origin: Origin,
+    /// Its points, from left to right.
+    pub points: Vec<Dot>,
+    /// Points alone, without a line between them.
+    pub is_scattered: bool,
+}
+
+/// A point of a curve, or a bar.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Dot {
+    /// Where it is.
+    pub x: f64,
+    /// The median.
+    pub y: f64,
+    /// What it is the median of.
+    pub samples: Vec<f64>,
+}
+
+/// What a row shows on an axis.
+pub type Of = fn(&Row) -> Option<f64>;
+
+impl Figure {
+    /// Returns a figure without anything on it.
+    pub fn new(name: &str, title: &str, x: Axis, y: Axis) -> Self {
+        Self { name: name.to_owned(), title: title.to_owned(), x, y, ..Self::default() }
+    }
+
+    /// The same with what stands below.
+    #[must_use]
+    pub fn caption(self, caption: &str) -> Self {
+        Self { caption: caption.to_owned(), ..self }
+    }
+
+    /// The same with a series, unless that has no point.
+    #[must_use]
+    pub fn with(mut self, series: Series) -> Self {
+        if !series.points.is_empty() {
+            self.series.push(series);
+        }
+        self
+    }
+
+    /// The same with the paper's points, if there are any.
+    #[must_use]
+    pub fn paper(self, name: &str, points: &[(f64, f64)]) -> Self {
+        let points = points.iter().map(|(x, y)| Dot { x: *x, y: *y, samples: Vec::new() }).collect();
+        self.with(Series { name: name.to_owned(), origin: Origin::Paper, points, is_scattered: true })
+    }
+
+    /// Says whether there is anything to see.
+    pub fn is_empty(&self) -> bool {
+        self.series.iter().all(|series| series.points.is_empty())
+    }
+
+    /// Adds another's series of ours as somebody else's.
+    pub fn add_against(&mut self, other: &Self, whose: &str) {
+        for series in other.series.iter().filter(|series| series.origin == Origin::Ours) {
+            let name = format!("{whose}: {}", series.name);
+            self.series.push(Series { name, origin: Origin::Against, ..series.clone() });
+        }
+    }
+}
+
+impl Axis {
+    /// An axis from zero.
+    pub fn linear(label: &str) -> Self {
+        Self { label: label.to_owned(), log: false }
+    }
+
+    /// An axis whose distances are ratios.
+    pub fn log(label: &str) -> Self {
+        Self { label: label.to_owned(), log: true }
+    }
+}
+
+/// Returns the curve of these rows.
+pub fn curve<'r>(name: &str, rows: impl Iterator<Item = &'r Row>, x: Of, y: Of) -> Series {
+    let mut points: Vec<Dot> = rows
+        .filter_map(|row| {
+            let (x, y) = (x(row)?, y(row)?);
+            // The samples are of the row's first figure: they are this one's if the median is.
+            let is_theirs = (crate::figures::median(&row.samples) - y).abs() <= y.abs() * 1e-6;
+            let samples = if is_theirs { row.samples.clone() } else { Vec::new() };
+            Some(Dot { x, y, samples })
+        })
+        .collect();
+    points.sort_by(|a, b| a.x.total_cmp(&b.x));
+    Series { name: name.to_owned(), points, ..Series::default() }
+}
+
+/// Returns a curve divided, point by point, by another where that has the same place.
+pub fn ratio_of(name: &str, above: &Series, below: &Series) -> Series {
+    let at = |x: f64| below.points.iter().find(|dot| (dot.x - x).abs() < 1e-9 && dot.y > 0.0);
+    let points = above.points.iter().filter_map(|dot| {
+        let base = at(dot.x)?.y;
+        Some(Dot { x: dot.x, y: dot.y / base, samples: dot.samples.iter().map(|s| s / base).collect() })
+    });
+    Series { name: name.to_owned(), points: points.collect(), ..Series::default() }
+}
+
+/// The number of clients.
+pub fn clients(row: &Row) -> Option<f64> {
+    Some(f64::from(row.clients))
+}
+
+/// Bytes of the argument.
+pub fn argument(row: &Row) -> Option<f64> {
+    row.argument_bytes.and_then(|bytes| u32::try_from(bytes).ok()).map(f64::from)
+}
+
+/// Bytes of the result.
+pub fn result(row: &Row) -> Option<f64> {
+    row.result_bytes.and_then(|bytes| u32::try_from(bytes).ok()).map(f64::from)
+}
+
+/// The median latency.
+pub fn p50(row: &Row) -> Option<f64> {
+    row.p50_us
+}
+
+/// Operations a second.
+pub fn ops(row: &Row) -> Option<f64> {
+    row.ops_per_s
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_taken_where_both_curves_have_a_point() {
+        let of = |points: &[(f64, f64)]| Series {
+            points: points.iter().map(|(x, y)| Dot { x: *x, y: *y, samples: vec![*y] }).collect(),
+            ..Series::default()
+        };
+        let ratio = ratio_of("r", &of(&[(1.0, 6.0), (2.0, 9.0)]), &of(&[(2.0, 3.0), (3.0, 1.0)]));
+        assert_eq!(ratio.points, [Dot { x: 2.0, y: 3.0, samples: vec![3.0] }]);
+    }
+}

@@ -1,0 +1,197 @@
+//! A cluster from directories, as whoever runs it in earnest has it: with a log on a disk, and replicas that
+//! are this program's own command.
+
+use std::fs::{self, File, OpenOptions};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result, anyhow};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use nix::unistd::Pid;
+use quorate_node::ClientNode;
+use quorate_node::init::{Host, NewCluster};
+use quorate_node::settings::ServiceName;
+
+use crate::link::Link;
+use crate::load::{self, Clients};
+use crate::processes::{self, Part};
+
+/// The variable that names the place of the directories, if not that of temporary files.
+const PLACE: &str = "QUORATE_BENCH_DIR";
+
+/// A cluster of four on this machine, with its directory, which goes with it.
+pub(crate) struct Nodes {
+    dir: PathBuf,
+    replicas: Vec<Option<Child>>,
+}
+
+impl Nodes {
+    /// Makes the directories and starts the replicas. One client has a key.
+    pub(crate) fn start(name: &str, durability: &str) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = place().join(format!("quorate-bench-{name}-{}-{number}", std::process::id()));
+        fs::create_dir_all(&dir).with_context(|| format!("{}: set {PLACE}", dir.display()))?;
+        let mut nodes = Self { dir, replicas: Vec::new() };
+        let mut cluster = NewCluster::local(1);
+        cluster.hosts = vec![Host { ip: own_address(number)?, port: None }];
+        cluster.clients = 1;
+        cluster.service = ServiceName::Null;
+        cluster.chosen = vec![("durability", format!("\"{durability}\"")), ("poll", "\"20us\"".to_owned())];
+        cluster.make(&nodes.dir.join("cluster")).map_err(|trouble| anyhow!("{trouble}"))?;
+        for id in 0..4 {
+            let child = nodes.spawn(id, &[])?;
+            nodes.replicas.push(Some(child));
+        }
+        Ok(nodes)
+    }
+
+    fn node(&self, name: &str) -> PathBuf {
+        self.dir.join("cluster").join(name)
+    }
+
+    /// Returns what a replica has said so far.
+    pub(crate) fn log(&self, id: usize) -> String {
+        fs::read_to_string(self.dir.join(format!("r{id}.log"))).unwrap_or_default()
+    }
+
+    fn spawn(&self, id: usize, arguments: &[&str]) -> Result<Child> {
+        let log: File =
+            OpenOptions::new().create(true).append(true).open(self.dir.join(format!("r{id}.log")))?;
+        let child = Command::new(std::env::current_exe()?)
+            .args(["replica", "--dir"])
+            .arg(self.node(&format!("replica-{id}")))
+            .args(arguments)
+            .env("QUORATE_LOG", "info")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn();
+        child.with_context(|| format!("r{id} does not start"))
+    }
+
+    /// Starts the process of the clients.
+    pub(crate) fn host(&self) -> Result<Part> {
+        let dir = self.node("client-0").display().to_string();
+        Part::start_anywhere(&["node-client".to_owned(), dir])
+    }
+
+    /// Returns the processes of the replicas that run.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.replicas.iter().flatten().map(Child::id).collect()
+    }
+
+    /// Sends a signal to a replica.
+    pub(crate) fn signal(&self, id: usize, signal: Signal) -> Result<()> {
+        let child = self.replicas.get(id).and_then(Option::as_ref).context("it does not run")?;
+        Ok(kill(Pid::from_raw(i32::try_from(child.id())?), signal)?)
+    }
+
+    /// Kills a replica.
+    pub(crate) fn kill(&mut self, id: usize) -> Result<()> {
+        if let Some(mut child) = self.replicas.get_mut(id).and_then(Option::take) {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Starts a replica again.
+    pub(crate) fn restart(&mut self, id: usize, arguments: &[&str]) -> Result<()> {
+        let child = self.spawn(id, arguments)?;
+        *self.replicas.get_mut(id).context("no such replica")? = Some(child);
+        Ok(())
+    }
+
+    /// Empties a replica's log and state.
+    pub(crate) fn wipe(&self, id: usize) -> Result<()> {
+        for part in ["log", "checkpoint"] {
+            let path = self.node(&format!("replica-{id}")).join(part);
+            if path.exists() {
+                fs::remove_dir_all(&path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        for child in self.replicas.iter_mut().flatten() {
+            // It may have gone already, which is as good; one that stands still dies as well.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Returns where directories are made.
+fn place() -> PathBuf {
+    std::env::var_os(PLACE).map_or_else(std::env::temp_dir, PathBuf::from)
+}
+
+/// Says whether directories are in memory: then a disk's figures are not to be had.
+pub(crate) fn is_in_memory() -> bool {
+    let path = place();
+    let path: &Path = if path.exists() { &path } else { Path::new("/") };
+    statfs(path).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC)
+}
+
+/// Returns an address of loopback that no other cluster of this machine uses at the time.
+fn own_address(number: u64) -> Result<IpAddr> {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ok(IpAddr::V4(Ipv4Addr::new(127, 100 + u8::try_from(number % 100)?, high, low.clamp(1, 254))))
+}
+
+/// Is the process of the clients in `dir`.
+pub(crate) fn client(dir: &str) -> Result<()> {
+    let node = ClientNode::open(Path::new(dir)).map_err(|trouble| anyhow!("{trouble}"))?;
+    let open = node.with_lanes(500);
+    let mut clients =
+        Clients::new(open.drive, Link::new(open.socket, None), quorate_node::Waiting::Poll(20_000));
+    let mut moments = Vec::new();
+    load::obey_with(|load| {
+        moments.clear();
+        let start = std::time::Instant::now();
+        let sample = clients.work(load, || {
+            if moments.len() < MOMENTS_MAX {
+                moments.push(u32::try_from(start.elapsed().as_micros()).unwrap_or(u32::MAX));
+            }
+        })?;
+        processes::say(&serde_json::to_string(&sample)?)?;
+        processes::say(&serde_json::to_string(&buckets(&moments))?)
+    })
+}
+
+/// The most operations whose moments are kept.
+const MOMENTS_MAX: usize = 1 << 22;
+/// Microseconds of a bucket.
+pub(crate) const BUCKET_US: u32 = 1000;
+
+/// Returns how many operations were done in each millisecond.
+fn buckets(moments: &[u32]) -> Vec<u32> {
+    let mut buckets: Vec<u32> = Vec::new();
+    for moment in moments {
+        let index = usize::try_from(moment / BUCKET_US).unwrap_or(0);
+        if buckets.len() <= index {
+            buckets.resize(index + 1, 0);
+        }
+        buckets[index] += 1;
+    }
+    buckets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_counted_by_the_millisecond() {
+        assert_eq!(buckets(&[0, 999, 1000, 3500]), [2, 1, 0, 1]);
+        assert!(buckets(&[]).is_empty());
+    }
+}

@@ -1,0 +1,314 @@
+//! All results on one page: HTML that needs nothing else, Markdown, CSV.
+
+use std::fmt::Write;
+
+use crate::draw::{self, Theme, escaped};
+use crate::report::{Report, Row, Shape, Verdict};
+use crate::{EXPERIMENTS, find};
+
+const STYLE: &str = include_str!("page.css");
+
+/// When others used more of the machine than this, in percent, it stands in red.
+const OTHERS_MAX: f64 = 10.0;
+
+/// Returns one line about an experiment.
+pub fn summary(report: &Report) -> String {
+    let [held, not, neither] = counts(std::slice::from_ref(report));
+    let cannot = if neither > 0 { format!(", {neither} cannot be compared") } else { String::new() };
+    format!("{}: {held} held, {not} not held{cannot} ({:.0} s)", report.experiment, report.machine.seconds)
+}
+
+fn counts(reports: &[Report]) -> [usize; 3] {
+    [Verdict::Held, Verdict::NotHeld, Verdict::NotComparable]
+        .map(|verdict| reports.iter().map(|report| report.count(verdict)).sum())
+}
+
+/// Names the experiments that have no results.
+fn missing(reports: &[Report]) -> Vec<&'static str> {
+    let is_there = |name: &str| reports.iter().any(|report| report.experiment == name);
+    EXPERIMENTS.iter().map(|experiment| experiment.name).filter(|name| !is_there(name)).collect()
+}
+
+fn totals(reports: &[Report]) -> String {
+    let [held, not, neither] = counts(reports);
+    format!(
+        "{held} of {} statements held, {not} not held, {neither} cannot be compared; {} of {} experiments were run",
+        held + not + neither,
+        reports.len(),
+        EXPERIMENTS.len()
+    )
+}
+
+fn all_shapes(reports: &[Report]) -> impl Iterator<Item = (&Report, &Shape)> {
+    reports.iter().flat_map(|report| report.shapes.iter().map(move |shape| (report, shape)))
+}
+
+/// Returns our figure, the paper's, and how often the one goes into the other.
+fn beside_the_paper(row: &Row) -> Option<(String, f64, f64, f64)> {
+    let paper = row.paper?;
+    let ours = crate::figures::median(&row.samples);
+    let words = [row.system.as_str(), &row.variant, &row.op, &row.mode];
+    let mut what = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+    if row.clients > 1 {
+        let _ = write!(what, ", {} clients", row.clients);
+    }
+    Some((format!("{what}, {}", row.unit), ours, paper, ours / paper))
+}
+
+/// Returns the page.
+pub fn html(reports: &[Report]) -> String {
+    let mut out = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <title>quorate: the papers' experiments again</title>\n<style>{STYLE}</style></head>\n<body>\n\
+         <h1>The papers' experiments again</h1>\n<p class=\"total\">{}.</p>\n",
+        totals(reports)
+    );
+    let missing = missing(reports);
+    if !missing.is_empty() {
+        let _ = writeln!(
+            out,
+            "<p class=\"missing\">Not run: {}. <code>quorate bench run all</code> runs what is missing.</p>",
+            missing.join(", ")
+        );
+    }
+    out.push_str(
+        "<p>Absolute figures of 1999 to 2001 and of one machine's loopback say little beside each other: each \
+         experiment is held against its own unreplicated service, and the papers' statements are what counts. \
+         Dots are repeats, marks their medians.</p>\n<table class=\"front\"><thead><tr><th>paper</th><th>statement</th>\
+         <th></th><th>what was found</th></tr></thead><tbody>\n",
+    );
+    for (report, shape) in all_shapes(reports) {
+        let _ = writeln!(
+            out,
+            "<tr><td><a href=\"#{0}\">{1}</a></td><td>{2}</td><td class=\"{3}\">{4}</td><td>{5}</td></tr>",
+            report.experiment,
+            escaped(&report.source),
+            escaped(&shape.name),
+            class(shape.verdict()),
+            sign(shape.verdict()),
+            escaped(&shape.evidence)
+        );
+    }
+    out.push_str("</tbody></table>\n");
+    for report in reports {
+        section(&mut out, report);
+    }
+    out.push_str(
+        "<p class=\"foot\">The same as report.md and report.csv; every sample is in the JSON files beside this page. What \
+         could not be repeated, and what stands in for it: docs/benchmarks.md.</p>\n</body></html>\n",
+    );
+    out
+}
+
+fn class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Held => "held",
+        Verdict::NotHeld => "not",
+        Verdict::NotComparable => "neither",
+    }
+}
+
+fn sign(verdict: Verdict) -> String {
+    let sign = match verdict {
+        Verdict::Held => "✓",
+        Verdict::NotHeld => "✗",
+        Verdict::NotComparable => "–",
+    };
+    format!("{sign} {}", verdict.in_words())
+}
+
+fn section(out: &mut String, report: &Report) {
+    let about = find(&report.experiment).map_or("", |experiment| experiment.about);
+    let _ = writeln!(
+        out,
+        "<section id=\"{0}\"><h2>{0}</h2><p>{1}: {2}.</p>",
+        escaped(&report.experiment),
+        escaped(&report.source),
+        escaped(about)
+    );
+    let figures = find(&report.experiment).map_or_else(Vec::new, |e| (e.figures)(&report.rows));
+    for drawing in figures.iter().filter_map(|figure| draw::svg(figure, Theme::Page)) {
+        let _ = writeln!(out, "<figure>{drawing}</figure>");
+    }
+    conditions(out, report);
+    let compared: Vec<_> = report.rows.iter().filter_map(beside_the_paper).collect();
+    if !compared.is_empty() {
+        out.push_str("<table><thead><tr><th>beside the paper</th><th>here</th><th>paper</th><th>here / paper</th></tr></thead><tbody>\n");
+        for (what, ours, paper, ratio) in compared {
+            let _ = writeln!(
+                out,
+                "<tr><td>{}</td><td class=\"n\">{ours:.1}</td><td class=\"n\">{paper:.0}</td><td class=\"n\">{ratio:.3}</td></tr>",
+                escaped(&what)
+            );
+        }
+        out.push_str("</tbody></table>\n");
+    }
+    let mut bare = report.clone();
+    bare.shapes.clear();
+    bare.rows.iter_mut().for_each(|row| row.parts_ns.clear());
+    let _ = writeln!(
+        out,
+        "<details><summary>every row</summary><pre>{}</pre></details></section>",
+        escaped(&bare.to_string())
+    );
+}
+
+fn conditions(out: &mut String, report: &Report) {
+    let m = &report.machine;
+    let others = if m.others_percent > OTHERS_MAX { "red" } else { "" };
+    let mut durability: Vec<&str> = report.rows.iter().filter_map(|row| row.durability.as_deref()).collect();
+    durability.sort_unstable();
+    durability.dedup();
+    let durability = if durability.is_empty() { "does not apply".to_owned() } else { durability.join(", ") };
+    let _ = writeln!(
+        out,
+        "<dl class=\"conditions\"><dt>machine</dt><dd>{} cores, {}, kernel {}</dd><dt>load</dt><dd>{} at the start; \
+         <span class=\"{others}\">others used {:.0} % of the machine</span></dd><dt>pinning</dt><dd>{}</dd><dt>links</dt>\
+         <dd>{}</dd><dt>durability</dt><dd>{durability}</dd><dt>version</dt><dd>{}</dd><dt>command</dt><dd><code>{}</code>, {:.0} s</dd></dl>",
+        m.cores,
+        escaped(&m.cpu),
+        escaped(&m.kernel),
+        m.load,
+        m.others_percent,
+        escaped(&m.pinning),
+        escaped(&m.links),
+        escaped(&m.version),
+        escaped(&m.command),
+        m.seconds
+    );
+}
+
+/// Returns the same as Markdown, without the figures.
+pub fn markdown(reports: &[Report]) -> String {
+    let cell = |text: &str| text.replace('|', "\\|");
+    let mut out = format!("# The papers' experiments again\n\n{}.\n\n", totals(reports));
+    let missing = missing(reports);
+    if !missing.is_empty() {
+        let _ = writeln!(out, "Not run: {}.\n", missing.join(", "));
+    }
+    out.push_str("| Experiment | Source | Statement | | What was found |\n|---|---|---|---|---|\n");
+    for (report, shape) in all_shapes(reports) {
+        let _ = writeln!(
+            out,
+            "| `{}` | {} | {} | {} | {} |",
+            report.experiment,
+            report.source,
+            cell(&shape.name),
+            shape.verdict().in_words(),
+            cell(&shape.evidence)
+        );
+    }
+    for report in reports {
+        let _ = writeln!(out, "\n## {}\n\n```text\n{}```", report.experiment, report);
+    }
+    out
+}
+
+/// Returns every row as CSV.
+pub fn csv(reports: &[Report]) -> String {
+    let mut out = String::from(
+        "experiment,system,variant,op,mode,n,f,clients,repeats,argument_bytes,result_bytes,p50_us,p99_us,ops_per_s,paper,unit\n",
+    );
+    let optional = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.3}"));
+    let count = |value: Option<usize>| value.map_or(String::new(), |value| value.to_string());
+    for report in reports {
+        for row in &report.rows {
+            let cells = [
+                report.experiment.clone(),
+                row.system.clone(),
+                format!("\"{}\"", row.variant.replace('"', "'")),
+                row.op.clone(),
+                row.mode.clone(),
+                count(row.n.map(usize::from)),
+                count(row.f.map(usize::from)),
+                row.clients.to_string(),
+                row.repeats.to_string(),
+                count(row.argument_bytes),
+                count(row.result_bytes),
+                optional(row.p50_us),
+                optional(row.p99_us),
+                optional(row.ops_per_s),
+                optional(row.paper),
+                row.unit.clone(),
+            ];
+            out.push_str(&cells.join(","));
+            out.push('\n');
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+
+    fn example() -> Report {
+        let mut report = Report::new("micro-latency", "OSDI99 <Table 1>", Machine::look("none"));
+        report.machine.others_percent = 31.0;
+        report.shapes = vec![
+            Shape::new("one", true, "1 < 2"),
+            Shape::new("two", false, "2 > 1"),
+            Shape::incomparable("three", "no links"),
+        ];
+        report.rows.push(Row {
+            system: "quorate".to_owned(),
+            variant: "default".to_owned(),
+            op: "0/0".to_owned(),
+            mode: "rw".to_owned(),
+            f: Some(1),
+            argument_bytes: Some(0),
+            result_bytes: Some(0),
+            p50_us: Some(50.0),
+            paper: Some(3350.0),
+            unit: "us".to_owned(),
+            samples: vec![50.0],
+            ..Row::default()
+        });
+        report
+    }
+
+    #[test]
+    fn the_page_says_what_held_what_did_not_and_what_is_missing() {
+        let page = html(&[example()]);
+        for part in [
+            "1 of 3 statements held, 1 not held, 1 cannot be compared",
+            "✓ held",
+            "✗ not held",
+            "– cannot be compared",
+            "OSDI99 &lt;Table 1&gt;",
+            "1 &lt; 2",
+            "Not run: core-step",
+            "<span class=\"red\">others used 31 %",
+            "<svg",
+            "0.015",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
+        for outside in ["http://", "https://", "src="] {
+            let bare = page.replace("http://www.w3.org/2000/svg", "");
+            assert!(!bare.contains(outside), "{outside}: the page needs something else");
+        }
+    }
+
+    #[test]
+    fn the_page_is_made_of_nothing_as_well() {
+        assert!(html(&[]).contains("0 of 0 statements held"));
+        assert!(markdown(&[]).contains("Not run: "));
+        assert_eq!(csv(&[]).lines().count(), 1);
+        assert_eq!(
+            csv(&[example()]).lines().nth(1),
+            Some("micro-latency,quorate,\"default\",0/0,rw,,1,0,0,0,0,50.000,,,3350.000,us")
+        );
+    }
+
+    #[test]
+    fn a_report_is_read_as_it_was_written() {
+        let report = example();
+        let text = serde_json::to_string(&report).unwrap_or_default();
+        let back: Report = serde_json::from_str(&text).unwrap_or_else(|error| unreachable!("{error}"));
+        assert_eq!(back.to_string(), report.to_string());
+        assert_eq!(back.count(Verdict::NotComparable), 1);
+    }
+}

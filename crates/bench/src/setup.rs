@@ -1,0 +1,166 @@
+//! How a cluster of an experiment is set up. It is told to every process as text.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result, bail};
+use quorate_node::{ClientDrive, Clock, Directory, Drive, Socket, TestKeys, Waiting};
+use quorate_pbft::Config;
+use quorate_pbft::config::{Durability, RequestAuth};
+use quorate_service::null::Null;
+use quorate_wire::{ClientId, Cluster, Principal, ReplicaId, Timestamp};
+
+use crate::link::{Link, Signing};
+use crate::processes;
+
+/// A way to run the protocol.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    /// Its name in a table.
+    pub(crate) name: &'static str,
+    /// Faults tolerated.
+    pub(crate) f: u16,
+    /// `KEY=VALUE`, with commas between; see [`set`].
+    pub(crate) switches: &'static str,
+}
+
+impl Setup {
+    /// The defaults.
+    pub(crate) const DEFAULT: Self = Self { name: "default", f: 1, switches: "" };
+
+    /// Returns the defaults but for one switch.
+    pub(crate) const fn with(name: &'static str, switches: &'static str) -> Self {
+        Self { name, f: 1, switches }
+    }
+
+    /// Returns the same with more replicas.
+    pub(crate) const fn tolerating(self, f: u16) -> Self {
+        Self { f, ..self }
+    }
+
+    /// Returns how many replicas there are.
+    pub(crate) fn n(self) -> u16 {
+        3 * self.f + 1
+    }
+}
+
+/// Sets one switch of the protocol's; false: there is none of that name, or not with that value.
+fn set(config: &mut Config, key: &str, value: &str) -> bool {
+    let is_on = match value {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
+    };
+    match (key, is_on, value) {
+        ("tentative", Some(on), _) => config.tentative = on,
+        ("digest_replies", Some(on), _) => config.digest_replies = on,
+        ("batching", Some(on), _) => config.batching = on,
+        ("separate", Some(on), _) => config.separate = on,
+        ("piggyback", Some(on), _) => config.piggyback = on,
+        ("auth", None, "mac") => config.request_auth = RequestAuth::Mac,
+        ("auth", None, "sig+mac") => config.request_auth = RequestAuth::SigMac,
+        ("pipeline", None, width) => match width.parse() {
+            Ok(width) => config.pipeline = width,
+            Err(_) => return false,
+        },
+        _ => return false,
+    }
+    true
+}
+
+/// Finds addresses that nobody listens at.
+pub(crate) fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
+    let sockets = (0..count).map(|_| UdpSocket::bind("127.0.0.1:0")).collect::<std::io::Result<Vec<_>>>()?;
+    Ok(sockets.iter().map(UdpSocket::local_addr).collect::<std::io::Result<_>>()?)
+}
+
+/// What every process of a cluster knows: the replicas, and the clients, each a principal with its process.
+pub(crate) struct Common {
+    config: Config,
+    keys: TestKeys,
+    directory: Directory,
+    addresses: Vec<SocketAddr>,
+    /// Every datagram is signed besides.
+    signs: bool,
+}
+
+impl Common {
+    /// Returns what is known of the replicas and clients at these addresses, replicas first.
+    pub(crate) fn new(f: &str, switches: &str, addresses: &[&str]) -> Result<Self> {
+        let cluster = Cluster::tolerating(f.parse()?)?;
+        let addresses = addresses.iter().map(|word| word.parse()).collect::<Result<Vec<SocketAddr>, _>>()?;
+        let (replicas, clients) =
+            addresses.split_at_checked(cluster.n()).context("the addresses of the replicas are expected")?;
+        let keys = TestKeys::new(1, cluster, u64::try_from(clients.len())?);
+        let mut config = Config::new(cluster, keys.cluster_id());
+        config.durability = Durability::Memory;
+        let mut signs = false;
+        for switch in switches.split(',').filter(|switch| !switch.is_empty()) {
+            let (key, value) = switch.split_once('=').context("KEY=VALUE is expected")?;
+            if switch == "signatures=on" {
+                signs = true;
+            } else if !set(&mut config, key, value) {
+                bail!("no switch {switch}");
+            }
+        }
+        let mut directory = Directory::new(replicas);
+        for (principal, address) in (1..).zip(clients) {
+            directory.add_client(ClientId::new(principal, 0).into(), *address);
+        }
+        Ok(Self { config, keys, directory, addresses, signs })
+    }
+
+    fn link(&self, own: Principal, address: Option<&SocketAddr>) -> Result<Link> {
+        let socket = Socket::open(*address.context("no address")?, &self.directory)?;
+        let clients = self.addresses.len().saturating_sub(self.config.cluster.n());
+        let everyone = self.config.cluster.replicas().map(Principal::Replica);
+        let everyone = everyone
+            .chain((1..=clients).filter_map(|c| Some(ClientId::new(u64::try_from(c).ok()?, 0).into())));
+        let signing = self.signs.then(|| Signing::new(own, everyone, |who| self.keys.signer(who)));
+        Ok(Link::new(socket, signing))
+    }
+
+    /// Is replica `id` until it is killed.
+    pub(crate) fn run_replica(self, id: u16, waiting: Waiting) -> Result<()> {
+        let id = ReplicaId(id);
+        let own = Principal::Replica(id);
+        let mut link = self.link(own, self.addresses.get(id.index()))?;
+        let Self { config, keys, directory, .. } = self;
+        let door = keys.door(own, Clock::new().now().wall_ns);
+        let incarnation = 1 << 20;
+        let mut drive = Drive::new(id, config, keys.signer(own), door, directory, Null, incarnation, ())?;
+        let mut lines = processes::ready()?;
+        lines.next().context("nobody says when to start")??;
+        let never = AtomicBool::new(false);
+        if let Some(socket) = link.plain() {
+            quorate_node::run_replica(&mut drive, socket, waiting, &never)?;
+            return Ok(());
+        }
+        let clock = Clock::new();
+        drive.start(clock.now());
+        loop {
+            drive.flush(&mut link);
+            let mut is_idle = true;
+            while let Some(datagram) = link.receive()? {
+                is_idle = false;
+                drive.receive(clock.now(), datagram);
+                drive.flush(&mut link);
+            }
+            if drive.due() <= clock.mono_ns() {
+                drive.expire(clock.now());
+            } else if is_idle {
+                link.wait(1)?;
+            }
+        }
+    }
+
+    /// Returns the lanes of client `index`, with their sockets.
+    pub(crate) fn client(self, index: usize, lanes: u16) -> Result<(ClientDrive, Link)> {
+        let own = Principal::Client(ClientId::new(u64::try_from(index)? + 1, 0));
+        let link = self.link(own, self.addresses.get(self.config.cluster.n() + index))?;
+        let Self { config, keys, directory, .. } = self;
+        let wall_ns = Clock::new().now().wall_ns;
+        let door = keys.door(own, wall_ns);
+        Ok((ClientDrive::new(&config, door, lanes, directory, Timestamp(wall_ns), ()), link))
+    }
+}
