@@ -140,6 +140,10 @@ codes! {
         "A value that was acknowledged is missing or is another one, or the cluster did not get on with f replicas\n\
          broken. That is our bug, unless somebody else wrote to the same cluster meanwhile. The directory is left as\n\
          it was, with each replica's replica.log. Status 1.";
+    NoFile = "Q050": "the file system does not do it",
+        "No such file, no right to it, no room: the error says which, in the words of any file system. Nothing\n\
+         was changed by the call that failed. Rights are those of your user and group here; fs_exports in\n\
+         node.toml says whether root counts as nobody. Status 1.";
 }
 
 impl Code {
@@ -157,6 +161,7 @@ impl Code {
             | Self::BadMac
             | Self::Disk
             | Self::Demo
+            | Self::NoFile
             | Self::Network => 1,
             Self::Unreachable => 3,
             Self::Usage

@@ -7,6 +7,7 @@ mod doctor;
 mod explain;
 mod fail;
 mod fault;
+mod fs;
 mod kv;
 mod liar;
 mod local;
@@ -29,6 +30,7 @@ use crate::doctor::Doctor;
 use crate::explain::{Code, Explain};
 use crate::fail::{Failure, nearest};
 use crate::fault::Fault;
+use crate::fs::Fs;
 use crate::kv::Kv;
 use crate::nfs::Nfs;
 use crate::node::{Init, Replica};
@@ -62,6 +64,7 @@ enum Command {
     Nfs(Nfs),
     Resp(Resp),
     Kv(Kv),
+    Fs(Fs),
     Sim(Sim),
     Bench(Bench),
     Explain(Explain),
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
             Command::Nfs(nfs) => nfs.run(),
             Command::Resp(resp) => resp.run(),
             Command::Kv(kv) => kv.run(),
+            Command::Fs(fs) => fs.run(),
             Command::Sim(sim) => sim.run(),
             Command::Bench(bench) => bench.run(),
             Command::Explain(explain) => explain.run(),

@@ -7,6 +7,8 @@
 mod demo;
 #[path = "processes/door.rs"]
 mod door;
+#[path = "processes/files.rs"]
+mod files;
 #[path = "processes/liars.rs"]
 mod liars;
 #[path = "processes/state.rs"]

@@ -17,9 +17,9 @@
 //! | the loop of a process, what it does when idle, what wakes it | [`process`], [`idle`], [`wake`] |
 //! | a front door: connections on one side, lanes of the client on the other | [`front`] |
 //! | the Redis protocol for the key-value store | [`resp`] |
-//! | NFS for the file system | [`nfs`] |
 //! | the clocks; memory and disk of the process | [`clock`], [`surroundings`] |
 //! | what people and machines see of a cluster | [`observe`] |
+//! | NFS for the file system; its files without NFS | [`nfs`], [`files`] |
 //! | where the time goes | [`meter`] |
 //! | identities for benchmarks and tests | [`identity`] |
 #![cfg_attr(
@@ -35,6 +35,7 @@ pub mod core;
 pub mod directory;
 pub mod drive;
 pub mod examine;
+pub mod files;
 pub mod front;
 pub mod identity;
 pub mod idle;

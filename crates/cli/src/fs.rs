@@ -1,0 +1,257 @@
+//! `quorate fs`: the file system without a mount.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use quorate_fs::nfs3::{Attr, FileType};
+use quorate_node::caller::Options;
+use quorate_node::files::{Entry, Files, FilesError, User};
+use quorate_node::settings::ServiceName;
+use quorate_node::trouble::Kind;
+use quorate_node::{CallError, Caller, ClientNode, Trouble};
+
+use crate::explain::Code;
+use crate::fail::{Failure, Outcome};
+use crate::{out, values};
+
+/// Use the file system without a mount
+///
+/// Paths that begin with `q:` are in the replicated file system, from its root; others are here. You are who
+/// you are here: your user and group.
+///
+///   quorate fs --dir cluster/client-1 cp report.pdf q:reports/
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Fs {
+    /// The client's directory, as `quorate init` made it
+    #[arg(long)]
+    dir: PathBuf,
+    /// What is mounted, one of `fs_exports`
+    #[arg(long, default_value = "/", value_name = "PATH")]
+    export: String,
+    /// How long an operation may take, such as 500ms or 10s
+    #[arg(long, default_value = "10s", value_parser = values::duration, value_name = "TIME")]
+    deadline: Duration,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// List a directory, or a file
+    ///
+    ///   quorate fs --dir cluster/client-1 ls -l q:
+    #[command(verbatim_doc_comment)]
+    Ls {
+        /// With type, mode, links, owner, group, size in bytes
+        #[arg(short)]
+        long: bool,
+        /// What to list
+        #[arg(default_value = "q:/")]
+        path: String,
+    },
+    /// Write a file to standard output
+    ///
+    ///   quorate fs --dir cluster/client-1 cat q:hello
+    #[command(verbatim_doc_comment)]
+    Cat {
+        /// The file
+        path: String,
+    },
+    /// Copy a file into the file system or out of it
+    ///
+    /// What is copied in is durable when the command ends.
+    ///
+    ///   quorate fs --dir cluster/client-1 cp hello q:
+    #[command(verbatim_doc_comment)]
+    Cp {
+        /// The file to copy
+        from: String,
+        /// Where to: a directory, or a new name
+        to: String,
+    },
+    /// Make a directory
+    ///
+    ///   quorate fs --dir cluster/client-1 mkdir q:reports
+    #[command(verbatim_doc_comment)]
+    Mkdir {
+        /// Its path
+        path: String,
+    },
+    /// Remove a file or an empty directory
+    ///
+    ///   quorate fs --dir cluster/client-1 rm q:hello
+    #[command(verbatim_doc_comment)]
+    Rm {
+        /// Its path
+        path: String,
+    },
+    /// Say how much room there is, in bytes and files
+    ///
+    ///   quorate fs --dir cluster/client-1 df
+    #[command(verbatim_doc_comment)]
+    Df,
+}
+
+impl Fs {
+    pub(crate) fn run(&self) -> Outcome {
+        let node = ClientNode::open(&self.dir)?;
+        let service = node.settings().service;
+        if service != ServiceName::Fs {
+            let what = format!("the cluster runs the service {}, not fs", service.name());
+            return Err(Trouble::new(Kind::Rule, what).in_file(&self.dir.join("node.toml")).into());
+        }
+        let options = Options { lanes: 32, deadline: self.deadline };
+        let caller = Caller::start(node.with_lanes(options.lanes), options)?;
+        let first = std::process::id() ^ since_1970();
+        let open = Files::open(caller, &own_user(), &self.export, first);
+        let files = open.map_err(|error| failed(&error, &self.export))?;
+        match &self.what {
+            What::Ls { long, path } => list(&files, path, *long)?,
+            What::Cat { path } => {
+                let path = inside(path)?;
+                let file = files.find(path, true).map_err(|error| failed(&error, path))?;
+                let mut output = std::io::stdout().lock();
+                files.read_to(&file, &mut output).map_err(|error| failed(&error, path))?;
+                let _ = output.flush();
+            }
+            What::Cp { from, to } => copy(&files, from, to)?,
+            What::Mkdir { path } => {
+                let (dir, name) = place(&files, inside(path)?)?;
+                files.make_directory(&dir, name, 0o755).map_err(|error| failed(&error, path))?;
+            }
+            What::Rm { path } => {
+                let (dir, name) = place(&files, inside(path)?)?;
+                files.remove(&dir, name).map_err(|error| failed(&error, path))?;
+            }
+            What::Df => {
+                let space = files.space().map_err(|error| failed(&error, "/"))?;
+                let used = space.tbytes - space.fbytes;
+                out::line(format!("bytes  {} used of {}, {} free", used, space.tbytes, space.abytes));
+                let used = space.tfiles - space.ffiles;
+                out::line(format!("files  {} used of {}, {} free", used, space.tfiles, space.afiles));
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn list(files: &Files, path: &str, long: bool) -> Result<(), Failure> {
+    let path = inside(path)?;
+    let file = files.find(path, true).map_err(|error| failed(&error, path))?;
+    let attributes = files.attributes(&file).map_err(|error| failed(&error, path))?;
+    let mut entries = Vec::new();
+    if attributes.kind == FileType::Dir {
+        files.list(&file, |entry| entries.push(entry)).map_err(|error| failed(&error, path))?;
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+    } else {
+        entries.push(Entry { name: path.as_bytes().to_vec(), attributes: Some(attributes) });
+    }
+    for entry in &entries {
+        // A name may hold anything; on a terminal it must not.
+        let name = entry.name.escape_ascii();
+        match &entry.attributes {
+            Some(attributes) if long => out::line(format!("{} {name}", details(attributes))),
+            _ => out::line(name.to_string()),
+        }
+    }
+    Ok(())
+}
+
+/// A line of `ls -l`, up to the name.
+fn details(attributes: &Attr) -> String {
+    let kind = match attributes.kind {
+        FileType::Reg => '-',
+        FileType::Dir => 'd',
+        FileType::Blk => 'b',
+        FileType::Chr => 'c',
+        FileType::Lnk => 'l',
+        FileType::Sock => 's',
+        FileType::Fifo => 'p',
+    };
+    let bit = |at: u32, letter| if attributes.mode >> at & 1 == 1 { letter } else { '-' };
+    let mode: String = (0..9).rev().zip("rwxrwxrwx".chars()).map(|(at, letter)| bit(at, letter)).collect();
+    let Attr { nlink, uid, gid, size, .. } = attributes;
+    format!("{kind}{mode} {nlink:>3} {uid:>5} {gid:>5} {size:>12}")
+}
+
+fn copy(files: &Files, from: &str, to: &str) -> Result<(), Failure> {
+    match (from.strip_prefix("q:"), to.strip_prefix("q:")) {
+        (None, Some(path)) => {
+            let mut input = File::open(from).map_err(|error| here(&error, from))?;
+            let name = Path::new(from).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let is_dir = |path: &str| -> Result<bool, FilesError> {
+                Ok(files.attributes(&files.find(path, true)?)?.kind == FileType::Dir)
+            };
+            let path = if is_dir(path).unwrap_or(false) { format!("{path}/{name}") } else { path.to_owned() };
+            let (dir, name) = place(files, &path)?;
+            let file = files.create(&dir, name, 0o644).map_err(|error| failed(&error, &path))?;
+            files.write_from(&file, &mut input).map_err(|error| failed(&error, &path)).map(drop)
+        }
+        (Some(path), None) => {
+            let file = files.find(path, true).map_err(|error| failed(&error, path))?;
+            let mut target = PathBuf::from(to);
+            if target.is_dir() {
+                target.push(path.rsplit('/').next().unwrap_or(path));
+            }
+            let mut output = File::create(&target).map_err(|error| here(&error, to))?;
+            files.read_to(&file, &mut output).map_err(|error| failed(&error, path))?;
+            output.sync_all().map_err(|error| here(&error, to))
+        }
+        _ => Err(Failure::new(Code::Value, "one of the two has to begin with q:, the other must not")
+            .at(format!("{from} {to}"))
+            .next("quorate fs cp FILE q:/FILE, or quorate fs cp q:/FILE FILE")),
+    }
+}
+
+/// Returns the path without its `q:`.
+fn inside(path: &str) -> Result<&str, Failure> {
+    path.strip_prefix("q:").ok_or_else(|| {
+        Failure::new(Code::Value, format!("`{path}`: a path in the file system begins with q:"))
+            .next(format!("q:/{}", path.trim_start_matches('/')))
+    })
+}
+
+/// Returns the directory that a path names a thing in, and the name.
+fn place<'a>(files: &Files, path: &'a str) -> Result<(Vec<u8>, &'a str), Failure> {
+    let trimmed = path.trim_end_matches('/');
+    let (dir, name) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
+    let dir = files.find(dir, true).map_err(|error| failed(&error, path))?;
+    Ok((dir, name))
+}
+
+fn failed(error: &FilesError, path: &str) -> Failure {
+    let code = if matches!(error, FilesError::Call(CallError::Unknown { .. } | CallError::Busy)) {
+        Code::Unreachable
+    } else if matches!(error, FilesError::Local(_)) {
+        Code::Unwritable
+    } else {
+        Code::NoFile
+    };
+    Failure::new(code, error.to_string()).at(format!("q:{}", path.trim_start_matches("q:")))
+}
+
+fn here(error: &std::io::Error, path: &str) -> Failure {
+    Failure::new(Code::Unreadable, error.to_string()).at(path)
+}
+
+/// Returns who runs this, as the kernel has it.
+fn own_user() -> User {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let numbers = |key: &str| -> Vec<u32> {
+        let line = status.lines().find_map(|line| line.strip_prefix(key));
+        line.unwrap_or_default().split_whitespace().filter_map(|number| number.parse().ok()).collect()
+    };
+    // The second of each is the effective one; nobody, where it is not told.
+    let effective = |key| numbers(key).get(1).copied().unwrap_or(65_534);
+    User { uid: effective("Uid:"), gid: effective("Gid:"), gids: numbers("Groups:") }
+}
+
+fn since_1970() -> u32 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    now.subsec_nanos()
+}

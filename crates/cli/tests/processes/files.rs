@@ -1,0 +1,117 @@
+//! The file system as processes: by NFS with a client of somebody else's, and without a mount.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Instant;
+
+use crate::support::{Cluster, PATIENCE, quorate};
+
+/// A relay, until this is dropped.
+struct Relay {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Relay {
+    fn start(cluster: &Cluster, client: u64) -> Self {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let process = Command::new(env!("CARGO_BIN_EXE_quorate"))
+            .args(["nfs", "--listen", &address.to_string(), "--dir"])
+            .arg(cluster.dir.path().join(format!("c/client-{client}")))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let until = Instant::now() + PATIENCE;
+        while std::net::TcpStream::connect(address).is_err() {
+            assert!(Instant::now() < until, "the relay does not listen");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        Self { process, address }
+    }
+
+    /// Runs a program of Debian's package `libnfs-utils` on a path.
+    fn libnfs(&self, program: &str, before: &[&str], path: &str) -> Output {
+        let port = self.address.port();
+        let url = format!("nfs://127.0.0.1/{path}?version=3&nfsport={port}&mountport={port}");
+        let output = Command::new(program).args(before).arg(url).stdin(Stdio::null()).output();
+        output.unwrap_or_else(|error| panic!("{program}: {error}: apt-get install libnfs-utils"))
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn cluster(name: &str) -> Cluster {
+    let exports = "fs_exports = \"/(rw,no_root_squash)\"";
+    let cluster = Cluster::start(name, &["--service", "fs"], exports);
+    for client in 0..2 {
+        let path = cluster.dir.path().join(format!("c/client-{client}/node.toml"));
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{exports}\n{text}")).unwrap();
+    }
+    cluster
+}
+
+#[track_caller]
+fn text(output: Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What an NFS client of somebody else's writes is there for the next one, with a replica killed meanwhile.
+#[test]
+fn a_client_of_somebody_elses_mounts_it() {
+    let mut cluster = cluster("nfs");
+    let relay = Relay::start(&cluster, 0);
+    let local = cluster.dir.join("data");
+    let data: Vec<u8> = (0..300_000_u32).flat_map(u32::to_le_bytes).collect();
+    fs::write(&local, &data).unwrap();
+    let copied = relay.libnfs("nfs-cp", &[&local], "copy");
+    assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+    cluster.kill(0);
+    let read = relay.libnfs("nfs-cat", &[], "copy");
+    assert!(read.status.success() && read.stdout == data, "{}", String::from_utf8_lossy(&read.stderr));
+    let listed = text(relay.libnfs("nfs-ls", &[], ""));
+    assert!(listed.contains("1200000") && listed.contains("copy"), "{listed}");
+}
+
+/// Files go in and out without a mount, beside a relay; what goes wrong is told in the words of a file system.
+#[test]
+fn files_are_used_without_a_mount() {
+    let cluster = cluster("files");
+    let client = cluster.dir.join("c/client-1");
+    let fs = |arguments: &[&str]| quorate(&[&["fs", "--dir", &client], arguments].concat());
+    let (local, back) = (cluster.dir.join("data"), cluster.dir.join("back"));
+    let data: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+    std::fs::write(&local, &data).unwrap();
+    text(fs(&["mkdir", "q:/reports"]));
+    text(fs(&["cp", &local, "q:/reports"]));
+    text(fs(&["cp", "q:/reports/data", &back]));
+    assert!(std::fs::read(&back).unwrap() == data);
+    assert_eq!(text(fs(&["ls", "q:/reports"])), "data\n");
+    assert!(text(fs(&["ls", "-l", "q:/"])).starts_with("drwxr-xr-x"));
+    assert!(fs(&["cat", "q:/reports/data"]).stdout == data);
+    assert!(text(fs(&["df"])).contains("free"));
+    let relay = Relay::start(&cluster, 0);
+    assert!(text(relay.libnfs("nfs-ls", &[], "reports")).contains("400000"));
+    for (arguments, says) in [
+        (&["cat", "q:/nothing"][..], "no such file or directory"),
+        (&["rm", "q:/reports"], "directory not empty"),
+        (&["mkdir", "q:/reports"], "file exists"),
+        (&["cp", &local, &back], "one of the two has to begin with q:"),
+        (&["cat", &local], "a path in the file system begins with q:"),
+    ] {
+        let output = fs(arguments);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && error.contains(says), "{arguments:?}: {error}");
+    }
+    text(fs(&["rm", "q:/reports/data"]));
+    text(fs(&["rm", "q:/reports"]));
+    assert_eq!(text(fs(&["ls"])), "");
+}
