@@ -34,7 +34,7 @@ impl Relay {
     /// Runs a program of Debian's package `libnfs-utils` on a path.
     fn libnfs(&self, program: &str, before: &[&str], path: &str) -> Output {
         let port = self.address.port();
-        let url = format!("nfs://127.0.0.1/{path}?version=3&nfsport={port}&mountport={port}");
+        let url = format!("nfs://127.0.0.1//{path}?version=3&nfsport={port}&mountport={port}");
         let output = Command::new(program).args(before).arg(url).stdin(Stdio::null()).output();
         output.unwrap_or_else(|error| panic!("{program}: {error}: apt-get install libnfs-utils"))
     }

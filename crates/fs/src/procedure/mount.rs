@@ -155,10 +155,10 @@ fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty())
 }
 
-/// Says whether a path is another or lies below it. Some clients mean the root by no path at all.
+/// Says whether a path is another or lies below it.
 fn is_within(path: &[u8], other: &[u8]) -> bool {
     let mut names = components(path);
-    matches!(path.first(), None | Some(&b'/')) && components(other).all(|name| names.next() == Some(name))
+    path.first() == Some(&b'/') && components(other).all(|name| names.next() == Some(name))
 }
 
 fn shown(address: &[u8; 16]) -> String {
