@@ -141,8 +141,21 @@ pub(crate) fn mutants(args: &[String]) -> Result<()> {
     run(cargo(&package).args(["--", "sim", "mutants"]).args(args))
 }
 
-/// Simulates fresh seeds, ten minutes where nothing is said; prints those that fail.
+/// Simulates fresh seeds, ten minutes where nothing is said; prints those that fail. With `--processes` it is real
+/// ones that run, and nothing of theirs may grow.
 pub(crate) fn soak(args: &[String]) -> Result<()> {
+    if let [first, rest @ ..] = args
+        && first == "--processes"
+    {
+        let minutes = match rest {
+            [] => "10",
+            [flag, minutes] if flag == "--minutes" => minutes,
+            _ => bail!("soak --processes takes --minutes N or nothing"),
+        };
+        let test =
+            ["test", "--release", "--locked", "--package", "quorate-cli", "--test", "soak", "nothing_grows"];
+        return run(cargo(&test).args(["--", "--nocapture"]).env("QUORATE_SOAK_MINUTES", minutes));
+    }
     let mut command =
         cargo(&["run", "--release", "--locked", "--package", "quorate-cli", "--", "sim", "run"]);
     if args.iter().all(|arg| arg != "--minutes") {

@@ -64,7 +64,8 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "soak",
-        help: "simulates fresh seeds; --minutes N (default 10), and all that `quorate sim run` takes",
+        help: "simulates fresh seeds; --minutes N (default 10), and all that `quorate sim run` takes; \
+               --processes --minutes N: real processes, which must not grow",
         run: ci::soak,
     },
     Task {

@@ -15,6 +15,7 @@ mod liars;
 mod state;
 #[path = "processes/status.rs"]
 mod status;
+#[allow(dead_code, reason = "shared with the tests that need more of it")]
 mod support;
 #[path = "processes/up.rs"]
 mod up;

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
 use quorate_node::{ClientNode, Clock, OpenClient};
 use quorate_service::kv::{Answer, Operation};
 
@@ -69,6 +71,13 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Makes a cluster and starts its replicas. Each `node.toml` gets these lines as well.
     pub(crate) fn start(name: &str, flags: &[&str], lines: &str) -> Self {
+        let mut cluster = Self::make(name, flags, lines);
+        (0..4).for_each(|i| cluster.run(i));
+        cluster
+    }
+
+    /// As [`Self::start`], but starts none of them yet.
+    pub(crate) fn make(name: &str, flags: &[&str], lines: &str) -> Self {
         let dir = Dir::new(name);
         let (root, host) = (dir.join("c"), own_address().to_string());
         let made = quorate(&[&["init", "--dir", &root, "--host", &host], flags].concat());
@@ -79,7 +88,6 @@ impl Cluster {
             let text = fs::read_to_string(&path).unwrap();
             fs::write(&path, format!("{lines}\n{text}")).unwrap();
             cluster.replicas.push(None);
-            cluster.run(i);
         }
         cluster
     }
@@ -112,10 +120,8 @@ impl Cluster {
 
     /// Stops replica `i` with SIGTERM and returns how it ended.
     pub(crate) fn stop(&mut self, i: usize) -> std::process::ExitStatus {
-        let mut child = self.replicas[i].take().unwrap();
-        let pid = child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        child.wait().unwrap()
+        self.signal(i, Signal::SIGTERM);
+        self.replicas[i].take().unwrap().wait().unwrap()
     }
 
     /// Returns the text log of replica `i`.
@@ -165,6 +171,12 @@ impl Cluster {
     /// Takes note that replica `i` has ended by itself.
     pub(crate) fn forget(&mut self, i: usize) {
         self.replicas[i] = None;
+    }
+
+    /// Sends replica `i`, which runs, a signal.
+    pub(crate) fn signal(&self, i: usize, signal: Signal) {
+        let pid = self.replicas[i].as_ref().unwrap().id();
+        signal::kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
     }
 
     /// Returns the pids of the replicas that run.

@@ -4,6 +4,10 @@
 //! waits behind, see whether the model gives the result that its client saw, go on; when stuck, take
 //! the last one back. Two ways that lead to the same set of operations and the same state are one way.
 //! Histories are checked key by key, which is sound because no operation touches two keys.
+//!
+//! An operation that was never answered may be taken at any time after it was asked for, or never. It is tried
+//! when nothing that was answered fits: most of them never happen, and taking them first would try all their
+//! subsets at every turn.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -53,21 +57,38 @@ pub fn check_within<M: Model>(calls: &[Call<M::Operation, M::Outcome>], steps_ma
     let mut furthest = 0;
     let mut at = list.first();
     let mut steps = 0;
+    // How many calls with an answer are left, and whether those without one are tried.
+    let mut answered = calls.iter().filter(|call| call.returned.is_some()).count();
+    let mut late = false;
     loop {
-        let Some(event) = at else { return Ok(true) };
+        if answered == 0 {
+            return Ok(true); // what nobody saw need not have happened
+        }
+        let Some(event) = at else { unreachable!("what was answered has a return ahead") };
         steps += 1;
         if steps > steps_max {
             return Ok(false);
         }
         let call = &calls[event.call];
         if event.is_return {
-            // Nothing that could come before this return is left: take the last choice back.
+            // Nothing that was answered fits before this return. Then perhaps something that was not.
+            if !late {
+                (at, late) = (list.first(), true);
+                continue;
+            }
+            // Nothing is left: take the last choice back.
             furthest = furthest.max(event.time);
             let Some((newest, before)) = way.pop() else { return Err(furthest) };
             state = before;
             taken.remove(newest);
             list.restore(newest);
+            late = calls[newest].returned.is_none();
+            answered += usize::from(!late);
             at = list.after_invocation(newest);
+            continue;
+        }
+        if late != call.returned.is_none() {
+            at = list.after_invocation(event.call);
             continue;
         }
         let outcome = call.returned.as_ref().map(|(_, outcome)| outcome);
@@ -78,7 +99,8 @@ pub fn check_within<M: Model>(calls: &[Call<M::Operation, M::Outcome>], steps_ma
         if let Some(next) = next {
             way.push((event.call, core::mem::replace(&mut state, next)));
             list.remove(event.call);
-            at = list.first();
+            answered -= usize::from(!late);
+            (at, late) = (list.first(), false);
         } else {
             taken.remove(event.call);
             at = list.after_invocation(event.call);
