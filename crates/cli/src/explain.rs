@@ -136,6 +136,12 @@ codes! {
     TooMany = "Q044": "one fault more than the cluster bears",
         "With n = 3f + 1 replicas the service stays correct and available while f of them are broken. One more,\n\
          and it stops until one heals; nothing is lost by that as long as replicas only stop. Status 2.";
+    NoRight = "Q046": "whoever asks has no right to it",
+        "Clients have rights: to read, to write, or to add and remove clients as well. cluster.toml names those that\n\
+         may do the last as the cluster was made; `quorate add-client --admin` makes more. Nothing was done. Status 2.";
+    NoClient = "Q047": "no such client in this cluster",
+        "It was never added, or it was removed. `quorate add-client` adds one to a cluster that runs. Nothing was\n\
+         done. Status 2.";
     Demo = "Q045": "the demonstration has found something lost or wrong",
         "A value that was acknowledged is missing or is another one, or the cluster did not get on with f replicas\n\
          broken. That is our bug, unless somebody else wrote to the same cluster meanwhile. The directory is left as\n\
@@ -166,6 +172,8 @@ impl Code {
             Self::Unreachable => 3,
             Self::Usage
             | Self::TooMany
+            | Self::NoRight
+            | Self::NoClient
             | Self::Value
             | Self::Taken
             | Self::Rule

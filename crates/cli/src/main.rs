@@ -2,6 +2,7 @@
 //! rooms below.
 
 mod bench;
+mod clients;
 mod demo;
 mod doctor;
 mod explain;
@@ -26,6 +27,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::bench::Bench;
+use crate::clients::{AddClient, RemoveClient};
 use crate::doctor::Doctor;
 use crate::explain::{Code, Explain};
 use crate::fail::{Failure, nearest};
@@ -62,6 +64,8 @@ enum Command {
     Init(Init),
     Replica(Replica),
     Nfs(Nfs),
+    AddClient(AddClient),
+    RemoveClient(RemoveClient),
     Resp(Resp),
     Kv(Kv),
     Fs(Fs),
@@ -81,6 +85,8 @@ fn main() -> ExitCode {
             Command::Init(init) => init.run(),
             Command::Replica(replica) => replica.run(),
             Command::Nfs(nfs) => nfs.run(),
+            Command::AddClient(add) => add.run(),
+            Command::RemoveClient(remove) => remove.run(),
             Command::Resp(resp) => resp.run(),
             Command::Kv(kv) => kv.run(),
             Command::Fs(fs) => fs.run(),

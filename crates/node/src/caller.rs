@@ -20,6 +20,7 @@ use std::task::{self, Poll};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use quorate_service::people;
 /// The longest operation, in bytes. What does not fit a datagram goes over the side channel.
 pub use quorate_wire::message::OPERATION_BYTES_MAX;
 
@@ -75,6 +76,11 @@ pub enum CallError {
     Busy,
     /// Nothing was done: the caller is closed, or its sockets have failed.
     Closed,
+    /// Nothing was done: this client may not ask for it, was removed, or is not a client yet (EX-3).
+    NotAllowed {
+        /// What the replicas said.
+        why: people::Answer,
+    },
     /// It may have been done, or may be done yet: [`Caller::outcome`] tells later.
     Unknown {
         /// Which operation.
@@ -89,7 +95,7 @@ pub enum CallError {
 impl CallError {
     /// Says whether it is certain that nothing was done and nothing will be.
     pub fn is_refused(&self) -> bool {
-        matches!(self, Self::TooLong { .. } | Self::Busy | Self::Closed)
+        matches!(self, Self::TooLong { .. } | Self::Busy | Self::Closed | Self::NotAllowed { .. })
     }
 }
 
@@ -101,6 +107,12 @@ impl std::fmt::Display for CallError {
             }
             Self::Busy => f.write_str("the cluster does not keep up: nothing was done"),
             Self::Closed => f.write_str("the client is closed: nothing was done"),
+            Self::NotAllowed { why: people::Answer::NoRight } => {
+                f.write_str("this client has no right to it: nothing was done")
+            }
+            Self::NotAllowed { .. } => {
+                f.write_str("this is not a client of the cluster, any more or yet: nothing was done")
+            }
             Self::Unknown { request } => {
                 write!(f, "no answer in time: operation {} may have been done or may be done yet", request.0)
             }
@@ -120,6 +132,8 @@ type Outcome = Result<Vec<u8>, CallError>;
 #[derive(Debug)]
 struct Call {
     id: RequestId,
+    /// It changes who may ask for what: whoever asks for that reads the answer as it is.
+    is_order: bool,
     state: Mutex<CallState>,
     changed: Condvar,
 }
@@ -285,7 +299,8 @@ impl Caller {
     /// Has an operation done; the outcome is awaited or waited for.
     pub fn submit(&self, operation: Vec<u8>, read_only: bool) -> Pending {
         let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        let call = Arc::new(Call { id, state: Mutex::default(), changed: Condvar::new() });
+        let is_order = operation.starts_with(&people::MAGIC);
+        let call = Arc::new(Call { id, is_order, state: Mutex::default(), changed: Condvar::new() });
         let pending = Pending { call: Arc::clone(&call) };
         if operation.len() > OPERATION_BYTES_MAX {
             call.finish(Err(CallError::TooLong { len: operation.len() }));
@@ -459,8 +474,14 @@ impl Worker {
                 continue;
             };
             self.free.push(done.lane);
-            let lost = done.result_lost;
-            call.finish(if lost { Err(CallError::ResultLost) } else { Ok(drive.result(done).to_vec()) });
+            let result = drive.result(done);
+            call.finish(match people::Answer::decode(result) {
+                _ if done.result_lost => Err(CallError::ResultLost),
+                Some(why @ (people::Answer::NoRight | people::Answer::NoClient)) if !call.is_order => {
+                    Err(CallError::NotAllowed { why })
+                }
+                _ => Ok(result.to_vec()),
+            });
         }
         drive.clear_done();
     }

@@ -22,6 +22,7 @@ use crate::trouble::{Kind, Trouble};
 #[derive(Debug)]
 pub struct ClientNode {
     number: u64,
+    members: Members,
     settings: Settings,
     door: Door,
     directory: Directory,
@@ -79,12 +80,22 @@ impl ClientNode {
         let (verifier, entropy) = (members.verifier(), secret::entropy()?);
         let door = Door::new(own, members.cluster, cluster_id, 0, signer, verifier, entropy, time);
         let (first, dir) = (Timestamp(time), dir.to_path_buf());
-        Ok(Self { number, settings, door, directory, socket, first, dir, lock })
+        Ok(Self { number, members, settings, door, directory, socket, first, dir, lock })
     }
 
     /// Returns who it is.
     pub fn identity(&self) -> Principal {
         client_identity(self.number)
+    }
+
+    /// Returns its number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns the members of the cluster, as it was made.
+    pub fn members(&self) -> &Members {
+        &self.members
     }
 
     /// Returns its settings.

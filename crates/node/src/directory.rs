@@ -19,32 +19,54 @@ impl Place {
     }
 }
 
-/// The places of all replicas and of the clients. Filled from the configuration; nobody on the
-/// network can make it grow.
+/// The places of all replicas and of the clients. Filled from the configuration and by an administrator's orders;
+/// nobody else on the network can make it grow.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
     addresses: Vec<SocketAddr>,
     replicas: usize,
     /// By key holder: all lanes of a client are one process.
     clients: BTreeMap<u64, Place>,
+    /// Counts the changes.
+    version: u64,
 }
 
 impl Directory {
     /// Returns the directory of the replicas at these addresses, in the order of their ids, without
     /// clients.
     pub fn new(replicas: &[SocketAddr]) -> Self {
-        Self { addresses: replicas.to_vec(), replicas: replicas.len(), clients: BTreeMap::new() }
+        Self { addresses: replicas.to_vec(), replicas: replicas.len(), ..Self::default() }
     }
 
-    /// Adds a client. Clients at one address share a place.
+    /// Adds a client, or says where it is now. Clients at one address share a place; a place that nobody has any more
+    /// is given to the next, so that there are never more of them than replicas and clients.
     pub fn add_client(&mut self, client: Principal, address: SocketAddr) {
-        let clients = self.addresses.iter().enumerate().skip(self.replicas);
-        let known = clients.filter(|(_, other)| **other == address).map(|(index, _)| Place(index)).next();
-        let place = known.unwrap_or_else(|| {
-            self.addresses.push(address);
-            Place(self.addresses.len() - 1)
-        });
+        self.version += 1;
+        self.clients.remove(&client.key_holder());
+        let mut places = self.addresses.iter().enumerate().skip(self.replicas);
+        let known = places.find(|(_, other)| **other == address).map(|(index, _)| Place(index));
+        let mut unused = (self.replicas..self.addresses.len()).map(Place);
+        let unused = || unused.find(|place| self.clients.values().all(|other| other != place));
+        let place = match known.or_else(unused) {
+            Some(place) => place,
+            None => Place(self.addresses.len()),
+        };
+        match self.addresses.get_mut(place.0) {
+            Some(slot) => *slot = address,
+            None => self.addresses.push(address),
+        }
         self.clients.insert(client.key_holder(), place);
+    }
+
+    /// Forgets where a client is.
+    pub fn remove_client(&mut self, client: Principal) {
+        self.clients.remove(&client.key_holder());
+    }
+
+    /// Returns a number that changes whenever a place may have.
+    #[inline]
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
     /// Returns the number of places.
@@ -106,5 +128,21 @@ mod tests {
         assert_eq!(directory.find(Principal::Replica(ReplicaId(1))).map(Place::index), Some(1));
         assert_eq!(directory.find(Principal::Replica(ReplicaId(2))), None);
         assert_eq!(directory.find(client(4)), None);
+    }
+
+    #[test]
+    fn a_place_that_nobody_has_any_more_is_used_again() {
+        let mut directory = Directory::new(&[at(1)]);
+        let client = |principal| Principal::Client(ClientId::new(principal, 0));
+        (1..4).for_each(|principal| directory.add_client(client(principal), at(8)));
+        directory.add_client(client(1), at(9));
+        assert_eq!(directory.addresses(), [at(1), at(8), at(9)]);
+        directory.add_client(client(1), at(7));
+        assert_eq!(directory.addresses(), [at(1), at(8), at(7)], "it has moved");
+        directory.remove_client(client(1));
+        assert_eq!(directory.find(client(1)), None);
+        directory.add_client(client(4), at(6));
+        assert_eq!(directory.addresses(), [at(1), at(8), at(6)]);
+        assert_eq!(directory.find(client(2)), directory.find(client(3)));
     }
 }

@@ -39,12 +39,14 @@ use crate::journal::Journal;
 use crate::meter::{Meter, Part};
 use crate::outbox::{Outbox, Posted, Transport};
 use crate::timers::Deadlines;
+use people::Guests;
 
 mod error;
 mod image;
 mod liar;
 mod life;
 mod milestones;
+mod people;
 mod statement;
 mod transfer;
 
@@ -105,6 +107,8 @@ pub struct Drive<S: Service, M: Meter = (), J: Journal = (), C: Core = Replica> 
     recorder: Option<Recorder>,
     /// The checkpoint that is being copied.
     saving: Option<Saving>,
+    /// Whom the door knows.
+    guests: Guests,
     tick_at: u64,
     sayings: statement::Sayings,
     // Memory that is used again in every step.
@@ -194,6 +198,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
             journal,
             recorder: None,
             saving: None,
+            guests: Guests::default(),
             tick_at: 0,
             sayings,
             actions: Actions::new(),
@@ -210,6 +215,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
 impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Starts the replica: the first call, once.
     pub fn start(&mut self, now: Now) {
+        self.receive_guests(true);
         self.step(now, Input::Start, &[]);
         self.tick(now);
     }
@@ -352,11 +358,13 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                     };
                     self.meter.lap(Part::Execute);
                     self.counters.requests += u64::try_from(batch.len()).unwrap_or(0);
+                    self.receive_guests(false);
                     Some(Outcome::Executed { seq: *seq })
                 }
                 Action::Merge { seq } => {
                     self.executor.merge(*seq);
                     self.meter.lap(Part::Execute);
+                    self.receive_guests(false);
                     None
                 }
                 Action::Undo { after } => {
@@ -379,6 +387,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 Action::Discard { below } => {
                     self.discard(*below);
                     self.meter.lap(Part::Execute);
+                    self.receive_guests(true);
                     None
                 }
                 Action::Fetch { seq, root, check } => self.fetch(now, *seq, *root, *check),
@@ -416,6 +425,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             Outcome::Checkpointed { seq, root } => Input::Checkpointed { seq, root },
             Outcome::Signature { request, valid } => Input::SignatureChecked { request, valid },
             Outcome::Fetched { seq, root } => {
+                self.receive_guests(true);
                 self.executor.clients(&mut self.clients);
                 self.journal.image_soon();
                 self.sayings.note_checkpoint(seq, root);

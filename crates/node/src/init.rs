@@ -27,6 +27,9 @@ use crate::trouble::{Kind, Trouble};
 /// The port of the first replica on a host.
 pub const PORT: u16 = 7000;
 
+/// How many of the first clients may add and remove clients.
+const ADMINISTRATORS: u16 = 3;
+
 /// What a new cluster is to be.
 #[derive(Clone, Debug)]
 pub struct NewCluster {
@@ -167,7 +170,13 @@ impl NewCluster {
             make_dir(parent)?;
         }
         make_dir(draft)?;
-        let mut members = Members { cluster, replicas: Vec::new(), clients: BTreeMap::new() };
+        let mut members = Members {
+            cluster,
+            replicas: Vec::new(),
+            clients: BTreeMap::new(),
+            administrators: (0..u64::from(self.clients.min(ADMINISTRATORS))).collect(),
+            added: BTreeMap::new(),
+        };
         for id in cluster.replicas() {
             let keys = replica_dir(draft, id).join("keys");
             make_private_dir(&keys)?;
@@ -222,7 +231,7 @@ pub fn client_dir(dir: &Path, number: u64) -> PathBuf {
     dir.join(client_name(number))
 }
 
-fn draft_of(dir: &Path) -> PathBuf {
+pub(crate) fn draft_of(dir: &Path) -> PathBuf {
     let name = dir.file_name().map_or_else(|| "cluster".into(), std::ffi::OsStr::to_os_string);
     let mut draft = std::ffi::OsString::from(".");
     draft.push(name);
@@ -236,12 +245,12 @@ fn make_dir(path: &Path) -> Result<(), Trouble> {
     })
 }
 
-fn make_private_dir(path: &Path) -> Result<(), Trouble> {
+pub(crate) fn make_private_dir(path: &Path) -> Result<(), Trouble> {
     make_dir(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o700))
         .map_err(|error| Trouble::unwritable(path, &error))
 }
 
-fn write_file(path: &Path, text: &str) -> Result<(), Trouble> {
+pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Trouble> {
     fs::write(path, text).map_err(|error| Trouble::unwritable(path, &error))
 }

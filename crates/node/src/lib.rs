@@ -10,6 +10,7 @@
 //! | what a replica must not forget | [`journal`], [`storage`] |
 //! | `node.toml`, `cluster.toml`, key files, and making them | [`settings`], [`members`], [`init`] |
 //! | looking at a directory without touching it; who holds a port | [`examine`], [`ports`] |
+//! | clients that come and go while the cluster runs | [`enlist`] |
 //! | what goes wrong, for whoever runs it; being asked to stop | [`trouble`], [`signals`] |
 //! | what is on its way out: held until durable, packed by place | [`outbox`] |
 //! | who is where | [`directory`] |
@@ -34,6 +35,7 @@ pub mod clock;
 pub mod core;
 pub mod directory;
 pub mod drive;
+pub mod enlist;
 pub mod examine;
 pub mod files;
 pub mod front;

@@ -1,13 +1,17 @@
-//! `cluster.toml`: the members of a cluster with their public keys. The same file at every node.
+//! `cluster.toml`: the members of a cluster with their public keys, as it was made. The same file at every node.
+//!
+//! Clients that were added later, or removed, are not in it: the replicated state knows them (EX-3). The directory of
+//! one that was added names it apart.
 //!
 //! The cluster's name is the digest of its size and its replicas' keys. So the file cannot be damaged, or
 //! belong to another cluster, without its being noticed; and two nodes that disagree about the replicas
 //! have nothing to say to one another, because the name is in every digest and MAC.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
+use quorate_service::people::{Person, Rights};
 use quorate_wire::sign::{PublicKey, Verifier};
 use quorate_wire::{ClientId, Cluster, ClusterId, Principal, ReplicaId};
 use toml::de::DeTable;
@@ -30,7 +34,12 @@ pub fn client_number(name: &str) -> Option<u64> {
 
 /// Returns the identity of a client, by its number.
 pub fn client_identity(number: u64) -> Principal {
-    Principal::Client(ClientId::new(number + 1, 0))
+    Principal::Client(ClientId::new(principal(number), 0))
+}
+
+/// Returns the principal of a client, by its number.
+pub fn principal(number: u64) -> u64 {
+    number + 1
 }
 
 /// The members of a cluster.
@@ -40,9 +49,16 @@ pub struct Members {
     pub cluster: Cluster,
     /// The replicas' public keys, in the order of their ids.
     pub replicas: Vec<[u8; 32]>,
-    /// The clients' public keys, by their numbers.
+    /// The public keys of the clients that it was made with, by their numbers.
     pub clients: BTreeMap<u64, [u8; 32]>,
+    /// Those of them that may add and remove clients.
+    pub administrators: BTreeSet<u64>,
+    /// The client whose copy of the file this is, if it was added later, with its public key.
+    pub added: BTreeMap<u64, [u8; 32]>,
 }
+
+/// The clients that may add and remove clients where the file does not say it.
+const ADMINISTRATORS: [u64; 3] = [0, 1, 2];
 
 impl Members {
     /// Returns the cluster's name.
@@ -54,14 +70,33 @@ impl Members {
         ClusterId(*hash.finalize().as_bytes())
     }
 
-    /// Returns what verifies everyone's signatures.
+    /// Returns the clients that the cluster was made with, by their principals, with what they may ask for.
+    pub fn founders(&self) -> BTreeMap<u64, Person> {
+        let founder = |(number, key): (&u64, &[u8; 32])| {
+            let is_admin = self.administrators.contains(number);
+            let rights = if is_admin { Rights::Admin } else { Rights::Write };
+            (principal(*number), Person { rights, key: *key, address: None })
+        };
+        self.clients.iter().map(founder).collect()
+    }
+
+    /// Returns a digest of the founders, so that no copy can be changed without its being noticed: replicas that
+    /// disagreed about them would disagree about what to do.
+    fn founders_digest(&self) -> String {
+        let mut hash = blake3::Hasher::new_derive_key("quorate 2026 founders");
+        for (number, key) in &self.clients {
+            hash.update(&number.to_le_bytes());
+            hash.update(&[u8::from(self.administrators.contains(number))]);
+            hash.update(key);
+        }
+        hex(hash.finalize().as_bytes())
+    }
+
+    /// Returns what verifies the replicas' signatures. Whose of the clients are good the state says.
     pub fn verifier(&self) -> Verifier {
         let mut verifier = Verifier::default();
         for (id, key) in self.replicas.iter().enumerate() {
             verifier.insert(ReplicaId::at(id).into(), &PublicKey::Ed25519(*key));
-        }
-        for (number, key) in &self.clients {
-            verifier.insert(client_identity(*number), &PublicKey::Ed25519(*key));
         }
         verifier
     }
@@ -70,25 +105,40 @@ impl Members {
     pub fn key_of(&self, whom: Principal) -> Option<&[u8; 32]> {
         match whom {
             Principal::Replica(id) => self.replicas.get(id.index()),
-            Principal::Client(id) => self.clients.get(&id.principal().checked_sub(1)?),
+            Principal::Client(id) => {
+                let number = id.principal().checked_sub(1)?;
+                self.clients.get(&number).or_else(|| self.added.get(&number))
+            }
         }
     }
 
     /// Returns the text of the file.
     pub fn text(&self) -> String {
+        let administrators = self.administrators.iter().map(|number| format!("\"{}\"", client_name(*number)));
+        let administrators: Vec<String> = administrators.collect();
         let mut text = format!(
             "# The members of this cluster with their public keys. The same at every node.\n\
-             format = {FORMAT}\ncluster = \"{}\"\nf = {}\n\n[replicas]\n",
+             format = {FORMAT}\ncluster = \"{}\"\nf = {}\n\n\
+             # Those of the clients below that may add and remove clients. Do not change it: the replicas would disagree.\n\
+             administrators = [{}]\nfounders = \"{}\"\n\n[replicas]\n",
             hex(&self.cluster_id().0),
-            self.cluster.f()
+            self.cluster.f(),
+            administrators.join(", "),
+            self.founders_digest()
         );
         // Writing to a string does not fail.
         for (id, key) in self.replicas.iter().enumerate() {
             let _ = writeln!(text, "r{id} = \"{}\"", hex(key));
         }
-        text.push_str("\n[clients]\n");
-        for (number, key) in &self.clients {
-            let _ = writeln!(text, "{} = \"{}\"", client_name(*number), hex(key));
+        let clients = |text: &mut String, title: &str, clients: &BTreeMap<u64, [u8; 32]>| {
+            let _ = writeln!(text, "\n{title}");
+            for (number, key) in clients {
+                let _ = writeln!(text, "{} = \"{}\"", client_name(*number), hex(key));
+            }
+        };
+        clients(&mut text, "# The clients that it was made with.\n[clients]", &self.clients);
+        if !self.added.is_empty() {
+            clients(&mut text, "# Whose copy of this file this is.\n[added]", &self.added);
         }
         text
     }
@@ -140,12 +190,36 @@ impl Members {
             key.copied().ok_or_else(|| damaged(format!("{id} is missing")))
         };
         let replicas = cluster.replicas().map(replica).collect::<Result<_, _>>()?;
-        let mut clients = BTreeMap::new();
-        for (name, key) in keys("clients")? {
-            let number = client_number(&name);
-            clients.insert(number.ok_or_else(|| damaged(format!("`{name}` is not a client's name")))?, key);
+        let number = |name: &str| {
+            client_number(name).ok_or_else(|| damaged(format!("`{name}` is not a client's name")))
+        };
+        let numbered = |keys: Vec<(String, [u8; 32])>| -> Result<BTreeMap<u64, [u8; 32]>, Trouble> {
+            keys.into_iter().map(|(name, key)| Ok((number(&name)?, key))).collect()
+        };
+        let clients = numbered(keys("clients")?)?;
+        let added = if table.contains_key("added") { numbered(keys("added")?)? } else { BTreeMap::new() };
+        let administrators = match table.get("administrators") {
+            None => ADMINISTRATORS.into_iter().filter(|number| clients.contains_key(number)).collect(),
+            Some(value) => {
+                let names = value.get_ref().as_array();
+                let names = names.ok_or_else(|| damaged("`administrators` is not a list".to_owned()))?;
+                let name = |name: &toml::Spanned<toml::de::DeValue<'_>>| {
+                    let known = name.get_ref().as_str().and_then(client_number);
+                    known.filter(|number| clients.contains_key(number)).ok_or_else(|| {
+                        damaged("`administrators` names somebody who is not among the clients".to_owned())
+                    })
+                };
+                names.iter().map(name).collect::<Result<_, _>>()?
+            }
+        };
+        let members = Self { cluster, replicas, clients, administrators, added };
+        let said = table.get("founders").and_then(|value| value.get_ref().as_str());
+        if table.contains_key("administrators") != said.is_some()
+            || said.is_some_and(|said| said != members.founders_digest())
+        {
+            let what = "damaged: its clients or administrators are not those that the cluster was made with";
+            return Err(damaged(what.to_owned()));
         }
-        let members = Self { cluster, replicas, clients };
         let said = table.get("cluster").and_then(|value| value.get_ref().as_str());
         if said != Some(hex(&members.cluster_id().0).as_str()) {
             let what = "damaged: the cluster's name is not the digest of its replicas";
@@ -182,7 +256,26 @@ mod tests {
     fn members() -> Members {
         let replicas = (1..=4).map(|i| [i; 32]).collect();
         let clients = [(0, [9; 32]), (3, [8; 32])].into();
-        Members { cluster: Cluster::tolerating(1).unwrap(), replicas, clients }
+        let (administrators, added) = ([3].into(), [(7, [5; 32])].into());
+        Members { cluster: Cluster::tolerating(1).unwrap(), replicas, clients, administrators, added }
+    }
+
+    /// What an older file does not say is the same at all nodes; what names nobody is noticed.
+    #[test]
+    fn the_administrators_are_those_named_or_the_first() {
+        let rights = |text: &str| -> Option<Vec<Rights>> {
+            Some(Members::parse(text).ok()?.founders().values().map(|founder| founder.rights).collect())
+        };
+        let text = members().text();
+        assert_eq!(rights(&text), Some(vec![Rights::Write, Rights::Admin]));
+        let line = "administrators = [\"client-3\"]";
+        let digest = text.lines().find(|line| line.starts_with("founders")).unwrap();
+        assert_eq!(rights(&text.replace(line, "")), None);
+        assert_eq!(
+            rights(&text.replace(line, "").replace(digest, "")),
+            Some(vec![Rights::Admin, Rights::Write])
+        );
+        assert_eq!(rights(&text.replace(line, "administrators = [\"client-7\"]")), None);
     }
 
     #[test]
@@ -197,7 +290,7 @@ mod tests {
     #[test]
     fn damage_is_noticed() {
         let text = members().text();
-        let (agreed, _) = text.split_once("[clients]").unwrap();
+        let (agreed, _) = text.split_once("[added]").unwrap();
         for at in agreed.find("format").unwrap()..agreed.len() {
             let mut bytes = text.clone().into_bytes();
             bytes[at] ^= 1;

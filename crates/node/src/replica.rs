@@ -157,7 +157,8 @@ impl ReplicaNode {
         let chance = u64::from_le_bytes(secret::entropy()?.first_chunk().copied().unwrap_or_default());
         let chance = chance >> (64 - INCARNATION_RANDOM_BITS);
         let incarnation = (storage.starts() << INCARNATION_RANDOM_BITS) | chance;
-        let mut executor = Executor::new(service, config.domains(), drive::options(&config, wall_ns));
+        let executor = Executor::new(service, config.domains(), drive::options(&config, wall_ns));
+        let mut executor = executor.governed(self.members.founders());
         let resume = resume(past, incarnation, &mut storage, &mut executor)?;
         let door = Door::new(
             self.id.into(),
@@ -281,6 +282,10 @@ impl<S: Service, C: Core> Running<S, C> {
             *keys_at = mono_ns.saturating_add(node.settings.key_interval_ns);
             drive.refresh_keys(clock.now(), secret::entropy()?);
             secret::note_time(&node.dir, drive.key_time())?;
+        }
+        // Clients come and go.
+        if let Err(error) = node.socket.follow(drive.directory()) {
+            warn!(%error, "no socket for a client that was added: it gets no replies from here");
         }
         drive.flush(&mut node.socket);
         if burst > 0 {

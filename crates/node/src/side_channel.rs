@@ -79,6 +79,17 @@ impl SideChannel {
         Ok(Self { inbox, address, addresses: addresses.to_vec(), outgoing })
     }
 
+    /// Sends to where the places are now.
+    pub(crate) fn follow(&mut self, addresses: &[SocketAddr]) {
+        self.outgoing.resize_with(addresses.len(), || None);
+        for (place, address) in addresses.iter().enumerate() {
+            if self.addresses.get(place).is_some_and(|old| old != address) {
+                self.outgoing[place] = None; // its thread ends with what it still has
+            }
+        }
+        self.addresses = addresses.to_vec();
+    }
+
     /// Takes a frame that has come, if there is one.
     #[inline]
     pub(crate) fn take(&self) -> Option<Vec<u8>> {

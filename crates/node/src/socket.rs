@@ -30,6 +30,10 @@ pub struct Socket {
     inbound: UdpSocket,
     /// By place.
     outbound: Vec<UdpSocket>,
+    /// Where they lead.
+    addresses: Vec<SocketAddr>,
+    /// The version of the directory that they are of.
+    version: Option<u64>,
     buffer: Vec<u8>,
     lost: u64,
     long: Option<SideChannel>,
@@ -48,22 +52,53 @@ impl Socket {
         inbound.set_nonblocking(true)?;
         // The kernel may grant less, which costs datagrams under load and nothing else.
         let _ = setsockopt(&inbound, sockopt::RcvBuf, &BUFFER_BYTES);
-        let own = SocketAddr::new(inbound.local_addr()?.ip(), 0);
-        let outbound = directory.addresses().iter().map(|address| {
-            let socket = UdpSocket::bind(own)?;
-            socket.connect(address)?;
-            socket.set_nonblocking(true)?;
-            Ok(socket)
-        });
-        let outbound = outbound.collect::<io::Result<_>>()?;
-        Ok(Self {
+        let mut socket = Self {
             inbound,
-            outbound,
+            outbound: Vec::new(),
+            addresses: Vec::new(),
+            version: None,
             buffer: vec![0; DATAGRAM_BYTES_MAX],
             lost: 0,
             long: None,
             frame: Vec::new(),
-        })
+        };
+        socket.follow(directory)?;
+        Ok(socket)
+    }
+
+    /// Sends to where the places are now, those that are new as well. Cheap if nothing has changed.
+    ///
+    /// # Errors
+    ///
+    /// There are too many open files. What is sent to the place meanwhile is lost.
+    #[inline]
+    pub fn follow(&mut self, directory: &Directory) -> io::Result<()> {
+        if self.version == Some(directory.version()) { Ok(()) } else { self.connect(directory) }
+    }
+
+    #[cold]
+    fn connect(&mut self, directory: &Directory) -> io::Result<()> {
+        // Not again at every turn if it fails.
+        self.version = Some(directory.version());
+        let own = SocketAddr::new(self.inbound.local_addr()?.ip(), 0);
+        for (place, address) in directory.addresses().iter().enumerate() {
+            if self.addresses.get(place) == Some(address) {
+                continue;
+            }
+            let socket = UdpSocket::bind(own)?;
+            socket.connect(address)?;
+            socket.set_nonblocking(true)?;
+            if let (Some(slot), Some(old)) = (self.outbound.get_mut(place), self.addresses.get_mut(place)) {
+                (*slot, *old) = (socket, *address);
+            } else {
+                self.outbound.push(socket);
+                self.addresses.push(*address);
+            }
+        }
+        if let Some(long) = &mut self.long {
+            long.follow(directory.addresses());
+        }
+        Ok(())
     }
 
     /// Opens the side channel as well: TCP at the same address, for frames longer than a datagram. They

@@ -1,5 +1,6 @@
 //! Executes batches in order, each request once, and cuts checkpoints of what comes out.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_wire::batch::Ordered;
@@ -12,6 +13,7 @@ use crate::answer::Answering;
 use crate::options::Options;
 use crate::overlay::Overlay;
 use crate::pages::{Memory, Page, PageStore, Pool};
+use crate::people::{self, People, Person, Rights};
 use crate::replies::{Lane, Lanes};
 use crate::service::{Context, PageFault, Service, Stop};
 use crate::state::State;
@@ -43,6 +45,8 @@ pub struct Executor<S: Service, P: PageStore = Memory> {
     pub(crate) options: Options,
     pub(crate) state: State<P>,
     pub(crate) lanes: Lanes,
+    /// Who may ask for what. None: whoever comes through the door may ask for anything.
+    people: Option<People>,
     pub(crate) pool: Pool,
     overlay: Overlay,
     /// The batch whose writes are in `overlay`.
@@ -87,6 +91,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             state: State::new(store, domains.clone(), options.pages_max, options.checkpoints_max),
             domains,
             lanes: Lanes::new(layout),
+            people: None,
             pool: Pool::new(options.page_bytes, options.pool_pages_max),
             overlay: Overlay::default(),
             tentative: None,
@@ -102,6 +107,17 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             fetched: 0,
             options,
         }
+    }
+
+    /// Lets clients ask for what they may: these, by their principals, and those that are added by order (EX-3).
+    /// Replicated: all replicas have the same founders. The caller has just made the executor.
+    #[must_use]
+    pub fn governed(mut self, founders: BTreeMap<u64, Person>) -> Self {
+        assert!(self.last_executed == SeqNum(0) && self.people.is_none(), "from the beginning on");
+        let pages = People::pages(self.options.page_bytes).min(self.service_pages.1);
+        self.service_pages.1 -= pages;
+        self.people = Some(People::new(founders));
+        self
     }
 
     /// Returns the service.
@@ -148,6 +164,9 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         assert_eq!(self.tentative, Some(seq), "what is merged has been executed tentatively");
         self.state.merge(&mut self.overlay, &mut self.pool);
         self.lanes.settle();
+        if let Some(people) = &mut self.people {
+            people.settle();
+        }
         self.tentative = None;
         self.last_executed = seq;
     }
@@ -158,6 +177,9 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         if self.tentative.is_some_and(|seq| seq > after) {
             self.overlay.discard(&mut self.pool);
             self.lanes.forget();
+            if let Some(people) = &mut self.people {
+                people.forget();
+            }
             self.tentative = None;
         }
     }
@@ -172,8 +194,14 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         out: &mut Vec<u8>,
     ) -> Option<Digest> {
         out.clear();
-        if !self.service.is_read_only(operation) {
+        if operation.starts_with(&people::MAGIC) || !self.service.is_read_only(operation) {
             return None;
+        }
+        if let Some(people) = &self.people
+            && people.committed_rights(client).is_none()
+        {
+            people::Answer::NoClient.encode(out);
+            return Some(self.domains.reply(client.0, timestamp.0, out));
         }
         let cx = Context {
             client,
@@ -197,6 +225,20 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         let kept = self.lanes.result(&view, &lane, &mut self.result).unwrap_or(false);
         let result = kept.then_some(&self.result[..]);
         Some(Cached { timestamp: lane.timestamp, digest: lane.digest, result })
+    }
+
+    /// Calls `each` with the principal of every client that may come in, by the committed state. Nobody, if the
+    /// executor is not [`Self::governed`].
+    pub fn people(&self, each: &mut dyn FnMut(u64, &Person)) {
+        if let Some(people) = &self.people {
+            people.for_each(each);
+        }
+    }
+
+    /// Returns a number that changes whenever [`Self::people`] may have.
+    #[inline]
+    pub fn people_version(&self) -> u64 {
+        self.people.as_ref().map_or(0, People::version)
     }
 
     /// Returns the last batch that the committed state reflects.
@@ -278,6 +320,16 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         self.last_executed = seq;
         // What was just installed is here.
         let _ = self.lanes.rebuild(self.state.store());
+        let (page_bytes, pages) = (self.options.page_bytes, self.people_pages());
+        if let Some(people) = &mut self.people {
+            let _ = people.rebuild(self.state.store(), page_bytes, pages.0);
+        }
+    }
+
+    /// The pages of the table of clients: the last ones.
+    fn people_pages(&self) -> (u32, u32) {
+        let first = self.service_pages.0 + self.service_pages.1;
+        (first, self.options.pages_max - first)
     }
 
     /// Decides whether a request runs, and runs it: exactly once, in order (EX-2).
@@ -341,6 +393,10 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             self.result.extend_from_slice(&cx.seq.0.to_le_bytes());
             return Ok(());
         }
+        if let Some(answer) = self.govern(cx.client, operation)? {
+            answer.encode(&mut self.result);
+            return Ok(());
+        }
         let mut view =
             View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, self.service_pages);
         match self.service.execute(cx, operation, &mut view, &mut self.result) {
@@ -353,6 +409,29 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         }
         self.overlay.roll_back(&mut self.pool);
         Ok(())
+    }
+
+    /// Says why an operation is not the service's to do: it is an order, which is carried out here, or whoever asks
+    /// has no right to it (EX-3).
+    #[inline]
+    fn govern(&mut self, client: ClientId, operation: &[u8]) -> Result<Option<people::Answer>, PageFault> {
+        let pages = self.people_pages();
+        let Some(people) = &mut self.people else { return Ok(None) };
+        let Some(rights) = people.rights(client) else { return Ok(Some(people::Answer::NoClient)) };
+        let Some(order) = people::Order::decode(operation) else {
+            let may = rights >= Rights::Write || self.service.is_read_only(operation);
+            return Ok((!may).then_some(people::Answer::NoRight));
+        };
+        if rights < Rights::Admin {
+            return Ok(Some(people::Answer::NoRight));
+        }
+        let order = match order {
+            Ok(order) => order,
+            Err(answer) => return Ok(Some(answer)),
+        };
+        let mut view = View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, pages);
+        // A page that is damaged shows at the next checkpoint (CK-6).
+        Ok(Some(fault(people.obey(order, &mut view))?.unwrap_or(people::Answer::Malformed)))
     }
 
     /// Returns a client's lane as the running batch sees it.

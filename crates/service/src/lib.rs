@@ -14,6 +14,7 @@
 //! | checkpoints by copy on write, their digests | `state`, `tree` | [OSDI99 §4.3, §6.3] |
 //! | state transfer: walk, answers, what goes in and out | `walk`, `answer`, [`transfer`] | [OSDI99 §4.4, §6.3] |
 //! | a checkpoint as bytes; what has changed of it, for a disk | [`image`], [`saving`] | |
+//! | who may ask for what | [`people`] | |
 //! | the services of the papers' micro-benchmarks, and a key-value store | [`null`], [`kv`] | [OSDI99 §7.2] |
 #![no_std]
 #![cfg_attr(
@@ -35,6 +36,7 @@ pub mod null;
 pub mod options;
 mod overlay;
 pub mod pages;
+pub mod people;
 mod replies;
 pub mod saving;
 pub mod service;

@@ -29,6 +29,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             journal: self.journal,
             recorder: self.recorder,
             saving: self.saving,
+            guests: self.guests,
             tick_at: self.tick_at,
             sayings: self.sayings,
             actions: self.actions,

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use quorate_service::kv::{Answer, Failure};
+use quorate_service::people;
 
 use super::command::bad_ttl;
 use super::decode::number;
@@ -84,9 +85,14 @@ fn is(name: &[u8], text: &str) -> bool {
 pub(super) fn reply(answer: &[u8], shape: Shape, facts: &Facts<'_>, out: &mut Vec<u8>) {
     let before = out.len();
     if shaped(answer, shape, facts, out).is_none() {
-        // The service answers as it is documented; another one would come from another service.
+        // The service answers as it is documented; another one would come from another service, or from who
+        // keeps the clients' rights.
         out.truncate(before);
-        encode::error(out, b"ERR the cluster runs another service than the key-value store");
+        let text: &[u8] = match people::Answer::decode(answer) {
+            Some(_) => b"NOPERM the door's client may not do this, or was removed",
+            None => b"ERR the cluster runs another service than the key-value store",
+        };
+        encode::error(out, text);
     }
 }
 

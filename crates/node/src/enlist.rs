@@ -1,0 +1,135 @@
+//! Clients that come and go while the cluster runs: the directory of a new one, and the orders that make the
+//! replicas know it or know it no more.
+//!
+//! The directory, key included, is there before the order is given. So whatever ends the attempt, giving the same
+//! order again completes it: the key is the one that the replicas have, if they have one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use quorate_service::people::{Answer, Order, Person, Rights};
+
+use crate::caller::{CallError, Caller};
+use crate::client_node::ClientNode;
+use crate::init::{client_dir, draft_of, make_private_dir, write_file};
+use crate::members::{Members, client_identity, client_name, principal};
+use crate::secret;
+use crate::settings::Settings;
+use crate::trouble::{Kind, Trouble};
+
+/// The directory of a client that the replicas may not know yet.
+#[derive(Clone, Debug)]
+pub struct Recruit {
+    /// Its number.
+    pub number: u64,
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Its public key.
+    pub key: [u8; 32],
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The directory was there already.
+    pub was_there: bool,
+}
+
+/// Makes the directory of client `number` of the cluster in `dir`, with a new key, unless it is there. It listens at
+/// `listen`, or beside `administrator`, whose table of replicas it gets.
+///
+/// # Errors
+///
+/// A file cannot be read or written; or the directory is there and is another client's. Nothing has changed then.
+pub fn recruit(
+    dir: &Path,
+    number: u64,
+    listen: Option<SocketAddr>,
+    administrator: &ClientNode,
+) -> Result<Recruit, Trouble> {
+    let (path, own) = (client_dir(dir, number), client_identity(number));
+    if path.exists() {
+        let members = Members::read(&path.join("cluster.toml"))?;
+        let settings = Settings::read(&path.join("node.toml"), own, members.cluster, members.cluster_id())?;
+        let Some(key) = members.key_of(own).copied() else {
+            let what = "there is something already, and it is not this client's directory";
+            return Err(Trouble::new(Kind::Occupied, what).in_file(&path).next("move it away"));
+        };
+        secret::read(&path.join("keys/client.key"), &key)?;
+        if listen.is_some_and(|listen| listen != settings.listen) {
+            let what = format!("{} listens at {}", client_name(number), settings.listen);
+            let next = "change `listen` there first, and give the same address";
+            return Err(Trouble::new(Kind::Occupied, what).in_file(&path.join("node.toml")).next(next));
+        }
+        return Ok(Recruit { number, dir: path, key, listen: settings.listen, was_there: true });
+    }
+    let settings = administrator.settings();
+    let listen = listen.unwrap_or_else(|| {
+        // As `init` counts them: one port after the other.
+        let first = u64::from(settings.listen.port()).saturating_sub(administrator.number());
+        let port = u16::try_from(first.saturating_add(number)).unwrap_or(u16::MAX);
+        SocketAddr::new(settings.listen.ip(), port)
+    });
+    let draft = draft_of(&path);
+    if draft.exists() {
+        // Of an attempt that did not end. Nobody knows its key.
+        fs::remove_dir_all(&draft).map_err(|error| Trouble::unwritable(&draft, &error))?;
+    }
+    let made = write(&draft, number, listen, administrator).and_then(|key| {
+        fs::rename(&draft, &path).map_err(|error| Trouble::unwritable(&path, &error))?;
+        fs::File::open(dir)
+            .and_then(|dir| dir.sync_all())
+            .map_err(|error| Trouble::unwritable(dir, &error))?;
+        Ok(key)
+    });
+    if made.is_err() {
+        let _ = fs::remove_dir_all(&draft);
+    }
+    made.map(|key| Recruit { number, dir: path, key, listen, was_there: false })
+}
+
+fn write(
+    draft: &Path,
+    number: u64,
+    listen: SocketAddr,
+    administrator: &ClientNode,
+) -> Result<[u8; 32], Trouble> {
+    let (keys, own) = (draft.join("keys"), client_identity(number));
+    fs::create_dir(draft).map_err(|error| Trouble::unwritable(draft, &error))?;
+    make_private_dir(&keys)?;
+    let key = secret::create(&keys.join("client.key"))?;
+    let mut members = administrator.members().clone();
+    members.added = BTreeMap::from([(number, key)]);
+    let settings = Settings { listen, ..administrator.settings().clone() };
+    let title = format!("client {number} of a cluster of {} replicas", members.cluster.n());
+    let service = ("service", format!("\"{}\"", settings.service.name()));
+    write_file(&draft.join("node.toml"), &settings.example(own, &title, &[service]))?;
+    write_file(&draft.join("cluster.toml"), &members.text())?;
+    Ok(key)
+}
+
+/// Makes the replicas know a client, or gives one that they know other rights.
+///
+/// # Errors
+///
+/// Nothing was done, or the outcome is unknown: the order may be given again.
+pub fn add(caller: &Caller, recruit: &Recruit, rights: Rights) -> Result<Answer, CallError> {
+    let person = Person { rights, key: recruit.key, address: Some(recruit.listen) };
+    order(caller, &Order::Add(principal(recruit.number), person))
+}
+
+/// Makes the replicas do nothing more that client `number` asks for.
+///
+/// # Errors
+///
+/// As [`add`].
+pub fn remove(caller: &Caller, number: u64) -> Result<Answer, CallError> {
+    order(caller, &Order::Remove(principal(number)))
+}
+
+fn order(caller: &Caller, order: &Order) -> Result<Answer, CallError> {
+    let mut bytes = Vec::new();
+    order.encode(&mut bytes);
+    let result = caller.call(&bytes, false)?;
+    // Replicas of an older version hand it to the service, which does not understand it.
+    Ok(Answer::decode(&result).unwrap_or(Answer::Malformed))
+}
