@@ -7,10 +7,12 @@ use std::collections::BTreeMap;
 
 use quorate_service::kv::{Answer, Failure, Kv, Operation};
 use quorate_service::null::{self, Null};
+use quorate_service::people;
 use quorate_service::{Context, Service};
 
 use crate::checker::linearizable::{self, Call, Model};
 use crate::describe::Words;
+use crate::governed;
 use crate::rng::Rng;
 
 /// What a client is to ask for.
@@ -76,6 +78,9 @@ impl Default for KvApp {
 
 impl Words for KvApp {
     fn operation(&self, operation: &[u8]) -> String {
+        if let Some(order) = governed::order_text(operation) {
+            return order;
+        }
         let Ok(operation) = Operation::decode(operation) else { return "(malformed)".to_owned() };
         match operation {
             Operation::Get { key } => format!("get {}", text(key)),
@@ -91,6 +96,9 @@ impl Words for KvApp {
     }
 
     fn result(&self, result: &[u8]) -> String {
+        if let Some(answer) = governed::answer_text(result) {
+            return answer;
+        }
         match Answer::decode(result) {
             Ok(Answer::Done) => "ok".to_owned(),
             Ok(Answer::Value(value)) => format!("ok {}", text(value)),
@@ -173,6 +181,9 @@ impl App for KvApp {
     }
 
     fn parse(&self, text: &str) -> Option<Ask> {
+        if let Some(operation) = governed::parse(text) {
+            return Some(Ask { operation, read_only: false });
+        }
         let words: Vec<&str> = text.split_whitespace().collect();
         let operation = match *words.as_slice() {
             ["get", key] => Operation::Get { key: key.as_bytes() },
@@ -286,6 +297,9 @@ impl Model for KvKey {
     type Outcome = Vec<u8>;
 
     fn apply(state: &Self::State, operation: &Vec<u8>, outcome: Option<&Vec<u8>>) -> Option<Self::State> {
+        if outcome.is_some_and(|outcome| people::Answer::decode(outcome).is_some()) {
+            return Some(state.clone()); // who had no right to it changed nothing
+        }
         let operation = Operation::decode(operation).ok()?;
         let (next, seen) = apply(state.as_deref(), &operation);
         outcome.is_none_or(|outcome| *outcome == seen).then_some(next)

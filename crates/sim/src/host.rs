@@ -12,6 +12,7 @@ use quorate_wire::{Batch, Body, ClientId, Digest, Door, Kind, ReplicaId, SeqNum}
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::disk::Disk;
+use crate::governed::Guests;
 use crate::network::{Frame, NodeId};
 use crate::world::Event;
 
@@ -70,6 +71,8 @@ pub struct Process<S: Service> {
     pub core: Box<dyn Core>,
     /// The service and its state.
     pub executor: Executor<S>,
+    /// Whom the door knows.
+    pub guests: Guests,
     /// When each timer runs out, on the monotonic clock.
     pub deadlines: [Option<u64>; Timer::COUNT],
     /// When the door is to be told the time.

@@ -14,6 +14,7 @@ pub mod core;
 pub mod describe;
 pub mod disk;
 pub mod follow;
+pub mod governed;
 pub mod hash;
 pub mod host;
 #[cfg(feature = "mutants")]

@@ -11,6 +11,7 @@
 //! | K1-K17 | [`backup`], [`decision`] |
 //! | K18 | [`twins`] |
 //! | C1-C7 | [`client`] |
+//! | C8 | [`people`] |
 //! | N1-N9 | [`network`] |
 //! | H1, H2, H8-H10 | [`host`] |
 //! | H3-H7, H11 | [`disk`] |
@@ -43,6 +44,7 @@ pub mod evidence;
 pub mod host;
 pub mod liars;
 pub mod network;
+pub mod people;
 pub mod primary;
 pub mod stage;
 pub mod twins;
@@ -183,6 +185,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         decision::SCENARIOS,
         views::SCENARIOS,
         client::SCENARIOS,
+        people::SCENARIOS,
         network::SCENARIOS,
         host::SCENARIOS,
         disk::SCENARIOS,

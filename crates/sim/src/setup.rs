@@ -7,7 +7,7 @@ use quorate_pbft::step::Actions;
 use quorate_pbft::{Config, Replica, Resume};
 use quorate_service::{Executor, Options, Steps};
 use quorate_wire::digest::ClusterId;
-use quorate_wire::sign::{Signer, Verifier};
+use quorate_wire::sign::{PublicKey, Signer, Verifier};
 use quorate_wire::{ClientId, Cluster, Door, Principal, ReplicaId, Replies};
 
 use crate::adversary::{Liar, Lying};
@@ -16,6 +16,7 @@ use crate::checker::Checkers;
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::disk::{Disk, Pace};
+use crate::governed::{Governed, founders};
 use crate::hash::TraceHash;
 use crate::host::Host;
 use crate::network::{Network, NodeId, Profile};
@@ -74,6 +75,9 @@ pub struct Setup {
     pub recorded: Vec<ReplicaId>,
     /// Every node holds everyone's session keys from the start, so that a trace begins with a request.
     pub introduced: bool,
+    /// How many of the clients may come in from the start, if the state says who may: the first one administers, the
+    /// others come in by its order (EX-3). None: everyone may come in and ask for anything.
+    pub founders: Option<usize>,
 }
 
 impl Setup {
@@ -92,6 +96,7 @@ impl Setup {
             twins: Vec::new(),
             recorded: Vec::new(),
             introduced: true,
+            founders: None,
         }
     }
 
@@ -138,6 +143,11 @@ impl Keys {
         }
     }
 
+    /// Returns the public key of `principal`.
+    pub(crate) fn public(&self, principal: Principal) -> PublicKey {
+        self.signer(principal).public()
+    }
+
     /// Returns a door of `principal` with fresh session keys.
     pub fn door(&self, principal: Principal, cluster: Cluster, entropy: [u8; 32], wall_ns: u64) -> Door {
         let signer = self.signer(principal);
@@ -177,7 +187,12 @@ impl<A: App> World<A> {
         }
         let correct: Vec<ReplicaId> = hosts.iter().filter(|host| host.correct).map(|host| host.id).collect();
         let nodes = hosts.len() + setup.clients;
-        let checkers = Checkers::new(cluster, config.window, config.domains(), &correct, app.double());
+        let founders = setup.founders.map(founders);
+        let double = match &founders {
+            None => app.double(),
+            Some(founders) => Box::new(Governed::new(app.double(), founders)),
+        };
+        let checkers = Checkers::new(cluster, config.window, config.domains(), &correct, double);
         let mut world = Self {
             seed: *seed,
             keys,
@@ -202,6 +217,8 @@ impl<A: App> World<A> {
             adversary_rng: Rng::new(*seed, Concern::Adversary),
             keys_rng,
             page_bytes: setup.page_bytes,
+            founders,
+            clients_max: setup.clients,
             liars: setup.liars,
             heard: None,
             held: None,
@@ -242,7 +259,11 @@ impl<A: App> World<A> {
             pool_pages_max: 256,
             first_rid,
         };
-        Executor::new(self.app.service(), self.config.domains(), options)
+        let executor = Executor::new(self.app.service(), self.config.domains(), options);
+        match &self.founders {
+            None => executor,
+            Some(founders) => executor.governed(founders.clone()),
+        }
     }
 
     /// Returns what host `h` is to run: its replica, or a liar in front of it.

@@ -16,6 +16,7 @@ use quorate_pbft::Config;
 use quorate_pbft::client::step::ClientActions;
 use quorate_pbft::step::{Actions, Input, Now};
 use quorate_service::Steps;
+use quorate_service::people::Person;
 use quorate_wire::codec::{Decoded, Reader};
 use quorate_wire::door::Admitted;
 use quorate_wire::{Kind, Message, Principal, ReplicaId, Replies};
@@ -138,6 +139,10 @@ pub struct World<A: App> {
     pub(crate) adversary_rng: Rng,
     pub(crate) keys_rng: Rng,
     pub(crate) page_bytes: usize,
+    /// Who may come in from the start, if the state says who may.
+    pub(crate) founders: Option<BTreeMap<u64, Person>>,
+    /// How many clients there are, let in or not.
+    pub(crate) clients_max: usize,
     pub(crate) liars: BTreeMap<ReplicaId, LiarMaker>,
     /// The message that is being handled, and whose it is: for the trace.
     pub(crate) heard: Option<(Kind, Principal)>,

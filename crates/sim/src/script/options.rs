@@ -13,6 +13,7 @@
 //! | `tentative`, `read-only`, `piggyback`, `digest-replies` | `off` | the optimisations of §5.1 |
 //! | `batching`, `separate` | `on` | several requests a batch; large ones travel apart |
 //! | `clients-max` | 65536 | lanes with an entry in the client table |
+//! | `founders` | all | clients that may come in from the start, the first of them to add and remove others |
 //! | `page` | 1024 | bytes of a page of the state |
 
 use quorate_pbft::config::{Durability, Replier, RequestAuth};
@@ -47,6 +48,7 @@ pub(super) fn setup(options: &[(String, String)]) -> Result<(Setup, Vec<ReplicaI
             "f" | "n" => {}
             "clients" => setup.clients = number(value)?,
             "lanes" => setup.lanes = number(value)?,
+            "founders" => setup.founders = Some(number(value)?),
             "page" => setup.page_bytes = number(value)?,
             "K" => {
                 config.checkpoint_interval = number(value)?;

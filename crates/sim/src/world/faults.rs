@@ -16,6 +16,7 @@ use quorate_wire::{Batch, Digest, Principal, SeqNum, ViewNum, frame};
 use super::{Event, World};
 use crate::app::App;
 use crate::disk::{Damage, Disk, Found, Pace};
+use crate::governed::Guests;
 use crate::host::Process;
 use crate::rng::{Concern, Rng};
 use crate::trace::What;
@@ -115,6 +116,8 @@ impl<A: App> World<A> {
             door,
             core,
             executor,
+            // Whatever the state knows is news to a new door.
+            guests: Guests::NEW,
             deadlines: [None; quorate_pbft::Timer::COUNT],
             door_at: mono,
             wake_at: u64::MAX,
@@ -125,6 +128,7 @@ impl<A: App> World<A> {
             busy: false,
             flushing: None,
         });
+        self.receive_guests(h, true);
         let node = self.hosts[h].node;
         self.schedule(self.at, node, Event::Start { life });
     }

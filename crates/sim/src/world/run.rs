@@ -70,6 +70,7 @@ impl<A: App> World<A> {
                 if let Some(process) = self.process(h) {
                     process.executor.merge(seq);
                 }
+                self.receive_guests(h, false);
             }
             Task::Undo(after) => {
                 if let Some(process) = self.process(h) {
@@ -106,6 +107,7 @@ impl<A: App> World<A> {
                 if let Some(process) = self.process(h) {
                     process.executor.discard(below);
                 }
+                self.receive_guests(h, true);
                 self.flush(h, below);
             }
             Task::Fetch(seq, root, check) => {
@@ -133,6 +135,7 @@ impl<A: App> World<A> {
         if process.executor.execute(seq, batch, tentative, &mut replies).is_err() {
             unreachable!("pages in memory are always there");
         }
+        self.receive_guests(h, false);
         if correct {
             self.checkers.executed(id, seq, batch.digest(), &replies);
             if let Some(evidence) = &mut self.evidence {
@@ -279,6 +282,7 @@ impl<A: App> World<A> {
         let Some(process) = self.process(h) else { return };
         process.executor.clients(&mut clients);
         clients.sort_unstable();
+        self.receive_guests(h, true);
         self.feed(h, Input::Fetched { seq, root, clients: &clients });
     }
 

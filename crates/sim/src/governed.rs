@@ -1,0 +1,189 @@
+//! Worlds in which the state says who may come in (EX-3): the doors follow it, and the double knows the rules.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_service::people::{Answer, Order, Person, Rights};
+use quorate_service::{Context, Executor, Service};
+use quorate_wire::{ClientId, Door, Principal};
+
+use crate::app::{App, Double};
+use crate::setup::Keys;
+use crate::world::World;
+
+/// Returns the first so many clients: the first one administers.
+pub(crate) fn founders(count: usize) -> BTreeMap<u64, Person> {
+    let principals = 1..=u64::try_from(count).unwrap_or(0);
+    principals
+        .map(|principal| (principal, person(if principal == 1 { Rights::Admin } else { Rights::Write })))
+        .collect()
+}
+
+/// A client with these rights. Its key is whatever this world's client of that number has, so it does not stand here.
+pub(crate) fn person(rights: Rights) -> Person {
+    Person { rights, key: [0; 32], address: None }
+}
+
+/// Reads an order as people write it: `add c1`, `add c1 read`, `remove c1`.
+pub(crate) fn parse(text: &str) -> Option<Vec<u8>> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let principal = |name: &str| Some(name.strip_prefix('c')?.parse::<u64>().ok()? + 1);
+    let order = match *words.as_slice() {
+        ["add", name] => Order::Add(principal(name)?, person(Rights::Write)),
+        ["add", name, "read"] => Order::Add(principal(name)?, person(Rights::Read)),
+        ["add", name, "admin"] => Order::Add(principal(name)?, person(Rights::Admin)),
+        ["remove", name] => Order::Remove(principal(name)?),
+        _ => return None,
+    };
+    let mut bytes = Vec::new();
+    order.encode(&mut bytes);
+    Some(bytes)
+}
+
+/// Shows an order.
+pub(crate) fn order_text(operation: &[u8]) -> Option<String> {
+    let name = |principal: u64| ClientId::new(principal, 0);
+    Some(match Order::decode(operation)? {
+        Ok(Order::Add(principal, person)) => {
+            format!("add {} {}", name(principal), format!("{:?}", person.rights).to_lowercase())
+        }
+        Ok(Order::Remove(principal)) => format!("remove {}", name(principal)),
+        Err(_) => "(malformed order)".to_owned(),
+    })
+}
+
+/// Shows the answer to an order, or that there was no right.
+pub(crate) fn answer_text(result: &[u8]) -> Option<String> {
+    Some(match Answer::decode(result)? {
+        Answer::Done => "ok".to_owned(),
+        Answer::AlreadySo => "ok, already".to_owned(),
+        Answer::NoRight => "refused: no right".to_owned(),
+        Answer::NoClient => "refused: no client".to_owned(),
+        other @ (Answer::OtherKey | Answer::LastAdministrator | Answer::Full | Answer::Malformed) => {
+            format!("refused: {other:?}")
+        }
+    })
+}
+
+/// The plainest machine with rights, around the one of a service. It knows only what the simulator asks for: the
+/// table is never full here, and there is one key for each name.
+pub(crate) struct Governed {
+    inner: Box<dyn Double>,
+    rights: BTreeMap<u64, Rights>,
+    ever: BTreeSet<u64>,
+}
+
+impl Governed {
+    pub(crate) fn new(inner: Box<dyn Double>, founders: &BTreeMap<u64, Person>) -> Self {
+        let rights: BTreeMap<u64, Rights> =
+            founders.iter().map(|(who, person)| (*who, person.rights)).collect();
+        Self { inner, ever: rights.keys().copied().collect(), rights }
+    }
+
+    fn judge(&mut self, who: u64, operation: &[u8]) -> Option<Answer> {
+        let Some(rights) = self.rights.get(&who).copied() else { return Some(Answer::NoClient) };
+        let Some(order) = Order::decode(operation) else {
+            let reads = quorate_service::kv::Kv.is_read_only(operation);
+            return (rights == Rights::Read && !reads).then_some(Answer::NoRight);
+        };
+        if rights != Rights::Admin {
+            return Some(Answer::NoRight);
+        }
+        let (whom, now) = match order {
+            Ok(Order::Add(whom, person)) => (whom, Some(person.rights)),
+            Ok(Order::Remove(whom)) => (whom, None),
+            Err(answer) => return Some(answer),
+        };
+        let before = self.rights.get(&whom).copied();
+        let admins = self.rights.values().filter(|rights| **rights == Rights::Admin).count();
+        Some(match (before, now) {
+            (None, None) if !self.ever.contains(&whom) => Answer::NoClient,
+            (before, now) if before == now => Answer::AlreadySo,
+            (Some(Rights::Admin), _) if admins == 1 => Answer::LastAdministrator,
+            (_, Some(now)) => {
+                self.rights.insert(whom, now);
+                self.ever.insert(whom);
+                Answer::Done
+            }
+            (_, None) => {
+                self.rights.remove(&whom);
+                Answer::Done
+            }
+        })
+    }
+}
+
+impl Double for Governed {
+    fn execute(&mut self, cx: &Context, operation: &[u8]) -> Vec<u8> {
+        match self.judge(cx.client.principal(), operation) {
+            None => self.inner.execute(cx, operation),
+            Some(answer) => {
+                let mut result = Vec::new();
+                answer.encode(&mut result);
+                result
+            }
+        }
+    }
+}
+
+/// Whom a door knows, as far as orders can change it.
+#[derive(Clone, Copy, Debug)]
+pub struct Guests {
+    version: u64,
+    leaving: bool,
+}
+
+impl Guests {
+    /// Of a door that has not looked yet.
+    pub const NEW: Self = Self { version: u64::MAX, leaving: true };
+
+    /// Lets in whom the committed state knows, and at a start, a stable checkpoint or a new state nobody else.
+    fn receive<S: Service>(
+        &mut self,
+        executor: &Executor<S>,
+        door: &mut Door,
+        keys: &Keys,
+        clients: usize,
+        shut_out: bool,
+    ) {
+        let version = executor.people_version();
+        if version == self.version && !(shut_out && self.leaving) {
+            return;
+        }
+        self.version = version;
+        let mut known = BTreeSet::new();
+        executor.people(&mut |principal, _| _ = known.insert(principal));
+        self.leaving = false;
+        for principal in 1..=u64::try_from(clients).unwrap_or(0) {
+            let id = ClientId::new(principal, 0);
+            if known.contains(&principal) {
+                door.add_client(id, &keys.public(Principal::Client(id)));
+            } else if shut_out {
+                door.remove_client(id);
+            } else {
+                self.leaving = true;
+            }
+        }
+    }
+}
+
+impl<A: App> World<A> {
+    /// Lets the door of host `h` follow its state.
+    pub(crate) fn receive_guests(&mut self, h: usize, shut_out: bool) {
+        if self.founders.is_none() {
+            return;
+        }
+        let clients = self.clients_max;
+        let Some(process) = &mut self.hosts[h].process else { return };
+        process.guests.receive(&process.executor, &mut process.door, &self.keys, clients, shut_out);
+    }
+
+    /// Returns the clients that the state of host `h` knows, by their index.
+    pub fn guests_of(&self, h: usize) -> Vec<u64> {
+        let mut known = Vec::new();
+        if let Some(process) = &self.hosts[h].process {
+            process.executor.people(&mut |principal, _| known.push(principal - 1));
+        }
+        known.sort_unstable();
+        known
+    }
+}

@@ -1,0 +1,75 @@
+//! Clients that come and go by order (EX-3).
+
+use quorate_pbft::config::MS;
+
+use super::stage::highest_view;
+use super::{Expect, Scenario};
+use crate::setup::Setup;
+use crate::world::World;
+
+/// The scenarios.
+pub const SCENARIOS: &[Scenario] = &[Scenario::new(
+    "c8_clients_come_and_go",
+    &["C8"],
+    "Clients are added and removed by order, through a state transfer and a view change; nobody else gets in",
+)
+.expects(&[
+    Expect::Door("unknown-sender"),
+    Expect::Noted("let in by a state that was fetched"),
+    Expect::Noted("removed in the view that came"),
+    Expect::Noted("told that it is out"),
+])
+.with(|setup| Setup { clients: 3, founders: Some(1), ..setup })
+.play(|stage| {
+    let free = |c: usize| move |world: &mut World<_>| world.clients[c].lanes[0].outstanding.is_none();
+    // Nobody knows c1: what it asks for waits at the doors, until c0 has it let in.
+    stage.ask(1, 0, "put a 1");
+    stage.pass(300 * MS)?;
+    let answered = free(1)(&mut stage.world);
+    stage.require(!answered, "c1 is answered although nobody knows it")?;
+    // Some replicas are away meanwhile.
+    let away = stage.last_f();
+    stage.isolate(&away);
+    let said = stage.answer(0, 0, "add c1", 10_000 * MS)?;
+    stage.require(said == "ok", format!("add c1: {said}"))?;
+    stage.until("c1 answered", 20_000 * MS, free(1))?;
+    let said = stage.answer(0, 0, "add c2 read", 10_000 * MS)?;
+    stage.require(said == "ok", format!("add c2: {said}"))?;
+    let said = stage.answer(2, 0, "put a 2", 20_000 * MS)?;
+    stage.require(said == "refused: no right", format!("c2 may read and writes: {said}"))?;
+    let said = stage.answer(1, 0, "add c2 admin", 10_000 * MS)?;
+    stage.require(said == "refused: no right", format!("c1 may write and orders: {said}"))?;
+    stage.busy(20)?;
+    stage.quiet()?;
+    stage.mend();
+    // They come back by fetching the state, and c1 is in it.
+    let hosts: Vec<usize> =
+        stage.correct().into_iter().filter(|h| away.contains(&stage.world.hosts[*h].id)).collect();
+    let all = |world: &mut World<_>| hosts.iter().all(|h| world.guests_of(*h) == [0, 1, 2]);
+    stage.busy(20)?;
+    stage.quiet()?;
+    stage.until("the others' clients", 20_000 * MS, all)?;
+    stage.note("let in by a state that was fetched");
+    // c2 goes while the view changes, in the middle of what it asks for.
+    let view = stage.view();
+    let primary = [stage.cluster().primary(quorate_wire::ViewNum(view))];
+    stage.isolate(&primary);
+    stage.hide_from_clients(&primary);
+    stage.ask(2, 0, "get a");
+    stage.ask(0, 0, "remove c2");
+    stage.until("another view", 20_000 * MS, |world| highest_view(world) > view)?;
+    stage.until("c2 removed", 20_000 * MS, free(0))?;
+    stage.note("removed in the view that came");
+    stage.until("c2 answered", 20_000 * MS, free(2))?;
+    let said = stage.answer(2, 0, "get a", 20_000 * MS)?;
+    stage.require(said == "refused: no client", format!("c2 is out and is told {said}"))?;
+    stage.note("told that it is out");
+    stage.world.clients[2].lanes.clear();
+    stage.mend();
+    stage.finish()?;
+    for h in stage.correct() {
+        let known = stage.world.guests_of(h);
+        stage.require(known == [0, 1], format!("host {h} knows {known:?}"))?;
+    }
+    Ok(())
+})];
