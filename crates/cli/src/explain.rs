@@ -136,16 +136,16 @@ codes! {
     TooMany = "Q044": "one fault more than the cluster bears",
         "With n = 3f + 1 replicas the service stays correct and available while f of them are broken. One more,\n\
          and it stops until one heals; nothing is lost by that as long as replicas only stop. Status 2.";
+    Demo = "Q045": "the demonstration has found something lost or wrong",
+        "A value that was acknowledged is missing or is another one, or the cluster did not get on with f replicas\n\
+         broken. That is our bug, unless somebody else wrote to the same cluster meanwhile. The directory is left as\n\
+         it was, with each replica's replica.log. Status 1.";
     NoRight = "Q046": "whoever asks has no right to it",
         "Clients have rights: to read, to write, or to add and remove clients as well. cluster.toml names those that\n\
          may do the last as the cluster was made; `quorate add-client --admin` makes more. Nothing was done. Status 2.";
     NoClient = "Q047": "no such client in this cluster",
         "It was never added, or it was removed. `quorate add-client` adds one to a cluster that runs. Nothing was\n\
          done. Status 2.";
-    Demo = "Q045": "the demonstration has found something lost or wrong",
-        "A value that was acknowledged is missing or is another one, or the cluster did not get on with f replicas\n\
-         broken. That is our bug, unless somebody else wrote to the same cluster meanwhile. The directory is left as\n\
-         it was, with each replica's replica.log. Status 1.";
     NoFile = "Q050": "the file system does not do it",
         "No such file, no right to it, no room: the error says which, in the words of any file system. Nothing\n\
          was changed by the call that failed. Rights are those of your user and group here; fs_exports in\n\

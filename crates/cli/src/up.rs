@@ -147,8 +147,6 @@ impl Up {
 
     fn make(&self) -> Result<(), Failure> {
         let mut cluster = NewCluster::local(self.f.unwrap_or(1));
-        // One for the door, one to watch, and one that is free: `quorate add-client` needs an administrator.
-        cluster.clients = 3;
         cluster.hosts = self.host.into_iter().collect();
         // One for the door, one for `up`, one for whoever breaks something and wants to see what comes of it, one for
         // whoever asks how it is.

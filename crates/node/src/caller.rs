@@ -24,6 +24,9 @@ use quorate_service::people;
 /// The longest operation, in bytes. What does not fit a datagram goes over the side channel.
 pub use quorate_wire::message::OPERATION_BYTES_MAX;
 
+mod error;
+
+pub use self::error::CallError;
 use crate::client_node::{ClientNode, OpenClient};
 use crate::clock::Clock;
 use crate::idle::Idle;
@@ -62,69 +65,6 @@ impl Default for Options {
 /// Names an operation whose outcome is unknown, as long as the caller lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
-
-/// Why there is no result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CallError {
-    /// Nothing was done: the operation is longer than [`OPERATION_BYTES_MAX`].
-    TooLong {
-        /// Its length, in bytes.
-        len: usize,
-    },
-    /// Nothing was done: too many operations wait, or the deadline has passed while this one did.
-    Busy,
-    /// Nothing was done: the caller is closed, or its sockets have failed.
-    Closed,
-    /// Nothing was done: this client may not ask for it, was removed, or is not a client yet (EX-3).
-    NotAllowed {
-        /// What the replicas said.
-        why: people::Answer,
-    },
-    /// It may have been done, or may be done yet: [`Caller::outcome`] tells later.
-    Unknown {
-        /// Which operation.
-        request: RequestId,
-    },
-    /// It was done, once, but its result was too long for replicas to keep, and got lost on its way.
-    ResultLost,
-    /// [`Caller::outcome`] was asked for an operation that it does not know any more.
-    Forgotten,
-}
-
-impl CallError {
-    /// Says whether it is certain that nothing was done and nothing will be.
-    pub fn is_refused(&self) -> bool {
-        matches!(self, Self::TooLong { .. } | Self::Busy | Self::Closed | Self::NotAllowed { .. })
-    }
-}
-
-impl std::fmt::Display for CallError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::TooLong { len } => {
-                write!(f, "an operation of {len} bytes is too long, {OPERATION_BYTES_MAX} are possible")
-            }
-            Self::Busy => f.write_str("the cluster does not keep up: nothing was done"),
-            Self::Closed => f.write_str("the client is closed: nothing was done"),
-            Self::NotAllowed { why: people::Answer::NoRight } => {
-                f.write_str("this client has no right to it: nothing was done")
-            }
-            Self::NotAllowed { .. } => {
-                f.write_str("this is not a client of the cluster, any more or yet: nothing was done")
-            }
-            Self::Unknown { request } => {
-                write!(f, "no answer in time: operation {} may have been done or may be done yet", request.0)
-            }
-            Self::ResultLost => {
-                f.write_str("it was done, but its result was too long to be kept and got lost")
-            }
-            Self::Forgotten => f.write_str("not known any more"),
-        }
-    }
-}
-
-impl std::error::Error for CallError {}
 
 type Outcome = Result<Vec<u8>, CallError>;
 

@@ -107,7 +107,6 @@ pub struct Drive<S: Service, M: Meter = (), J: Journal = (), C: Core = Replica> 
     recorder: Option<Recorder>,
     /// The checkpoint that is being copied.
     saving: Option<Saving>,
-    /// Whom the door knows.
     guests: Guests,
     tick_at: u64,
     sayings: statement::Sayings,

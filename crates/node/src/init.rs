@@ -28,7 +28,7 @@ use crate::trouble::{Kind, Trouble};
 pub const PORT: u16 = 7000;
 
 /// How many of the first clients may add and remove clients.
-const ADMINISTRATORS: u16 = 3;
+const ADMINISTRATORS: u16 = 4;
 
 /// What a new cluster is to be.
 #[derive(Clone, Debug)]

@@ -58,7 +58,7 @@ pub struct Members {
 }
 
 /// The clients that may add and remove clients where the file does not say it.
-const ADMINISTRATORS: [u64; 3] = [0, 1, 2];
+const ADMINISTRATORS: [u64; 4] = [0, 1, 2, 3];
 
 impl Members {
     /// Returns the cluster's name.
