@@ -492,13 +492,6 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         self.send_keys();
     }
 
-    /// Sends the NEW-KEYs that the door owes.
-    fn send_keys(&mut self) {
-        while let Some((to, frame)) = self.door.take_outgoing() {
-            self.outbox.post(self.directory.find(to).into_iter(), &frame, Lsn(0));
-        }
-    }
-
     #[cold]
     fn refuse(&mut self, reason: &'static str) {
         *self.counters.refused.entry(reason).or_default() += 1;

@@ -2,6 +2,7 @@
 //! can be seen of it.
 
 use quorate_pbft::recording::Recorder;
+use quorate_pbft::step::Lsn;
 use quorate_pbft::{Now, Replica};
 use quorate_service::{Executor, Service};
 
@@ -71,5 +72,12 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Returns the meter.
     pub fn meter(&mut self) -> &mut M {
         &mut self.meter
+    }
+
+    /// Sends the NEW-KEYs that the door owes.
+    pub(super) fn send_keys(&mut self) {
+        while let Some((to, frame)) = self.door.take_outgoing() {
+            self.outbox.post(self.directory.find(to).into_iter(), &frame, Lsn(0));
+        }
     }
 }
