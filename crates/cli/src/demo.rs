@@ -129,7 +129,9 @@ fn start(dir: &Path, data: &Path, door: SocketAddr, own: IpAddr) -> Result<Child
     let log = File::create(&path).and_then(|log| Ok((log.try_clone()?, log)));
     let (log, errors) = log.map_err(|error| unwritable(&path, &error))?;
     let mut command = quorate()?;
-    command.args(["up", "--host", &own.to_string(), "--resp", &door.to_string(), "--dir"]).arg(data);
+    let page = std::net::SocketAddr::new(own, 9640);
+    command.args(["up", "--host", &own.to_string(), "--resp", &door.to_string()]);
+    command.args(["--status", &page.to_string(), "--dir"]).arg(data);
     let child = command.stdout(log).stderr(errors).spawn();
     child.map_err(|error| Failure::new(Code::Network, format!("`quorate up` cannot be started: {error}")))
 }

@@ -15,6 +15,7 @@ mod local;
 mod nfs;
 mod node;
 mod out;
+mod page;
 mod resp;
 mod sim;
 mod status;

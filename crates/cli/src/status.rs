@@ -1,16 +1,18 @@
 //! `quorate status`: what each replica says of itself, and what a reader makes of it.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use quorate_node::observe::{Observer, Picture, Verdict, json, text};
+use quorate_node::observe::{Observer, Picture, Verdict, Watch, json, text};
 use quorate_node::signals;
 
 use crate::fail::Outcome;
-use crate::out;
+use crate::{out, page};
 
 /// How often a stream has something new.
 const EVERY: Duration = Duration::from_secs(1);
@@ -37,14 +39,26 @@ pub(crate) struct Status {
     /// Go on, once a second, until Ctrl-C
     #[arg(long)]
     watch: bool,
+    /// Serve a page and /metrics there, IP:PORT, until Ctrl-C; whoever can connect can read it
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["json", "watch"])]
+    serve: Option<SocketAddr>,
 }
 
 impl Status {
     pub(crate) fn run(&self) -> Outcome {
         let stop = signals::stop_flag()?;
+        let listener =
+            self.serve.map(|address| page::listen(address, "quorate status --serve")).transpose()?;
         let observer = Observer::open(&self.dir)?;
         let name =
             observer.dir().file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        if let (Some(listener), Some(address)) = (listener, self.serve) {
+            let watch = Arc::new(Watch::new(observer));
+            page::serve(listener, Arc::clone(&watch), name)?;
+            out::line(format!("http://{address}/      for machines: http://{address}/metrics"));
+            follow(&watch, &stop, |line| out::line(line));
+            return Ok(ExitCode::SUCCESS);
+        }
         loop {
             let begin = Instant::now();
             let (picture, latency) = observer.look_well();
@@ -64,6 +78,18 @@ impl Status {
                 }
                 std::thread::sleep(Duration::from_millis(20));
             }
+        }
+    }
+}
+
+/// Looks once a second until `stop`, and says how the cluster is whenever that has changed.
+pub(crate) fn follow(watch: &Watch, stop: &AtomicBool, mut say: impl FnMut(&str)) {
+    while !stop.load(Ordering::Relaxed) {
+        let begin = Instant::now();
+        let seen = watch.turn();
+        say(&text::line(&seen.picture, seen.rate));
+        while begin.elapsed() < EVERY && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }

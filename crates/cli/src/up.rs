@@ -5,6 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,27 +13,26 @@ use clap::Args;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use quorate_node::caller::{Caller, Options};
 use quorate_node::init::{Host, NewCluster};
+use quorate_node::observe::{Observer, Watch};
 use quorate_node::ports::{Port, holder};
 use quorate_node::settings::ServiceName;
 use quorate_node::{ClientNode, signals};
-use quorate_service::kv::Operation;
 
 use crate::demo::Demo;
 use crate::explain::Code;
 use crate::fail::{Failure, Outcome};
 use crate::local::{Local, unwritable};
 use crate::node::{Durability, Service};
-use crate::out;
+use crate::{out, page};
 
 /// The client whose identity the front door has, and the one that looks after the service.
 const DOOR: &str = "client-0";
 const WATCH: &str = "client-1";
 /// How long a cluster may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is asked whether it still does.
-const LOOK: Duration = Duration::from_secs(1);
+/// The flag that chooses where the page is.
+const STATUS_FLAG: &str = "quorate up --status";
 
 /// Start a cluster on this machine, and its front door
 ///
@@ -60,6 +60,9 @@ pub(crate) struct Up {
     /// Where Redis clients connect, IP:PORT
     #[arg(long, value_name = "ADDR", default_value = RESP)]
     resp: SocketAddr,
+    /// Where a page and /metrics say how it is, IP:PORT
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9640")]
+    status: SocketAddr,
     /// What is on disk before it is promised, when it is made (default sync)
     #[arg(long, value_enum)]
     durability: Option<Durability>,
@@ -97,9 +100,11 @@ impl Up {
         }
         let stop = signals::stop_flag()?;
         let begin = Instant::now();
+        let mut page = None;
         let is_new = !self.dir().join("replica-0").is_dir();
         if is_new {
             self.check_door()?;
+            page = Some(page::listen(self.status, STATUS_FLAG)?);
             self.make()?;
         } else {
             self.check_settings()?;
@@ -113,8 +118,10 @@ impl Up {
             local.replicas().iter().map(String::as_str).chain([DOOR]).for_each(|name| local.stop(name));
             self.check_door()?;
         }
+        // An `up` that was killed has left no page, but one that runs is told of by the lock first.
+        let page = page.map_or_else(|| page::listen(self.status, STATUS_FLAG), Ok)?;
         let mut nodes = Vec::new();
-        let ended = self.serve(&local, is_new, begin, &stop, &mut nodes);
+        let ended = self.serve(&local, page, (is_new, begin), &stop, &mut nodes);
         for (name, _) in nodes.iter().rev() {
             local.stop(name);
         }
@@ -179,8 +186,8 @@ impl Up {
     fn serve(
         &self,
         local: &Local,
-        is_new: bool,
-        begin: Instant,
+        page: TcpListener,
+        (is_new, begin): (bool, Instant),
         stop: &AtomicBool,
         nodes: &mut Vec<(String, Child)>,
     ) -> Result<(), Failure> {
@@ -189,11 +196,10 @@ impl Up {
             let child = local.start(&name, "replica", &[])?;
             nodes.push((name, child));
         }
-        let options = Options { lanes: 1, deadline: Duration::from_secs(2) };
         let node = ClientNode::open(&local.node(WATCH))?;
         let kv = node.settings().service == ServiceName::Kv;
-        let watch = Caller::start(node.with_lanes(options.lanes), options)?;
-        while ask(&watch).is_none() {
+        let observer = Observer::start(node, local.dir())?;
+        while observer.try_out().ordered.is_none() {
             let gone = nodes
                 .iter_mut()
                 .find_map(|(name, child)| matches!(child.try_wait(), Ok(Some(_))).then_some(name));
@@ -216,7 +222,11 @@ impl Up {
             nodes.push((DOOR.to_owned(), local.start(DOOR, "resp", &arguments)?));
         }
         self.introduce(local, is_new, begin, kv);
-        look_after(local, &watch, stop);
+        let watch = Arc::new(Watch::new(observer));
+        let name =
+            local.dir().file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        page::serve(page, Arc::clone(&watch), name)?;
+        look_after(&watch, stop);
         Ok(())
     }
 
@@ -234,6 +244,7 @@ impl Up {
         ));
         if kv {
             out::line(format!("  door      RESP  {}     redis-cli -p {}", self.resp, self.resp.port()));
+            out::line(format!("  status    page  {}     http://{}", self.status, self.status));
             out::line(
                 "  trust     the door is a client of the cluster: run one on each machine that uses it",
             );
@@ -247,56 +258,26 @@ impl Up {
 }
 
 /// Says once a second how the cluster is, until `stop`: on one line, where there is a terminal, else whenever
-/// it has changed.
-fn look_after(local: &Local, watch: &Caller, stop: &AtomicBool) {
-    let names = local.replicas();
-    let f = (names.len() - 1) / 3;
+/// the verdict, the margins or a replica's state have changed.
+fn look_after(watch: &Watch, stop: &AtomicBool) {
     let (terminal, mut last) = (std::io::stdout().is_terminal(), String::new());
-    while !stop.load(Ordering::Relaxed) {
-        let answered = ask(watch);
-        let faults: Vec<String> = names
-            .iter()
-            .zip(0..)
-            .filter_map(|(name, id): (_, u16)| match (local.fault(name), local.process(name)) {
-                (Some(how), _) => Some(format!("r{id} {how}")),
-                (None, None) => Some(format!("r{id} has stopped")),
-                (None, Some(_)) => local.rejoins(name).then(|| format!("r{id} rejoins")),
-            })
-            .collect();
-        let verdict = match (&answered, faults.len()) {
-            (None, _) => "HALTED  ",
-            (Some(_), 0) => "HEALTHY ",
-            (Some(_), _) => "DEGRADED",
-        };
-        let margin = f.saturating_sub(faults.len());
-        let said = if faults.is_empty() { String::new() } else { format!(" | {}", faults.join(", ")) };
-        let state = format!("{verdict} may stop or lie: {margin} more{said}");
-        let took = answered.map_or("no answer in 2 s".to_owned(), |took| {
-            format!("answers in {:.2} ms", took.as_secs_f64() * 1e3)
-        });
+    crate::status::follow(watch, stop, |line| {
         if terminal {
-            print!("\r\x1b[K{state} | {took}");
+            print!("\r\x1b[K{line}");
             let _ = std::io::stdout().flush();
-        } else if state != last {
-            out::line(format!("{state} | {took}"));
+            return;
+        }
+        let Some(seen) = watch.last() else { return };
+        let picture = &seen.picture;
+        let state = format!("{:?} {} {:?}", picture.verdict, picture.view.0, picture.troubles());
+        if state != last {
+            out::line(line);
             last = state;
         }
-        let end = Instant::now() + LOOK;
-        while Instant::now() < end && !stop.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
+    });
     if terminal {
         out::line("");
     }
-}
-
-/// Has an operation done, and says how long that took, if there was an answer.
-fn ask(watch: &Caller) -> Option<Duration> {
-    let mut bytes = Vec::new();
-    Operation::Get { key: b"\0quorate watches" }.encode(&mut bytes);
-    let begin = Instant::now();
-    watch.call(&bytes, false).ok().map(|_| begin.elapsed())
 }
 
 /// Makes sure that no other `quorate up` runs on the directory, and leaves this one's process id there.

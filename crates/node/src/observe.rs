@@ -14,17 +14,20 @@
 //! | what clients have seen of replicas, kept | [`ledger`] |
 //! | the verdict, as a function of what is known | [`model`] |
 //! | who agrees with whom at which checkpoint | [`agreement`] |
-//! | for machines, for people | [`json`], [`text`] |
-//! | looking at a cluster from its directories | [`look`] |
+//! | for machines, for people | [`json`], [`metrics`], [`text`] |
+//! | looking at a cluster from its directories; again and again | [`look`], [`watch`] |
 
 pub mod agreement;
 pub mod json;
 pub mod ledger;
 pub mod look;
+pub mod metrics;
 pub mod model;
 pub mod text;
+pub mod watch;
 
 pub use agreement::{Agreement, Cell};
 pub use ledger::{Class, Item, Ledger};
 pub use look::Observer;
 pub use model::{Health, Picture, Reading, Verdict, Word};
+pub use watch::{Snapshot, Watch};

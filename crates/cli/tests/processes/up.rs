@@ -21,7 +21,8 @@ impl Up {
         let data = dir.join("data");
         let log = File::create(dir.path().join("up.txt")).unwrap();
         let (resp, host) = (door.to_string(), door.ip().to_string());
-        let mut arguments = vec!["up", "--dir", &data, "--resp", &resp];
+        let page = SocketAddr::new(door.ip(), 9640).to_string();
+        let mut arguments = vec!["up", "--dir", &data, "--resp", &resp, "--status", &page];
         if !std::path::Path::new(&data).exists() {
             arguments.extend(["--host", &host]);
         }
@@ -33,7 +34,7 @@ impl Up {
             .spawn()
             .unwrap();
         let mut up = Self { dir: Some(dir), door, process };
-        up.wait_for("may stop or lie");
+        up.wait_for("may stop ");
         up
     }
 

@@ -1,0 +1,85 @@
+//! The page on how a cluster is, and what machines read of it: over HTTP, on a thread of its own.
+//!
+//! A request never asks the cluster: it is answered from the last look, which somebody else takes once a second. So
+//! nobody who reads can slow a replica down, and no request waits for one.
+
+mod reply;
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use quorate_node::observe::Watch;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+use crate::explain::Code;
+use crate::fail::Failure;
+
+/// The most connections; further ones wait until one is closed.
+const CONNECTIONS_MAX: usize = 64;
+/// How long a client may take to ask, and how long a connection may rest.
+const ASK_MAX: Duration = Duration::from_secs(5);
+/// The longest life of a connection: streams begin again then, and whoever reads slowly has to.
+const LIFE_MAX: Duration = Duration::from_secs(60);
+/// The most bytes of a request.
+const REQUEST_BYTES_MAX: usize = 16 << 10;
+
+/// Takes the address at which the page is to be, before anything else is done.
+pub(crate) fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, Failure> {
+    let listener = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    listener.map_err(|error| {
+        let other = SocketAddr::new(address.ip(), address.port().saturating_add(1));
+        let (code, what) = if error.kind() == std::io::ErrorKind::AddrInUse {
+            (Code::Taken, format!("port {} is taken", address.port()))
+        } else {
+            (Code::Network, format!("cannot listen: {error}"))
+        };
+        Failure::new(code, what)
+            .at(format!("status page, {address}"))
+            .next(format!("{flag} {other}      or stop the other process"))
+    })
+}
+
+/// Serves what `watch` sees, until the process ends.
+pub(crate) fn serve(listener: TcpListener, watch: Arc<Watch>, name: String) -> Result<(), Failure> {
+    let failed =
+        |error: std::io::Error| Failure::new(Code::Network, format!("the page cannot be served: {error}"));
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(failed)?;
+    let page = Arc::new(reply::Page { watch, name });
+    let serve = async move {
+        let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        loop {
+            let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+            let Ok((stream, _)) = listener.accept().await else {
+                sleep(Duration::from_millis(100)).await; // too many open files
+                continue;
+            };
+            let page = Arc::clone(&page);
+            tokio::task::spawn(async move {
+                let answer = service_fn(move |request| {
+                    let reply = page.answer(&request);
+                    async move { Ok::<_, std::convert::Infallible>(reply) }
+                });
+                let serving = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(ASK_MAX)
+                    .max_buf_size(REQUEST_BYTES_MAX)
+                    .serve_connection(TokioIo::new(stream), answer);
+                let _ = timeout(LIFE_MAX, serving).await;
+                drop(place);
+            });
+        }
+    };
+    let spawned = thread::Builder::new().name("page".to_owned()).spawn(move || runtime.block_on(serve));
+    spawned.map(drop).map_err(failed)
+}

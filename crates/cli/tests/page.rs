@@ -1,0 +1,190 @@
+//! The status page, as a browser shows it and as machines read it.
+//!
+//! The browser is Chromium without a window; `.ci/run` installs it where it is missing.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+#![allow(dead_code, reason = "the support is shared with other tests")]
+
+mod support;
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{Cluster, PATIENCE, own_address};
+
+/// `quorate status --serve`, and the cluster that it looks at.
+struct Page {
+    cluster: Cluster,
+    address: SocketAddr,
+    process: Child,
+}
+
+impl Page {
+    fn start(name: &str) -> Self {
+        let cluster = Cluster::start(name, &[], "");
+        let address = SocketAddr::new(own_address(), 9640);
+        let process = Command::new(env!("CARGO_BIN_EXE_quorate"))
+            .args(["status", "--serve", &address.to_string(), "--dir", &cluster.dir.join("c")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let page = Self { cluster, address, process };
+        page.wait_for("/readyz", |reply| reply.starts_with("HTTP/1.1 200"));
+        page
+    }
+
+    /// Asks for something, and returns the whole reply.
+    fn ask(&self, request: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(self.address).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).ok()?;
+        Some(reply)
+    }
+
+    fn get(&self, path: &str) -> String {
+        self.ask(&format!("GET {path}")).unwrap()
+    }
+
+    fn wait_for(&self, path: &str, is: impl Fn(&str) -> bool) -> String {
+        let begin = Instant::now();
+        loop {
+            let reply = self.ask(&format!("GET {path}")).unwrap_or_default();
+            if is(&reply) {
+                return reply;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{path}: {reply}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Lets a browser with a window of this size do something with the page.
+    fn browse(&self, width: u32, height: u32, what: &str) -> String {
+        let profile = self.cluster.dir.join("browser");
+        let ended = Command::new("chromium")
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+                "--virtual-time-budget=2500",
+            ])
+            .args([
+                format!("--user-data-dir={profile}"),
+                format!("--window-size={width},{height}"),
+                what.to_owned(),
+            ])
+            .arg(format!("http://{}/", self.address))
+            .stdin(Stdio::null())
+            .output();
+        let ended = ended
+            .unwrap_or_else(|error| panic!("this test needs Chromium ({error}): apt-get install chromium"));
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        String::from_utf8(ended.stdout).unwrap()
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What stands between the tags of the element with this id.
+fn element<'a>(dom: &'a str, id: &str) -> &'a str {
+    let start = dom.find(&format!("id=\"{id}\"")).unwrap_or_else(|| panic!("no {id} in {dom}"));
+    let rest = &dom[start..];
+    let rest = &rest[rest.find('>').unwrap() + 1..];
+    &rest[..rest.find("</table>").or(rest.find("</ul>")).unwrap_or(rest.len())]
+}
+
+/// The verdict, four replicas, and nothing that has to be scrolled sideways, on a desk and on a phone.
+#[test]
+fn a_browser_shows_the_verdict_and_every_replica() {
+    let mut page = Page::start("browser");
+    for (width, height) in [(1200, 900), (390, 844)] {
+        let dom = page.browse(width, height, "--dump-dom");
+        assert!(element(&dom, "verdict").starts_with("HEALTHY<"), "{dom}");
+        let table = element(&dom, "table");
+        assert_eq!(table.matches("<tr>").count(), 5, "a head and four replicas: {table}");
+        assert_eq!(table.matches(">ok<").count(), 4, "{table}");
+        assert!(dom.contains("data-ready=\"yes\"") && dom.contains("data-overflow=\"no\""), "{dom}");
+        let picture = page.cluster.dir.join(&format!("page-{width}.png"));
+        page.browse(width, height, &format!("--screenshot={picture}"));
+        let bytes = std::fs::read(Path::new(&picture)).unwrap();
+        assert!(bytes.starts_with(b"\x89PNG") && bytes.len() > 10_000, "{} bytes", bytes.len());
+    }
+    page.cluster.kill(2);
+    page.wait_for("/api/v1/status", |reply| reply.contains("\"verdict\":\"degraded\""));
+    let dom = page.browse(390, 844, "--dump-dom");
+    assert!(element(&dom, "verdict").starts_with("DEGRADED<"), "{dom}");
+    assert!(
+        element(&dom, "table").contains("says nothing") && element(&dom, "troubles").contains("r2 silent"),
+        "{dom}"
+    );
+}
+
+/// What monitors rely on: names from the first scrape on, and answers whatever others do.
+#[test]
+fn machines_can_read_it_and_nobody_can_hang_it() {
+    let mut page = Page::start("metrics");
+    let metrics = page.get("/metrics");
+    for name in [
+        "lag_operations",
+        "lag_seconds",
+        "margin_stop",
+        "margin_lie",
+        "view",
+        "view_changes_total",
+        "evidence_total",
+        "request_seconds",
+        "rejected_total",
+        "transfer_bytes",
+        "recovery_age_seconds",
+        "key_age_seconds",
+        "log_window_ratio",
+        "fsync_seconds",
+        "build_info",
+    ] {
+        assert!(metrics.contains(&format!("# HELP quorate_{name} ")), "{name}: {metrics}");
+        assert!(metrics.contains(&format!("# TYPE quorate_{name} ")), "{name}: {metrics}");
+        let samples = metrics.lines().filter(|line| line.starts_with(&format!("quorate_{name}")));
+        assert!(samples.count() > 0, "{name}: {metrics}");
+    }
+    assert!(metrics.contains("quorate_margin_stop 1\n"), "{metrics}");
+    assert!(page.get("/healthz").starts_with("HTTP/1.1 200"));
+    let html = page.get("/");
+    assert!(html.to_lowercase().contains("content-security-policy: default-src 'none'"), "{html}");
+    assert!(!html.contains("http://") || !html.contains("src=\"http"), "nothing is fetched from elsewhere");
+    assert!(page.ask("POST /").unwrap().starts_with("HTTP/1.1 405"));
+    assert!(page.get("/etc/passwd").starts_with("HTTP/1.1 404"));
+    let head = page.ask("HEAD /metrics").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{head}");
+    // Some who connect and say nothing, and one who never ends its question.
+    let silent: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(page.address).unwrap()).collect();
+    let mut endless = TcpStream::connect(page.address).unwrap();
+    let _ = endless.write_all(format!("GET / HTTP/1.1\r\nx: {}", "a".repeat(200_000)).as_bytes());
+    assert!(page.get("/healthz").starts_with("HTTP/1.1 200"));
+    drop(silent);
+    // Events come as they happen.
+    let mut stream = TcpStream::connect(page.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET /api/v1/events HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    page.cluster.kill(1);
+    let (mut heard, mut buffer) = (String::new(), [0; 4096]);
+    while !heard.contains("r1 silent") {
+        let len = stream.read(&mut buffer).unwrap();
+        assert!(len > 0, "{heard}");
+        heard.push_str(&String::from_utf8_lossy(&buffer[..len]));
+    }
+    assert!(heard.contains("text/event-stream") && heard.contains("id: "), "{heard}");
+    // Without a quorum it is not ready, and says so at once.
+    page.cluster.kill(2);
+    page.wait_for("/readyz", |reply| reply.starts_with("HTTP/1.1 503"));
+    assert!(page.get("/healthz").starts_with("HTTP/1.1 200"));
+}

@@ -1,0 +1,192 @@
+//! A look as the text that Prometheus reads: every name with its help, type and unit, from the first look on.
+
+use std::fmt::Write as _;
+
+use super::watch::{BOUNDS_US, Histogram, Snapshot};
+use super::{Health, Verdict};
+use quorate_wire::message::Statement;
+
+/// Returns the text.
+pub fn text(snapshot: &Snapshot) -> String {
+    let mut out = Metrics(String::new());
+    let picture = &snapshot.picture;
+    out.head("quorate_build_info", "gauge", "The version of the program that looks.");
+    out.line("quorate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    out.head("quorate_verdict", "gauge", "1 for the verdict, 0 for the others.");
+    for verdict in [Verdict::Healthy, Verdict::Degraded, Verdict::Halted, Verdict::Unsafe] {
+        let holds = f64::from(u8::from(verdict == picture.verdict));
+        out.line("quorate_verdict", &[("kind", &verdict.name().to_lowercase())], holds);
+    }
+    out.head("quorate_margin_stop", "gauge", "Replicas that may stop before the cluster does.");
+    out.line("quorate_margin_stop", &[], count(picture.may_stop));
+    out.head("quorate_margin_lie", "gauge", "Replicas that may lie before answers can be wrong.");
+    out.line("quorate_margin_lie", &[], count(picture.may_lie));
+    out.head("quorate_view", "gauge", "The view that f + 1 replicas are in.");
+    out.line("quorate_view", &[], number(picture.view.0));
+    out.head(
+        "quorate_view_changes_total",
+        "counter",
+        "Views that were seen to end since this program started.",
+    );
+    out.line("quorate_view_changes_total", &[("why", "seen")], number(snapshot.view_changes));
+    out.head(
+        "quorate_evidence_total",
+        "counter",
+        "What speaks against replicas, by class, as the clients' ledgers and the digests have it.",
+    );
+    for ((class, id), seen) in snapshot.evidence_counts() {
+        out.line(
+            "quorate_evidence_total",
+            &[("class", class.name()), ("replica", &id.0.to_string())],
+            number(seen),
+        );
+    }
+    out.head(
+        "quorate_request_seconds",
+        "histogram",
+        "How long the operations took that this program had done, by path.",
+    );
+    out.histogram("ordered", &snapshot.ordered);
+    out.histogram("read_only", &snapshot.read_only);
+    replicas(&mut out, snapshot);
+    out.0
+}
+
+/// One number of each replica's statement.
+type Of = fn(&Statement) -> f64;
+
+/// What each replica says: the name, its help, and which number.
+const SAID: &[(&str, &str, &str, Of)] = &[
+    ("quorate_executed_batches", "gauge", "Batches executed that have committed.", |s| number(s.executed.0)),
+    ("quorate_requests_total", "counter", "Requests executed since the replica started.", |s| {
+        number(s.requests)
+    }),
+    ("quorate_left_views_total", "counter", "Views that the replica has left since it started.", |s| {
+        number(s.view_changes)
+    }),
+    ("quorate_uptime_seconds", "gauge", "How long the replica has run.", |s| number(s.uptime_ms) / 1e3),
+    (
+        "quorate_recovery_age_seconds",
+        "gauge",
+        "How long ago the replica started, or rejoined after that.",
+        |s| number(s.recovered_ms) / 1e3,
+    ),
+    ("quorate_key_age_seconds", "gauge", "The age of the replica's session keys.", |s| {
+        number(s.key_age_ms) / 1e3
+    }),
+    (
+        "quorate_log_window_ratio",
+        "gauge",
+        "How much of the log between the water marks is used, 0 to 1.",
+        |s| {
+            let window = s.high.0.saturating_sub(s.low.0).max(1);
+            number(s.committed.0.saturating_sub(s.low.0).min(window)) / number(window)
+        },
+    ),
+    ("quorate_fsync_seconds", "gauge", "The 99th percentile of a write to the replica's log.", |s| {
+        f64::from(s.fsync_p99_us) / 1e6
+    }),
+    ("quorate_memory_bytes", "gauge", "Memory that the replica's process holds.", |s| number(s.memory_bytes)),
+    ("quorate_disk_free_bytes", "gauge", "Room that is left on the replica's disk.", |s| number(s.disk.0)),
+    ("quorate_disk_size_bytes", "gauge", "The size of the replica's disk; 0 if it does not know.", |s| {
+        number(s.disk.1)
+    }),
+];
+
+fn replicas(out: &mut Metrics, snapshot: &Snapshot) {
+    let healths = &snapshot.picture.replicas;
+    let id = |health: &Health| health.id.0.to_string();
+    out.head("quorate_replica_up", "gauge", "1 if the replica answered within 700 ms.");
+    for health in healths {
+        out.line(
+            "quorate_replica_up",
+            &[("replica", &id(health))],
+            f64::from(u8::from(health.says.is_some())),
+        );
+    }
+    out.head("quorate_lag_operations", "gauge", "Batches that the replica is behind f + 1 others.");
+    for health in healths {
+        out.line("quorate_lag_operations", &[("replica", &id(health))], number(health.behind));
+    }
+    out.head("quorate_lag_seconds", "gauge", "How long ago f + 1 others had executed what the replica has.");
+    for (health, lag) in healths.iter().zip(&snapshot.lag_s) {
+        out.line("quorate_lag_seconds", &[("replica", &id(health))], *lag);
+    }
+    for (name, kind, help, of) in SAID {
+        out.head(name, kind, help);
+        for health in healths {
+            // A replica that says nothing has no figures, but those that it never had are 0.
+            let value = health.says.as_ref().map_or(0.0, of);
+            out.line(name, &[("replica", &id(health))], value);
+        }
+    }
+    out.head(
+        "quorate_transfer_bytes",
+        "gauge",
+        "State that a transfer has brought, and that it has to bring.",
+    );
+    for health in healths {
+        let (done, total) = health.says.as_ref().map_or((0, 0), |says| says.transfer);
+        for (state, bytes) in [("done", done), ("total", total)] {
+            out.line("quorate_transfer_bytes", &[("replica", &id(health)), ("state", state)], number(bytes));
+        }
+    }
+    out.head(
+        "quorate_rejected_total",
+        "counter",
+        "What the replica has turned away since it started, by reason.",
+    );
+    for health in healths {
+        let rejected = health.says.iter().flat_map(|says| &says.rejected);
+        let known = rejected.clone().any(|(why, _)| why == "not-authentic");
+        if !known {
+            out.line("quorate_rejected_total", &[("replica", &id(health)), ("why", "not-authentic")], 0.0);
+        }
+        for (why, times) in rejected {
+            out.line("quorate_rejected_total", &[("replica", &id(health)), ("why", why)], number(*times));
+        }
+    }
+}
+
+struct Metrics(String);
+
+impl Metrics {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn line(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+        self.0.push_str(name);
+        for (at, (label, text)) in labels.iter().enumerate() {
+            let before = if at == 0 { '{' } else { ',' };
+            let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let _ = write!(self.0, "{before}{label}=\"{text}\"");
+        }
+        let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
+    }
+
+    fn histogram(&mut self, path: &str, histogram: &Histogram) {
+        let mut sum = 0;
+        for (bound, times) in BOUNDS_US.iter().zip(histogram.counts) {
+            sum += times;
+            let bound = (number(*bound) / 1e6).to_string();
+            self.line("quorate_request_seconds_bucket", &[("path", path), ("le", &bound)], number(sum));
+        }
+        self.line(
+            "quorate_request_seconds_bucket",
+            &[("path", path), ("le", "+Inf")],
+            number(histogram.count),
+        );
+        self.line("quorate_request_seconds_sum", &[("path", path)], number(histogram.sum_us) / 1e6);
+        self.line("quorate_request_seconds_count", &[("path", path)], number(histogram.count));
+    }
+}
+
+fn count(number_of: usize) -> f64 {
+    number(u64::try_from(number_of).unwrap_or(u64::MAX))
+}
+
+#[allow(clippy::cast_precision_loss, reason = "figures for people: 53 bits are enough")]
+fn number(value: u64) -> f64 {
+    value as f64
+}

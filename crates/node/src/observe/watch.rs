@@ -1,0 +1,266 @@
+//! Looking again and again: what has changed since, how fast the cluster goes, how far each replica is
+//! behind in time. Everything is kept for a while only.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use quorate_wire::{ReplicaId, ViewNum};
+
+use super::look::{Latency, Observer, now_s};
+use super::model::{Picture, Verdict, Word};
+use super::{Class, json};
+
+/// Looks that are kept: five minutes of one a second.
+const KEPT: usize = 300;
+/// Events that are kept.
+const EVENTS_MAX: usize = 100;
+/// Views whose beginning is kept.
+const VIEWS_MAX: usize = 60;
+/// The upper bounds of the histogram of latencies, in microseconds.
+pub const BOUNDS_US: [u64; 12] =
+    [50, 100, 200, 500, 1000, 2000, 5000, 10_000, 50_000, 200_000, 1_000_000, 5_000_000];
+
+/// Something that was seen to happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Counts events.
+    pub number: u64,
+    /// When, in seconds since 1970 by the reader's clock.
+    pub at_s: u64,
+    /// What.
+    pub text: String,
+}
+
+/// How long the reader's own operations took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    /// By bound of [`BOUNDS_US`], each without those below it; above all bounds in none.
+    pub counts: [u64; BOUNDS_US.len()],
+    /// How many there were.
+    pub count: u64,
+    /// How long all of them took together, in microseconds.
+    pub sum_us: u64,
+}
+
+impl Histogram {
+    fn note(&mut self, took: Option<Duration>) {
+        let Some(took) = took else { return };
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        if let Some(place) = BOUNDS_US.iter().position(|bound| us <= *bound) {
+            self.counts[place] += 1;
+        }
+        self.count += 1;
+        self.sum_us = self.sum_us.saturating_add(us);
+    }
+}
+
+/// What is known after a look.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The cluster.
+    pub picture: Picture,
+    /// When it was looked at.
+    pub at: Instant,
+    /// How long the reader's own operations took.
+    pub latency: Latency,
+    /// Requests executed a second, once there are two looks.
+    pub rate: Option<f64>,
+    /// The last looks, oldest first: requests a second; microseconds of an ordered and of a read operation.
+    pub rates: VecDeque<(f64, Option<u64>, Option<u64>)>,
+    /// When each of the last views was first seen, in seconds since 1970.
+    pub views: VecDeque<(u64, ViewNum)>,
+    /// What has happened, oldest first.
+    pub events: VecDeque<Event>,
+    /// How long each replica is behind what f + 1 have executed, in seconds.
+    pub lag_s: Vec<f64>,
+    /// Of ordered operations.
+    pub ordered: Histogram,
+    /// Of reads that were not.
+    pub read_only: Histogram,
+    /// Views that were seen to end.
+    pub view_changes: u64,
+}
+
+/// Looks at a cluster as often as it is told to, and keeps what it saw for whoever asks.
+#[derive(Debug)]
+pub struct Watch {
+    observer: Observer,
+    last: Mutex<Option<Arc<Snapshot>>>,
+    /// When each number was executed, as far as f + 1 said: at most [`KEPT`].
+    executed: Mutex<VecDeque<(Instant, u64)>>,
+}
+
+impl Watch {
+    /// Begins to look through this observer.
+    pub fn new(observer: Observer) -> Self {
+        Self { observer, last: Mutex::default(), executed: Mutex::default() }
+    }
+
+    /// Returns what looks.
+    pub fn observer(&self) -> &Observer {
+        &self.observer
+    }
+
+    /// Returns the last look.
+    pub fn last(&self) -> Option<Arc<Snapshot>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Looks. One caller at a time makes sense.
+    pub fn turn(&self) -> Arc<Snapshot> {
+        let (picture, latency) = self.observer.look_well();
+        let before = self.last();
+        let lag_s = self.lags(&picture);
+        let next = Arc::new(after(before.as_deref(), picture, latency, lag_s));
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&next));
+        next
+    }
+
+    /// Returns for each replica how long ago the others had executed what it has.
+    fn lags(&self, picture: &Picture) -> Vec<f64> {
+        let mut executed = self.executed.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        executed.push_back((now, picture.executed.0));
+        if executed.len() > KEPT {
+            executed.pop_front();
+        }
+        let lag = |own: u64| {
+            let passed = executed.iter().find(|(_, agreed)| *agreed > own);
+            passed.map_or(0.0, |(at, _)| now.duration_since(*at).as_secs_f64())
+        };
+        picture
+            .replicas
+            .iter()
+            .map(|health| health.says.as_ref().map_or(0.0, |says| lag(says.executed.0)))
+            .collect()
+    }
+}
+
+/// Makes of the last look and what was seen now the next one.
+fn after(before: Option<&Snapshot>, picture: Picture, latency: Latency, lag_s: Vec<f64>) -> Snapshot {
+    let at = Instant::now();
+    let rate = before.and_then(|before| rate(before, &picture, at));
+    let us = |took: Option<Duration>| took.map(|took| u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    let mut next = Snapshot {
+        at,
+        latency,
+        rate,
+        lag_s,
+        rates: before.map_or_else(VecDeque::new, |before| before.rates.clone()),
+        views: before.map_or_else(VecDeque::new, |before| before.views.clone()),
+        events: before.map_or_else(VecDeque::new, |before| before.events.clone()),
+        ordered: before.map_or_else(Histogram::default, |before| before.ordered),
+        read_only: before.map_or_else(Histogram::default, |before| before.read_only),
+        view_changes: before.map_or(0, |before| before.view_changes),
+        picture,
+    };
+    next.ordered.note(latency.ordered);
+    next.read_only.note(latency.read_only);
+    next.rates.push_back((rate.unwrap_or(0.0), us(latency.ordered), us(latency.read_only)));
+    if next.rates.len() > KEPT {
+        next.rates.pop_front();
+    }
+    if next.views.back().is_none_or(|(_, view)| *view < next.picture.view) {
+        next.views.push_back((next.picture.now_s, next.picture.view));
+        if next.views.len() > VIEWS_MAX {
+            next.views.pop_front();
+        }
+    }
+    if let Some(before) = before {
+        next.view_changes += next.picture.view.0.saturating_sub(before.picture.view.0);
+        for text in news(&before.picture, &next.picture) {
+            let number = next.events.back().map_or(1, |last| last.number + 1);
+            next.events.push_back(Event { number, at_s: now_s(), text });
+        }
+        while next.events.len() > EVENTS_MAX {
+            next.events.pop_front();
+        }
+    }
+    next
+}
+
+/// Returns how many requests a second f + 1 replicas have executed between two looks.
+fn rate(before: &Snapshot, now: &Picture, at: Instant) -> Option<f64> {
+    let pairs = before.picture.replicas.iter().zip(&now.replicas);
+    let mut counts: Vec<u64> = pairs
+        .filter_map(|(old, new)| new.says.as_ref()?.requests.checked_sub(old.says.as_ref()?.requests))
+        .collect();
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    let count = u32::try_from(*counts.get(now.cluster.weak() - 1)?).unwrap_or(u32::MAX);
+    Some(f64::from(count) / at.duration_since(before.at).as_secs_f64().max(1e-3))
+}
+
+/// Returns what has changed between two looks.
+fn news(before: &Picture, now: &Picture) -> Vec<String> {
+    let mut news = Vec::new();
+    if before.verdict != now.verdict {
+        news.push(format!("{}, was {}", now.verdict.name(), before.verdict.name()));
+    }
+    if now.view > before.view {
+        news.push(format!("view {} -> {}, primary {}", before.view.0, now.view.0, now.primary));
+    }
+    for (old, new) in before.replicas.iter().zip(&now.replicas) {
+        match (old.word, new.word) {
+            (old, new) if old == new => {}
+            (_, Word::Ok) => news.push(format!("{} is ok again", new.id)),
+            (_, word) => news.push(format!("{} {}", new.id, word.name())),
+        }
+    }
+    news
+}
+
+impl Snapshot {
+    /// Says whether a quorum has answered, and that not long ago.
+    pub fn is_ready(&self) -> bool {
+        let fresh = self.at.elapsed() < Duration::from_secs(5);
+        let quorum = self.picture.answered() >= self.picture.cluster.quorum();
+        fresh && quorum && matches!(self.picture.verdict, Verdict::Healthy | Verdict::Degraded)
+    }
+
+    /// Returns how often each class of evidence was seen of each replica.
+    pub fn evidence_counts(&self) -> BTreeMap<(Class, ReplicaId), u64> {
+        let mut counts = BTreeMap::new();
+        for id in self.picture.cluster.replicas() {
+            Class::ALL.iter().for_each(|class| _ = counts.insert((*class, id), 0));
+        }
+        for item in &self.picture.evidence {
+            *counts.entry((item.class, item.replica)).or_default() += item.count;
+        }
+        counts
+    }
+
+    /// Returns everything, for the page and for other readers.
+    pub fn to_json(&self, name: &str) -> serde_json::Value {
+        let picture = &self.picture;
+        let agreement = &picture.agreement;
+        let rows: Vec<Vec<&str>> =
+            agreement.rows.iter().map(|row| row.iter().map(|cell| cell.name()).collect()).collect();
+        let events: Vec<_> = self.events.iter().map(event).collect();
+        serde_json::json!({
+            "name": name,
+            "version": env!("CARGO_PKG_VERSION"),
+            "age_ms": u64::try_from(self.at.elapsed().as_millis()).unwrap_or(u64::MAX),
+            "cluster": json::cluster(picture),
+            "troubles": picture.troubles(),
+            "replicas": picture.replicas.iter().map(|health| json::replica(health, picture)).collect::<Vec<_>>(),
+            "lag_s": self.lag_s,
+            "agreement": {
+                "checkpoints": agreement.checkpoints.iter().map(|seq| seq.0).collect::<Vec<_>>(),
+                "rows": rows,
+            },
+            "evidence": picture.evidence.iter().map(json::item).collect::<Vec<_>>(),
+            "views": self.views.iter().map(|(at, view)| serde_json::json!([at, view.0])).collect::<Vec<_>>(),
+            "events": events,
+            "rate": self.rate,
+            "rates": self.rates.iter().map(|(rate, _, _)| rate).collect::<Vec<_>>(),
+            "ordered_us": self.rates.iter().map(|(_, ordered, _)| ordered).collect::<Vec<_>>(),
+            "read_only_us": self.rates.iter().map(|(_, _, read)| read).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// Returns an event for machines.
+pub fn event(event: &Event) -> serde_json::Value {
+    serde_json::json!({"number": event.number, "at": event.at_s, "text": event.text})
+}
