@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use quorate_node::observe::{Cell, Observer};
 use quorate_node::signals;
 
 use self::load::{COUNTER, Load};
@@ -207,7 +208,7 @@ impl Story<'_> {
         tell(3, "replica 2 lied to clients and to replicas", &mut || self.lie(&load, &mut redis));
         tell(4, "wiped replica 3", &mut || self.wipe(&load));
         let mut load = Some(load);
-        tell(5, "read everything back", &mut || self.read_back(load.take(), &mut redis));
+        tell(5, "read everything back, compared digests", &mut || self.read_back(load.take(), &mut redis));
         if let Some(load) = load {
             let _ = load.stop();
         }
@@ -268,7 +269,10 @@ impl Story<'_> {
     }
 
     fn read_back(&self, load: Option<Load>, redis: &mut Redis) -> Step {
-        let account = load.ok_or("the load has ended")?.stop().map_err(|error| error.to_string())?;
+        let load = load.ok_or("the load has ended")?;
+        // While there is load there are new checkpoints to compare.
+        let at = self.compare_digests()?;
+        let account = load.stop().map_err(|error| error.to_string())?;
         self.read(redis, self.keys)?;
         let counter = redis.one(&[b"GET", COUNTER]).map_err(|error| error.to_string())?;
         let counter = match &counter {
@@ -281,7 +285,33 @@ impl Story<'_> {
                 "the counter is {counter:?} after {} acknowledged increments and {} unknown ones",
                 account.acknowledged, account.unknown
             ))?;
-        Ok(format!("{0} of {0} keys, {counter} increments once each", grouped(self.keys)))
+        let keys = grouped(self.keys);
+        Ok(format!("{keys} of {keys} keys, {counter} increments once each, all digests agree at {at}"))
+    }
+
+    /// Asks every replica for the digests of its state, until all of them agree at one checkpoint; returns its
+    /// number. One that differs is none that waiting helps.
+    fn compare_digests(&self) -> Result<u64, String> {
+        let observer = Observer::open(self.local.dir()).map_err(|trouble| trouble.what)?;
+        let begin = Instant::now();
+        loop {
+            let agreement = observer.look().agreement;
+            let all =
+                |index: usize, cell: Cell| agreement.rows.iter().all(|row| row.get(index) == Some(&cell));
+            for (index, seq) in agreement.checkpoints.iter().enumerate().rev() {
+                if let Some(id) = agreement.rows.iter().position(|row| row.get(index) == Some(&Cell::Differs))
+                {
+                    return Err(format!("the state of r{id} at {} is not that of the others", seq.0));
+                }
+                if all(index, Cell::Agrees) {
+                    return Ok(seq.0);
+                }
+            }
+            if begin.elapsed() > PATIENCE || self.stop.load(Ordering::Relaxed) {
+                return Err("there is no checkpoint at which all replicas say what their state is".to_owned());
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Reads the first keys and compares every value.

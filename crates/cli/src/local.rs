@@ -149,13 +149,24 @@ impl Local {
     /// Waits until a node does not run any more, and says whether it came to that.
     pub(crate) fn wait_until_gone(&self, name: &str, within: Duration) -> bool {
         let end = Instant::now() + within;
-        while self.process(name).is_some() {
+        while self.process(name).is_some() || self.ends(name) {
             if Instant::now() > end {
                 return false;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
         true
+    }
+
+    /// Says whether a node's process is about to be gone: it has no memory any more, and still its ports.
+    fn ends(&self, name: &str) -> bool {
+        let Some(pid) = self.read(name, "pid") else { return false };
+        let pid = pid.trim();
+        let has_memory = fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // Behind the program's name, in which anything may stand. Z and X: it is gone.
+        let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
+        !has_memory && state.is_some_and(|state| !matches!(state, "Z" | "X"))
     }
 
     /// Returns what is wrong with a node on purpose.

@@ -36,7 +36,12 @@ fn the_story_ends_well() {
         let line = text.lines().find(|line| line.starts_with(&format!("  {step} "))).unwrap_or("");
         assert!(line.contains(" ok "), "step {step}: {text}");
     }
-    assert!(text.contains("300 of 300 keys") && text.contains("\nnothing was lost."), "{text}");
+    assert!(
+        text.contains("300 of 300 keys")
+            && text.contains("all digests agree at ")
+            && text.contains("\nnothing was lost."),
+        "{text}"
+    );
     assert!(TcpStream::connect(door).is_err(), "the door is still open");
     assert!(dir.path().join("demo/made-by-quorate-up-demo").exists());
 }
