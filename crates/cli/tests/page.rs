@@ -176,13 +176,13 @@ fn machines_can_read_it_and_nobody_can_hang_it() {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(b"GET /api/v1/events HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     page.cluster.kill(1);
-    let (mut heard, mut buffer) = (String::new(), [0; 4096]);
-    while !heard.contains("r1 silent") {
+    let (mut told, mut buffer) = (String::new(), [0; 4096]);
+    while !told.contains("r1 silent") {
         let len = stream.read(&mut buffer).unwrap();
-        assert!(len > 0, "{heard}");
-        heard.push_str(&String::from_utf8_lossy(&buffer[..len]));
+        assert!(len > 0, "{told}");
+        told.push_str(&String::from_utf8_lossy(&buffer[..len]));
     }
-    assert!(heard.contains("text/event-stream") && heard.contains("id: "), "{heard}");
+    assert!(told.contains("text/event-stream") && told.contains("id: "), "{told}");
     // Without a quorum it is not ready, and says so at once.
     page.cluster.kill(2);
     page.wait_for("/readyz", |reply| reply.starts_with("HTTP/1.1 503"));

@@ -124,7 +124,7 @@ pub trait Talk: Debug + Sized {
     fn wants_input(&self) -> bool;
     /// Says whether it needs more than a usual share of memory.
     fn is_large(&self) -> bool;
-    /// Takes input: at most [`INPUT_BYTES`], when it is wanted.
+    /// Takes input: at most 64 KiB, when it is wanted.
     fn receive(&mut self, protocol: &Self::Protocol, bytes: &[u8]);
     /// There will be no more input.
     fn hang_up(&mut self);

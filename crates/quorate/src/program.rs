@@ -234,7 +234,9 @@ impl Status {
         let observer = Observer::open(&self.dir).map_err(|trouble| wrong(&trouble))?;
         let (picture, latency) = observer.look_well();
         if self.json {
-            json::lines(&picture).iter().for_each(|line| println!("{line}"));
+            for line in json::lines(&picture) {
+                println!("{line}");
+            }
         } else {
             println!("{}", text::page(name, &picture, latency));
         }

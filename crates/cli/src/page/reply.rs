@@ -180,7 +180,7 @@ impl Body for Content {
     fn size_hint(&self) -> hyper::body::SizeHint {
         match self {
             Self::Whole(bytes) => {
-                let len = bytes.as_ref().map_or(0, |bytes| bytes.len());
+                let len = bytes.as_ref().map_or(0, Bytes::len);
                 hyper::body::SizeHint::with_exact(u64::try_from(len).unwrap_or(u64::MAX))
             }
             Self::Stream(_) => hyper::body::SizeHint::default(),

@@ -222,7 +222,7 @@ impl Snapshot {
     pub fn evidence_counts(&self) -> BTreeMap<(Class, ReplicaId), u64> {
         let mut counts = BTreeMap::new();
         for id in self.picture.cluster.replicas() {
-            Class::ALL.iter().for_each(|class| _ = counts.insert((*class, id), 0));
+            counts.extend(Class::ALL.iter().map(|class| ((*class, id), 0)));
         }
         for item in &self.picture.evidence {
             *counts.entry((item.class, item.replica)).or_default() += item.count;

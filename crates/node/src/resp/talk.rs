@@ -41,7 +41,7 @@ pub struct Protocol {
     pub(super) operation_bytes_max: usize,
 }
 
-/// See the module. Holds one command and [`INPUT_BYTES`] of input, one pack, and [`OUTPUT_BYTES`] and the
+/// See the module. Holds one command and 64 KiB of input, one pack, and 256 KiB and the
 /// replies of one pack of output.
 #[derive(Debug)]
 pub struct RespTalk {
