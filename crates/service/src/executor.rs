@@ -360,7 +360,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
                     reply.result = Some(&self.result);
                 }
             }
-            None if self.lanes.is_full(client) => reply.outcome = Outcome::Refused,
+            None if self.lanes.is_full() => reply.outcome = Outcome::Refused,
             Some(_) | None => {
                 let cx = Context { client, timestamp, seq, index, time_ns, read_only: false };
                 self.run(cx, request.operation)?;

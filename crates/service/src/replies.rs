@@ -15,7 +15,6 @@
 //!
 //! Where a lane's slot is says an index in memory. It can be built again from the pages at any time.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_wire::{ClientId, Digest, Timestamp};
@@ -129,8 +128,6 @@ pub(crate) struct Lanes {
     layout: Layout,
     /// From a client to its slot.
     index: Index,
-    /// How many lanes each principal has. Never more entries than lanes.
-    principals: BTreeMap<u64, u32>,
     /// Clients whose first request is in the overlay, in order.
     tentative: Vec<ClientId>,
     /// The last agreed time: of the committed state, and with the overlay.
@@ -141,14 +138,7 @@ pub(crate) struct Lanes {
 impl Lanes {
     /// Returns the lanes of an empty state.
     pub(crate) fn new(layout: Layout) -> Self {
-        Self {
-            layout,
-            index: Index::default(),
-            principals: BTreeMap::new(),
-            tentative: Vec::new(),
-            time_ns: 0,
-            tentative_time_ns: 0,
-        }
+        Self { layout, index: Index::default(), tentative: Vec::new(), time_ns: 0, tentative_time_ns: 0 }
     }
 
     /// Builds the index from the committed state.
@@ -157,7 +147,6 @@ impl Lanes {
         for slot in 0..self.layout.slots_max {
             let Some(lane) = self.committed(store, slot)? else { break };
             self.index.insert(lane.client.0, slot);
-            *self.principals.entry(lane.client.principal()).or_default() += 1;
             self.time_ns = self.time_ns.max(lane.time_ns);
         }
         self.tentative_time_ns = self.time_ns;
@@ -176,12 +165,9 @@ impl Lanes {
         chosen.max(self.tentative_time_ns.saturating_add(1))
     }
 
-    /// Says whether a lane of `client` would be one too many: for the table, or for its principal, which may not
-    /// take it all (EX-3).
-    pub(crate) fn is_full(&self, client: ClientId) -> bool {
-        let own = self.principals.get(&client.principal()).copied().unwrap_or_default();
-        let share = client.lanes_max(to_usize(self.layout.slots_max));
-        self.index.len() >= to_usize(self.layout.slots_max) || to_usize(own) >= share
+    /// Says whether another lane would be one too many.
+    pub(crate) fn is_full(&self) -> bool {
+        self.index.len() >= to_usize(self.layout.slots_max)
     }
 
     /// Returns a client's lane as the running batch sees it.
@@ -273,11 +259,7 @@ impl Lanes {
     pub(crate) fn forget(&mut self) {
         for client in self.tentative.drain(..) {
             self.index.remove(client.0);
-            if let Some(lanes) = self.principals.get_mut(&client.principal()) {
-                *lanes -= 1;
-            }
         }
-        self.principals.retain(|_, lanes| *lanes > 0);
         self.tentative_time_ns = self.time_ns;
     }
 
@@ -285,7 +267,6 @@ impl Lanes {
     fn add(&mut self, client: ClientId) -> u32 {
         let Ok(slot) = u32::try_from(self.index.len()) else { unreachable!("bounded by `slots_max`") };
         self.index.insert(client.0, slot);
-        *self.principals.entry(client.principal()).or_default() += 1;
         self.tentative.push(client);
         slot
     }

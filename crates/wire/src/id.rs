@@ -81,12 +81,6 @@ impl ClientId {
     pub fn replica(self) -> Option<ReplicaId> {
         (self.principal() == 0).then(|| ReplicaId(self.lane()))
     }
-
-    /// Returns how many lanes the principal of this one may have where there is room for `clients_max` in all: an
-    /// eighth of them, or 16, so that one cannot keep all others out (EX-3). Replicas are few and not counted.
-    pub fn lanes_max(self, clients_max: usize) -> usize {
-        if self.replica().is_some() { clients_max } else { (clients_max / 8).max(16) }
-    }
 }
 
 /// A client's own number for a request, strictly increasing for each lane [OSDI99 §4.1].

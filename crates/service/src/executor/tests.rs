@@ -334,31 +334,6 @@ fn b37_a_client_too_many_is_refused() {
     assert_eq!(clients, [(client(1), Timestamp(2)), (client(2), Timestamp(1)), (client(3), Timestamp(1))]);
 }
 
-/// EX-3, C6: one principal cannot take all the room, nor give it up for others by being undone twice.
-#[test]
-fn c6_a_principal_has_a_share_of_the_lanes() {
-    let small = Options { clients_max: 200, ..options() };
-    let mut executor = Executor::new(Kv, domains(), small);
-    let add = incr(b"n", 1);
-    let lane = |principal: u64, lane: u16| ClientId::new(principal, lane);
-    let share = u16::try_from(lane(1, 0).lanes_max(200)).unwrap();
-    assert_eq!(share, 25);
-    let first: Vec<(ClientId, u64, &[u8])> = (0..share - 1).map(|i| (lane(1, i), 1, &*add)).collect();
-    execute(&mut executor, &first, false);
-    // Undone, and in another view done.
-    execute(&mut executor, &[(lane(1, 100), 1, &add)], true);
-    executor.undo(executor.last_executed());
-    let said = execute(
-        &mut executor,
-        &[(lane(1, 101), 1, &add), (lane(1, 102), 1, &add), (lane(2, 0), 1, &add)],
-        false,
-    );
-    assert_eq!(said[1], (Outcome::Refused, None), "one too many of this principal");
-    assert_eq!([said[0].0, said[2].0], [Outcome::Executed; 2], "the last of its share, and another's first");
-    let said = execute(&mut executor, &[(lane(1, 0), 2, &add), (lane(1, 103), 1, &add)], false);
-    assert_eq!([said[0].0, said[1].0], [Outcome::Executed, Outcome::Refused], "lanes that are there go on");
-}
-
 /// I18, TE-6: what is not committed is in no checkpoint.
 #[test]
 #[should_panic(expected = "I18")]
