@@ -68,9 +68,13 @@ fn set(config: &mut Config, key: &str, value: &str) -> bool {
     true
 }
 
-/// Finds addresses that nobody listens at.
+/// Finds addresses that nobody listens at, at an IP of loopback where no other program looks for some.
 pub(crate) fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
-    let sockets = (0..count).map(|_| UdpSocket::bind("127.0.0.1:0")).collect::<std::io::Result<Vec<_>>>()?;
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let ip = [127, 78, high, low.clamp(1, 254)];
+    let sockets = (0..count)
+        .map(|_| UdpSocket::bind(SocketAddr::from((ip, 0))))
+        .collect::<std::io::Result<Vec<_>>>()?;
     Ok(sockets.iter().map(UdpSocket::local_addr).collect::<std::io::Result<_>>()?)
 }
 

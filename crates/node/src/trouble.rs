@@ -2,6 +2,7 @@
 //! next. The command line gives each kind a stable code.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// What kind of thing went wrong.
@@ -79,7 +80,11 @@ impl Trouble {
 
     /// Returns the trouble of a file or directory that cannot be written.
     pub(crate) fn unwritable(path: &Path, error: &std::io::Error) -> Self {
-        Self::new(Kind::Unwritable, format!("cannot be written: {error}")).in_file(path)
+        let (kind, next) = match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => (Kind::Disk, "make room there"),
+            _ => (Kind::Unwritable, "see to it that it can be written, or choose another directory"),
+        };
+        Self::new(kind, format!("cannot be written: {error}")).in_file(path).next(next)
     }
 }
 

@@ -73,7 +73,7 @@ fn status_tells_scripts_how_a_cluster_is() {
     assert_eq!((&replicas[2]["reachable"], &replicas[2]["view"]), (&false.into(), &Value::Null));
     cluster.kill(1);
     wait_for(&root, "halted", "silent");
-    (0..4).for_each(|i| cluster.kill(i));
+    [0, 3].into_iter().for_each(|i| cluster.kill(i));
     let (code, whole, _) = status(&root);
     assert_eq!((code, &whole["answered"]), (Some(3), &0.into()));
 }
