@@ -51,11 +51,10 @@ impl fmt::Display for Failure {
 /// Returns the one of `names` that `typed` was most likely meant to be, if any is near.
 pub(crate) fn nearest<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = typed.chars().count().max(3) / 3;
-    let mut best: Option<((usize, usize), &str)> = None;
+    let mut best: Option<(usize, &str)> = None;
     for name in names {
-        // Of those that are equally near, one of the same length: letters are mistaken more often than lost.
-        let distance = (distance(typed, name), typed.len().abs_diff(name.len()));
-        if distance.0 <= limit && best.is_none_or(|(least, _)| distance < least) {
+        let distance = distance(typed, name);
+        if distance <= limit && best.is_none_or(|(least, _)| distance < least) {
             best = Some((distance, name));
         }
     }

@@ -88,6 +88,12 @@ impl Local {
         last("memory is lost").max(last("has lost its memory")) > last("has rejoined")
     }
 
+    /// Says whether a replica has rejoined since it was started.
+    pub(crate) fn is_back(&self, name: &str) -> bool {
+        let text = self.log(name, "replica.log");
+        text.rfind("has rejoined") > text.rfind(": runs replica=")
+    }
+
     fn last_view(&self, name: &str) -> u64 {
         let text = self.log(name, "replica.log");
         let line = text.lines().rev().find(|line| line.contains("entered the view"));

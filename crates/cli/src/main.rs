@@ -151,7 +151,11 @@ fn usage(error: &clap::Error) -> Failure {
 }
 
 fn no_such(what: &str, typed: &str, names: &[String]) -> Failure {
-    let near = nearest(typed, names.iter().map(String::as_str));
+    let names = || names.iter().map(String::as_str);
+    // Of names that are equally near, one of the same length: a letter is mistaken more often than lost.
+    let near = nearest(typed, names());
+    let alike = nearest(typed, names().filter(|name| name.len() == typed.len()));
+    let near = if what == "command" { alike.or(near) } else { near };
     let says = match near {
         Some(near) => format!("no {what} `{typed}`. Nearest: {near}"),
         None => format!("no {what} `{typed}`"),

@@ -6,6 +6,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -38,6 +39,8 @@ use crate::trouble::{Kind, Trouble};
 
 /// The most datagrams taken between two flushes.
 const BURST_MAX: usize = 64;
+/// How long a lock or a port that is taken is waited for.
+const PATIENCE: Duration = Duration::from_millis(500);
 /// How long a primary that stops waits for the others to take over, in nanoseconds.
 const HAND_OVER_NS: u64 = 150_000_000;
 
@@ -350,9 +353,25 @@ pub(crate) fn lock(dir: &Path) -> Result<Flock<File>, Trouble> {
     let file = file.map_err(|error| {
         Trouble::unwritable(&path, &error).next("give this user the right to write there")
     })?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
+    let mut open = Some(file);
+    let taken = patiently(|| {
+        let file = open.take().ok_or(())?;
+        Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, _)| open = Some(file))
+    });
+    taken.map_err(|()| {
         Trouble::new(Kind::InUse, "another process runs on this directory").in_file(dir).next("stop it first")
     })
+}
+
+/// Tries for a moment: a process that was killed takes some milliseconds to let go of what it had.
+fn patiently<T, E>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match attempt() {
+            Err(_) if Instant::now() < end => std::thread::sleep(PATIENCE / 50),
+            ended => return ended,
+        }
+    }
 }
 
 /// Takes the ports of a node.
@@ -361,9 +380,10 @@ pub(crate) fn open_socket(
     directory: &Directory,
     file: &Path,
 ) -> Result<Socket, Trouble> {
-    let opened = Socket::open(settings.listen, directory).and_then(|mut socket| {
+    let opened = patiently(|| {
+        let mut socket = Socket::open(settings.listen, directory)?;
         socket.open_side_channel(directory)?;
-        Ok(socket)
+        Ok::<_, std::io::Error>(socket)
     });
     opened.map_err(|error| {
         let (port, place) =

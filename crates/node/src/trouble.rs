@@ -80,9 +80,11 @@ impl Trouble {
 
     /// Returns the trouble of a file or directory that cannot be written.
     pub(crate) fn unwritable(path: &Path, error: &std::io::Error) -> Self {
-        let (kind, next) = match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => (Kind::Disk, "make room there"),
-            _ => (Kind::Unwritable, "see to it that it can be written, or choose another directory"),
+        let full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+        let (kind, next) = if full {
+            (Kind::Disk, "make room there")
+        } else {
+            (Kind::Unwritable, "see to it that it can be written, or choose another directory")
         };
         Self::new(kind, format!("cannot be written: {error}")).in_file(path).next(next)
     }

@@ -129,8 +129,9 @@ fn what_is_too_much_is_refused() {
     expect(&mut second, b"*99999999\r\n", b"-ERR Protocol error: invalid multibulk length\r\n");
     expect_end(&mut second, b"");
     let mut third = open.connect();
-    let long = [&b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1060000\r\n"[..], &vec![b'v'; 1_060_000], b"\r\nPING\r\n"]
-        .concat();
+    let (key, value) = (vec![b'k'; 10_000], vec![b'v'; 1 << 20]);
+    let long =
+        [&b"*3\r\n$3\r\nSET\r\n$10000\r\n"[..], &key, b"\r\n$1048576\r\n", &value, b"\r\nPING\r\n"].concat();
     expect(&mut third, &long, b"-ERR the command is longer than 1052672 bytes\r\n+PONG\r\n");
     let mut more: Vec<TcpStream> = (0..2).map(|_| open.connect()).collect();
     for stream in &mut more {

@@ -97,7 +97,12 @@ impl<'a> Break<'a> {
     /// checkpoint, and the next one comes the sooner the more is ordered: so something is.
     fn wait_until_back(&self, begin: Instant) -> Result<(), Failure> {
         let (terminal, probe) = (std::io::stdout().is_terminal(), Probe::open(self.local));
-        while self.local.rejoins(self.name) {
+        while !self.local.is_back(self.name) {
+            if begin.elapsed() > GONE && self.local.process(self.name).is_none() {
+                return Err(Failure::new(Code::Network, format!("r{} did not start", self.id))
+                    .at(self.local.node(self.name).join("replica.log").display().to_string())
+                    .next(self.local.last_lines(self.name, "replica.log", 4)));
+            }
             if begin.elapsed() > PATIENCE {
                 return Err(Failure::new(
                     Code::Unreachable,
