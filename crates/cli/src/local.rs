@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use quorate_node::members::Members;
+use quorate_node::settings::{ServiceName, Settings};
+use quorate_wire::{Principal, ReplicaId};
 
 use crate::explain::Code;
 use crate::fail::Failure;
@@ -63,6 +66,14 @@ impl Local {
     pub(crate) fn replicas(&self) -> Vec<String> {
         let names = (0..).map(|id: u16| format!("replica-{id}"));
         names.take_while(|name| self.dir.join(name).is_dir()).collect()
+    }
+
+    /// Returns what is replicated.
+    pub(crate) fn service(&self) -> Result<ServiceName, Failure> {
+        let (dir, own) = (self.node("replica-0"), Principal::Replica(ReplicaId(0)));
+        let members = Members::read(&dir.join("cluster.toml"))?;
+        let settings = Settings::read(&dir.join("node.toml"), own, members.cluster, members.cluster_id())?;
+        Ok(settings.service)
     }
 
     /// Says whether `quorate up` runs on it.

@@ -23,6 +23,7 @@ use crate::demo::Demo;
 use crate::explain::Code;
 use crate::fail::{Failure, Outcome};
 use crate::local::{Local, unwritable};
+use crate::nfs::mount_command;
 use crate::node::{Durability, Service};
 use crate::{out, page};
 
@@ -37,8 +38,8 @@ const STATUS_FLAG: &str = "quorate up --status";
 /// Start a cluster on this machine, and its front door
 ///
 /// Makes the directory with keys and settings if there is none, starts 3f + 1 replicas as processes and the
-/// front door for Redis clients, waits until the service answers, and then says once a second how it is.
-/// Ctrl-C stops everything in order. Run again it comes back with all data. All replicas are on one machine
+/// front door for Redis clients, or with --service fs for NFS clients, waits until the service answers, and
+/// then says once a second how it is. Ctrl-C stops everything in order. Run again it comes back with all data. All replicas are on one machine
 /// here, so this is for trying things; `quorate init` makes a cluster for several.
 ///
 ///   quorate up
@@ -60,6 +61,9 @@ pub(crate) struct Up {
     /// Where Redis clients connect, IP:PORT
     #[arg(long, value_name = "ADDR", default_value = RESP)]
     resp: SocketAddr,
+    /// Where NFS clients connect, IP:PORT
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:20490")]
+    nfs: SocketAddr,
     /// Where a page and /metrics say how it is, IP:PORT
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9640")]
     status: SocketAddr,
@@ -88,7 +92,55 @@ pub(crate) struct Down {
     dir: PathBuf,
 }
 
+/// The front door of a service.
+#[derive(Clone, Copy, Debug)]
+struct FrontDoor {
+    protocol: &'static str,
+    /// The subcommand that opens it, and the flag for its address.
+    command: &'static str,
+    address: SocketAddr,
+}
+
+impl FrontDoor {
+    /// Sees to it that its port is free.
+    fn check(&self) -> Result<(), Failure> {
+        let Self { protocol, command, address } = *self;
+        TcpListener::bind(address).map(drop).map_err(|error| {
+            let other = SocketAddr::new(address.ip(), address.port().saturating_add(1));
+            let (code, what) = if error.kind() == std::io::ErrorKind::AddrInUse {
+                let who = holder(Port::Tcp, address).map_or(String::new(), |who| format!(" by {who}"));
+                (Code::Taken, format!("port {} is taken{who}", address.port()))
+            } else {
+                (Code::Network, format!("cannot listen: {error}"))
+            };
+            Failure::new(code, what)
+                .at(format!("door {protocol}, {address}"))
+                .next(format!("quorate up --{command} {other}      or stop the other process"))
+        })
+    }
+
+    /// Returns how it is used, and what to try first.
+    fn usage(&self) -> (String, String) {
+        let port = self.address.port();
+        if self.command == "resp" {
+            (format!("redis-cli -p {port}"), format!("redis-cli -p {port} set hello world"))
+        } else {
+            let mount = mount_command(self.address);
+            (mount.clone(), mount)
+        }
+    }
+}
+
 impl Up {
+    /// Returns the front door of a service, if it has one.
+    fn door(&self, service: ServiceName) -> Option<FrontDoor> {
+        match service {
+            ServiceName::Fs => Some(FrontDoor { protocol: "NFS", command: "nfs", address: self.nfs }),
+            ServiceName::Kv => Some(FrontDoor { protocol: "RESP", command: "resp", address: self.resp }),
+            ServiceName::Null | ServiceName::Own => None,
+        }
+    }
+
     fn dir(&self) -> &Path {
         self.dir.as_deref().unwrap_or(Path::new("quorate-data"))
     }
@@ -103,7 +155,8 @@ impl Up {
         let mut page = None;
         let is_new = !self.dir().join("replica-0").is_dir();
         if is_new {
-            self.check_door()?;
+            let service = self.service.unwrap_or(Service::Kv).name();
+            self.door(service).map_or(Ok(()), |door| door.check())?;
             page = Some(page::listen(self.status, STATUS_FLAG)?);
             self.make()?;
         } else {
@@ -116,7 +169,7 @@ impl Up {
         if !is_new {
             // What an `up` that was killed has left running, its door among it.
             local.replicas().iter().map(String::as_str).chain([DOOR]).for_each(|name| local.stop(name));
-            self.check_door()?;
+            self.door(local.service()?).map_or(Ok(()), |door| door.check())?;
         }
         // An `up` that was killed has left no page, but one that runs is told of by the lock first.
         let page = page.map_or_else(|| page::listen(self.status, STATUS_FLAG), Ok)?;
@@ -136,22 +189,6 @@ impl Up {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Sees to it that the door's port is free, before anything is made.
-    fn check_door(&self) -> Result<(), Failure> {
-        TcpListener::bind(self.resp).map(drop).map_err(|error| {
-            let other = SocketAddr::new(self.resp.ip(), self.resp.port().saturating_add(1));
-            let (code, what) = if error.kind() == std::io::ErrorKind::AddrInUse {
-                let who = holder(Port::Tcp, self.resp).map_or(String::new(), |who| format!(" by {who}"));
-                (Code::Taken, format!("port {} is taken{who}", self.resp.port()))
-            } else {
-                (Code::Network, format!("cannot listen: {error}"))
-            };
-            Failure::new(code, what)
-                .at(format!("door RESP, {}", self.resp))
-                .next(format!("quorate up --resp {other}      or stop the other process"))
-        })
-    }
-
     fn make(&self) -> Result<(), Failure> {
         let mut cluster = NewCluster::local(self.f.unwrap_or(1));
         cluster.hosts = self.host.into_iter().collect();
@@ -160,6 +197,10 @@ impl Up {
         cluster.clients = 4;
         cluster.service = self.service.unwrap_or(Service::Kv).name();
         cluster.chosen = self.durability.and_then(Durability::chosen).into_iter().collect();
+        if cluster.service == ServiceName::Fs {
+            // Nobody but the users of this machine reaches it: its root is root.
+            cluster.chosen.push(("fs_exports", "\"/(rw,no_root_squash)\"".to_owned()));
+        }
         cluster.make(self.dir())?;
         Ok(())
     }
@@ -197,7 +238,7 @@ impl Up {
             nodes.push((name, child));
         }
         let node = ClientNode::open(&local.node(WATCH))?;
-        let kv = node.settings().service == ServiceName::Kv;
+        let door = self.door(node.settings().service);
         let observer = Observer::start(node, local.dir())?;
         while observer.try_out().ordered.is_none() {
             let gone = nodes
@@ -217,11 +258,11 @@ impl Up {
                     .next("look at what the replicas say there"));
             }
         }
-        if kv {
-            let arguments = ["--listen".to_owned(), self.resp.to_string()];
-            nodes.push((DOOR.to_owned(), local.start(DOOR, "resp", &arguments)?));
+        if let Some(door) = door {
+            let arguments = ["--listen".to_owned(), door.address.to_string()];
+            nodes.push((DOOR.to_owned(), local.start(DOOR, door.command, &arguments)?));
         }
-        self.introduce(local, is_new, begin, kv);
+        self.introduce(local, is_new, begin, door);
         let watch = Arc::new(Watch::new(observer));
         let name =
             local.dir().file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -231,7 +272,7 @@ impl Up {
     }
 
     /// Says what there is now and how to use it.
-    fn introduce(&self, local: &Local, is_new: bool, begin: Instant, kv: bool) {
+    fn introduce(&self, local: &Local, is_new: bool, begin: Instant, door: Option<FrontDoor>) {
         let (dir, n) = (self.dir().display(), local.replicas().len());
         let f = (n - 1) / 3;
         let made = if is_new { "made" } else { "opened" };
@@ -242,17 +283,15 @@ impl Up {
             "  replicas  started in {:.1} s, and the service answers",
             begin.elapsed().as_secs_f64()
         ));
-        if kv {
-            out::line(format!("  door      RESP  {}     redis-cli -p {}", self.resp, self.resp.port()));
+        if let Some(door) = door {
+            let (usage, first) = door.usage();
+            out::line(format!("  door      {}  {}     {usage}", door.protocol, door.address));
             out::line(format!("  status    page  {}     http://{}", self.status, self.status));
             out::line(
                 "  trust     the door is a client of the cluster: run one on each machine that uses it",
             );
             out::line("");
-            let port = self.resp.port();
-            out::line(format!(
-                "next:  redis-cli -p {port} set hello world        break it:  quorate fault kill primary"
-            ));
+            out::line(format!("next:  {first}        break it:  quorate fault kill primary"));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Instant;
 
-use crate::support::{Cluster, PATIENCE, quorate};
+use crate::support::{Cluster, Dir, PATIENCE, own_address, quorate};
 
 /// A relay, until this is dropped.
 struct Relay {
@@ -31,12 +31,8 @@ impl Relay {
         Self { process, address }
     }
 
-    /// Runs a program of Debian's package `libnfs-utils` on a path.
     fn libnfs(&self, program: &str, before: &[&str], path: &str) -> Output {
-        let port = self.address.port();
-        let url = format!("nfs://127.0.0.1//{path}?version=3&nfsport={port}&mountport={port}");
-        let output = Command::new(program).args(before).arg(url).stdin(Stdio::null()).output();
-        output.unwrap_or_else(|error| panic!("{program}: {error}: apt-get install libnfs-utils"))
+        libnfs(self.address, program, before, path)
     }
 }
 
@@ -45,6 +41,14 @@ impl Drop for Relay {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Runs a program of Debian's package `libnfs-utils` on a path.
+fn libnfs(relay: SocketAddr, program: &str, before: &[&str], path: &str) -> Output {
+    let (ip, port) = (relay.ip(), relay.port());
+    let url = format!("nfs://{ip}//{path}?version=3&nfsport={port}&mountport={port}");
+    let output = Command::new(program).args(before).arg(url).stdin(Stdio::null()).output();
+    output.unwrap_or_else(|error| panic!("{program}: {error}: apt-get install libnfs-utils"))
 }
 
 fn cluster(name: &str) -> Cluster {
@@ -114,4 +118,45 @@ fn files_are_used_without_a_mount() {
     text(fs(&["rm", "q:/reports/data"]));
     text(fs(&["rm", "q:/reports"]));
     assert_eq!(text(fs(&["ls"])), "");
+}
+
+/// One command exports a file system, and another time it has what was written.
+#[test]
+fn one_command_exports_a_file_system() {
+    let (dir, ip) = (Dir::new("up-fs"), own_address());
+    let (data, local) = (dir.join("data"), dir.join("local"));
+    std::fs::write(&local, b"hello").unwrap();
+    let door = SocketAddr::new(ip, 20490);
+    let page = SocketAddr::new(ip, 9640).to_string();
+    for round in 0..2 {
+        let mut arguments =
+            vec!["up".to_owned(), "--dir".to_owned(), data.clone(), "--nfs".to_owned(), door.to_string()];
+        arguments.extend(["--status".to_owned(), page.clone()]);
+        if round == 0 {
+            arguments.extend(["--service", "fs", "--host"].map(str::to_owned));
+            arguments.push(ip.to_string());
+        }
+        let said = std::fs::File::create(dir.path().join("up.txt")).unwrap();
+        let mut up = Command::new(env!("CARGO_BIN_EXE_quorate"))
+            .args(&arguments)
+            .stdin(Stdio::null())
+            .stderr(said.try_clone().unwrap())
+            .stdout(said)
+            .spawn()
+            .unwrap();
+        let text = || std::fs::read_to_string(dir.path().join("up.txt")).unwrap();
+        let until = Instant::now() + PATIENCE;
+        while std::net::TcpStream::connect(door).is_err() || !text().contains("may stop 1") {
+            assert!(up.try_wait().unwrap().is_none() && Instant::now() < until, "{}", text());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        assert!(text().contains("sudo mount -t nfs -o vers=3"), "{}", text());
+        if round == 0 {
+            let copied = libnfs(door, "nfs-cp", &[&local], "hello");
+            assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        }
+        assert_eq!(libnfs(door, "nfs-cat", &[], "hello").stdout, b"hello");
+        assert!(quorate(&["down", "--dir", &data]).status.success());
+        assert!(up.wait().unwrap().success());
+    }
 }
