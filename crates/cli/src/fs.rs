@@ -11,11 +11,11 @@ use quorate_fs::nfs3::{Attr, FileType};
 use quorate_node::caller::Options;
 use quorate_node::files::{Entry, Files, FilesError, User};
 use quorate_node::settings::ServiceName;
-use quorate_node::trouble::Kind;
-use quorate_node::{CallError, Caller, ClientNode, Trouble};
+use quorate_node::{CallError, Caller};
 
 use crate::explain::Code;
 use crate::fail::{Failure, Outcome};
+use crate::node::open_client;
 use crate::{out, values};
 
 /// Use the file system without a mount
@@ -99,12 +99,7 @@ enum What {
 
 impl Fs {
     pub(crate) fn run(&self) -> Outcome {
-        let node = ClientNode::open(&self.dir)?;
-        let service = node.settings().service;
-        if service != ServiceName::Fs {
-            let what = format!("the cluster runs the service {}, not fs", service.name());
-            return Err(Trouble::new(Kind::Rule, what).in_file(&self.dir.join("node.toml")).into());
-        }
+        let node = open_client(&self.dir, ServiceName::Fs)?;
         let options = Options { lanes: 32, deadline: self.deadline };
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;
         let first = std::process::id() ^ since_1970();

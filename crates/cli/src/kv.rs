@@ -8,11 +8,11 @@ use std::time::Duration;
 use clap::Args;
 use quorate_node::caller::Options;
 use quorate_node::settings::ServiceName;
-use quorate_node::trouble::Kind;
-use quorate_node::{CallError, Caller, ClientNode, Trouble};
+use quorate_node::{CallError, Caller};
 use quorate_service::kv::{Answer, Failure as Refusal, Operation};
 
 use crate::fail::Outcome;
+use crate::node::open_client;
 use crate::values;
 
 /// Read and write keys, one operation a line
@@ -39,12 +39,7 @@ pub(crate) struct Kv {
 
 impl Kv {
     pub(crate) fn run(&self) -> Outcome {
-        let node = ClientNode::open(&self.dir)?;
-        let service = node.settings().service;
-        if service != ServiceName::Kv {
-            let what = format!("the cluster runs the service {}, not kv", service.name());
-            return Err(Trouble::new(Kind::Rule, what).in_file(&self.dir.join("node.toml")).into());
-        }
+        let node = open_client(&self.dir, ServiceName::Kv)?;
         let options = Options { lanes: 1, deadline: self.deadline };
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;
         let mut output = std::io::stdout().lock();

@@ -8,9 +8,10 @@ use clap::Args;
 use quorate_node::front::{self, Limits};
 use quorate_node::settings::ServiceName;
 use quorate_node::trouble::Kind;
-use quorate_node::{ClientNode, Trouble, nfs, signals};
+use quorate_node::{Trouble, nfs, signals};
 
 use crate::fail::Outcome;
+use crate::node::open_client;
 use crate::out;
 
 /// Open the front door for NFS clients
@@ -44,14 +45,8 @@ pub(crate) struct Nfs {
 impl Nfs {
     pub(crate) fn run(&self) -> Outcome {
         let stop = signals::stop_flag()?;
-        let node = ClientNode::open(&self.dir)?;
-        let path = self.dir.join("node.toml");
-        let service = node.settings().service;
-        if service != ServiceName::Fs {
-            let what = format!("the cluster runs the service {}, and NFS clients need fs", service.name());
-            return Err(Trouble::new(Kind::Rule, what).in_file(&path).into());
-        }
-        let fs = node.settings().file_system(&path)?;
+        let node = open_client(&self.dir, ServiceName::Fs)?;
+        let fs = node.settings().file_system(&self.dir.join("node.toml"))?;
         let limits = Limits { lanes: self.lanes, connections_max: self.connections, ..Limits::default() };
         let client = node.with_lanes(limits.lanes);
         let waiting = client.waiting;

@@ -1,6 +1,6 @@
 //! `quorate init` and `quorate replica`: nodes and their directories.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use quorate_node::init::{Host, NewCluster};
 use quorate_node::settings::ServiceName;
 use quorate_node::trouble::Kind;
-use quorate_node::{ReplicaNode, Trouble, replica, signals};
+use quorate_node::{ClientNode, ReplicaNode, Trouble, replica, signals};
 use tracing_subscriber::EnvFilter;
 
 use crate::explain::Code;
@@ -188,6 +188,17 @@ impl Replica {
         tracing::warn!(replica = %id, told = told.load(Ordering::Relaxed), "lies no more");
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Opens the client in `dir`, whose cluster has to run this service.
+pub(crate) fn open_client(dir: &Path, service: ServiceName) -> Result<ClientNode, Failure> {
+    let node = ClientNode::open(dir)?;
+    let runs = node.settings().service;
+    if runs == service {
+        return Ok(node);
+    }
+    let what = format!("the cluster runs the service {}, and this needs {}", runs.name(), service.name());
+    Err(Trouble::new(Kind::Rule, what).in_file(&dir.join("node.toml")).into())
 }
 
 impl From<Trouble> for Failure {

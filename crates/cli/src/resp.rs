@@ -9,9 +9,10 @@ use quorate_node::front::{self, Limits};
 use quorate_node::resp::{self, Options};
 use quorate_node::settings::ServiceName;
 use quorate_node::trouble::Kind;
-use quorate_node::{ClientNode, Trouble, signals};
+use quorate_node::{Trouble, signals};
 
 use crate::fail::Outcome;
+use crate::node::open_client;
 use crate::out;
 
 /// Open the front door for Redis clients
@@ -47,12 +48,7 @@ impl Resp {
     pub(crate) fn run(&self) -> Outcome {
         let stop = signals::stop_flag()?;
         let password = self.password_file.as_deref().map(resp::read_password).transpose()?;
-        let node = ClientNode::open(&self.dir)?;
-        let service = node.settings().service;
-        if service != ServiceName::Kv {
-            let what = format!("the cluster runs the service {}, and Redis clients need kv", service.name());
-            return Err(Trouble::new(Kind::Rule, what).in_file(&self.dir.join("node.toml")).into());
-        }
+        let node = open_client(&self.dir, ServiceName::Kv)?;
         let limits = Limits { lanes: self.lanes, connections_max: self.connections, ..Limits::default() };
         let client = node.with_lanes(limits.lanes);
         let waiting = client.waiting;
