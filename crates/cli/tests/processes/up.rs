@@ -121,13 +121,16 @@ fn up_survives_a_fault_and_comes_back_with_all_data() {
     assert_eq!(up.redis("SET k one"), "+OK");
     let (status, said) = up.fault(&["kill", "primary"]);
     assert_eq!(status, Some(0), "{said}");
-    assert!(said.contains("r0 killed"), "{said}");
+    // On a busy machine it need not be the first any more.
+    let killed = said[1..2].to_owned();
+    assert!(said.contains(&format!("r{killed} killed")), "{said}");
+    let other = if killed == "2" { "0" } else { "2" };
     assert!(up.redis("SET k two").starts_with("+OK"));
     // f = 1, and one is gone.
-    let (status, said) = up.fault(&["pause", "2"]);
+    let (status, said) = up.fault(&["pause", other]);
     assert_eq!(status, Some(2), "{said}");
-    assert!(said.contains("Q044") && said.contains("quorate fault heal 0"), "{said}");
-    let (status, said) = up.fault(&["heal", "0"]);
+    assert!(said.contains("Q044") && said.contains(&format!("quorate fault heal {killed}")), "{said}");
+    let (status, said) = up.fault(&["heal", &killed]);
     assert_eq!(status, Some(0), "{said}");
     let (status, said) = up.fault(&["wipe", "3"]);
     assert_eq!(status, Some(0), "{said}");
