@@ -1,10 +1,10 @@
 //! How a cluster of an experiment is set up. It is told to every process as text.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
-use quorate_node::{ClientDrive, Clock, Directory, Drive, Socket, TestKeys, Waiting};
+use quorate_node::{ClientDrive, Clock, Directory, Drive, Socket, TestKeys, Waiting, ports};
 use quorate_pbft::Config;
 use quorate_pbft::config::{Durability, RequestAuth};
 use quorate_service::null::Null;
@@ -72,10 +72,7 @@ fn set(config: &mut Config, key: &str, value: &str) -> bool {
 pub(crate) fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
     let [.., high, low] = std::process::id().to_be_bytes();
     let ip = [127, 78, high, low.clamp(1, 254)];
-    let sockets = (0..count)
-        .map(|_| UdpSocket::bind(SocketAddr::from((ip, 0))))
-        .collect::<std::io::Result<Vec<_>>>()?;
-    Ok(sockets.iter().map(UdpSocket::local_addr).collect::<std::io::Result<_>>()?)
+    Ok(ports::free(IpAddr::from(ip), count)?)
 }
 
 /// What every process of a cluster knows: the replicas, and the clients, each a principal with its process.

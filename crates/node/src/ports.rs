@@ -1,8 +1,12 @@
 //! Who holds a port of this machine: what Linux says under `/proc`, for errors that name whoever is in the way.
+//! And ports that nobody holds.
 
 use std::fmt;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Which kind of port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,10 +81,37 @@ fn ip_of(hex: &str) -> Option<IpAddr> {
     }
 }
 
+/// Below those that a system hands out by itself (Linux: from 32768 on), so that no socket that was asked for
+/// without a number comes to sit on one of these before its owner does.
+const FREE: Range<u16> = 10_000..32_000;
+
+/// Returns so many addresses at this IP whose ports were free a moment ago, for datagrams and for connections; the
+/// same process is not given one twice until all have been tried. For benchmarks and tests.
+pub fn free(ip: IpAddr, count: usize) -> io::Result<Vec<SocketAddr>> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let begin = u16::from_be_bytes([high, low]);
+    let mut found = Vec::with_capacity(count);
+    for _ in FREE {
+        let step = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % (FREE.end - FREE.start);
+        let address = SocketAddr::new(ip, FREE.start + step);
+        if found.len() == count {
+            break;
+        }
+        if UdpSocket::bind(address).is_ok() && TcpListener::bind(address).is_ok() {
+            found.push(address);
+        }
+    }
+    if found.len() < count {
+        let says = format!("{count} free ports at {ip} were not found");
+        return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, says));
+    }
+    Ok(found)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{TcpListener, UdpSocket};
 
     #[test]
     fn this_process_is_found_by_its_ports_and_only_by_those() {
@@ -97,5 +128,19 @@ mod tests {
         let free = tcp.local_addr().unwrap();
         drop(tcp);
         assert_eq!(holder(Port::Tcp, free), None);
+    }
+
+    #[test]
+    fn free_ports_are_none_that_the_system_hands_out_and_none_that_is_taken() {
+        let ip = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let mut all = free(ip, 20).unwrap();
+        let taken = UdpSocket::bind(all[0]).unwrap();
+        all.extend(free(ip, 20).unwrap());
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 40, "one was given twice");
+        assert!(all.iter().all(|address| FREE.contains(&address.port())));
+        drop(taken);
+        assert!(free(Ipv4Addr::new(192, 0, 2, 1).into(), 1).is_err(), "not an address of this machine");
     }
 }

@@ -2,15 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "a test may panic")]
 
 mod cluster;
+#[path = "cluster/door.rs"]
+mod door;
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::net::TcpStream;
 use std::time::Duration;
 
 use cluster::Cluster;
+use door::Door;
 use quorate_fs::calls::{Calls, mount_reply, nfs_reply};
 use quorate_fs::nfs3::{
     Call, CreateArgs, CreateHow, DirOp, Procedure, ReadArgs, Reply, SetAttr, StableHow, Stat, WriteArgs,
@@ -20,43 +20,20 @@ use quorate_fs::settings::{Export, Squash};
 use quorate_fs::xdr::Opaque;
 use quorate_fs::{Fs, Settings};
 use quorate_node::front::Limits;
-use quorate_node::{Waiting, nfs};
+use quorate_node::nfs;
 
-/// A relay and its cluster, until this is dropped.
-struct Open {
-    cluster: Cluster,
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+/// Returns a relay in front of a file system.
+fn relay(limits: Limits) -> Door {
+    let export = Export { squash: Squash::Nobody, ..Export::of("/") };
+    let fs = Fs::new(Settings { exports: vec![export], ..Settings::default() }).unwrap();
+    let cluster = Cluster::start(fs.clone());
+    let (drive, socket) = cluster.client(limits.lanes);
+    let front = nfs::open(([127, 0, 0, 1], 0).into(), limits, fs, drive, socket).unwrap();
+    Door::run(cluster, front)
 }
 
-impl Open {
-    fn new(limits: Limits) -> Self {
-        let export = Export { squash: Squash::Nobody, ..Export::of("/") };
-        let fs = Fs::new(Settings { exports: vec![export], ..Settings::default() }).unwrap();
-        let cluster = Cluster::start(fs.clone());
-        let (drive, socket) = cluster.client(limits.lanes);
-        let mut door = nfs::open(([127, 0, 0, 1], 0).into(), limits, fs, drive, socket).unwrap();
-        let address = door.address().unwrap();
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        let thread = std::thread::spawn(move || door.run(Waiting::Block, &stopped).unwrap());
-        Self { cluster, address, stop, thread: Some(thread) }
-    }
-
-    fn connect(&self, first: u32) -> Peer {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Peer { stream, calls: Calls::new("test", 0, 0, &[], first) }
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let ended = self.thread.take().unwrap().join();
-        assert!(ended.is_ok() || std::thread::panicking(), "the relay panicked");
-    }
+fn connect(door: &Door, first: u32) -> Peer {
+    Peer { stream: door.connect(), calls: Calls::new("test", 0, 0, &[], first) }
 }
 
 /// A connection of a client.
@@ -128,12 +105,12 @@ impl Peer {
 
 #[test]
 fn what_one_connection_writes_another_reads() {
-    let open = Open::new(Limits::default());
-    let mut one = open.connect(1);
+    let door = relay(Limits::default());
+    let mut one = connect(&door, 1);
     let root = one.mount();
     let file = one.create(&root, "hello");
     assert_eq!(one.write(&file, 0, b"world"), 5);
-    let mut other = open.connect(1000);
+    let mut other = connect(&door, 1000);
     assert_eq!(other.mount(), root);
     assert_eq!(other.read(&file, 0, 100), b"world");
     // A mebibyte goes beside the datagrams, there and back.
@@ -145,10 +122,10 @@ fn what_one_connection_writes_another_reads() {
 /// Calls that are sent together are under way together, and a faulty replica is not missed.
 #[test]
 fn many_calls_are_under_way_on_one_connection() {
-    let open = Open::new(Limits { lanes: 8, ..Limits::default() });
-    let mut peer = open.connect(1);
+    let door = relay(Limits { lanes: 8, ..Limits::default() });
+    let mut peer = connect(&door, 1);
     let root = peer.mount();
-    open.cluster.pause(2);
+    door.cluster.pause(2);
     for number in 0..100 {
         let name = format!("file-{number}");
         let place = DirOp { dir: Opaque(&root), name: Opaque(name.as_bytes()) };
@@ -166,8 +143,8 @@ fn many_calls_are_under_way_on_one_connection() {
 /// A call that comes again, on a connection of its own, is not done again.
 #[test]
 fn a_call_that_comes_again_is_not_done_again() {
-    let open = Open::new(Limits::default());
-    let mut peer = open.connect(1);
+    let door = relay(Limits::default());
+    let mut peer = connect(&door, 1);
     let root = peer.mount();
     let place = DirOp { dir: Opaque(&root), name: Opaque(b"once") };
     let how = CreateHow::Guarded(SetAttr::default());
@@ -175,7 +152,7 @@ fn a_call_that_comes_again_is_not_done_again() {
     peer.send(&call);
     let first = peer.receive();
     assert!(matches!(nfs_reply(Procedure::Create, &first), Ok(Reply::Create(Ok(_)))));
-    let mut again = open.connect(500);
+    let mut again = connect(&door, 500);
     again.send(&call);
     assert_eq!(again.receive(), first);
     // Under another number it is another call.
@@ -191,12 +168,12 @@ fn a_call_that_comes_again_is_not_done_again() {
 /// Without a quorum a read is answered by JUKEBOX, and a change waits until there is one again.
 #[test]
 fn without_a_quorum_reads_are_put_off_and_changes_wait() {
-    let open = Open::new(Limits { deadline_ns: 700_000_000, ..Limits::default() });
-    let mut peer = open.connect(1);
+    let door = relay(Limits { deadline_ns: 700_000_000, ..Limits::default() });
+    let mut peer = connect(&door, 1);
     let root = peer.mount();
     let file = peer.create(&root, "file");
-    open.cluster.pause(2);
-    open.cluster.pause(3);
+    door.cluster.pause(2);
+    door.cluster.pause(3);
     let reply = peer.ask(&Call::GetAttr(Opaque(&file)));
     let put_off = Reply::GetAttr(Err((Stat::Jukebox, ())));
     assert_eq!(nfs_reply(Procedure::GetAttr, &reply), Ok(put_off));
@@ -206,8 +183,8 @@ fn without_a_quorum_reads_are_put_off_and_changes_wait() {
     peer.send(&call);
     // Longer than the deadline: nothing says that it was not done.
     std::thread::sleep(Duration::from_millis(1500));
-    open.cluster.resume(2);
-    open.cluster.resume(3);
+    door.cluster.resume(2);
+    door.cluster.resume(3);
     let reply = peer.receive();
     assert!(matches!(nfs_reply(Procedure::Write, &reply), Ok(Reply::Write(Ok(_)))));
     assert_eq!(peer.read(&file, 0, 10), b"late");
@@ -215,19 +192,19 @@ fn without_a_quorum_reads_are_put_off_and_changes_wait() {
 
 #[test]
 fn hostile_streams_end_their_own_connection_only() {
-    let open = Open::new(Limits { stall_ns: 500_000_000, ..Limits::default() });
-    let mut good = open.connect(1);
+    let door = relay(Limits { stall_ns: 500_000_000, ..Limits::default() });
+    let mut good = connect(&door, 1);
     let root = good.mount();
     // A record of 2 GiB is announced.
-    let mut bad = open.connect(1);
+    let mut bad = connect(&door, 1);
     bad.stream.write_all(&[0xff; 4]).unwrap();
     let mut rest = Vec::new();
     assert_eq!(bad.stream.read_to_end(&mut rest).unwrap_or(0), 0);
     // Nonsense in a record of its own is answered, or dropped.
-    let mut odd = open.connect(1);
+    let mut odd = connect(&door, 1);
     odd.send(&[7; 60]);
     // Half a record, and then nothing.
-    let mut slow = open.connect(1);
+    let mut slow = connect(&door, 1);
     slow.stream.write_all(&[0x80, 0, 0, 40, 1, 2]).unwrap();
     assert_eq!(slow.stream.read_to_end(&mut rest).unwrap_or(0), 0);
     assert_eq!(good.mount(), root);

@@ -3,54 +3,25 @@
 #![allow(clippy::format_push_string, reason = "commands are short")]
 
 mod cluster;
+#[path = "cluster/door.rs"]
+mod door;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use cluster::Cluster;
-use quorate_node::Waiting;
+use door::Door;
 use quorate_node::front::Limits;
 use quorate_node::resp::{self, Options};
 use quorate_service::kv::Kv;
 
-/// A door and its cluster, until this is dropped.
-struct Open {
-    cluster: Cluster,
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Open {
-    fn new(options: Options) -> Self {
-        let cluster = Cluster::start(Kv);
-        let (drive, socket) = cluster.client(options.limits.lanes);
-        let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut door = resp::open(address, options, drive, socket).unwrap();
-        let address = door.address().unwrap();
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        let thread = std::thread::spawn(move || door.run(Waiting::Block, &stopped).unwrap());
-        Self { cluster, address, stop, thread: Some(thread) }
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        stream
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let ended = self.thread.take().unwrap().join();
-        assert!(ended.is_ok() || std::thread::panicking(), "the door panicked");
-    }
+/// Returns a door in front of a key-value store.
+fn door(options: Options) -> Door {
+    let cluster = Cluster::start(Kv);
+    let (drive, socket) = cluster.client(options.limits.lanes);
+    let front = resp::open(([127, 0, 0, 1], 0).into(), options, drive, socket).unwrap();
+    Door::run(cluster, front)
 }
 
 fn limited(limits: Limits) -> Options {
@@ -76,8 +47,8 @@ fn expect_end(stream: &mut TcpStream, last: &[u8]) {
 
 #[test]
 fn many_connections_pipeline_in_their_order() {
-    let open = Open::new(limited(Limits { lanes: 4, ..Limits::default() }));
-    let mut streams: Vec<TcpStream> = (0..12).map(|_| open.connect()).collect();
+    let door = door(limited(Limits { lanes: 4, ..Limits::default() }));
+    let mut streams: Vec<TcpStream> = (0..12).map(|_| door.connect()).collect();
     let mut expected = Vec::new();
     for (number, stream) in streams.iter_mut().enumerate() {
         let (mut commands, mut replies) = (String::new(), String::new());
@@ -103,15 +74,15 @@ fn many_connections_pipeline_in_their_order() {
             assert_eq!([lines[3], lines[5]], [round.as_str(), round.as_str()]);
         }
     }
-    let mut last = open.connect();
+    let mut last = door.connect();
     expect(&mut last, b"*2\r\n$3\r\nGET\r\n$6\r\nshared\r\n", b"$4\r\n3600\r\n");
 }
 
 /// With real clocks: a key is gone when its time has come, though nothing is ordered in between.
 #[test]
 fn an_expired_key_is_gone_in_an_idle_cluster() {
-    let open = Open::new(Options::default());
-    let mut stream = open.connect();
+    let door = door(Options::default());
+    let mut stream = door.connect();
     expect(&mut stream, b"SET k v PX 1500\r\nSET forever v\r\n", b"+OK\r\n+OK\r\n");
     let set = Instant::now();
     expect(&mut stream, b"GET k\r\n", b"$1\r\nv\r\n");
@@ -121,23 +92,23 @@ fn an_expired_key_is_gone_in_an_idle_cluster() {
 
 #[test]
 fn what_is_too_much_is_refused() {
-    let open = Open::new(limited(Limits { connections_max: 3, ..Limits::default() }));
-    let mut first = open.connect();
+    let door = door(limited(Limits { connections_max: 3, ..Limits::default() }));
+    let mut first = door.connect();
     expect(&mut first, b"*2\r\n$3\r\nGET\r\n$536870912\r\n", b"-ERR Protocol error: invalid bulk length\r\n");
     expect_end(&mut first, b"");
-    let mut second = open.connect();
+    let mut second = door.connect();
     expect(&mut second, b"*99999999\r\n", b"-ERR Protocol error: invalid multibulk length\r\n");
     expect_end(&mut second, b"");
-    let mut third = open.connect();
+    let mut third = door.connect();
     let (key, value) = (vec![b'k'; 10_000], vec![b'v'; 1 << 20]);
     let long =
         [&b"*3\r\n$3\r\nSET\r\n$10000\r\n"[..], &key, b"\r\n$1048576\r\n", &value, b"\r\nPING\r\n"].concat();
     expect(&mut third, &long, b"-ERR the command is longer than 1052672 bytes\r\n+PONG\r\n");
-    let mut more: Vec<TcpStream> = (0..2).map(|_| open.connect()).collect();
+    let mut more: Vec<TcpStream> = (0..2).map(|_| door.connect()).collect();
     for stream in &mut more {
         expect(stream, b"PING\r\n", b"+PONG\r\n");
     }
-    expect_end(&mut open.connect(), b"-ERR max number of clients reached\r\n");
+    expect_end(&mut door.connect(), b"-ERR max number of clients reached\r\n");
     drop(more);
     expect(&mut third, b"QUIT\r\nGET k\r\n", b"+OK\r\n");
     expect_end(&mut third, b"");
@@ -145,8 +116,8 @@ fn what_is_too_much_is_refused() {
 
 #[test]
 fn a_password_comes_first() {
-    let open = Open::new(Options { password: Some(b"secret".to_vec()), ..Options::default() });
-    let mut stream = open.connect();
+    let door = door(Options { password: Some(b"secret".to_vec()), ..Options::default() });
+    let mut stream = door.connect();
     expect(&mut stream, b"GET k\r\n", b"-NOAUTH Authentication required.\r\n");
     let wrong = b"-WRONGPASS invalid username-password pair or user is disabled.\r\n";
     expect(&mut stream, b"AUTH secres\r\n", wrong);
@@ -157,8 +128,8 @@ fn a_password_comes_first() {
 /// A client that asks for much and takes nothing gets no more done, and hinders nobody.
 #[test]
 fn a_client_that_takes_nothing_is_not_served_on() {
-    let open = Open::new(Options::default());
-    let (mut greedy, mut other) = (open.connect(), open.connect());
+    let door = door(Options::default());
+    let (mut greedy, mut other) = (door.connect(), door.connect());
     expect(&mut other, format!("SET big {}\r\n", "v".repeat(30_000)).as_bytes(), b"+OK\r\n");
     // A megabyte of requests asks for 1.6 GB of replies. The kernel holds some of them, the door few.
     let pairs = 50_000;
@@ -191,11 +162,11 @@ fn a_client_that_takes_nothing_is_not_served_on() {
 /// that is what is said; what was not asked is said not to be done.
 #[test]
 fn a_halted_cluster_is_reported() {
-    let open = Open::new(limited(Limits { lanes: 1, deadline_ns: 700_000_000, ..Limits::default() }));
-    let (mut first, mut second) = (open.connect(), open.connect());
+    let door = door(limited(Limits { lanes: 1, deadline_ns: 700_000_000, ..Limits::default() }));
+    let (mut first, mut second) = (door.connect(), door.connect());
     expect(&mut first, b"SET k v\r\n", b"+OK\r\n");
-    open.cluster.pause(2);
-    open.cluster.pause(3);
+    door.cluster.pause(2);
+    door.cluster.pause(3);
     std::thread::sleep(Duration::from_millis(200));
     first.write_all(b"INCR n\r\nPING\r\n").unwrap();
     let unknown =

@@ -1,13 +1,13 @@
 //! A cluster on loopback inside of one process: a thread for each replica, real sockets.
 #![allow(clippy::needless_pass_by_value, reason = "a cluster takes its service")]
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use quorate_node::{ClientDrive, Clock, Directory, Drive, Socket, TestKeys};
+use quorate_node::{ClientDrive, Clock, Directory, Drive, Socket, TestKeys, ports};
 use quorate_pbft::Config;
 use quorate_pbft::config::Durability;
 use quorate_service::Service;
@@ -30,7 +30,7 @@ impl Cluster {
         let keys = TestKeys::new(7, cluster, 1);
         let mut config = Config::new(cluster, keys.cluster_id());
         config.durability = Durability::Memory;
-        let addresses = free_addresses(cluster.n() + 1);
+        let addresses = ports::free(IpAddr::from([127, 77, 0, 1]), cluster.n() + 1).unwrap();
         let (replicas, client_at) = (&addresses[..cluster.n()], addresses[cluster.n()]);
         let mut directory = Directory::new(replicas);
         directory.add_client(Principal::Client(ClientId::new(1, 0)), client_at);
@@ -106,13 +106,6 @@ fn run<S: Service>(drive: &mut Drive<S>, socket: &mut Socket, control: &AtomicU8
             }
         }
     }
-}
-
-/// Returns addresses that were free a moment ago. No connection of a test's own begins at this IP, so that
-/// the ports are free for TCP as well.
-fn free_addresses(count: usize) -> Vec<SocketAddr> {
-    let sockets: Vec<UdpSocket> = (0..count).map(|_| UdpSocket::bind(("127.77.0.1", 0)).unwrap()).collect();
-    sockets.iter().map(|socket| socket.local_addr().unwrap()).collect()
 }
 
 fn wall_ns() -> u64 {
