@@ -38,10 +38,14 @@ pub fn holder(port: Port, address: SocketAddr) -> Option<Holder> {
         Port::Udp => ["/proc/net/udp", "/proc/net/udp6"],
         Port::Tcp => ["/proc/net/tcp", "/proc/net/tcp6"],
     };
-    let inode = tables.iter().find_map(|table| {
-        let text = fs::read_to_string(table).ok()?;
-        text.lines().skip(1).find_map(|line| inode_of(line, port, address))
-    })?;
+    let look = || {
+        tables.iter().find_map(|table| {
+            let text = fs::read_to_string(table).ok()?;
+            text.lines().skip(1).find_map(|line| inode_of(line, port, address))
+        })
+    };
+    // A table is read piece by piece: while other sockets come and go, one that stays may be missed.
+    let inode = (0..3).find_map(|_| look())?;
     let socket = format!("socket:[{inode}]");
     fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
