@@ -40,6 +40,7 @@ mod setup;
 mod unreplicated;
 
 use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
 
 pub use figure::Figure;
 pub use report::{Report, Row, Verdict};
@@ -47,16 +48,17 @@ pub use report::{Report, Row, Verdict};
 /// The arguments that make this program a part of an experiment: see [`child`].
 pub const CHILD: [&str; 2] = ["bench", "child"];
 
-/// How much is measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How much is measured, least first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Effort {
+    /// Just enough to see that it runs: the figures mean nothing.
+    Tiny,
+    /// Within a minute.
+    Quick,
     /// As the papers did, as far as it makes sense.
     #[default]
     Full,
-    /// Within a minute.
-    Quick,
-    /// Just enough to see that it runs: the figures mean nothing.
-    Tiny,
 }
 
 impl Effort {

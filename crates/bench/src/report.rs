@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Effort;
 use crate::machine::Machine;
 
 /// The results of one experiment.
@@ -13,6 +14,9 @@ pub struct Report {
     pub experiment: String,
     /// What it repeats.
     pub source: String,
+    /// How much was measured.
+    #[serde(default)]
+    pub effort: Effort,
     /// Where it ran.
     pub machine: Machine,
     /// Measurements.
@@ -28,7 +32,15 @@ impl Report {
     /// Returns an empty report.
     pub fn new(experiment: &'static str, source: &'static str, machine: Machine) -> Self {
         let (experiment, source) = (experiment.to_owned(), source.to_owned());
-        Self { experiment, source, machine, rows: Vec::new(), shapes: Vec::new(), notes: Vec::new() }
+        Self {
+            experiment,
+            source,
+            effort: Effort::default(),
+            machine,
+            rows: Vec::new(),
+            shapes: Vec::new(),
+            notes: Vec::new(),
+        }
     }
 
     /// Says whether every shape holds that can be compared at all.

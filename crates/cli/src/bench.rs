@@ -54,7 +54,7 @@ struct List {
 /// printed with them, and how much of the machine others used meanwhile.
 ///
 /// `all` writes NAME.json for each experiment into the directory of --out and leaves out those that are
-/// there, so that it can be stopped and run again.
+/// there, so that it can be stopped and run again; what was run with --quick is run again without it.
 ///
 ///   quorate bench run micro-latency --quick --plot plots
 #[derive(Args, Debug)]
@@ -177,15 +177,20 @@ impl Run {
         verdict(report.count(Verdict::NotHeld), report.shapes.len())
     }
 
-    fn measure(&self, experiment: &Experiment) -> Result<Report, Failure> {
-        let effort = match (self.quick, self.tiny) {
+    fn effort(&self) -> Effort {
+        match (self.quick, self.tiny) {
             (true, _) => Effort::Quick,
             (_, true) => Effort::Tiny,
             _ => Effort::Full,
-        };
+        }
+    }
+
+    fn measure(&self, experiment: &Experiment) -> Result<Report, Failure> {
+        let effort = self.effort();
         let report = (experiment.run)(Settings { effort });
         let mut report = report
             .map_err(|error| Failure::new(Code::Experiment, format!("{}: {error:#}", experiment.name)))?;
+        report.effort = effort;
         report.machine.finish();
         Ok(report)
     }
@@ -198,7 +203,9 @@ impl Run {
         let count = EXPERIMENTS.len();
         for (index, experiment) in EXPERIMENTS.iter().enumerate() {
             let path = self.out.join(format!("{}.json", experiment.name));
-            let report = if let Some(report) = read_json(&path) {
+            // What was measured with less effort does not stand for what is asked for.
+            let there: Option<Report> = read_json(&path);
+            let report = if let Some(report) = there.filter(|report| report.effort >= self.effort()) {
                 eprintln!("experiment {} of {count}: {} is there", index + 1, experiment.name);
                 report
             } else {

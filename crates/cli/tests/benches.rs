@@ -44,6 +44,7 @@ fn names() -> Vec<String> {
 /// The keys that others rely on.
 fn check(name: &str, report: &Value) {
     assert_eq!(report["experiment"], *name);
+    assert_eq!(report["effort"], "tiny", "a quick look does not stand for a full run");
     assert!(report["source"].is_string());
     for key in ["cores", "cpu", "kernel", "load", "pinning", "links", "command", "seconds", "others_percent"]
     {
