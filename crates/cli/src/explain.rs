@@ -150,6 +150,15 @@ codes! {
         "No such file, no right to it, no room: the error says which, in the words of any file system. Nothing\n\
          was changed by the call that failed. Rights are those of your user and group here; fs_exports in\n\
          node.toml says whether root counts as nobody. Status 1.";
+    Damaged = "Q051": "a file system is not in order",
+        "`quorate fs fsck` has found something in the state of a replica that no correct program leaves there, or a\n\
+         state that is not the one that was agreed on. If other replicas have the same finding, it is our bug: the\n\
+         findings are what a report needs. If only this one has it, its memory or program is damaged: empty its\n\
+         log/ and checkpoint/, and start it; it fetches the state from the others. Status 1.";
+    NoFuse = "Q052": "this machine cannot mount through FUSE",
+        "`quorate mount` needs the device /dev/fuse (the kernel module fuse; in a container it has to be let in), and\n\
+         for those who are not root the program fusermount3 of the package fuse3. Without them the file system can\n\
+         be used by `quorate fs`, or by the kernel's NFS client through `quorate nfs`. Status 2.";
 }
 
 impl Code {
@@ -168,6 +177,7 @@ impl Code {
             | Self::Disk
             | Self::Demo
             | Self::NoFile
+            | Self::Damaged
             | Self::Network => 1,
             Self::Unreachable => 3,
             Self::Usage
@@ -189,6 +199,7 @@ impl Code {
             | Self::OtherFormat
             | Self::Occupied
             | Self::InUse
+            | Self::NoFuse
             | Self::Unknown => 2,
         }
     }

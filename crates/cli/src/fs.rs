@@ -7,9 +7,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use quorate_fs::fsck::Report;
 use quorate_fs::nfs3::{Attr, FileType};
 use quorate_node::caller::Options;
 use quorate_node::files::{Entry, Files, FilesError, User};
+use quorate_node::fsck::{self, Checked};
 use quorate_node::settings::ServiceName;
 use quorate_node::{CallError, Caller};
 
@@ -27,7 +29,7 @@ use crate::{out, values};
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Fs {
-    /// The client's directory, as `quorate init` made it
+    /// The client's directory, as `quorate init` made it; for fsck a replica's
     #[arg(long)]
     dir: PathBuf,
     /// What is mounted, one of `fs_exports`
@@ -95,10 +97,27 @@ enum What {
     ///   quorate fs --dir cluster/client-1 df
     #[command(verbatim_doc_comment)]
     Df,
+    /// Check the whole file system of a replica that does not run
+    ///
+    /// Every page has one owner, every name an inode, every inode as many names as it says, every directory a
+    /// way up to the root; and the state is the one that the replicas had agreed on. It takes memory for the whole
+    /// state. Nothing is changed or repaired: what is in disorder is told, and the status is 1.
+    ///
+    ///   quorate fs --dir cluster/replica-3 fsck
+    #[command(verbatim_doc_comment)]
+    Fsck {
+        /// Print one JSON object: `clean`, `seq`, `inodes`, `names`, `pages`, `agreed_at`, `agrees`, `findings`,
+        /// `findings_count`
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 impl Fs {
     pub(crate) fn run(&self) -> Outcome {
+        if let What::Fsck { json } = self.what {
+            return check(&self.dir, json);
+        }
         let node = open_client(&self.dir, ServiceName::Fs)?;
         let options = Options { lanes: 32, deadline: self.deadline };
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;
@@ -130,9 +149,54 @@ impl Fs {
                 let used = space.tfiles - space.ffiles;
                 out::line(format!("files  {} used of {}, {} free", used, space.tfiles, space.afiles));
             }
+            What::Fsck { .. } => unreachable!("it needs no cluster"),
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Checks the file system of a replica that does not run.
+fn check(dir: &Path, json: bool) -> Outcome {
+    let checked = fsck::check(dir)?;
+    let Checked { seq, agreed, differs, report } = &checked;
+    if json {
+        out::line(
+            serde_json::json!({
+                "clean": checked.is_clean(), "seq": seq.0, "inodes": report.inodes, "names": report.names,
+                "pages": report.pages, "agreed_at": agreed.map(|(seq, _)| seq.0),
+                "agrees": agreed.map(|_| differs.is_none()), "findings": report.findings,
+                "findings_count": report.findings_count,
+            })
+            .to_string(),
+        );
+    } else {
+        let Report { inodes, names, pages, .. } = report;
+        out::line(format!(
+            "looked at {inodes} inodes, {names} names and {pages} pages, as of batch {}",
+            seq.0
+        ));
+        match agreed {
+            Some((seq, _)) if differs.is_none() => {
+                out::line(format!("the state at batch {} is the one that was agreed on", seq.0));
+            }
+            Some((seq, _)) => {
+                out::line(format!("the state at batch {} is NOT the one that was agreed on", seq.0));
+            }
+            None => out::line("no checkpoint was agreed on yet: there is nothing to compare with"),
+        }
+        report.findings.iter().for_each(out::line);
+    }
+    if checked.is_clean() {
+        if !json {
+            out::line("in order");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let count = report.findings_count + u64::from(differs.is_some());
+    let things = if count == 1 { "thing" } else { "things" };
+    Err(Failure::new(Code::Damaged, format!("{count} {things} not in order"))
+        .at(dir.display().to_string())
+        .next("run it on another replica as well; quorate explain Q051 says what follows"))
 }
 
 fn list(files: &Files, path: &str, long: bool) -> Result<(), Failure> {
@@ -235,7 +299,7 @@ fn here(error: &std::io::Error, path: &str) -> Failure {
 }
 
 /// Returns who runs this, as the kernel has it.
-fn own_user() -> User {
+pub(crate) fn own_user() -> User {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let numbers = |key: &str| -> Vec<u32> {
         let line = status.lines().find_map(|line| line.strip_prefix(key));
@@ -246,7 +310,8 @@ fn own_user() -> User {
     User { uid: effective("Uid:"), gid: effective("Gid:"), gids: numbers("Groups:") }
 }
 
-fn since_1970() -> u32 {
+/// A number that another process does not have.
+pub(crate) fn since_1970() -> u32 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     now.subsec_nanos()
 }

@@ -21,6 +21,7 @@
 //! | the clocks; memory and disk of the process | [`clock`], [`surroundings`] |
 //! | what people and machines see of a cluster | [`observe`] |
 //! | NFS for the file system; its files without NFS | [`nfs`], [`files`] |
+//! | whether the file system of a replica that does not run is in order | [`fsck`] |
 //! | where the time goes | [`meter`] |
 //! | identities for benchmarks and tests | [`identity`] |
 #![cfg_attr(
@@ -39,6 +40,7 @@ pub mod enlist;
 pub mod examine;
 pub mod files;
 pub mod front;
+pub mod fsck;
 pub mod identity;
 pub mod idle;
 pub mod init;

@@ -136,6 +136,42 @@ pub(crate) fn look(
     })
 }
 
+/// Loads the image of a replica that does not run into `executor`, which has the initial state, and returns
+/// its log's records. None: it has never started. Changes nothing.
+///
+/// # Errors
+///
+/// The files cannot be read, or are not all that was promised.
+pub(crate) fn read<S: Service>(
+    dir: &Path,
+    (cluster, replica): (ClusterId, ReplicaId),
+    durability: Durability,
+    executor: &mut Executor<S>,
+) -> Result<Option<Vec<Vec<u8>>>, Trouble> {
+    let lost = |why: String| {
+        Trouble::new(Kind::Unreadable, format!("the replica has lost its memory: {why}"))
+            .in_file(dir)
+            .next("look at another replica; this one fetches the state from the others when it starts")
+    };
+    let owner = Owner { cluster, replica };
+    let found = StartsFile::new(&dir.join("log"), owner).read()?;
+    let found = found.ok_or_else(|| lost("the count of starts is missing or damaged".to_owned()))?;
+    if found.memory == Memory::New {
+        return Ok(None);
+    }
+    if durability == Durability::Memory {
+        return Err(lost("durability is memory: nothing is kept over a restart".to_owned()));
+    }
+    if found.memory == Memory::None {
+        return Err(lost("it had not rejoined when it stopped".to_owned()));
+    }
+    let segments = log::segments(&dir.join("log"))?;
+    let scan = Scan::of(&segments, &owner, found.life, SEGMENT_BYTES)?;
+    scan.verdict(&found).map_err(lost)?;
+    PageFile::new(&dir.join("checkpoint"), owner, executor).load(executor, true)?;
+    Ok(Some(scan.into_records()))
+}
+
 impl Storage {
     /// Looks at the disk of a replica. `seconds` is the time of day, for when the count of starts is lost.
     /// Nothing is written yet.

@@ -71,5 +71,5 @@ pub use card::StateCard;
 pub use client::Client;
 pub use config::{Config, ConfigError};
 pub use replica::{Replica, Status};
-pub use restart::{Restart, Resume};
+pub use restart::{Committed, Restart, Resume};
 pub use step::{Action, Actions, Input, Milestone, Now, Reject, Timer};

@@ -202,6 +202,31 @@ impl Replica {
     }
 }
 
+/// What a log says was executed behind an image: for those who look at a replica that does not run.
+#[derive(Clone, Debug)]
+pub struct Committed {
+    /// The batches, from the one behind the image on, without a gap.
+    pub batches: Vec<(SeqNum, Arc<Batch>)>,
+    /// The newest stable checkpoint, and its root.
+    pub stable: Option<(SeqNum, Digest)>,
+}
+
+impl Committed {
+    /// Reads the records, oldest first. `image` is the last batch that the image reflects.
+    pub fn read(records: &[Vec<u8>], domains: &Domains, image: SeqNum) -> Self {
+        let mut history = History::read(records, domains);
+        let mut batches = Vec::new();
+        let mut seq = SeqNum(image.0 + 1);
+        while let Some(digest) = history.committed.get(&seq)
+            && let Some(batch) = history.batches.remove(digest).filter(|batch| batch.is_complete())
+        {
+            batches.push((seq, batch));
+            seq = SeqNum(seq.0 + 1);
+        }
+        Self { batches, stable: history.stable }
+    }
+}
+
 /// What the log says, sorted.
 #[derive(Debug, Default)]
 struct History {

@@ -52,8 +52,12 @@ fn libnfs(relay: SocketAddr, program: &str, before: &[&str], path: &str) -> Outp
 }
 
 fn cluster(name: &str) -> Cluster {
+    cluster_with(name, "")
+}
+
+fn cluster_with(name: &str, lines: &str) -> Cluster {
     let exports = "fs_exports = \"/(rw,no_root_squash)\"";
-    let cluster = Cluster::start(name, &["--service", "fs"], exports);
+    let cluster = Cluster::start(name, &["--service", "fs"], &format!("{exports}\n{lines}"));
     for client in 0..2 {
         let path = cluster.dir.path().join(format!("c/client-{client}/node.toml"));
         let text = fs::read_to_string(&path).unwrap();
@@ -118,6 +122,41 @@ fn files_are_used_without_a_mount() {
     text(fs(&["rm", "q:/reports/data"]));
     text(fs(&["rm", "q:/reports"]));
     assert_eq!(text(fs(&["ls"])), "");
+}
+
+/// A replica that has stopped has its file system checked: image and log together are all that was written.
+#[test]
+fn the_state_of_a_replica_that_stopped_is_checked() {
+    let mut cluster = cluster_with("fsck", "log_bytes_max = \"1MiB\"\ncheckpoint_interval = 16\nwindow = 32");
+    let client = cluster.dir.join("c/client-0");
+    let fs = |arguments: &[&str]| text(quorate(&[&["fs", "--dir", &client], arguments].concat()));
+    let local = cluster.dir.join("data");
+    std::fs::write(&local, vec![7; 3 << 20]).unwrap();
+    fs(&["mkdir", "q:/d"]);
+    fs(&["cp", &local, "q:/d/large"]);
+    for i in 0..5 {
+        fs(&["mkdir", &format!("q:/d/{i}")]);
+    }
+    let replica = cluster.replica_dir(1).display().to_string();
+    let check = |dir: &str| quorate(&["fs", "--dir", dir, "fsck", "--json"]);
+    let running = check(&replica);
+    assert_eq!(running.status.code(), Some(2), "{}", String::from_utf8_lossy(&running.stderr));
+    assert!(String::from_utf8_lossy(&running.stderr).contains("Q022"));
+    assert!(String::from_utf8_lossy(&check(&client).stderr).contains("a client keeps no state"));
+    cluster.stop(1);
+    for _ in 0..2 {
+        let said: serde_json::Value = serde_json::from_str(&text(check(&replica))).unwrap();
+        assert_eq!((&said["clean"], &said["agrees"]), (&true.into(), &true.into()), "{said}");
+        // The root, d, five directories, a file of 3 MiB.
+        assert_eq!((&said["inodes"], &said["names"]), (&8.into(), &7.into()), "{said}");
+        assert!(said["pages"].as_u64().unwrap() >= 768, "{said}");
+    }
+    assert!(text(quorate(&["fs", "--dir", &replica, "fsck"])).ends_with("in order\n"));
+    // It has not been touched: it comes back with all that it had.
+    cluster.run(1);
+    cluster.kill(2);
+    assert_eq!(fs(&["ls", "q:/d"]), "0\n1\n2\n3\n4\nlarge\n");
+    assert!(!cluster.log(1).contains("memory is lost"), "{}", cluster.log(1));
 }
 
 /// One command exports a file system, and another time it has what was written.

@@ -229,6 +229,11 @@ impl Scan {
         self.cut
     }
 
+    /// Returns the records. Nothing on the disk changes.
+    pub(super) fn into_records(self) -> Vec<Vec<u8>> {
+        self.records
+    }
+
     /// Returns the log, ready to be written on, and its records. Segments behind its end go.
     pub(super) fn finish(
         mut self,

@@ -1,0 +1,100 @@
+//! Whether the file system of a replica that does not run is in order.
+//!
+//! The state is made as the replica would make it at its next start: the image that is on its disk, and behind
+//! it every batch that its log says was committed. It is compared with what the replicas had agreed on as far
+//! as the log tells, and looked at as a whole. Nothing on the disk is changed.
+
+use std::path::Path;
+
+use quorate_fs::fsck::{self, Report};
+use quorate_pbft::Committed;
+use quorate_service::{Executor, Service};
+use quorate_wire::{Digest, Principal, Replies, SeqNum};
+
+use crate::drive;
+use crate::examine::examine;
+use crate::replica::lock;
+use crate::settings::ServiceName;
+use crate::storage;
+use crate::trouble::{Kind, Trouble};
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// The last batch that the state reflects.
+    pub seq: SeqNum,
+    /// The newest checkpoint that the replicas had agreed on and that was passed on the way, with its root.
+    pub agreed: Option<(SeqNum, Digest)>,
+    /// The root that came out there, if it is another.
+    pub differs: Option<Digest>,
+    /// What is to be said of the file system.
+    pub report: Report,
+}
+
+impl Checked {
+    /// Says whether everything is in order.
+    pub fn is_clean(&self) -> bool {
+        self.differs.is_none() && self.report.is_clean()
+    }
+}
+
+/// Checks the file system in the directory of a replica that does not run.
+///
+/// # Errors
+///
+/// It is no such directory, a process runs on it, or its files cannot be read. What is not in order in the
+/// file system is no error.
+pub fn check(dir: &Path) -> Result<Checked, Trouble> {
+    let node = examine(dir)?;
+    let Principal::Replica(id) = node.own else {
+        return Err(Trouble::new(Kind::Rule, "a client keeps no state")
+            .in_file(dir)
+            .next("give the directory of a replica that does not run: --dir .../replica-0"));
+    };
+    if node.settings.service != ServiceName::Fs {
+        return Err(Trouble::new(Kind::Rule, "what is replicated here is no file system").in_file(dir));
+    }
+    // Nobody starts it meanwhile.
+    let _lock = lock(dir)?;
+    let config = &node.settings.config;
+    let fs = node.settings.file_system(&dir.join("node.toml"))?;
+    let settings = fs.settings().clone();
+    let executor = Executor::new(fs, config.domains(), drive::options(config, 1));
+    let mut executor = executor.governed(node.members.founders());
+    let owner = (node.members.cluster_id(), id);
+    let records = storage::read(dir, owner, config.durability, &mut executor)?.unwrap_or_default();
+    let committed = Committed::read(&records, &config.domains(), executor.last_executed());
+    let (agreed, differs) = execute(&mut executor, &committed, config.checkpoint_interval);
+    let report = fsck::check(&settings, executor.view()).map_err(|stop| {
+        Trouble::new(Kind::Unreadable, format!("the state is not there as a whole: {stop:?}")).in_file(dir)
+    })?;
+    Ok(Checked { seq: executor.last_executed(), agreed, differs, report })
+}
+
+type Compared = (Option<(SeqNum, Digest)>, Option<Digest>);
+
+/// Executes what was committed, and compares with what was agreed on.
+fn execute<S: Service>(executor: &mut Executor<S>, committed: &Committed, interval: u64) -> Compared {
+    let image = executor.last_executed();
+    let (mut agreed, mut differs) = (None, None);
+    if let Some((stable, root)) = committed.stable.filter(|(stable, _)| *stable == image) {
+        agreed = Some((stable, root));
+        differs = executor.root_at(stable).filter(|found| *found != root);
+    }
+    let mut replies = Replies::default();
+    for (seq, batch) in &committed.batches {
+        let Ok(()) = executor.execute(*seq, batch, false, &mut replies) else {
+            unreachable!("a state in memory has every page")
+        };
+        if seq.0 % interval != 0 {
+            continue;
+        }
+        let found = executor.checkpoint(*seq);
+        executor.discard(*seq);
+        if let Some((stable, root)) = committed.stable.filter(|(stable, _)| stable == seq) {
+            agreed = Some((stable, root));
+            differs = Some(found).filter(|found| *found != root);
+        }
+    }
+    (agreed, differs)
+}
