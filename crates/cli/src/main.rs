@@ -12,6 +12,7 @@ mod fs;
 mod kv;
 mod liar;
 mod local;
+mod mount;
 mod nfs;
 mod node;
 mod out;
@@ -35,6 +36,7 @@ use crate::fail::{Failure, nearest};
 use crate::fault::Fault;
 use crate::fs::Fs;
 use crate::kv::Kv;
+use crate::mount::Mount;
 use crate::nfs::Nfs;
 use crate::node::{Init, Replica};
 use crate::resp::Resp;
@@ -65,6 +67,7 @@ enum Command {
     Init(Init),
     Replica(Replica),
     Nfs(Nfs),
+    Mount(Mount),
     AddClient(AddClient),
     RemoveClient(RemoveClient),
     Resp(Resp),
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
             Command::Init(init) => init.run(),
             Command::Replica(replica) => replica.run(),
             Command::Nfs(nfs) => nfs.run(),
+            Command::Mount(mount) => mount.run(),
             Command::AddClient(add) => add.run(),
             Command::RemoveClient(remove) => remove.run(),
             Command::Resp(resp) => resp.run(),

@@ -193,8 +193,8 @@ impl Up {
         let mut cluster = NewCluster::local(self.f.unwrap_or(1));
         cluster.hosts = self.host.into_iter().collect();
         // One for the door, one for `up`, one for whoever breaks something and wants to see what comes of it, one for
-        // whoever asks how it is.
-        cluster.clients = 4;
+        // whoever asks how it is, one to mount with.
+        cluster.clients = 5;
         cluster.service = self.service.unwrap_or(Service::Kv).name();
         cluster.chosen = self.durability.and_then(Durability::chosen).into_iter().collect();
         if cluster.service == ServiceName::Fs {

@@ -11,6 +11,8 @@ mod door;
 mod files;
 #[path = "processes/liars.rs"]
 mod liars;
+#[path = "processes/mount.rs"]
+mod mount;
 #[path = "processes/state.rs"]
 mod state;
 #[path = "processes/status.rs"]

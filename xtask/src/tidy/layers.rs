@@ -20,6 +20,7 @@ const ROOMS: &[Room] = &[
     Room { directory: "crates/fs", uses: &["service", "wire"], tests_use: &[] },
     Room { directory: "crates/sim", uses: &["pbft", "service", "quorum", "wire"], tests_use: &["fs"] },
     Room { directory: "crates/node", uses: &["pbft", "service", "quorum", "fs", "wire"], tests_use: &[] },
+    Room { directory: "crates/mount", uses: &["node", "service", "fs", "wire"], tests_use: &[] },
     Room { directory: "crates/derive", uses: &[], tests_use: &[] },
     Room {
         directory: "crates/quorate",
@@ -33,7 +34,7 @@ const ROOMS: &[Room] = &[
     },
     Room {
         directory: "crates/cli",
-        uses: &["bench", "quorate", "node", "sim", "fs", "quorum", "service", "pbft", "wire"],
+        uses: &["bench", "quorate", "mount", "node", "sim", "fs", "quorum", "service", "pbft", "wire"],
         tests_use: &[],
     },
     Room { directory: "fuzz", uses: &["node", "sim", "fs", "service", "pbft", "wire"], tests_use: &[] },

@@ -1,0 +1,116 @@
+//! `quorate mount`: the file system through FUSE.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use quorate_mount::{MountError, Options};
+use quorate_node::files::FilesError;
+use quorate_node::settings::ServiceName;
+use quorate_node::{CallError, Caller, caller, signals};
+
+use crate::explain::Code;
+use crate::fail::{Failure, Outcome};
+use crate::fs::{own_user, since_1970};
+use crate::node::open_client;
+use crate::{out, values};
+
+/// Calls that are under way at a time.
+const LANES: u16 = 64;
+
+/// Mount the file system on a directory of this machine
+///
+/// It needs neither root nor a front door: this process asks the replicas itself, and believes no single one. It
+/// stays in the foreground; Ctrl-C or SIGTERM unmounts. What `write` has returned for is durable. What others
+/// change is seen within a second. While a primary is replaced calls wait; one that has no answer within --wait
+/// fails with ETIMEDOUT ("Connection timed out"), and may have been done, or be done yet. Locks hold among the
+/// processes of this mount alone.
+///
+///   quorate mount /mnt/q
+///
+/// For a cluster that `quorate init` made:
+///
+///   quorate mount --dir cluster/client-1 /mnt/q
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Mount {
+    /// The client's directory; the default is one that `quorate up` makes for this
+    #[arg(long, default_value = "quorate-data/client-4", value_name = "CLIENT")]
+    dir: PathBuf,
+    /// The directory to mount on; it has to exist
+    #[arg(value_name = "DIR")]
+    on: PathBuf,
+    /// What is mounted, one of `fs_exports`
+    #[arg(long, default_value = "/", value_name = "PATH")]
+    export: String,
+    /// How long a call may take before it fails, such as 500ms or 10s
+    #[arg(long, default_value = "30s", value_parser = values::duration, value_name = "TIME")]
+    wait: Duration,
+    /// How many requests are worked on at a time: 1 to 256
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+    /// Let the other users of this machine in as well; who is not root needs `user_allow_other` in /etc/fuse.conf
+    #[arg(long)]
+    allow_other: bool,
+}
+
+impl Mount {
+    pub(crate) fn run(&self) -> Outcome {
+        let stop = signals::stop_flag()?;
+        quorate_mount::check(&self.on).map_err(|error| self.failed(&error))?;
+        let options = caller::Options { lanes: LANES, deadline: self.wait };
+        let node = open_client(&self.dir, ServiceName::Fs)?;
+        let caller = Caller::start(node.with_lanes(LANES), options)?;
+        let first = std::process::id() ^ since_1970();
+        let how = Options { allow_other: self.allow_other, threads: usize::from(self.threads) };
+        let mounted = quorate_mount::mount(caller, &own_user(), &self.export, &self.on, how, first);
+        let mounted = mounted.map_err(|error| self.failed(&error))?;
+        out::line(format!("mounted on {}      Ctrl-C unmounts", self.on.display()));
+        let in_use = mounted.run(&stop).map_err(|error| self.failed(&error))?;
+        let so = if in_use { ", and something still used it: that gets errors from now on" } else { "" };
+        out::line(format!("unmounted {}{so}", self.on.display()));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn failed(&self, error: &MountError) -> Failure {
+        match error {
+            MountError::Files(FilesError::Call(CallError::Unknown { .. } | CallError::Busy)) => {
+                Failure::new(Code::Unreachable, error.to_string())
+                    .at(self.dir.display().to_string())
+                    .next("quorate status says what is missing")
+            }
+            MountError::Files(_) => Failure::new(Code::NoFile, error.to_string())
+                .at(format!("--export {}", self.export))
+                .next("give one of fs_exports in the replicas' node.toml"),
+            MountError::NoDirectory(_)
+            | MountError::NoDevice
+            | MountError::NoHelper
+            | MountError::Kernel(_)
+            | _ => failed(error, &self.on, "DIR"),
+        }
+    }
+}
+
+/// Says why this machine cannot mount on a directory that `flag` names.
+pub(crate) fn failed(error: &MountError, on: &Path, flag: &str) -> Failure {
+    let on = on.display();
+    let (code, place, next) = match error {
+        MountError::NoDirectory(_) => (Code::Unreadable, format!("{flag} {on}"), format!("mkdir -p {on}")),
+        MountError::NoDevice => {
+            let next =
+                "modprobe fuse; in a container: --device /dev/fuse --cap-add SYS_ADMIN. Without: quorate fs";
+            (Code::NoFuse, "/dev/fuse".to_owned(), next.to_owned())
+        }
+        MountError::NoHelper => {
+            let next = "apt-get install fuse3, or run it as root. Without: quorate fs, or quorate nfs";
+            (Code::NoFuse, "PATH".to_owned(), next.to_owned())
+        }
+        MountError::Files(_) | MountError::Kernel(_) | _ => {
+            let next =
+                format!("see that {on} is yours, and that no mount was left there: fusermount3 -u {on}");
+            (Code::NoFuse, format!("{flag} {on}"), next)
+        }
+    };
+    Failure::new(code, error.to_string()).at(place).next(next)
+}

@@ -1,0 +1,118 @@
+//! Calls of the cluster and their answers, each in the name of the user who asks.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use fuser::Errno;
+use quorate_fs::calls::{Calls, Unanswered, mount_reply, nfs_reply};
+use quorate_fs::nfs3::{Attr, Call, Procedure, Reply, Stat};
+use quorate_fs::operation::{Operation, mapped};
+use quorate_fs::rpc::Status;
+use quorate_fs::settings::Procedures;
+use quorate_fs::xdr::Opaque;
+use quorate_node::Caller;
+use quorate_node::caller::Pending;
+use quorate_node::files::{FilesError, Handle, User};
+
+use crate::words;
+
+/// How long to wait after JUKEBOX, and how often.
+const PAUSE: Duration = Duration::from_millis(100);
+const PAUSES_MAX: u32 = 100;
+
+/// The cluster, as a server of files.
+#[derive(Debug)]
+pub(crate) struct Server {
+    caller: Caller,
+    next: AtomicU32,
+}
+
+impl Server {
+    /// Returns the server behind a caller. `first` is the number of the first call.
+    pub(crate) fn new(caller: Caller, first: u32) -> Self {
+        Self { caller, next: AtomicU32::new(first) }
+    }
+
+    /// Returns the directory `export` and its attributes.
+    pub(crate) fn root(&self, user: &User, export: &str) -> Result<(Handle, Attr), FilesError> {
+        let call = self.calls(user).mount(export);
+        let reply = self.caller.call(&operation(&call), false)?;
+        let root = mount_reply(&reply)?.map_err(FilesError::Mount)?.to_vec();
+        let call = self.calls(user).nfs(&Call::GetAttr(Opaque(&root)));
+        let reply = self.caller.call(&operation(&call), true)?;
+        let Reply::GetAttr(said) = nfs_reply(Procedure::GetAttr, &reply)? else {
+            return Err(FilesError::Nfs(Stat::ServerFault));
+        };
+        said.map(|attributes| (root, attributes)).map_err(|(stat, ())| FilesError::Nfs(stat))
+    }
+
+    /// Makes a call and waits for its answer, of which `take` takes what is wanted; it has none for an answer to
+    /// another procedure.
+    pub(crate) fn ask<T>(
+        &self,
+        user: &User,
+        call: &Call<'_>,
+        take: impl Fn(Reply<'_>) -> Option<Result<T, Stat>>,
+    ) -> Result<T, Errno> {
+        self.finish(self.begin(user, call), user, call, take)
+    }
+
+    /// Begins a call: many may be under way.
+    pub(crate) fn begin(&self, user: &User, call: &Call<'_>) -> Pending {
+        let read_only = Procedures::reading().has(call.procedure());
+        self.caller.submit(operation(&self.calls(user).nfs(call)), read_only)
+    }
+
+    /// Waits for the answer to a call that has begun. It is made again while the answer is "later".
+    pub(crate) fn finish<T>(
+        &self,
+        first: Pending,
+        user: &User,
+        call: &Call<'_>,
+        take: impl Fn(Reply<'_>) -> Option<Result<T, Stat>>,
+    ) -> Result<T, Errno> {
+        let (mut pending, mut pauses) = (first, 0);
+        loop {
+            let bytes = pending.wait().map_err(|error| words::of_call(&error))?;
+            let reply = match nfs_reply(call.procedure(), &bytes) {
+                Ok(reply) => reply,
+                Err(Unanswered::Refused(Status::AuthError(_))) => return Err(Errno::EACCES),
+                Err(_) => return Err(Errno::EIO),
+            };
+            match take(reply) {
+                Some(Ok(done)) => return Ok(done),
+                Some(Err(Stat::Jukebox)) if pauses < PAUSES_MAX => {
+                    pauses += 1;
+                    std::thread::sleep(PAUSE);
+                    pending = self.begin(user, call);
+                }
+                Some(Err(stat)) => return Err(words::of_stat(stat)),
+                None => return Err(Errno::EIO),
+            }
+        }
+    }
+
+    /// Returns the next call's maker: each call has a number of its own.
+    fn calls(&self, user: &User) -> Calls {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        Calls::new("quorate", user.uid, user.gid, &user.gids, number)
+    }
+}
+
+fn operation(call: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(quorate_fs::operation::HEAD_BYTES + call.len());
+    Operation { address: mapped([127, 0, 0, 1]), call }.encode(&mut bytes);
+    bytes
+}
+
+/// Returns who a process acts for: the kernel tells its user and group, the further groups stand in `/proc`. Root
+/// needs none.
+pub(crate) fn user(uid: u32, gid: u32, process: u32) -> User {
+    if uid == 0 {
+        return User { uid, gid, gids: Vec::new() };
+    }
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
+    let gids = groups.split_whitespace().filter_map(|group| group.parse().ok()).collect();
+    User { uid, gid, gids }
+}

@@ -1,0 +1,200 @@
+//! What the kernel knows by number, and what it has open.
+//!
+//! A file's number is its inode's, which is never used again; the root of what is mounted has number 1, whatever
+//! it has in the file system. The table is as long as the kernel's own: what that forgets goes.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fuser::Errno;
+use quorate_node::files::{Handle, User};
+
+/// The number of the root.
+pub(crate) const ROOT: u64 = 1;
+
+/// A name that stands for a file that was removed while it was open.
+#[derive(Clone, Debug)]
+pub(crate) struct Hidden {
+    pub(crate) dir: Handle,
+    pub(crate) name: Vec<u8>,
+    /// Who removed it.
+    pub(crate) user: User,
+}
+
+#[derive(Debug)]
+struct Node {
+    handle: Handle,
+    /// How often the kernel was told of it and has not forgotten it.
+    lookups: u64,
+    /// How often it is open.
+    opens: u64,
+    hidden: Option<Hidden>,
+}
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// The inode of the root.
+    root: u64,
+    nodes: Mutex<Nodes>,
+}
+
+#[derive(Debug)]
+struct Nodes {
+    nodes: BTreeMap<u64, Node>,
+    /// Files that are open.
+    open: usize,
+}
+
+impl Table {
+    /// Returns the table in which there is the root.
+    pub(crate) fn new(root: Handle, inode: u64) -> Self {
+        let node = Node { handle: root, lookups: 1, opens: 0, hidden: None };
+        let nodes = Nodes { nodes: BTreeMap::from([(ROOT, node)]), open: 0 };
+        Self { root: inode, nodes: Mutex::new(nodes) }
+    }
+
+    /// Returns the number of an inode.
+    pub(crate) fn number(&self, inode: u64) -> u64 {
+        match inode {
+            inode if inode == self.root => ROOT,
+            ROOT => self.root,
+            inode => inode,
+        }
+    }
+
+    /// Returns the handle of a number.
+    pub(crate) fn handle(&self, number: u64) -> Result<Handle, Errno> {
+        self.nodes().nodes.get(&number).map(|node| node.handle.clone()).ok_or(Errno::ESTALE)
+    }
+
+    /// Notes that the kernel is told of an inode, and returns its number.
+    pub(crate) fn note(&self, inode: u64, handle: &[u8]) -> u64 {
+        let number = self.number(inode);
+        let mut nodes = self.nodes();
+        let node = nodes.nodes.entry(number).or_insert_with(|| Node {
+            handle: Vec::new(),
+            lookups: 0,
+            opens: 0,
+            hidden: None,
+        });
+        node.handle = handle.to_vec();
+        node.lookups = node.lookups.saturating_add(1);
+        number
+    }
+
+    /// The kernel forgets as many lookups.
+    pub(crate) fn forget(&self, number: u64, lookups: u64) {
+        let mut nodes = self.nodes();
+        if let Some(node) = nodes.nodes.get_mut(&number).filter(|_| number != ROOT) {
+            node.lookups = node.lookups.saturating_sub(lookups);
+            if node.lookups == 0 && node.opens == 0 {
+                nodes.nodes.remove(&number);
+            }
+        }
+    }
+
+    pub(crate) fn opened(&self, number: u64) {
+        let mut nodes = self.nodes();
+        if let Some(node) = nodes.nodes.get_mut(&number) {
+            node.opens += 1;
+            nodes.open += usize::from(node_is_new(node));
+        }
+    }
+
+    /// Notes that a file was closed. Returns the name that is to go with the last time.
+    pub(crate) fn closed(&self, number: u64) -> Option<Hidden> {
+        let mut nodes = self.nodes();
+        let node = nodes.nodes.get_mut(&number)?;
+        node.opens = node.opens.saturating_sub(1);
+        if node.opens > 0 {
+            return None;
+        }
+        let hidden = node.hidden.take();
+        let is_forgotten = node.lookups == 0;
+        nodes.open = nodes.open.saturating_sub(1);
+        if is_forgotten {
+            nodes.nodes.remove(&number);
+        }
+        hidden
+    }
+
+    /// Says whether anything is open at all.
+    pub(crate) fn has_open(&self) -> bool {
+        self.nodes().open > 0
+    }
+
+    /// Says whether an inode is open, and not hidden yet.
+    pub(crate) fn is_open(&self, inode: u64) -> bool {
+        let number = self.number(inode);
+        self.nodes().nodes.get(&number).is_some_and(|node| node.opens > 0 && node.hidden.is_none())
+    }
+
+    /// Notes under which name an inode stays until it is closed. Says no if it is closed already.
+    pub(crate) fn hide(&self, inode: u64, hidden: Hidden) -> bool {
+        let number = self.number(inode);
+        match self.nodes().nodes.get_mut(&number).filter(|node| node.opens > 0) {
+            Some(node) => {
+                node.hidden = Some(hidden);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// It has its name back.
+    pub(crate) fn unhide(&self, inode: u64) {
+        let number = self.number(inode);
+        if let Some(node) = self.nodes().nodes.get_mut(&number) {
+            node.hidden = None;
+        }
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, Nodes> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn node_is_new(node: &Node) -> bool {
+    node.opens == 1
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_is_number_one_whatever_its_inode_is() {
+        let table = Table::new(b"root".to_vec(), 9);
+        assert_eq!((table.number(9), table.number(1), table.number(5)), (1, 9, 5));
+        assert_eq!(table.handle(1).unwrap(), b"root");
+        table.forget(1, 99);
+        assert_eq!(table.handle(1).unwrap(), b"root");
+    }
+
+    #[test]
+    fn what_the_kernel_forgets_goes_unless_it_is_open() {
+        let table = Table::new(b"root".to_vec(), 1);
+        assert_eq!((table.note(7, b"a"), table.note(7, b"a")), (7, 7));
+        table.opened(7);
+        table.forget(7, 1);
+        table.forget(7, 1);
+        assert_eq!(table.handle(7).unwrap(), b"a");
+        assert!(table.closed(7).is_none() && !table.has_open());
+        assert_eq!(table.handle(7).unwrap_err().code(), Errno::ESTALE.code());
+    }
+
+    #[test]
+    fn a_hidden_name_goes_with_the_last_that_has_the_file_open() {
+        let table = Table::new(b"root".to_vec(), 1);
+        table.note(7, b"a");
+        let hidden = Hidden { dir: b"root".to_vec(), name: b"h".to_vec(), user: User::default() };
+        assert!(!table.hide(7, hidden.clone()));
+        table.opened(7);
+        table.opened(7);
+        assert!(table.is_open(7) && table.hide(7, hidden) && !table.is_open(7));
+        assert!(table.closed(7).is_none());
+        assert_eq!(table.closed(7).unwrap().name, b"h");
+    }
+}
