@@ -2,11 +2,12 @@
 //! other, while clients use it. It types the commands that a person would, and believes nothing: every value is
 //! compared with what was written.
 
+mod files;
+mod keys;
 mod load;
 mod redis;
 
 use std::fs::{self, File};
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -16,10 +17,11 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use quorate_node::observe::{Cell, Observer};
-use quorate_node::signals;
+use quorate_node::{fsck, signals};
 
-use self::load::{COUNTER, Load};
-use self::redis::{Redis, Reply};
+use self::files::Tree;
+use self::keys::Keys;
+use self::load::{Account, Load};
 use crate::explain::Code;
 use crate::fail::{Failure, Outcome};
 use crate::local::{Local, unwritable};
@@ -29,15 +31,42 @@ use crate::out;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A directory with this file belongs to demonstrations, which may make it anew.
 const MARK: &str = "made-by-quorate-up-demo";
-/// Commands that are sent at a time.
-const PIPELINE: u32 = 100;
-/// Increments that are waited for before and after each fault.
+/// The client that the story is told with, where it needs one of its own.
+const CLIENT: &str = "client-4";
+/// Pieces of work that are waited for before and after each fault.
 const LOAD: u64 = 100;
-/// The most keys that are read while a replica lies.
+/// The most keys or files that are read while a replica lies.
 const READS: u32 = 2000;
 
 /// What a step has come to: what was seen, or what is wrong.
 type Step = Result<String, String>;
+
+/// Whoever uses the cluster in the story.
+trait Usage {
+    /// Says what [`Self::write`] does.
+    fn writes(&self) -> String;
+
+    /// Writes what is not to be lost.
+    fn write(&mut self) -> Result<(), String>;
+
+    /// Reads it, or the first `most` things of it, and compares.
+    fn read(&mut self, most: u32) -> Result<(), String>;
+
+    /// Starts somebody who does one thing after the other meanwhile.
+    fn load(&self) -> Result<Load, String>;
+
+    /// Compares what that one was told with what is there, and says what all of it comes to.
+    fn account(&mut self, account: Account) -> Result<String, String>;
+}
+
+/// What is replicated in the story.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plot {
+    /// This many files.
+    Files(u32),
+    /// This many keys.
+    Keys(u32),
+}
 
 /// What is told.
 #[derive(Debug)]
@@ -46,8 +75,7 @@ pub(crate) struct Demo {
     pub(crate) dir: Option<PathBuf>,
     /// The front door, if it was said.
     pub(crate) door: Option<SocketAddr>,
-    /// How many keys are written.
-    pub(crate) keys: u32,
+    pub(crate) plot: Plot,
 }
 
 impl Demo {
@@ -56,18 +84,22 @@ impl Demo {
         let [_, b, c, d] = std::process::id().to_be_bytes();
         // An address of loopback that nobody else is likely to use at the time.
         let own = IpAddr::V4(Ipv4Addr::new(127, 64 | (b & 63), c, d.clamp(1, 254)));
-        let door = self.door.unwrap_or(SocketAddr::new(own, 6380));
+        let port = if matches!(self.plot, Plot::Keys(_)) { 6380 } else { 20490 };
+        let door = self.door.unwrap_or(SocketAddr::new(own, port));
         let dir = self.prepare()?;
         let data = dir.join("cluster");
         let begin = Instant::now();
-        let mut up = start(&dir, &data, door, own)?;
-        let told = wait_for_door(&mut up, door, &dir, &stop).and_then(|redis| {
+        let mut up = start(&dir, &data, self.plot, door, own)?;
+        let told = wait_for(&mut up, self.plot, door, &dir, &stop).and_then(|mut usage| {
             out::line(format!("4 replicas, f = 1, behind the door {door}, in {}", dir.display()));
-            let story = Story { local: Local::made(&data)?, door, keys: self.keys, stop: &stop };
-            story.tell(redis)
+            let story = Story { local: Local::made(&data)?, stop: &stop };
+            Ok(story.tell(&mut *usage))
         });
         stop_all(&mut up, &data);
-        let wrong = told?;
+        let mut wrong = told?;
+        if wrong.is_none() && matches!(self.plot, Plot::Files(_)) && !stop.load(Ordering::Relaxed) {
+            wrong = check(&data);
+        }
         if stop.load(Ordering::Relaxed) {
             out::line("stopped before the end");
             return Ok(ExitCode::FAILURE);
@@ -125,33 +157,73 @@ fn quorate() -> Result<Command, Failure> {
     Ok(command)
 }
 
-fn start(dir: &Path, data: &Path, door: SocketAddr, own: IpAddr) -> Result<Child, Failure> {
+fn start(dir: &Path, data: &Path, plot: Plot, door: SocketAddr, own: IpAddr) -> Result<Child, Failure> {
     let path = dir.join("up.txt");
     let log = File::create(&path).and_then(|log| Ok((log.try_clone()?, log)));
     let (log, errors) = log.map_err(|error| unwritable(&path, &error))?;
     let mut command = quorate()?;
     let page = std::net::SocketAddr::new(own, 9640);
-    command.args(["up", "--host", &own.to_string(), "--resp", &door.to_string()]);
+    let (service, flag) = match plot {
+        Plot::Files(_) => ("fs", "--nfs"),
+        Plot::Keys(_) => ("kv", "--resp"),
+    };
+    command.args(["up", "--service", service, "--host", &own.to_string(), flag, &door.to_string()]);
     command.args(["--status", &page.to_string(), "--dir"]).arg(data);
     let child = command.stdout(log).stderr(errors).spawn();
     child.map_err(|error| Failure::new(Code::Network, format!("`quorate up` cannot be started: {error}")))
 }
 
-fn wait_for_door(up: &mut Child, door: SocketAddr, dir: &Path, stop: &AtomicBool) -> Result<Redis, Failure> {
+/// Waits until the cluster can be used, and returns whoever uses it.
+fn wait_for(
+    up: &mut Child,
+    plot: Plot,
+    door: SocketAddr,
+    dir: &Path,
+    stop: &AtomicBool,
+) -> Result<Box<dyn Usage>, Failure> {
     let (path, begin) = (dir.join("up.txt"), Instant::now());
+    let client = dir.join("cluster").join(CLIENT);
     loop {
         let ended = matches!(up.try_wait(), Ok(Some(_)));
+        let said = fs::read_to_string(&path).unwrap_or_default();
         if ended || begin.elapsed() > PATIENCE || stop.load(Ordering::Relaxed) {
-            let said = fs::read_to_string(&path).unwrap_or_default();
             return Err(Failure::new(Code::Unreachable, "the cluster did not start")
                 .at(path.display().to_string())
                 .next(said.trim_end()));
         }
-        match Redis::connect(door, PATIENCE) {
-            Ok(redis) => return Ok(redis),
-            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        // With this line the service has answered once.
+        if said.contains("next:") {
+            let usage: Result<Box<dyn Usage>, String> = match plot {
+                Plot::Files(count) => Tree::open(&client, count).map(|tree| Box::new(tree) as Box<dyn Usage>),
+                Plot::Keys(count) => Keys::open(door, count).map(|keys| Box::new(keys) as Box<dyn Usage>),
+            };
+            if let Ok(usage) = usage {
+                return Ok(usage);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Checks the file systems of all replicas, which have stopped, and returns what is wrong.
+fn check(data: &Path) -> Option<String> {
+    let (begin, replicas) = (Instant::now(), Local::at(data).replicas());
+    let mut inodes = 0;
+    for name in &replicas {
+        match fsck::check(&data.join(name)) {
+            Ok(checked) if checked.is_clean() => inodes = checked.report.inodes,
+            Ok(checked) => {
+                let first =
+                    checked.report.findings.first().map_or("another state than agreed on", String::as_str);
+                return Some(format!("step 6: the file system of {name}: {first}"));
+            }
+            Err(trouble) => return Some(format!("step 6: {name}: {}", trouble.what)),
         }
     }
+    let (n, seconds) = (replicas.len(), begin.elapsed().as_secs_f64());
+    let what = "stopped all, checked their file systems";
+    out::line(format!("  6 {what:<48} ok     {seconds:>5.1} s  {n} of {n} in order, {inodes} inodes"));
+    None
 }
 
 /// Stops everything in order, and insists if that takes too long.
@@ -173,15 +245,12 @@ fn stop_all(up: &mut Child, data: &Path) {
 /// The story, and who tells it.
 struct Story<'a> {
     local: Local,
-    door: SocketAddr,
-    keys: u32,
     stop: &'a AtomicBool,
 }
 
 impl Story<'_> {
     /// Tells all steps, and returns what was wrong first.
-    fn tell(&self, mut redis: Redis) -> Result<Option<String>, Failure> {
-        let unreachable = |error: io::Error| Failure::new(Code::Unreachable, format!("the door: {error}"));
+    fn tell(&self, usage: &mut dyn Usage) -> Option<String> {
         let mut wrong = None;
         let mut tell = |number: u8, what: &str, step: &mut dyn FnMut() -> Step| {
             if wrong.is_some() || self.stop.load(Ordering::Relaxed) {
@@ -201,31 +270,26 @@ impl Story<'_> {
                 wrong = Some(format!("step {number}: {seen}"));
             }
         };
-        let keys = grouped(self.keys);
-        tell(1, &format!("wrote {keys} keys through the Redis protocol"), &mut || self.write(&mut redis));
-        let load = Load::start(self.door, PATIENCE).map_err(unreachable)?;
-        tell(2, "killed the primary under load", &mut || self.kill(&load));
-        tell(3, "replica 2 lied to clients and to replicas", &mut || self.lie(&load, &mut redis));
-        tell(4, "wiped replica 3", &mut || self.wipe(&load));
-        let mut load = Some(load);
-        tell(5, "read everything back, compared digests", &mut || self.read_back(load.take(), &mut redis));
+        let mut load = None;
+        let running = |load: &Option<Load>, step: &mut dyn FnMut(&Load) -> Step| match load {
+            Some(load) => step(load),
+            None => Err("nobody works".to_owned()),
+        };
+        tell(1, &usage.writes(), &mut || {
+            usage.write()?;
+            load = Some(usage.load()?);
+            Ok(String::new())
+        });
+        tell(2, "killed the primary under load", &mut || running(&load, &mut |load| self.kill(load)));
+        tell(3, "replica 2 lied to clients and to replicas", &mut || {
+            running(&load, &mut |load| self.lie(load, usage))
+        });
+        tell(4, "wiped replica 3", &mut || running(&load, &mut |load| self.wipe(load)));
+        tell(5, "read everything back, compared digests", &mut || self.read_back(load.take(), usage));
         if let Some(load) = load {
             let _ = load.stop();
         }
-        Ok(wrong)
-    }
-
-    fn write(&self, redis: &mut Redis) -> Step {
-        for first in (0..self.keys).step_by(usize::try_from(PIPELINE).unwrap_or(1)) {
-            let pairs: Vec<(String, String)> = self.some(first).map(|i| (key(i), value(i))).collect();
-            let sets =
-                pairs.iter().map(|(key, value)| vec![b"SET".as_slice(), key.as_bytes(), value.as_bytes()]);
-            let replies = redis.all(&sets.collect::<Vec<_>>()).map_err(|error| error.to_string())?;
-            if let Some(other) = replies.iter().find(|reply| **reply != Reply::Value(b"OK".to_vec())) {
-                return Err(format!("a SET is answered with {other:?}"));
-            }
-        }
-        Ok(String::new())
+        wrong
     }
 
     fn kill(&self, load: &Load) -> Step {
@@ -243,12 +307,12 @@ impl Story<'_> {
         Ok(format!("no commit for {} ms, view {before} -> {view}", gap.as_millis()))
     }
 
-    fn lie(&self, load: &Load, redis: &mut Redis) -> Step {
+    fn lie(&self, load: &Load, usage: &mut dyn Usage) -> Step {
         let mut told = Vec::new();
         for how in ["wrong-reply", "wrong-digest"] {
             self.fault(&["lie", "2", "--how", how])?;
             self.count(load)?;
-            self.read(redis, self.keys.min(READS))?;
+            usage.read(READS)?;
             let before = self.local.log_bytes("replica-2");
             self.fault(&["heal", "2"])?;
             let said = self.local.log_since("replica-2", before);
@@ -268,25 +332,14 @@ impl Story<'_> {
         Ok(format!("back {back}"))
     }
 
-    fn read_back(&self, load: Option<Load>, redis: &mut Redis) -> Step {
+    fn read_back(&self, load: Option<Load>, usage: &mut dyn Usage) -> Step {
         let load = load.ok_or("the load has ended")?;
         // While there is load there are new checkpoints to compare.
         let at = self.compare_digests()?;
         let account = load.stop().map_err(|error| error.to_string())?;
-        self.read(redis, self.keys)?;
-        let counter = redis.one(&[b"GET", COUNTER]).map_err(|error| error.to_string())?;
-        let counter = match &counter {
-            Reply::Value(value) => String::from_utf8_lossy(value).parse::<u64>().ok(),
-            Reply::Nil | Reply::TryAgain | Reply::Unknown => None,
-        };
-        let most = account.acknowledged + account.unknown;
-        let counter =
-            counter.filter(|counter| (account.acknowledged..=most).contains(counter)).ok_or(format!(
-                "the counter is {counter:?} after {} acknowledged increments and {} unknown ones",
-                account.acknowledged, account.unknown
-            ))?;
-        let keys = grouped(self.keys);
-        Ok(format!("{keys} of {keys} keys, {counter} increments once each, all digests agree at {at}"))
+        usage.read(u32::MAX)?;
+        let seen = usage.account(account)?;
+        Ok(format!("{seen}, all digests agree at {at}"))
     }
 
     /// Asks every replica for the digests of its state, until all of them agree at one checkpoint; returns its
@@ -314,33 +367,6 @@ impl Story<'_> {
         }
     }
 
-    /// Reads the first keys and compares every value.
-    fn read(&self, redis: &mut Redis, count: u32) -> Result<(), String> {
-        let (mut missing, mut other) = (Vec::new(), Vec::new());
-        for first in (0..count).step_by(usize::try_from(PIPELINE).unwrap_or(1)) {
-            let keys: Vec<(u32, String)> =
-                self.some(first).filter(|i| *i < count).map(|i| (i, key(i))).collect();
-            let gets: Vec<_> = keys.iter().map(|(_, key)| vec![b"GET".as_slice(), key.as_bytes()]).collect();
-            let replies = redis.all(&gets).map_err(|error| error.to_string())?;
-            for ((i, key), reply) in keys.iter().zip(replies) {
-                match reply {
-                    Reply::Value(found) if found == value(*i).as_bytes() => {}
-                    Reply::Nil => missing.push(key.clone()),
-                    Reply::Value(_) | Reply::TryAgain | Reply::Unknown => other.push(key.clone()),
-                }
-            }
-        }
-        match (missing.first(), other.first()) {
-            (None, None) => Ok(()),
-            (Some(key), _) => Err(format!("{} of {count} keys are missing, {key} the first", missing.len())),
-            (None, Some(key)) => Err(format!("{} of {count} values are wrong, {key} the first", other.len())),
-        }
-    }
-
-    fn some(&self, first: u32) -> std::ops::Range<u32> {
-        first..first.saturating_add(PIPELINE).min(self.keys)
-    }
-
     /// Waits until the load has got on.
     fn count(&self, load: &Load) -> Result<(), String> {
         let got_on = load.wait(LOAD, PATIENCE, self.stop);
@@ -358,15 +384,6 @@ impl Story<'_> {
         let said = String::from_utf8_lossy(&ended.stderr).trim_end().replace('\n', " ");
         Err(format!("quorate fault {}: {said}", arguments.join(" ")))
     }
-}
-
-fn key(i: u32) -> String {
-    format!("demo:{i:06}")
-}
-
-/// What a key is to hold: another value for each.
-fn value(i: u32) -> String {
-    format!("{:016x}", u64::from(i).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 /// A number with a space between thousands.
@@ -388,11 +405,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thousands_are_apart_and_values_differ() {
+    fn thousands_are_apart() {
         assert_eq!(
             ["0", "20", "200", "2 000", "20 000"].map(str::to_owned),
             [0, 20, 200, 2000, 20_000].map(grouped)
         );
-        assert!(value(0) != value(1) && value(0).len() == 16);
     }
 }

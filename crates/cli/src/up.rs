@@ -19,7 +19,7 @@ use quorate_node::ports::{Port, holder};
 use quorate_node::settings::ServiceName;
 use quorate_node::{ClientNode, signals};
 
-use crate::demo::Demo;
+use crate::demo::{Demo, Plot};
 use crate::explain::Code;
 use crate::fail::{Failure, Outcome};
 use crate::local::{Local, unwritable};
@@ -30,6 +30,8 @@ use crate::{out, page};
 /// The client whose identity the front door has, and the one that looks after the service.
 const DOOR: &str = "client-0";
 const WATCH: &str = "client-1";
+/// The one that mounts: the default of `quorate mount`.
+const MOUNT: &str = "client-4";
 /// How long a cluster may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The flag that chooses where the page is.
@@ -38,9 +40,9 @@ const STATUS_FLAG: &str = "quorate up --status";
 /// Start a cluster on this machine, and its front door
 ///
 /// Makes the directory with keys and settings if there is none, starts 3f + 1 replicas as processes and the
-/// front door for Redis clients, or with --service fs for NFS clients, waits until the service answers, and
-/// then says once a second how it is. Ctrl-C stops everything in order. Run again it comes back with all data. All replicas are on one machine
-/// here, so this is for trying things; `quorate init` makes a cluster for several.
+/// front door for NFS clients, or with --service kv for Redis clients, waits until the service answers, and
+/// then says once a second how it is. Ctrl-C stops everything in order. Run again it comes back with all data. All
+/// replicas are on one machine here, so this is for trying things; `quorate init` makes a cluster for several.
 ///
 ///   quorate up
 #[derive(Args, Debug)]
@@ -55,15 +57,18 @@ pub(crate) struct Up {
     /// Where the replicas listen, IP or IP:PORT of the first, when it is made (default 127.0.0.1:7000)
     #[arg(long, value_name = "ADDR")]
     host: Option<Host>,
-    /// What is replicated, when it is made (default kv)
+    /// What is replicated, when it is made, or in the story (default fs)
     #[arg(long, value_enum)]
     service: Option<Service>,
     /// Where Redis clients connect, IP:PORT
     #[arg(long, value_name = "ADDR", default_value = RESP)]
     resp: SocketAddr,
     /// Where NFS clients connect, IP:PORT
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:20490")]
+    #[arg(long, value_name = "ADDR", default_value = NFS)]
     nfs: SocketAddr,
+    /// Mount the file system on this directory as well, through FUSE; it has to exist
+    #[arg(long, value_name = "DIR")]
+    mount: Option<PathBuf>,
     /// Where a page and /metrics say how it is, IP:PORT
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9640")]
     status: SocketAddr,
@@ -71,15 +76,19 @@ pub(crate) struct Up {
     #[arg(long, value_enum)]
     durability: Option<Durability>,
     /// Tell a story instead: writes, a killed primary, a liar, a wiped disk, all read back; 1 if anything is lost
-    #[arg(long, conflicts_with_all = ["f", "host", "service", "durability"])]
+    #[arg(long, conflicts_with_all = ["f", "host", "durability", "mount"])]
     demo: bool,
-    /// How many keys the story writes: 1 to 1000000
+    /// How many files the story writes: 1 to 100000
+    #[arg(long, requires = "demo", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    demo_files: u32,
+    /// How many keys the story writes with --service kv: 1 to 1000000
     #[arg(long, requires = "demo", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     demo_keys: u32,
 }
 
-/// The front door's address, if none was given.
+/// The front doors' addresses, if none was given.
 const RESP: &str = "127.0.0.1:6380";
+const NFS: &str = "127.0.0.1:20490";
 
 /// Stop a cluster that `quorate up` runs
 ///
@@ -125,8 +134,7 @@ impl FrontDoor {
         if self.command == "resp" {
             (format!("redis-cli -p {port}"), format!("redis-cli -p {port} set hello world"))
         } else {
-            let mount = mount_command(self.address);
-            (mount.clone(), mount)
+            (mount_command(self.address), "quorate fs --help".to_owned())
         }
     }
 }
@@ -147,15 +155,24 @@ impl Up {
 
     pub(crate) fn run(&self) -> Outcome {
         if self.demo {
-            let door = Some(self.resp).filter(|door| door.to_string() != RESP);
-            return Demo { dir: self.dir.clone(), door, keys: self.demo_keys }.run();
+            let (plot, door, default) = match self.service {
+                None | Some(Service::Fs) => (Plot::Files(self.demo_files), self.nfs, NFS),
+                Some(Service::Kv) => (Plot::Keys(self.demo_keys), self.resp, RESP),
+                Some(Service::Null) => {
+                    let what = "there is no story of a service that does nothing";
+                    return Err(Failure::new(Code::Rule, what).next("quorate up --demo --service fs"));
+                }
+            };
+            let door = Some(door).filter(|door| door.to_string() != default);
+            return Demo { dir: self.dir.clone(), door, plot }.run();
         }
         let stop = signals::stop_flag()?;
         let begin = Instant::now();
         let mut page = None;
         let is_new = !self.dir().join("replica-0").is_dir();
         if is_new {
-            let service = self.service.unwrap_or(Service::Kv).name();
+            let service = self.service.unwrap_or(Service::Fs).name();
+            self.check_mount(service)?;
             self.door(service).map_or(Ok(()), |door| door.check())?;
             page = Some(page::listen(self.status, STATUS_FLAG)?);
             self.make()?;
@@ -168,7 +185,8 @@ impl Up {
         let lock = lock(local.dir())?;
         if !is_new {
             // What an `up` that was killed has left running, its door among it.
-            local.replicas().iter().map(String::as_str).chain([DOOR]).for_each(|name| local.stop(name));
+            stop_all(&local);
+            self.check_mount(local.service()?)?;
             self.door(local.service()?).map_or(Ok(()), |door| door.check())?;
         }
         // An `up` that was killed has left no page, but one that runs is told of by the lock first.
@@ -189,13 +207,23 @@ impl Up {
         Ok(ExitCode::SUCCESS)
     }
 
+    /// Sees to it that what is asked for can be mounted.
+    fn check_mount(&self, service: ServiceName) -> Result<(), Failure> {
+        let Some(dir) = &self.mount else { return Ok(()) };
+        if service != ServiceName::Fs {
+            let what = format!("the service {} is no file system", service.name());
+            return Err(Failure::new(Code::Rule, what).at(format!("--mount {}", dir.display())));
+        }
+        quorate_mount::check(dir).map_err(|error| crate::mount::failed(&error, dir, "--mount"))
+    }
+
     fn make(&self) -> Result<(), Failure> {
         let mut cluster = NewCluster::local(self.f.unwrap_or(1));
         cluster.hosts = self.host.into_iter().collect();
         // One for the door, one for `up`, one for whoever breaks something and wants to see what comes of it, one for
         // whoever asks how it is, one to mount with.
         cluster.clients = 5;
-        cluster.service = self.service.unwrap_or(Service::Kv).name();
+        cluster.service = self.service.unwrap_or(Service::Fs).name();
         cluster.chosen = self.durability.and_then(Durability::chosen).into_iter().collect();
         if cluster.service == ServiceName::Fs {
             // Nobody but the users of this machine reaches it: its root is root.
@@ -262,6 +290,10 @@ impl Up {
             let arguments = ["--listen".to_owned(), door.address.to_string()];
             nodes.push((DOOR.to_owned(), local.start(DOOR, door.command, &arguments)?));
         }
+        if let Some(on) = &self.mount {
+            let on = fs::canonicalize(on).unwrap_or_else(|_| on.clone());
+            nodes.push((MOUNT.to_owned(), local.start(MOUNT, "mount", &[on.display().to_string()])?));
+        }
         self.introduce(local, is_new, begin, door);
         let watch = Arc::new(Watch::new(observer));
         let name =
@@ -286,6 +318,14 @@ impl Up {
         if let Some(door) = door {
             let (usage, first) = door.usage();
             out::line(format!("  door      {}  {}     {usage}", door.protocol, door.address));
+            if door.command == "nfs" {
+                let dir = self.dir().join(MOUNT);
+                out::line(format!("            no root?     quorate mount --dir {} DIR", dir.display()));
+                out::line("            locks stay on this machine (nolock)");
+            }
+            if let Some(on) = &self.mount {
+                out::line(format!("  mounted   {}", on.display()));
+            }
             out::line(format!("  status    page  {}     http://{}", self.status, self.status));
             out::line(
                 "  trust     the door is a client of the cluster: run one on each machine that uses it",
@@ -319,6 +359,15 @@ fn look_after(watch: &Watch, stop: &AtomicBool) {
     }
 }
 
+/// Stops everything that runs there.
+fn stop_all(local: &Local) {
+    let mut names = local.replicas();
+    names.extend([DOOR, MOUNT].map(str::to_owned));
+    for name in names {
+        local.stop(&name);
+    }
+}
+
 /// Makes sure that no other `quorate up` runs on the directory, and leaves this one's process id there.
 fn lock(dir: &Path) -> Result<Flock<fs::File>, Failure> {
     let path = dir.join("up.lock");
@@ -341,7 +390,7 @@ impl Down {
         let pid = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
         let Some(pid) = pid.filter(|_| local.runs()) else {
             // `up` is gone; what it left behind is not.
-            local.replicas().iter().map(String::as_str).chain([DOOR]).for_each(|name| local.stop(name));
+            stop_all(&local);
             out::line(format!("{} does not run", self.dir.display()));
             return Ok(ExitCode::SUCCESS);
         };

@@ -1,29 +1,31 @@
 //! Somebody who counts on the cluster all the time, and keeps account.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::redis::{Redis, Reply};
-
-/// The counter.
-pub(super) const COUNTER: &[u8] = b"demo:counter";
-
-/// What was said of the increments so far.
+/// What was said of the work so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Account {
     /// Acknowledged.
     pub(super) acknowledged: u64,
     /// Perhaps done: there was no answer in time.
     pub(super) unknown: u64,
-    /// The highest number that was returned.
-    pub(super) highest: u64,
 }
 
-/// Increments a counter, one at a time, as fast as it can.
+/// What came of a piece of work.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Done {
+    Acknowledged,
+    /// It may have been done.
+    Unknown,
+    /// Nothing was done.
+    Nothing,
+}
+
+/// Does one piece of work after the other, as fast as it can.
 #[derive(Debug)]
 pub(super) struct Load {
     stop: Arc<AtomicBool>,
@@ -33,34 +35,28 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub(super) fn start(door: SocketAddr, patience: Duration) -> io::Result<Self> {
+    pub(super) fn start(mut work: impl FnMut() -> io::Result<Done> + Send + 'static) -> Self {
         let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let (gap, mut redis) = (Arc::new(Mutex::new(Duration::ZERO)), Redis::connect(door, patience)?);
+        let gap = Arc::new(Mutex::new(Duration::ZERO));
         let (stopped, counted, longest) = (Arc::clone(&stop), Arc::clone(&done), Arc::clone(&gap));
         let thread = std::thread::spawn(move || {
             let (mut account, mut last) = (Account::default(), Instant::now());
             while !stopped.load(Ordering::Relaxed) {
-                match redis.one(&[b"INCR", COUNTER])? {
-                    Reply::Value(value) => {
-                        let number = String::from_utf8_lossy(&value).parse().unwrap_or(0);
-                        if number <= account.highest {
-                            return Err(io::Error::other(format!("{number} came after {}", account.highest)));
-                        }
-                        account.highest = number;
+                match work()? {
+                    Done::Acknowledged => {
                         account.acknowledged += 1;
                         counted.fetch_add(1, Ordering::Relaxed);
                         let mut longest = longest.lock().unwrap_or_else(PoisonError::into_inner);
                         *longest = (*longest).max(last.elapsed());
                         last = Instant::now();
                     }
-                    Reply::Unknown => account.unknown += 1,
-                    Reply::TryAgain => {}
-                    Reply::Nil => return Err(io::Error::other("a counter has no value")),
+                    Done::Unknown => account.unknown += 1,
+                    Done::Nothing => {}
                 }
             }
             Ok(account)
         });
-        Ok(Self { stop, done, gap, thread })
+        Self { stop, done, gap, thread }
     }
 
     /// Returns the longest time without an acknowledgement since this was asked last.

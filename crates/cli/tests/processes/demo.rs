@@ -13,7 +13,8 @@ use crate::up::Up;
 fn begin(dir: &Dir, door: SocketAddr) -> Child {
     let said = File::create(dir.path().join("said.txt")).unwrap();
     Command::new(env!("CARGO_BIN_EXE_quorate"))
-        .args(["up", "--demo", "--demo-keys", "300", "--resp", &door.to_string(), "--dir", &dir.join("demo")])
+        .args(["up", "--demo", "--service", "kv", "--demo-keys", "300", "--resp", &door.to_string()])
+        .args(["--dir", &dir.join("demo")])
         .stdin(Stdio::null())
         .stderr(said.try_clone().unwrap())
         .stdout(said)
@@ -44,6 +45,63 @@ fn the_story_ends_well() {
     );
     assert!(TcpStream::connect(door).is_err(), "the door is still open");
     assert!(dir.path().join("demo/made-by-quorate-up-demo").exists());
+}
+
+/// The story of the file system ends well too, and every replica's file system is in order after it.
+#[test]
+fn the_story_of_the_file_system_ends_well() {
+    let (dir, door) = (Dir::new("demo-files"), SocketAddr::new(own_address(), 20490));
+    let told = quorate(&[
+        "up",
+        "--demo",
+        "--demo-files",
+        "45",
+        "--nfs",
+        &door.to_string(),
+        "--dir",
+        &dir.join("demo"),
+    ]);
+    let text = String::from_utf8([told.stdout, told.stderr].concat()).unwrap();
+    assert!(told.status.success(), "{text}");
+    for (step, says) in [
+        (1, "a tree of 45 files"),
+        (2, "no commit for "),
+        (3, "0 seen by the client"),
+        (4, "back "),
+        (5, "45 of 45 files"),
+        (6, "4 of 4 in order"),
+    ] {
+        let line = text.lines().find(|line| line.starts_with(&format!("  {step} "))).unwrap_or("");
+        assert!(line.contains(" ok ") && line.contains(says), "step {step}: {text}");
+    }
+    assert!(text.contains("\nnothing was lost."), "{text}");
+}
+
+/// A file is changed behind its back while it is told: it says which, and ends with status 1.
+#[test]
+fn a_changed_file_is_noticed() {
+    let (dir, door) = (Dir::new("demo-changed"), SocketAddr::new(own_address(), 20490));
+    let said = File::create(dir.path().join("said.txt")).unwrap();
+    let mut process = Command::new(env!("CARGO_BIN_EXE_quorate"))
+        .args(["up", "--demo", "--demo-files", "45", "--nfs", &door.to_string(), "--dir", &dir.join("demo")])
+        .stdin(Stdio::null())
+        .stderr(said.try_clone().unwrap())
+        .stdout(said)
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    let said = || fs::read_to_string(dir.path().join("said.txt")).unwrap();
+    while !said().contains("  1 wrote") {
+        assert!(process.try_wait().unwrap().is_none() && start.elapsed() < PATIENCE, "{}", said());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let (other, client) = (dir.join("other"), dir.join("demo/cluster/client-3"));
+    fs::write(&other, "something else").unwrap();
+    let copied = quorate(&["fs", "--dir", &client, "cp", &other, "q:/tree/0000/file-000003"]);
+    assert!(copied.status.success(), "{copied:?}");
+    assert_eq!(process.wait().unwrap().code(), Some(1), "{}", said());
+    assert!(said().contains("tree/0000/file-000003 holds something else than was written"), "{}", said());
+    assert!(!said().contains("nothing was lost"), "{}", said());
 }
 
 /// Somebody deletes a key while it is told: it says which, and ends with status 1.

@@ -172,7 +172,8 @@ fn one_command_exports_a_file_system() {
             vec!["up".to_owned(), "--dir".to_owned(), data.clone(), "--nfs".to_owned(), door.to_string()];
         arguments.extend(["--status".to_owned(), page.clone()]);
         if round == 0 {
-            arguments.extend(["--service", "fs", "--host"].map(str::to_owned));
+            // The default is a file system.
+            arguments.push("--host".to_owned());
             arguments.push(ip.to_string());
         }
         let said = std::fs::File::create(dir.path().join("up.txt")).unwrap();

@@ -24,7 +24,7 @@ impl Up {
         let page = SocketAddr::new(door.ip(), 9640).to_string();
         let mut arguments = vec!["up", "--dir", &data, "--resp", &resp, "--status", &page];
         if !std::path::Path::new(&data).exists() {
-            arguments.extend(["--host", &host]);
+            arguments.extend(["--service", "kv", "--host", &host]);
         }
         let process = Command::new(env!("CARGO_BIN_EXE_quorate"))
             .args(arguments)
@@ -163,7 +163,7 @@ fn a_busy_door_is_told_before_anything_is_made() {
     let dir = Dir::new("busy");
     let taken = std::net::TcpListener::bind((own_address(), 0)).unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let ended = quorate(&["up", "--dir", &dir.join("data"), "--resp", &address]);
+    let ended = quorate(&["up", "--service", "kv", "--dir", &dir.join("data"), "--resp", &address]);
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!(ended.status.code(), Some(2), "{said}");
     assert!(said.contains("Q003") && said.contains("--resp"), "{said}");
