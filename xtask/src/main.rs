@@ -6,6 +6,7 @@
 mod api;
 mod ci;
 mod deny;
+mod kernel;
 mod rust;
 mod shell;
 mod tidy;
@@ -26,7 +27,7 @@ struct Task {
 const TASKS: &[Task] = &[
     Task {
         name: "ci",
-        help: "everything below but mutants and soak (a smoke run of fuzz), in the order of how fast it fails",
+        help: "everything below but mutants, soak and kernel (a smoke run of fuzz), in the order of how fast it fails",
         run: ci::ci,
     },
     Task { name: "fmt", help: "rustfmt; --fix writes", run: ci::fmt },
@@ -72,6 +73,11 @@ const TASKS: &[Task] = &[
         name: "fuzz",
         help: "the fuzz targets on stable Rust; --minutes N each (default 10), --target NAME",
         run: ci::fuzz,
+    },
+    Task {
+        name: "kernel",
+        help: "the file system through the NFS client of a Linux kernel, which is fetched; root; --program FILE",
+        run: kernel::kernel,
     },
 ];
 
