@@ -22,7 +22,7 @@ const LIST_BYTES: u32 = 32 << 10;
 /// The longest target of a symbolic link, in bytes.
 const TARGET_BYTES_MAX: usize = 1024;
 
-/// The rights that ACCESS asks for [RFC1813].
+/// The rights that ACCESS asks for, as the RFC has them.
 pub(crate) const READ: u32 = 1;
 pub(crate) const LOOKUP: u32 = 2;
 pub(crate) const MODIFY: u32 = 4;
