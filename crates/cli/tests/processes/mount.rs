@@ -1,6 +1,4 @@
 //! The file system mounted through FUSE: used as any other, while replicas die and lie.
-//!
-//! A machine that has no /dev/fuse cannot run them: `QUORATE_NO_FUSE=1` says so.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
@@ -12,19 +10,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::{Cluster, PATIENCE, quorate};
-
-/// Says whether this machine was said to have no FUSE.
-fn is_without_fuse() -> bool {
-    let is_without = std::env::var_os("QUORATE_NO_FUSE").is_some();
-    assert!(
-        is_without || Path::new("/dev/fuse").exists(),
-        "there is no /dev/fuse: modprobe fuse, or say QUORATE_NO_FUSE=1 to go without these tests"
-    );
-    if is_without {
-        println!("QUORATE_NO_FUSE: nothing is mounted");
-    }
-    is_without
-}
 
 /// A mount, until this is dropped.
 struct Mount {
@@ -151,9 +136,6 @@ fn wait_for(done: &AtomicU64, more: u64) {
 /// mount has exactly what they wrote.
 #[test]
 fn programs_work_on_while_a_replica_lies_and_the_primary_dies() {
-    if is_without_fuse() {
-        return;
-    }
     let mut cluster = running("fuse", "");
     let mut mount = Mount::start(&cluster, 0, &["--wait", "60s"]);
     let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -213,9 +195,6 @@ fn programs_work_on_while_a_replica_lies_and_the_primary_dies() {
 /// The calls of POSIX, one after the other, as on any file system.
 #[test]
 fn a_mount_does_what_a_file_system_does() {
-    if is_without_fuse() {
-        return;
-    }
     let cluster = running("posix", "");
     let mut mount = Mount::start(&cluster, 0, &[]);
     let at = |name: &str| mount.dir.join(name);
@@ -310,9 +289,6 @@ fn a_mount_does_what_a_file_system_does() {
 /// A full table of inodes is told as what it is; what is there can be read and removed, and then there is room.
 #[test]
 fn no_room_is_told_as_no_room() {
-    if is_without_fuse() {
-        return;
-    }
     let cluster = running("fuse-full", "fs_inodes_max = 20");
     let mut mount = Mount::start(&cluster, 0, &[]);
     let at = |name: &str| mount.dir.join(name);
@@ -334,9 +310,6 @@ fn no_room_is_told_as_no_room() {
 /// unmounted. What was there is there when the cluster is back.
 #[test]
 fn a_cluster_that_is_away_is_an_error_after_a_time() {
-    if is_without_fuse() {
-        return;
-    }
     let mut cluster = running("fuse-away", "");
     let mut mount = Mount::start(&cluster, 0, &["--wait", "2s"]);
     fs::write(mount.dir.join("a"), b"a").unwrap();
@@ -360,9 +333,6 @@ fn a_cluster_that_is_away_is_an_error_after_a_time() {
 /// What is wrong with the command, the export or the cluster is told before anything is mounted.
 #[test]
 fn what_cannot_be_mounted_is_told() {
-    if is_without_fuse() {
-        return;
-    }
     let cluster = running("fuse-wrong", "");
     let (client, on) = (cluster.dir.join("c/client-0"), cluster.dir.join("on"));
     fs::create_dir(&on).unwrap();
