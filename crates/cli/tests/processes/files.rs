@@ -89,6 +89,29 @@ fn a_client_of_somebody_elses_mounts_it() {
     assert!(listed.contains("1200000") && listed.contains("copy"), "{listed}");
 }
 
+/// A relay keeps nothing: with one killed the other has all that went through it, and so has one that comes new.
+#[test]
+fn a_relay_that_dies_takes_nothing_with_it() {
+    let cluster = cluster("relays");
+    let (local, other) = (cluster.dir.join("data"), cluster.dir.join("other"));
+    fs::write(&local, b"through the first").unwrap();
+    fs::write(&other, b"through the second").unwrap();
+    let first = Relay::start(&cluster, 0);
+    let second = Relay::start(&cluster, 1);
+    let copied = first.libnfs("nfs-cp", &[&local], "a");
+    assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+    let address = first.address;
+    drop(first);
+    assert!(!libnfs(address, "nfs-cat", &[], "a").status.success(), "a relay that is dead answers");
+    assert_eq!(text(second.libnfs("nfs-cat", &[], "a")), "through the first");
+    let copied = second.libnfs("nfs-cp", &[&other], "b");
+    assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+    let first = Relay::start(&cluster, 0);
+    assert_eq!(text(first.libnfs("nfs-cat", &[], "b")), "through the second");
+    // What is not exported is not found, and what is gone is told.
+    assert!(!first.libnfs("nfs-cat", &[], "nothing").status.success());
+}
+
 /// Files go in and out without a mount, beside a relay; what goes wrong is told in the words of a file system.
 #[test]
 fn files_are_used_without_a_mount() {
