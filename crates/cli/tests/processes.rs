@@ -25,6 +25,7 @@ mod up;
 use std::fs;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use quorate_node::Clock;
 use quorate_service::kv::{Answer, Operation};
 use support::{Cluster, Load, invoke};
@@ -107,6 +108,48 @@ fn a_cluster_comes_back_and_a_wiped_replica_too() {
     cluster.kill(2);
     assert_eq!(Answer::decode(&invoke(&mut client, &clock, &put(b"two"))), Ok(Answer::Done));
     assert_eq!(Answer::decode(&invoke(&mut client, &clock, &get)), Ok(Answer::Value(b"two")));
+}
+
+/// A backup that stood still under load comes back: nobody's memory has grown, and it has all that it missed.
+///
+/// Ten seconds here; `QUORATE_PAUSE_S=600` for ten minutes.
+#[test]
+fn h2_a_paused_replica_comes_back_and_nobody_has_grown() {
+    let mut cluster = Cluster::start("pause", &[], "log_bytes_max = \"4MiB\"");
+    let seconds = std::env::var("QUORATE_PAUSE_S").ok().and_then(|s| s.parse().ok()).unwrap_or(10);
+    let client = cluster.client(0, 8);
+    let load = Load::start(client, vec![0; 8]);
+    load.wait(300);
+    let paused = 3;
+    cluster.signal(paused, Signal::SIGSTOP);
+    let before = load.done();
+    std::thread::sleep(Duration::from_secs(seconds));
+    println!("{} increments in {seconds} s without r{paused}", load.done() - before);
+    cluster.signal(paused, Signal::SIGCONT);
+    load.wait(300);
+    let (tally, mut client) = load.stop();
+    let resident = cluster.pids().into_iter().map(resident_mib).collect::<Vec<_>>();
+    println!("longest gap {:?}; resident, in MiB: {resident:?}", tally.gap);
+    for i in 0..4 {
+        println!("r{i} has left {} views", cluster.log(i).matches("leaves for another view").count());
+    }
+    // What a replica holds is bounded by its window and its queues, whatever the load and the pause.
+    assert!(resident.iter().all(|mib| *mib < 256), "{resident:?}");
+    // Now it is needed: of the three that are left, all must agree on every counter.
+    cluster.kill(0);
+    let clock = Clock::new();
+    for (lane, count) in tally.acknowledged.iter().enumerate() {
+        let (key, expected) = (format!("lane-{lane}"), (count + 1).to_string());
+        let answer = invoke(&mut client, &clock, &Operation::Incr { key: key.as_bytes(), by: 1 });
+        assert_eq!(Answer::decode(&answer), Ok(Answer::Value(expected.as_bytes())));
+    }
+}
+
+/// Returns the memory of a process that is in RAM, in MiB.
+fn resident_mib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
 }
 
 /// An idle cluster leaves the machine alone: under 2 % of a core, built for release.
