@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 
 use quorate_wire::message::{Data, Fetch, MetaData};
-use quorate_wire::{Kind, ReplicaId};
+use quorate_wire::{Kind, ReplicaId, SeqNum};
 
 use crate::executor::Executor;
 use crate::pages::PageStore;
@@ -37,6 +37,16 @@ struct Asker {
     seen: [u64; 16],
     turn: u64,
     answers: u32,
+    /// The checkpoint that it was last given a part of.
+    given: SeqNum,
+}
+
+impl Answering {
+    /// Returns the lowest of `held`, checkpoints in their order, that a peer was last given a part of.
+    pub(crate) fn lowest(&self, held: impl Iterator<Item = SeqNum>) -> Option<SeqNum> {
+        let mut held = held;
+        held.find(|seq| self.peers.iter().any(|peer| peer.given == *seq))
+    }
 }
 
 impl Asker {
@@ -88,8 +98,9 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             return steps.refuse(from, Refusal::TooMany);
         }
         if self.answer(from, question, steps).is_none() {
-            steps.refuse(from, Refusal::NotHeld);
+            return steps.refuse(from, Refusal::NotHeld);
         }
+        self.answering.peers[from.index()].given = question.checkpoint;
     }
 
     fn answer(&self, to: ReplicaId, question: &Fetch, steps: &mut Steps) -> Option<()> {

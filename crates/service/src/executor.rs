@@ -270,9 +270,13 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         self.state.cut(seq, &mut self.pool)
     }
 
-    /// Forgets the checkpoints before `below`, but never the newest, nor one that a transfer builds on.
+    /// Forgets the checkpoints before `below`, but never the newest, nor one that a transfer builds on, nor one that
+    /// another replica is fetching, until it fetches another: under load checkpoints come faster than the parts
+    /// of one can be asked for. All of that up to `checkpoints_max` of them.
     pub fn discard(&mut self, below: SeqNum) {
         let below = self.walk.as_ref().map_or(below, |walk| below.min(walk.base()));
+        let given = self.answering.lowest(self.state.checkpoints().map(|(seq, _)| seq));
+        let below = given.map_or(below, |given| below.min(given));
         self.state.discard(below, &mut self.pool);
     }
 

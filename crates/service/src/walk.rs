@@ -32,10 +32,14 @@ use ask::Peer;
 
 /// Partitions looked at in one call, so that none takes long: about 1 us each where a page is digested.
 const LOOKS_MAX: usize = 512;
+/// Pages kept that came after the target had moved: those of as many moves as a walk hardly sees before it has come
+/// by again.
+const EARLY_MAX: usize = 16 * OUTSTANDING_MAX;
 /// The shortest and the longest wait for an answer, in nanoseconds. Whoever answers may be busy.
 const WAIT_NS: (u64, u64) = (20_000_000, 1_000_000_000);
-/// The time over which questions are counted, in nanoseconds.
-const TURN_NS: u64 = 10_000_000;
+/// The time over which questions are counted, in nanoseconds. Not shorter: whoever is kept off its core for a moment
+/// may ask all the same.
+const TURN_NS: u64 = 40_000_000;
 
 /// What the walk works with.
 pub(crate) struct Hands<'a, P> {
@@ -60,7 +64,7 @@ pub(crate) struct Walk {
     here: Option<Tree>,
     /// Pages that were staged since then.
     fresh: Vec<u32>,
-    /// Pages that came after the target had moved: not visited again yet. At most [`OUTSTANDING_MAX`].
+    /// Pages that came after the target had moved: not visited again yet. At most [`EARLY_MAX`].
     early: BTreeMap<u32, (Label, Page)>,
     /// Depth first, so never more than 64 a level for each question on its way.
     todo: Vec<Partition>,
@@ -139,7 +143,6 @@ impl Walk {
             self.peers[asked.peer].outstanding -= usize::from(!is_page);
             is_page
         });
-        self.early.clear();
         let label = Label { modified: seq, digest: root };
         self.todo.clear();
         self.todo.push(Partition { level: height, index: 0, label, attempts: 0 });
@@ -266,6 +269,9 @@ impl Walk {
         let content = hands.pool.copy(answer.page);
         if asked.is_old {
             self.early.insert(page, (found, content));
+            if self.early.len() > EARLY_MAX {
+                self.early.pop_last();
+            }
         } else {
             self.stage(page, found, Arrival::New(Some(content)));
         }

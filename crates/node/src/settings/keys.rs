@@ -68,7 +68,8 @@ keys! {
         "K: batches between checkpoints. The same at all nodes.",
         |s, v| s.config.checkpoint_interval = v.number()?;
     node "window" = "256", "batches, a multiple of checkpoint_interval, at most 4096",
-        "L: how far agreement may run ahead of the last stable checkpoint. The same at all nodes.",
+        "L: how far agreement may run ahead of the last stable checkpoint, and how long a replica that comes back has\n\
+         for its last step to the others. The same at all nodes.",
         |s, v| s.config.window = v.number()?;
     node "pipeline" = "8", "batches, 1 to 64",
         "W: batches that the primary has in progress at a time.",

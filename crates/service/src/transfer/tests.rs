@@ -165,6 +165,53 @@ fn a_moving_target_is_reached() {
     }
 }
 
+/// ST-4: under load checkpoints come faster than the parts of one can be asked for. The one that is being fetched is
+/// held meanwhile, as long as there is room.
+#[test]
+fn what_is_being_fetched_is_held() {
+    let mut world = World::new(11, &[Manner::Correct; 3]);
+    let target = world.populate(1..4, 3000, 1);
+    world.fetch(target, false);
+    (0..100).for_each(|_| assert!(world.step()));
+    for value in 2..4 {
+        world.execute(1..4, &[7, 900, 1800], value);
+        let newer = world.cut(1..4);
+        world.nodes[1..].iter_mut().for_each(|node| node.discard(newer.0));
+    }
+    world.finish(target);
+    for value in 4..40 {
+        world.execute(1..4, &[7], value);
+        let newer = world.cut(1..4);
+        world.nodes[1].discard(newer.0);
+    }
+    let options = crate::testing::options();
+    assert_eq!(world.nodes[1].checkpoints().count(), 1, "of {} at most", options.checkpoints_max);
+}
+
+/// ST-4: pages that were on their way when the target moved are kept until the walk comes by, however often it moves.
+#[test]
+fn what_is_on_its_way_when_the_target_moves_is_kept() {
+    let mut world = World::new(12, &[Manner::Correct; 3]);
+    let mut target = world.populate(1..4, 6000, 1);
+    let hot: Vec<u64> = (0..2000).step_by(10).collect();
+    let mut moved = 0;
+    world.fetch(target, false);
+    while world.installed.is_none() {
+        (0..400).for_each(|_| _ = world.installed.is_none() && world.step());
+        if world.installed.is_none() && moved < 6 {
+            moved += 1;
+            world.execute(1..4, &hot, moved);
+            target = world.cut(1..4);
+            world.nodes[1..].iter_mut().for_each(|node| node.discard(target.0));
+            world.fetch(target, false);
+        }
+    }
+    world.finish(target);
+    let held = world.nodes[1].pages_held();
+    assert_eq!(moved, 6);
+    assert!(world.pages < held + 500, "{} pages for {held}, {moved} moves", world.pages);
+}
+
 /// B21, CK-6: pages that have changed behind our back are found and brought, and only these.
 #[test]
 fn b21_damaged_pages_are_found_and_brought() {
