@@ -103,7 +103,8 @@ pub struct Config {
     pub retransmit_bytes: usize,
     /// How long to wait for a body or batch before asking the next replica, in nanoseconds.
     pub fetch_retry_ns: u64,
-    /// Null batches of a recovery are this far apart, in nanoseconds (`T_NULL`).
+    /// Null batches of a recovery are this far apart at least, in nanoseconds (`T_NULL`). Only one who
+    /// rejoins needs them, and it waits for a whole window of them: the pace decides how long.
     pub null_batch_ns: u64,
     /// How far the primary's clock may be from ours, in nanoseconds (`ND_SKEW`).
     pub clock_skew_ns: u64,
@@ -164,7 +165,7 @@ impl Config {
             status_min_ns: 100 * MS,
             retransmit_bytes: 64 << 10,
             fetch_retry_ns: 20 * MS,
-            null_batch_ns: 30_000 * MS / 256,
+            null_batch_ns: 2_000 * MS / 256,
             clock_skew_ns: 2_000 * MS,
             clients_max: 65_536,
             seed: 0,
@@ -275,12 +276,30 @@ impl Config {
             )?;
         }
         rule(
-            self.status_ns >= self.status_min_ns,
+            (self.status_min_ns..=HOUR_NS).contains(&self.status_ns),
             "status_ns",
             self.status_ns.to_string(),
-            "at least status_min_ns",
+            "from status_min_ns to an hour",
         )?;
         rule(self.status_min_ns >= MS, "status_min_ns", self.status_min_ns.to_string(), "at least 1 ms")?;
+        rule(
+            (MS..=self.request_timeout_max_ns).contains(&self.fetch_retry_ns),
+            "fetch_retry_ns",
+            self.fetch_retry_ns.to_string(),
+            "from 1 ms to request_timeout_max_ns, after which the primary is blamed for what is missing",
+        )?;
+        rule(
+            (MS..=self.request_timeout_max_ns).contains(&self.null_batch_ns),
+            "null_batch_ns",
+            self.null_batch_ns.to_string(),
+            "from 1 ms to request_timeout_max_ns",
+        )?;
+        rule(
+            (MS..=HOUR_NS).contains(&self.clock_skew_ns),
+            "clock_skew_ns",
+            self.clock_skew_ns.to_string(),
+            "from 1 ms to an hour",
+        )?;
         rule(
             self.piggyback_ns <= self.request_timeout_min_ns / 20,
             "piggyback_ns",

@@ -294,14 +294,16 @@ impl Replica {
             return;
         }
         let (executed, since) = self.recovery.still;
-        let moved = self.exec.executed > executed;
-        if moved {
+        if self.exec.executed > executed {
             self.recovery.still = (self.exec.executed, now.mono_ns);
-        } else if self.is_primary() && self.batcher.assigned <= self.exec.executed {
+        }
+        if self.is_primary() && self.batcher.assigned <= self.exec.executed {
+            // One after the other: on slow disks they come as slowly as those can take them.
             self.propose_null(now, out);
         } else if self.is_normal()
             && !self.is_primary()
-            && now.mono_ns.saturating_sub(since) > 4 * self.config.null_batch_ns + self.patience()
+            && self.exec.executed <= executed
+            && now.mono_ns.saturating_sub(since) > 4 * (self.config.null_batch_ns + self.patience())
         {
             self.recovery.still = (self.exec.executed, now.mono_ns);
             self.suspect(now, SuspectReason::Timeout, out);

@@ -129,10 +129,10 @@ keys! {
     node "client_timeout_max" = "\"10s\"", "a duration, at least client_timeout_min",
         "The longest.",
         |s, v| s.config.client_timeout_max_ns = v.duration_ns()?;
-    replica "status_interval" = "\"150ms\"", "a duration, at least 100ms",
+    replica "status_interval" = "\"150ms\"", "a duration, 100ms to 1h",
         "How often replicas tell each other what they have and lack.",
         |s, v| s.config.status_ns = v.duration_ns()?;
-    replica "clock_skew" = "\"2s\"", "a duration",
+    replica "clock_skew" = "\"2s\"", "a duration, 1ms to 1h",
         "How far the primary's clock may be from this replica's.",
         |s, v| s.config.clock_skew_ns = v.duration_ns()?;
     replica "clients_max" = "65536", "client lanes, 16 to 65536",

@@ -27,7 +27,7 @@ use crate::setup::Setup;
 /// How long a message takes, in nanoseconds.
 const HOP_NS: u64 = 1_000_000;
 /// Stands for "never" where a setting needs a time.
-const NEVER_NS: u64 = 1_000 * 3_600_000_000_000;
+const NEVER_NS: u64 = quorate_pbft::config::HOUR_NS;
 
 /// Returns the world that the options describe, and who may lie in it.
 pub(super) fn setup(options: &[(String, String)]) -> Result<(Setup, Vec<ReplicaId>), String> {
