@@ -100,6 +100,24 @@ impl Replica {
         out.report(Milestone::CheckpointTaken { seq, root });
         self.say_checkpoint(seq, root, Recipient::All, out);
         self.judge_checkpoint(now, seq, out);
+        if self.is_window_full() {
+            self.status_now(now, out);
+        }
+    }
+
+    /// Says whether this replica has executed all that the window admits and lacks others' CHECKPOINTs to go on.
+    /// Nothing moves then, whoever is primary, and the request timers run (A24).
+    pub(crate) fn is_window_full(&self) -> bool {
+        self.log.high() > self.log.stable() && self.checkpoints.own.contains_key(&self.log.high())
+    }
+
+    /// Says its checkpoints again that are not stable here: if all lack the same, all do.
+    pub(crate) fn say_checkpoints_again(&mut self, out: &mut Actions) {
+        for (seq, root) in self.checkpoints.own.clone() {
+            if seq > self.log.stable() {
+                self.say_checkpoint(seq, root, Recipient::All, out);
+            }
+        }
     }
 
     /// Sends the CHECKPOINT for an own checkpoint. It waits for the log up to it (D5).
@@ -204,7 +222,10 @@ impl Replica {
         self.lookup.clear();
         self.views.collect(seq);
         out.push(Action::Discard { below: seq });
-        self.views.calm_down(self.watch.request_timeout());
+        // TM-4: only if this view has executed all of it, not what it took over.
+        if self.is_normal() && seq >= self.views.last_fixed.plus(self.config.checkpoint_interval) {
+            self.views.calm_down(self.watch.request_timeout());
+        }
         self.adopt_rest_of_new_view(now, out);
         self.recovery_made_stable(now, seq, out);
         // Others may lack the last vote; it now carries the proof (CK-2).

@@ -359,7 +359,8 @@ impl Client {
     fn finish(&mut self, now: Now, request: Outstanding, out: &mut ClientActions) {
         self.request = None;
         self.finished = Some((request.timestamp, request.path));
-        self.patience.observe(now.mono_ns.saturating_sub(request.sent_ns));
+        let latency = now.mono_ns.saturating_sub(request.sent_ns);
+        self.patience.observe(latency, request.retransmissions > 0);
         if request.had_to_sign {
             self.signing.had_to(now);
             out.report(ClientMilestone::Signing);

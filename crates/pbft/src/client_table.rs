@@ -8,7 +8,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 
 use quorate_wire::batch::{Body, StoredRequest};
-use quorate_wire::id::{ClientId, Timestamp};
+use quorate_wire::id::{ClientId, SeqNum, Timestamp};
 use quorate_wire::message::{Proof, Request};
 
 use crate::config::{MS, RequestAuth};
@@ -38,6 +38,22 @@ pub(crate) struct Pending {
     pub(crate) relayed_again: bool,
     /// How often this replica has said that it holds it.
     pub(crate) vouched: u32,
+    /// The last number that had been accepted when it began to count for the timer.
+    pub(crate) passed_over_from: SeqNum,
+}
+
+impl Pending {
+    fn new(request: Body, now: u64) -> Self {
+        Self {
+            request,
+            proposed: false,
+            since: now,
+            timed: false,
+            relayed_again: false,
+            vouched: 0,
+            passed_over_from: SeqNum(0),
+        }
+    }
 }
 
 /// What is known of one client lane.
@@ -108,14 +124,17 @@ impl ClientTable {
         self.clients.iter_mut().filter_map(|(id, client)| Some((*id, client.pending.as_mut()?)))
     }
 
-    /// Notes that a request counts for the request timer, after those that came before it.
-    pub(crate) fn start_waiting(&mut self, client: ClientId, now: u64) {
+    /// Notes that a request counts for the request timer, after those that came before it. `accepted` is the last
+    /// number accepted so far, `proposed` whether the request is in one of the proposals.
+    pub(crate) fn start_waiting(&mut self, client: ClientId, now: u64, accepted: SeqNum, proposed: bool) {
         if let Some(pending) = self.clients.get_mut(&client).and_then(|c| c.pending.as_mut())
             && !pending.timed
         {
             pending.timed = true;
             // TM-1: time counts from when the timer had reason to run.
             pending.since = now;
+            pending.passed_over_from = accepted;
+            pending.proposed |= proposed;
             let entry = (client, pending.request.timestamp);
             // A client that moves on leaves its old entry behind: sweep before that adds up (B24).
             if self.waiting.len() >= 2 * self.clients.len().max(64) {
@@ -139,18 +158,31 @@ impl ClientTable {
         }
     }
 
-    /// Returns the oldest request that the timer guards: "this request", not "some request", so that
-    /// a primary that serves only its friends trips it (TM-1, B8).
-    pub(crate) fn oldest(&mut self) -> Option<&Pending> {
-        while let Some((client, timestamp)) = self.waiting.front().copied() {
-            let still = self.clients.get(&client).and_then(|c| c.pending.as_ref());
-            if still.is_some_and(|p| p.timed && p.request.timestamp == timestamp) {
-                break;
-            }
-            self.waiting.pop_front();
+    /// Says whether any request counts for the request timer.
+    pub(crate) fn any_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Notes that the primary has proposed a request, if it waits here.
+    pub(crate) fn note_proposed(&mut self, client: ClientId, digest: &quorate_wire::Digest) {
+        let pending = self.clients.get_mut(&client).and_then(|c| c.pending.as_mut());
+        if let Some(pending) = pending.filter(|p| p.request.digest == *digest) {
+            pending.proposed = true;
         }
-        let (client, _) = self.waiting.front()?;
-        self.clients.get(client)?.pending.as_ref()
+    }
+
+    /// Returns the oldest request that the timer guards and the primary has not proposed: "this request", not
+    /// "some request", so that a primary that serves only its friends trips it (TM-1, B8).
+    pub(crate) fn oldest_unproposed(&mut self) -> Option<&Pending> {
+        let Self { clients, waiting, .. } = self;
+        let of = |client: &ClientId, timestamp: Timestamp| {
+            let pending = clients.get(client).and_then(|c| c.pending.as_ref());
+            pending.filter(|p| p.timed && p.request.timestamp == timestamp)
+        };
+        while waiting.front().is_some_and(|(client, timestamp)| of(client, *timestamp).is_none()) {
+            waiting.pop_front();
+        }
+        waiting.iter().filter_map(|(client, timestamp)| of(client, *timestamp)).find(|p| !p.proposed)
     }
 
     /// Gives every waiting request the time from now on: timers stood still meanwhile (TM-5).
@@ -160,10 +192,11 @@ impl ClientTable {
         }
     }
 
-    /// Gives every waiting request the time from now on, as a new view begins.
-    pub(crate) fn restart_waiting(&mut self, now: u64) {
+    /// Gives every waiting request the time from now on, as a new view begins that takes over numbers up to `last`.
+    pub(crate) fn restart_waiting(&mut self, now: u64, last: SeqNum) {
         for (_, pending) in self.pending_mut() {
             pending.since = now;
+            pending.passed_over_from = last;
             pending.proposed = false;
             pending.relayed_again = false;
             pending.vouched = 0;
@@ -271,14 +304,7 @@ impl Client {
     pub(crate) fn keep(&mut self, request: &Request<'_>, now: u64) {
         self.take_pending();
         let body = self.store(request);
-        self.pending = Some(Pending {
-            request: body,
-            proposed: false,
-            since: now,
-            timed: false,
-            relayed_again: false,
-            vouched: 0,
-        });
+        self.pending = Some(Pending::new(body, now));
     }
 
     /// Keeps the waiting request as it has come again: sealed with the keys that its client uses now, which
@@ -301,14 +327,7 @@ impl Client {
     /// Keeps a request that is stored already.
     pub(crate) fn keep_stored(&mut self, request: Body, now: u64) {
         self.take_pending();
-        self.pending = Some(Pending {
-            request,
-            proposed: false,
-            since: now,
-            timed: false,
-            relayed_again: false,
-            vouched: 0,
-        });
+        self.pending = Some(Pending::new(request, now));
     }
 
     /// Copies a request into memory that was used before, if that is free again.

@@ -308,7 +308,7 @@ impl Replica {
         self.log.start_view(body.view);
         self.lookup.clear();
         self.drop_old_votes();
-        self.watch.start_view();
+        self.watch.start_view(body.last());
         // 1. Where it starts. Never lower last_exec or h because n* is lower (A25).
         let (start, root) = body.checkpoint;
         self.log.set_low(start);
@@ -327,11 +327,7 @@ impl Replica {
         if start > self.exec.executed {
             self.set_goal(now, (start, root), out);
         }
-        for (seq, root) in self.checkpoints.own.clone() {
-            if seq > self.log.stable() {
-                self.say_checkpoint(seq, root, Recipient::All, out);
-            }
-        }
+        self.say_checkpoints_again(out);
         // 4. Requests that wait: the primary proposes them, backups send them to it.
         self.requeue(now, requeued, out);
         self.try_execute(now, out);
@@ -430,7 +426,7 @@ impl Replica {
                 client.keep_stored(Arc::new(request), now.mono_ns);
             }
         }
-        self.clients.restart_waiting(now.mono_ns);
+        self.clients.restart_waiting(now.mono_ns, self.views.last_fixed);
         let waiting: Vec<quorate_wire::ClientId> = self.clients.pending().map(|(client, _)| client).collect();
         let mut taken_over: Vec<Digest> = self
             .log

@@ -48,7 +48,15 @@ impl Replica {
         };
         slot.proposal = Some(Proposal { digest, batch: Some(batch), authentic, since: now.mono_ns });
         out.report(Milestone::PrePrepared { seq: m.seq, digest });
+        if m.seq > self.exec.executed.plus(self.config.pipeline.saturating_mul(2)) {
+            self.watch.note_odd(m.seq); // the primary does not go so far ahead: this replica is behind
+        }
         self.watch.note_accepted(m.seq, now.mono_ns);
+        if self.clients.any_waiting() {
+            for r in m.batch.requests() {
+                self.clients.note_proposed(r.client, &r.digest);
+            }
+        }
         self.watch_requests(now, out);
         if !authentic || !is_complete {
             self.seek_bodies(now, out);

@@ -27,6 +27,9 @@ pub(crate) struct Execution {
     returned: SeqNum,
     /// Where the state came from: the last transfer, the image at the start, or 0.
     pub(crate) base: SeqNum,
+    /// Results up to here go to nobody: they come of the log of an earlier life, which has answered, or whose
+    /// clients ask again.
+    pub(crate) replayed_to: SeqNum,
     /// The batch in the overlay.
     pub(crate) tentative: Option<(SeqNum, Digest)>,
     /// Undone executions whose results are still to come, oldest first (EX-6). At most one a view.
@@ -34,6 +37,11 @@ pub(crate) struct Execution {
 }
 
 impl Execution {
+    /// Says whether the service is at work: results are still to come.
+    pub(crate) fn is_running(&self) -> bool {
+        self.returned < self.handed_over
+    }
+
     /// Begins again after the state was replaced by the one after `seq` (ST-6).
     pub(crate) fn restart_at(&mut self, seq: SeqNum) {
         for pending in self.returned.0 + 1..=self.handed_over.0 {
@@ -201,6 +209,9 @@ impl Replica {
                 if tentative {
                     continue; // RC-6: committed replies only
                 }
+            }
+            if seq <= self.exec.replayed_to {
+                continue;
             }
             let full = self.sends_full(reply.replier, reply.result.map_or(0, <[u8]>::len));
             let result = reply.result.filter(|_| full);

@@ -133,11 +133,26 @@ impl Replica {
         }
         // A signature convinces every replica, so the timer needs no vouchers (TM-2).
         if pending.request.proof == Proof::Signed || self.config.request_auth == RequestAuth::SigMac {
-            self.clients.start_waiting(client, now.mono_ns);
+            self.start_waiting(client, now);
             self.watch_requests(now, out);
         } else {
+            // A small one goes to the primary alone unless its client asks again: it need not wait to be vouched
+            // for (TM-2).
+            if pending.request.operation().len() <= self.config.separate_above {
+                self.vouch(now, client, out);
+            }
             self.watch_relays(now, out);
         }
+    }
+
+    /// Lets a request count for the request timer, from now on.
+    fn start_waiting(&mut self, client: ClientId, now: Now) {
+        let Some(pending) = self.clients.get(client).and_then(|c| c.pending.as_ref()) else { return };
+        let digest = pending.request.digest;
+        let in_progress = self.log.iter().filter(|slot| slot.seq > self.exec.executed);
+        let batches = in_progress.filter_map(|slot| slot.proposal.as_ref()?.batch.as_ref());
+        let proposed = batches.flat_map(|batch| batch.requests()).any(|r| r.digest == digest);
+        self.clients.start_waiting(client, now.mono_ns, self.watch.accepted, proposed);
     }
 
     /// The client asks again for a request that has not been executed.
@@ -205,7 +220,7 @@ impl Replica {
         let vouchers = usize::try_from(set.count_ones()).unwrap_or(0);
         if mine && vouchers >= mutant!(M49, self.cluster.weak(), 1) && self.is_normal() && !self.is_primary()
         {
-            self.clients.start_waiting(client, now.mono_ns);
+            self.start_waiting(client, now);
             self.watch_requests(now, out);
         }
     }

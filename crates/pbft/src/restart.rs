@@ -106,6 +106,8 @@ impl Replica {
             self.hand_off(now, out);
         }
         self.try_execute(now, out);
+        self.exec.replayed_to = self.exec.final_to;
+        self.watch.note_odd(self.log.high());
         self.watch_recoveries(now, out);
     }
 

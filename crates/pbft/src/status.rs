@@ -35,6 +35,8 @@ struct Peer {
     /// How far along the views it was when it was last answered: its view, and whether it worked in it.
     answered_in: (ViewNum, bool),
     incarnation: u64,
+    /// What it has executed, it says.
+    executed: SeqNum,
     /// Bytes sent again to it since `budget_at`.
     sent_bytes: usize,
     /// Digests that it has asked for since then.
@@ -116,6 +118,13 @@ impl PeerStatus {
         self.peers.iter().filter(|p| p.echoes_us).count()
     }
 
+    /// Returns a number that `count` others say to have executed.
+    pub(crate) fn executed_by(&self, count: usize) -> SeqNum {
+        let mut executed: Vec<SeqNum> = self.peers.iter().map(|p| p.executed).collect();
+        executed.sort_unstable();
+        executed.iter().rev().nth(count.saturating_sub(1)).copied().unwrap_or_default()
+    }
+
     /// Returns a count of starts that `count` others have seen this replica exceed or reach in another life.
     fn later_known_to(&self, count: usize) -> Option<u64> {
         let mut later: Vec<u64> = self.peers.iter().filter_map(|p| p.later).collect();
@@ -179,14 +188,24 @@ impl Replica {
     /// Time for a status, and for a look at what depends on none.
     pub(crate) fn on_status_timer(&mut self, now: Now, out: &mut Actions) {
         self.peers.soon = false;
-        self.send_status(now, out);
+        let full = self.is_window_full();
+        let earliest = self.peers.sent_at.map_or(0, |at| at.saturating_add(self.config.status_min_ns));
+        if !full || now.mono_ns >= earliest {
+            self.send_status(now, out);
+        }
         self.note_certified(now, out);
         self.look_after_transfer(now, out);
         if let Some(frame) = self.views.own_suspect(self.view) {
             out.forward(Recipient::All, Kind::Suspect, Lsn(0), frame);
         }
         self.watch_requests(now, out);
-        Self::set_timer(out, Timer::Status, now.mono_ns.saturating_add(self.config.status_ns));
+        let mut next = self.config.status_ns;
+        if full {
+            // Before anybody can think that the primary is to blame.
+            self.say_checkpoints_again(out);
+            next = next.min(self.patience() / 4);
+        }
+        Self::set_timer(out, Timer::Status, now.mono_ns.saturating_add(next));
     }
 
     /// Returns as many of the proofs wanted as a STATUS has room for, from a random one on: a liar can
@@ -257,7 +276,11 @@ impl Replica {
     /// Another replica says what it has and lacks.
     pub(crate) fn on_status(&mut self, now: Now, from: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
         match self.peers.note_incarnation(from, m.incarnation) {
-            Incarnation::New => self.persist_seen(out),
+            Incarnation::New => {
+                self.persist_seen(out);
+                // It votes when enough of us have told it that we have seen it start (§14.3).
+                self.status_soon(now, out);
+            }
             Incarnation::Known => {}
             Incarnation::Old => out.reject(Reject::OldIncarnation),
         }
@@ -270,6 +293,7 @@ impl Replica {
             return out.reject(Reject::OldStatus);
         }
         peer.counter = m.counter;
+        peer.executed = m.executed;
         peer.heard_at = now.mono_ns.max(1);
         // Never the same to the same peer more than once in this time (SM-2). What it needs in a view that it
         // has just come to is not the same: at most two answers for each of this replica's own views.

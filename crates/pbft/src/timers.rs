@@ -10,18 +10,29 @@ use crate::step::{Actions, Lsn, Now, Recipient, Timer};
 /// A backup that stays alone with a request says so after a time that doubles each time, so often at most.
 const VOUCH_DOUBLINGS_MAX: u32 = 20;
 
+/// A wait that is this replica's own doing is forgiven so often, without progress between (TM-5): what liars say of
+/// themselves must not keep a backup quiet for ever.
+const EXCUSES_MAX: u32 = 4;
+/// A request may be passed over by so many windows of proposals while the window is full (B8).
+const PASSED_OVER_MAX: u64 = 4;
+
 /// What a backup watches. The timers are re-armed lazily: one that runs out early looks at what is
 /// waiting now and is set again, which is cheaper than moving it with every request.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    request_armed: bool,
+    /// When the request timer is to run out, if it runs.
+    request_armed: Option<u64>,
     relay_armed: bool,
     /// Since when there has been an accepted proposal without progress in executing.
     busy_since: Option<u64>,
     /// The highest number accepted in this view.
-    accepted: SeqNum,
+    pub(crate) accepted: SeqNum,
+    /// Times that a wait was forgiven since something was executed last.
+    excuses: u32,
     /// A slowly moving estimate of the 99th percentile from proposal to execution, in nanoseconds.
     p99_ns: u64,
+    /// What is up to here was not proposed and executed in the ordinary way, and says nothing about that.
+    odd_to: SeqNum,
     timeout_min_ns: u64,
     timeout_max_ns: u64,
 }
@@ -30,20 +41,22 @@ impl Watch {
     /// Returns a watch with nothing to watch.
     pub(crate) fn new(config: &Config) -> Self {
         Self {
-            request_armed: false,
+            request_armed: None,
             relay_armed: false,
             busy_since: None,
             accepted: SeqNum(0),
-            p99_ns: config.request_timeout_min_ns / 8,
+            excuses: 0,
+            p99_ns: config.request_timeout_min_ns / 4,
+            odd_to: SeqNum(0),
             timeout_min_ns: config.request_timeout_min_ns,
             timeout_max_ns: config.request_timeout_max_ns,
         }
     }
 
-    /// Returns `T_REQ` as it has adapted (TM-6): eight times what a batch takes, within the bounds,
-    /// so that a primary cannot talk it up.
+    /// Returns `T_REQ` as it has adapted (TM-6): four times what one batch in a hundred exceeds, within the bounds,
+    /// so that a primary cannot talk it up. It takes f + 1 that find so at once (LV-2).
     pub(crate) fn request_timeout(&self) -> u64 {
-        self.p99_ns.saturating_mul(8).clamp(self.timeout_min_ns, self.timeout_max_ns)
+        self.p99_ns.saturating_mul(4).clamp(self.timeout_min_ns, self.timeout_max_ns)
     }
 
     /// Notes that a proposal for `seq` was accepted.
@@ -52,14 +65,22 @@ impl Watch {
         self.busy_since.get_or_insert(now);
     }
 
+    /// Notes that batches up to `seq` will take longer than usual: this replica is behind, has started again, or
+    /// has them from a NEW-VIEW. That is no reason to wait longer for the next primary.
+    pub(crate) fn note_odd(&mut self, seq: SeqNum) {
+        self.odd_to = self.odd_to.max(seq);
+    }
+
     /// Notes that `seq` was executed, `took` nanoseconds after it was accepted.
     pub(crate) fn note_executed(&mut self, seq: SeqNum, took: Option<u64>, now: u64) {
         self.busy_since = (seq < self.accepted).then_some(now);
+        self.excuses = 0;
         // Up by an eighth of the difference, down by a hundredth of that: where the two balance,
-        // one sample in a hundred lies above.
-        if let Some(took) = took {
+        // one sample in a hundred lies above. No single one counts as more than twice the estimate: a stall is
+        // not what batches take.
+        if let Some(took) = took.filter(|_| seq > self.odd_to) {
             if took > self.p99_ns {
-                self.p99_ns += (took - self.p99_ns) / 8;
+                self.p99_ns += (took - self.p99_ns).min(self.p99_ns) / 8;
             } else {
                 self.p99_ns -= (self.p99_ns - took) / 800;
             }
@@ -71,10 +92,12 @@ impl Watch {
         self.busy_since = self.busy_since.map(|_| now);
     }
 
-    /// Begins a view with nothing accepted.
-    pub(crate) fn start_view(&mut self) {
+    /// Begins a view with nothing accepted. What it takes over goes up to `last`.
+    pub(crate) fn start_view(&mut self, last: SeqNum) {
         self.accepted = SeqNum(0);
         self.busy_since = None;
+        self.excuses = 0;
+        self.note_odd(last);
     }
 }
 
@@ -89,45 +112,82 @@ impl Replica {
         self.is_normal() && !self.is_primary() && !self.transfer.is_active() && !self.recovery.is_active()
     }
 
-    /// Returns since when something has waited for the primary: the oldest request, or the first
-    /// accepted proposal that is not executed.
+    /// Returns since when something has waited for the primary: the oldest request that it has not proposed, or
+    /// the first accepted proposal that is not executed.
+    ///
+    /// What is proposed waits for its turn, not for the primary: under overload that may take longer than any
+    /// time-out, and goes on as long as something is executed now and then, or the service is at work (A23). So does
+    /// what cannot be proposed because `W` proposals are in progress; but not while others are proposed in its place
+    /// for ever (B8).
     fn waiting_since(&mut self) -> Option<u64> {
-        let oldest = self.clients.oldest().map(|pending| pending.since);
-        [oldest, self.watch.busy_since].into_iter().flatten().min()
+        let pipeline = self.config.pipeline;
+        let (accepted, executed) = (self.watch.accepted, self.exec.executed);
+        let at_work = self.exec.is_running();
+        let full = at_work || accepted >= executed.plus(pipeline);
+        let oldest = self.clients.oldest_unproposed().filter(|pending| {
+            !full || accepted > pending.passed_over_from.plus(PASSED_OVER_MAX.saturating_mul(pipeline))
+        });
+        // Results set the clock anew as they come.
+        let busy_since = self.watch.busy_since.filter(|_| !at_work);
+        [oldest.map(|pending| pending.since), busy_since].into_iter().flatten().min()
     }
 
     /// Arms the request timer if something waits: "A backup starts a timer when it receives a request
     /// and the timer is not already running" [OSDI99 §4.4].
     pub(crate) fn watch_requests(&mut self, now: Now, out: &mut Actions) {
-        if self.watch.request_armed || !self.watches() {
+        if self.watch.request_armed.is_some() || !self.watches() {
             return;
         }
         if self.waiting_since().is_some() {
-            self.watch.request_armed = true;
-            Self::set_timer(out, Timer::Request, now.mono_ns.saturating_add(self.patience()));
+            self.arm_request_timer(now.mono_ns.saturating_add(self.patience()), out);
         }
+    }
+
+    fn arm_request_timer(&mut self, at: u64, out: &mut Actions) {
+        self.watch.request_armed = Some(at);
+        Self::set_timer(out, Timer::Request, at);
     }
 
     /// The request timer ran out: suspect, or wait for what is waiting now.
     pub(crate) fn on_request_timer(&mut self, now: Now, out: &mut Actions) {
-        self.watch.request_armed = false;
+        let armed = self.watch.request_armed.take();
         if !self.watches() {
             return;
         }
         let Some(since) = self.waiting_since() else { return };
-        let deadline = since.saturating_add(self.patience());
+        let patience = self.patience();
+        let deadline = since.saturating_add(patience);
         if now.mono_ns < deadline {
-            self.watch.request_armed = true;
-            return Self::set_timer(out, Timer::Request, deadline);
+            return self.arm_request_timer(deadline, out);
+        }
+        let late = armed.map_or(0, |at| now.mono_ns.saturating_sub(at));
+        if self.is_to_blame_itself(now, late, out) {
+            return self.arm_request_timer(now.mono_ns.saturating_add(patience), out);
         }
         // "If the timer of backup i expires in view v, the backup starts a view change": here it says
         // so first and goes on working, until f + 1 replicas agree (LV-2).
         self.forward_overdue(now, out);
         self.suspect(now, SuspectReason::Timeout, out);
         if self.watches() {
-            self.watch.request_armed = true;
-            Self::set_timer(out, Timer::Request, now.mono_ns.saturating_add(self.patience()));
+            self.arm_request_timer(now.mono_ns.saturating_add(self.patience()), out);
         }
+    }
+
+    /// Says whether this replica itself is why something waits (TM-5): it stood still, so that its timer comes
+    /// `late`; or f + 1 others, so a correct one, have executed what it has not, or it lacks their CHECKPOINTs, and it
+    /// asks them. Never more than [`EXCUSES_MAX`] times without progress.
+    fn is_to_blame_itself(&mut self, now: Now, late: u64, out: &mut Actions) -> bool {
+        let behind =
+            self.peers.executed_by(self.cluster.weak()) > self.exec.executed || self.is_window_full();
+        let stood_still = late >= self.patience() / 2;
+        if !(behind || stood_still) || self.watch.excuses >= EXCUSES_MAX {
+            return false;
+        }
+        self.watch.excuses += 1;
+        if behind {
+            self.status_soon(now, out);
+        }
+        true
     }
 
     /// Sends overdue requests to all replicas, so that all correct timers run (TM-2); with them that they are

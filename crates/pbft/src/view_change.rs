@@ -82,9 +82,9 @@ impl ViewChanges {
     }
 
     /// A view has failed: "this time it will wait 2T" [OSDI99 §4.5.2]. Bounded, so that it cannot
-    /// overflow however often that happens (B29).
-    fn lose_patience(&mut self) {
-        self.patience_ns = self.patience_ns.saturating_mul(2).min(self.patience_max_ns);
+    /// overflow however often that happens (B29). `base` is what it had at least.
+    fn lose_patience(&mut self, base: u64) {
+        self.patience_ns = self.patience_ns.max(base).saturating_mul(2).min(self.patience_max_ns);
     }
 
     /// The view works: halve the wait, at each checkpoint, down to its base (TM-4).
@@ -205,7 +205,7 @@ impl Replica {
         // "before it receives a valid new-view message for v+1 or before it executes a request in the new
         // view that it had not executed previously" [OSDI99 §4.5.2].
         if failed || !self.views.progressed {
-            self.views.lose_patience();
+            self.views.lose_patience(self.watch.request_timeout());
         }
         self.views.progressed = false;
         self.views.wants.clear();

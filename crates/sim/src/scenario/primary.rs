@@ -355,6 +355,10 @@ fn old_choice(stage: &mut Stage) -> Ended {
     }
     stage.pass(stage.world.config.clock_skew_ns + 1_000 * MS)?;
     stage.mend();
+    // What everybody still lacks must not come before the view change that all of them want by now.
+    stage.mute(Kind::Commit, &all, &all);
+    stage.until("a view change", 10_000 * MS, |w| w.core_facts().all(|facts| facts.view.0 > 0))?;
+    stage.mend();
     stage.until("number 1 executed", 10_000 * MS, |w| w.committed() >= 1)?;
     let accepted = stage.evidence().accepted().get(&1).cloned().unwrap_or_default();
     let first = accepted.first().copied();

@@ -1,0 +1,199 @@
+//! [OSDI99 §4.5.2] Liveness: whom a wait is held against. The primary, unless it is proposed and waits its turn, or
+//! unless the replica that waits is itself the reason (TM-1, TM-5).
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test may panic")]
+
+mod desk;
+
+use desk::{Desk, MS, R0, R1, R2, R3, c};
+use quorate_pbft::Milestone;
+use quorate_pbft::config::{Config, ConfigError, HOUR_NS, RequestAuth};
+use quorate_pbft::step::{Input, Timer};
+use quorate_wire::id::{ClientId, ReplicaId, SeqNum, ViewNum};
+use quorate_wire::message::{Bitmap, Echoes, Kind, Status};
+
+/// Replica 2, a backup of view 0. All requests are signed, so it times each of them at once.
+fn backup() -> Desk {
+    Desk::with(R2, 4, 1, |config| config.request_auth = RequestAuth::SigMac)
+}
+
+fn suspects(desk: &Desk) -> bool {
+    desk.said(|m| matches!(m, Milestone::Suspected { .. }))
+}
+
+fn says_to_have_executed(desk: &mut Desk, from: ReplicaId, counter: u64, executed: u64) {
+    desk.hear(from, Kind::Status, |w| {
+        Status {
+            counter,
+            view: ViewNum(0),
+            stable: SeqNum(0),
+            executed: SeqNum(executed),
+            incarnation: 1 << 20,
+            echoes: Echoes::new(&[]),
+            normal: true,
+            has_new_view: false,
+            prepared: Bitmap::new(&[]),
+            committed: Bitmap::new(&[]),
+            have: 0,
+            wants: vec![],
+        }
+        .encode(w);
+    });
+}
+
+/// A23: what is proposed waits for its turn. As long as batches are executed, however slowly, nobody is suspected.
+#[test]
+fn a23_a_proposed_request_waits_for_its_turn() {
+    let mut desk = backup();
+    let frames: Vec<Vec<u8>> = (0..6)
+        .map(|lane| desk.request_frame_with(ClientId::new(c(0).principal(), lane), 1, b"x", false, true))
+        .collect();
+    for frame in &frames {
+        desk.frame(frame);
+    }
+    let digests: Vec<_> = (1..)
+        .zip(&frames)
+        .map(|(seq, frame)| {
+            let batch = desk.batch_of(std::slice::from_ref(frame));
+            desk.pre_prepare(R0, 0, seq, &batch);
+            (seq, batch.digest())
+        })
+        .collect();
+    for (seq, digest) in digests {
+        desk.pass(80);
+        for from in [R1, R3] {
+            desk.prepare(from, 0, seq, digest);
+            desk.commit(from, 0, seq, digest);
+        }
+        assert_eq!(u64::try_from(desk.executed().len()).unwrap(), seq);
+        assert!(!suspects(&desk), "the last one has waited for {} ms by now", 80 * seq);
+    }
+}
+
+/// TM-1: but where nothing is executed any more, the primary is suspected, proposed or not.
+#[test]
+fn what_is_proposed_and_goes_nowhere_is_held_against_the_primary() {
+    let mut desk = backup();
+    let frame = desk.request_frame_with(c(0), 1, b"x", false, true);
+    desk.frame(&frame);
+    let batch = desk.batch_of(&[frame]);
+    desk.pre_prepare(R0, 0, 1, &batch);
+    desk.pass(101);
+    assert!(suspects(&desk));
+}
+
+/// B8: a primary whose window is always full of others' requests is suspected all the same.
+#[test]
+fn b8_a_full_window_is_no_excuse_for_ever() {
+    let mut desk = Desk::with(R2, 4, 1, |config| {
+        config.request_auth = RequestAuth::SigMac;
+        (config.checkpoint_interval, config.window) = (128, 256);
+    });
+    let pipeline = desk.config.pipeline;
+    let ignored = desk.request_frame_with(c(2), 1, b"me", false, true);
+    desk.frame(&ignored);
+    let mut waiting = std::collections::VecDeque::new();
+    for seq in 1..=20 * pipeline {
+        let frame = desk.request_frame_with(c(0), seq, b"friend", false, true);
+        let batch = desk.batch_of(&[frame]);
+        desk.pre_prepare(R0, 0, seq, &batch);
+        waiting.push_back((seq, batch.digest()));
+        if seq > pipeline {
+            let (seq, digest) = waiting.pop_front().unwrap();
+            for from in [R1, R3] {
+                desk.prepare(from, 0, seq, digest);
+                desk.commit(from, 0, seq, digest);
+            }
+        }
+        desk.pass(10);
+        if suspects(&desk) {
+            assert!(seq > 2 * pipeline, "its turn had not come");
+            return;
+        }
+    }
+    panic!("nobody minds that a client is ignored");
+}
+
+/// TM-5: what f + 1 others have executed the primary has done its part for. So often only: f of them may lie.
+#[test]
+fn a_backup_that_is_behind_asks_before_it_suspects() {
+    let mut desk = backup();
+    let frame = desk.request_frame_with(c(0), 1, b"x", false, true);
+    desk.frame(&frame);
+    let batch = desk.batch_of(&[frame]);
+    desk.pre_prepare(R0, 0, 1, &batch);
+    for (counter, from) in [(1, R0), (2, R1)] {
+        says_to_have_executed(&mut desk, from, counter, 1);
+    }
+    desk.forget();
+    desk.pass(150);
+    assert!(!suspects(&desk));
+    assert!(desk.sent(Kind::Status) > 0);
+    desk.pass(400);
+    assert!(suspects(&desk), "not for ever");
+}
+
+/// One that claims to be ahead is no reason to wait.
+#[test]
+fn one_that_is_ahead_is_no_excuse() {
+    let mut desk = backup();
+    let frame = desk.request_frame_with(c(0), 1, b"x", false, true);
+    desk.frame(&frame);
+    says_to_have_executed(&mut desk, R0, 1, 100);
+    desk.pass(101);
+    assert!(suspects(&desk));
+}
+
+/// TM-5, H2: a replica that stood still finds its timer overdue, and what came meanwhile not looked at.
+#[test]
+fn a_timer_that_comes_late_says_nothing_of_the_primary() {
+    let mut desk = backup();
+    let frame = desk.request_frame_with(c(0), 1, b"x", false, true);
+    desk.frame(&frame);
+    desk.now.mono_ns += 1_000 * MS;
+    desk.input(Input::Timer(Timer::Request));
+    assert!(!suspects(&desk));
+    desk.pass(101);
+    assert!(suspects(&desk), "it has had its time");
+}
+
+/// A24: a full window is said at once, and said again before anybody's patience ends.
+#[test]
+fn a24_a_full_window_is_said_again_and_again() {
+    let mut desk = Desk::with(R2, 4, 1, |config| {
+        (config.checkpoint_interval, config.window, config.pipeline) = (2, 4, 2);
+    });
+    for seq in 1..=4 {
+        desk.order(seq, c(0), seq, b"x");
+    }
+    desk.forget();
+    desk.pass(90);
+    let said = desk.sent(Kind::Checkpoint);
+    assert!((4..=10).contains(&said), "{said} CHECKPOINTs in 90 ms");
+}
+
+/// Every bound of the settings names its key, the value and the rule.
+#[test]
+fn time_settings_out_of_bounds_are_refused() {
+    type Change = fn(&mut Config);
+    let wrong: [(&str, Change); 8] = [
+        ("status_ns", |c| c.status_ns = c.status_min_ns - 1),
+        ("status_ns", |c| c.status_ns = HOUR_NS + 1),
+        ("fetch_retry_ns", |c| c.fetch_retry_ns = 0),
+        ("fetch_retry_ns", |c| c.fetch_retry_ns = c.request_timeout_max_ns + 1),
+        ("null_batch_ns", |c| c.null_batch_ns = 0),
+        ("null_batch_ns", |c| c.null_batch_ns = c.request_timeout_max_ns + 1),
+        ("clock_skew_ns", |c| c.clock_skew_ns = 0),
+        ("clock_skew_ns", |c| c.clock_skew_ns = u64::MAX),
+    ];
+    let good = Desk::new(R3).config;
+    assert_eq!(good.check(), Ok(()));
+    for (key, change) in wrong {
+        let mut config = good.clone();
+        change(&mut config);
+        let Err(ConfigError { key: named, value, rule }) = config.check() else {
+            panic!("{key} is not bounded")
+        };
+        assert_eq!(named, key);
+        assert!(!value.is_empty() && !rule.is_empty());
+    }
+}
