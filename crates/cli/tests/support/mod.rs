@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
@@ -239,8 +239,26 @@ pub(crate) fn turn(client: &mut OpenClient, clock: &Clock) {
 pub(crate) struct Tally {
     /// Acknowledged increments, by lane.
     pub(crate) acknowledged: Vec<u64>,
-    /// The longest time without an acknowledgement since [`Load::mark`].
-    pub(crate) gap: Duration,
+    /// The times of [`GAP_MIN`] or more without an acknowledgement, in their order.
+    pub(crate) gaps: Vec<Gap>,
+}
+
+/// Shorter times are what operations take.
+const GAP_MIN: Duration = Duration::from_millis(10);
+
+/// A time in which nothing was acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gap {
+    pub(crate) from: SystemTime,
+    pub(crate) to: SystemTime,
+    /// When a request was first sent again in it.
+    pub(crate) asked_again: Option<SystemTime>,
+}
+
+impl Gap {
+    pub(crate) fn length(&self) -> Duration {
+        self.to.duration_since(self.from).unwrap_or_default()
+    }
 }
 
 /// Increments counters, one for each lane, as fast as it can, and checks every answer: the counter is the
@@ -297,16 +315,26 @@ fn run(
     };
     client.drive.clear_done();
     (0..lanes).for_each(|lane| invoke(&mut client, lane));
-    let (mut outstanding, mut last, mut gap) = (lanes, Instant::now(), Duration::ZERO);
+    let (mut outstanding, mut last, mut gaps) = (lanes, Instant::now(), Vec::new());
+    let (mut from, mut asked_again, mut resent) =
+        (SystemTime::now(), None, client.drive.counters().retransmitted);
     while outstanding > 0 {
         turn(&mut client, &clock);
         assert!(last.elapsed() < PATIENCE, "stuck: {:?}", client.drive.counters());
+        let retransmitted = client.drive.counters().retransmitted;
+        if retransmitted > resent {
+            asked_again.get_or_insert_with(SystemTime::now);
+            resent = retransmitted;
+        }
         let answers: Vec<(u16, Vec<u8>)> =
             client.drive.done().iter().map(|done| (done.lane, client.drive.result(done).to_vec())).collect();
         client.drive.clear_done();
         for (lane, answer) in answers {
-            gap = gap.max(last.elapsed());
-            last = Instant::now();
+            let to = SystemTime::now();
+            if last.elapsed() >= GAP_MIN {
+                gaps.push(Gap { from, to, asked_again });
+            }
+            (last, from, asked_again) = (Instant::now(), to, None);
             let count = &mut acknowledged[usize::from(lane)];
             *count += 1;
             let expected = count.to_string();
@@ -319,5 +347,5 @@ fn run(
             }
         }
     }
-    (Tally { acknowledged, gap }, client)
+    (Tally { acknowledged, gaps }, client)
 }
