@@ -128,6 +128,8 @@ pub(crate) fn same(args: &[String]) -> Result<()> {
 fn trace_hash(profile: &[&str], what: &[&str]) -> Result<String> {
     let mut command = cargo(&["run", "--locked", "--package", "quorate-cli"]);
     command.args(profile).args(["--", "sim", "run", "--json"]).args(what);
+    // Optimised all the same; linking all of it as one takes minutes more.
+    command.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
     let text = read(&mut command)?;
     let summary: serde_json::Value =
         serde_json::from_str(&text).context("sim run --json printed something else")?;
