@@ -35,9 +35,6 @@ const MARK: &str = "made-by-quorate-up-demo";
 const CLIENT: &str = "client-4";
 /// Pieces of work that are waited for before and after each fault.
 const LOAD: u64 = 100;
-/// The most keys or files that are read while a replica lies.
-const READS: u32 = 2000;
-
 /// What a step has come to: what was seen, or what is wrong.
 type Step = Result<String, String>;
 
@@ -48,6 +45,9 @@ trait Usage {
 
     /// Writes what is not to be lost.
     fn write(&mut self) -> Result<(), String>;
+
+    /// Returns how many things are read while a replica lies: what takes a second or two under load.
+    fn sample(&self) -> u32;
 
     /// Reads it, or the first `most` things of it, and compares.
     fn read(&mut self, most: u32) -> Result<(), String>;
@@ -312,7 +312,7 @@ impl Story<'_> {
         for how in ["wrong-reply", "wrong-digest"] {
             self.fault(&["lie", "2", "--how", how])?;
             self.count(load)?;
-            usage.read(READS)?;
+            usage.read(usage.sample())?;
             let before = self.local.log_bytes("replica-2");
             self.fault(&["heal", "2"])?;
             let said = self.local.log_since("replica-2", before);

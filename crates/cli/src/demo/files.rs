@@ -91,6 +91,11 @@ impl Usage for Tree {
         Ok(())
     }
 
+    /// One call after the other, several for a file, and each waits until what it has read is committed.
+    fn sample(&self) -> u32 {
+        30
+    }
+
     fn read(&mut self, most: u32) -> Result<(), String> {
         let expected: BTreeSet<String> = self.dirs().map(dir_name).collect();
         if self.names(TREE)? != expected {

@@ -49,6 +49,10 @@ impl Usage for Keys {
         Ok(())
     }
 
+    fn sample(&self) -> u32 {
+        2000
+    }
+
     fn read(&mut self, most: u32) -> Result<(), String> {
         let count = self.count.min(most);
         let (mut missing, mut other) = (Vec::new(), Vec::new());
