@@ -149,7 +149,7 @@ mod tests {
                 Kind::Value,
                 "batch_bytes_max = 4096: expected a size, 1KiB to 56KiB",
             ),
-            (&["status_interval=1"], Kind::Value, "status_interval = 1: expected a duration, at least 100ms"),
+            (&["status_interval=1"], Kind::Value, "status_interval = 1: expected a duration, 100ms to 1h"),
             (
                 &["batch_bytes_max=1MiB"],
                 Kind::Rule,
