@@ -286,10 +286,10 @@ impl Story<'_> {
         });
         tell(4, "wiped replica 3", &mut || running(&load, &mut |load| self.wipe(load)));
         tell(5, "read everything back, compared digests", &mut || self.read_back(load.take(), usage));
-        if let Some(load) = load {
-            let _ = load.stop();
+        match load.map(Load::stop) {
+            Some(Err(error)) => wrong.map(|wrong| format!("{wrong}: {error}")),
+            _ => wrong,
         }
-        wrong
     }
 
     fn kill(&self, load: &Load) -> Step {

@@ -60,7 +60,7 @@ impl Server {
     /// Begins a call: many may be under way.
     pub(crate) fn begin(&self, user: &User, call: &Call<'_>) -> Pending {
         let read_only = Procedures::reading().has(call.procedure());
-        self.caller.submit(operation(&self.calls(user).nfs(call)), read_only)
+        self.caller.submit_known(operation(&self.calls(user).nfs(call)), read_only)
     }
 
     /// Waits for the answer to a call that has begun. It is made again while the answer is "later".

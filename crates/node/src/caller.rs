@@ -40,6 +40,8 @@ pub use self::asking::Heard;
 
 /// The most datagrams taken between two flushes.
 const BURST_MAX: usize = 64;
+/// How long an operation waits for a lane that is asked for once more.
+const AGAIN: Duration = Duration::from_secs(10);
 /// The most operations that wait for a lane. Further ones are refused.
 const WAITING_MAX: usize = 1 << 16;
 /// The most operations with an unknown outcome that can be asked for. The oldest are forgotten.
@@ -74,6 +76,8 @@ struct Call {
     id: RequestId,
     /// It changes who may ask for what: whoever asks for that reads the answer as it is.
     is_order: bool,
+    /// The operation, if the service knows it again.
+    again: Mutex<Option<Vec<u8>>>,
     state: Mutex<CallState>,
     changed: Condvar,
 }
@@ -238,9 +242,26 @@ impl Caller {
 
     /// Has an operation done; the outcome is awaited or waited for.
     pub fn submit(&self, operation: Vec<u8>, read_only: bool) -> Pending {
+        self.submit_as(operation, read_only, None)
+    }
+
+    /// As [`Self::submit`], for an operation that the service itself knows again, and does not do twice: if its
+    /// result was too long to be kept and got lost, it is asked for once more.
+    pub fn submit_known(&self, operation: Vec<u8>, read_only: bool) -> Pending {
+        let again = operation.clone();
+        self.submit_as(operation, read_only, Some(again))
+    }
+
+    fn submit_as(&self, operation: Vec<u8>, read_only: bool, again: Option<Vec<u8>>) -> Pending {
         let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let is_order = operation.starts_with(&people::MAGIC);
-        let call = Arc::new(Call { id, is_order, state: Mutex::default(), changed: Condvar::new() });
+        let call = Arc::new(Call {
+            id,
+            is_order,
+            again: Mutex::new(again),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
         let pending = Pending { call: Arc::clone(&call) };
         if operation.len() > OPERATION_BYTES_MAX {
             call.finish(Err(CallError::TooLong { len: operation.len() }));
@@ -414,6 +435,14 @@ impl Worker {
                 continue;
             };
             self.free.push(done.lane);
+            if done.result_lost
+                && let Some(operation) = lock(&call.again).take()
+            {
+                let deadline = Instant::now() + AGAIN;
+                let call = Arc::clone(&call);
+                self.waiting.push_front(Ask { call, operation, read_only: false, deadline });
+                continue;
+            }
             let result = drive.result(done);
             call.finish(match people::Answer::decode(result) {
                 _ if done.result_lost => Err(CallError::ResultLost),

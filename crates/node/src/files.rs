@@ -364,7 +364,7 @@ impl Files {
         let mut calls = self.calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let bytes = calls.nfs(call);
         drop(calls);
-        self.caller.submit(operation(&bytes), read_only)
+        self.caller.submit_known(operation(&bytes), read_only)
     }
 }
 
