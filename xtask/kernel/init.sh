@@ -13,7 +13,9 @@ setting() {
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /mnt
 mkdir -p /dev/shm && mount -t tmpfs tmpfs /dev/shm
-mkdir -p /mnt/export /mnt/tmp
+mkdir -p /mnt/export /mnt/tmp /mnt/host
+# A directory of the host that can be written to.
+mount -t hostfs -o "$(setting host)" none /mnt/host
 TMPDIR=/mnt/tmp
 export TMPDIR
 ip link set lo up

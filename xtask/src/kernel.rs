@@ -9,49 +9,196 @@
 //! the host's kernel but a tap device. The guest's root is the host's, read-only, so that it has all programs that
 //! the host has. The newest package runs with its own C library, in a jail of its own; nothing is installed.
 
+mod fsx;
 mod host;
+mod integrity;
 mod machine;
+mod pjdfstest;
+mod suites;
+mod trouble;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
 use self::host::Host;
 use self::machine::Machine;
+use self::trouble::Trouble;
 use crate::shell::{cargo, root, run};
 
-/// What the guest runs in the directory that it has mounted.
-const SUITE: &str = include_str!("../kernel/basic.sh");
+/// What programs do with files: the suite that is run if none is named.
+const BASIC: &str = include_str!("../kernel/basic.sh");
 
-/// Runs the suite against a cluster of its own. With `--program FILE` that one is the `quorate` that is run, and
-/// none is built.
-pub(crate) fn kernel(args: &[String]) -> Result<()> {
-    let given = match args {
-        [] => None,
-        [flag, file] if flag == "--program" => {
-            Some(std::fs::canonicalize(file).with_context(|| file.clone())?)
+const USAGE: &str = "kernel [basic|pjdfstest|fsx] [--while calm|kills|lie:NAME|liars|all] [--program FILE], or \
+                     kernel integrity [--runs N] [--seconds N] [--program FILE]";
+/// How often the integrity of the files is looked at, and for how long each time.
+const RUNS: u64 = 24;
+const SECONDS: u64 = 60;
+
+/// What is run in the directory that the guest has mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Suite {
+    Basic,
+    Pjdfstest,
+    Fsx,
+    Integrity,
+}
+
+impl Suite {
+    fn read(name: &str) -> Option<Self> {
+        [Self::Basic, Self::Pjdfstest, Self::Fsx, Self::Integrity]
+            .into_iter()
+            .find(|suite| suite.name() == name)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Basic => "basic",
+            Self::Pjdfstest => "pjdfstest",
+            Self::Fsx => "fsx",
+            Self::Integrity => "integrity",
         }
-        _ => bail!("kernel takes --program FILE or nothing"),
-    };
+    }
+
+    fn script(self, cache: &Path) -> Result<String> {
+        match self {
+            Self::Basic => Ok(format!("SOURCE='{}'\n{BASIC}", root().join("crates/fs").display())),
+            Self::Pjdfstest => pjdfstest::script(cache),
+            Self::Fsx => fsx::script(cache),
+            Self::Integrity => bail!("it has runs of its own"),
+        }
+    }
+
+    /// Says how it went, and whether that is as good as it can be.
+    fn judge(self, lines: &[String]) -> (String, bool) {
+        match self {
+            Self::Basic => {
+                let count = |begin: &str| lines.iter().filter(|line| line.starts_with(begin)).count();
+                let (good, bad) = (count("ok "), count("FAILED "));
+                (format!("{good} ok, {bad} failed"), good > 0 && bad == 0)
+            }
+            Self::Pjdfstest => pjdfstest::judge(lines),
+            Self::Fsx => fsx::judge(lines),
+            Self::Integrity => (String::new(), false),
+        }
+    }
+}
+
+/// What was asked for.
+#[derive(Debug)]
+struct Order {
+    suite: Suite,
+    troubles: Vec<Trouble>,
+    /// The `quorate` that is run; none is built then.
+    program: Option<PathBuf>,
+    runs: u64,
+    seconds: u64,
+}
+
+impl Order {
+    fn read(args: &[String]) -> Result<Self> {
+        let mut order = Self {
+            suite: Suite::Basic,
+            troubles: vec![Trouble::Calm],
+            program: None,
+            runs: RUNS,
+            seconds: SECONDS,
+        };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().with_context(|| format!("{arg} needs a value: {USAGE}"));
+            match arg.as_str() {
+                "--while" => order.troubles = Trouble::read(value()?)?,
+                "--runs" => order.runs = value()?.parse()?,
+                "--seconds" => order.seconds = value()?.parse()?,
+                "--program" => {
+                    let file = value()?;
+                    order.program = Some(std::fs::canonicalize(file).with_context(|| file.clone())?);
+                }
+                name => {
+                    order.suite =
+                        Suite::read(name).with_context(|| format!("`{name}` is unknown: {USAGE}"))?;
+                }
+            }
+        }
+        Ok(order)
+    }
+}
+
+/// Runs a suite against a cluster of its own, once with each trouble.
+pub(crate) fn kernel(args: &[String]) -> Result<()> {
+    if let [name, rest @ ..] = args
+        && name == "guest"
+    {
+        return integrity::guest(rest);
+    }
+    let order = Order::read(args)?;
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         bail!("the guest is for Linux on x86-64");
     }
     let cache = root().join("target/kernel");
     std::fs::create_dir_all(&cache).with_context(|| format!("{}", cache.display()))?;
     let machine = Machine::get(&cache)?;
-    let program = if let Some(program) = given {
-        program
+    let program = if let Some(program) = &order.program {
+        program.clone()
     } else {
         run(&mut cargo(&["build", "--release", "--locked", "-p", "quorate-cli"]))?;
         root().join("target/release/quorate")
     };
-    let host = Host::start(&cache.join("run"), &program)?;
-    let lines = machine.run(&host, &format!("SOURCE='{}'\n{SUITE}", root().join("crates/fs").display()))?;
-    drop(host);
-    std::fs::write(cache.join("said.txt"), lines.join("\n"))?;
-    let count = |begin: &str| lines.iter().filter(|line| line.starts_with(begin)).count();
-    let (good, bad) = (count("ok "), count("FAILED "));
-    println!("kernel: {good} ok, {bad} failed; what was said: target/kernel/said.txt");
-    if bad > 0 || good == 0 || !lines.iter().any(|line| line == "guest: status 0") {
-        bail!("the suite did not pass; what the cluster said: target/kernel/run");
+    if order.suite == Suite::Integrity {
+        return integrity::runs(&machine, &program, &cache, order.runs, order.seconds);
+    }
+    let script = order.suite.script(&cache)?;
+    let mut said = Vec::new();
+    let mut bad = 0;
+    for trouble in &order.troubles {
+        let name = format!("{}-{}", order.suite.name(), trouble.to_string().replace(':', "-"));
+        let begin = Instant::now();
+        let one = run_one(&machine, &program, &script, &cache.join("run").join(&name), trouble);
+        let (mut says, good) = match one {
+            Ok((lines, kills)) => {
+                let (says, good) = order.suite.judge(&lines);
+                let kills_are_due = *trouble == Trouble::Kills && begin.elapsed().as_secs() > 60;
+                let ended = lines.iter().any(|line| line.starts_with("guest: status "));
+                let says = if kills > 0 { format!("{kills} kills, {says}") } else { says };
+                (says, good && ended && (kills > 0 || !kills_are_due))
+            }
+            Err(error) => (format!("{error:#}"), false),
+        };
+        says = format!("{} while {trouble}: {says}; {} s", order.suite.name(), begin.elapsed().as_secs());
+        if !good {
+            bad += 1;
+            says.push_str("\n  DID NOT PASS; what was said is in target/kernel/run/");
+            says.push_str(&name);
+        }
+        println!("kernel: {says}");
+        said.push(says);
+    }
+    if said.len() > 1 {
+        println!("kernel, all together:\n{}", said.join("\n"));
+    }
+    if bad > 0 {
+        bail!("{bad} of {} runs did not pass", said.len());
     }
     Ok(())
+}
+
+/// Runs a script once, in `dir`; returns what it said, and how many replicas were killed meanwhile.
+fn run_one(
+    machine: &Machine,
+    program: &Path,
+    script: &str,
+    dir: &Path,
+    trouble: &Trouble,
+) -> Result<(Vec<String>, u32)> {
+    let host = Host::start(dir, program, trouble.durability())?;
+    let (lines, kills) = trouble.while_running(&host, || {
+        machine.boot(&host, dir, script)?.listen(|line| {
+            println!("{line}");
+            Ok(())
+        })
+    })?;
+    std::fs::write(dir.join("said.txt"), lines.join("\n"))?;
+    Ok((lines, kills))
 }

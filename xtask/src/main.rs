@@ -76,7 +76,9 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "kernel",
-        help: "the file system through the NFS client of a Linux kernel, which is fetched; root; --program FILE",
+        help: "the file system through the NFS client of a Linux kernel, which is fetched; root; basic|pjdfstest|fsx \
+               --while calm|kills|lie:NAME|liars|all (default basic, calm); integrity --runs N --seconds N (default \
+               24, 60); --program FILE runs that one and builds none",
         run: kernel::kernel,
     },
 ];

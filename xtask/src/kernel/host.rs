@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
 
 use crate::shell::read;
 
@@ -15,48 +16,97 @@ pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 pub(crate) const GUEST: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
 /// The relay's port.
 pub(crate) const PORT: u16 = 20490;
-/// The exports: the guest's root is root.
-const EXPORTS: &str = "fs_exports = \"/(rw,no_root_squash)\"\n";
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
+/// The replicas of the cluster.
+pub(crate) const REPLICAS: usize = 4;
 
 /// A cluster in a namespace of its own, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Host {
     namespace: String,
-    processes: Vec<Child>,
+    program: PathBuf,
+    /// Where `quorate up` has the cluster, and beside it what that says.
+    cluster: PathBuf,
+    up: Option<Child>,
 }
 
 impl Host {
-    /// Starts a new cluster of `program` in the directory `dir`, which is emptied.
-    pub(crate) fn start(dir: &Path, program: &Path) -> Result<Self> {
+    /// Starts a new cluster of `program` in the directory `dir`, which is emptied. `durability` is what is on disk
+    /// before it is promised.
+    pub(crate) fn start(dir: &Path, program: &Path, durability: &str) -> Result<Self> {
         let _ = fs::remove_dir_all(dir);
         fs::create_dir_all(dir)?;
-        let cluster = dir.join("c");
-        read(Command::new(program).args(["init", "--service", "fs", "--dir"]).arg(&cluster))?;
+        // Several may run at a time, and one process may have several one after the other.
         let namespace = format!("quorate-{}", std::process::id());
         ip(&["netns", "add", &namespace]).context("a network namespace: run it as root")?;
-        let mut host = Self { namespace: namespace.clone(), processes: Vec::new() };
+        let program = program.to_path_buf();
+        let mut host = Self { namespace: namespace.clone(), program, cluster: dir.join("c"), up: None };
         let inside = |args: &[&str]| ip(&[&["-n", &namespace], args].concat());
         inside(&["link", "set", "lo", "up"])?;
         inside(&["tuntap", "add", "dev", "tap0", "mode", "tap"])?;
         inside(&["addr", "add", &format!("{SERVER}/24"), "dev", "tap0"])?;
         inside(&["link", "set", "tap0", "up"])?;
-        let nodes: Vec<PathBuf> = (0..4).map(|i| cluster.join(format!("replica-{i}"))).collect();
-        for node in &nodes {
-            settle(node)?;
-            host.spawn(program, &[], "replica", node)?;
-        }
-        let door = cluster.join("client-0");
-        settle(&door)?;
-        host.spawn(program, &["--listen", &format!("{SERVER}:{PORT}")], "nfs", &door)?;
+        host.open(&["--durability", durability])?;
+        Ok(host)
+    }
+
+    /// Starts the cluster, and waits until its relay listens.
+    pub(crate) fn open(&mut self, flags: &[&str]) -> Result<()> {
+        let said = self.cluster.with_extension("log");
+        let log = File::options().create(true).append(true).open(&said)?;
+        let mut command = self.command(&self.program);
+        command.args(["up", "--nfs", &format!("{SERVER}:{PORT}"), "--dir"]).arg(&self.cluster).args(flags);
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        self.up = Some(command.spawn().with_context(|| format!("{}", self.program.display()))?);
         let begin = Instant::now();
-        while read(host.command("ss").args(["-Hltn", &format!("sport = {PORT}")]))?.trim().is_empty() {
-            if begin.elapsed() > PATIENCE {
-                bail!("the relay does not listen: see {}", door.join("nfs.log").display());
+        while read(self.command("ss").args(["-Hltn", &format!("sport = {PORT}")]))?.trim().is_empty() {
+            let ended = self.up.as_mut().is_some_and(|up| matches!(up.try_wait(), Ok(Some(_))));
+            if ended || begin.elapsed() > PATIENCE {
+                bail!("the relay does not listen: see {}", said.display());
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        Ok(host)
+        Ok(())
+    }
+
+    /// Stops the cluster in order.
+    pub(crate) fn close(&mut self) -> Result<()> {
+        if let Some(mut up) = self.up.take() {
+            let down = self.quorate("down", &[]);
+            if down.is_err() {
+                let _ = up.kill();
+            }
+            up.wait()?;
+            down?;
+        }
+        Ok(())
+    }
+
+    /// Runs a subcommand on the cluster, and returns what it says.
+    pub(crate) fn quorate(&self, what: &str, args: &[&str]) -> Result<String> {
+        read(self.command(&self.program).arg(what).args(args).arg("--dir").arg(&self.cluster))
+    }
+
+    /// Says how each replica is, in its own words.
+    pub(crate) fn replicas(&self) -> Result<Vec<Value>> {
+        let mut command = self.command(&self.program);
+        command.args(["status", "--json", "--dir"]).arg(&self.cluster);
+        // Its status is 1 for what is not healthy.
+        let said = command.output()?.stdout;
+        let lines = String::from_utf8_lossy(&said)
+            .lines()
+            .map(serde_json::from_str)
+            .collect::<Result<Vec<Value>, _>>()?;
+        Ok(lines.into_iter().filter(|line| line.get("replica").is_some()).collect())
+    }
+
+    /// Checks the file system of a replica; the cluster does not run.
+    pub(crate) fn fsck(&self, replica: usize) -> Result<Value> {
+        let mut command = Command::new(&self.program);
+        let dir = self.cluster.join(format!("replica-{replica}"));
+        let said = command.args(["fs", "--dir"]).arg(dir).args(["fsck", "--json"]).output()?;
+        let (out, error) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+        serde_json::from_str(out.trim()).with_context(|| format!("fsck of replica {replica}: {out}{error}"))
     }
 
     /// Returns a command that runs in the namespace.
@@ -65,33 +115,13 @@ impl Host {
         command.args(["netns", "exec", &self.namespace]).arg(program);
         command
     }
-
-    fn spawn(&mut self, program: &Path, flags: &[&str], what: &str, node: &Path) -> Result<()> {
-        let log = File::create(node.join(format!("{what}.log")))?;
-        let mut command = self.command(program);
-        command.arg(what).arg("--dir").arg(node).args(flags);
-        let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn();
-        self.processes.push(child.with_context(|| format!("{what} {}", node.display()))?);
-        Ok(())
-    }
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // `ip netns exec` becomes the program: these are the processes themselves.
-        for process in &mut self.processes {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
+        let _ = self.close();
         let _ = ip(&["netns", "del", &self.namespace]);
     }
-}
-
-/// Writes the exports into a node's settings.
-fn settle(node: &Path) -> Result<()> {
-    let path = node.join("node.toml");
-    let text = fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
-    Ok(fs::write(&path, format!("{EXPORTS}{text}"))?)
 }
 
 fn ip(args: &[&str]) -> Result<String> {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
@@ -17,7 +17,7 @@ const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const PACKAGES: &[&str] = &["user-mode-linux", "libc6", "libgcc-s1"];
 const LIBRARIES: &str = "lib/x86_64-linux-gnu";
 /// How long a guest may run, in seconds.
-const LIMIT_S: &str = "3600";
+const LIMIT_S: &str = "7200";
 
 /// Binds what the guest needs into the jail and becomes the guest. Its arguments: the jail, then the guest's.
 const ENTER: &str = "jail=$1; shift; mount --make-rprivate / && mount --rbind /dev \"$jail/dev\" && \
@@ -117,9 +117,10 @@ impl Machine {
         Ok(())
     }
 
-    /// Boots, mounts the host's export, runs the script in it, and returns what was said; it is printed as well.
-    pub(crate) fn run(&self, host: &Host, script: &str) -> Result<Vec<String>> {
-        let (init, suite) = (self.cache.join("init.sh"), self.cache.join("suite.sh"));
+    /// Boots: the guest mounts the host's export and runs the script in it. `dir` is a directory of the host that it
+    /// may write to, as `/mnt/host`.
+    pub(crate) fn boot(&self, host: &Host, dir: &Path, script: &str) -> Result<Guest> {
+        let (init, suite) = (dir.join("init.sh"), dir.join("suite.sh"));
         fs::write(&init, include_str!("../../kernel/init.sh"))?;
         fs::write(&suite, script)?;
         read(Command::new("chmod").arg("+x").arg(&init))?;
@@ -145,18 +146,38 @@ impl Machine {
             .arg(format!("q_server={SERVER}"))
             .arg(format!("q_port={PORT}"));
         command.arg(format!("q_modules={}", self.modules().display()));
-        command.arg(format!("q_run={}", suite.display()));
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        command.arg(format!("q_run={}", suite.display())).arg(format!("q_host=/host{}", dir.display()));
+        Ok(Guest(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?))
+    }
+}
+
+/// A guest that runs.
+#[derive(Debug)]
+pub(crate) struct Guest(Child);
+
+impl Guest {
+    /// Returns what it said until its end; `hear` hears each line at once.
+    pub(crate) fn listen(mut self, mut hear: impl FnMut(&str) -> Result<()>) -> Result<Vec<String>> {
         let mut lines = Vec::new();
-        if let Some(stdout) = child.stdout.take() {
+        if let Some(stdout) = self.0.stdout.take() {
             for line in BufReader::new(stdout).split(b'\n') {
                 let line = String::from_utf8_lossy(&line?).trim_end().to_owned();
-                println!("{line}");
+                hear(&line)?;
                 lines.push(line);
             }
         }
-        let _ = child.wait()?;
+        let _ = self.0.wait()?;
         Ok(lines)
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            // `timeout` passes it on to the kernel, which is one process.
+            let _ = Command::new("kill").arg(self.0.id().to_string()).status();
+            let _ = self.0.wait();
+        }
     }
 }
 
