@@ -216,13 +216,14 @@ pub struct Committed {
 impl Committed {
     /// Reads the records, oldest first. `image` is the last batch that the image reflects.
     pub fn read(records: &[Vec<u8>], domains: &Domains, image: SeqNum) -> Self {
-        let mut history = History::read(records, domains);
+        let history = History::read(records, domains);
         let mut batches = Vec::new();
         let mut seq = SeqNum(image.0 + 1);
         while let Some(digest) = history.committed.get(&seq)
-            && let Some(batch) = history.batches.remove(digest).filter(|batch| batch.is_complete())
+            // Null batches are all one: the same digest can stand at several numbers.
+            && let Some(batch) = history.batches.get(digest).filter(|batch| batch.is_complete())
         {
-            batches.push((seq, batch));
+            batches.push((seq, batch.clone()));
             seq = SeqNum(seq.0 + 1);
         }
         Self { batches, stable: history.stable }
@@ -309,4 +310,35 @@ fn read_new_view(frames: &[&[u8]], replica: &Replica) -> Option<Candidate> {
         named.push(Some(Arc::new(read_view_change(bytes, replica)?)));
     }
     (named.len() == message.body().view_changes.len()).then_some(Candidate { message, named })
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_wire::codec::Writer;
+    use quorate_wire::digest::ClusterId;
+
+    use super::*;
+
+    /// [OSDI99 §4.4] A new view fills its gaps with null batches, which are all one; after a fail-over there are often several
+    /// in a row. Whoever looks at the log must not take the second one for its end.
+    #[test]
+    fn the_same_null_batch_is_read_at_several_numbers() {
+        let domains = Domains::new(ClusterId([7; 32]));
+        let mut null = Batch::default();
+        null.seal(&domains, &[]);
+        let (bytes, digest) = (record::encoded(&null), null.digest());
+        let mut records = Vec::new();
+        for seq in [1, 2, 3].map(SeqNum) {
+            for record in
+                [Record::Prepared { view: ViewNum(1), seq, batch: &bytes }, Record::Committed { seq, digest }]
+            {
+                let mut out = Vec::new();
+                record.encode(&mut Writer::new(&mut out));
+                records.push(out);
+            }
+        }
+        let read = Committed::read(&records, &domains, SeqNum(0));
+        let numbers: Vec<u64> = read.batches.iter().map(|(seq, _)| seq.0).collect();
+        assert_eq!(numbers, [1, 2, 3]);
+    }
 }
