@@ -17,6 +17,7 @@ mod pjdfstest;
 mod suites;
 mod trouble;
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -30,8 +31,8 @@ use crate::shell::{cargo, root, run};
 /// What programs do with files: the suite that is run if none is named.
 const BASIC: &str = include_str!("../kernel/basic.sh");
 
-const USAGE: &str = "kernel [basic|pjdfstest|fsx] [--while calm|kills|lie:NAME|liars|all] [--program FILE], or \
-                     kernel integrity [--runs N] [--seconds N] [--program FILE]";
+const USAGE: &str = "kernel [basic|pjdfstest|fsx] [--while calm|kills|lie:NAME|liars|all], or \
+                     kernel integrity [--runs N|A-B] [--seconds N], with [--program FILE] [--dir DIR]";
 /// How often the integrity of the files is looked at, and for how long each time.
 const RUNS: u64 = 24;
 const SECONDS: u64 = 60;
@@ -92,7 +93,10 @@ struct Order {
     troubles: Vec<Trouble>,
     /// The `quorate` that is run; none is built then.
     program: Option<PathBuf>,
-    runs: u64,
+    /// Where the clusters are while they run.
+    dir: Option<PathBuf>,
+    /// The seeds, and how long each is run.
+    runs: RangeInclusive<u64>,
     seconds: u64,
 }
 
@@ -102,7 +106,8 @@ impl Order {
             suite: Suite::Basic,
             troubles: vec![Trouble::Calm],
             program: None,
-            runs: RUNS,
+            dir: None,
+            runs: 1..=RUNS,
             seconds: SECONDS,
         };
         let mut args = args.iter();
@@ -110,7 +115,8 @@ impl Order {
             let mut value = || args.next().with_context(|| format!("{arg} needs a value: {USAGE}"));
             match arg.as_str() {
                 "--while" => order.troubles = Trouble::read(value()?)?,
-                "--runs" => order.runs = value()?.parse()?,
+                "--dir" => order.dir = Some(std::path::absolute(value()?)?),
+                "--runs" => order.runs = runs(value()?)?,
                 "--seconds" => order.seconds = value()?.parse()?,
                 "--program" => {
                     let file = value()?;
@@ -124,6 +130,12 @@ impl Order {
         }
         Ok(order)
     }
+}
+
+/// Reads `24`, all up to that one, or `13-24`.
+fn runs(text: &str) -> Result<RangeInclusive<u64>> {
+    let (first, last) = text.split_once('-').unwrap_or(("1", text));
+    Ok(first.parse()?..=last.parse()?)
 }
 
 /// Runs a suite against a cluster of its own, once with each trouble.
@@ -146,8 +158,9 @@ pub(crate) fn kernel(args: &[String]) -> Result<()> {
         run(&mut cargo(&["build", "--release", "--locked", "-p", "quorate-cli"]))?;
         root().join("target/release/quorate")
     };
+    let dir = order.dir.unwrap_or_else(|| cache.join("run"));
     if order.suite == Suite::Integrity {
-        return integrity::runs(&machine, &program, &cache, order.runs, order.seconds);
+        return integrity::runs(&machine, &program, &cache, &dir, (order.runs, order.seconds));
     }
     let script = order.suite.script(&cache)?;
     let mut said = Vec::new();
@@ -155,7 +168,7 @@ pub(crate) fn kernel(args: &[String]) -> Result<()> {
     for trouble in &order.troubles {
         let name = format!("{}-{}", order.suite.name(), trouble.to_string().replace(':', "-"));
         let begin = Instant::now();
-        let one = run_one(&machine, &program, &script, &cache.join("run").join(&name), trouble);
+        let one = run_one(&machine, &program, &script, &dir.join(&name), trouble);
         let (mut says, good) = match one {
             Ok((lines, kills)) => {
                 let (says, good) = order.suite.judge(&lines);
@@ -169,8 +182,8 @@ pub(crate) fn kernel(args: &[String]) -> Result<()> {
         says = format!("{} while {trouble}: {says}; {} s", order.suite.name(), begin.elapsed().as_secs());
         if !good {
             bad += 1;
-            says.push_str("\n  DID NOT PASS; what was said is in target/kernel/run/");
-            says.push_str(&name);
+            says.push_str("\n  DID NOT PASS; what was said is in ");
+            says.push_str(&dir.join(&name).display().to_string());
         }
         println!("kernel: {says}");
         said.push(says);

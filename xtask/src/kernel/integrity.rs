@@ -14,6 +14,7 @@ mod work;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hasher as _};
 use std::io::Write as _;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,8 @@ use super::host::{Host, REPLICAS};
 use super::machine::Machine;
 use super::trouble::Trouble;
 
+/// What a guest's kernel is told, and no other.
+const GUEST: &str = "q_run=";
 /// Where the host's directory is in the guest.
 const SHARED: &str = "/mnt/host";
 /// How long replicas may take to come to one state when nothing happens any more.
@@ -30,6 +33,10 @@ const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The part that runs in the guest: `work SEED SECONDS` or `verify`.
 pub(crate) fn guest(args: &[String]) -> Result<()> {
+    // It switches the machine off at the end: never a real one.
+    if !fs::read_to_string("/proc/cmdline")?.contains(GUEST) {
+        bail!("this is run by `kernel integrity`, in its guest");
+    }
     let shared = Path::new(SHARED);
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["work", seed, seconds] => {
@@ -46,27 +53,29 @@ pub(crate) fn guest(args: &[String]) -> Result<()> {
             }
             if wrong.is_empty() { Ok(()) } else { bail!("{} things are wrong", wrong.len()) }
         }
-        _ => bail!("this is run by `kernel integrity`, in its guest"),
+        _ => bail!("work SEED SECONDS or verify was expected"),
     }
 }
 
 /// Makes the runs that have not passed yet with this program, each from a seed; they are noted in a file, so that the
-/// same command goes on where the last one ended.
-pub(crate) fn runs(machine: &Machine, program: &Path, cache: &Path, runs: u64, seconds: u64) -> Result<()> {
+/// same command goes on where the last one ended. The notes are in `cache`, the clusters in `dir` while they run.
+pub(crate) fn runs(
+    machine: &Machine,
+    program: &Path,
+    cache: &Path,
+    dir: &Path,
+    (runs, seconds): (RangeInclusive<u64>, u64),
+) -> Result<()> {
     let notes = cache.join("integrity.txt");
     let passed = format!("passed with {} in {seconds} s", name_of(program)?);
     let old = fs::read_to_string(&notes).unwrap_or_default();
     let begins = |seed: u64| format!("seed {seed} {passed}:");
     let due: Vec<u64> =
-        (1..=runs).filter(|seed| !old.lines().any(|line| line.starts_with(&begins(*seed)))).collect();
-    println!(
-        "integrity: {} of {runs} runs have passed, see {}",
-        runs - u64::try_from(due.len())?,
-        notes.display()
-    );
+        runs.clone().filter(|seed| !old.lines().any(|line| line.starts_with(&begins(*seed)))).collect();
+    println!("integrity: {} of the runs {runs:?} are due, see {}", due.len(), notes.display());
     let mut failed = Vec::new();
     for seed in due {
-        let dir = cache.join("run").join(format!("integrity-{seed}"));
+        let dir = dir.join(format!("integrity-{seed}"));
         match one(machine, program, &dir, seed, seconds) {
             Ok(said) => {
                 println!("integrity: seed {seed}: {said}");
@@ -83,7 +92,7 @@ pub(crate) fn runs(machine: &Machine, program: &Path, cache: &Path, runs: u64, s
     if !failed.is_empty() {
         bail!("these seeds did not pass: {failed:?}");
     }
-    println!("integrity: all {runs} runs have passed");
+    println!("integrity: all of {runs:?} have passed");
     Ok(())
 }
 
