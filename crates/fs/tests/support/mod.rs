@@ -8,6 +8,10 @@
     reason = "tests use parts of it and may panic"
 )]
 
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
 use quorate_fs::fsck::{self, Report};
 use quorate_fs::nfs3::*;
 use quorate_fs::operation::{Operation, mapped};
@@ -16,7 +20,8 @@ use quorate_fs::settings::{Export, Squash};
 use quorate_fs::xdr::{self, Opaque, Reader, Xdr};
 use quorate_fs::{Fs, Settings, mount3};
 use quorate_service::options::Options;
-use quorate_service::{Context, Executor, Service, Stop, View};
+use quorate_service::pages::{Memory, PageStore};
+use quorate_service::{Context, Executor, PageFault, Service, Stop, View};
 use quorate_wire::digest::Domains;
 use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, ClusterId, Replies, SeqNum, Timestamp};
@@ -45,6 +50,41 @@ impl Service for Breakable {
         let page = u32::from_le_bytes(rest[..4].try_into().unwrap());
         let at = usize::try_from(u32::from_le_bytes(rest[4..8].try_into().unwrap())).unwrap();
         state.write(page, at, &rest[8..])
+    }
+}
+
+/// What has been touched of a state since somebody last asked. What is written and read again within a call
+/// counts once.
+#[derive(Debug, Default)]
+pub(crate) struct Touched {
+    /// Pages that were read, each once; none: they are not counted.
+    pub(crate) read: RefCell<Option<BTreeSet<u32>>>,
+    /// Pages that became others, each as often as it did.
+    pub(crate) written: Cell<u64>,
+}
+
+/// Pages in memory, and who asks for them.
+#[derive(Debug)]
+pub(crate) struct Store {
+    memory: Memory,
+    touched: Rc<Touched>,
+}
+
+impl PageStore for Store {
+    fn get(&self, page: u32) -> Result<Option<&[u8]>, PageFault> {
+        if let Some(read) = self.touched.read.borrow_mut().as_mut() {
+            read.insert(page);
+        }
+        self.memory.get(page)
+    }
+
+    fn replace(&mut self, page: u32, content: Option<Box<[u8]>>) -> Option<Box<[u8]>> {
+        self.touched.written.set(self.touched.written.get() + 1);
+        self.memory.replace(page, content)
+    }
+
+    fn next(&self, from: u32) -> Option<u32> {
+        self.memory.next(from)
     }
 }
 
@@ -79,7 +119,10 @@ pub(crate) type H = Vec<u8>;
 
 /// A client of a file system of one replica.
 pub(crate) struct Bench {
-    pub(crate) executor: Executor<Breakable>,
+    pub(crate) executor: Executor<Breakable, Store>,
+    /// The pages that are touched.
+    pub(crate) touched: Rc<Touched>,
+    domains: Domains,
     batch: Batch,
     replies: Replies,
     seq: u64,
@@ -133,8 +176,13 @@ impl Bench {
             ..Options::default()
         };
         let domains = Domains::new(ClusterId([7; 32]));
+        let service = Breakable(Fs::new(settings).unwrap());
+        let touched = Rc::<Touched>::default();
+        let store = Store { memory: Memory::new(), touched: Rc::clone(&touched) };
         let mut bench = Self {
-            executor: Executor::new(Breakable(Fs::new(settings).unwrap()), domains, options),
+            executor: Executor::with_store(service, domains.clone(), options, store),
+            touched,
+            domains,
             batch: Batch::default(),
             replies: Replies::default(),
             seq: 0,
@@ -157,6 +205,11 @@ impl Bench {
         self
     }
 
+    /// Returns the number of the last batch.
+    pub(crate) fn seq(&self) -> u64 {
+        self.seq
+    }
+
     /// Orders an operation and returns its result.
     pub(crate) fn order(&mut self, operation: &[u8]) -> Vec<u8> {
         self.order_together(&[operation]).remove(0)
@@ -164,7 +217,6 @@ impl Bench {
 
     /// Orders operations as one batch and returns their results.
     pub(crate) fn order_together(&mut self, operations: &[&[u8]]) -> Vec<Vec<u8>> {
-        let domains = Domains::new(ClusterId([7; 32]));
         let client = ClientId::new(1, 0);
         self.batch = Batch::default();
         for operation in operations {
@@ -172,7 +224,7 @@ impl Bench {
             self.batch.push_inlined(&Request {
                 client,
                 timestamp: Timestamp(self.ordered),
-                digest: domains.request(client.0, self.ordered, operation),
+                digest: self.domains.request(client.0, self.ordered, operation),
                 flags: RequestFlags::default(),
                 replier: None,
                 operation,
@@ -182,7 +234,7 @@ impl Bench {
             });
         }
         self.time_ns += 1000;
-        self.batch.seal(&domains, &self.time_ns.to_le_bytes());
+        self.batch.seal(&self.domains, &self.time_ns.to_le_bytes());
         self.seq += 1;
         self.executor.execute(SeqNum(self.seq), &self.batch, false, &mut self.replies).unwrap();
         if self.seq.is_multiple_of(128) {
