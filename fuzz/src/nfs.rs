@@ -88,12 +88,12 @@ fn run(input: &[u8]) -> u64 {
             };
             piece = &piece[taken..];
             while let Some(call) = connection.submit() {
-                assert_eq!(call.read_only, server.executor.service().is_read_only(&call.operation));
+                assert_eq!(call.read_only, server.executor.service().is_read_only(call.operation));
                 // Where a call has its procedure, if it comes from here.
                 parts.extend(call.operation.get(40).map(|procedure| u64::from(*procedure)));
-                let reply = server.execute(&call.operation);
+                let (ticket, reply) = (call.ticket, server.execute(call.operation));
                 assert!(!reply.is_empty(), "a call that is understood is answered");
-                connection.replied(call.ticket, &reply);
+                connection.replied(ticket, &reply);
             }
             assert!(connection.is_idle());
             answers(&mut connection, &mut replies, &mut parts);

@@ -49,23 +49,23 @@ impl Default for Limits {
 pub struct Ticket(pub u64);
 
 /// A call for the cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Submit {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Submit<'a> {
     /// Comes back with the result.
     pub ticket: Ticket,
     /// The operation.
-    pub operation: Vec<u8>,
+    pub operation: &'a [u8],
     /// It may go the short way.
     pub read_only: bool,
 }
 
-/// A call in flight: what is needed if nobody answers it.
+/// A call in flight: what is needed to ask again, or if nobody answers it.
 #[derive(Clone, Debug)]
 struct Flying {
     xid: u32,
     program: u32,
     procedure: u32,
-    bytes: usize,
+    operation: Vec<u8>,
 }
 
 /// One connection of a client.
@@ -76,7 +76,7 @@ pub struct Connection {
     records: Records,
     next_ticket: u64,
     /// Calls that the driver has not taken yet. Part of those in flight.
-    waiting: VecDeque<Submit>,
+    waiting: VecDeque<(Ticket, bool)>,
     /// At most `calls_max`.
     flying: BTreeMap<Ticket, Flying>,
     /// Bytes of the calls in flight.
@@ -128,8 +128,10 @@ impl Connection {
     }
 
     /// Returns the next call for the cluster.
-    pub fn submit(&mut self) -> Option<Submit> {
-        self.waiting.pop_front()
+    pub fn submit(&mut self) -> Option<Submit<'_>> {
+        let (ticket, read_only) = self.waiting.pop_front()?;
+        let operation = &self.flying.get(&ticket)?.operation;
+        Some(Submit { ticket, operation, read_only })
     }
 
     /// Says whether there is one.
@@ -137,9 +139,12 @@ impl Connection {
         !self.waiting.is_empty()
     }
 
-    /// A call gets no reply: the client sends it again when it misses one.
-    pub fn forget(&mut self, ticket: Ticket) {
-        self.land(ticket);
+    /// Asks once more: the call was done, and its result was too long to be kept by the replicas for a
+    /// client that missed it. What must not be done twice has its reply in the state (section 2, point 5).
+    pub fn ask_again(&mut self, ticket: Ticket) {
+        if self.flying.contains_key(&ticket) {
+            self.waiting.push_back((ticket, false));
+        }
     }
 
     /// Says whether a call has come in part.
@@ -223,22 +228,23 @@ impl Connection {
         let CallHead { xid, program, procedure, .. } = head;
         // A call that comes again while it is in flight gets the one reply that is on its way.
         let is_same = |other: &Flying| {
-            (other.xid, other.program, other.procedure, other.bytes) == (xid, program, procedure, call.len())
+            (other.xid, other.program, other.procedure) == (xid, program, procedure)
+                && other.operation == operation
         };
         if self.flying.values().any(is_same) {
             return;
         }
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.call_bytes += call.len();
-        self.flying.insert(ticket, Flying { xid, program, procedure, bytes: call.len() });
+        self.call_bytes += operation.len();
         let read_only = quorate_service::Service::is_read_only(fs, &operation);
-        self.waiting.push_back(Submit { ticket, operation, read_only });
+        self.flying.insert(ticket, Flying { xid, program, procedure, operation });
+        self.waiting.push_back((ticket, read_only));
     }
 
     fn land(&mut self, ticket: Ticket) -> Option<Flying> {
         let call = self.flying.remove(&ticket)?;
-        self.call_bytes -= call.bytes;
+        self.call_bytes -= call.operation.len();
         Some(call)
     }
 }

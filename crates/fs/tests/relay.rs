@@ -8,7 +8,7 @@ use quorate_fs::mount3::{self, MountReply, MountStat};
 use quorate_fs::nfs3::{Call, DirOp, PROGRAM, Procedure, Reply, Stat};
 use quorate_fs::operation::HEAD_BYTES;
 use quorate_fs::record::{RecordError, Records, put_record};
-use quorate_fs::relay::{Connection, Limits, Submit};
+use quorate_fs::relay::{Connection, Limits, Ticket};
 use quorate_fs::rpc::Status;
 use quorate_fs::xdr::{self, Opaque};
 use support::{Bench, Xorshift, fh, open_settings, place, split};
@@ -39,8 +39,21 @@ fn replies(connection: &mut Connection) -> Vec<Vec<u8>> {
     found
 }
 
-fn submitted(connection: &mut Connection) -> Vec<Submit> {
-    std::iter::from_fn(|| connection.submit()).collect()
+/// A call for the cluster, kept.
+#[derive(Debug, PartialEq, Eq)]
+struct Submitted {
+    ticket: Ticket,
+    operation: Vec<u8>,
+    read_only: bool,
+}
+
+fn submitted(connection: &mut Connection) -> Vec<Submitted> {
+    let keep = |connection: &mut Connection| {
+        let submit = connection.submit()?;
+        let operation = submit.operation.to_vec();
+        Some(Submitted { ticket: submit.ticket, operation, read_only: submit.read_only })
+    };
+    std::iter::from_fn(|| keep(connection)).collect()
 }
 
 /// Many calls in flight; replies leave in the order in which they come.
@@ -131,6 +144,36 @@ fn nfs14_a_retransmission_in_flight_is_one_call() {
     let again = submitted(&mut other).remove(0);
     assert_eq!(b.operate(&again.operation), reply);
     assert!(b.lookup(&root, "a").is_ok());
+}
+
+/// A result that no replica has kept is asked for once more, in order; what was done is not done twice.
+#[test]
+fn nfs14_a_lost_result_is_asked_for_again() {
+    let (fs, mut b) = (fs(), Bench::new());
+    let root = b.root.clone();
+    b.file(&root, "a");
+    let mut connection = Connection::new(ADDRESS, Limits::default());
+    let stream =
+        [record(&mut b, &Call::Remove(place(&root, "a"))), record(&mut b, &Call::GetAttr(fh(&root)))];
+    connection.receive(&fs, &stream.concat()).unwrap();
+    let first = submitted(&mut connection);
+    assert!(!first[0].read_only && first[1].read_only);
+    let lost = b.operate(&first[0].operation);
+    for call in &first {
+        connection.ask_again(call.ticket);
+    }
+    let again = submitted(&mut connection);
+    assert_eq!(again.len(), 2);
+    for (call, before) in again.iter().zip(&first) {
+        assert_eq!((call.ticket, &call.operation), (before.ticket, &before.operation));
+        assert!(!call.read_only, "its turn in the order");
+        let reply = b.operate(&call.operation);
+        connection.replied(call.ticket, &reply);
+    }
+    assert_eq!(replies(&mut connection)[0], lost);
+    // Whose reply has come is not asked for again.
+    connection.ask_again(first[0].ticket);
+    assert!(connection.is_idle() && !connection.has_submit());
 }
 
 /// Nonsense is answered without the cluster.

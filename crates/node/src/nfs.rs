@@ -111,7 +111,8 @@ impl Talk for NfsTalk {
 
     fn question(&mut self, operation: &mut Vec<u8>) -> Option<Question> {
         let submit = self.connection.submit()?;
-        *operation = submit.operation;
+        operation.clear();
+        operation.extend_from_slice(submit.operation);
         Some(Question { ticket: submit.ticket.0, read_only: submit.read_only })
     }
 
@@ -125,8 +126,7 @@ impl Talk for NfsTalk {
 
     fn fail(&mut self, ticket: u64, failure: Failure) {
         match failure {
-            // The reply is in the state: it comes when the client asks again, as for any reply that got lost.
-            Failure::ResultLost => self.connection.forget(Ticket(ticket)),
+            Failure::ResultLost => self.connection.ask_again(Ticket(ticket)),
             Failure::NothingDone | Failure::Unknown => self.connection.unanswered(Ticket(ticket)),
         }
     }
