@@ -155,7 +155,7 @@ mod tests {
                 Kind::Rule,
                 "batch_bytes_max = 1048576: from 1 KiB to 56 KiB, which fits a datagram",
             ),
-            (&["checkpoint_interval=100"], Kind::Rule, "window = 256: a multiple of checkpoint_interval"),
+            (&["checkpoint_interval=100"], Kind::Rule, "window = 2048: a multiple of checkpoint_interval"),
             (&["pipeline=65"], Kind::Rule, "pipeline = 65: at most 64, for which messages have room"),
             (&["view_timeout_max=1s"], Kind::Rule, "view_timeout_max = 1s: at least request_timeout_max"),
             (&["window=512", "window=256"], Kind::Rule, "window = 256: it is given twice"),

@@ -67,7 +67,7 @@ keys! {
     node "checkpoint_interval" = "128", "batches, 1 to window / 2",
         "K: batches between checkpoints. The same at all nodes.",
         |s, v| s.config.checkpoint_interval = v.number()?;
-    node "window" = "256", "batches, a multiple of checkpoint_interval, at most 4096",
+    node "window" = "2048", "batches, a multiple of checkpoint_interval, at most 4096",
         "L: how far agreement may run ahead of the last stable checkpoint, and how long a replica that comes back has\n\
          for its last step to the others. The same at all nodes.",
         |s, v| s.config.window = v.number()?;
