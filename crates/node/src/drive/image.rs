@@ -11,7 +11,7 @@ use crate::journal::Journal;
 use crate::meter::Meter;
 
 /// Pages that are copied between two bursts: a tenth of a millisecond's work.
-const PAGES_MAX: usize = if cfg!(test) { 2 } else { 128 };
+const PAGES_MAX: usize = if cfg!(test) { 8 } else { 128 };
 
 impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Forgets the checkpoints before the stable one, but the one that is being copied; begins to copy the

@@ -25,7 +25,7 @@ use crate::trouble::{Kind, Trouble};
 use crate::wake::Waker;
 
 /// How long the log is quiet before its end is noted.
-const QUIET: Duration = Duration::from_millis(2);
+const QUIET: Duration = Duration::from_micros(if cfg!(test) { 200 } else { 2000 });
 /// How long to wait before a full disk is tried again.
 const RETRY: Duration = Duration::from_millis(500);
 /// Records that may wait for the disk, in bytes. Beyond it the replica stops: it would lose them.
@@ -48,6 +48,9 @@ struct Inbox {
     starts_min: u64,
     /// Write what is left and stop.
     stop: bool,
+    /// Everything is written, and the end of the log is noted.
+    #[cfg(test)]
+    is_quiet: bool,
 }
 
 /// What the threads tell.
@@ -207,13 +210,31 @@ impl Disk {
         self.is_idle || self.told().durable() >= self.last
     }
 
+    /// Says whether the state has been copied since it was fetched.
+    #[cfg(test)]
+    pub(super) fn has_image(&self) -> bool {
+        self.is_idle || !self.image_due
+    }
+
+    /// Says whether all pages that were handed over have been written.
+    #[cfg(test)]
+    pub(super) fn has_written_pages(&self) -> bool {
+        self.images.as_ref().is_none_or(Imaging::is_idle)
+    }
+
     /// Waits until nothing is written any more, the end of the log being noted.
     #[cfg(test)]
     pub(super) fn wait_until_quiet(&self) {
-        while !self.is_at_rest() || self.images.as_ref().is_some_and(|images| !images.is_idle()) {
+        let is_quiet = || {
+            // The pages first: what is done about them gives the log something to do.
+            let is_written = self.has_written_pages();
+            let inbox = self.shared.inbox();
+            let is_empty = inbox.records.is_empty() && inbox.imaged.is_none() && inbox.memory.is_none();
+            is_written && is_empty && inbox.is_quiet
+        };
+        while !(self.is_idle || is_quiet() || self.told().failure().is_some()) {
             std::thread::yield_now();
         }
-        std::thread::sleep(4 * QUIET);
     }
 
     /// Returns what the disk tells.
@@ -413,7 +434,11 @@ impl Writer {
                 return Work::Stop;
             }
             if !unnoted {
+                #[cfg(test)]
+                (inbox.is_quiet = true);
                 inbox = self.shared.wanted.wait(inbox).unwrap_or_else(PoisonError::into_inner);
+                #[cfg(test)]
+                (inbox.is_quiet = false);
                 continue;
             }
             let (waited, timeout) =

@@ -1,11 +1,14 @@
 //! A replica whose directory was damaged, among three that are well: it never contradicts a vote that it
 //! gave before, and it comes back (H3 to H5).
 //!
-//! A sample of sectors here; `QUORATE_SECTORS=1` tries each in every way, `QUORATE_SECTORS=10` every tenth.
+//! A sample of sectors here; `QUORATE_SECTORS=1` tries each in every way, `QUORATE_SECTORS=10` every tenth. So do the
+//! tests of a directory of 4 MiB, which say how far they are.
 
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
-use super::damage::{FAULTS, SECTOR, damaged};
+use super::damage::{Content, FAULTS, SECTOR, damaged};
 use super::world::World;
 use super::*;
 
@@ -20,6 +23,13 @@ enum Found {
     Nothing,
 }
 
+/// Returns the sectors that hold anything, each with its file.
+fn sectors(files: &Content) -> Vec<(&PathBuf, usize)> {
+    let all =
+        files.iter().flat_map(|(path, bytes)| (0..bytes.len()).step_by(SECTOR).map(move |at| (path, at)));
+    all.filter(|(path, at)| files[*path][*at..].iter().take(SECTOR).any(|byte| *byte != 0)).collect()
+}
+
 /// One run: while the victim is down a sector of its files is damaged, the `choose`n one of those that hold
 /// anything. Says what the victim had left, and how many sectors there were. None: that damage changes
 /// nothing.
@@ -29,11 +39,7 @@ fn run(victim: usize, choose: impl Fn(usize) -> usize, fault: usize, clean: bool
     let early = world.files();
     (25..=30).for_each(|number| world.put(number));
     let files = world.stop(clean);
-    let sectors: Vec<(&PathBuf, usize)> = files
-        .iter()
-        .flat_map(|(path, bytes)| (0..bytes.len()).step_by(SECTOR).map(move |at| (path, at)))
-        .filter(|(path, at)| files[*path][*at..].iter().take(SECTOR).any(|byte| *byte != 0))
-        .collect();
+    let sectors = sectors(&files);
     let Some((path, at)) = sectors.get(choose(sectors.len())) else { return (None, sectors.len()) };
     let Some(bad) = damaged(&files[*path], early.get(*path), *at, fault) else {
         return (None, sectors.len());
@@ -53,9 +59,9 @@ fn run(victim: usize, choose: impl Fn(usize) -> usize, fault: usize, clean: bool
 
 #[test]
 fn a_damaged_replica_contradicts_nobody_and_is_healed() {
-    let step: Option<usize> = std::env::var("QUORATE_SECTORS").ok().and_then(|step| step.parse().ok());
+    let step = number("QUORATE_SECTORS");
     for (victim, clean) in [(0, false), (1, true)] {
-        let (start, mut counts) = (Instant::now(), std::collections::BTreeMap::new());
+        let (start, mut counts) = (Instant::now(), BTreeMap::new());
         let mut note = |found: Option<Found>| *counts.entry(found).or_insert(0_u32) += 1;
         if let Some(step) = step {
             let (mut at, mut count) = (0, 1);
@@ -75,6 +81,232 @@ fn a_damaged_replica_contradicts_nobody_and_is_healed() {
             .map(|found| counts.get(&Some(found)).copied().unwrap_or(0));
         assert!(all > 0 && votes > 0 && nothing > 0, "{counts:?}");
     }
+}
+
+/// The number in a variable of the environment.
+fn number(name: &str) -> Option<usize> {
+    std::env::var(name).ok().and_then(|number| number.parse().ok())
+}
+
+/// The kinds of files in a replica's directory, in the order in which their sectors are tried.
+const PARTS: [&str; 4] = ["starts", "log", "index", "pages"];
+const BLOCK: usize = 4096;
+
+/// Returns the files of one kind with their lengths.
+fn files_of(part: &str, dir: &Path) -> Vec<(PathBuf, usize)> {
+    let sub = if matches!(part, "starts" | "log") { "log" } else { "checkpoint" };
+    let is_of = |path: &Path| match path.file_name().and_then(|name| name.to_str()) {
+        Some("pages") => part == "pages",
+        Some("starts") => part == "starts",
+        _ => part == "index" || part == "log",
+    };
+    let of_it = log::files(&dir.join(sub)).unwrap().into_iter().filter(|path| is_of(path));
+    let len = |path: &Path| usize::try_from(fs::metadata(path).unwrap().len()).unwrap();
+    let mut all: Vec<_> = of_it.map(|path| (len(&path), path)).map(|(len, path)| (path, len)).collect();
+    all.sort();
+    all
+}
+
+/// Returns where the blocks around a sector begin and end: what a fault needs to see.
+fn around(at: usize, len: usize) -> (usize, usize) {
+    let from = (at / BLOCK * BLOCK).min(len.saturating_sub(3 * BLOCK).next_multiple_of(BLOCK));
+    (from, (from + 3 * BLOCK).min(len))
+}
+
+/// Value `number` of a version of the state: no two are alike.
+fn value(number: u64, version: u64) -> Vec<u8> {
+    let seed = (number << 8 | version).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (0..500).flat_map(|at: u64| (seed ^ at).wrapping_mul(0xd6e8_feb8_6659_fd93).to_le_bytes()).collect()
+}
+
+/// One cluster, and a replica `victim` of it that has a directory.
+struct Patient {
+    world: World,
+    victim: usize,
+    /// Its values, and what they are.
+    values: u64,
+    version: u64,
+    clean: bool,
+    /// What its disk held in another version of the state: every page at the same place, with another content.
+    old_state: Content,
+    /// While it is stopped: what its log was some moments before.
+    stopped: Option<Content>,
+    runs: usize,
+}
+
+/// What comes of a damage.
+enum Outcome {
+    /// There is no such sector.
+    NoSector,
+    /// The same is there as before.
+    Same,
+    Healed(Found),
+}
+
+impl Patient {
+    fn new(victim: usize, values: u64, clean: bool) -> Self {
+        let world = World::new(victim);
+        let (version, old_state, stopped, runs) = (1, Content::new(), None, 0);
+        let mut patient = Self { world, victim, values, version, clean, old_state, stopped, runs };
+        patient.fill();
+        patient.old_state = patient.world.files();
+        patient.version = 2;
+        patient.fill();
+        patient
+    }
+
+    /// Writes all values, and has them put on the disk one page behind the other.
+    fn fill(&mut self) {
+        for number in 0..self.values {
+            self.world.put_value(number, &format!("{number:05}"), &value(number, self.version));
+        }
+        self.world.stop(true);
+        fs::remove_file(self.world.path(self.victim).join("checkpoint/pages")).unwrap();
+        self.world.start(self.victim);
+        self.world.wait_until_well("without pages");
+        self.world.wait_for_image("without pages");
+    }
+
+    /// Stops it, sound.
+    fn stop(&mut self) -> Content {
+        let before = self.world.log_files();
+        (25..=28).for_each(|number| self.world.put(number));
+        self.world.halt(self.clean);
+        before
+    }
+
+    /// It is stopped, the `at`th sector of a part of its directory is damaged, it starts among the others, and is
+    /// healed.
+    fn survives(&mut self, part: &str, at: usize, fault: usize) -> Outcome {
+        let before = self.stopped.take().unwrap_or_else(|| self.stop());
+        let files = files_of(part, &self.world.path(self.victim));
+        let mut sectors = files
+            .iter()
+            .flat_map(|(path, len)| (0..*len).step_by(SECTOR).map(move |place| (path, *len, place)));
+        let Some((path, len, place)) = sectors.nth(at) else {
+            self.stopped = Some(before);
+            return Outcome::NoSector;
+        };
+        let (from, to) = around(place, len);
+        let early = if matches!(part, "index" | "pages") { &self.old_state } else { &before };
+        let early = early.get(path).and_then(|early| early.get(from..to)).map(<[u8]>::to_vec);
+        let mut good = vec![0; to - from];
+        let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        file.read_exact_at(&mut good, u64::try_from(from).unwrap()).unwrap();
+        let Some(bad) = damaged(&good, early.as_ref(), place - from, fault) else {
+            self.stopped = Some(before);
+            return Outcome::Same;
+        };
+        let is_looked_at = self.runs.is_multiple_of(16);
+        if is_looked_at {
+            self.world.check_disk();
+        }
+        file.write_all_at(&bad, u64::try_from(from).unwrap()).unwrap();
+        let (what, world) = (format!("{path:?} at {place}, fault {fault}"), &mut self.world);
+        // The others go on meanwhile.
+        (31..=32).for_each(|number| world.put(number));
+        let (remembers, has_state) = world.start(self.victim);
+        let found = match (remembers, has_state) {
+            (true, true) => Found::All,
+            (true, false) => Found::Votes,
+            (false, _) => Found::Nothing,
+        };
+        if found == Found::All {
+            world.check_content();
+        }
+        (34..=37).for_each(|number| world.put(number));
+        world.wait_until_well(&what);
+        // Of the pages, what was damaged is brought, and what has changed meanwhile.
+        let brought = world.replicas[self.victim].as_ref().unwrap().executor().fetched();
+        assert!(part != "pages" || brought < 40, "{what}: {brought} pages brought");
+        world.wait_for_image(&what);
+        if is_looked_at {
+            world.check_content();
+        }
+        let number = u64::try_from(at).unwrap() % self.values;
+        world.check_value(number, &format!("{number:05}"), &value(number, self.version));
+        world.forget_old();
+        self.runs += 1;
+        Outcome::Healed(found)
+    }
+}
+
+/// What came of the damages to one part: how often each; how often nothing was another than before; and how many
+/// sectors there are.
+#[derive(Default)]
+struct Count {
+    found: BTreeMap<Found, u32>,
+    same: u32,
+    sectors: usize,
+}
+
+/// Tries every `step`th sector of each part, from `from` on, in so many ways.
+fn heal_all(mut patient: Patient, from: usize, step: usize, ways: usize) -> [Count; 4] {
+    let mut tried = 0;
+    PARTS.map(|part| {
+        // Of the pages every other sector.
+        let twice = if part == "pages" { 2 } else { 1 };
+        let (mut count, mut at) =
+            (Count::default(), twice * from + usize::from(part == "pages" && patient.clean));
+        loop {
+            for _ in 0..ways {
+                tried += 1;
+                match patient.survives(part, at, tried % FAULTS) {
+                    Outcome::NoSector => return Count { sectors: at, ..count },
+                    Outcome::Same => count.same += 1,
+                    Outcome::Healed(found) => *count.found.entry(found).or_insert(0) += 1,
+                }
+                if patient.runs % 1000 == 999 {
+                    println!("r{}, from {from}: {part}, sector {at}: {:?}", patient.victim, count.found);
+                }
+            }
+            at += twice * step;
+        }
+    })
+}
+
+/// A directory of some 4 MiB, and every sector of it in every way: `QUORATE_SECTORS=1`; of every tenth: 10. Otherwise
+/// a smaller one, and one fault for each of a few sectors. Of the pages every other sector: the killed replica has the
+/// even ones, the stopped one the odd ones.
+fn heal_one_after_the_other(victim: usize, clean: bool) {
+    let start = Instant::now();
+    let wanted = number("QUORATE_SECTORS").map(|step| step.max(1));
+    // They wait for their disks most of the time.
+    let (side_by_side, values, ways) = if wanted.is_some() { (4, 780, FAULTS) } else { (1, 40, 1) };
+    let step = wanted.unwrap_or(5);
+    let heal = |from: usize| {
+        let patient = Patient::new(victim, values, clean);
+        let bytes: usize = patient.world.files().values().map(Vec::len).sum();
+        println!("victim r{victim}: a directory of {} KiB", bytes >> 10);
+        heal_all(patient, from * step, side_by_side * step, ways)
+    };
+    let counts: Vec<_> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..side_by_side).map(|from| scope.spawn(move || heal(from))).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    let mut all = BTreeMap::new();
+    for (i, part) in PARTS.iter().enumerate() {
+        let mut sum = BTreeMap::new();
+        for (found, count) in counts.iter().flat_map(|of| &of[i].found) {
+            *sum.entry(*found).or_insert(0) += count;
+            *all.entry(*found).or_insert(0) += count;
+        }
+        let same: u32 = counts.iter().map(|of| of[i].same).sum();
+        let sectors = counts.iter().map(|of| of[i].sectors).max().unwrap_or(0);
+        println!("victim r{victim}: {part}, {sectors} sectors: {sum:?}; the same as before: {same}");
+    }
+    println!("victim r{victim}: healed each time: {all:?}, in {:.0} s", start.elapsed().as_secs_f64());
+    assert_eq!(all.len(), 3, "{all:?}");
+}
+
+#[test]
+fn a_killed_replica_of_4_mib_is_healed_of_any_sector() {
+    heal_one_after_the_other(1, false);
+}
+
+#[test]
+fn a_stopped_replica_of_4_mib_is_healed_of_any_sector() {
+    heal_one_after_the_other(0, true);
 }
 
 /// A replica that was away while 1 % of its pages changed builds on what its disk has: less than 3 % of the

@@ -1,5 +1,6 @@
 //! Four replicas in one process, over datagrams in memory: one with a real directory and its real threads, three
-//! that need no disk. Whatever the one does, it never contradicts a vote that it gave before.
+//! that need no disk. Whatever the one does, it never contradicts a vote that it gave before, and never answers
+//! otherwise than the others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -8,10 +9,10 @@ use quorate_pbft::config::Config;
 use quorate_pbft::step::Lsn;
 use quorate_pbft::{Now, Restart, Resume};
 use quorate_service::Executor;
-use quorate_service::kv::{Kv, Operation};
+use quorate_service::kv::{Answer, Kv, Operation};
 use quorate_wire::codec::Reader;
 use quorate_wire::frame::Frame;
-use quorate_wire::message::{Commit, PrePrepareHead, Prepare};
+use quorate_wire::message::{Commit, PrePrepareHead, Prepare, Reply};
 use quorate_wire::{Cluster, Digest, Kind, Timestamp, ViewNum};
 
 use super::damage::{self, Content};
@@ -20,6 +21,7 @@ use crate::client::ClientDrive;
 use crate::directory::{Directory, Place};
 use crate::drive::{self, Drive};
 use crate::identity::TestKeys;
+use crate::journal::Journal;
 use crate::members::client_identity;
 use crate::outbox::Transport;
 use crate::testing::TempDir;
@@ -55,6 +57,10 @@ pub(super) struct World {
     network: VecDeque<(usize, Vec<u8>)>,
     victim: usize,
     pub(super) votes: Votes,
+    /// The digest of the answer to each request, from whichever replica it came.
+    answers: BTreeMap<Timestamp, Digest>,
+    /// The state that the others had at each stable checkpoint.
+    roots: BTreeMap<SeqNum, Digest>,
     now: Now,
 }
 
@@ -82,6 +88,8 @@ impl World {
             network: VecDeque::new(),
             victim,
             votes: Votes::new(),
+            answers: BTreeMap::new(),
+            roots: BTreeMap::new(),
             now: Now { mono_ns: 1, wall_ns: 1_700_000_000_000_000_000 },
         };
         for i in 0..4 {
@@ -168,8 +176,11 @@ impl World {
                 let told = drive.journal().told();
                 moved |= !drive.journal().is_at_rest() && !told.is_full() && told.failure().is_none();
                 assert!(told.failure().is_none() || i == self.victim, "{:?}", told.failure());
-                if i == self.victim {
-                    sent.0.iter().for_each(|(_, datagram)| note_votes(datagram, &mut self.votes));
+                for (_, datagram) in &sent.0 {
+                    note_answers(datagram, &mut self.answers);
+                    if i == self.victim {
+                        note_votes(datagram, &mut self.votes);
+                    }
                 }
                 self.network.extend(sent.0);
             }
@@ -190,8 +201,20 @@ impl World {
             }
             std::thread::yield_now();
         }
+        self.note_roots();
         self.now.mono_ns += MS;
         self.now.wall_ns += MS;
+    }
+
+    /// Takes note of the others' state; it is the same.
+    fn note_roots(&mut self) {
+        let others = self.replicas.iter().enumerate().filter(|(i, _)| *i != self.victim);
+        for drive in others.filter_map(|(_, drive)| drive.as_ref()) {
+            let stable = drive.replica().state().stable;
+            if let Some(root) = drive.executor().root_at(stable) {
+                assert_eq!(*self.roots.entry(stable).or_insert(root), root, "the state at {}", stable.0);
+            }
+        }
     }
 
     pub(super) fn put(&mut self, number: u64) {
@@ -200,14 +223,25 @@ impl World {
 
     /// Stores a value, as operation `number`.
     pub(super) fn put_value(&mut self, number: u64, key: &str, value: &[u8]) {
+        let done = self.invoke(number, &Operation::Put { key: key.as_bytes(), value });
+        assert_eq!(Answer::decode(&done), Ok(Answer::Done));
+    }
+
+    /// Sees that a key has a value, as operation `number`.
+    pub(super) fn check_value(&mut self, number: u64, key: &str, value: &[u8]) {
+        let found = self.invoke(number, &Operation::Get { key: key.as_bytes() });
+        assert_eq!(Answer::decode(&found), Ok(Answer::Value(value)), "{key}");
+    }
+
+    fn invoke(&mut self, number: u64, operation: &Operation<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
-        Operation::Put { key: key.as_bytes(), value }.encode(&mut bytes);
+        operation.encode(&mut bytes);
         self.client.clear_done();
         self.client.invoke(self.now, 0, &bytes, false);
         for _ in 0..60_000 {
             self.turn();
-            if !self.client.done().is_empty() {
-                return;
+            if let Some(done) = self.client.done().first() {
+                return self.client.result(done).to_vec();
             }
         }
         panic!("operation {number} is not done");
@@ -215,46 +249,102 @@ impl World {
 
     /// Returns the files of the victim, when nothing is being written.
     pub(super) fn files(&self) -> Content {
+        let mut all = self.log_files();
+        all.extend(damage::content(&self.path(self.victim).join("checkpoint")));
+        all
+    }
+
+    /// Returns those of its log.
+    pub(super) fn log_files(&self) -> Content {
         if let Some(drive) = &self.replicas[self.victim]
             && drive.journal().told().failure().is_none()
         {
             drive.journal().wait_until_quiet();
         }
-        let dir = self.path(self.victim);
-        let mut all = damage::content(&dir.join("log"));
-        all.extend(damage::content(&dir.join("checkpoint")));
-        all
+        damage::content(&self.path(self.victim).join("log"))
     }
 
     /// Stops the victim: in order, or as a kill does, which leaves the log with its end noted.
     pub(super) fn stop(&mut self, clean: bool) -> Content {
-        if !clean {
-            return self.stop_as_killed();
-        }
-        self.replicas[self.victim].take().unwrap().into_journal().stop().unwrap();
+        self.halt(clean);
         self.files()
     }
 
     /// Stops the victim as a kill does, when nothing is being written.
     pub(super) fn stop_as_killed(&mut self) -> Content {
+        self.stop(false)
+    }
+
+    /// As [`Self::stop`], but looks at nothing.
+    pub(super) fn halt(&mut self, clean: bool) {
         let disk = self.replicas[self.victim].take().unwrap().into_journal();
+        if clean {
+            return disk.stop().unwrap();
+        }
         if disk.told().failure().is_none() {
             disk.wait_until_quiet();
         }
-        let killed = self.files();
+        // To the state nothing is being written, so that stopping writes nothing to it.
+        let killed = self.log_files();
         let _ = disk.stop();
-        for sub in ["log", "checkpoint"] {
-            let dir = self.path(self.victim).join(sub);
-            let of_it = killed.iter().filter(|(path, _)| path.starts_with(&dir));
-            damage::put_back(&dir, &of_it.map(|(path, bytes)| (path.clone(), bytes.clone())).collect());
+        damage::put_back(&self.path(self.victim).join("log"), &killed);
+    }
+
+    /// Sees that the victim's state has the content that its digests are about.
+    pub(super) fn check_content(&self) {
+        let executor = self.replicas[self.victim].as_ref().unwrap().executor();
+        let (seq, root) = executor.checkpoints().last().unwrap();
+        assert_eq!(executor.recompute(), root, "the state at {} is not what it is said to be", seq.0);
+    }
+
+    /// Sees that a start of the victim, which is stopped, would find its memory, and a state that the others had.
+    pub(super) fn check_disk(&self) {
+        let (mut storage, past) = self.open(self.victim);
+        assert!(matches!(past, Past::Log { .. }), "{past:?}");
+        let (seq, root) = storage.load(&mut self.executor()).unwrap().unwrap();
+        assert_eq!(self.roots.get(&seq), Some(&root), "the state at {}", seq.0);
+    }
+
+    /// Goes on until the victim's disk has its state again. The thread that writes it is waited for: time does not
+    /// go by meanwhile, however few turns the machine gives to that thread.
+    pub(super) fn wait_for_image(&mut self, what: &str) {
+        for number in 0..200 {
+            for _ in 0..100 {
+                let disk = self.replicas[self.victim].as_ref().unwrap().journal();
+                if disk.has_image() {
+                    return;
+                }
+                while !disk.has_room() && disk.told().failure().is_none() {
+                    std::thread::yield_now();
+                }
+                self.turn();
+            }
+            self.put(number);
         }
-        killed
+        let state = self.replicas[self.victim].as_ref().unwrap().replica().state();
+        let failure = self.told(self.victim).failure();
+        panic!("{what}: the state does not come to the disk: {state}, {failure:?}");
+    }
+
+    /// Forgets what is far below the window: a long run must not grow.
+    pub(super) fn forget_old(&mut self) {
+        let newest = self.votes.keys().map(|(_, _, seq)| seq.0).max().unwrap_or(0);
+        self.votes.retain(|(_, _, seq), _| seq.0 + 1000 > newest);
+        self.roots.retain(|seq, _| seq.0 + 1000 > newest);
+        while self.answers.len() > 1000 {
+            self.answers.pop_first();
+        }
+    }
+
+    /// Goes on for a while, and until the victim is well.
+    pub(super) fn heal(&mut self, what: &str) {
+        (34..=60).for_each(|number| self.put(number));
+        self.wait_until_well(what);
     }
 
     /// Goes on until the victim is as well as the others, and has their state.
-    pub(super) fn heal(&mut self, what: &str) {
+    pub(super) fn wait_until_well(&mut self, what: &str) {
         let victim = self.victim;
-        (34..=60).for_each(|number| self.put(number));
         let is_well = |world: &Self| {
             let state = world.replicas[victim].as_ref().unwrap().replica().state();
             let others = world.replicas.iter().flatten().map(|drive| drive.replica().state().stable);
@@ -295,5 +385,18 @@ fn note_votes(datagram: &[u8], votes: &mut Votes) {
         let kind = if frame.kind == Kind::PrePrepare { Kind::Prepare } else { frame.kind };
         let before = *votes.entry((kind.to_wire(), view, seq)).or_insert(digest);
         assert_eq!(before, digest, "{kind:?} in view {} for {} contradicts an earlier one", view.0, seq.0);
+    }
+}
+
+/// Takes note of the answers in a datagram; each agrees with what was said before, whoever said it.
+fn note_answers(datagram: &[u8], answers: &mut BTreeMap<Timestamp, Digest>) {
+    let mut reader = Reader::new(datagram);
+    while !reader.is_empty() {
+        let frame = Frame::take(&mut reader).unwrap();
+        if frame.kind == Kind::Reply {
+            let reply = Reply::decode(frame.body).unwrap();
+            let before = *answers.entry(reply.timestamp).or_insert(reply.digest);
+            assert_eq!(before, reply.digest, "the answer to {:?} is another one", reply.timestamp);
+        }
     }
 }
