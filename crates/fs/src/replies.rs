@@ -11,9 +11,10 @@
 //! slot (512):  length 4, 0: empty | procedure 4 | stamp 8 | address 16 | xid 4 | digest 16 | reply
 //! ```
 //!
-//! The numbers of a client's calls follow each other, so a page has the replies of calls with
-//! neighbouring numbers: it is chosen by address and number / 8. A page that is full gives up its oldest
-//! reply. So there are never more than 8 replies in each of the pages.
+//! The numbers of a client's calls follow each other, counted in the bytes of the wire by some, and by Linux in those of its
+//! processor, so that the first byte on the wire is the one that runs. Numbers that are neighbours in either way have the
+//! same four pages, where chance puts them, and a reply goes where the oldest one is: so few pages change, and all of them
+//! fill evenly. What is given up is old then: with 1024 pages, of 8192 places, hardly ever one of the last thousand calls.
 
 use alloc::vec::Vec;
 
@@ -23,6 +24,8 @@ use crate::volume::{Volume, le32, le64};
 
 const SLOT_BYTES: usize = 512;
 const REPLY_AT: usize = 52;
+/// How many pages may have the reply to a call.
+const CHOICES: usize = 4;
 /// The longest reply that is kept, in bytes; those of the procedures that change something are shorter.
 const REPLY_BYTES_MAX: usize = SLOT_BYTES - REPLY_AT;
 
@@ -53,45 +56,55 @@ impl CallId {
         bytes
     }
 
-    /// Returns the page of its slot, of `pages`. Numbers from 8n to 8n + 7 share one.
-    fn page(&self, pages: u32) -> u32 {
-        let group = self.address.iter().copied().chain((self.xid / 8).to_le_bytes());
-        // FNV-1a.
-        let hash = group.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+    /// Returns the pages, of `pages`, that may have its slot.
+    fn pages(&self, pages: u32) -> [u32; CHOICES] {
+        // Without the three bits that run in the bytes of the wire, and in those the other way round.
+        let group = self.xid & !0x0700_0007;
+        // FNV-1a, and the last steps of MurmurHash3: each bit of the number has to reach each bit of the choice.
+        let bytes = self.address.iter().copied().chain(group.to_le_bytes());
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        1 + u32::try_from((hash >> 16) % u64::from(pages.max(1))).unwrap_or(0)
+        let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        let hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        let hash = hash ^ (hash >> 33);
+        [0, 32, 16, 48].map(|bits| {
+            let choice = (hash.rotate_right(bits) & 0xffff_ffff) % u64::from(pages.max(1));
+            1 + u32::try_from(choice).unwrap_or(0)
+        })
     }
 }
 
 impl Volume<'_, '_> {
     /// Appends the reply that was given to a call, if it is known. Says whether it is.
     pub(crate) fn repeat(&self, call: &CallId, out: &mut Vec<u8>) -> Result<bool, Stop> {
-        let page = self.view.page(call.page(self.settings.reply_pages))?;
-        for slot in page.chunks_exact(SLOT_BYTES) {
-            let len = usize::try_from(le32(slot, 0)?).unwrap_or(usize::MAX);
-            if len > 0 && le32(slot, 4)? == call.procedure && slot[16..REPLY_AT] == call.bytes() {
-                let reply = slot.get(REPLY_AT..REPLY_AT.saturating_add(len)).ok_or(Stop::Corrupt)?;
-                out.extend_from_slice(reply);
-                return Ok(true);
+        let wanted = call.bytes();
+        for page in call.pages(self.settings.reply_pages) {
+            for slot in self.view.page(page)?.chunks_exact(SLOT_BYTES) {
+                let len = usize::try_from(le32(slot, 0)?).unwrap_or(usize::MAX);
+                if len > 0 && le32(slot, 4)? == call.procedure && slot[16..REPLY_AT] == wanted {
+                    let reply = slot.get(REPLY_AT..REPLY_AT.saturating_add(len)).ok_or(Stop::Corrupt)?;
+                    out.extend_from_slice(reply);
+                    return Ok(true);
+                }
             }
         }
         Ok(false)
     }
 
-    /// Keeps the reply to a call, in the place of the oldest of its page.
+    /// Keeps the reply to a call, in the place of the oldest of its pages.
     pub(crate) fn keep(&mut self, call: &CallId, reply: &[u8]) -> Result<(), Stop> {
         if reply.is_empty() || reply.len() > REPLY_BYTES_MAX {
             return Err(Stop::Corrupt);
         }
-        let page_number = call.page(self.settings.reply_pages);
-        let page = self.view.page(page_number)?;
-        let (mut oldest, mut at) = (u64::MAX, 0);
-        for (index, slot) in page.chunks_exact(SLOT_BYTES).enumerate() {
-            // An empty slot has stamp 0.
-            let stamp = le64(slot, 8)?;
-            if stamp < oldest {
-                (oldest, at) = (stamp, index * SLOT_BYTES);
+        let (mut oldest, mut page_number, mut at) = (u64::MAX, 0, 0);
+        for page in call.pages(self.settings.reply_pages) {
+            for (index, slot) in self.view.page(page)?.chunks_exact(SLOT_BYTES).enumerate() {
+                // An empty slot has stamp 0.
+                let stamp = le64(slot, 8)?;
+                if stamp < oldest {
+                    (oldest, page_number, at) = (stamp, page, index * SLOT_BYTES);
+                }
             }
         }
         let mut slot = [0; SLOT_BYTES];
@@ -110,11 +123,48 @@ impl Volume<'_, '_> {
 mod tests {
     use super::*;
 
+    fn pages(xid: u32) -> [u32; CHOICES] {
+        CallId::new([7; 16], xid, 12, b"body").pages(1024)
+    }
+
+    /// A client counts in the bytes of the wire, or in those of its processor.
+    fn counts() -> [fn(u32) -> u32; 2] {
+        [|count| count, u32::swap_bytes]
+    }
+
     #[test]
-    fn neighbouring_calls_share_a_page() {
-        let page = |xid| CallId::new([7; 16], xid, 12, b"body").page(1024);
-        assert!((80..88).all(|xid| page(xid) == page(80)));
-        let pages: alloc::collections::BTreeSet<u32> = (0..8000).map(page).collect();
-        assert!(pages.len() > 500 && pages.iter().all(|page| (1..=1024).contains(page)));
+    fn neighbouring_calls_share_their_pages() {
+        for count in counts() {
+            assert!((80..88).all(|n| pages(count(n)) == pages(count(80))));
+            assert!(pages(count(80)).iter().all(|page| (1..=1024).contains(page)));
+        }
+    }
+
+    /// A Linux client sends its call again after 60 s. By then it has made thousands of others, and their replies must
+    /// not all have gone to a few pages.
+    #[test]
+    fn a_reply_is_kept_until_a_thousand_others_have_come() {
+        for count in counts() {
+            let mut slots = alloc::vec![[0_u32; 8]; 1025];
+            let mut lives = Vec::new();
+            for n in 1..40_000 {
+                let all = pages(count(0x5445_45b4 + n));
+                let places = all
+                    .into_iter()
+                    .flat_map(|page| (0..8).map(move |at| (usize::try_from(page).unwrap_or(0), at)));
+                let Some((page, at)) = places.min_by_key(|(page, at)| slots[*page][*at]) else { continue };
+                if slots[page][at] > 0 {
+                    lives.push(n - slots[page][at]);
+                }
+                slots[page][at] = n;
+            }
+            lives.sort_unstable();
+            assert!(
+                lives[lives.len() / 1000] > 1000,
+                "one of a thousand lives {}",
+                lives[lives.len() / 1000]
+            );
+            assert!(lives[lives.len() / 2] > 6000, "half of them live {}", lives[lives.len() / 2]);
+        }
     }
 }
