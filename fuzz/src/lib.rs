@@ -6,11 +6,13 @@
 
 mod alloc;
 pub mod decode;
+pub mod fs;
 pub mod liar;
 pub mod mutate;
 pub mod nfs;
 pub mod resp;
 pub mod runner;
+pub mod xdr;
 
 /// A function of any bytes, with what it may cost.
 #[derive(Clone, Copy)]
@@ -30,7 +32,8 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: &[Target] = &[decode::TARGET, liar::TARGET, resp::TARGET, nfs::TARGET];
+pub const TARGETS: &[Target] =
+    &[decode::TARGET, liar::TARGET, resp::TARGET, nfs::TARGET, fs::TARGET, xdr::TARGET];
 
 /// Returns a feature made of what an execution has shown, in any order of growth.
 pub(crate) fn feature(parts: &[u64]) -> u64 {

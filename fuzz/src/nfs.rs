@@ -9,13 +9,14 @@ use quorate_fs::nfs3::{
     ReadArgs, ReadDirArgs, ReadDirPlusArgs, RenameArgs, SetAttr, SetAttrArgs, StableHow, SymLinkArgs,
     WriteArgs,
 };
+use quorate_fs::operation::Operation;
 use quorate_fs::record::{Records, put_record};
 use quorate_fs::relay::{Connection, Limits};
 use quorate_fs::rpc::{AuthSys, CallHead, OpaqueAuth, ReplyHead};
 use quorate_fs::xdr::{self, Opaque, Reader, Xdr};
 use quorate_fs::{Fs, Settings, fsck, mount3, nfs3};
 use quorate_service::options::Options;
-use quorate_service::{Executor, Service};
+use quorate_service::{Executor, Service, View};
 use quorate_wire::digest::Domains;
 use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, ClusterId, Replies, SeqNum, Timestamp};
@@ -34,27 +35,46 @@ pub const TARGET: Target = Target {
 
 /// The most calls of one execution.
 const CALLS_MAX: u64 = 64;
+/// Pages of the state.
+const PAGES: u32 = 2048;
 
 /// One replica of the file system.
-struct Server {
+pub(crate) struct Server {
     executor: Executor<Fs>,
     seq: u64,
 }
 
 impl Server {
-    fn new() -> Option<Self> {
+    /// Returns a replica whose file system has so many pages.
+    pub(crate) fn new(pages: u32) -> Option<Self> {
         let fs = Fs::new(Settings { reply_pages: 2, ..Settings::default() }).ok()?;
-        let options = Options { pages_max: 2048, clients_max: 1, ..Options::default() };
+        let options = Options { clients_max: 1, result_bytes_max: 0, ..Options::default() };
+        // The fewest pages that there are besides: those of the one client's replies.
+        let options = (pages..).map(|pages_max| Options { pages_max, ..options.clone() });
+        let options = options.take(64).find(|options| options.check().is_ok())?;
         let domains = Domains::new(ClusterId([1; 32]));
         Some(Self { executor: Executor::new(fs, domains, options), seq: 0 })
     }
 
-    fn execute(&mut self, operation: &[u8]) -> Vec<u8> {
-        let (client, domains) = (ClientId::new(1, 0), Domains::new(ClusterId([1; 32])));
+    pub(crate) fn settings(&self) -> &Settings {
+        self.executor.service().settings()
+    }
+
+    /// Returns the state.
+    pub(crate) fn view(&self) -> View<'_> {
+        self.executor.view()
+    }
+
+    /// Returns what the short way has for an answer, if it has one.
+    pub(crate) fn read(&mut self, operation: &[u8]) -> Option<Vec<u8>> {
         let mut result = Vec::new();
-        if self.executor.read(client, Timestamp(0), operation, &mut result).is_some() {
-            return result;
-        }
+        self.executor.read(ClientId::new(1, 0), Timestamp(0), operation, &mut result)?;
+        Some(result)
+    }
+
+    /// Has an operation executed in order and returns its result.
+    pub(crate) fn order(&mut self, operation: &[u8]) -> Vec<u8> {
+        let (client, domains) = (ClientId::new(1, 0), Domains::new(ClusterId([1; 32])));
         self.seq += 1;
         let mut batch = Batch::default();
         batch.push_inlined(&Request {
@@ -74,10 +94,19 @@ impl Server {
         assert_eq!(done, Ok(()), "a store in memory has every page");
         replies.iter().next().and_then(|reply| reply.result).unwrap_or_default().to_vec()
     }
+
+    fn execute(&mut self, operation: &[u8]) -> Vec<u8> {
+        match self.read(operation) {
+            Some(result) => result,
+            None => self.order(operation),
+        }
+    }
 }
 
 fn run(input: &[u8]) -> u64 {
-    let (Some((piece, stream)), Some(mut server)) = (input.split_first(), Server::new()) else { return 0 };
+    let (Some((piece, stream)), Some(mut server)) = (input.split_first(), Server::new(PAGES)) else {
+        return 0;
+    };
     let limits = Limits { calls_max: 4, ..Limits::default() };
     let mut connection = Connection::new([7; 16], limits);
     let (mut replies, mut parts) = (Records::new(2 << 20), Vec::new());
@@ -134,6 +163,21 @@ fn record(stream: &mut Vec<u8>, xid: u32, program: u32, procedure: u32, args: &[
     let mut call = xdr::encode(&head);
     call.extend_from_slice(args);
     put_record(stream, &call);
+}
+
+/// Returns the calls of the seeds as operations: three for each procedure, then those of MOUNT.
+pub(crate) fn operations() -> Vec<Vec<u8>> {
+    let mut operations = Vec::new();
+    for seed in seeds() {
+        let (mut records, mut rest) = (Records::new(2 << 20), &seed[1..]);
+        while let Ok((taken, Some(call))) = records.take(rest) {
+            rest = &rest[taken..];
+            let mut operation = Vec::new();
+            Operation { address: [7; 16], call: &call }.encode(&mut operation);
+            operations.push(operation);
+        }
+    }
+    operations
 }
 
 fn seeds() -> Vec<Vec<u8>> {
