@@ -3,15 +3,17 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 
 use clap::Args;
+use quorate_fs::Fs;
 use quorate_node::front::{self, Limits};
 use quorate_node::settings::ServiceName;
 use quorate_node::trouble::Kind;
-use quorate_node::{Trouble, nfs, signals};
+use quorate_node::{ClientNode, Trouble, nfs, signals};
 
 use crate::fail::Outcome;
-use crate::node::open_client;
+use crate::node::{Durability, open_client};
 use crate::out;
 
 /// Open the front door for NFS clients
@@ -25,6 +27,9 @@ use crate::out;
 /// Then, as root:
 ///
 ///   mount -t nfs -o vers=3,tcp,nolock,port=20490,mountport=20490 localhost:/ /mnt
+///
+/// With --unreplicated no cluster is asked: the file system is in this process, in memory, behind the same door and
+/// with the same settings, and forgotten when it stops. That is what benchmarks compare the cluster with.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Nfs {
@@ -40,6 +45,13 @@ pub(crate) struct Nfs {
     /// How many calls are under way at a time
     #[arg(long, default_value_t = Limits::default().lanes)]
     lanes: u16,
+    /// Serve a file system of this process instead, without replicas: for measuring
+    #[arg(long)]
+    unreplicated: bool,
+    /// Where what changes it is written before it is answered: nowhere, or to the file DIR/unreplicated.log, which
+    /// is never read
+    #[arg(long, value_enum, requires = "unreplicated", default_value_t = Durability::Memory)]
+    durability: Durability,
 }
 
 impl Nfs {
@@ -48,6 +60,9 @@ impl Nfs {
         let node = open_client(&self.dir, ServiceName::Fs)?;
         let fs = node.settings().file_system(&self.dir.join("node.toml"))?;
         let limits = Limits { lanes: self.lanes, connections_max: self.connections, ..Limits::default() };
+        if self.unreplicated {
+            return self.serve_alone(node, fs, limits, &stop);
+        }
         let client = node.with_lanes(limits.lanes);
         let waiting = client.waiting;
         let mut door = nfs::open(self.listen, limits, fs, client.drive, client.socket)
@@ -55,6 +70,19 @@ impl Nfs {
         out::line(format!("NFS  {}     {}", self.listen, mount_command(self.listen)));
         door.run(waiting, &stop).map_err(|error| Trouble::new(Kind::Network, error.to_string()))?;
         drop(client.lock);
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Serves a file system of this process.
+    fn serve_alone(&self, node: ClientNode, fs: Fs, limits: Limits, stop: &AtomicBool) -> Outcome {
+        let client = node.with_lanes(0);
+        let log = self.dir.join("unreplicated.log");
+        let mut door = nfs::open_alone(self.listen, limits, fs, self.durability.config(), &log)
+            .map_err(|error| front::not_open("NFS", self.listen, &error))?;
+        out::line(format!("NFS  {}     not replicated: for measuring", self.listen));
+        door.run(client.waiting, stop).map_err(|error| Trouble::new(Kind::Network, error.to_string()))?;
+        drop(client.lock);
+        let _ = std::fs::remove_file(log);
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -96,6 +96,16 @@ impl Service {
 }
 
 impl Durability {
+    /// Returns it as the protocol has it.
+    pub(crate) fn config(self) -> quorate_pbft::config::Durability {
+        use quorate_pbft::config::Durability as Config;
+        match self {
+            Self::Sync => Config::Sync,
+            Self::Async => Config::Async,
+            Self::Memory => Config::Memory,
+        }
+    }
+
     /// Returns the line of `node.toml`, if it is not the default.
     pub(crate) fn chosen(self) -> Option<(&'static str, String)> {
         let value = match self {

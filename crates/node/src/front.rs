@@ -7,6 +7,7 @@
 //! ```
 //!
 //! What is spoken is a [`Talk`], which knows no socket: [`resp`](crate::resp) and [`nfs`](crate::nfs) are two.
+//! What is behind it is a [`Backing`]: the cluster, or for comparison one [service without replicas](Unreplicated).
 //! One thread does all of it. The door believes no single replica; its clients believe the door, so each
 //! machine that uses it runs its own.
 //!
@@ -18,10 +19,14 @@ use std::fmt::Debug;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
+pub use self::alone::Unreplicated;
+pub use self::backing::{Backing, Cluster};
 pub use self::run::FrontDoor;
 use crate::ports::{Port, holder};
 use crate::trouble::{Kind, Trouble};
 
+mod alone;
+mod backing;
 mod connection;
 mod run;
 

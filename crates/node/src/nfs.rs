@@ -13,17 +13,22 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
 use quorate_fs::Fs;
 use quorate_fs::relay::{Connection, Limits as ConnectionLimits, Ticket};
+use quorate_pbft::config::Durability;
+use quorate_service::{Alone, Options};
 
 use crate::client::ClientDrive;
-use crate::front::{Counts, Failure, FrontDoor, INPUT_BYTES, Limits, Question, Refused, Talk, Turn};
+use crate::front::{
+    Cluster, Counts, Failure, FrontDoor, INPUT_BYTES, Limits, Question, Refused, Talk, Turn, Unreplicated,
+};
 use crate::meter::Meter;
 use crate::socket::Socket;
 
 /// A relay.
-pub type NfsDoor<M = ()> = FrontDoor<NfsTalk, M>;
+pub type NfsDoor<M = ()> = FrontDoor<NfsTalk, Cluster<M>>;
 
 /// Opens a relay at `address`. `drive` has the lanes that the limits say; `socket` is its own.
 ///
@@ -37,7 +42,24 @@ pub fn open<M: Meter>(
     drive: ClientDrive<M>,
     socket: Socket,
 ) -> io::Result<NfsDoor<M>> {
-    FrontDoor::open(address, limits, fs, drive, socket)
+    FrontDoor::open(address, limits, fs, Cluster { drive, socket })
+}
+
+/// Opens the same door at `address` with one file system behind it, in this process and in memory, without
+/// replicas: what replication is compared with. `durability` says whether what changes it is written to `log`.
+///
+/// # Errors
+///
+/// The address is taken or not ours, or the log cannot be made.
+pub fn open_alone(
+    address: SocketAddr,
+    limits: Limits,
+    fs: Fs,
+    durability: Durability,
+    log: &Path,
+) -> io::Result<FrontDoor<NfsTalk, Unreplicated<Fs>>> {
+    let service = Alone::new(fs.clone(), &Options::default()).map_err(io::Error::other)?;
+    FrontDoor::open(address, limits, fs, Unreplicated::new(service, durability, log)?)
 }
 
 /// One connection of an NFS client.

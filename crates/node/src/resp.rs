@@ -25,7 +25,7 @@ use std::path::Path;
 use quorate_wire::message::OPERATION_BYTES_MAX;
 
 use crate::client::ClientDrive;
-use crate::front::{FrontDoor, Limits};
+use crate::front::{Cluster, FrontDoor, Limits};
 use crate::meter::Meter;
 use crate::socket::Socket;
 use crate::trouble::{Kind, Trouble};
@@ -43,7 +43,7 @@ mod tests;
 pub use self::talk::{Protocol, RespTalk};
 
 /// A door for Redis clients.
-pub type RespDoor<M = ()> = FrontDoor<RespTalk, M>;
+pub type RespDoor<M = ()> = FrontDoor<RespTalk, Cluster<M>>;
 
 /// The settings of a door.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +68,7 @@ pub fn open<M: Meter>(
     let Options { limits, password } = options;
     let connections_max = limits.connections_max;
     let protocol = Protocol { password, connections_max, operation_bytes_max: OPERATION_BYTES_MAX };
-    FrontDoor::open(address, limits, protocol, drive, socket)
+    FrontDoor::open(address, limits, protocol, Cluster { drive, socket })
 }
 
 /// Reads a password from a file that nobody else can read: all of it but a line's end.

@@ -7,6 +7,7 @@ mod door;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cluster::Cluster;
@@ -20,12 +21,17 @@ use quorate_fs::settings::{Export, Squash};
 use quorate_fs::xdr::Opaque;
 use quorate_fs::{Fs, Settings};
 use quorate_node::front::Limits;
-use quorate_node::nfs;
+use quorate_node::{Waiting, nfs};
+use quorate_pbft::config::Durability;
+
+fn file_system() -> Fs {
+    let export = Export { squash: Squash::Nobody, ..Export::of("/") };
+    Fs::new(Settings { exports: vec![export], ..Settings::default() }).unwrap()
+}
 
 /// Returns a relay in front of a file system.
 fn relay(limits: Limits) -> Door {
-    let export = Export { squash: Squash::Nobody, ..Export::of("/") };
-    let fs = Fs::new(Settings { exports: vec![export], ..Settings::default() }).unwrap();
+    let fs = file_system();
     let cluster = Cluster::start(fs.clone());
     let (drive, socket) = cluster.client(limits.lanes);
     let front = nfs::open(([127, 0, 0, 1], 0).into(), limits, fs, drive, socket).unwrap();
@@ -208,4 +214,43 @@ fn hostile_streams_end_their_own_connection_only() {
     slow.stream.write_all(&[0x80, 0, 0, 40, 1, 2]).unwrap();
     assert_eq!(slow.stream.read_to_end(&mut rest).unwrap_or(0), 0);
     assert_eq!(good.mount(), root);
+}
+
+/// Tells a door to stop, also if the test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Without replicas the same door serves the same file system; what changes it is in the log before it is answered, if
+/// that is asked for, and nothing else is.
+#[test]
+fn the_same_door_serves_a_file_system_alone() {
+    for (durability, is_logged) in
+        [(Durability::Memory, false), (Durability::Async, true), (Durability::Sync, true)]
+    {
+        let log = std::env::temp_dir().join(format!("quorate-test-alone-{}", std::process::id()));
+        let (address, limits) = (([127, 0, 0, 1], 0).into(), Limits::default());
+        let mut front = nfs::open_alone(address, limits, file_system(), durability, &log).unwrap();
+        let address = front.address().unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| front.run(Waiting::Block, &stop).unwrap());
+            let _stop = Stop(&stop);
+            let stream = TcpStream::connect(address).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            let mut peer = Peer { stream, calls: Calls::new("test", 0, 0, &[], 1) };
+            let root = peer.mount();
+            let file = peer.create(&root, "hello");
+            assert_eq!(peer.write(&file, 0, b"what is written"), 15);
+            let logged = std::fs::read(&log).unwrap_or_default();
+            let has = |what: &[u8]| logged.windows(what.len()).any(|part| part == what);
+            assert_eq!((has(b"hello"), has(b"what is written")), (is_logged, is_logged));
+            assert_eq!(peer.read(&file, 0, 100), b"what is written");
+        });
+        let _ = std::fs::remove_file(&log);
+    }
 }

@@ -9,6 +9,7 @@
 //! | what a service is | [`service`], [`view`] | [OSDI99 §3, §6.1] |
 //! | batches in order, exactly once, tentative or not | [`executor`] | [OSDI99 §4.2, §5.1] |
 //! | the last reply of each client, inside the state | `replies` | [OSDI99 §4.2] |
+//! | the same without replicas, to compare with | [`alone`] | [OSDI99 §7.3] |
 //! | pages, the write set of a batch | [`pages`], `overlay` | [OSDI99 §6.3] |
 //! | an allocator of pages, and a B+tree over them | [`space`], [`btree`] | |
 //! | checkpoints by copy on write, their digests | `state`, `tree` | [OSDI99 §4.3, §6.3] |
@@ -26,6 +27,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod alone;
 mod answer;
 pub mod btree;
 pub mod executor;
@@ -49,6 +51,7 @@ mod tree;
 pub mod view;
 mod walk;
 
+pub use alone::Alone;
 pub use executor::{Cached, Executor};
 pub use image::ImageError;
 pub use options::{Options, OptionsError};

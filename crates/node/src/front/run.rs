@@ -3,30 +3,26 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use super::connection::{Connection, Key, Slot, find, to_usize};
-use super::{Counts, Failure, INPUT_BYTES, Limits, Question, Refused, Talk, Turn};
-use crate::client::ClientDrive;
+use super::{Backing, Cluster, Counts, Failure, INPUT_BYTES, Limits, Question, Refused, Talk, Turn};
 use crate::clock::Clock;
 use crate::idle::Waiting;
-use crate::meter::Meter;
-use crate::socket::Socket;
 
-/// The most datagrams, and the most events of connections, between two flushes.
+/// The most events of connections between two flushes.
 const BURST_MAX: usize = 64;
 /// How often deadlines are looked at, in nanoseconds.
 const TICK_NS: u64 = 100_000_000;
 /// The longest sleep, so that the thread sees that it is to stop, in milliseconds.
 const SLEEP_MS_MAX: u64 = 50;
 
-/// What the poller says of the listener and of the cluster's sockets; below are connections.
+/// What the poller says of the listener and of what is behind the door; below are connections.
 const LISTENER: u64 = u64::MAX;
-const CLUSTER: u64 = u64::MAX - 1;
+const BACKING: u64 = u64::MAX - 1;
 
 /// What a lane is doing, and for whom.
 #[derive(Clone, Copy, Debug)]
@@ -38,15 +34,14 @@ struct Asked {
 
 /// A door with its connections. See the module.
 #[derive(Debug)]
-pub struct FrontDoor<T: Talk, M: Meter = ()> {
+pub struct FrontDoor<T: Talk, B: Backing = Cluster> {
     limits: Limits,
     protocol: T::Protocol,
     listener: TcpListener,
     /// The listener is not looked at for a while: there are too many open files.
     paused: bool,
     poller: Epoll,
-    drive: ClientDrive<M>,
-    socket: Socket,
+    backing: B,
     clock: Clock,
     slots: Vec<Slot<T>>,
     free_slots: Vec<u32>,
@@ -65,24 +60,18 @@ pub struct FrontDoor<T: Talk, M: Meter = ()> {
     finished: Vec<Key>,
 }
 
-impl<T: Talk, M: Meter> FrontDoor<T, M> {
-    /// Opens a door at `address`. `drive` has the lanes that the limits say; `socket` is its own.
+impl<T: Talk, B: Backing> FrontDoor<T, B> {
+    /// Opens a door at `address`. `backing` has the lanes that the limits say.
     ///
     /// # Errors
     ///
     /// The address is taken or not ours, or there are too many open files.
-    pub fn open(
-        address: SocketAddr,
-        limits: Limits,
-        protocol: T::Protocol,
-        drive: ClientDrive<M>,
-        socket: Socket,
-    ) -> io::Result<Self> {
+    pub fn open(address: SocketAddr, limits: Limits, protocol: T::Protocol, backing: B) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let poller = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         poller.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
-        poller.add(socket.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, CLUSTER))?;
+        backing.watch(&poller, EpollEvent::new(EpollFlags::EPOLLIN, BACKING))?;
         let clock = Clock::new();
         Ok(Self {
             asked: vec![None; usize::from(limits.lanes)],
@@ -92,8 +81,7 @@ impl<T: Talk, M: Meter> FrontDoor<T, M> {
             listener,
             paused: false,
             poller,
-            drive,
-            socket,
+            backing,
             clock,
             slots: Vec::new(),
             free_slots: Vec::new(),
@@ -116,9 +104,9 @@ impl<T: Talk, M: Meter> FrontDoor<T, M> {
         self.listener.local_addr()
     }
 
-    /// Returns the client behind the door.
-    pub fn drive(&self) -> &ClientDrive<M> {
-        &self.drive
+    /// Returns what is behind the door.
+    pub fn backing(&self) -> &B {
+        &self.backing
     }
 
     /// Serves until `stop`.
@@ -140,7 +128,7 @@ impl<T: Talk, M: Meter> FrontDoor<T, M> {
                 self.receive()? | self.serve(&mut events, if polls { 0 } else { self.sleep_ms(now_ns) })?;
             self.expire();
             self.dispatch();
-            self.drive.flush(&mut self.socket);
+            self.backing.flush()?;
             if worked {
                 idle_since = None;
             } else {
@@ -152,24 +140,18 @@ impl<T: Talk, M: Meter> FrontDoor<T, M> {
     }
 
     fn sleep_ms(&self, now_ns: u64) -> u16 {
-        let due = self.drive.due().min(self.tick_at);
+        let due = self.backing.due().min(self.tick_at);
         let sleep_ms = due.saturating_sub(now_ns).div_ceil(1_000_000).min(SLEEP_MS_MAX);
         u16::try_from(sleep_ms).unwrap_or(0)
     }
 
-    /// Takes what the replicas have sent. Says whether there was anything.
+    /// Takes what has come from behind. Says whether there was anything.
     fn receive(&mut self) -> io::Result<bool> {
-        let mut burst = 0;
-        while burst < BURST_MAX
-            && let Some(datagram) = self.socket.receive()?
-        {
-            burst += 1;
-            self.drive.receive(self.clock.now(), datagram);
-        }
-        if !self.drive.done().is_empty() {
+        let came = self.backing.receive(&self.clock)?;
+        if self.backing.has_done() {
             self.finish();
         }
-        Ok(burst > 0)
+        Ok(came)
     }
 
     /// Takes what clients have sent and gives what they have room for; waits for that so many
@@ -184,7 +166,7 @@ impl<T: Talk, M: Meter> FrontDoor<T, M> {
         for event in events.iter().take(count) {
             match event.data() {
                 // Its datagrams are taken anyway.
-                CLUSTER => {}
+                BACKING => {}
                 LISTENER => {
                     worked = true;
                     self.accept();
@@ -312,26 +294,24 @@ impl<T: Talk, M: Meter> FrontDoor<T, M> {
             }
             self.free_lanes.pop();
             self.asked[usize::from(lane)] = Some(Asked { key, question, at: now.mono_ns });
-            self.drive.invoke(now, lane, &self.operation, question.read_only);
+            self.backing.invoke(now, lane, &self.operation, question.read_only);
         }
     }
 
     /// Hands out the results that have come.
     fn finish(&mut self) {
-        for done in self.drive.done() {
-            let Some(asked) = self.asked.get_mut(usize::from(done.lane)).map(Option::take) else { continue };
-            self.free_lanes.push(done.lane);
-            let Some(Asked { key, question, .. }) = asked else { continue };
-            let Some(connection) = find(&mut self.slots, key) else { continue };
-            if done.result_lost {
-                connection.talk.fail(question.ticket, Failure::ResultLost);
-            } else {
-                let result = self.drive.result(done);
-                connection.talk.answer(&self.protocol, question.ticket, result, &self.counts);
+        let Self { backing, asked, free_lanes, slots, protocol, counts, finished, .. } = self;
+        backing.hand_out(&mut |lane, result| {
+            let Some(asked) = asked.get_mut(usize::from(lane)).map(Option::take) else { return };
+            free_lanes.push(lane);
+            let Some(Asked { key, question, .. }) = asked else { return };
+            let Some(connection) = find(slots, key) else { return };
+            match result {
+                Some(result) => connection.talk.answer(protocol, question.ticket, result, counts),
+                None => connection.talk.fail(question.ticket, Failure::ResultLost),
             }
-            self.finished.push(key);
-        }
-        self.drive.clear_done();
+            finished.push(key);
+        });
         let mut finished = std::mem::take(&mut self.finished);
         for key in finished.drain(..) {
             self.advance(key);
@@ -342,9 +322,9 @@ impl<T: Talk, M: Meter> FrontDoor<T, M> {
     /// Does what is due.
     fn expire(&mut self) {
         let now = self.clock.now();
-        if self.drive.due() <= now.mono_ns {
-            self.drive.expire(now);
-            if !self.drive.done().is_empty() {
+        if self.backing.due() <= now.mono_ns {
+            self.backing.expire(now);
+            if self.backing.has_done() {
                 self.finish();
             }
         }
