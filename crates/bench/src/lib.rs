@@ -8,12 +8,15 @@
 //! | operations a second, over UDP | [`micro_throughput`] |
 //! | what each optimisation is worth | [`optimisations`] |
 //! | what MACs buy, what a fault costs, what a disk costs | [`crypto`], [`recovery`], [`durable`] |
+//! | the file system: as it is, unreplicated, and other servers | [`files`] |
+//! | the digest of a checkpoint | [`checkpoint_cost`] |
 //! | how experiments are run: arms that take turns, processes, loads | `arms`, `setup`, `load`, `processes`, `nodes` |
 //! | what an experiment reports, and how that looks | [`report`], [`figure`], [`draw`], [`page`] |
 //! | allocations, instructions | [`allocations`], [`instructions`] |
 
 pub mod allocations;
 mod arms;
+pub mod checkpoint_cost;
 pub mod core_step;
 pub mod crypto;
 pub mod draw;
@@ -22,6 +25,7 @@ mod echo;
 pub mod echoes;
 pub mod figure;
 pub mod figures;
+pub mod files;
 mod group;
 pub mod instructions;
 mod link;
@@ -108,6 +112,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
     crypto::EXPERIMENT,
     recovery::EXPERIMENT,
     durable::EXPERIMENT,
+    files::micro::EXPERIMENT,
+    files::postmark::EXPERIMENT,
+    files::andrew::EXPERIMENT,
+    files::iozone::EXPERIMENT,
+    checkpoint_cost::EXPERIMENT,
 ];
 
 /// Finds an experiment.

@@ -2,7 +2,7 @@
 //! are this program's own command.
 
 use std::fs::{self, File, OpenOptions};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,28 +25,72 @@ const PLACE: &str = "QUORATE_BENCH_DIR";
 /// A cluster of four on this machine, with its directory, which goes with it.
 pub(crate) struct Nodes {
     dir: PathBuf,
+    ip: IpAddr,
     replicas: Vec<Option<Child>>,
+    /// What stands in front of it.
+    doors: Vec<Child>,
 }
 
+/// The port of a door, at an address that is ours alone.
+const DOOR: u16 = 20490;
+
 impl Nodes {
-    /// Makes the directories and starts the replicas. One client has a key.
+    /// Makes the directories of a cluster with the null service and starts the replicas. One client has a key.
     pub(crate) fn start(name: &str, durability: &str) -> Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = place().join(format!("quorate-bench-{name}-{}-{number}", std::process::id()));
+        let mut nodes = Self::make(name, ServiceName::Null, durability, &[])?;
+        nodes.start_replicas()?;
+        Ok(nodes)
+    }
+
+    /// Makes the directories alone. `chosen` are further settings, which the client has as well.
+    pub(crate) fn make(
+        name: &str,
+        service: ServiceName,
+        durability: &str,
+        chosen: &[(&'static str, &str)],
+    ) -> Result<Self> {
+        let (dir, ip) = new_place(name)?;
         fs::create_dir_all(&dir).with_context(|| format!("{}: set {PLACE}", dir.display()))?;
-        let mut nodes = Self { dir, replicas: Vec::new() };
+        let nodes = Self { dir, ip, replicas: Vec::new(), doors: Vec::new() };
         let mut cluster = NewCluster::local(1);
-        cluster.hosts = vec![Host { ip: own_address(number)?, port: None }];
+        cluster.hosts = vec![Host { ip, port: None }];
         cluster.clients = 1;
-        cluster.service = ServiceName::Null;
+        cluster.service = service;
         cluster.chosen = vec![("durability", format!("\"{durability}\"")), ("poll", "\"20us\"".to_owned())];
+        cluster.chosen.extend(chosen.iter().map(|(key, value)| (*key, format!("\"{value}\""))));
         cluster.make(&nodes.dir.join("cluster")).map_err(|trouble| anyhow!("{trouble}"))?;
-        for id in 0..4 {
-            let child = nodes.spawn(id, &[])?;
-            nodes.replicas.push(Some(child));
+        if !chosen.is_empty() {
+            let path = nodes.node("client-0").join("node.toml");
+            let chosen = chosen.iter().map(|(key, value)| format!("{key} = \"{value}\"\n"));
+            let text = chosen.fold("poll = \"20us\"\n".to_owned(), |text, line| text + &line);
+            fs::write(&path, text + &fs::read_to_string(&path)?)?;
         }
         Ok(nodes)
+    }
+
+    /// Starts the replicas.
+    pub(crate) fn start_replicas(&mut self) -> Result<()> {
+        for id in 0..4 {
+            let child = self.spawn(id, &[])?;
+            self.replicas.push(Some(child));
+        }
+        Ok(())
+    }
+
+    /// Starts the door for NFS clients, and returns where it is.
+    pub(crate) fn open_nfs(&mut self, flags: &[&str]) -> Result<SocketAddr> {
+        let address = SocketAddr::new(self.ip, DOOR);
+        let log = File::create(self.dir.join("door.log"))?;
+        let child = Command::new(std::env::current_exe()?)
+            .args(["nfs", "--listen", &address.to_string(), "--dir"])
+            .arg(self.node("client-0"))
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn();
+        self.doors.push(child.context("the door does not start")?);
+        Ok(address)
     }
 
     fn node(&self, name: &str) -> PathBuf {
@@ -82,6 +126,11 @@ impl Nodes {
     /// Returns the processes of the replicas that run.
     pub(crate) fn pids(&self) -> Vec<u32> {
         self.replicas.iter().flatten().map(Child::id).collect()
+    }
+
+    /// Returns those and the doors.
+    pub(crate) fn all_pids(&self) -> Vec<u32> {
+        self.replicas.iter().flatten().chain(&self.doors).map(Child::id).collect()
     }
 
     /// Sends a signal to a replica.
@@ -120,7 +169,7 @@ impl Nodes {
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        for child in self.replicas.iter_mut().flatten() {
+        for child in self.replicas.iter_mut().flatten().chain(&mut self.doors) {
             // It may have gone already, which is as good; one that stands still dies as well.
             let _ = child.kill();
             let _ = child.wait();
@@ -129,8 +178,17 @@ impl Drop for Nodes {
     }
 }
 
+/// Returns a directory that is not there yet, and an address of loopback that no other cluster of this machine uses at
+/// the time.
+pub(crate) fn new_place(name: &str) -> Result<(PathBuf, IpAddr)> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let dir = place().join(format!("quorate-bench-{name}-{}-{number}", std::process::id()));
+    Ok((dir, own_address(number)?))
+}
+
 /// Returns where directories are made.
-fn place() -> PathBuf {
+pub(crate) fn place() -> PathBuf {
     std::env::var_os(PLACE).map_or_else(std::env::temp_dir, PathBuf::from)
 }
 

@@ -104,6 +104,13 @@ pub(crate) fn all_threads_ns(pid: u32) -> Result<u64> {
     Ok(all)
 }
 
+/// Returns a process and all that it has started.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let started = text.split_whitespace().filter_map(|word| word.parse().ok());
+    std::iter::once(pid).chain(started.flat_map(children)).collect()
+}
+
 impl Drop for Part {
     fn drop(&mut self) {
         // It may have gone already, which is as good.

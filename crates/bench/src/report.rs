@@ -112,6 +112,9 @@ pub struct Row {
     /// Operations for each second of processor time that the servers spend, all together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ops_per_core_s: Option<f64>,
+    /// Seconds that all of it took: of the repeats, the median.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
     /// The longest time without an operation done, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap_ms: Option<f64>,
@@ -268,6 +271,7 @@ const COLUMNS: &[Column] = &[
     ("p99 us", |row| row.p99_us.map(|v| format!("{v:.1}"))),
     ("op/s", |row| row.ops_per_s.map(|v| format!("{v:.0}"))),
     ("op/core-s", |row| row.ops_per_core_s.map(|v| format!("{v:.0}"))),
+    ("s", |row| row.seconds.map(|v| format!("{v:.3}"))),
     ("gap ms", |row| row.gap_ms.map(|v| format!("{v:.0}"))),
     ("back ms", |row| row.back_ms.map(|v| format!("{v:.0}"))),
     ("before op/s", |row| row.before_ops_per_s.map(|v| format!("{v:.0}"))),

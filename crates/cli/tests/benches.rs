@@ -59,7 +59,7 @@ fn check(name: &str, report: &Value) {
         let repeats = row["repeats"].as_u64().unwrap();
         let samples = row["samples"].as_array().unwrap().len();
         assert_eq!(u64::try_from(samples).unwrap(), repeats, "{name}: a sample for each repeat");
-        let figures = ["p50_us", "ops_per_s", "ns_per_message", "gap_ms", "bytes"];
+        let figures = ["p50_us", "ops_per_s", "ns_per_message", "seconds", "gap_ms", "bytes"];
         assert!(figures.iter().any(|key| row[key].is_number()), "{name}: a row without a figure: {row}");
     }
     let shapes = report["shapes"].as_array().unwrap();

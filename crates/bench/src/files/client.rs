@@ -1,0 +1,223 @@
+//! A client of NFS version 3 in this process: one connection, one call at a time, nothing cached. It needs no root
+//! and is the same for every server.
+
+use std::io::{BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use quorate_fs::calls::{Calls, mount_reply, nfs_reply};
+use quorate_fs::nfs3::{
+    AccessArgs, Call, CommitArgs, CreateArgs, CreateHow, DirOp, MkDirArgs, Outcome, Procedure, ReadArgs,
+    RenameArgs, Reply, SetAttr, StableHow, Stat, WriteArgs,
+};
+use quorate_fs::record::put_record;
+use quorate_fs::xdr::Opaque;
+
+/// Where a server is found.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) nfs: SocketAddr,
+    pub(crate) mount: SocketAddr,
+    /// What is mounted.
+    pub(crate) export: String,
+}
+
+/// The longest reply.
+const REPLY_BYTES_MAX: usize = 4 << 20;
+/// How long a call may take, and how long a server that says JUKEBOX is left alone.
+const PATIENCE: Duration = Duration::from_secs(60);
+const JUKEBOX: Duration = Duration::from_millis(10);
+/// The first numbers of the calls of two connections are so far apart.
+const CALLS_EACH: u32 = 1 << 24;
+
+/// What names a file.
+pub(crate) type Handle = Vec<u8>;
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Nfs {
+    stream: BufReader<TcpStream>,
+    calls: Calls,
+    /// The directory that was mounted.
+    pub(crate) root: Handle,
+    /// Calls that went again because the server said JUKEBOX.
+    pub(crate) delayed: u64,
+    record: Vec<u8>,
+}
+
+fn dial(address: SocketAddr) -> Result<BufReader<TcpStream>> {
+    let stream = TcpStream::connect(address).with_context(|| format!("{address}"))?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(BufReader::with_capacity(64 << 10, stream))
+}
+
+/// Sends a call and returns its reply.
+fn exchange(stream: &mut BufReader<TcpStream>, record: &mut Vec<u8>, call: &[u8]) -> Result<Vec<u8>> {
+    record.clear();
+    put_record(record, call);
+    stream.get_mut().write_all(record)?;
+    let mut reply = Vec::new();
+    loop {
+        let mut head = [0; 4];
+        stream.read_exact(&mut head).context("the server has gone, or does not answer")?;
+        let head = u32::from_be_bytes(head);
+        let (start, len) = (reply.len(), usize::try_from(head & 0x7fff_ffff)?);
+        ensure!(start + len <= REPLY_BYTES_MAX, "a reply of {} bytes", start + len);
+        reply.resize(start + len, 0);
+        stream.read_exact(&mut reply[start..])?;
+        if head >> 31 == 1 {
+            break;
+        }
+    }
+    ensure!(reply.get(..4) == call.get(..4), "a reply to another call");
+    Ok(reply)
+}
+
+/// Says what a call failed with.
+fn done<T, F>(what: &str, outcome: Outcome<T, F>) -> Result<T> {
+    outcome.map_err(|(stat, _)| anyhow::anyhow!("{what}: {stat:?}"))
+}
+
+/// Makes a method that asks and takes the reply apart.
+macro_rules! ask {
+    ($self:ident, $name:ident, $args:expr, |$ok:ident| $take:expr) => {{
+        let reply = $self.ask(&Call::$name($args))?;
+        let Reply::$name(said) = nfs_reply(Procedure::$name, &reply)? else { bail!("another reply") };
+        let $ok = done(stringify!($name), said)?;
+        $take
+    }};
+}
+
+impl Nfs {
+    /// Mounts.
+    pub(crate) fn mount(place: &Place) -> Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(CALLS_EACH);
+        let mut calls = Calls::new("quorate-bench", 0, 0, &[], number ^ std::process::id());
+        let mut record = Vec::new();
+        let reply = exchange(&mut dial(place.mount)?, &mut record, &calls.mount(&place.export))?;
+        let root = mount_reply(&reply)?;
+        let root = root.map_err(|stat| anyhow::anyhow!("{} cannot be mounted: {stat:?}", place.export))?;
+        Ok(Self { stream: dial(place.nfs)?, calls, root: root.to_vec(), delayed: 0, record })
+    }
+
+    /// Mounts as soon as the server is there, as long as it runs.
+    pub(crate) fn wait_for(place: &Place, mut runs: impl FnMut() -> bool) -> Result<Self> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match Self::mount(place) {
+                Ok(client) => return Ok(client),
+                Err(error) if Instant::now() > end || !runs() => {
+                    return Err(error.context("the server does not come"));
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    }
+
+    fn ask(&mut self, call: &Call<'_>) -> Result<Vec<u8>> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let bytes = self.calls.nfs(call);
+            let reply = exchange(&mut self.stream, &mut self.record, &bytes)?;
+            if stat(&reply) != Some(Stat::Jukebox as u32) {
+                return Ok(reply);
+            }
+            self.delayed += 1;
+            ensure!(Instant::now() < end, "the server says JUKEBOX for {PATIENCE:?}");
+            std::thread::sleep(JUKEBOX);
+        }
+    }
+
+    /// Returns the length of a file.
+    pub(crate) fn getattr(&mut self, file: &[u8]) -> Result<u64> {
+        ask!(self, GetAttr, Opaque(file), |ok| Ok(ok.size))
+    }
+
+    pub(crate) fn access(&mut self, file: &[u8]) -> Result<u32> {
+        let args = AccessArgs { object: Opaque(file), access: 0x1f };
+        ask!(self, Access, args, |ok| Ok(ok.access))
+    }
+
+    pub(crate) fn lookup(&mut self, dir: &[u8], name: &str) -> Result<Handle> {
+        ask!(self, Lookup, at(dir, name), |ok| Ok(ok.object.0.to_vec()))
+    }
+
+    /// Looks for a name that is not there, as a client does before it makes something.
+    pub(crate) fn miss(&mut self, dir: &[u8], name: &str) -> Result<()> {
+        let reply = self.ask(&Call::Lookup(at(dir, name)))?;
+        let Reply::Lookup(said) = nfs_reply(Procedure::Lookup, &reply)? else { bail!("another reply") };
+        ensure!(matches!(said, Err((Stat::NoEnt, _))), "{name} is there, or {:?}", said.err());
+        Ok(())
+    }
+
+    pub(crate) fn create(&mut self, dir: &[u8], name: &str) -> Result<Handle> {
+        let how = CreateHow::Guarded(SetAttr { mode: Some(0o644), ..SetAttr::default() });
+        let args = CreateArgs { place: at(dir, name), how };
+        ask!(self, Create, args, |ok| Ok(ok.object.context("CREATE gave no handle")?.0.to_vec()))
+    }
+
+    pub(crate) fn mkdir(&mut self, dir: &[u8], name: &str) -> Result<Handle> {
+        let attributes = SetAttr { mode: Some(0o755), ..SetAttr::default() };
+        let args = MkDirArgs { place: at(dir, name), attributes };
+        ask!(self, MkDir, args, |ok| Ok(ok.object.context("MKDIR gave no handle")?.0.to_vec()))
+    }
+
+    /// Reads at most so many bytes, and returns how many there were.
+    pub(crate) fn read(&mut self, file: &[u8], offset: u64, count: u32) -> Result<usize> {
+        let args = ReadArgs { file: Opaque(file), offset, count };
+        ask!(self, Read, args, |ok| Ok(ok.data.0.len()))
+    }
+
+    /// Writes all of `data`, and returns when it is stable: in one call that asks for that if it fits `wsize`, as
+    /// Linux does, else in as many as needed with a COMMIT behind them if the server wants one.
+    pub(crate) fn write(&mut self, file: &[u8], offset: u64, data: &[u8], wsize: usize) -> Result<()> {
+        let asked = if data.len() <= wsize { StableHow::FileSync } else { StableHow::Unstable };
+        let mut committed = true;
+        let mut offset = offset;
+        for part in data.chunks(wsize) {
+            let mut rest = part;
+            while !rest.is_empty() {
+                let count = u32::try_from(rest.len())?;
+                let data = Opaque(rest);
+                let args = WriteArgs { file: Opaque(file), offset, count, stable: asked, data };
+                let (taken, how) = ask!(self, Write, args, |ok| (ok.count, ok.committed));
+                ensure!((1..=count).contains(&taken), "WRITE took {taken} of {count} bytes");
+                committed &= how == StableHow::FileSync;
+                offset += u64::from(taken);
+                rest = rest.get(usize::try_from(taken)?..).unwrap_or_default();
+            }
+        }
+        if !committed {
+            let args = CommitArgs { file: Opaque(file), offset: 0, count: 0 };
+            ask!(self, Commit, args, |_ok| ());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, dir: &[u8], name: &str) -> Result<()> {
+        ask!(self, Remove, at(dir, name), |_ok| Ok(()))
+    }
+
+    pub(crate) fn rmdir(&mut self, dir: &[u8], name: &str) -> Result<()> {
+        ask!(self, RmDir, at(dir, name), |_ok| Ok(()))
+    }
+
+    pub(crate) fn rename(&mut self, dir: &[u8], from: &str, to: &str) -> Result<()> {
+        let args = RenameArgs { from: at(dir, from), to: at(dir, to) };
+        ask!(self, Rename, args, |_ok| Ok(()))
+    }
+}
+
+fn at<'a>(dir: &'a [u8], name: &'a str) -> DirOp<'a> {
+    DirOp { dir: Opaque(dir), name: Opaque(name.as_bytes()) }
+}
+
+/// Returns the status in a reply whose head says that the call was accepted: behind six words, as our servers and
+/// Ganesha send no verifier.
+fn stat(reply: &[u8]) -> Option<u32> {
+    reply.get(24..28)?.first_chunk().map(|word| u32::from_be_bytes(*word))
+}

@@ -1,0 +1,162 @@
+//! NFS-Ganesha, as Debian has it: the server that ours is compared with. It runs as a process of the experiment, at
+//! an address of its own, with a portmapper that nobody else sees, as it does not start without one.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result};
+
+use super::client::Place;
+
+/// Where its files are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Store {
+    /// In a directory on the disk that the experiment's directories are on.
+    Disk,
+    /// In a directory on tmpfs.
+    Tmpfs,
+    /// In its own memory.
+    Mem,
+}
+
+/// Ports of an address that is ours alone.
+const NFS: u16 = 2049;
+const MOUNT: u16 = 20048;
+
+/// What has to be installed: a command, and Debian's package.
+const COMMANDS: [(&str, &str); 4] = [
+    ("ganesha.nfsd", "nfs-ganesha"),
+    ("rpcbind", "rpcbind"),
+    ("unshare", "util-linux"),
+    ("setpriv", "util-linux"),
+];
+/// Where modules are looked for.
+const PLUGINS: [&str; 3] =
+    ["/usr/lib/x86_64-linux-gnu/ganesha", "/usr/lib/aarch64-linux-gnu/ganesha", "/usr/lib/ganesha"];
+
+/// Starts the portmapper where only this server sees it, and becomes the server. Its argument is a directory.
+const START: &str = "mount -t tmpfs tmpfs /run && mkdir /run/rpcbind || exit 1
+unshare -n rpcbind -f 2>\"$1/rpcbind.log\" &
+i=0; while [ ! -S /run/rpcbind.sock ] && [ $i -lt 100 ]; do sleep 0.05; i=$((i+1)); done
+exec ganesha.nfsd -F -f \"$1/ganesha.conf\" -L \"$1/ganesha.log\" -p /run/ganesha.pid -N CRIT";
+
+/// A server with its directories, which go with it.
+#[derive(Debug)]
+pub(super) struct Ganesha {
+    child: Child,
+    dirs: Vec<PathBuf>,
+}
+
+impl Store {
+    fn module(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Disk | Self::Tmpfs => ("VFS", "libfsalvfs.so"),
+            Self::Mem => ("MEM", "libfsalmem.so"),
+        }
+    }
+
+    /// Says what is missing to run it, if anything is.
+    pub(super) fn missing(self) -> Option<String> {
+        if !nix::unistd::geteuid().is_root() {
+            return Some("it has to be run as root".to_owned());
+        }
+        if let Some((command, package)) = COMMANDS.iter().find(|(command, _)| !has(command)) {
+            return Some(format!("there is no {command}: apt-get install {package}"));
+        }
+        let (name, library) = self.module();
+        if plugins(library).is_none() {
+            let package = format!("nfs-ganesha-{}", name.to_lowercase());
+            return Some(format!("there is no {library}: apt-get install {package}"));
+        }
+        (self == Self::Tmpfs && !super::servers::is_tmpfs(Path::new(SHM)))
+            .then(|| format!("{SHM} is not in memory"))
+    }
+}
+
+/// Where directories in memory are made.
+const SHM: &str = "/dev/shm";
+
+impl Ganesha {
+    /// Starts a server of its own address. `dir` is for its settings and, on a disk, its files.
+    pub(super) fn start(store: Store, ip: IpAddr, dir: &Path) -> Result<(Self, Place)> {
+        let (module, library) = store.module();
+        let plugins = plugins(library).context("its modules are gone")?;
+        let mut dirs = vec![dir.to_path_buf()];
+        let export = match store {
+            Store::Mem => PathBuf::from("/mem"),
+            Store::Disk => dir.join("export"),
+            Store::Tmpfs => {
+                let name = dir.file_name().context("a directory has a name")?;
+                dirs.push(Path::new(SHM).join(name));
+                Path::new(SHM).join(name)
+            }
+        };
+        fs::create_dir_all(dir)?;
+        if store != Store::Mem {
+            fs::create_dir_all(&export)?;
+        }
+        let export = export.display().to_string();
+        let settings = format!(
+            "NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = {NFS}; MNT_Port = {MOUNT}; Bind_addr = {ip}; Enable_NLM = false;
+  Enable_RQUOTA = false; Enable_UDP = false; Plugins_Dir = \"{plugins}\"; }}
+NFS_KRB5 {{ Active_krb5 = false; }}
+EXPORT {{ Export_Id = 1; Path = {export}; Pseudo = /files; Protocols = 3; Transports = TCP; SecType = sys;
+  Squash = No_Root_Squash; Access_Type = RW; FSAL {{ Name = {module}; }} }}
+"
+        );
+        fs::write(dir.join("ganesha.conf"), settings)?;
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child"])
+            .args(["sh", "-c", START, "sh"])
+            .arg(dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(dir.join("start.log"))?)
+            .spawn()
+            .context("NFS-Ganesha does not start")?;
+        let place = Place { nfs: SocketAddr::new(ip, NFS), mount: SocketAddr::new(ip, MOUNT), export };
+        Ok((Self { child, dirs }, place))
+    }
+
+    /// Says whether it runs.
+    pub(super) fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Returns the end of what it has said.
+    pub(super) fn says(&self) -> String {
+        let logs =
+            self.dirs.first().map(|dir| ["start.log", "rpcbind.log", "ganesha.log"].map(|log| dir.join(log)));
+        let texts = logs.into_iter().flatten().filter_map(|log| fs::read_to_string(log).ok());
+        let ends = texts.filter_map(|text| Some(text.lines().last()?.to_owned()));
+        ends.collect::<Vec<_>>().join("; ")
+    }
+
+    /// Returns its process.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Ganesha {
+    fn drop(&mut self) {
+        // The server goes with the process that holds it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        for dir in &self.dirs {
+            let _ = fs::remove_dir_all(dir);
+        }
+    }
+}
+
+fn plugins(library: &str) -> Option<&'static str> {
+    PLUGINS.into_iter().find(|dir| Path::new(dir).join(library).is_file())
+}
+
+/// Says whether there is a command.
+pub(super) fn has(command: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]).any(|dir| dir.join(command).is_file())
+}

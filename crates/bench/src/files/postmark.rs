@@ -1,0 +1,264 @@
+//! `fs-postmark`: the calls that a Linux client makes for `postmark` (DSN01 Figure 9): many small files that come and go.
+//!
+//! A program of ours makes them, with its parameters and its mix: each transaction reads a file or appends to
+//! it, and creates a file or removes one. The client of Linux keeps the files in its cache and names in its own: for
+//! each file that is opened it asks for the attributes (and for some for the rights), for each that is closed it writes
+//! what is new. So a transaction that reads makes no READ.
+
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+
+use super::client::{Handle, Nfs};
+use super::servers::{self, Arm, Reads, Server, Where};
+use super::{Chance, noise};
+use crate::figure::{Axis, Dot, Figure, Series};
+use crate::figures::{median, ratio};
+use crate::machine::Machine;
+use crate::report::{Report, Row, Shape};
+use crate::{Effort, Experiment, Settings};
+
+/// See the module.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "fs-postmark",
+    source: "DSN01 Figure 9",
+    about: "small files that come and go: transactions a second of BFS, the same without replicas, NFS-Ganesha",
+    run,
+    figures,
+};
+
+/// The paper's files: 512 bytes to 16 KB.
+const FILE_BYTES: (usize, usize) = (512, 16 << 10);
+/// What an append adds at most, as `postmark` has it.
+const APPEND_BYTES: usize = 16 << 10;
+/// The client asks for the rights in so many of 8 openings: 37.8 thousand times in 99.8 thousand.
+const ACCESS_OF_8: usize = 3;
+/// The most bytes of a WRITE.
+const WSIZE: usize = 32 << 10;
+/// The paper's overheads: BFS does 47 % less than NO-REP and 13 % less than NFS-STD.
+const PAPER: [f64; 2] = [0.53, 0.87];
+/// What ours is to reach of the unreplicated service, and of NFS-Ganesha on a disk.
+const OF_ALONE: f64 = 0.6;
+const OF_DISK: f64 = 1.2;
+
+const ARMS: &[Arm] = &[
+    Arm::Bfs(Reads::NoAtime, "memory"),
+    Arm::Bfs(Reads::NoAtime, "sync"),
+    Arm::Bfs(Reads::Strict, "memory"),
+    Arm::Alone(Reads::NoAtime, "memory"),
+    Arm::Alone(Reads::NoAtime, "sync"),
+    Arm::Ganesha(Where::Disk),
+    Arm::Ganesha(Where::Tmpfs),
+    Arm::Ganesha(Where::Mem),
+];
+const FEW_ARMS: &[Arm] = &[Arm::Bfs(Reads::NoAtime, "memory"), Arm::Alone(Reads::NoAtime, "memory")];
+
+/// A file that is there.
+struct File {
+    name: String,
+    handle: Handle,
+    bytes: u64,
+}
+
+/// The load, and how far it is.
+struct Load<'a> {
+    client: Nfs,
+    dir: Handle,
+    files: Vec<File>,
+    made: usize,
+    chance: Chance,
+    data: &'a [u8],
+}
+
+impl Load<'_> {
+    fn create(&mut self) -> Result<()> {
+        let name = format!("{:08}", self.made);
+        self.made += 1;
+        let bytes = FILE_BYTES.0 + self.chance.below(FILE_BYTES.1 - FILE_BYTES.0 + 1);
+        let handle = self.client.create(&self.dir, &name)?;
+        self.client.write(&handle, 0, self.data.get(..bytes).unwrap_or_default(), WSIZE)?;
+        self.files.push(File { name, handle, bytes: u64::try_from(bytes)? });
+        Ok(())
+    }
+
+    fn remove(&mut self) -> Result<()> {
+        let file = self.files.swap_remove(self.chance.below(self.files.len()));
+        self.client.remove(&self.dir, &file.name)
+    }
+
+    fn transaction(&mut self) -> Result<()> {
+        let chosen = self.chance.below(self.files.len());
+        let (appends, bytes) = (self.chance.below(2) == 1, 1 + self.chance.below(APPEND_BYTES));
+        let asks = self.chance.below(8) < ACCESS_OF_8;
+        let file = self.files.get_mut(chosen).context("there is no file")?;
+        self.client.getattr(&file.handle)?;
+        if asks {
+            self.client.access(&file.handle)?;
+        }
+        if appends {
+            let data = self.data.get(..bytes).unwrap_or_default();
+            self.client.write(&file.handle, file.bytes, data, WSIZE)?;
+            file.bytes += u64::try_from(bytes)?;
+        }
+        // At least one file stays, to choose from.
+        if self.chance.below(2) == 1 || self.files.len() < 2 { self.create() } else { self.remove() }
+    }
+}
+
+/// What one repeat has shown.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    per_s: f64,
+    per_core_s: f64,
+    delayed: u64,
+}
+
+/// Runs the load. Only the transactions count, as in `postmark`.
+fn measure(server: &Server, files: usize, transactions: u64, data: &[u8]) -> Result<Sample> {
+    let mut client = Nfs::mount(&server.place)?;
+    let root = client.root.clone();
+    let dir = client.mkdir(&root, "postmark")?;
+    let mut load = Load { client, dir, files: Vec::new(), made: 0, chance: Chance::new(42), data };
+    for _ in 0..files {
+        load.create()?;
+    }
+    let (start, before) = (Instant::now(), server.cpu_ns()?);
+    for _ in 0..transactions {
+        load.transaction()?;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let spent_s = ratio(server.cpu_ns()?.saturating_sub(before), 1_000_000_000);
+    while !load.files.is_empty() {
+        load.remove()?;
+    }
+    load.client.rmdir(&root, "postmark")?;
+    let done = ratio(transactions, 1);
+    Ok(Sample { per_s: done / seconds, per_core_s: done / spent_s, delayed: load.client.delayed })
+}
+
+fn run(settings: Settings) -> Result<Report> {
+    let (repeats, files, transactions) =
+        settings.effort.of((3, 10_000, 100_000), (2, 300, 1_500), (1, 5, 10));
+    let mut report = Report::new(EXPERIMENT.name, EXPERIMENT.source, Machine::look("none, nice 0"));
+    let arms = if settings.effort == Effort::Tiny { FEW_ARMS } else { ARMS };
+    let servers = servers::start_all(arms, &mut report.notes)?;
+    let mut samples: Vec<Vec<Sample>> = servers.iter().map(|_| Vec::new()).collect();
+    let data = noise(FILE_BYTES.1.max(APPEND_BYTES));
+    for server in &servers {
+        measure(server, files / 10 + 2, transactions / 20 + 1, &data)
+            .with_context(|| format!("{} while warming up", server.name()))?;
+    }
+    for _ in 0..repeats {
+        for (server, samples) in servers.iter().zip(&mut samples) {
+            let sample = measure(server, files, transactions, &data);
+            samples.push(sample.with_context(|| server.name())?);
+        }
+    }
+    report.rows = servers.iter().zip(&samples).map(|(server, samples)| row(server, samples)).collect();
+    report.shapes = shapes(&report.rows);
+    report.notes.push(format!(
+        "client: in this process, over TCP, one call at a time; {files} files of 512 B to 16 KB, {transactions} \
+         transactions; the calls of a Linux client for PostMark, in its proportions, made by a program of ours: for a file \
+         that is opened GETATTR and sometimes ACCESS, for one that is closed WRITE, no READ as the client has it cached"
+    ));
+    report.notes.push(super::CONDITIONS.to_owned());
+    report.notes.push(format!(
+        "the paper's BFS did {:.2} of NO-REP's transactions a second and {:.2} of NFS-STD's [DSN01 §5.2]",
+        PAPER[0], PAPER[1]
+    ));
+    Ok(report)
+}
+
+fn row(server: &Server, samples: &[Sample]) -> Row {
+    let all = |figure: fn(&Sample) -> f64| samples.iter().map(figure).collect::<Vec<f64>>();
+    Row {
+        repeats: samples.len(),
+        ops_per_s: Some(median(&all(|s| s.per_s))),
+        ops_per_core_s: Some(median(&all(|s| s.per_core_s))),
+        errors: samples.iter().map(|s| s.delayed).sum(),
+        unit: "tx/s".to_owned(),
+        samples: all(|s| s.per_s),
+        ..server.row("postmark", "rw", 1)
+    }
+}
+
+fn shapes(rows: &[Row]) -> Vec<Shape> {
+    let per_s =
+        |is_it: &dyn Fn(&Row) -> bool| rows.iter().find(|row| is_it(row)).and_then(|row| row.ops_per_s);
+    let of = |system: &str, variant: &str| per_s(&|row| row.system == system && row.variant == variant);
+    let disk = per_s(&|row| {
+        row.system == "ganesha" && row.variant.starts_with("VFS") && !row.variant.ends_with("tmpfs")
+    });
+    let least = |name: String, a: Option<f64>, b: Option<f64>, factor: f64| match (a, b) {
+        (Some(a), Some(b)) => {
+            Shape::new(name, a >= b * factor, format!("{a:.0} against {b:.0} tx/s: {:.2}", a / b))
+        }
+        _ => Shape::incomparable(name, "an arm is missing"),
+    };
+    let ways = ["memory", "sync"];
+    let mut shapes: Vec<Shape> = ways
+        .into_iter()
+        .flat_map(|way| {
+            [
+                least(
+                    format!(
+                        "{way}: at least {OF_ALONE} of the transactions of the same service unreplicated"
+                    ),
+                    of("bfs", way),
+                    of("bfs-nr", way),
+                    OF_ALONE,
+                ),
+                least(
+                    format!("{way}: at least {OF_DISK} of those of NFS-Ganesha on the same disk"),
+                    of("bfs", way),
+                    disk,
+                    OF_DISK,
+                ),
+            ]
+        })
+        .collect();
+    shapes.push(least(
+        "the paper's: at least 0.53 of NO-REP, as BFS had it".to_owned(),
+        of("bfs", "memory"),
+        of("bfs-nr", "memory"),
+        PAPER[0],
+    ));
+    shapes
+}
+
+fn figures(rows: &[Row]) -> Vec<Figure> {
+    let mut figure = Figure::new(
+        "transactions",
+        "PostMark's calls (DSN01 Figure 9)",
+        Axis::linear("server"),
+        Axis::linear("transactions a second"),
+    );
+    figure.categories = rows.iter().map(|row| format!("{} {}", row.system, row.variant)).collect();
+    let dots = rows.iter().scan(0.0, |next, row| {
+        let x = *next;
+        *next += 1.0;
+        Some(Dot { x, y: row.ops_per_s.unwrap_or(0.0), samples: row.samples.clone() })
+    });
+    let points: Vec<Dot> = dots.collect();
+    let base = rows.iter().position(|row| row.system == "bfs-nr" && row.variant == "memory");
+    let base = base.and_then(|at| points.get(at).map(|dot| dot.y)).filter(|y| *y > 0.0);
+    let caption = "Bars: medians of the repeats; dots: the repeats. The paper's text gives ratios alone.";
+    let mut all = vec![
+        figure
+            .clone()
+            .with(Series { name: "here".to_owned(), points: points.clone(), ..Series::default() })
+            .caption(caption),
+    ];
+    if let Some(base) = base {
+        "against-unreplicated".clone_into(&mut figure.name);
+        figure.y = Axis::linear("transactions, divided by those of bfs-nr memory");
+        let divided = points.iter().map(|dot| Dot {
+            x: dot.x,
+            y: dot.y / base,
+            samples: dot.samples.iter().map(|sample| sample / base).collect(),
+        });
+        let ours = Series { name: "here".to_owned(), points: divided.collect(), ..Series::default() };
+        all.push(figure.with(ours).paper("BFS in the paper", &[(0.0, PAPER[0])]).caption(caption));
+    }
+    all
+}

@@ -1,0 +1,180 @@
+//! The arms of the file system's experiments: NFS servers of this machine, each at an address of its own.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use nix::sys::statfs::{
+    BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, TMPFS_MAGIC, XFS_SUPER_MAGIC, statfs,
+};
+use quorate_node::settings::ServiceName;
+
+use super::client::{Nfs, Place};
+use super::ganesha::{Ganesha, Store};
+use crate::nodes::{self, Nodes};
+use crate::processes;
+use crate::report::Row;
+
+/// What an arm is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arm {
+    /// The file system on four replicas behind a relay.
+    Bfs(Reads, &'static str),
+    /// The same service behind the same relay, without replicas.
+    Alone(Reads, &'static str),
+    /// NFS-Ganesha.
+    Ganesha(Where),
+}
+
+/// What goes the short way, and what reading does to the time of last access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reads {
+    /// As by default: all that only reads; that time changes where it is due.
+    Default,
+    /// All that only reads, and that time never changes.
+    NoAtime,
+    /// GETATTR alone, and that time changes with every read: BFS-strict [OSDI99 §7.3].
+    Strict,
+    /// LOOKUP as well.
+    Lookup,
+}
+
+/// Where NFS-Ganesha keeps its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Where {
+    Disk,
+    Tmpfs,
+    Mem,
+}
+
+impl Reads {
+    fn settings(self) -> [(&'static str, &'static str); 3] {
+        let (read_only, atime) = match self {
+            Self::Default => ("all", "relatime"),
+            Self::NoAtime => ("all", "none"),
+            Self::Strict => ("getattr", "strict"),
+            Self::Lookup => ("getattr lookup", "strict"),
+        };
+        [("fs_exports", "/(rw,no_root_squash)"), ("fs_read_only", read_only), ("fs_atime", atime)]
+    }
+}
+
+enum Parts {
+    Nodes(Nodes),
+    Ganesha(Ganesha),
+}
+
+/// A server that runs until this is dropped.
+pub(crate) struct Server {
+    pub(crate) arm: Arm,
+    pub(crate) place: Place,
+    system: &'static str,
+    variant: String,
+    parts: Parts,
+}
+
+impl Server {
+    /// Starts a server and waits until it answers. None: it is not installed, and `notes` gets the reason.
+    pub(crate) fn start(arm: Arm, notes: &mut Vec<String>) -> Result<Option<Self>> {
+        let (system, variant, parts, place) = match arm {
+            Arm::Bfs(reads, durability) => {
+                let mut cluster = Nodes::make("bfs", ServiceName::Fs, durability, &reads.settings())?;
+                cluster.start_replicas()?;
+                let address = cluster.open_nfs(&[])?;
+                let system = match reads {
+                    Reads::Default | Reads::NoAtime => "bfs",
+                    Reads::Strict => "bfs-strict",
+                    Reads::Lookup => "bfs-ro-lookup",
+                };
+                (system, durability.to_owned(), Parts::Nodes(cluster), place(address))
+            }
+            Arm::Alone(reads, durability) => {
+                let mut cluster = Nodes::make("bfs-nr", ServiceName::Fs, "memory", &reads.settings())?;
+                let address = cluster.open_nfs(&["--unreplicated", "--durability", durability])?;
+                ("bfs-nr", durability.to_owned(), Parts::Nodes(cluster), place(address))
+            }
+            Arm::Ganesha(place) => {
+                let (store, variant) = match place {
+                    Where::Disk => (Store::Disk, format!("VFS on {}", file_system(&nodes::place()))),
+                    Where::Tmpfs => (Store::Tmpfs, "VFS on tmpfs".to_owned()),
+                    Where::Mem => (Store::Mem, "MEM".to_owned()),
+                };
+                if let Some(why) = store.missing() {
+                    notes.push(format!("missing: ganesha {variant}: {why}"));
+                    return Ok(None);
+                }
+                let (dir, ip) = nodes::new_place("ganesha")?;
+                let (mut ganesha, place) = Ganesha::start(store, ip, &dir)?;
+                if let Err(error) = Nfs::wait_for(&place, || ganesha.runs()) {
+                    notes.push(format!("missing: ganesha {variant}: {error:#}: {}", ganesha.says()));
+                    return Ok(None);
+                }
+                ("ganesha", variant, Parts::Ganesha(ganesha), place)
+            }
+        };
+        let server = Self { arm, place, system, variant, parts };
+        Nfs::wait_for(&server.place, || true).with_context(|| server.name())?;
+        Ok(Some(server))
+    }
+
+    /// Returns what it is called in a table.
+    pub(crate) fn name(&self) -> String {
+        format!("{} {}", self.system, self.variant)
+    }
+
+    /// Returns the processor time that its processes have had, in nanoseconds.
+    pub(crate) fn cpu_ns(&self) -> Result<u64> {
+        let pids = match &self.parts {
+            Parts::Nodes(nodes) => nodes.all_pids(),
+            Parts::Ganesha(ganesha) => processes::children(ganesha.pid()),
+        };
+        pids.into_iter().map(processes::all_threads_ns).sum()
+    }
+
+    /// Returns a row about it without figures.
+    pub(crate) fn row(&self, op: &str, mode: &str, clients: u32) -> Row {
+        let is_replicated = matches!(self.arm, Arm::Bfs(..));
+        let durability = match self.arm {
+            Arm::Bfs(_, durability) | Arm::Alone(_, durability) => Some(durability.to_owned()),
+            Arm::Ganesha(_) => None,
+        };
+        Row {
+            system: self.system.to_owned(),
+            variant: self.variant.clone(),
+            op: op.to_owned(),
+            mode: mode.to_owned(),
+            n: is_replicated.then_some(4),
+            f: is_replicated.then_some(1),
+            clients,
+            durability,
+            ..Row::default()
+        }
+    }
+}
+
+fn place(address: std::net::SocketAddr) -> Place {
+    Place { nfs: address, mount: address, export: "/".to_owned() }
+}
+
+/// Starts the arms. What is not installed is named in `notes`.
+pub(crate) fn start_all(arms: &[Arm], notes: &mut Vec<String>) -> Result<Vec<Server>> {
+    let servers = arms.iter().filter_map(|arm| Server::start(*arm, notes).transpose());
+    servers.collect()
+}
+
+/// Says whether a directory is in memory.
+pub(super) fn is_tmpfs(path: &Path) -> bool {
+    statfs(path).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC)
+}
+
+/// Returns the name of the file system that a directory is on.
+fn file_system(path: &Path) -> &'static str {
+    let names = [
+        (EXT4_SUPER_MAGIC, "ext4"),
+        (XFS_SUPER_MAGIC, "xfs"),
+        (BTRFS_SUPER_MAGIC, "btrfs"),
+        (OVERLAYFS_SUPER_MAGIC, "overlay"),
+        (TMPFS_MAGIC, "tmpfs"),
+    ];
+    let found = statfs(path).map(|found| found.filesystem_type()).ok();
+    names.into_iter().find(|(magic, _)| Some(*magic) == found).map_or("a disk", |(_, name)| name)
+}
