@@ -24,7 +24,7 @@ fn keys_are_taken_and_others_keep_their_defaults() {
     let settings =
         parse("durability = \"async\"\ncheckpoint_interval = 64\nrequest_timeout_min = \"80ms\"").unwrap();
     assert_eq!(settings.config.durability, Durability::Async);
-    assert_eq!((settings.config.checkpoint_interval, settings.config.window), (64, 256));
+    assert_eq!((settings.config.checkpoint_interval, settings.config.window), (64, 2048));
     assert_eq!(settings.config.request_timeout_min_ns, 80_000_000);
     assert_eq!(settings.replicas[2], "127.0.0.1:7002".parse().unwrap());
     assert_eq!(settings.clients[&0], "127.0.0.1:7010".parse().unwrap());
