@@ -75,7 +75,7 @@ fn a_typing_error_in_node_toml() {
 fn a_setting_that_breaks_a_rule() {
     let dir = Dir::new("rule");
     let replica = cluster(&dir);
-    change(&replica.join("node.toml"), "# window = 256", "window = 200");
+    change(&replica.join("node.toml"), "# window = 2048", "window = 200");
     let says = refused(&replica);
     assert!(says.starts_with("error Q004: window = 200: at least twice checkpoint_interval\n"), "{says}");
 }
