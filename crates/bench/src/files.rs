@@ -6,7 +6,7 @@
 //!        --TCP--> ganesha.nfsd                        VFS on the disk, VFS on tmpfs, MEM
 //! ```
 //!
-//! The client is [in this process](client): it needs no root, is the same for all arms and keeps nothing of a file,
+//! The client is in this process (`client`): it needs no root, is the same for all arms and keeps nothing of a file,
 //! so that each experiment says which calls it makes.
 
 pub mod andrew;
