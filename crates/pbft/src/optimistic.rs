@@ -361,7 +361,12 @@ impl Replica {
                 let result = Some(result).filter(|_| full);
                 self.send_reply(reading.client, reading.timestamp, digest, false, result, Lsn(0), out);
             }
-            ReadResult::NeedsOrder => out.report(Milestone::ReadRefused { client: reading.client }),
+            // The client need not wait until it is out of patience (RO-1, DV-41). No result has this digest.
+            ReadResult::NeedsOrder => {
+                out.report(Milestone::ReadRefused { client: reading.client });
+                let (client, timestamp) = (reading.client, reading.timestamp);
+                self.send_reply(client, timestamp, Digest::ZERO, false, None, Lsn(0), out);
+            }
         }
     }
 }

@@ -158,6 +158,9 @@ impl Replies {
 
     /// Says whether the replies with `digest` are a certificate: the table of spec §4.4, row by row.
     fn certifies(&self, digest: &Digest, path: Path) -> bool {
+        if *digest == Digest::ZERO {
+            return false; // no result: the service wants the read ordered
+        }
         let (weak, quorum) = (self.cluster.weak(), self.cluster.quorum());
         let committed = self.votes.count_where(|vote| vote.digest == *digest && !vote.tentative);
         // "The client waits for 2f+1 replies from different replicas with the same result" [OSDI99 §5.1].
@@ -196,10 +199,11 @@ impl Replies {
     }
 
     /// Says whether no digest can reach a quorum any more, even with every replica that has not
-    /// replied: "concurrent writes to data that affect the result" [OSDI99 §5.1]. Liars alone cannot
-    /// bring that about, as the correct replicas are a quorum.
+    /// replied: "concurrent writes to data that affect the result" [OSDI99 §5.1], or replicas whose service
+    /// wants the read ordered. Liars alone cannot bring that about, as the correct replicas are a quorum.
     pub(super) fn cannot_agree(&self) -> bool {
-        let most = self.votes.iter().map(|(_, a)| self.votes.count_where(|b| a.digest == b.digest)).max();
+        let results = self.votes.iter().filter(|(_, vote)| vote.digest != Digest::ZERO);
+        let most = results.map(|(_, a)| self.votes.count_where(|b| a.digest == b.digest)).max();
         let silent = self.cluster.n() - self.votes.len();
         most.unwrap_or(0) + silent < self.cluster.quorum()
     }

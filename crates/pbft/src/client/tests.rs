@@ -382,6 +382,28 @@ fn a_read_that_cannot_agree_is_ordered_at_once() {
     assert_eq!(test.full(3, 100, "new"), [fell, send(Some(0), 101), Did::Wait]);
 }
 
+/// RO-1, DV-41: where the service wants an order, f + 1 replicas that say so are enough; one may be lying, and
+/// nothing is believed of it.
+#[test]
+fn a_read_that_needs_an_order_is_ordered_at_once() {
+    let refuse = |r: &mut Reply<'_>| (r.digest, r.result) = (Digest::ZERO, None);
+    let fell = Did::Said(ClientMilestone::FellBack { from: Timestamp(100), to: Timestamp(101) });
+    let mut test = Test::four();
+    test.invoke(b"get", true);
+    assert_eq!(test.reply(0, 100, "", refuse), []);
+    assert_eq!(test.reply(3, 100, "", refuse), [fell, send(Some(0), 101), Did::Wait]);
+    for from in 0..3 {
+        assert_eq!(test.reply(from, 101, "", refuse), [], "no result");
+    }
+    // One liar changes nothing.
+    let mut test = Test::four();
+    test.invoke(b"get", true);
+    assert_eq!(test.reply(1, 100, "", refuse), []);
+    test.full(0, 100, "ok");
+    test.full(2, 100, "ok");
+    assert_eq!(test.full(3, 100, "ok"), [Did::Stop, done(100, "ok", Path::ReadOnly)]);
+}
+
 /// RO-2: a correct replica replies to a read from the committed state only.
 #[test]
 fn a_tentative_reply_to_a_read_does_not_count() {
