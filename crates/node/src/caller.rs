@@ -76,8 +76,6 @@ struct Call {
     id: RequestId,
     /// It changes who may ask for what: whoever asks for that reads the answer as it is.
     is_order: bool,
-    /// The operation, if the service knows it again.
-    again: Mutex<Option<Vec<u8>>>,
     state: Mutex<CallState>,
     changed: Condvar,
 }
@@ -161,7 +159,19 @@ struct Ask {
     call: Arc<Call>,
     operation: Vec<u8>,
     read_only: bool,
+    /// The service knows it again.
+    is_known: bool,
     deadline: Instant,
+}
+
+/// What a lane is doing.
+#[derive(Debug)]
+struct Lane {
+    call: Arc<Call>,
+    /// The operation, if it can be asked for once more.
+    again: Option<Vec<u8>>,
+    /// None: it has passed.
+    deadline: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -242,26 +252,19 @@ impl Caller {
 
     /// Has an operation done; the outcome is awaited or waited for.
     pub fn submit(&self, operation: Vec<u8>, read_only: bool) -> Pending {
-        self.submit_as(operation, read_only, None)
+        self.submit_as(operation, read_only, false)
     }
 
     /// As [`Self::submit`], for an operation that the service itself knows again, and does not do twice: if its
     /// result was too long to be kept and got lost, it is asked for once more.
     pub fn submit_known(&self, operation: Vec<u8>, read_only: bool) -> Pending {
-        let again = operation.clone();
-        self.submit_as(operation, read_only, Some(again))
+        self.submit_as(operation, read_only, true)
     }
 
-    fn submit_as(&self, operation: Vec<u8>, read_only: bool, again: Option<Vec<u8>>) -> Pending {
+    fn submit_as(&self, operation: Vec<u8>, read_only: bool, is_known: bool) -> Pending {
         let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let is_order = operation.starts_with(&people::MAGIC);
-        let call = Arc::new(Call {
-            id,
-            is_order,
-            again: Mutex::new(again),
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        });
+        let call = Arc::new(Call { id, is_order, state: Mutex::default(), changed: Condvar::new() });
         let pending = Pending { call: Arc::clone(&call) };
         if operation.len() > OPERATION_BYTES_MAX {
             call.finish(Err(CallError::TooLong { len: operation.len() }));
@@ -274,7 +277,7 @@ impl Caller {
         } else if inbox.len() >= WAITING_MAX {
             call.finish(Err(CallError::Busy));
         } else {
-            inbox.push_back(Ask { call, operation, read_only, deadline });
+            inbox.push_back(Ask { call, operation, read_only, is_known, deadline });
             drop(inbox);
             self.shared.news.store(true, Ordering::SeqCst);
             self.shared.waker.wake();
@@ -332,7 +335,7 @@ struct Worker {
     unknown: Arc<Mutex<BTreeMap<RequestId, Arc<Call>>>>,
     waiting: VecDeque<Ask>,
     /// What each lane is doing, until when.
-    lanes: Vec<Option<(Arc<Call>, Option<Instant>)>>,
+    lanes: Vec<Option<Lane>>,
     free: Vec<u16>,
     tick_at: u64,
     /// The last question about how replicas are, and when it is due again.
@@ -344,7 +347,7 @@ impl Worker {
         // If the sockets fail there is nothing left to do but to say so.
         let _ = self.serve();
         self.shared.stop.store(true, Ordering::SeqCst);
-        for (call, _) in self.lanes.drain(..).flatten() {
+        for Lane { call, .. } in self.lanes.drain(..).flatten() {
             call.set(|state| state.overdue = true);
         }
         self.waiting.extend(lock(&self.shared.inbox).drain(..));
@@ -422,7 +425,9 @@ impl Worker {
         {
             let Some(lane) = self.free.pop() else { unreachable!("it was not empty") };
             self.client.drive.invoke(clock.now(), lane, &ask.operation, ask.read_only);
-            self.lanes[usize::from(lane)] = Some((ask.call, Some(ask.deadline)));
+            let again = ask.is_known.then_some(ask.operation);
+            self.lanes[usize::from(lane)] =
+                Some(Lane { call: ask.call, again, deadline: Some(ask.deadline) });
             worked = true;
         }
         worked
@@ -431,16 +436,15 @@ impl Worker {
     fn finish(&mut self) {
         let drive = &mut self.client.drive;
         for done in drive.done() {
-            let Some((call, _)) = self.lanes.get_mut(usize::from(done.lane)).and_then(Option::take) else {
-                continue;
-            };
+            let lane = self.lanes.get_mut(usize::from(done.lane)).and_then(Option::take);
+            let Some(Lane { call, again, .. }) = lane else { continue };
             self.free.push(done.lane);
             if done.result_lost
-                && let Some(operation) = lock(&call.again).take()
+                && let Some(operation) = again
             {
+                // The lane that has just become free is for the first that waits.
                 let deadline = Instant::now() + AGAIN;
-                let call = Arc::clone(&call);
-                self.waiting.push_front(Ask { call, operation, read_only: false, deadline });
+                self.waiting.push_front(Ask { call, operation, read_only: false, is_known: false, deadline });
                 continue;
             }
             let result = drive.result(done);
@@ -463,7 +467,7 @@ impl Worker {
                 ask.call.finish(Err(CallError::Busy));
             }
         }
-        for (call, deadline) in self.lanes.iter_mut().flatten() {
+        for Lane { call, deadline, .. } in self.lanes.iter_mut().flatten() {
             if deadline.is_some_and(|deadline| deadline <= now) {
                 *deadline = None;
                 let mut unknown = lock(&self.unknown);

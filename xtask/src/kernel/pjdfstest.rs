@@ -9,6 +9,8 @@ use super::suites;
 
 const VERSION: &str = "0.2.2";
 
+/// How many pass, of the 398 that there are.
+const PASSED_MIN: usize = 380;
 /// What fails, and why that is the protocol's or its client's doing. Whoever fails and is not here is a bug of ours.
 const KNOWN: &[(&str, &str)] = &[
     (
@@ -56,5 +58,5 @@ pub(crate) fn judge(lines: &[String]) -> (String, bool) {
     if !whole {
         said += "\n  it did not come to its end";
     }
-    (said, whole && !passed.is_empty() && failed.iter().all(|name| reason(name).is_some()))
+    (said, whole && passed.len() >= PASSED_MIN && failed.iter().all(|name| reason(name).is_some()))
 }
