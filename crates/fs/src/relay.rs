@@ -140,7 +140,7 @@ impl Connection {
     }
 
     /// Asks once more: the call was done, and its result was too long to be kept by the replicas for a
-    /// client that missed it. What must not be done twice has its reply in the state ([`replies`](crate::replies)).
+    /// client that missed it. What must not be done twice has its reply in the state (`replies`).
     pub fn ask_again(&mut self, ticket: Ticket) {
         if self.flying.contains_key(&ticket) {
             self.waiting.push_back((ticket, false));
