@@ -31,7 +31,7 @@ use crate::shell::{cargo, root, run};
 /// What programs do with files: the suite that is run if none is named.
 const BASIC: &str = include_str!("../kernel/basic.sh");
 
-const USAGE: &str = "kernel [basic|pjdfstest|fsx] [--while calm|kills|lie:NAME|liars|all], or \
+const USAGE: &str = "kernel [basic|pjdfstest|fsx] [--runs N|A-B] [--while calm|kills|lie:NAME|liars|all], or \
                      kernel integrity [--runs N|A-B] [--seconds N], with [--program FILE] [--dir DIR]";
 /// How often the integrity of the files is looked at, and for how long each time.
 const RUNS: u64 = 24;
@@ -62,17 +62,17 @@ impl Suite {
         }
     }
 
-    fn script(self, cache: &Path) -> Result<String> {
+    fn script(self, cache: &Path, seeds: &RangeInclusive<u64>) -> Result<String> {
         match self {
             Self::Basic => Ok(format!("SOURCE='{}'\n{BASIC}", root().join("crates/fs").display())),
             Self::Pjdfstest => pjdfstest::script(cache),
-            Self::Fsx => fsx::script(cache),
+            Self::Fsx => fsx::script(cache, seeds),
             Self::Integrity => bail!("it has runs of its own"),
         }
     }
 
     /// Says how it went, and whether that is as good as it can be.
-    fn judge(self, lines: &[String]) -> (String, bool) {
+    fn judge(self, lines: &[String], seeds: &RangeInclusive<u64>) -> (String, bool) {
         match self {
             Self::Basic => {
                 let count = |begin: &str| lines.iter().filter(|line| line.starts_with(begin)).count();
@@ -80,7 +80,7 @@ impl Suite {
                 (format!("{good} ok, {bad} failed"), good > 0 && bad == 0)
             }
             Self::Pjdfstest => pjdfstest::judge(lines),
-            Self::Fsx => fsx::judge(lines),
+            Self::Fsx => fsx::judge(lines, seeds),
             Self::Integrity => (String::new(), false),
         }
     }
@@ -95,8 +95,8 @@ struct Order {
     program: Option<PathBuf>,
     /// Where the clusters are while they run.
     dir: Option<PathBuf>,
-    /// The seeds, and how long each is run.
-    runs: RangeInclusive<u64>,
+    /// The seeds, if not as many as the suite has, and how long each is run.
+    runs: Option<RangeInclusive<u64>>,
     seconds: u64,
 }
 
@@ -107,7 +107,7 @@ impl Order {
             troubles: vec![Trouble::Calm],
             program: None,
             dir: None,
-            runs: 1..=RUNS,
+            runs: None,
             seconds: SECONDS,
         };
         let mut args = args.iter();
@@ -116,7 +116,7 @@ impl Order {
             match arg.as_str() {
                 "--while" => order.troubles = Trouble::read(value()?)?,
                 "--dir" => order.dir = Some(std::path::absolute(value()?)?),
-                "--runs" => order.runs = runs(value()?)?,
+                "--runs" => order.runs = Some(runs(value()?)?),
                 "--seconds" => order.seconds = value()?.parse()?,
                 "--program" => {
                     let file = value()?;
@@ -160,9 +160,11 @@ pub(crate) fn kernel(args: &[String]) -> Result<()> {
     };
     let dir = order.dir.unwrap_or_else(|| cache.join("run"));
     if order.suite == Suite::Integrity {
-        return integrity::runs(&machine, &program, &cache, &dir, (order.runs, order.seconds));
+        let runs = order.runs.unwrap_or(1..=RUNS);
+        return integrity::runs(&machine, &program, &cache, &dir, (runs, order.seconds));
     }
-    let script = order.suite.script(&cache)?;
+    let seeds = order.runs.unwrap_or(fsx::SEEDS);
+    let script = order.suite.script(&cache, &seeds)?;
     let mut said = Vec::new();
     let mut bad = 0;
     for trouble in &order.troubles {
@@ -171,7 +173,7 @@ pub(crate) fn kernel(args: &[String]) -> Result<()> {
         let one = run_one(&machine, &program, &script, &dir.join(&name), trouble);
         let (mut says, good) = match one {
             Ok((lines, kills)) => {
-                let (says, good) = order.suite.judge(&lines);
+                let (says, good) = order.suite.judge(&lines, &seeds);
                 let kills_are_due = *trouble == Trouble::Kills && begin.elapsed().as_secs() > 60;
                 let ended = lines.iter().any(|line| line.starts_with("guest: status "));
                 let says = if kills > 0 { format!("{kills} kills, {says}") } else { says };
