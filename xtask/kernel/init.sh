@@ -25,8 +25,9 @@ modprobe -d "$(setting modules)" nfsv3
 server=$(setting server)
 port=$(setting port)
 # -i: the kernel does all of it, the MOUNT call too; no helper of another package is needed.
-options="vers=3,proto=tcp,nolock,port=$port,mountvers=3,mountproto=tcp,mountport=$port,addr=$server"
-if mount -i -t nfs -o "$options" "$server:/" /mnt/export; then
+options="vers=3,proto=tcp,nolock,port=$port,mountvers=3,mountproto=tcp,mountport=$(setting mountport),addr=$server"
+options="$options$(setting options)"
+if mount -i -t nfs -o "$options" "$server:$(setting path)" /mnt/export; then
   echo "kernel: Linux $(uname -r), $options"
   cd /mnt/export && sh "$(setting run)"
   status=$?

@@ -9,6 +9,7 @@
 //! the host's kernel but a tap device. The guest's root is the host's, read-only, so that it has all programs that
 //! the host has. The newest package runs with its own C library, in a jail of its own; nothing is installed.
 
+mod compare;
 mod fsx;
 mod host;
 mod integrity;
@@ -32,7 +33,8 @@ use crate::shell::{cargo, root, run};
 const BASIC: &str = include_str!("../kernel/basic.sh");
 
 const USAGE: &str = "kernel [basic|pjdfstest|fsx] [--runs N|A-B] [--while calm|kills|lie:NAME|liars|all], or \
-                     kernel integrity [--runs N|A-B] [--seconds N], with [--program FILE] [--dir DIR]";
+                     kernel integrity [--runs N|A-B] [--seconds N], with [--program FILE] [--dir DIR]; \
+                     kernel postmark --help, kernel andrew --help";
 /// How often the integrity of the files is looked at, and for how long each time.
 const RUNS: u64 = 24;
 const SECONDS: u64 = 60;
@@ -138,6 +140,23 @@ fn runs(text: &str) -> Result<RangeInclusive<u64>> {
     Ok(first.parse()?..=last.parse()?)
 }
 
+/// Returns where things are kept, the guest's kernel, and the `quorate` that is run, which is built if none is named.
+fn ready(program: Option<&Path>) -> Result<(PathBuf, Machine, PathBuf)> {
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        bail!("the guest is for Linux on x86-64");
+    }
+    let cache = root().join("target/kernel");
+    std::fs::create_dir_all(&cache).with_context(|| format!("{}", cache.display()))?;
+    let machine = Machine::get(&cache)?;
+    let program = if let Some(program) = program {
+        program.to_path_buf()
+    } else {
+        run(&mut cargo(&["build", "--release", "--locked", "-p", "quorate-cli"]))?;
+        root().join("target/release/quorate")
+    };
+    Ok((cache, machine, program))
+}
+
 /// Runs a suite against a cluster of its own, once with each trouble.
 pub(crate) fn kernel(args: &[String]) -> Result<()> {
     if let [name, rest @ ..] = args
@@ -145,19 +164,11 @@ pub(crate) fn kernel(args: &[String]) -> Result<()> {
     {
         return integrity::guest(rest);
     }
-    let order = Order::read(args)?;
-    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-        bail!("the guest is for Linux on x86-64");
+    if compare::run(args, ready)? {
+        return Ok(());
     }
-    let cache = root().join("target/kernel");
-    std::fs::create_dir_all(&cache).with_context(|| format!("{}", cache.display()))?;
-    let machine = Machine::get(&cache)?;
-    let program = if let Some(program) = &order.program {
-        program.clone()
-    } else {
-        run(&mut cargo(&["build", "--release", "--locked", "-p", "quorate-cli"]))?;
-        root().join("target/release/quorate")
-    };
+    let order = Order::read(args)?;
+    let (cache, machine, program) = ready(order.program.as_deref())?;
     let dir = order.dir.unwrap_or_else(|| cache.join("run"));
     if order.suite == Suite::Integrity {
         let runs = order.runs.unwrap_or(1..=RUNS);

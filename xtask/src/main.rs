@@ -78,7 +78,7 @@ const TASKS: &[Task] = &[
         name: "kernel",
         help: "the file system through the NFS client of a Linux kernel, which is fetched; root; basic|pjdfstest|fsx \
                --while calm|kills|lie:NAME|liars|all (default basic, calm); integrity --runs N|A-B --seconds N (default \
-               24, 60); --program FILE runs that one and builds none; --dir DIR is where the clusters are",
+               24, 60); postmark|andrew compare servers, --help after them says how; --program FILE runs that one and builds none; --dir DIR is where the clusters are",
         run: kernel::kernel,
     },
 ];

@@ -34,20 +34,42 @@ impl Host {
     /// Starts a new cluster of `program` in the directory `dir`, which is emptied. `durability` is what is on disk
     /// before it is promised.
     pub(crate) fn start(dir: &Path, program: &Path, durability: &str) -> Result<Self> {
+        let mut host = Self::without_cluster(dir, program)?;
+        host.open(&["--durability", durability])?;
+        Ok(host)
+    }
+
+    /// Makes the namespace alone, and empties the directory `dir`.
+    pub(crate) fn without_cluster(dir: &Path, program: &Path) -> Result<Self> {
         let _ = fs::remove_dir_all(dir);
         fs::create_dir_all(dir)?;
         // Several may run at a time, and one process may have several one after the other.
         let namespace = format!("quorate-{}", std::process::id());
         ip(&["netns", "add", &namespace]).context("a network namespace: run it as root")?;
         let program = program.to_path_buf();
-        let mut host = Self { namespace: namespace.clone(), program, cluster: dir.join("c"), up: None };
+        let host = Self { namespace: namespace.clone(), program, cluster: dir.join("c"), up: None };
         let inside = |args: &[&str]| ip(&[&["-n", &namespace], args].concat());
         inside(&["link", "set", "lo", "up"])?;
         inside(&["tuntap", "add", "dev", "tap0", "mode", "tap"])?;
         inside(&["addr", "add", &format!("{SERVER}/24"), "dev", "tap0"])?;
         inside(&["link", "set", "tap0", "up"])?;
-        host.open(&["--durability", durability])?;
+        // Nobody uses it, but without one NFS-Ganesha does not take the IPv4 address that it is told, but all.
+        inside(&["addr", "add", "fd00:99::1/128", "dev", "lo"])?;
         Ok(host)
+    }
+
+    /// Gives the host another address that the guest reaches.
+    pub(crate) fn add_address(&self, address: Ipv4Addr) -> Result<()> {
+        ip(&["-n", &self.namespace, "addr", "add", &format!("{address}/24"), "dev", "tap0"]).map(drop)
+    }
+
+    /// Says whether somebody listens there.
+    pub(crate) fn listens(&self, address: Ipv4Addr, port: u16) -> Result<bool> {
+        let said = read(self.command("ss").args(["-Hltn", &format!("sport = {port}")]))?;
+        // An IPv6 socket has it in brackets.
+        let is_it =
+            |word: &str| word.contains(&format!("{address}:")) || word.contains(&format!(":{address}]:"));
+        Ok(said.split_whitespace().any(is_it))
     }
 
     /// Starts the cluster, and waits until its relay listens.

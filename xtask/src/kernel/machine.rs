@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -23,6 +24,24 @@ const LIMIT_S: &str = "7200";
 const ENTER: &str = "jail=$1; shift; mount --make-rprivate / && mount --rbind /dev \"$jail/dev\" && \
     mount --rbind /proc \"$jail/proc\" && mount --rbind / \"$jail/host\" && cd / && exec chroot \"$jail\" /linux \"$@\"";
 
+/// What a guest mounts.
+#[derive(Clone, Debug)]
+pub(crate) struct Export {
+    pub(crate) server: Ipv4Addr,
+    pub(crate) port: u16,
+    pub(crate) mount_port: u16,
+    pub(crate) path: String,
+    /// Further options of the mount, each after a comma.
+    pub(crate) options: String,
+}
+
+impl Export {
+    /// Returns what the relay of a host's cluster exports.
+    pub(crate) fn of_relay() -> Self {
+        Self { server: SERVER, port: PORT, mount_port: PORT, path: "/".to_owned(), options: String::new() }
+    }
+}
+
 /// A kernel, ready to run.
 #[derive(Debug)]
 pub(crate) struct Machine {
@@ -33,12 +52,7 @@ impl Machine {
     /// Returns the kernel in `cache`; it is fetched if it is not there.
     pub(crate) fn get(cache: &Path) -> Result<Self> {
         for (command, package) in [("ip", "iproute2"), ("modprobe", "kmod"), ("unshare", "util-linux")] {
-            if !has(command) {
-                let mut install = Command::new("apt-get");
-                install.args(["install", "-y", "-qq", "--no-install-recommends", package]);
-                run(&mut install)
-                    .with_context(|| format!("there is no {command}: apt-get install {package}"))?;
-            }
+            need(command, package)?;
         }
         let machine = Self { cache: cache.to_path_buf() };
         if !machine.jail().join("linux").is_file() {
@@ -120,6 +134,11 @@ impl Machine {
     /// Boots: the guest mounts the host's export and runs the script in it. `dir` is a directory of the host that it
     /// may write to, as `/mnt/host`.
     pub(crate) fn boot(&self, host: &Host, dir: &Path, script: &str) -> Result<Guest> {
+        self.boot_with(host, &Export::of_relay(), dir, script)
+    }
+
+    /// The same with another export, of a server that runs in the host's namespace.
+    pub(crate) fn boot_with(&self, host: &Host, export: &Export, dir: &Path, script: &str) -> Result<Guest> {
         let (init, suite) = (dir.join("init.sh"), dir.join("suite.sh"));
         fs::write(&init, include_str!("../../kernel/init.sh"))?;
         fs::write(&suite, script)?;
@@ -143,8 +162,11 @@ impl Machine {
         command.arg(format!("init={}", init.display()));
         command
             .arg(format!("q_guest={GUEST}"))
-            .arg(format!("q_server={SERVER}"))
-            .arg(format!("q_port={PORT}"));
+            .arg(format!("q_server={}", export.server))
+            .arg(format!("q_port={}", export.port))
+            .arg(format!("q_mountport={}", export.mount_port))
+            .arg(format!("q_path={}", export.path))
+            .arg(format!("q_options={}", export.options));
         command.arg(format!("q_modules={}", self.modules().display()));
         command.arg(format!("q_run={}", suite.display())).arg(format!("q_host=/host{}", dir.display()));
         Ok(Guest(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?))
@@ -198,7 +220,18 @@ fn mirror() -> Option<String> {
     uris.lines().find(|line| line.ends_with("/debian/")).map(str::to_owned)
 }
 
-fn has(command: &str) -> bool {
+/// Installs a package of Debian's if the command that it has is not there.
+pub(crate) fn need(command: &str, package: &str) -> Result<()> {
+    if has(command) {
+        return Ok(());
+    }
+    let mut install = Command::new("apt-get");
+    install.args(["install", "-y", "-qq", "--no-install-recommends", package]);
+    run(&mut install).with_context(|| format!("there is no {command}: apt-get install {package}"))
+}
+
+/// Says whether the host, and so the guest, has a command.
+pub(crate) fn has(command: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(command).is_file())
         || Path::new("/usr/sbin").join(command).is_file()

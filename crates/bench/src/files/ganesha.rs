@@ -21,7 +21,7 @@ pub(super) enum Store {
     Mem,
 }
 
-/// Ports of an address that is ours alone.
+/// Ports of an address that is ours alone, as in the settings.
 const NFS: u16 = 2049;
 const MOUNT: u16 = 20048;
 
@@ -36,11 +36,9 @@ const COMMANDS: [(&str, &str); 4] = [
 const PLUGINS: [&str; 3] =
     ["/usr/lib/x86_64-linux-gnu/ganesha", "/usr/lib/aarch64-linux-gnu/ganesha", "/usr/lib/ganesha"];
 
-/// Starts the portmapper where only this server sees it, and becomes the server. Its argument is a directory.
-const START: &str = "mount -t tmpfs tmpfs /run && mkdir /run/rpcbind || exit 1
-unshare -n rpcbind -f 2>\"$1/rpcbind.log\" &
-i=0; while [ ! -S /run/rpcbind.sock ] && [ $i -lt 100 ]; do sleep 0.05; i=$((i+1)); done
-exec ganesha.nfsd -F -f \"$1/ganesha.conf\" -L \"$1/ganesha.log\" -p /run/ganesha.pid -N CRIT";
+/// What it is told, and how it is started: the comparisons through a kernel's client have the same.
+const SETTINGS: &str = include_str!("ganesha.conf");
+const START: &str = include_str!("ganesha.sh");
 
 /// A server with its directories, which go with it.
 #[derive(Debug)]
@@ -98,14 +96,11 @@ impl Ganesha {
             fs::create_dir_all(&export)?;
         }
         let export = export.display().to_string();
-        let settings = format!(
-            "NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = {NFS}; MNT_Port = {MOUNT}; Bind_addr = {ip}; Enable_NLM = false;
-  Enable_RQUOTA = false; Enable_UDP = false; Plugins_Dir = \"{plugins}\"; }}
-NFS_KRB5 {{ Active_krb5 = false; }}
-EXPORT {{ Export_Id = 1; Path = {export}; Pseudo = /files; Protocols = 3; Transports = TCP; SecType = sys;
-  Squash = No_Root_Squash; Access_Type = RW; FSAL {{ Name = {module}; }} }}
-"
-        );
+        let settings = SETTINGS
+            .replace("@ADDRESS@", &ip.to_string())
+            .replace("@PLUGINS@", plugins)
+            .replace("@EXPORT@", &export)
+            .replace("@MODULE@", module);
         fs::write(dir.join("ganesha.conf"), settings)?;
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child"])
