@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use quorate_pbft::client::step::{ClientAction, ClientActions, ClientInput, ClientMilestone, Path};
+use quorate_pbft::client::step::{ClientAction, ClientActions, ClientInput, ClientMilestone, Members, Path};
 use quorate_pbft::config::Config;
-use quorate_pbft::step::{Lsn, Recipient};
+use quorate_pbft::step::Lsn;
 use quorate_pbft::{Client, Now};
 use quorate_wire::codec::Reader;
 use quorate_wire::frame::Frame;
@@ -267,6 +267,7 @@ impl<M: Meter> ClientDrive<M> {
                 ClientMilestone::Retransmitted { .. } => self.counters.retransmitted += 1,
                 ClientMilestone::Invoked { .. }
                 | ClientMilestone::Refused(_)
+                | ClientMilestone::AskedRest { .. }
                 | ClientMilestone::FellBack { .. }
                 | ClientMilestone::ResultMissing { .. }
                 | ClientMilestone::ViewLearned { .. }
@@ -277,20 +278,13 @@ impl<M: Meter> ClientDrive<M> {
     }
 
     /// Seals a request and puts it into the outbox.
-    fn send(&mut self, lane: usize, to: Recipient, body: &RequestBody<'_>, sign: bool) {
+    fn send(&mut self, lane: usize, to: Members, body: &RequestBody<'_>, sign: bool) {
         let id = self.lanes[lane].client.id();
         self.frame.clear();
         self.door.seal_request(body, id, sign, &mut self.frame);
         self.counters.sent += 1;
-        match to {
-            Recipient::All => {
-                self.outbox.post(self.directory.replicas(), &self.frame, Lsn(0));
-            }
-            Recipient::Replica(replica) => {
-                self.outbox.post(self.directory.replica(replica).into_iter(), &self.frame, Lsn(0));
-            }
-            Recipient::Client(_) => unreachable!("a client sends to replicas"),
-        }
+        let places = to.of(self.cluster()).filter_map(|replica| self.directory.replica(replica));
+        self.outbox.post(places, &self.frame, Lsn(0));
         self.meter.lap(Part::Seal);
     }
 

@@ -5,6 +5,7 @@
 //! | what goes in and out | [`step`] |
 //! | when a result may be believed | `replies` |
 //! | how long to wait, when to sign | `patience` |
+//! | whom a read is sent to | `spares` |
 //!
 //! A process that wants many requests in flight runs many lanes, each a [`Client`] (CL-1). Like a
 //! replica it is a value: no I/O, no clock, no chance but one seeded generator. It holds one operation
@@ -17,15 +18,17 @@ use quorate_wire::{ClientId, Cluster, Message, Principal, ReplicaId, Timestamp, 
 
 use self::patience::{Patience, Signing};
 use self::replies::Replies;
+use self::spares::Spares;
 pub use self::step::{
-    ClientAction, ClientActions, ClientInput, ClientMilestone, ClientReject, Path, Refusal,
+    ClientAction, ClientActions, ClientInput, ClientMilestone, ClientReject, Members, Path, Refusal,
 };
 use crate::config::{Config, Replier, RequestAuth};
 use crate::rng::Rng;
-use crate::step::{Now, Recipient};
+use crate::step::Now;
 
 mod patience;
 mod replies;
+mod spares;
 pub mod step;
 #[cfg(test)]
 mod tests;
@@ -59,6 +62,7 @@ pub struct Client {
     replies: Replies,
     patience: Patience,
     signing: Signing,
+    spares: Spares,
     rng: Rng,
 }
 
@@ -71,6 +75,10 @@ struct Outstanding {
     resent: u32,
     /// Retransmissions of the operation, under whatever timestamp.
     retransmissions: u32,
+    /// Who has been asked.
+    asked: Members,
+    /// Not all were asked at first, and the others had to be.
+    asked_rest: bool,
     /// When it was sent last, in nanoseconds of the monotonic clock.
     sent_ns: u64,
     /// It carries a signature, and so do its retransmissions.
@@ -101,6 +109,7 @@ impl Client {
             replies: Replies::new(config.cluster, config.read_only),
             patience: Patience::new(config),
             signing: Signing::default(),
+            spares: Spares::new(config.cluster),
             rng: Rng::new(seed),
         }
     }
@@ -155,6 +164,8 @@ impl Client {
             path,
             resent: 0,
             retransmissions: 0,
+            asked: Members::default(),
+            asked_rest: false,
             sent_ns: now.mono_ns,
             signed: false,
             had_to_sign: false,
@@ -173,14 +184,19 @@ impl Client {
     /// Sends the request, for the first time or again, and waits.
     fn send(&mut self, now: Now, mut request: Outstanding, out: &mut ClientActions) {
         let again = request.retransmissions > 0;
-        let read_only = request.path == Path::ReadOnly;
-        // "A client sends a request to what it believes is the current primary", and a large or
-        // read-only one to all (CL-1). "If the client does not receive replies soon enough, it
+        // "A client sends a request to what it believes is the current primary", a large one to all (CL-1), and a
+        // read-only one to as many as it needs (DV-43). "If the client does not receive replies soon enough, it
         // broadcasts the request to all replicas" [OSDI99 §4.1], "requesting all replicas to send full
         // replies" [OSDI99 §5.1].
-        let to_all = again || read_only || self.operation.len() > self.separate_above;
-        let to = if to_all { Recipient::All } else { Recipient::Replica(self.cluster.primary(self.view)) };
+        let to = if again || request.path != Path::ReadOnly && self.operation.len() > self.separate_above {
+            Members::all(self.cluster)
+        } else if request.path == Path::ReadOnly {
+            self.spares.ask(&mut self.rng)
+        } else {
+            Members::one(self.cluster.primary(self.view))
+        };
         let replier = if again { None } else { self.choose_replier(request.timestamp) };
+        let replier = replier.map(|replier| self.first_of(to, replier, request.path));
         let sign = match self.request_auth {
             RequestAuth::Mac => false,
             RequestAuth::SigMac => true,
@@ -192,13 +208,49 @@ impl Client {
             }
         };
         request.signed = sign;
-        let operation = out.copy(&self.operation);
-        let flags = RequestFlags { read_only, signed: sign };
-        let timestamp = request.timestamp;
-        out.push(ClientAction::Send { to, timestamp, flags, replier, operation, sign });
-        out.push(ClientAction::SetTimer(self.patience.deadline(now, request.retransmissions, &mut self.rng)));
+        request.asked = to;
         request.sent_ns = now.mono_ns;
         self.request = Some(request);
+        self.push_request(&request, to, replier, out);
+        let wait = if request.path == Path::ReadOnly && to != Members::all(self.cluster) {
+            self.patience.rest_deadline(now)
+        } else {
+            self.patience.deadline(now, request.retransmissions, &mut self.rng)
+        };
+        out.push(ClientAction::SetTimer(wait));
+    }
+
+    fn push_request(
+        &self,
+        request: &Outstanding,
+        to: Members,
+        replier: Option<u16>,
+        out: &mut ClientActions,
+    ) {
+        let operation = out.copy(&self.operation);
+        let &Outstanding { timestamp, signed: sign, path, .. } = request;
+        let flags = RequestFlags { read_only: path == Path::ReadOnly, signed: sign };
+        out.push(ClientAction::Send { to, timestamp, flags, replier, operation, sign });
+    }
+
+    /// Asks those for a read who have not been asked at first, for the full result: whoever was to send it may be
+    /// the one that is late.
+    fn ask_rest(&mut self, now: Now, mut request: Outstanding, out: &mut ClientActions) {
+        let all = Members::all(self.cluster);
+        let rest = all.without(request.asked);
+        (request.asked, request.asked_rest) = (all, true);
+        self.request = Some(request);
+        out.report(ClientMilestone::AskedRest { timestamp: request.timestamp });
+        self.push_request(&request, rest, None, out);
+        out.push(ClientAction::SetTimer(self.patience.deadline(now, 0, &mut self.rng)));
+    }
+
+    /// Returns a replica that is asked, for a read: the one, or else the first behind it.
+    fn first_of(&self, asked: Members, replier: u16, path: Path) -> u16 {
+        let n = self.cluster.n();
+        let behind = (0..n).map(|at| ReplicaId::at((usize::from(replier) + at) % n));
+        let first = behind.into_iter().find(|replica| path != Path::ReadOnly || asked.contains(*replica));
+        first.map_or(replier, |replica| replica.0)
     }
 
     /// "A client request designates a replica to send the result" [OSDI99 §5.1], RP-1.
@@ -214,6 +266,9 @@ impl Client {
     /// `T_CLIENT` has run out: "the client retransmits the request as usual" [OSDI99 §5.1], CL-2.
     fn on_timer(&mut self, now: Now, out: &mut ClientActions) {
         let Some(mut request) = self.request else { return };
+        if self.has_rest(&request) {
+            return self.ask_rest(now, request, out);
+        }
         request.retransmissions = request.retransmissions.saturating_add(1);
         // Keys that a restarted replica lacks look like silence (CL-3).
         if request.retransmissions % RETRANSMISSIONS_PER_KEYS == 0 {
@@ -230,6 +285,11 @@ impl Client {
         let Outstanding { timestamp, resent: times, .. } = request;
         out.report(ClientMilestone::Retransmitted { timestamp, times });
         self.send(now, request, out);
+    }
+
+    /// Says whether there are replicas that have not been asked for a read.
+    fn has_rest(&self, request: &Outstanding) -> bool {
+        request.path == Path::ReadOnly && request.asked != Members::all(self.cluster)
     }
 
     /// "it retransmits the request as a regular read-write request" [OSDI99 §5.1]: the same operation
@@ -324,6 +384,8 @@ impl Client {
             // "The client may be unable to collect 2f+1 such replies if there are concurrent writes"
             // [OSDI99 §5.1]. Once that is certain there is nothing to wait for.
             self.fall_back(now, request, out);
+        } else if self.has_rest(&request) && self.replies.are_from(request.asked) {
+            self.ask_rest(now, request, out);
         }
         Ok(())
     }
@@ -361,6 +423,9 @@ impl Client {
         self.finished = Some((request.timestamp, request.path));
         let latency = now.mono_ns.saturating_sub(request.sent_ns);
         self.patience.observe(latency, request.retransmissions > 0);
+        if request.asked_rest && request.path == Path::ReadOnly {
+            self.spares.learn(self.replies.agreed(), &mut self.rng);
+        }
         if request.had_to_sign {
             self.signing.had_to(now);
             out.report(ClientMilestone::Signing);

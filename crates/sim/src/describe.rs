@@ -227,6 +227,7 @@ pub fn client_milestone(milestone: &ClientMilestone) -> String {
         M::Invoked { timestamp, .. } => format!("asks t={}", timestamp.0),
         M::Refused(why) => format!("refused: {why:?}").to_lowercase(),
         M::Retransmitted { timestamp, times } => format!("retransmits t={} ({times})", timestamp.0),
+        M::AskedRest { timestamp } => format!("asks the others, too: t={}", timestamp.0),
         M::FellBack { from, to } => format!("has t={} ordered as t={}", from.0, to.0),
         M::ResultMissing { timestamp, digest } => format!("lacks the result of t={} d={digest}", timestamp.0),
         M::ViewLearned { view } => format!("learns v={}", view.0),

@@ -6,6 +6,10 @@ use crate::step::{Deadline, Now};
 
 /// The first time-out, before anything is known, in nanoseconds.
 const START_NS: u64 = 50_000_000;
+/// After so long at least the others are asked for a read, in nanoseconds.
+const REST_MIN_NS: u64 = 500_000;
+/// And after so long before anything is known.
+const REST_START_NS: u64 = 5_000_000;
 /// Observations before the estimate is believed.
 const OBSERVATIONS_MIN: u32 = 16;
 /// A client signs at least this long once it had to, in nanoseconds (AU-5).
@@ -55,6 +59,14 @@ impl Patience {
         let down = if young { below / 8 } else { below / (8 * 99) };
         self.slow_ns = self.slow_ns.saturating_add(up).saturating_sub(down);
         self.observations = self.observations.saturating_add(1);
+    }
+
+    /// Returns when to ask the others for a read that a quorum has been asked for now (DV-43). It costs two
+    /// messages for each of them if it was too early, so there is no need to be as careful as with what all are asked.
+    pub(super) fn rest_deadline(&self, now: Now) -> Deadline {
+        let known = self.observations >= OBSERVATIONS_MIN;
+        let wait = if known { self.slow_ns.saturating_mul(2).max(REST_MIN_NS) } else { REST_START_NS };
+        Deadline(now.mono_ns.saturating_add(wait.min(self.max_ns)))
     }
 
     /// Returns when to send again a request that is sent now, for the `times`-th time after the first.

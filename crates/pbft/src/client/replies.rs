@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use quorate_wire::message::Reply;
 use quorate_wire::{Cluster, Digest, ReplicaId, ViewNum};
 
-use super::step::{ClientReject, Path};
+use super::step::{ClientReject, Members, Path};
 use crate::certificate::Votes;
 
 /// A result buffer larger than this is given back after use, in bytes.
@@ -138,6 +138,20 @@ impl Replies {
     /// Returns the digest of the result, once there is a certificate for it.
     pub(super) fn certified(&self) -> Option<Digest> {
         self.certified
+    }
+
+    /// Returns who has replied with the certified result.
+    pub(super) fn agreed(&self) -> Members {
+        let mut agreed = Members::default();
+        let same = self.votes.iter().filter(|(_, vote)| Some(vote.digest) == self.certified);
+        same.for_each(|(from, _)| agreed.insert(from));
+        agreed
+    }
+
+    /// Says whether all these have replied.
+    pub(super) fn are_from(&self, members: Members) -> bool {
+        let from = self.votes.iter().filter(|(from, _)| members.contains(*from));
+        from.count() == members.count()
     }
 
     /// Returns the result, once there are a certificate and a full result that matches it (CL-6).

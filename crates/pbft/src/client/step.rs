@@ -4,9 +4,51 @@ use alloc::vec::Vec;
 
 use quorate_wire::codec::Writer;
 use quorate_wire::message::RequestFlags;
-use quorate_wire::{Digest, Message, ReplicaId, Timestamp, Verified, ViewNum};
+use quorate_wire::{Cluster, Digest, Message, ReplicaId, Timestamp, Verified, ViewNum};
 
-use crate::step::{Deadline, Recipient, Span};
+use crate::step::{Deadline, Span};
+
+/// Some of the replicas: bit `i` stands for replica `i`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Members(u64);
+
+impl Members {
+    /// Returns all of a cluster.
+    pub fn all(cluster: Cluster) -> Self {
+        // At most 64 of them.
+        Self(u64::MAX >> (64 - cluster.n()))
+    }
+
+    /// Returns one.
+    pub fn one(replica: ReplicaId) -> Self {
+        Self(1 << replica.index())
+    }
+
+    /// Says whether a replica is among them.
+    pub fn contains(self, replica: ReplicaId) -> bool {
+        self.0 >> replica.index() & 1 == 1
+    }
+
+    /// Returns these and not those.
+    #[must_use]
+    pub fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+
+    /// Returns them in the order of their ids.
+    pub fn of(self, cluster: Cluster) -> impl Iterator<Item = ReplicaId> {
+        cluster.replicas().filter(move |replica| self.contains(*replica))
+    }
+
+    /// Returns how many they are.
+    pub fn count(self) -> usize {
+        usize::try_from(self.0.count_ones()).unwrap_or(usize::MAX)
+    }
+
+    pub(super) fn insert(&mut self, replica: ReplicaId) {
+        self.0 |= 1 << replica.index();
+    }
+}
 
 /// Each thing that can happen to a client.
 #[derive(Clone, Copy, Debug)]
@@ -40,8 +82,8 @@ pub enum Path {
 pub enum ClientAction {
     /// Send a REQUEST, which the door seals.
     Send {
-        /// One replica or all.
-        to: Recipient,
+        /// The primary, a quorum, or all.
+        to: Members,
         /// The client's number for it.
         timestamp: Timestamp,
         /// Read-only, signed.
@@ -98,6 +140,11 @@ pub enum ClientMilestone {
         timestamp: Timestamp,
         /// How often, under this number.
         times: u32,
+    },
+    /// The replicas that a read was sent to are late, or did not agree: the others are asked, too.
+    AskedRest {
+        /// The request's number.
+        timestamp: Timestamp,
     },
     /// A read-only request is ordered under a new number.
     FellBack {

@@ -13,6 +13,8 @@ use quorate_wire::{ClusterId, Digest, Door};
 
 use super::*;
 
+mod reads;
+
 const CLUSTER: ClusterId = ClusterId([9; 32]);
 const MS: u64 = 1_000_000;
 const FIRST: u64 = 100;
@@ -20,12 +22,29 @@ const FIRST: u64 = 100;
 /// What a client has asked to be done, in words that are easy to compare.
 #[derive(Debug, PartialEq, Eq)]
 enum Did {
-    Send { to: Option<u16>, t: u64, read: bool, full: bool, sign: bool },
+    /// A read, to those who are asked at first; or to the others.
+    Read {
+        t: u64,
+    },
+    Rest {
+        t: u64,
+    },
+    Send {
+        to: Option<u16>,
+        t: u64,
+        read: bool,
+        full: bool,
+        sign: bool,
+    },
     Wait,
     Stop,
     Keys,
     WithoutResult(u64),
-    Done { t: u64, result: &'static str, path: Path },
+    Done {
+        t: u64,
+        result: &'static str,
+        path: Path,
+    },
     Said(ClientMilestone),
 }
 
@@ -77,6 +96,22 @@ impl Test {
 
     fn invoke(&mut self, operation: &[u8], read_only: bool) -> Vec<Did> {
         self.take(ClientInput::Invoke { operation, read_only })
+    }
+
+    /// Asks for a read, and returns who is asked first.
+    fn read(&mut self) -> Vec<u16> {
+        let mut out = ClientActions::new();
+        self.client.step(self.now, ClientInput::Invoke { operation: b"get", read_only: true }, &mut out);
+        let sent = out.list().iter().find_map(|action| {
+            if let ClientAction::Send { to, replier, .. } = action {
+                Some((*to, replier.unwrap()))
+            } else {
+                None
+            }
+        });
+        let (to, replier) = sent.unwrap();
+        assert!(to.contains(ReplicaId(replier)), "who sends the result is asked");
+        to.of(Cluster::tolerating(1).unwrap()).map(|replica| replica.0).collect()
     }
 
     /// Time passes, and the timer runs out.
@@ -146,10 +181,13 @@ fn did(out: &ClientActions, action: &ClientAction) -> Did {
     match action {
         ClientAction::Send { to, timestamp, flags, replier, sign, .. } => {
             assert_eq!(flags.signed, *sign);
-            let to = match to {
-                Recipient::All => None,
-                Recipient::Replica(replica) => Some(replica.0),
-                Recipient::Client(_) => panic!("to itself"),
+            let cluster = Cluster::tolerating(1).unwrap();
+            let to = match to.count() {
+                4 => None,
+                3 if flags.read_only && replier.is_some() => return Did::Read { t: timestamp.0 },
+                1 if flags.read_only && replier.is_none() => return Did::Rest { t: timestamp.0 },
+                1 if !flags.read_only => to.of(cluster).map(|replica| replica.0).next(),
+                _ => panic!("{action:?}"),
             };
             Did::Send { to, t: timestamp.0, read: flags.read_only, full: replier.is_none(), sign: *sign }
         }
@@ -181,6 +219,10 @@ fn again(t: u64, times: u32) -> Did {
     Did::Said(ClientMilestone::Retransmitted { timestamp: Timestamp(t), times })
 }
 
+fn rest(t: u64) -> Did {
+    Did::Said(ClientMilestone::AskedRest { timestamp: Timestamp(t) })
+}
+
 fn done(t: u64, result: &'static str, path: Path) -> Did {
     Did::Done { t, result, path }
 }
@@ -198,16 +240,15 @@ fn a_request_goes_to_the_primary_and_its_result_comes_back() {
     assert_eq!(test.invoke(b"put", false), [invoked(101, false), send(Some(0), 101), Did::Wait]);
 }
 
-/// CL-1: "Larger than SRT, or read-only: send to all replicas".
+/// CL-1: "Larger than SRT, or read-only: send to all replicas". DV-43: a read to as many as it needs.
 #[test]
-fn large_and_read_only_requests_go_to_all() {
+fn large_requests_go_to_all_and_reads_to_a_quorum() {
     let mut test = Test::four();
     assert_eq!(test.invoke(&[1; 255], false)[1], send(Some(0), 100));
     test.quorum(100, "ok");
     assert_eq!(test.invoke(&[1; 256], false)[1], send(None, 101));
     test.quorum(101, "ok");
-    let read = Did::Send { to: None, t: 102, read: true, full: false, sign: false };
-    assert_eq!(test.invoke(b"get", true), [invoked(102, true), read, Did::Wait]);
+    assert_eq!(test.invoke(b"get", true), [invoked(102, true), Did::Read { t: 102 }, Did::Wait]);
     assert_eq!(test.quorum(102, "ok"), [Did::Stop, done(102, "ok", Path::ReadOnly)]);
 }
 
@@ -343,74 +384,6 @@ fn the_mode_decides_about_signatures() {
     test.time_out();
     test.time_out();
     assert_eq!(test.quorum(100, "ok"), [Did::Stop, done(100, "ok", Path::Ordered)]);
-}
-
-/// CL-2: a read is tried once more, and then ordered, under a new timestamp: what was said to the old
-/// one proves nothing about the new one.
-#[test]
-fn a_read_that_is_not_answered_is_ordered() {
-    let mut test = Test::four();
-    test.invoke(b"get", true);
-    assert_eq!(test.full(0, 100, "old"), []);
-    assert_eq!(test.full(1, 100, "old"), []);
-    let read = Did::Send { to: None, t: 100, read: true, full: true, sign: false };
-    assert_eq!(test.time_out(), [again(100, 1), read, Did::Wait]);
-    let fell = Did::Said(ClientMilestone::FellBack { from: Timestamp(100), to: Timestamp(101) });
-    let ordered = Did::Send { to: None, t: 101, read: false, full: true, sign: false };
-    assert_eq!(test.time_out(), [fell, ordered, Did::Wait]);
-    // From here on as any other request: unsigned the first time.
-    let ordered = Did::Send { to: None, t: 101, read: false, full: true, sign: false };
-    assert_eq!(test.time_out(), [again(101, 1), ordered, Did::Wait]);
-    assert_eq!(test.full(2, 100, "old"), rejected(2, ClientReject::OtherRequest));
-    assert_eq!(test.reply(3, 101, "old", |r| r.tentative = true), []);
-    test.reply(0, 101, "new", |r| r.tentative = true);
-    test.reply(1, 101, "new", |r| r.tentative = true);
-    let last = test.reply(2, 101, "new", |r| r.tentative = true);
-    assert_eq!(last, [Did::Stop, done(101, "new", Path::FellBack)]);
-    assert_eq!(test.invoke(b"put", false)[0], invoked(102, false));
-}
-
-/// [OSDI99 §5.1] "concurrent writes to data that affect the result": no need to wait for the timer.
-#[test]
-fn a_read_that_cannot_agree_is_ordered_at_once() {
-    let mut test = Test::four();
-    test.invoke(b"get", true);
-    test.full(0, 100, "old");
-    test.full(1, 100, "old");
-    assert_eq!(test.full(2, 100, "new"), []);
-    let fell = Did::Said(ClientMilestone::FellBack { from: Timestamp(100), to: Timestamp(101) });
-    assert_eq!(test.full(3, 100, "new"), [fell, send(Some(0), 101), Did::Wait]);
-}
-
-/// RO-1, DV-41: where the service wants an order, f + 1 replicas that say so are enough; one may be lying, and
-/// nothing is believed of it.
-#[test]
-fn a_read_that_needs_an_order_is_ordered_at_once() {
-    let refuse = |r: &mut Reply<'_>| (r.digest, r.result) = (Digest::ZERO, None);
-    let fell = Did::Said(ClientMilestone::FellBack { from: Timestamp(100), to: Timestamp(101) });
-    let mut test = Test::four();
-    test.invoke(b"get", true);
-    assert_eq!(test.reply(0, 100, "", refuse), []);
-    assert_eq!(test.reply(3, 100, "", refuse), [fell, send(Some(0), 101), Did::Wait]);
-    for from in 0..3 {
-        assert_eq!(test.reply(from, 101, "", refuse), [], "no result");
-    }
-    // One liar changes nothing.
-    let mut test = Test::four();
-    test.invoke(b"get", true);
-    assert_eq!(test.reply(1, 100, "", refuse), []);
-    test.full(0, 100, "ok");
-    test.full(2, 100, "ok");
-    assert_eq!(test.full(3, 100, "ok"), [Did::Stop, done(100, "ok", Path::ReadOnly)]);
-}
-
-/// RO-2: a correct replica replies to a read from the committed state only.
-#[test]
-fn a_tentative_reply_to_a_read_does_not_count() {
-    let mut test = Test::four();
-    test.invoke(b"get", true);
-    let tentative = test.reply(0, 100, "ok", |r| r.tentative = true);
-    assert_eq!(tentative, rejected(0, ClientReject::TentativeRead));
 }
 
 /// CL-5: the next request goes to the primary of the view that a correct replica has reported.

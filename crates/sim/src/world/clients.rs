@@ -1,8 +1,8 @@
 //! Clients: hosts with a door and some lanes, each of which has at most one request outstanding.
 
 use quorate_pbft::Client;
-use quorate_pbft::client::step::{ClientAction, ClientInput, ClientMilestone, Path};
-use quorate_pbft::step::{Now, Recipient};
+use quorate_pbft::client::step::{ClientAction, ClientInput, ClientMilestone, Members, Path};
+use quorate_pbft::step::Now;
 use quorate_wire::codec::Reader;
 use quorate_wire::door::Admitted;
 use quorate_wire::frame::Frame as WireFrame;
@@ -261,7 +261,7 @@ impl<A: App> World<A> {
         }
     }
 
-    fn send_request(&mut self, c: usize, l: usize, to: Recipient, body: &RequestBody<'_>, sign: bool) {
+    fn send_request(&mut self, c: usize, l: usize, to: Members, body: &RequestBody<'_>, sign: bool) {
         let client = &mut self.clients[c];
         let (from, id) = (client.node, client.lanes[l].id);
         let mut sealed = Vec::new();
@@ -269,14 +269,8 @@ impl<A: App> World<A> {
         let frame: Frame = sealed.into();
         self.tell_client(c, l, to, &frame);
         self.counters.sent(quorate_wire::Kind::Request);
-        match to {
-            Recipient::All => {
-                for index in 0..self.addresses.len() {
-                    self.client_deliver(from, ReplicaId::at(index), &frame);
-                }
-            }
-            Recipient::Replica(to) => self.client_deliver(from, to, &frame),
-            Recipient::Client(_) => {}
+        for to in to.of(self.config.cluster) {
+            self.client_deliver(from, to, &frame);
         }
     }
 
@@ -303,12 +297,12 @@ impl<A: App> World<A> {
         }
     }
 
-    fn tell_client(&mut self, c: usize, l: usize, to: Recipient, frame: &Frame) {
+    fn tell_client(&mut self, c: usize, l: usize, to: Members, frame: &Frame) {
         if let Some(trace) = &mut self.trace {
-            let to = match to {
-                Recipient::All => "*".to_owned(),
-                Recipient::Replica(id) => id.to_string(),
-                Recipient::Client(id) => id.to_string(),
+            let to = if to == Members::all(self.config.cluster) {
+                "*".to_owned()
+            } else {
+                to.of(self.config.cluster).map(|id| id.to_string()).collect::<Vec<_>>().join(",")
             };
             let what = What::Sent { to, text: describe::frame(frame, &self.app) };
             let who = self.clients[c].lanes[l].id.to_string();
