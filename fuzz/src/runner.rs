@@ -8,6 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use nix::time::{ClockId, clock_gettime};
+
 use crate::mutate::{Random, mutate};
 use crate::{Target, alloc};
 
@@ -25,7 +27,7 @@ pub struct Report {
     pub corpus: usize,
     /// The most memory that one execution took, in bytes.
     pub peak_bytes: usize,
-    /// The longest execution.
+    /// The longest execution, in processor time: what others do on the machine is none of its.
     pub longest: Duration,
 }
 
@@ -108,9 +110,9 @@ fn execute(target: &Target, input: &[u8], hung: &Watchdog, report: &mut Report) 
     let fail = |what: String| Failure { what, input: input.to_vec() };
     hung.begin(input);
     let before = alloc::begin();
-    let start = Instant::now();
+    let start = processor_time();
     let outcome = catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
-    let took = start.elapsed();
+    let took = processor_time().saturating_sub(start);
     let peak = alloc::peak().saturating_sub(before);
     hung.end();
     report.executions += 1;
@@ -130,6 +132,12 @@ fn execute(target: &Target, input: &[u8], hung: &Watchdog, report: &mut Report) 
         return Err(fail(says));
     }
     Ok(feature)
+}
+
+/// Returns the processor time of this thread. One that waits instead is the watchdog's.
+#[expect(clippy::expect_used, reason = "every Linux has this clock")]
+fn processor_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("the clock of a thread").into()
 }
 
 /// Since when an execution runs, and its input.
@@ -224,10 +232,20 @@ mod tests {
     #[test]
     fn a_long_execution_is_found() {
         let slow = target(|_| {
-            std::thread::sleep(Duration::from_millis(150));
+            let end = processor_time() + Duration::from_millis(150);
+            while processor_time() < end {}
             0
         });
         assert!(run(&slow, SHORT, 1, |_| ()).unwrap_err().what.contains("ms"));
+    }
+
+    #[test]
+    fn a_busy_machine_is_no_long_execution() {
+        let waits = target(|_| {
+            std::thread::sleep(Duration::from_millis(150));
+            0
+        });
+        assert!(run_once(&waits, b"x").unwrap().longest < Duration::from_millis(100));
     }
 
     #[test]
