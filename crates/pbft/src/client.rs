@@ -195,8 +195,8 @@ impl Client {
         } else {
             Members::one(self.cluster.primary(self.view))
         };
-        let replier = if again { None } else { self.choose_replier(request.timestamp) };
-        let replier = replier.map(|replier| self.first_of(to, replier, request.path));
+        let among = if request.path == Path::ReadOnly { to } else { Members::all(self.cluster) };
+        let replier = if again { None } else { self.choose_replier(request.timestamp, among) };
         let sign = match self.request_auth {
             RequestAuth::Mac => false,
             RequestAuth::SigMac => true,
@@ -245,22 +245,16 @@ impl Client {
         out.push(ClientAction::SetTimer(self.patience.deadline(now, 0, &mut self.rng)));
     }
 
-    /// Returns a replica that is asked, for a read: the one, or else the first behind it.
-    fn first_of(&self, asked: Members, replier: u16, path: Path) -> u16 {
-        let n = self.cluster.n();
-        let behind = (0..n).map(|at| ReplicaId::at((usize::from(replier) + at) % n));
-        let first = behind.into_iter().find(|replica| path != Path::ReadOnly || asked.contains(*replica));
-        first.map_or(replier, |replica| replica.0)
-    }
-
     /// "A client request designates a replica to send the result" [OSDI99 §5.1], RP-1.
-    fn choose_replier(&mut self, timestamp: Timestamp) -> Option<u16> {
-        let n = u64::try_from(self.cluster.n()).unwrap_or(1);
-        match self.replier? {
-            Replier::Random => u16::try_from(self.rng.below(n)).ok(),
-            Replier::RoundRobin => u16::try_from(timestamp.0 % n).ok(),
-            Replier::Fixed(replica) => Some(replica),
-        }
+    fn choose_replier(&mut self, timestamp: Timestamp, among: Members) -> Option<u16> {
+        let count = u64::try_from(among.count()).unwrap_or(1);
+        let which = match self.replier? {
+            Replier::Random => self.rng.below(count),
+            Replier::RoundRobin => timestamp.0 % count,
+            Replier::Fixed(replica) if among.contains(ReplicaId(replica)) => return Some(replica),
+            Replier::Fixed(_) => 0,
+        };
+        among.of(self.cluster).nth(usize::try_from(which).unwrap_or(0)).map(|replica| replica.0)
     }
 
     /// `T_CLIENT` has run out: "the client retransmits the request as usual" [OSDI99 §5.1], CL-2.

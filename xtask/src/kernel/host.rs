@@ -81,7 +81,7 @@ impl Host {
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         self.up = Some(command.spawn().with_context(|| format!("{}", self.program.display()))?);
         let begin = Instant::now();
-        while read(self.command("ss").args(["-Hltn", &format!("sport = {PORT}")]))?.trim().is_empty() {
+        while !self.listens(SERVER, PORT)? {
             let ended = self.up.as_mut().is_some_and(|up| matches!(up.try_wait(), Ok(Some(_))));
             if ended || begin.elapsed() > PATIENCE {
                 bail!("the relay does not listen: see {}", said.display());

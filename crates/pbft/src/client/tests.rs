@@ -405,9 +405,10 @@ fn the_client_follows_the_view() {
 /// RP-1: the policies of naming a replier.
 #[test]
 fn repliers_are_named_by_policy() {
+    let all = Members::all(Cluster::tolerating(1).unwrap());
     let repliers = |replier| {
         let mut client = Client::new(lane(), &Config { replier, ..config(1) }, Timestamp(0), 5);
-        (0..40).map(|t| client.choose_replier(Timestamp(t)).unwrap()).collect::<Vec<_>>()
+        (0..40).map(|t| client.choose_replier(Timestamp(t), all).unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(repliers(Replier::RoundRobin)[..6], [0, 1, 2, 3, 0, 1]);
     assert_eq!(repliers(Replier::Fixed(2))[..6], [2; 6]);
