@@ -20,6 +20,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use quorate_node::members::Members;
 use quorate_node::settings::{ServiceName, Settings};
+use quorate_pbft::config::Durability;
 use quorate_wire::{Principal, ReplicaId};
 
 use crate::explain::Code;
@@ -70,10 +71,19 @@ impl Local {
 
     /// Returns what is replicated.
     pub(crate) fn service(&self) -> Result<ServiceName, Failure> {
+        Ok(self.settings()?.service)
+    }
+
+    /// Says whether what the cluster has done is there when all its replicas have stopped.
+    pub(crate) fn keeps(&self) -> Result<bool, Failure> {
+        Ok(self.settings()?.config.durability != Durability::Memory)
+    }
+
+    /// The settings of the first replica; `up` gives all the same.
+    fn settings(&self) -> Result<Settings, Failure> {
         let (dir, own) = (self.node("replica-0"), Principal::Replica(ReplicaId(0)));
         let members = Members::read(&dir.join("cluster.toml"))?;
-        let settings = Settings::read(&dir.join("node.toml"), own, members.cluster, members.cluster_id())?;
-        Ok(settings.service)
+        Ok(Settings::read(&dir.join("node.toml"), own, members.cluster, members.cluster_id())?)
     }
 
     /// Says whether `quorate up` runs on it.

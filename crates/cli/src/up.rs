@@ -180,6 +180,9 @@ impl Up {
             self.check_settings()?;
         }
         let local = Local::at(self.dir());
+        if !is_new {
+            self.check_kept(&local)?;
+        }
         let run = local.dir().join("run");
         fs::create_dir_all(&run).map_err(|error| unwritable(&run, &error))?;
         let lock = lock(local.dir())?;
@@ -203,7 +206,11 @@ impl Up {
         }
         drop(lock);
         ended?;
-        out::line(format!("stopped. all data is in {}; quorate up brings it back", self.dir().display()));
+        out::line(if local.keeps()? {
+            format!("stopped. all data is in {}; quorate up brings it back", self.dir().display())
+        } else {
+            "stopped. nothing is kept: durability is memory".to_owned()
+        });
         Ok(ExitCode::SUCCESS)
     }
 
@@ -249,6 +256,17 @@ impl Up {
                     .next(format!("leave {flag} away, or choose another directory with --dir")))
             }
         }
+    }
+
+    /// Replicas that all have forgotten everything would wait for each other for ever.
+    fn check_kept(&self, local: &Local) -> Result<(), Failure> {
+        if local.keeps()? || local.runs() {
+            return Ok(());
+        }
+        let what = "the cluster kept nothing when it stopped: its durability is memory";
+        Err(Failure::new(Code::Rule, what)
+            .at(local.node("replica-0").join("node.toml").display().to_string())
+            .next(format!("rm -r {}      or choose another directory with --dir", self.dir().display())))
     }
 
     /// Runs everything until `stop`. Whatever was started is in `nodes`.

@@ -18,6 +18,11 @@ pub(crate) struct Up {
 
 impl Up {
     pub(crate) fn start(dir: Dir, door: SocketAddr) -> Self {
+        Self::start_with(dir, door, &[])
+    }
+
+    /// Starts one that is made with these flags.
+    fn start_with(dir: Dir, door: SocketAddr, flags: &[&str]) -> Self {
         let data = dir.join("data");
         let log = File::create(dir.path().join("up.txt")).unwrap();
         let (resp, host) = (door.to_string(), door.ip().to_string());
@@ -25,6 +30,7 @@ impl Up {
         let mut arguments = vec!["up", "--dir", &data, "--resp", &resp, "--status", &page];
         if !std::path::Path::new(&data).exists() {
             arguments.extend(["--service", "kv", "--host", &host]);
+            arguments.extend(flags);
         }
         let process = Command::new(env!("CARGO_BIN_EXE_quorate"))
             .args(arguments)
@@ -168,4 +174,19 @@ fn a_busy_door_is_told_before_anything_is_made() {
     assert_eq!(ended.status.code(), Some(2), "{said}");
     assert!(said.contains("Q003") && said.contains("--resp"), "{said}");
     assert!(!dir.path().join("data").exists());
+}
+
+/// Replicas that keep nothing are not said to have kept it, and not started again to wait for each other.
+#[test]
+fn a_cluster_that_keeps_nothing_says_so() {
+    let door = SocketAddr::new(own_address(), 6380);
+    let up = Up::start_with(Dir::new("forgets"), door, &["--durability", "memory"]);
+    assert_eq!(up.redis("SET k one"), "+OK");
+    let dir = up.down();
+    let said = fs::read_to_string(dir.path().join("up.txt")).unwrap();
+    assert!(said.trim_end().ends_with("stopped. nothing is kept: durability is memory"), "{said}");
+    let again = quorate(&["up", "--dir", &dir.join("data"), "--resp", &door.to_string()]);
+    let said = String::from_utf8_lossy(&again.stderr);
+    assert_eq!(again.status.code(), Some(2), "{said}");
+    assert!(said.contains("Q004") && said.contains("kept nothing") && said.contains("rm -r"), "{said}");
 }
