@@ -18,35 +18,36 @@ use std::collections::BTreeMap;
 
 use quorate_pbft::config::{Config, Durability};
 use quorate_pbft::recording::Recorder;
-use quorate_pbft::step::{
-    Action, Actions, CachedReply, Form, Input, Lsn, Now, ReadResult, Recipient, Ticket,
-};
+use quorate_pbft::step::{Action, Actions, CachedReply, Input, Lsn, Now, ReadResult, Ticket};
 use quorate_pbft::{Replica, Resume};
-use quorate_service::saving::Saving;
+use quorate_service::saving::{PageLabel, Saving};
 use quorate_service::{Executor, Options, Service, Steps};
 use quorate_wire::codec::Reader;
 use quorate_wire::frame::Frame;
-use quorate_wire::message::{Message, RequestBody};
+use quorate_wire::message::Message;
 use quorate_wire::sign::Signer;
 use quorate_wire::{
-    Admitted, ClientId, Digest, Door, DoorError, Kind, Principal, ReplicaId, Replies, SeqNum, Timestamp,
-    Verified,
+    Admitted, ClientId, Digest, Door, DoorError, Principal, ReplicaId, Replies, SeqNum, Timestamp, Verified,
 };
 
 use crate::core::Core;
 use crate::directory::Directory;
 use crate::journal::Journal;
 use crate::meter::{Meter, Part};
-use crate::outbox::{Outbox, Posted, Transport};
+use crate::outbox::{Outbox, Transport};
+use crate::storage::Paged;
 use crate::timers::Deadlines;
+use held::{Held, Owed};
 use people::Guests;
 
 mod error;
+mod held;
 mod image;
 mod liar;
 mod life;
 mod milestones;
 mod people;
+mod send;
 mod statement;
 mod transfer;
 
@@ -95,7 +96,7 @@ pub struct Drive<S: Service, M: Meter = (), J: Journal = (), C: Core = Replica> 
     id: ReplicaId,
     door: Door,
     core: C,
-    executor: Executor<S>,
+    executor: Executor<S, Paged>,
     directory: Directory,
     /// The other replicas.
     peers: Vec<ReplicaId>,
@@ -107,6 +108,9 @@ pub struct Drive<S: Service, M: Meter = (), J: Journal = (), C: Core = Replica> 
     recorder: Option<Recorder>,
     /// The checkpoint that is being copied.
     saving: Option<Saving>,
+    /// Slots of pages that the executor has not been told of yet.
+    stored: Vec<(PageLabel, u32)>,
+    held: Held,
     guests: Guests,
     tick_at: u64,
     sayings: statement::Sayings,
@@ -141,7 +145,9 @@ impl<S: Service, M: Meter> Drive<S, M> {
         if config.durability != Durability::Memory {
             return Err(DriveError::Durability(config.durability));
         }
-        let executor = Executor::new(service, config.domains(), options(&config, incarnation));
+        let (domains, options) = (config.domains(), options(&config, incarnation));
+        let store = Paged::in_memory(domains.clone(), options.page_bytes);
+        let executor = Executor::with_store(service, domains, options, store);
         let resume = Resume::Fresh { incarnation };
         Self::resume(id, config, signer, door, directory, executor, resume, meter, ())
     }
@@ -174,7 +180,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
         signer: Signer,
         door: Door,
         directory: Directory,
-        executor: Executor<S>,
+        executor: Executor<S, Paged>,
         resume: Resume,
         meter: M,
         journal: J,
@@ -197,6 +203,8 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
             journal,
             recorder: None,
             saving: None,
+            stored: Vec::new(),
+            held: Held::default(),
             guests: Guests::default(),
             tick_at: 0,
             sayings,
@@ -245,6 +253,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         if self.executor.deadline().is_some_and(|at| at <= now.mono_ns) {
             self.transfer(now, |executor, steps| executor.on_deadline(now.mono_ns, steps));
         }
+        self.go_on(now);
         if now.mono_ns >= self.tick_at {
             self.tick(now);
         }
@@ -259,7 +268,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Returns the moment of the monotonic clock at which [`Self::expire`] is due, or earlier.
     #[inline]
     pub fn due(&self) -> u64 {
-        if self.saving.is_some() && self.journal.has_room() {
+        if self.saving.is_some() && self.journal.has_room() || !self.stored.is_empty() || self.can_go_on() {
             return 0;
         }
         let transfer = self.executor.deadline().unwrap_or(u64::MAX);
@@ -271,9 +280,8 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     pub fn flush(&mut self, transport: &mut impl Transport) {
         self.journal.flush();
         self.outbox.flush(transport);
-        if self.saving.is_some() {
-            self.copy_image();
-        }
+        self.executor.relax();
+        self.look_after_image();
     }
 
     fn admit(&mut self, now: Now, frame: Frame<'_>) {
@@ -351,10 +359,23 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                     self.meter.lap(Part::Admit);
                     Some(Outcome::Signature { request: request.request, valid })
                 }
+                Action::Execute { seq, .. } if self.holds_batches() => self.hold(action, Owed::Results(*seq)),
+                Action::Read { ticket, .. } if self.holds() => self.hold(action, Owed::Read(*ticket)),
+                Action::Merge { .. }
+                | Action::Undo { .. }
+                | Action::Resend { .. }
+                | Action::Checkpoint { .. }
+                | Action::Discard { .. }
+                    if self.holds() =>
+                {
+                    self.hold(action, Owed::Nothing)
+                }
                 Action::Execute { seq, batch, tentative } => {
-                    let Ok(()) = self.executor.execute(*seq, batch, *tentative, &mut self.replies) else {
-                        unreachable!("a state in memory has every page")
-                    };
+                    if let Err(fault) = self.executor.execute(*seq, batch, *tentative, &mut self.replies) {
+                        self.mend(now, fault);
+                        self.hold(action, Owed::Results(*seq));
+                        continue;
+                    }
                     self.meter.lap(Part::Execute);
                     self.counters.requests += u64::try_from(batch.len()).unwrap_or(0);
                     self.receive_guests(false);
@@ -389,7 +410,11 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                     self.receive_guests(true);
                     None
                 }
-                Action::Fetch { seq, root, check } => self.fetch(now, *seq, *root, *check),
+                Action::Fetch { seq, root, check } => {
+                    self.give_up_held();
+                    self.give_up_image();
+                    self.fetch(now, *seq, *root, *check)
+                }
                 Action::Report(milestone) => {
                     self.note(milestone);
                     None
@@ -436,53 +461,9 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         }
         self.core.step(now, input, out);
         self.meter.lap(Part::Step);
-    }
-
-    /// Seals a message and puts it into the outbox.
-    #[inline]
-    fn send(&mut self, to: Recipient, kind: Kind, form: Form, bytes: &[u8], after: Lsn) {
-        let whom = match to {
-            Recipient::All => None,
-            Recipient::Replica(id) => Some(Principal::Replica(id)),
-            Recipient::Client(client) => Some(Principal::from(client)),
-        };
-        self.frame.clear();
-        let frame = match form {
-            Form::Frame => bytes,
-            Form::Body if kind == Kind::Request => {
-                let own = Principal::Replica(self.id).as_client();
-                if let Ok(body) = RequestBody::decode(bytes) {
-                    self.door.seal_request(&body, own, true, &mut self.frame);
-                }
-                &self.frame
-            }
-            Form::Body => {
-                self.door.seal(kind, whom, bytes, &mut self.frame);
-                &self.frame
-            }
-        };
-        self.counters.sent += 1;
-        if C::LIES {
-            let frame = frame.to_vec();
-            return self.post_tampered(whom, &frame, after);
+        if let Outcome::Fetched { .. } = outcome {
+            self.settle_held(now, out);
         }
-        let posted = if let Some(whom) = whom {
-            let place = self.directory.find(whom);
-            self.counters.nowhere += u64::from(place.is_none());
-            if kind == Kind::Data
-                && let Some(place) = place
-            {
-                self.outbox.post_bulk(place, frame);
-                return self.meter.lap(Part::Seal);
-            }
-            self.outbox.post(place.into_iter(), frame, after)
-        } else {
-            let own = self.id.index();
-            let others = self.directory.replicas().filter(|place| place.index() != own);
-            self.outbox.post(others, frame, after)
-        };
-        self.counters.too_long += u64::from(posted == Posted::TooLong);
-        self.meter.lap(Part::Seal);
     }
 
     fn tick(&mut self, now: Now) {

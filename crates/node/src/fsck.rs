@@ -8,14 +8,14 @@ use std::path::Path;
 
 use quorate_fs::fsck::{self, Report};
 use quorate_pbft::Committed;
-use quorate_service::{Executor, Service};
+use quorate_service::{Executor, PageFault, Service};
 use quorate_wire::{Digest, Principal, Replies, SeqNum};
 
 use crate::drive;
 use crate::examine::examine;
 use crate::replica::lock;
 use crate::settings::ServiceName;
-use crate::storage;
+use crate::storage::{self, Paged};
 use crate::trouble::{Kind, Trouble};
 
 /// What was found.
@@ -59,22 +59,31 @@ pub fn check(dir: &Path) -> Result<Checked, Trouble> {
     let config = &node.settings.config;
     let fs = node.settings.file_system(&dir.join("node.toml"))?;
     let settings = fs.settings().clone();
-    let executor = Executor::new(fs, config.domains(), drive::options(config, 1));
+    let (domains, options) = (config.domains(), drive::options(config, 1));
+    let path = dir.join("checkpoint");
+    let store = Paged::new(&path, domains.clone(), options.page_bytes, node.settings.state_memory_max);
+    let executor = Executor::with_store(fs, domains, options, store);
     let mut executor = executor.governed(node.members.founders());
     let owner = (node.members.cluster_id(), id);
     let records = storage::read(dir, owner, config.durability, &mut executor)?.unwrap_or_default();
     let committed = Committed::read(&records, &config.domains(), executor.last_executed());
-    let (agreed, differs) = execute(&mut executor, &committed, config.checkpoint_interval);
+    let unreadable = |page| {
+        Trouble::new(Kind::Unreadable, format!("page {page} of the state cannot be read from the disk"))
+            .in_file(dir)
+            .next("start the replica: it fetches the page from the others")
+    };
+    let executed = execute(&mut executor, &committed, config.checkpoint_interval);
+    let (agreed, differs) = executed.map_err(|fault| unreadable(fault.page))?;
     let report = fsck::check(&settings, executor.view()).map_err(|stop| {
         Trouble::new(Kind::Unreadable, format!("the state is not there as a whole: {stop:?}")).in_file(dir)
     })?;
     Ok(Checked { seq: executor.last_executed(), agreed, differs, report })
 }
 
-type Compared = (Option<(SeqNum, Digest)>, Option<Digest>);
+type Compared = Result<(Option<(SeqNum, Digest)>, Option<Digest>), PageFault>;
 
 /// Executes what was committed, and compares with what was agreed on.
-fn execute<S: Service>(executor: &mut Executor<S>, committed: &Committed, interval: u64) -> Compared {
+fn execute<S: Service>(executor: &mut Executor<S, Paged>, committed: &Committed, interval: u64) -> Compared {
     let image = executor.last_executed();
     let (mut agreed, mut differs) = (None, None);
     if let Some((stable, root)) = committed.stable.filter(|(stable, _)| *stable == image) {
@@ -83,9 +92,8 @@ fn execute<S: Service>(executor: &mut Executor<S>, committed: &Committed, interv
     }
     let mut replies = Replies::default();
     for (seq, batch) in &committed.batches {
-        let Ok(()) = executor.execute(*seq, batch, false, &mut replies) else {
-            unreachable!("a state in memory has every page")
-        };
+        executor.relax();
+        executor.execute(*seq, batch, false, &mut replies)?;
         if seq.0 % interval != 0 {
             continue;
         }
@@ -96,5 +104,5 @@ fn execute<S: Service>(executor: &mut Executor<S>, committed: &Committed, interv
             differs = Some(found).filter(|found| *found != root);
         }
     }
-    (agreed, differs)
+    Ok((agreed, differs))
 }

@@ -1,7 +1,7 @@
 //! Where a drive's records go.
 
 use quorate_pbft::step::Lsn;
-use quorate_service::saving::Copied;
+use quorate_service::saving::{Copied, PageLabel};
 use quorate_wire::{Digest, SeqNum};
 
 /// Random bits below the count of starts in an incarnation (spec §14.3).
@@ -15,8 +15,27 @@ pub trait Journal: core::fmt::Debug {
     /// Hands what has come to the disk.
     fn flush(&mut self);
 
-    /// Says whether the stable checkpoint `seq` is wanted, so that the log can become shorter.
-    fn wants_image(&self, seq: SeqNum) -> bool;
+    /// Says whether the stable checkpoint `seq` is wanted, so that the log can become shorter; or, with `is_crowded`,
+    /// so that pages need not be in memory.
+    fn wants_image(&self, seq: SeqNum, is_crowded: bool) -> bool;
+
+    /// Takes pages of a state transfer, so that they need not be in memory: [`Self::take_aside`] tells where they are.
+    fn aside(&mut self, _copied: Copied) {}
+
+    /// Returns the slots of pages of a state transfer that have been written, each once.
+    fn take_aside(&mut self) -> Vec<(PageLabel, u32)> {
+        Vec::new()
+    }
+
+    /// Says whether an image that has come is still being written, or was and [`Self::take_stored`] has not told.
+    fn is_imaging(&self) -> bool {
+        false
+    }
+
+    /// Returns the slots of the pages of the last image that were not there before: once, when it is durable.
+    fn take_stored(&mut self) -> Vec<(PageLabel, u32)> {
+        Vec::new()
+    }
 
     /// Says whether more pages may come: not while the disk is behind.
     fn has_room(&self) -> bool;
@@ -51,7 +70,7 @@ impl Journal for () {
     #[inline]
     fn flush(&mut self) {}
 
-    fn wants_image(&self, _seq: SeqNum) -> bool {
+    fn wants_image(&self, _seq: SeqNum, _is_crowded: bool) -> bool {
         false
     }
 

@@ -33,7 +33,7 @@ use crate::ports::{Port, holder};
 use crate::secret;
 use crate::settings::{ServiceName, Settings};
 use crate::socket::Socket;
-use crate::storage::{Disk, Past, Storage};
+use crate::storage::{Disk, Paged, Past, Storage};
 use crate::surroundings::Surroundings;
 use crate::trouble::{Kind, Trouble};
 
@@ -160,8 +160,18 @@ impl ReplicaNode {
         let chance = u64::from_le_bytes(secret::entropy()?.first_chunk().copied().unwrap_or_default());
         let chance = chance >> (64 - INCARNATION_RANDOM_BITS);
         let incarnation = (storage.starts() << INCARNATION_RANDOM_BITS) | chance;
-        let executor = Executor::new(service, config.domains(), drive::options(&config, wall_ns));
+        let (domains, options) = (config.domains(), drive::options(&config, wall_ns));
+        let store = match config.durability {
+            Durability::Memory => Paged::in_memory(domains.clone(), options.page_bytes),
+            Durability::Sync | Durability::Async => {
+                storage.store(domains.clone(), options.page_bytes, self.settings.state_memory_max)
+            }
+        };
+        let executor = Executor::with_store(service, domains, options, store);
         let mut executor = executor.governed(self.members.founders());
+        if config.durability != Durability::Memory {
+            executor.limit_transfer(executor.store().pages_max() / 2);
+        }
         let resume = resume(past, incarnation, &mut storage, &mut executor)?;
         let door = Door::new(
             self.id.into(),
@@ -306,7 +316,7 @@ fn resume<S: Service>(
     past: Past,
     incarnation: u64,
     storage: &mut Storage,
-    executor: &mut Executor<S>,
+    executor: &mut Executor<S, Paged>,
 ) -> Result<Resume, Trouble> {
     let records = match past {
         Past::Nothing => return Ok(Resume::Fresh { incarnation }),

@@ -75,6 +75,8 @@ pub struct Settings {
     pub key_interval_ns: u64,
     /// How much the log may grow before the state is written out, in bytes.
     pub log_bytes_max: usize,
+    /// Bytes of the state that are kept in memory, if it is also on the disk.
+    pub state_memory_max: usize,
     /// How long to poll before sleeping.
     pub waiting: Waiting,
     /// The core that the main thread stays on.
@@ -108,6 +110,7 @@ impl Settings {
             config: Config::new(cluster, cluster_id),
             key_interval_ns: 900_000_000_000,
             log_bytes_max: 64 << 20,
+            state_memory_max: 1 << 30,
             waiting: Waiting::default(),
             core: None,
             recording_bytes: 0,

@@ -17,11 +17,13 @@ use std::path::{Path, PathBuf};
 
 use quorate_pbft::config::Durability;
 use quorate_service::{Executor, Service};
+use quorate_wire::digest::Domains;
 use quorate_wire::{ClusterId, Digest, ReplicaId, SeqNum};
 
 pub use self::disk::{Disk, Told};
 use self::images::PageFile;
 use self::log::{Log, Scan};
+pub use self::paged::{Paged, Pages};
 use self::starts::{Memory, Starts, StartsFile};
 use crate::trouble::{Kind, Trouble};
 
@@ -32,6 +34,7 @@ mod images;
 mod imaging;
 mod index;
 mod log;
+mod paged;
 mod starts;
 
 #[cfg(test)]
@@ -42,6 +45,8 @@ mod failing;
 mod faults;
 #[cfg(test)]
 mod healing;
+#[cfg(test)]
+mod little_memory;
 #[cfg(test)]
 mod page_faults;
 #[cfg(test)]
@@ -98,8 +103,9 @@ pub struct Storage {
     log: Option<Log>,
     segment_bytes: usize,
     is_lost: bool,
-    /// The state that was loaded.
+    /// The state that was loaded, or pages that are none as a whole.
     pages: Option<PageFile>,
+    is_whole: bool,
 }
 
 /// Makes the files of a replica that has never started.
@@ -146,7 +152,7 @@ pub(crate) fn read<S: Service>(
     dir: &Path,
     (cluster, replica): (ClusterId, ReplicaId),
     durability: Durability,
-    executor: &mut Executor<S>,
+    executor: &mut Executor<S, Paged>,
 ) -> Result<Option<Vec<Vec<u8>>>, Trouble> {
     let lost = |why: String| {
         Trouble::new(Kind::Unreadable, format!("the replica has lost its memory: {why}"))
@@ -211,6 +217,7 @@ impl Storage {
             segment_bytes,
             is_lost,
             pages: None,
+            is_whole: false,
         };
         let lost = |why: &str| Past::Lost(why.to_owned());
         let verdict = match (found, durability) {
@@ -263,6 +270,11 @@ impl Storage {
         self.starts.count
     }
 
+    /// Returns an empty store for the state, which keeps no more of it in memory than `bytes_max` bytes.
+    pub fn store(&self, domains: Domains, page_bytes: usize, bytes_max: usize) -> Paged {
+        Paged::new(&self.dir.join("checkpoint"), domains, page_bytes, bytes_max)
+    }
+
     /// Loads the state into `executor`, which has the initial one, and returns its checkpoint. None: it is
     /// not there as a whole. What there is of it is kept to be compared with the others'.
     ///
@@ -271,23 +283,24 @@ impl Storage {
     /// The files cannot be read. That one is damaged is no error.
     pub fn load<S: Service>(
         &mut self,
-        executor: &mut Executor<S>,
+        executor: &mut Executor<S, Paged>,
     ) -> Result<Option<(SeqNum, Digest)>, Trouble> {
         let mut pages = PageFile::new(&self.dir.join("checkpoint"), self.owner, executor);
         let found = pages.load(executor, !self.is_lost)?;
-        self.pages = found.is_some().then_some(pages);
+        self.is_whole = found.is_some();
+        self.pages = (self.is_whole || pages.has_attic()).then_some(pages);
         Ok(found)
     }
 
     /// Begins to write: notes the start, and runs the disk from here on. After [`Past::Lost`] everything
-    /// that was there goes. The state is wanted whenever the log is longer than `log_bytes_max`.
+    /// that was there goes, but good pages, which a transfer may use. The state is wanted whenever the log is longer than `log_bytes_max`.
     ///
     /// # Errors
     ///
     /// The disk cannot be written, or another thread cannot be started.
     pub fn begin<S: Service>(
         mut self,
-        executor: &Executor<S>,
+        executor: &Executor<S, Paged>,
         log_bytes_max: usize,
     ) -> Result<Disk, Trouble> {
         let (log_dir, image_dir) = (self.dir.join("log"), self.dir.join("checkpoint"));
@@ -308,7 +321,10 @@ impl Storage {
                 Log::new(&log_dir, &self.owner, self.starts.life, self.starts.count, self.segment_bytes)
             })
         };
-        let pages = if let Some(pages) = self.pages.take() {
+        let pages = if let Some(mut pages) = self.pages.take() {
+            if !self.is_whole {
+                pages.forget_seal()?;
+            }
             pages
         } else {
             images::clear(&image_dir)?;

@@ -64,7 +64,7 @@ impl<S: Service> Alone<S> {
         if done.is_ok() && out.len() <= RESULT_BYTES_MAX {
             let store = &mut self.store;
             self.overlay.drain(&mut self.pool, |page, content, pool| {
-                if let Some(old) = store.replace(page, content) {
+                if let Ok(Some(old)) = store.replace(page, content) {
                     pool.give(old);
                 }
             });

@@ -111,8 +111,9 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         state.root_at(seq)?;
         let index = u32::try_from(question.index).ok()?;
         let label = state.label_at(seq, question.level, index);
+        let mut buffer = Vec::new();
         if question.level == 0 {
-            let page = state.page_at(seq, index)?;
+            let page = state.page_at(seq, index, &mut buffer)?;
             let answer = Data { rid: question.rid, index: question.index, modified: label.modified, page };
             steps.answer(to, Kind::Data, |out| answer.encode(out));
             return Some(());

@@ -10,13 +10,14 @@ use quorate_wire::reply::{Outcome, Reply};
 use quorate_wire::{Batch, ClientId, Digest, Replies, SeqNum, Timestamp};
 
 use crate::answer::Answering;
+use crate::mend::Mending;
 use crate::options::Options;
 use crate::overlay::Overlay;
-use crate::pages::{Memory, Page, PageStore, Pool};
+use crate::pages::{Memory, PageStore, Pool};
 use crate::people::{self, People, Person, Rights};
 use crate::replies::{Lane, Lanes};
 use crate::service::{Context, PageFault, Service, Stop};
-use crate::state::State;
+use crate::state::{Arrival, State};
 use crate::tree::Label;
 use crate::view::View;
 use crate::walk::Walk;
@@ -66,7 +67,13 @@ pub struct Executor<S: Service, P: PageStore = Memory> {
     pub(crate) next_rid: u64,
     pub(crate) answering: Answering,
     /// Pages that a disk had and that are not the state: a transfer looks here first.
-    pub(crate) attic: Vec<(u32, Label, Page)>,
+    pub(crate) attic: Vec<(u32, Label, Arrival)>,
+    /// Pages that a transfer may have in memory.
+    pub(crate) staged_max: usize,
+    /// A page that cannot be read, and is asked for.
+    pub(crate) mending: Option<Mending>,
+    /// The tables in memory could not be read from the state yet.
+    is_stale: bool,
     /// Pages that transfers have brought.
     pub(crate) fetched: u64,
 }
@@ -104,6 +111,9 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             next_rid: options.first_rid,
             answering: Answering::default(),
             attic: Vec::new(),
+            staged_max: usize::MAX,
+            mending: None,
+            is_stale: false,
             fetched: 0,
             options,
         }
@@ -144,6 +154,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         assert_eq!(seq, self.last_executed.next(), "batches come in order (EX-1)");
         assert!(batch.is_complete(), "bodies are here before a batch is executed (SR-3)");
         replies.clear();
+        self.read_tables()?;
         self.tentative = Some(seq);
         let time_ns = self.lanes.agree_on_time(batch.choice());
         for (index, request) in (0_u32..).zip(batch.requests()) {
@@ -322,12 +333,22 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     pub(crate) fn adopt(&mut self, seq: SeqNum) {
         self.undo(SeqNum(0));
         self.last_executed = seq;
-        // What was just installed is here.
-        let _ = self.lanes.rebuild(self.state.store());
-        let (page_bytes, pages) = (self.options.page_bytes, self.people_pages());
-        if let Some(people) = &mut self.people {
-            let _ = people.rebuild(self.state.store(), page_bytes, pages.0);
+        self.is_stale = true;
+        // If a page cannot be read now, it is asked for when the next batch needs it.
+        let _ = self.read_tables();
+    }
+
+    /// Reads what is kept in memory of clients from the state, unless that was done.
+    fn read_tables(&mut self) -> Result<(), PageFault> {
+        if self.is_stale {
+            self.lanes.rebuild(self.state.store())?;
+            let (page_bytes, pages) = (self.options.page_bytes, self.people_pages());
+            if let Some(people) = &mut self.people {
+                people.rebuild(self.state.store(), page_bytes, pages.0)?;
+            }
+            self.is_stale = false;
         }
+        Ok(())
     }
 
     /// The pages of the table of clients: the last ones.

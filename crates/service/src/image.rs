@@ -71,10 +71,10 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         let start = out.len();
         write_head(&self.options, seq, &root, &mut Writer::new(out));
         let head = self.domains.node(&out[start..]);
-        let mut out = Writer::new(out);
+        let (mut out, mut buffer) = (Writer::new(out), Vec::new());
         out.digest(&head);
         for page in self.state.pages_at(seq) {
-            let Some(content) = self.state.page_at(seq, page) else { continue };
+            let Some(content) = self.state.page_at(seq, page, &mut buffer) else { continue };
             out.u32(page);
             out.u64(self.state.label_at(seq, 0, page).modified.0);
             out.bytes(content);

@@ -158,13 +158,22 @@ impl Overlay {
         Ok(self.entries[at].content.get_or_insert_with(|| pool.padded(&[])))
     }
 
-    /// Replaces a whole page without looking at what it was; none clears it.
-    pub(crate) fn put(&mut self, pool: &mut Pool, page: u32, content: Option<&[u8]>) {
-        let content = content.map(|bytes| pool.padded(bytes));
+    /// Replaces a whole page; none clears it. What it was is not looked at, but it has to be in memory when this
+    /// becomes part of the state: a checkpoint may need it.
+    pub(crate) fn put(
+        &mut self,
+        base: &dyn PageStore,
+        pool: &mut Pool,
+        page: u32,
+        content: Option<&[u8]>,
+    ) -> Result<(), PageFault> {
         let Some(at) = self.index.get(u64::from(page)) else {
+            base.bring(page)?;
+            let content = content.map(|bytes| pool.padded(bytes));
             self.push(page, content);
-            return;
+            return Ok(());
         };
+        let content = content.map(|bytes| pool.padded(bytes));
         let at = to_usize(at);
         let entry = &mut self.entries[at];
         let old = core::mem::replace(&mut entry.content, content);
@@ -176,6 +185,7 @@ impl Overlay {
             entry.saved = self.operation;
             self.undo.push(Undo::Content { entry: at, content: old });
         }
+        Ok(())
     }
 
     /// Returns the entry of a page, copied from `base` if this is its first write.
@@ -253,12 +263,12 @@ mod tests {
                 content[offset] = byte;
             }
             2 => {
-                overlay.put(pool, page, Some(&[byte; 5]));
+                overlay.put(base, pool, page, Some(&[byte; 5])).unwrap();
                 *content = [0; BYTES];
                 content[..5].fill(byte);
             }
             _ => {
-                overlay.put(pool, page, None);
+                overlay.put(base, pool, page, None).unwrap();
                 *content = [0; BYTES];
             }
         }
@@ -271,7 +281,7 @@ mod tests {
             let mut random = Xorshift::new(seed);
             let (mut overlay, mut base) = (Overlay::default(), Memory::new());
             let mut pool = Pool::new(BYTES, 100);
-            base.replace(1, Some(pool.padded(&[7; BYTES])));
+            base.replace(1, Some(pool.padded(&[7; BYTES]))).unwrap();
             let mut model: Model = [(1, [7; BYTES])].into();
             for _ in 0..random.below(12) {
                 overlay.begin(&mut pool);
@@ -289,7 +299,7 @@ mod tests {
                 }
             }
             overlay.drain(&mut pool, |page, content, _| {
-                base.replace(page, content);
+                base.replace(page, content).unwrap();
             });
             for page in 0..6 {
                 let expected = model.get(&page).copied().unwrap_or([0; BYTES]);

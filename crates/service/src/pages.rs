@@ -7,6 +7,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use crate::saving::PageLabel;
 use crate::service::PageFault;
 
 /// A page's content.
@@ -15,18 +16,50 @@ pub(crate) type Page = Box<[u8]>;
 /// Where the pages of the committed state are kept. In memory here; behind a file elsewhere, so that
 /// a state may be larger than memory.
 pub trait PageStore: core::fmt::Debug {
-    /// Returns a page; none if it is empty.
+    /// Returns a page; none if it is empty. It stays in memory until [`Self::relax`], at least.
     ///
     /// # Errors
     ///
     /// The page is not here at the moment.
     fn get(&self, page: u32) -> Result<Option<&[u8]>, PageFault>;
 
+    /// Sees to it that a page is in memory until [`Self::relax`], at least: it will be replaced, and what it was is
+    /// needed then.
+    ///
+    /// # Errors
+    ///
+    /// The page is not here at the moment.
+    fn bring(&self, _page: u32) -> Result<(), PageFault> {
+        Ok(())
+    }
+
+    /// As [`Self::get`], but a page that is not in memory is brought into `buffer` and not kept: for whoever
+    /// looks at many pages once.
+    ///
+    /// # Errors
+    ///
+    /// The page is not here at the moment.
+    fn look<'a>(&'a self, page: u32, _buffer: &'a mut Vec<u8>) -> Result<Option<&'a [u8]>, PageFault> {
+        self.get(page)
+    }
+
     /// Replaces a page and returns what it was.
-    fn replace(&mut self, page: u32, content: Option<Box<[u8]>>) -> Option<Box<[u8]>>;
+    ///
+    /// # Errors
+    ///
+    /// It has been replaced, but what it was is not in memory. Whoever needs that has brought or read the page
+    /// since the last [`Self::relax`].
+    fn replace(&mut self, page: u32, content: Option<Box<[u8]>>) -> Result<Option<Box<[u8]>>, PageFault>;
 
     /// Returns the first page at or after `from` that is not empty.
     fn next(&self, from: u32) -> Option<u32>;
+
+    /// The page that this label is about can be read at `place` from now on, until it is replaced. If it is in
+    /// memory, it is that page; else it is not empty any more.
+    fn stored(&mut self, _label: &PageLabel, _place: u32) {}
+
+    /// Nobody needs pages in memory at this moment: some may be dropped that can be read again.
+    fn relax(&mut self) {}
 }
 
 /// Pages in a group: those under one node of the digest tree.
@@ -60,18 +93,16 @@ impl PageStore for Memory {
     }
 
     #[inline]
-    fn replace(&mut self, page: u32, content: Option<Page>) -> Option<Page> {
+    fn replace(&mut self, page: u32, content: Option<Page>) -> Result<Option<Page>, PageFault> {
         let (group, at) = place(page);
+        if content.is_none() && self.groups.get(group).is_none_or(Option::is_none) {
+            return Ok(None);
+        }
         if group >= self.groups.len() {
-            content.as_ref()?;
             self.groups.resize_with(group + 1, || None);
         }
-        let slot = &mut self.groups[group];
-        if slot.is_none() {
-            content.as_ref()?;
-        }
-        let pages = slot.get_or_insert_with(|| Box::new([const { None }; GROUP]));
-        core::mem::replace(&mut pages[at], content)
+        let pages = self.groups[group].get_or_insert_with(|| Box::new([const { None }; GROUP]));
+        Ok(core::mem::replace(&mut pages[at], content))
     }
 
     fn next(&self, from: u32) -> Option<u32> {
@@ -149,11 +180,11 @@ mod tests {
     fn a_cleared_page_is_as_one_never_written() {
         let mut store = Memory::new();
         assert_eq!(store.get(70), Ok(None));
-        assert!(store.replace(70, None).is_none());
-        assert!(store.replace(70, Some(alloc::vec![1; 8].into_boxed_slice())).is_none());
-        assert!(store.replace(3, Some(alloc::vec![2; 8].into_boxed_slice())).is_none());
+        assert_eq!(store.replace(70, None), Ok(None));
+        assert_eq!(store.replace(70, Some(alloc::vec![1; 8].into_boxed_slice())), Ok(None));
+        assert_eq!(store.replace(3, Some(alloc::vec![2; 8].into_boxed_slice())), Ok(None));
         assert_eq!((store.next(0), store.next(4), store.next(71)), (Some(3), Some(70), None));
-        assert_eq!(store.replace(70, None).as_deref(), Some(&[1; 8][..]));
+        assert_eq!(store.replace(70, None).unwrap().as_deref(), Some(&[1; 8][..]));
         assert_eq!((store.get(70), store.next(4)), (Ok(None), None));
     }
 

@@ -243,8 +243,11 @@ impl Lanes {
     /// Calls `each` with every lane of the committed state.
     pub(crate) fn for_each(&self, store: &dyn PageStore, mut each: impl FnMut(Lane)) {
         for slot in 0..self.layout.slots_max {
-            let Ok(Some(lane)) = self.committed(store, slot) else { break };
-            each(lane);
+            match self.committed(store, slot) {
+                Ok(Some(lane)) => each(lane),
+                Ok(None) => break,
+                Err(_) => {} // it is asked for when a batch needs it
+            }
         }
     }
 

@@ -8,9 +8,9 @@
 //! they give the root, they are the state. If not, the good ones are put aside: a state transfer finds
 //! them there by their digests, and asks for the others only.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use quorate_wire::digest::Domains;
 use quorate_wire::{Digest, SeqNum};
 
 use crate::executor::Executor;
@@ -19,6 +19,7 @@ use crate::pages::{Page, PageStore};
 use crate::service::Service;
 use crate::state::Arrival;
 use crate::tree::{Label, Tree};
+use crate::walk::Walk;
 
 /// What a checkpoint says of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub struct PageLabel {
 pub struct Copied {
     labels: Vec<PageLabel>,
     content: Vec<u8>,
+    /// Pages among them that could not be read where the disk has them.
+    anew: Vec<u32>,
 }
 
 impl Copied {
@@ -52,6 +55,11 @@ impl Copied {
     /// Says whether there is no page.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
+    }
+
+    /// Says whether a page has to be written even if the disk has it: it cannot be read there.
+    pub fn is_anew(&self, page: u32) -> bool {
+        self.anew.contains(&page)
     }
 }
 
@@ -112,6 +120,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         if self.state.root_at(seq) != Some(root) {
             return false;
         }
+        let mut buffer = Vec::new();
         for _ in 0..pages_max {
             let Some(page) = saving.next() else { break };
             let label = self.state.label_at(seq, 0, page);
@@ -119,7 +128,10 @@ impl<S: Service, P: PageStore> Executor<S, P> {
                 // It has changed since, before or after this copying began.
                 self.state.mark_unsaved(page);
             }
-            let content = self.state.page_at(seq, page).unwrap_or(&[]);
+            if self.state.take_mended(page) {
+                out.anew.push(page);
+            }
+            let content = self.state.page_at(seq, page, &mut buffer).unwrap_or(&[]);
             if label.is_empty() == content.is_empty() {
                 out.labels.push(PageLabel { page, modified: label.modified, digest: label.digest });
                 out.content.extend_from_slice(content);
@@ -136,6 +148,64 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         while let Some(page) = saving.next() {
             self.state.mark_unsaved(page);
         }
+    }
+
+    /// Takes note that a disk has these pages, of a checkpoint that is durable there, each at a place of the store: they
+    /// need not be in memory any more, unless they have changed since they were copied.
+    pub fn note_stored(&mut self, stored: &[(PageLabel, u32)]) {
+        for (label, place) in stored {
+            self.state.note_stored(label, *place);
+        }
+    }
+
+    /// Says how many pages a state transfer may have in memory before it waits for [`Self::note_aside`].
+    pub fn limit_transfer(&mut self, pages_max: usize) {
+        self.staged_max = pages_max.max(1);
+    }
+
+    /// Returns how many pages the transfer under way has in memory.
+    pub fn transfer_pages(&self) -> usize {
+        self.walk.as_ref().map_or(0, Walk::contents)
+    }
+
+    /// Appends pages of the transfer under way to `out`, `pages_max` at most and each once: for a disk that has room
+    /// for them until they are part of a state.
+    pub fn put_aside(&mut self, pages_max: usize, out: &mut Copied) {
+        if let Some(walk) = &mut self.walk {
+            walk.put_aside(pages_max, |page, label, content| {
+                out.labels.push(PageLabel { page, modified: label.modified, digest: label.digest });
+                out.content.extend_from_slice(content);
+            });
+        }
+    }
+
+    /// Takes note that a disk has these pages of a transfer, each at a place of the store.
+    pub fn note_aside(&mut self, aside: &[(PageLabel, u32)]) {
+        let Some(walk) = &mut self.walk else { return };
+        for (label, place) in aside {
+            let PageLabel { page, modified, digest } = *label;
+            walk.is_aside(page, Label { modified, digest }, *place, &mut self.pool);
+        }
+    }
+
+    /// Lets the store drop pages that can be read again, if it has more than it should. Nothing is dropped that the
+    /// tentative batch will need.
+    #[inline]
+    pub fn relax(&mut self) {
+        if self.tentative().is_none() {
+            self.state.relax();
+        }
+    }
+
+    /// Returns the store.
+    #[inline]
+    pub fn store(&self) -> &P {
+        self.state.store()
+    }
+
+    /// Returns how many pages are in memory only because a checkpoint has another version of them.
+    pub fn pages_of_checkpoints(&self) -> usize {
+        self.state.pages_of_checkpoints()
     }
 
     /// Returns the options that the state depends on, as bytes: a state of others is none for this replica.
@@ -175,19 +245,21 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// for a state transfer.
     pub fn end_load(&mut self, loading: Loading, seq: SeqNum, said: Digest) -> Result<(), ImageError> {
         let Loading { mut tree, mut pages, damaged, .. } = loading;
-        pages.sort_unstable_by_key(|(page, _, _)| *page);
-        tree.set_leaves(pages.iter().map(|(page, label, _)| (*page, *label)));
-        let is_twice = pages.windows(2).any(|two| two[0].0 == two[1].0);
+        pages.sort_unstable_by_key(|found| found.page);
+        tree.set_leaves(pages.iter().map(|found| (found.page, found.label)));
+        let is_twice = pages.windows(2).any(|two| two[0].page == two[1].page);
         if damaged > 0 || is_twice || tree.root() != said {
-            pages.dedup_by_key(|(page, _, _)| *page);
-            self.attic = pages;
+            self.attic = attic(pages);
             return Err(ImageError::WrongRoot { said, found: tree.root() });
         }
-        let arrivals =
-            pages.into_iter().map(|(page, label, content)| (page, label, Arrival::New(Some(content))));
+        drop(tree);
+        let places: Vec<_> =
+            pages.iter().filter_map(|found| Some((found.as_label(), found.place?))).collect();
+        let arrivals = pages.into_iter().map(|found| (found.page, found.label, found.arrival())).collect();
         let newest = self.state.newest();
-        let installed = self.state.install(newest, seq, true, arrivals.collect(), &mut self.pool);
+        let installed = self.state.install(newest, seq, true, arrivals, &mut self.pool);
         assert_eq!(installed, said, "the pages have been checked");
+        self.note_stored(&places);
         self.state.take_unsaved();
         self.attic = Vec::new();
         self.walk = None;
@@ -198,9 +270,62 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// Puts the good ones of the pages that were loaded aside: what they are the state of is not known.
     pub fn keep_for_transfer(&mut self, loading: Loading) {
         let mut pages = loading.pages;
-        pages.sort_unstable_by_key(|(page, _, _)| *page);
-        pages.dedup_by_key(|(page, _, _)| *page);
-        self.attic = pages;
+        pages.sort_unstable_by_key(|found| found.page);
+        self.attic = attic(pages);
+    }
+}
+
+/// Returns pages as a state transfer takes them, one of each. What can be read again is not kept in memory.
+fn attic(found: Vec<Found>) -> Vec<(u32, Label, Arrival)> {
+    let dropped = found.into_iter().map(|mut found| {
+        if found.place.is_some() {
+            found.content = None;
+        }
+        (found.page, found.label, found.arrival())
+    });
+    let mut attic: Vec<_> = dropped.collect();
+    attic.dedup_by_key(|(page, _, _)| *page);
+    attic
+}
+
+/// A page that was found on a disk, and is good.
+#[derive(Debug)]
+struct Found {
+    page: u32,
+    label: Label,
+    /// It is in memory, or can be read at this place of the store, or both.
+    content: Option<Page>,
+    place: Option<u32>,
+}
+
+impl Found {
+    fn as_label(&self) -> PageLabel {
+        PageLabel { page: self.page, modified: self.label.modified, digest: self.label.digest }
+    }
+
+    fn arrival(self) -> Arrival {
+        match (self.content, self.place) {
+            (None, Some(place)) => Arrival::Stored(place),
+            (content, _) => Arrival::New(content),
+        }
+    }
+}
+
+/// Checks pages that are read from a disk one at a time.
+#[derive(Debug)]
+pub struct Checker {
+    tree: Tree,
+}
+
+impl Checker {
+    /// Returns one for the pages of a cluster.
+    pub fn new(domains: Domains) -> Self {
+        Self { tree: Tree::new(domains, 1) }
+    }
+
+    /// Says whether this is the content of the page that a label is about.
+    pub fn fits(&mut self, label: &PageLabel, content: &[u8]) -> bool {
+        self.tree.leaf(label.page, label.modified, Some(content)).digest == label.digest
     }
 }
 
@@ -210,19 +335,21 @@ pub struct Loading {
     tree: Tree,
     pages_max: u32,
     page_bytes: usize,
-    pages: Vec<(u32, Label, Page)>,
+    pages: Vec<Found>,
     damaged: usize,
 }
 
 impl Loading {
     /// Takes a page as the disk has it. Says whether it is the one that its label is about; if not, it is
-    /// counted and dropped.
-    pub fn take(&mut self, label: &PageLabel, content: Box<[u8]>) -> bool {
-        let found = self.tree.leaf(label.page, label.modified, Some(&content));
+    /// counted and dropped. With a place of the store where it can be read again, it is kept in memory only if
+    /// `keep`.
+    pub fn take(&mut self, label: &PageLabel, content: &[u8], place: Option<u32>, keep: bool) -> bool {
+        let found = self.tree.leaf(label.page, label.modified, Some(content));
         let is_good =
             found.digest == label.digest && label.page < self.pages_max && content.len() == self.page_bytes;
         if is_good {
-            self.pages.push((label.page, found, content));
+            let content = (keep || place.is_none()).then(|| Page::from(content));
+            self.pages.push(Found { page: label.page, label: found, content, place });
         } else {
             self.damaged += 1;
         }

@@ -10,7 +10,7 @@
 //!  page 7          v1 (moved)                    v2           v3      page 7 at 256 is v2
 //! ```
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_wire::digest::Domains;
@@ -19,6 +19,7 @@ use quorate_wire::{Digest, SeqNum};
 use crate::index::Index;
 use crate::overlay::Overlay;
 use crate::pages::{Page, PageStore, Pool, place};
+use crate::saving::PageLabel;
 use crate::tree::{BRANCHING, Label, Replaced, Tree};
 
 /// Where the content of an installed page comes from.
@@ -26,6 +27,8 @@ use crate::tree::{BRANCHING, Label, Replaced, Tree};
 pub(crate) enum Arrival {
     /// This is it; none: the page is empty.
     New(Option<Page>),
+    /// It can be read at this place of the store.
+    Stored(u32),
     /// It is what stands there now.
     Current,
     /// It is what stood there at the checkpoint that the installation builds on.
@@ -52,6 +55,12 @@ pub(crate) struct State<P> {
     sorted: Vec<u32>,
     /// One bit a page: it has changed, up to the newest checkpoint, since it was copied for a disk.
     unsaved: Vec<u64>,
+    /// Pages that the store should have and cannot read. Few: each was asked for since it was last well.
+    lacking: BTreeSet<u32>,
+    /// Those that came back since, until they are copied for a disk.
+    mended: BTreeSet<u32>,
+    /// For pages that are looked at and not kept.
+    buffer: Vec<u8>,
 }
 
 /// What a checkpoint needs besides later records and the current state.
@@ -81,7 +90,52 @@ impl<P: PageStore> State<P> {
             dirty: Vec::new(),
             sorted: Vec::new(),
             unsaved: Vec::new(),
+            lacking: BTreeSet::new(),
+            mended: BTreeSet::new(),
+            buffer: Vec::new(),
         }
+    }
+
+    /// Notes that a page cannot be read.
+    pub(crate) fn lack(&mut self, page: u32) {
+        self.lacking.insert(page);
+    }
+
+    /// Returns the pages that cannot be read.
+    pub(crate) fn lacking(&self) -> &BTreeSet<u32> {
+        &self.lacking
+    }
+
+    /// Says whether a disk has to write a page anew, whatever it has of it; once.
+    pub(crate) fn take_mended(&mut self, page: u32) -> bool {
+        self.mended.remove(&page)
+    }
+
+    /// Puts a page back that could not be read. The caller has checked it.
+    pub(crate) fn mend(&mut self, page: u32, content: Page, pool: &mut Pool) {
+        mark(&mut self.unsaved, page);
+        self.replace(page, Some(content), pool);
+    }
+
+    /// A disk has the page that this label is about at `place`. Its content can be dropped from memory, unless it
+    /// is another one by now.
+    pub(crate) fn note_stored(&mut self, label: &PageLabel, place: u32) {
+        let now = self.tree.label(0, label.page);
+        // The tree tells of the newest checkpoint: what was written since is marked.
+        if (now.modified, now.digest) == (label.modified, label.digest) && !is_marked(&self.dirty, label.page)
+        {
+            self.store.stored(label, place);
+        }
+    }
+
+    /// Lets the store drop pages that can be read again.
+    pub(crate) fn relax(&mut self) {
+        self.store.relax();
+    }
+
+    /// Returns how many pages are in memory only because a checkpoint has another version than the state now.
+    pub(crate) fn pages_of_checkpoints(&self) -> usize {
+        self.records.iter().map(|record| record.pages.len()).sum()
     }
 
     /// Returns a bit for each page that has changed since this was last asked.
@@ -115,7 +169,9 @@ impl<P: PageStore> State<P> {
     pub(crate) fn merge(&mut self, overlay: &mut Overlay, pool: &mut Pool) {
         let Some(record) = self.records.back_mut() else { unreachable!("there is always a checkpoint") };
         overlay.drain(pool, |page, content, pool| {
-            let old = self.store.replace(page, content);
+            let Ok(old) = self.store.replace(page, content) else {
+                unreachable!("a batch brings what it writes, and it is kept until the end of the batch")
+            };
             // "First write after a cut": the old page moves to the record.
             if mark(&mut self.dirty, page) {
                 record.push(page, old);
@@ -171,9 +227,10 @@ impl<P: PageStore> State<P> {
         Some(self.records.get(self.position(seq)?)?.root)
     }
 
-    /// Returns a page as of checkpoint `seq`. The caller has seen that it is held.
-    pub(crate) fn page_at(&self, seq: SeqNum, page: u32) -> Option<&[u8]> {
-        page_since(&self.records, self.position(seq).unwrap_or(0), &self.store, page)
+    /// Returns a page as of checkpoint `seq`; none if it is empty, or cannot be read. The caller has seen that the
+    /// checkpoint is held. The page may be brought into `buffer`.
+    pub(crate) fn page_at<'a>(&'a self, seq: SeqNum, page: u32, buffer: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+        page_since(&self.records, self.position(seq).unwrap_or(0), &self.store, page, buffer)
     }
 
     /// Returns what the tree of checkpoint `seq` says of a page or node. The caller has seen that it is
@@ -190,24 +247,28 @@ impl<P: PageStore> State<P> {
     /// Returns the label that a page has with its content as of checkpoint `seq`, which is held.
     pub(crate) fn leaf_at(&mut self, seq: SeqNum, page: u32, modified: SeqNum) -> Label {
         let from = self.position(seq).unwrap_or(0);
-        let content = page_since(&self.records, from, &self.store, page);
+        let content = page_since(&self.records, from, &self.store, page, &mut self.buffer);
         self.tree.leaf(page, modified, content)
     }
 
     /// Returns the label that a page has with its current content.
     pub(crate) fn current_leaf(&mut self, page: u32, modified: SeqNum) -> Label {
-        self.tree.leaf(page, modified, self.store.get(page).unwrap_or(None))
+        self.tree.leaf(page, modified, self.store.look(page, &mut self.buffer).unwrap_or(None))
     }
 
     /// Returns the pages that are not empty at checkpoint `seq`, in order.
     pub(crate) fn pages_at(&self, seq: SeqNum) -> Vec<u32> {
         let mut pages = self.current_pages();
-        for record in self.records.iter().skip(self.position(seq).unwrap_or(0)) {
+        let from = self.position(seq).unwrap_or(0);
+        for record in self.records.iter().skip(from) {
             pages.extend(record.pages.iter().map(|(page, _)| *page));
         }
         pages.sort_unstable();
         pages.dedup();
-        pages.retain(|&page| self.page_at(seq, page).is_some());
+        pages.retain(|&page| {
+            let old = self.records.iter().skip(from).find_map(|record| record.page(page));
+            old.map_or_else(|| self.store.next(page) == Some(page), |old| old.is_some())
+        });
         pages
     }
 
@@ -215,10 +276,10 @@ impl<P: PageStore> State<P> {
     pub(crate) fn recompute(&self, domains: Domains, pages_max: u32) -> Digest {
         let mut fresh = Tree::new(domains, pages_max);
         let seq = self.newest();
-        let mut leaves = Vec::new();
+        let (mut leaves, mut buffer) = (Vec::new(), Vec::new());
         for page in self.pages_at(seq) {
             let modified = self.label_at(seq, 0, page).modified;
-            leaves.push((page, fresh.leaf(page, modified, self.page_at(seq, page))));
+            leaves.push((page, fresh.leaf(page, modified, self.page_at(seq, page, &mut buffer))));
         }
         fresh.set_leaves(leaves.into_iter());
         fresh.root()
@@ -238,6 +299,13 @@ impl<P: PageStore> State<P> {
         let current = arrivals.iter().filter(|(_, _, arrival)| matches!(arrival, Arrival::Current));
         let current: Vec<u32> = current.map(|(page, _, _)| *page).collect();
         self.revert(base, &current, pool);
+        // What stands at its place on a disk under another label cannot be found there any more.
+        for (page, label, arrival) in &arrivals {
+            let is_kept = matches!(arrival, Arrival::Base | Arrival::Current);
+            if is_kept && self.tree.label(0, *page) != *label {
+                self.take_off_disk(*page);
+            }
+        }
         if whole {
             self.tree.clear();
             for page in self.pages_at(base) {
@@ -248,10 +316,16 @@ impl<P: PageStore> State<P> {
             }
         }
         self.tree.set_leaves(arrivals.iter().map(|(page, label, _)| (*page, *label)));
-        for (page, _, arrival) in arrivals {
+        for (page, label, arrival) in arrivals {
             mark(&mut self.unsaved, page);
-            if let Arrival::New(content) = arrival {
-                self.replace(page, content, pool);
+            match arrival {
+                Arrival::New(content) => self.replace(page, content, pool),
+                Arrival::Stored(place) => {
+                    self.replace(page, None, pool);
+                    let Label { modified, digest } = label;
+                    self.store.stored(&PageLabel { page, modified, digest }, place);
+                }
+                Arrival::Current | Arrival::Base => {}
             }
         }
         while self.records.len() > 1 {
@@ -266,8 +340,20 @@ impl<P: PageStore> State<P> {
     }
 
     fn replace(&mut self, page: u32, content: Option<Page>, pool: &mut Pool) {
-        if let Some(old) = self.store.replace(page, content) {
+        if self.lacking.remove(&page) {
+            self.mended.insert(page);
+        }
+        if let Ok(Some(old)) = self.store.replace(page, content) {
             pool.give(old);
+        }
+    }
+
+    /// Makes a page one that is in memory alone.
+    fn take_off_disk(&mut self, page: u32) {
+        if self.store.bring(page).is_ok()
+            && let Ok(Some(content)) = self.store.replace(page, None)
+        {
+            let _ = self.store.replace(page, Some(content));
         }
     }
 
@@ -284,7 +370,7 @@ impl<P: PageStore> State<P> {
             for (page, old) in record.pages.drain(..) {
                 mark(&mut self.unsaved, page);
                 let is_kept = current.binary_search(&page).is_ok();
-                let dropped = if is_kept { old } else { self.store.replace(page, old) };
+                let dropped = if is_kept { old } else { self.store.replace(page, old).unwrap_or(None) };
                 if let Some(dropped) = dropped {
                     pool.give(dropped);
                 }
@@ -305,11 +391,11 @@ impl<P: PageStore> State<P> {
         let count = u64::try_from(pages.len()).unwrap_or(0);
         let Some(at) = choice.checked_rem(count) else { return false };
         let page = pages[usize::try_from(at).unwrap_or(0)];
-        let Some(mut content) = self.store.replace(page, None) else { return false };
+        let _ = self.store.bring(page);
+        let Ok(Some(mut content)) = self.store.replace(page, None) else { return false };
         let byte = usize::try_from(choice >> 16).unwrap_or(0) % content.len();
         content[byte] ^= 1 << (choice % 8);
-        self.store.replace(page, Some(content));
-        true
+        self.store.replace(page, Some(content)).is_ok()
     }
 
     /// Returns the pages that are not empty now, in order.
@@ -370,9 +456,10 @@ fn page_since<'a>(
     from: usize,
     store: &'a impl PageStore,
     page: u32,
+    buffer: &'a mut Vec<u8>,
 ) -> Option<&'a [u8]> {
     let old = records.iter().skip(from).find_map(|record| record.page(page));
-    old.unwrap_or_else(|| store.get(page).unwrap_or(None))
+    old.unwrap_or_else(|| store.look(page, buffer).unwrap_or(None))
 }
 
 /// Sets a page's bit. Says whether it was clear.
@@ -385,6 +472,11 @@ fn mark(bits: &mut Vec<u64>, page: u32) -> bool {
     let was = bits[word];
     bits[word] |= 1 << bit;
     was & (1 << bit) == 0
+}
+
+fn is_marked(bits: &[u64], page: u32) -> bool {
+    let (word, bit) = place(page);
+    bits.get(word).is_some_and(|word| word & (1 << bit) != 0)
 }
 
 fn unmark(bits: &mut [u64], page: u32) {

@@ -96,7 +96,7 @@ impl Bench {
         let mut view = View::new(&self.store, &mut self.overlay, &mut self.pool, &self.zeros, part);
         let done = operation(&mut view);
         self.overlay.drain(&mut self.pool, |page, content, _| {
-            self.store.replace(page, content);
+            self.store.replace(page, content).unwrap();
         });
         done
     }
@@ -105,10 +105,10 @@ impl Bench {
     pub(crate) fn damage(&mut self, random: &mut Xorshift) {
         let from = u32::try_from(random.below(60)).unwrap();
         let Some(page) = self.store.next(from) else { return };
-        let mut content = self.store.replace(page, None).unwrap();
+        let mut content = self.store.replace(page, None).unwrap().unwrap();
         let within = if random.below(2) == 0 { 24 } else { 512 };
         let at = usize::try_from(random.below(within)).unwrap();
         content[at] ^= 1 << random.below(8);
-        self.store.replace(page, Some(content));
+        self.store.replace(page, Some(content)).unwrap();
     }
 }

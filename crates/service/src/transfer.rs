@@ -11,6 +11,7 @@ use quorate_wire::message::{Data, Fetch, MetaData};
 use quorate_wire::{Digest, Kind, ReplicaId, SeqNum};
 
 use crate::executor::Executor;
+use crate::mend::Mending;
 use crate::pages::PageStore;
 use crate::service::Service;
 use crate::walk::{Hands, Walk};
@@ -54,6 +55,11 @@ pub enum Step {
     /// Nothing to do: the digests kept here did not belong to the pages. The walk begins again and
     /// trusts no page without its digest (CK-6).
     Distrusted,
+    /// The page that could not be read is here again ([`Executor::mend`]).
+    Mended {
+        /// The page.
+        page: u32,
+    },
     /// The state is now the one of checkpoint `seq`, the only one held. [`Executor::clients`] has
     /// its clients.
     Installed {
@@ -155,6 +161,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         steps: &mut Steps,
     ) {
         assert!(check || seq >= self.last_executed, "what was executed is not given up (ST-8)");
+        self.mending = None;
         self.undo(self.last_executed);
         let base = if self.state.root_at(seq).is_some() { seq } else { self.state.newest() };
         let mut walk = self.walk.take().unwrap_or_default();
@@ -177,7 +184,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     pub fn on_data(&mut self, now_ns: u64, from: ReplicaId, answer: &Data<'_>, steps: &mut Steps) {
         match self.walk.take() {
             Some(walk) => self.walk_on(walk, now_ns, steps, |walk, hands| walk.on_data(from, answer, hands)),
-            None => steps.refuse(from, Refusal::Unasked),
+            None => self.on_mending(now_ns, from, answer, steps),
         }
     }
 
@@ -186,12 +193,14 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         if let Some(walk) = self.walk.take() {
             self.walk_on(walk, now_ns, steps, Walk::on_deadline);
         }
+        self.mend_on(now_ns, steps);
     }
 
     /// Returns the moment, on the clock of `now_ns`, at which [`Self::on_deadline`] is due. Changes
     /// with each call; none: there is nothing to wait for.
     pub fn deadline(&self) -> Option<u64> {
-        self.walk.as_ref()?.deadline()
+        let mending = self.mending.as_ref().map(Mending::deadline);
+        self.walk.as_ref().and_then(Walk::deadline).into_iter().chain(mending).min()
     }
 
     /// Says whether a transfer is under way.
@@ -223,6 +232,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             pool: &mut self.pool,
             next_rid: &mut self.next_rid,
             now_ns,
+            staged_max: self.staged_max,
             steps: &mut *steps,
         };
         event(&mut walk, &mut hands);

@@ -113,8 +113,7 @@ impl<'a> View<'a> {
             return Err(Stop::Corrupt);
         }
         let layer = self.layer.as_mut().ok_or(Stop::NeedsOrder)?;
-        layer.overlay.put(layer.pool, page, Some(bytes));
-        Ok(())
+        Ok(layer.overlay.put(self.base, layer.pool, page, Some(bytes))?)
     }
 
     /// Clears a page: it takes no room any more and reads as zeros.
@@ -125,8 +124,7 @@ impl<'a> View<'a> {
     pub fn clear(&mut self, page: u32) -> Result<(), Stop> {
         let page = self.absolute(page)?;
         let layer = self.layer.as_mut().ok_or(Stop::NeedsOrder)?;
-        layer.overlay.put(layer.pool, page, None);
-        Ok(())
+        Ok(layer.overlay.put(self.base, layer.pool, page, None)?)
     }
 
     /// Lets what has been written so far stand, even if the execution is refused later. For an operation

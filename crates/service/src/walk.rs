@@ -26,6 +26,7 @@ use crate::state::{Arrival, Arrivals, State};
 use crate::transfer::{OUTSTANDING_MAX, Progress, Refusal, Steps};
 use crate::tree::{BRANCHING, Label, Tree};
 
+mod aside;
 mod ask;
 
 use ask::Peer;
@@ -47,6 +48,8 @@ pub(crate) struct Hands<'a, P> {
     pub(crate) pool: &'a mut Pool,
     pub(crate) next_rid: &'a mut u64,
     pub(crate) now_ns: u64,
+    /// Pages that may be staged in memory.
+    pub(crate) staged_max: usize,
     pub(crate) steps: &'a mut Steps,
 }
 
@@ -73,6 +76,9 @@ pub(crate) struct Walk {
     peers: Vec<Peer>,
     /// Pages that will be installed. At most one entry a page.
     staged: BTreeMap<u32, Staged>,
+    /// How many of them have their content in memory, and those of them that were not given to a disk.
+    contents: usize,
+    to_put_aside: Vec<u32>,
     fetched: u64,
     /// There is more to look at, without waiting for anything.
     paused: Option<u64>,
@@ -123,10 +129,14 @@ impl Walk {
         }
         if !began || self.base != base || (check && !self.check) {
             // What refers to pages of our own may mean others now; what has come is kept (ST-4).
-            self.staged.retain(|_, staged| matches!(staged.arrival, Arrival::New(Some(_))));
+            self.staged
+                .retain(|_, staged| matches!(staged.arrival, Arrival::New(Some(_)) | Arrival::Stored(_)));
             self.fresh = self.staged.keys().copied().collect();
             self.check |= check;
-            self.here = Some(if self.check { state.tree().to_empty() } else { state.tree().clone() });
+            let mut here = if self.check { state.tree().to_empty() } else { state.tree().clone() };
+            // What cannot be read is not here.
+            here.set_leaves(state.lacking().iter().map(|page| (*page, Label::EMPTY)));
+            self.here = Some(here);
         }
         (self.seq, self.root, self.base) = (seq, root, base);
         self.fresh.sort_unstable();
@@ -149,9 +159,9 @@ impl Walk {
     }
 
     /// Takes pages that were found elsewhere: those that the target has need not be asked for.
-    pub(crate) fn take_attic(&mut self, pages: Vec<(u32, Label, Page)>) {
-        for (page, label, content) in pages {
-            self.stage(page, label, Arrival::New(Some(content)));
+    pub(crate) fn take_attic(&mut self, pages: Vec<(u32, Label, Arrival)>) {
+        for (page, label, arrival) in pages {
+            self.stage(page, label, arrival);
         }
     }
 
@@ -203,6 +213,10 @@ impl Walk {
     /// Looks at what is to be done, and asks as much as may be on its way.
     pub(crate) fn advance<P: PageStore>(&mut self, hands: &mut Hands<'_, P>) {
         self.paused = None;
+        if self.contents >= hands.staged_max {
+            self.paused = Some(hands.now_ns.saturating_add(TURN_NS)); // the disk is behind
+            return;
+        }
         for _ in 0..LOOKS_MAX {
             if self.asked.len() >= OUTSTANDING_MAX {
                 return;
@@ -313,6 +327,8 @@ impl Walk {
         self.peers.iter_mut().for_each(|peer| peer.outstanding = 0);
         self.early.clear();
         self.fresh.clear();
+        self.to_put_aside.clear();
+        self.contents = 0;
         let found = state.install(self.base, self.seq, self.check, arrivals, pool);
         assert!(!self.check || found == self.root, "each page has been checked");
         found == self.root
@@ -360,6 +376,9 @@ impl Walk {
         {
             self.stage(page, found, Arrival::New(Some(content)));
             return true;
+        }
+        if hands.state.lacking().contains(&page) {
+            return false;
         }
         let base = if self.check {
             hands.state.leaf_at(self.base, page, label.modified)
@@ -414,7 +433,19 @@ impl Walk {
             here.set_label(0, page, label);
         }
         self.fresh.push(page);
-        self.staged.insert(page, Staged { label, arrival });
+        let has_content = matches!(arrival, Arrival::New(Some(_)));
+        if has_content {
+            self.contents += 1;
+            self.to_put_aside.push(page);
+        }
+        let before = self.staged.insert(page, Staged { label, arrival });
+        self.contents -= usize::from(before.is_some_and(|before| before.has_content()));
+    }
+}
+
+impl Staged {
+    fn has_content(&self) -> bool {
+        matches!(self.arrival, Arrival::New(Some(_)))
     }
 }
 

@@ -78,7 +78,7 @@ impl PageStore for Store {
         self.memory.get(page)
     }
 
-    fn replace(&mut self, page: u32, content: Option<Box<[u8]>>) -> Option<Box<[u8]>> {
+    fn replace(&mut self, page: u32, content: Option<Box<[u8]>>) -> Result<Option<Box<[u8]>>, PageFault> {
         self.touched.written.set(self.touched.written.get() + 1);
         self.memory.replace(page, content)
     }

@@ -12,6 +12,8 @@ use crate::meter::Meter;
 
 /// Pages that are copied between two bursts: a tenth of a millisecond's work.
 const PAGES_MAX: usize = if cfg!(test) { 8 } else { 128 };
+/// Slots that the executor is told of at a time.
+const STORED_MAX: usize = if cfg!(test) { 16 } else { 1024 };
 
 impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Forgets the checkpoints before the stable one, but the one that is being copied; begins to copy the
@@ -19,14 +21,80 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     pub(super) fn discard(&mut self, stable: SeqNum) {
         let below = self.saving.as_ref().map_or(stable, |saving| saving.seq().min(stable));
         self.executor.discard(below);
-        if self.saving.is_none() && self.journal.wants_image(stable) {
+        self.begin_image(stable);
+    }
+
+    /// Begins to copy a checkpoint if the journal wants it. Not while state is being fetched: the transfer may use pages
+    /// that are on the disk and belong to nothing, and their slots are free when an image is sealed.
+    fn begin_image(&mut self, stable: SeqNum) {
+        let may = self.saving.is_none() && self.stored.is_empty() && !self.executor.is_fetching();
+        if may && self.journal.wants_image(stable, self.is_crowded()) {
             self.saving = self.executor.begin_save(stable);
+            // Of a transfer that is over: these slots are free, or part of the state, when the image is sealed.
+            self.journal.take_aside();
+        }
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.executor.store().is_crowded(self.executor.pages_of_checkpoints())
+    }
+
+    /// Goes on with what concerns the disk's pages.
+    #[inline]
+    pub(super) fn look_after_image(&mut self) {
+        if self.saving.is_some() {
+            self.copy_image();
+        }
+        if self.executor.is_fetching() {
+            self.put_aside();
+        }
+        if self.stored.is_empty() {
+            self.stored = self.journal.take_stored();
+        }
+        if !self.stored.is_empty() {
+            self.tell_stored();
+        }
+    }
+
+    /// Has the disk take pages of the state transfer, if there are many: a quarter of what may be in memory.
+    #[cold]
+    fn put_aside(&mut self) {
+        self.executor.note_aside(&self.journal.take_aside());
+        let max = self.executor.store().pages_max();
+        if self.executor.transfer_pages() > max / 4 && self.journal.has_room() {
+            let mut copied = Copied::default();
+            self.executor.put_aside(PAGES_MAX, &mut copied);
+            if !copied.is_empty() {
+                self.journal.aside(copied);
+            }
+        }
+    }
+
+    /// Gives up the image that is being copied: a transfer begins, and no image is sealed before its end.
+    pub(super) fn give_up_image(&mut self) {
+        if let Some(saving) = self.saving.take() {
+            self.executor.abandon_save(saving);
+        }
+    }
+
+    /// Tells the executor of some slots; when it knows all of them, another image may begin, if it is needed.
+    #[cold]
+    fn tell_stored(&mut self) {
+        let from = self.stored.len().saturating_sub(STORED_MAX);
+        self.executor.note_stored(&self.stored[from..]);
+        self.stored.truncate(from);
+        self.executor.relax();
+        if self.stored.is_empty() {
+            tracing::debug!(pages = ?self.executor.store().pages(), "an image is on the disk");
+            if self.is_crowded() {
+                self.begin_image(self.sayings.stable());
+            }
         }
     }
 
     /// Copies some more pages, if the journal has room for them.
     #[cold]
-    pub(super) fn copy_image(&mut self) {
+    fn copy_image(&mut self) {
         if !self.journal.has_room() {
             return;
         }

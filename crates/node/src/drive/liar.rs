@@ -29,6 +29,8 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             journal: self.journal,
             recorder: self.recorder,
             saving: self.saving,
+            stored: self.stored,
+            held: self.held,
             guests: self.guests,
             tick_at: self.tick_at,
             sayings: self.sayings,

@@ -10,6 +10,7 @@ use super::{Counters, Drive};
 use crate::core::Core;
 use crate::journal::Journal;
 use crate::meter::Meter;
+use crate::storage::Paged;
 
 impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Notes every input from here on, before [`Self::start`].
@@ -60,7 +61,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     }
 
     /// Returns the service's state.
-    pub fn executor(&self) -> &Executor<S> {
+    pub fn executor(&self) -> &Executor<S, Paged> {
         &self.executor
     }
 

@@ -85,6 +85,10 @@ impl Sayings {
         self.stable = (seq, digest);
     }
 
+    pub(super) fn stable(&self) -> SeqNum {
+        self.stable.0
+    }
+
     #[inline]
     pub(super) fn note_committed(&mut self, seq: SeqNum) {
         self.committed = self.committed.max(seq);

@@ -11,6 +11,7 @@ use super::{Drive, Outcome};
 use crate::core::Core;
 use crate::journal::Journal;
 use crate::meter::Meter;
+use crate::storage::Paged;
 
 impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Brings the state to a certified checkpoint.
@@ -24,7 +25,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     }
 
     /// Lets the state transfer take a step, and tells the replica if it is through.
-    pub(super) fn transfer(&mut self, now: Now, step: impl FnOnce(&mut Executor<S>, &mut Steps)) {
+    pub(super) fn transfer(&mut self, now: Now, step: impl FnOnce(&mut Executor<S, Paged>, &mut Steps)) {
         let mut steps = core::mem::take(&mut self.steps);
         steps.clear();
         step(&mut self.executor, &mut steps);
@@ -37,9 +38,10 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             actions.clear();
             self.actions = actions;
         }
+        self.go_on(now);
     }
 
-    fn perform_transfer(&mut self, steps: &Steps) -> Option<Outcome> {
+    pub(super) fn perform_transfer(&mut self, steps: &Steps) -> Option<Outcome> {
         let mut outcome = None;
         for step in steps.list() {
             match step {
@@ -57,6 +59,10 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                     *self.counters.rejected.entry(refusal(*why)).or_default() += 1;
                 }
                 Step::Distrusted => *self.counters.rejected.entry("own-pages-distrusted").or_default() += 1,
+                Step::Mended { page } => {
+                    tracing::info!(page, "another replica has brought the page");
+                    self.note_mended();
+                }
                 Step::Installed { seq, root } => {
                     let pages = self.executor.fetched();
                     tracing::info!(

@@ -12,7 +12,8 @@ use super::{Settings, nearest};
 use crate::trouble::{Kind, Trouble};
 
 /// Keys of a node that mean nothing to the protocol alone.
-const OF_THE_NODE: &[&str] = &["service", "key_interval", "log_bytes_max", "poll", "core", "recording"];
+const OF_THE_NODE: &[&str] =
+    &["service", "key_interval", "log_bytes_max", "state_memory_max", "poll", "core", "recording"];
 
 /// Returns `config` with the settings that are given. Every rule holds for the result.
 ///

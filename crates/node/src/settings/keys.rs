@@ -144,6 +144,10 @@ keys! {
     replica "log_bytes_max" = "\"64MiB\"", "a size, at least 1MiB",
         "How much the log may grow before the state is written out and the log made shorter.",
         |s, v| s.log_bytes_max = v.size()?;
+    replica "state_memory_max" = "\"1GiB\"", "a size, at least 1MiB",
+        "How much of the state is kept in memory; the rest is read from the disk when it is asked for. With\n\
+         durability = \"memory\" all of it is in memory. Besides, count 250 bytes for each 4 KiB of the state, and 128MiB.",
+        |s, v| s.state_memory_max = v.size().filter(|size| *size >= 1 << 20)?;
     node "fs_exports" = "\"/(rw,root_squash)\"", "directories with options, as in /etc/exports",
         "What can be mounted of the file system, by whom: `/(rw,no_root_squash) /pub(ro,all_squash,10.0.0.0/8)`.\n\
          Options: rw or ro; root_squash, no_root_squash or all_squash; networks. The same at all nodes.",

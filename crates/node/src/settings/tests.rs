@@ -111,6 +111,13 @@ fn the_example_has_every_key_with_its_default() {
     }
 }
 
+/// Less than that is no memory to work with.
+#[test]
+fn a_part_of_the_state_is_in_memory() {
+    assert_eq!(parse("state_memory_max = \"384MiB\"").unwrap().state_memory_max, 384 << 20);
+    assert_eq!(parse("state_memory_max = \"1023KiB\"").unwrap_err().kind, Kind::Value);
+}
+
 /// A client has no durability: a key that would do nothing is refused.
 #[test]
 fn a_client_has_no_keys_of_replicas() {

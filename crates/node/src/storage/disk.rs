@@ -12,17 +12,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use quorate_pbft::step::Lsn;
-use quorate_service::saving::Copied;
-use quorate_wire::{Digest, SeqNum};
+use quorate_service::saving::PageLabel;
+use quorate_wire::SeqNum;
 
-use super::commit::{self, RecordKind};
 use super::images::PageFile;
 use super::imaging::{self, Imaging};
 use super::log::{Log, LogError};
 use super::starts::{Memory, Starts, StartsFile};
-use crate::journal::Journal;
+use crate::journal::Journal as _;
 use crate::trouble::{Kind, Trouble};
 use crate::wake::Waker;
+
+mod journal;
 
 /// How long the log is quiet before its end is noted.
 const QUIET: Duration = Duration::from_micros(if cfg!(test) { 200 } else { 2000 });
@@ -104,6 +105,11 @@ struct Shared {
     inbox: Mutex<Inbox>,
     wanted: Condvar,
     told: Told,
+    /// Where the pages of the last image are, until the replica's thread fetches it.
+    stored: Mutex<Vec<(PageLabel, u32)>>,
+    has_stored: AtomicBool,
+    /// The same for pages of a transfer.
+    aside: Mutex<Vec<(PageLabel, u32)>>,
 }
 
 impl Shared {
@@ -114,9 +120,15 @@ impl Shared {
 
 impl imaging::Told for Arc<Shared> {
     /// The log becomes shorter.
-    fn sealed(&self, seq: SeqNum) {
+    fn sealed(&self, seq: SeqNum, stored: Vec<(PageLabel, u32)>) {
+        *self.stored.lock().unwrap_or_else(PoisonError::into_inner) = stored;
+        self.has_stored.store(true, Ordering::Release);
         self.inbox().imaged = Some(seq);
         self.wanted.notify_one();
+    }
+
+    fn aside(&self, aside: Vec<(PageLabel, u32)>) {
+        self.aside.lock().unwrap_or_else(PoisonError::into_inner).extend(aside);
     }
 
     fn failed(&self, trouble: Trouble) {
@@ -270,85 +282,6 @@ impl Disk {
         if let Some(writer) = self.writer.take() {
             let _ = writer.join();
         }
-    }
-}
-
-impl Journal for Disk {
-    #[inline]
-    fn append(&mut self, lsn: Lsn, record: &[u8]) {
-        if !self.is_idle {
-            commit::put(RecordKind::Replica, record, &mut self.records);
-            self.last = lsn;
-        }
-    }
-
-    #[inline]
-    fn flush(&mut self) {
-        if self.records.is_empty() {
-            return;
-        }
-        let mut inbox = self.shared.inbox();
-        if inbox.records.is_empty() {
-            std::mem::swap(&mut inbox.records, &mut self.records);
-        } else {
-            inbox.records.extend_from_slice(&self.records);
-        }
-        inbox.last = self.last;
-        let waiting = inbox.records.len();
-        drop(inbox);
-        self.records.clear();
-        self.shared.wanted.notify_one();
-        if waiting > WAITING_MAX {
-            let what = format!("{} MiB wait for the disk, which has no room", waiting >> 20);
-            let trouble = Trouble::new(Kind::Disk, what).in_file(&self.dir);
-            self.shared.told.fail(trouble.next("make room, and start the replica again"));
-        }
-    }
-
-    fn wants_image(&self, seq: SeqNum) -> bool {
-        let bytes = self.told().log_bytes.load(Ordering::Relaxed);
-        let is_long = usize::try_from(bytes).is_ok_and(|bytes| bytes > self.log_bytes_max);
-        let is_idle = self.images.as_ref().is_some_and(Imaging::is_idle);
-        is_idle && seq > self.newest_image && (self.image_due || is_long)
-    }
-
-    fn has_room(&self) -> bool {
-        self.images.as_ref().is_none_or(Imaging::has_room)
-    }
-
-    fn pages(&mut self, copied: Copied) {
-        if let Some(images) = &self.images {
-            images.pages(copied);
-        }
-    }
-
-    fn image(&mut self, seq: SeqNum, root: Digest) {
-        if let Some(images) = &self.images {
-            images.seal(seq, root);
-            (self.newest_image, self.image_due) = (seq, false);
-        }
-    }
-
-    fn write_p99_us(&self) -> u32 {
-        let slow = self.shared.told.write_p99_us.load(Ordering::Relaxed) / SMOOTH;
-        u32::try_from(slow).unwrap_or(u32::MAX)
-    }
-
-    fn image_soon(&mut self) {
-        self.image_due = true;
-    }
-
-    fn distrust(&mut self, starts: u64) {
-        // A count that is behind what the others know would look like an old disk the next time.
-        if !self.is_idle {
-            let mut inbox = self.shared.inbox();
-            inbox.starts_min = inbox.starts_min.max(starts);
-        }
-        self.set_memory(Memory::None);
-    }
-
-    fn rejoined(&mut self) {
-        self.set_memory(Memory::Log);
     }
 }
 

@@ -16,7 +16,7 @@ fn check_votes(world: &mut World) {
     world.stop_as_killed();
     let (mut storage, past) = world.open(VICTIM);
     let Past::Log { records, .. } = past else { panic!("{past:?}") };
-    let mut executor = world.executor();
+    let mut executor = world.executor(VICTIM);
     let state = storage.load(&mut executor).unwrap().map_or(SeqNum(0), |(seq, _)| seq);
     let (mut prepares, mut commits) = (Vec::new(), Vec::new());
     for record in &records {

@@ -32,10 +32,12 @@ fn begin(storage: Storage) -> Disk {
     storage.begin(&executor(), 1 << 20).unwrap()
 }
 
-fn executor() -> Executor<Kv> {
+fn executor() -> Executor<Kv, Paged> {
     let options = Options { page_bytes: 512, pages_max: 4096, clients_max: 8, ..Options::default() };
     let options = Options { result_bytes_max: 512, ..options };
-    Executor::new(Kv, Domains::new(OWNER.cluster), options)
+    let domains = Domains::new(OWNER.cluster);
+    let store = Paged::in_memory(domains.clone(), options.page_bytes);
+    Executor::with_store(Kv, domains, options, store)
 }
 
 fn new_dir(name: &str) -> TempDir {

@@ -26,6 +26,16 @@ impl DiskFile {
         })
     }
 
+    /// Opens a file for reading.
+    pub(super) fn open_to_read(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        Ok(Self {
+            file,
+            #[cfg(test)]
+            path: path.to_path_buf(),
+        })
+    }
+
     /// Writes bytes at a place.
     pub(super) fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         self.fails(Deed::Write)?;
@@ -34,6 +44,7 @@ impl DiskFile {
 
     /// Reads bytes from a place.
     pub(super) fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
+        self.fails(Deed::Read)?;
         self.file.read_exact_at(bytes, at)
     }
 
@@ -90,6 +101,7 @@ pub(super) fn is_full(error: &io::Error) -> bool {
 /// What can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
+    Read,
     Write,
     Sync,
 }
@@ -110,6 +122,8 @@ pub(super) mod fault {
         Sync,
         /// It cannot be written.
         Write,
+        /// It cannot be read.
+        Read,
     }
 
     static FAULTS: Mutex<Vec<(PathBuf, Fault)>> = Mutex::new(Vec::new());
@@ -126,9 +140,9 @@ pub(super) mod fault {
         let fault = faults.iter().find(|(dir, _)| path.starts_with(dir)).map(|(_, fault)| *fault);
         match (fault, deed) {
             (Some(Fault::Full), Deed::Write) => Err(ErrorKind::StorageFull.into()),
-            (Some(Fault::Write), Deed::Write) | (Some(Fault::Sync), Deed::Sync) => {
-                Err(io::Error::from(nix::errno::Errno::EIO))
-            }
+            (Some(Fault::Write), Deed::Write)
+            | (Some(Fault::Sync), Deed::Sync)
+            | (Some(Fault::Read), Deed::Read) => Err(io::Error::from(nix::errno::Errno::EIO)),
             _ => Ok(()),
         }
     }

@@ -91,6 +91,8 @@ fn number(name: &str) -> Option<usize> {
 /// The kinds of files in a replica's directory, in the order in which their sectors are tried.
 const PARTS: [&str; 4] = ["starts", "log", "index", "pages"];
 const BLOCK: usize = 4096;
+/// More pages than there are.
+const ALL: usize = 1 << 18;
 
 /// Returns the files of one kind with their lengths.
 fn files_of(part: &str, dir: &Path) -> Vec<(PathBuf, usize)> {
@@ -144,8 +146,8 @@ enum Outcome {
 }
 
 impl Patient {
-    fn new(victim: usize, values: u64, clean: bool) -> Self {
-        let world = World::new(victim);
+    fn new(victim: usize, values: u64, clean: bool, pages_max: usize) -> Self {
+        let world = World::with_limit(victim, pages_max);
         let (version, old_state, stopped, runs) = (1, Content::new(), None, 0);
         let mut patient = Self { world, victim, values, version, clean, old_state, stopped, runs };
         patient.fill();
@@ -268,14 +270,14 @@ fn heal_all(mut patient: Patient, from: usize, step: usize, ways: usize) -> [Cou
 /// A directory of some 4 MiB, and every sector of it in every way: `QUORATE_SECTORS=1`; of every tenth: 10. Otherwise
 /// a smaller one, and one fault for each of a few sectors. Of the pages every other sector: the killed replica has the
 /// even ones, the stopped one the odd ones.
-fn heal_one_after_the_other(victim: usize, clean: bool) {
+fn heal_one_after_the_other(victim: usize, clean: bool, pages_max: usize) {
     let start = Instant::now();
     let wanted = number("QUORATE_SECTORS").map(|step| step.max(1));
     // They wait for their disks most of the time.
     let (side_by_side, values, ways) = if wanted.is_some() { (4, 780, FAULTS) } else { (1, 40, 1) };
     let step = wanted.unwrap_or(5);
     let heal = |from: usize| {
-        let patient = Patient::new(victim, values, clean);
+        let patient = Patient::new(victim, values, clean, pages_max);
         let bytes: usize = patient.world.files().values().map(Vec::len).sum();
         println!("victim r{victim}: a directory of {} KiB", bytes >> 10);
         heal_all(patient, from * step, side_by_side * step, ways)
@@ -301,12 +303,18 @@ fn heal_one_after_the_other(victim: usize, clean: bool) {
 
 #[test]
 fn a_killed_replica_of_4_mib_is_healed_of_any_sector() {
-    heal_one_after_the_other(1, false);
+    heal_one_after_the_other(1, false, ALL);
 }
 
 #[test]
 fn a_stopped_replica_of_4_mib_is_healed_of_any_sector() {
-    heal_one_after_the_other(0, true);
+    heal_one_after_the_other(0, true, ALL);
+}
+
+/// The same with a state that is larger than memory: what is good of it is found on the disk when it is needed.
+#[test]
+fn a_replica_with_little_memory_is_healed_of_any_sector() {
+    heal_one_after_the_other(2, false, 12);
 }
 
 /// A replica that was away while 1 % of its pages changed builds on what its disk has: less than 3 % of the

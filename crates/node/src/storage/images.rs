@@ -8,15 +8,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use quorate_service::saving::{Copied, Loading};
+use quorate_service::saving::{Copied, Loading, PageLabel};
 use quorate_service::{Executor, Service};
 use quorate_wire::{Digest, SeqNum};
 
 use super::file::{DiskFile, is_full};
 use super::index::{self, Entry, Index, Seal};
 use super::log::{LogError, files};
+use super::paged::Paged;
 use super::{Owner, failed, sync_dir};
 use crate::trouble::Trouble;
 
@@ -63,6 +65,12 @@ pub(super) struct PageFile {
     table: BTreeMap<u32, Entry>,
     /// What has been written since.
     pending: BTreeMap<u32, Entry>,
+    /// Pages that came again since, and that the disk has already.
+    same: Vec<u32>,
+    /// Where the pages of the last seal are, until it is told.
+    stored: Vec<(PageLabel, u32)>,
+    /// Good pages that were found and are no state, or came with a transfer: it may use them until the next seal.
+    attic: BTreeMap<u32, Entry>,
     /// Slots that nothing needs, below `slots`.
     free: BTreeSet<u32>,
     slots: u32,
@@ -73,7 +81,7 @@ pub(super) struct PageFile {
 
 impl PageFile {
     /// Returns a page file that is empty. There is nothing in `dir`.
-    pub(super) fn new<S: Service>(dir: &Path, owner: Owner, executor: &Executor<S>) -> Self {
+    pub(super) fn new<S: Service>(dir: &Path, owner: Owner, executor: &Executor<S, Paged>) -> Self {
         let shape = executor.shape();
         let page_bytes = u32::from_le_bytes(shape.first_chunk().copied().unwrap_or_default());
         Self {
@@ -88,6 +96,9 @@ impl PageFile {
             end: 0,
             table: BTreeMap::new(),
             pending: BTreeMap::new(),
+            same: Vec::new(),
+            stored: Vec::new(),
+            attic: BTreeMap::new(),
             free: BTreeSet::new(),
             slots: 0,
             unsynced: 0,
@@ -96,14 +107,15 @@ impl PageFile {
     }
 
     /// Reads what there is into an executor: the state, if all of it is good, and says of which checkpoint.
-    /// If not, the good pages are put aside there for a state transfer.
+    /// If not, the good pages are put aside there for a state transfer; they stay where they are on the disk. No
+    /// more than the store's limit are kept in memory.
     ///
     /// # Errors
     ///
     /// The directory cannot be read.
     pub(super) fn load<S: Service>(
         &mut self,
-        executor: &mut Executor<S>,
+        executor: &mut Executor<S, Paged>,
         whole: bool,
     ) -> Result<Option<(SeqNum, Digest)>, Trouble> {
         let indexes = indexes(&self.dir)?;
@@ -113,26 +125,44 @@ impl PageFile {
             return Ok(None);
         }
         let mut loading = executor.begin_load();
-        self.read_pages(&found, &mut loading)?;
+        let damaged = self.read_pages(&found, executor.store().pages_max(), &mut loading)?;
         let (good, bad) = loading.count();
+        let mut entries = std::mem::take(&mut found.entries);
+        damaged.iter().for_each(|page| _ = entries.remove(page));
+        self.slots = entries.values().map(|entry| entry.slot + 1).max().unwrap_or(0);
+        let used: BTreeSet<u32> = entries.values().map(|entry| entry.slot).collect();
+        self.free = (0..self.slots).filter(|slot| !used.contains(slot)).collect();
+        self.generation = generation;
+        self.pages = DiskFile::open(&self.pages_path()).ok();
         let Some(seal) = found.seal.filter(|_| whole) else {
             tracing::warn!(pages = good, "pages of the state that are on the disk are kept to compare");
             executor.keep_for_transfer(loading);
+            self.attic = entries;
             return Ok(None);
         };
         if let Err(error) = executor.end_load(loading, seal.seq, seal.root) {
             // The votes are in the log; the pages come from the others.
             tracing::warn!(seq = seal.seq.0, good, bad, %error, "pages of the state on the disk are damaged");
+            self.attic = entries;
             return Ok(None);
         }
-        self.slots = found.entries.values().map(|entry| entry.slot + 1).max().unwrap_or(0);
-        let used: BTreeSet<u32> = found.entries.values().map(|entry| entry.slot).collect();
-        self.free = (0..self.slots).filter(|slot| !used.contains(slot)).collect();
-        self.table = std::mem::take(&mut found.entries);
-        (self.generation, self.number, self.end) = (generation, found.number, found.end);
-        self.pages = DiskFile::open(&self.pages_path()).ok();
+        self.table = entries;
+        (self.number, self.end) = (found.number, found.end);
         self.index = DiskFile::open(&path).ok();
         Ok(Some((seal.seq, seal.root)))
+    }
+
+    /// Says whether there are pages that a transfer may use.
+    pub(super) fn has_attic(&self) -> bool {
+        !self.attic.is_empty()
+    }
+
+    /// Removes what says of which checkpoint the pages are. They stay where they are.
+    pub(super) fn forget_seal(&mut self) -> Result<(), Trouble> {
+        for (_, path) in indexes(&self.dir)? {
+            fs::remove_file(&path).map_err(|error| Trouble::unwritable(&path, &error))?;
+        }
+        sync_dir(&self.dir)
     }
 
     /// Returns the newest index that has anything in it.
@@ -147,12 +177,13 @@ impl PageFile {
         })
     }
 
-    /// Reads pages in the order in which they stand in the file.
-    fn read_pages(&self, found: &Index, loading: &mut Loading) -> Result<(), Trouble> {
-        let path = self.pages_path();
+    /// Reads pages in the order in which they stand in the file, of which the first `keep` good ones stay in memory,
+    /// and returns those that are damaged.
+    fn read_pages(&self, found: &Index, keep: usize, loading: &mut Loading) -> Result<Vec<u32>, Trouble> {
+        let (path, mut damaged) = (self.pages_path(), Vec::new());
         if !path.exists() {
             found.entries.values().for_each(|_| loading.miss());
-            return Ok(());
+            return Ok(found.entries.keys().copied().collect());
         }
         let file = DiskFile::open(&path).map_err(|error| Trouble::unreadable(&path, &error))?;
         let mut entries: Vec<&Entry> = found.entries.values().collect();
@@ -164,20 +195,27 @@ impl PageFile {
             let bytes = &mut buffer[..run.len() * self.page_bytes];
             if file.read_at(bytes, self.place(run[0].slot)).is_ok() {
                 for (entry, content) in run.iter().zip(bytes.chunks_exact(self.page_bytes)) {
-                    loading.take(&entry.label, content.into());
+                    let keep = loading.count().0 < keep;
+                    if !loading.take(&entry.label, content, Some(entry.slot), keep) {
+                        damaged.push(entry.label.page);
+                    }
                 }
                 continue;
             }
             // Something in there cannot be read: the others may.
             for entry in run {
-                let mut content = vec![0; self.page_bytes];
-                match file.read_at(&mut content, self.place(entry.slot)) {
-                    Ok(()) => _ = loading.take(&entry.label, content.into()),
-                    Err(_) => loading.miss(),
-                }
+                let (mut content, keep) = (vec![0; self.page_bytes], loading.count().0 < keep);
+                let is_good = match file.read_at(&mut content, self.place(entry.slot)) {
+                    Ok(()) => loading.take(&entry.label, &content, Some(entry.slot), keep),
+                    Err(_) => {
+                        loading.miss();
+                        false
+                    }
+                };
+                damaged.extend((!is_good).then_some(entry.label.page));
             }
         }
-        Ok(())
+        Ok(damaged)
     }
 
     /// Writes pages. They count with the next [`Self::seal`]. If there is no room, nothing has changed.
@@ -186,11 +224,20 @@ impl PageFile {
         let unused: Vec<u32> = self.free.iter().copied().chain(self.slots..).take(labels.len()).collect();
         let (mut unused, mut content) = (unused.into_iter(), copied.content().chunks_exact(self.page_bytes));
         let mut entries = Vec::with_capacity(labels.len());
+        let (mut same, mut found) = (Vec::new(), Vec::new());
         self.buffer.clear();
         for label in labels {
             let page = if label.digest == Digest::ZERO { None } else { content.next() };
             let known = self.pending.get(&label.page).or_else(|| self.table.get(&label.page));
-            if known.map_or(page.is_none(), |known| known.label == *label) {
+            let is_anew = copied.is_anew(label.page);
+            if !is_anew && known.map_or(page.is_none(), |known| known.label == *label) {
+                same.push(label.page);
+                continue;
+            }
+            // A transfer has found it where it is.
+            if let Some(entry) = self.attic.get(&label.page).filter(|entry| !is_anew && entry.label == *label)
+            {
+                found.push(*entry);
                 continue;
             }
             let mut slot = 0;
@@ -201,7 +248,9 @@ impl PageFile {
             entries.push(Entry { slot, label: *label });
         }
         self.write_content(&entries)?;
-        for entry in entries {
+        self.same.extend(same);
+        found.iter().for_each(|entry| _ = self.attic.remove(&entry.label.page));
+        for entry in entries.into_iter().chain(found) {
             if !entry.is_empty() {
                 self.free.remove(&entry.slot);
                 self.slots = self.slots.max(entry.slot + 1);
@@ -210,6 +259,25 @@ impl PageFile {
             self.free.extend(before.filter(|before| !before.is_empty()).map(|before| before.slot));
         }
         Ok(())
+    }
+
+    /// Writes pages of a state transfer, and returns where they are. They count when they are part of an image; until
+    /// the first one that is sealed they stay, unless others come in their places. If there is no room, nothing has changed.
+    pub(super) fn put_aside(&mut self, copied: &Copied) -> Result<Vec<(PageLabel, u32)>, LogError> {
+        let labels = copied.labels();
+        let unused = self.free.iter().copied().chain(self.slots..);
+        let entries: Vec<Entry> =
+            unused.zip(labels).map(|(slot, label)| Entry { slot, label: *label }).collect();
+        self.buffer.clear();
+        self.buffer.extend_from_slice(copied.content());
+        self.write_content(&entries)?;
+        for entry in &entries {
+            self.free.remove(&entry.slot);
+            self.slots = self.slots.max(entry.slot + 1);
+            let before = self.attic.insert(entry.label.page, *entry);
+            self.free.extend(before.map(|before| before.slot));
+        }
+        Ok(entries.iter().map(|entry| (entry.label, entry.slot)).collect())
     }
 
     /// Writes the buffer to the slots of these entries: what is side by side in one piece.
@@ -247,7 +315,8 @@ impl PageFile {
         Ok(())
     }
 
-    /// Makes what was written checkpoint `seq`, durable. If there is no room, nothing has changed.
+    /// Makes what was written checkpoint `seq`, durable: [`Self::take_stored`] tells where it is. If there is no room,
+    /// nothing has changed.
     pub(super) fn seal(&mut self, seq: SeqNum, root: Digest) -> Result<(), LogError> {
         self.sync()?;
         let seal = Seal { seq, root, shape: self.shape };
@@ -257,12 +326,22 @@ impl PageFile {
         } else {
             self.begin_index(&seal)?;
         }
+        let mut told = std::mem::take(&mut self.same);
         for (page, entry) in std::mem::take(&mut self.pending) {
+            told.push(page);
             let before =
                 if entry.is_empty() { self.table.remove(&page) } else { self.table.insert(page, entry) };
             self.free.extend(before.map(|before| before.slot));
         }
+        self.free.extend(std::mem::take(&mut self.attic).into_values().map(|entry| entry.slot));
+        let entries = told.iter().filter_map(|page| self.table.get(page));
+        self.stored = entries.map(|entry| (entry.label, entry.slot)).collect();
         self.shrink()
+    }
+
+    /// Returns where the pages are that belong to the last seal and not to the one before, or came again for it.
+    pub(super) fn take_stored(&mut self) -> Vec<(PageLabel, u32)> {
+        std::mem::take(&mut self.stored)
     }
 
     fn append(&mut self, seal: &Seal) -> Result<(), LogError> {
@@ -295,7 +374,13 @@ impl PageFile {
         sync_dir(&self.dir).map_err(LogError::Failed)?;
         if self.generation > 0 {
             let old = self.index_path(self.generation);
-            fs::remove_file(&old).map_err(|error| trouble(&old, "removing", &error))?;
+            match fs::remove_file(&old) {
+                // After `forget_seal` it is gone.
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(trouble(&old, "removing", &error));
+                }
+                Ok(()) | Err(_) => {}
+            }
         }
         self.index = Some(file);
         (self.generation, self.number, self.end) = (generation, count, bytes.len());

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use quorate_service::saving::Copied;
+use quorate_service::saving::{Copied, PageLabel};
 use quorate_wire::{Digest, SeqNum};
 
 use super::images::PageFile;
@@ -30,6 +30,8 @@ const RETRY: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 enum Work {
     Pages(Copied),
+    /// Pages of a transfer.
+    Aside(Copied),
     Seal(SeqNum, Digest),
 }
 
@@ -64,8 +66,10 @@ impl Queue {
 
 /// What is told of the work.
 pub(super) trait Told: Send + 'static {
-    /// A checkpoint is on the disk.
-    fn sealed(&self, seq: SeqNum);
+    /// A checkpoint is on the disk, and its pages that were not there before are in these slots.
+    fn sealed(&self, seq: SeqNum, stored: Vec<(PageLabel, u32)>);
+    /// Pages of a transfer are in these slots.
+    fn aside(&self, aside: Vec<(PageLabel, u32)>);
     /// The disk has failed: nothing more is written.
     fn failed(&self, trouble: Trouble);
 }
@@ -102,6 +106,10 @@ impl Imaging {
         self.give(Work::Pages(copied));
     }
 
+    pub(super) fn aside(&self, copied: Copied) {
+        self.give(Work::Aside(copied));
+    }
+
     pub(super) fn seal(&self, seq: SeqNum, root: Digest) {
         self.give(Work::Seal(seq, root));
     }
@@ -127,12 +135,12 @@ impl Imaging {
 
 fn run(mut file: PageFile, queue: &Queue, waker: &Waker, told: &impl Told) {
     while let Some(work) = queue.next() {
-        if let Err(trouble) = perform(&mut file, queue, &work) {
+        if let Err(trouble) = perform(&mut file, queue, &work, told) {
             told.failed(trouble);
             return waker.wake();
         }
         if let Work::Seal(seq, _) = work {
-            told.sealed(seq);
+            told.sealed(seq, file.take_stored());
         }
         queue.waiting.fetch_sub(1, Ordering::AcqRel);
         waker.wake();
@@ -140,11 +148,15 @@ fn run(mut file: PageFile, queue: &Queue, waker: &Waker, told: &impl Told) {
 }
 
 /// Does a piece of work; while there is no room it tries again.
-fn perform(file: &mut PageFile, queue: &Queue, work: &Work) -> Result<(), Trouble> {
+fn perform(file: &mut PageFile, queue: &Queue, work: &Work, told: &impl Told) -> Result<(), Trouble> {
     let mut was_full = false;
     loop {
         let done = match work {
             Work::Pages(copied) => file.write(copied).and_then(|()| sync(file, queue)),
+            Work::Aside(copied) => file.put_aside(copied).and_then(|aside| {
+                told.aside(aside);
+                sync(file, queue)
+            }),
             Work::Seal(seq, root) => file.seal(*seq, *root),
         };
         match done {

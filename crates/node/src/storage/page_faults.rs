@@ -4,7 +4,7 @@
 use quorate_pbft::step::Lsn;
 use quorate_service::Options;
 use quorate_service::kv::{Kv, Operation};
-use quorate_service::saving::Copied;
+use quorate_service::saving::{Copied, PageLabel};
 use quorate_wire::digest::Domains;
 use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, Replies, Timestamp};
@@ -16,25 +16,29 @@ use crate::testing::TempDir;
 
 const OWNER: Owner = Owner { cluster: ClusterId([7; 32]), replica: ReplicaId(1) };
 
-fn executor() -> Executor<Kv> {
+/// Returns an executor whose state is kept in a directory, of which no more than `pages_max` pages are in memory.
+fn executor(dir: &Path, pages_max: usize) -> Executor<Kv, Paged> {
     let options = Options { page_bytes: 512, pages_max: 1 << 16, clients_max: 8, ..Options::default() };
-    Executor::new(Kv, Domains::new(OWNER.cluster), Options { result_bytes_max: 512, ..options })
+    let domains = Domains::new(OWNER.cluster);
+    let store = Paged::new(&dir.join("checkpoint"), domains.clone(), 512, pages_max * 512);
+    Executor::with_store(Kv, domains, Options { result_bytes_max: 512, ..options }, store)
 }
 
 /// A replica's state and disk.
 struct Replica {
     dir: TempDir,
-    executor: Executor<Kv>,
+    executor: Executor<Kv, Paged>,
+    pages_max: usize,
     disk: Option<Disk>,
 }
 
 impl Replica {
-    fn new(name: &str) -> Self {
+    fn new(name: &str, pages_max: usize) -> Self {
         let dir = TempDir::new(name);
         create(dir.path(), OWNER.cluster, OWNER.replica).unwrap();
-        let executor = executor();
+        let executor = executor(dir.path(), pages_max);
         let disk = open(dir.path()).begin(&executor, 1).unwrap();
-        Self { dir, executor, disk: Some(disk) }
+        Self { dir, executor, pages_max, disk: Some(disk) }
     }
 
     /// Stores a value under each of these keys, in one batch.
@@ -81,7 +85,16 @@ impl Replica {
         disk.flush();
         disk.wait_until_quiet();
         assert_eq!(disk.told().failure(), None);
+        self.executor.note_stored(&disk.take_stored());
+        self.relax();
         (pages, (seq, root))
+    }
+
+    /// Lets the state drop what it may.
+    fn relax(&mut self) {
+        for _ in 0..100 {
+            self.executor.relax();
+        }
     }
 
     fn path(&self) -> PathBuf {
@@ -98,8 +111,8 @@ fn open(dir: &Path) -> Storage {
     Storage::open_with(dir, OWNER, Durability::Sync, 1, 64 << 10).unwrap().0
 }
 
-fn load(dir: &Path) -> (Executor<Kv>, Option<(SeqNum, Digest)>) {
-    let mut executor = executor();
+fn load(dir: &Path) -> (Executor<Kv, Paged>, Option<(SeqNum, Digest)>) {
+    let mut executor = executor(dir, 60);
     let found = open(dir).load(&mut executor).unwrap();
     (executor, found)
 }
@@ -108,7 +121,7 @@ fn load(dir: &Path) -> (Executor<Kv>, Option<(SeqNum, Digest)>) {
 /// after each start it goes on from there.
 #[test]
 fn only_what_has_changed_is_written_and_room_is_bounded() {
-    let mut replica = Replica::new("pages");
+    let mut replica = Replica::new("pages", 100);
     replica.store(0..3000, 1);
     let (whole, _) = replica.save();
     assert!(whole > 2000, "{whole} pages");
@@ -120,7 +133,7 @@ fn only_what_has_changed_is_written_and_room_is_bounded() {
         if round % 10 == 9 {
             replica.disk.take().unwrap().stop().unwrap();
             let mut storage = open(replica.dir.path());
-            replica.executor = executor();
+            replica.executor = executor(replica.dir.path(), replica.pages_max);
             assert_eq!(storage.load(&mut replica.executor).unwrap(), Some(found));
             assert_eq!(replica.executor.recompute(), found.1);
             replica.disk = Some(storage.begin(&replica.executor, 1).unwrap());
@@ -137,7 +150,7 @@ fn only_what_has_changed_is_written_and_room_is_bounded() {
 /// A kill between two seals leaves the one before, whatever was written since.
 #[test]
 fn what_was_not_sealed_does_not_count() {
-    let mut replica = Replica::new("unsealed");
+    let mut replica = Replica::new("unsealed", 100);
     replica.store(0..200, 1);
     let (_, found) = replica.save();
     replica.store(0..200, 2);
@@ -157,7 +170,7 @@ fn what_was_not_sealed_does_not_count() {
 /// was written, or an earlier one, or known to be damaged; and then all but a few pages are kept.
 #[test]
 fn no_damage_to_one_sector_of_the_state_goes_unnoticed() {
-    let mut replica = Replica::new("sectors");
+    let mut replica = Replica::new("sectors", 40);
     replica.store(0..250, 1);
     let (_, early) = replica.save();
     let before = content(&replica.path());
@@ -194,10 +207,57 @@ fn no_damage_to_one_sector_of_the_state_goes_unnoticed() {
     assert!(damaged > 1000 && lost < damaged / 5 && harmless > 10, "{counts:?}");
 }
 
+/// Pages of a transfer are in slots before they are a state: the image has them there, and does not write them again.
+/// What the state does not have in the end makes room.
+#[test]
+fn what_was_put_aside_is_not_written_again() {
+    let mut replica = Replica::new("aside", 1 << 20);
+    replica.disk.take().unwrap().stop().unwrap();
+    replica.store(0..300, 1);
+    let dir = TempDir::new("aside-pages");
+    let mut file = PageFile::new(dir.path(), OWNER, &replica.executor);
+    let copy = |replica: &mut Replica| {
+        let seq = replica.executor.last_executed();
+        let root = replica.executor.checkpoint(seq);
+        let mut copied = Copied::default();
+        let mut saving = replica.executor.begin_save(seq).unwrap();
+        assert!(replica.executor.save(&mut saving, usize::MAX, &mut copied));
+        (copied, seq, root)
+    };
+    let (early, ..) = copy(&mut replica);
+    let aside = file.put_aside(&early).unwrap();
+    assert_eq!(aside.len(), early.labels().len());
+    let written = file.unsynced();
+    replica.store(0..20, 2);
+    let (late, seq, root) = copy(&mut replica);
+    file.write(&early).unwrap();
+    assert_eq!(file.unsynced(), written, "it is there");
+    file.write(&late).unwrap();
+    assert_eq!(file.unsynced(), written + late.content().len());
+    file.seal(seq, root).unwrap();
+    let stored = file.take_stored();
+    let kept = |(label, slot): &&(PageLabel, u32)| stored.contains(&(*label, *slot));
+    assert_eq!(aside.iter().filter(kept).count(), early.labels().len() - late.labels().len());
+    let bytes = fs::metadata(dir.path().join("pages")).unwrap().len();
+    // Again pages that no image has in the end: the next seal gives their room back.
+    replica.store(1000..1300, 3);
+    let (other, ..) = copy(&mut replica);
+    file.put_aside(&other).unwrap();
+    file.write(&late).unwrap();
+    file.seal(seq.next(), root).unwrap();
+    assert_eq!(fs::metadata(dir.path().join("pages")).unwrap().len(), bytes);
+    let mut loaded = executor(replica.dir.path(), 10);
+    assert_eq!(file_again(dir.path(), &loaded).load(&mut loaded, true).unwrap(), Some((seq.next(), root)));
+}
+
+fn file_again(dir: &Path, executor: &Executor<Kv, Paged>) -> PageFile {
+    PageFile::new(dir, OWNER, executor)
+}
+
 /// Files that are gone, or of another replica, are no state.
 #[test]
 fn lost_and_foreign_files_are_no_state() {
-    let mut replica = Replica::new("gone");
+    let mut replica = Replica::new("gone", 1 << 20);
     replica.store(0..100, 1);
     replica.save();
     replica.disk.take().unwrap().stop().unwrap();
@@ -209,7 +269,7 @@ fn lost_and_foreign_files_are_no_state() {
         assert_eq!(load(replica.dir.path()).1, None, "{path:?} gone");
     }
     put_back(&replica.path(), &good);
-    let mut executor = executor();
+    let mut executor = executor(replica.dir.path(), replica.pages_max);
     let other = Owner { replica: ReplicaId(2), ..OWNER };
     let mut pages = PageFile::new(&replica.path(), other, &executor);
     assert_eq!(pages.load(&mut executor, true).unwrap(), None);

@@ -56,6 +56,10 @@ pub(super) struct World {
     client: ClientDrive,
     network: VecDeque<(usize, Vec<u8>)>,
     victim: usize,
+    /// Pages that the victim may have in memory.
+    pages_max: usize,
+    /// The victim gets no pages from the others.
+    pub(super) starves: bool,
     pub(super) votes: Votes,
     /// The digest of the answer to each request, from whichever replica it came.
     answers: BTreeMap<Timestamp, Digest>,
@@ -66,6 +70,11 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(victim: usize) -> Self {
+        Self::with_limit(victim, 1 << 18)
+    }
+
+    /// A world in which the victim may have so many pages in memory.
+    pub(super) fn with_limit(victim: usize, pages_max: usize) -> Self {
         let cluster = Cluster::tolerating(1).unwrap();
         let keys = TestKeys::new(3, cluster, 1);
         let mut config = Config::new(cluster, keys.cluster_id());
@@ -87,6 +96,8 @@ impl World {
             client: lanes,
             network: VecDeque::new(),
             victim,
+            pages_max,
+            starves: false,
             votes: Votes::new(),
             answers: BTreeMap::new(),
             roots: BTreeMap::new(),
@@ -115,8 +126,20 @@ impl World {
         if i == self.victim { Durability::Sync } else { Durability::Memory }
     }
 
-    pub(super) fn executor(&self) -> Executor<Kv> {
-        Executor::new(Kv, self.config.domains(), drive::options(&self.config, self.now.wall_ns))
+    /// Returns a new executor for replica `i`.
+    pub(super) fn executor(&self, i: usize) -> Executor<Kv, Paged> {
+        let (domains, options) = (self.config.domains(), drive::options(&self.config, self.now.wall_ns));
+        let store = if i == self.victim {
+            let (dir, bytes) = (self.path(i).join("checkpoint"), options.page_bytes);
+            Paged::new(&dir, domains.clone(), bytes, self.pages_max * bytes)
+        } else {
+            Paged::in_memory(domains.clone(), options.page_bytes)
+        };
+        let mut executor = Executor::with_store(Kv, domains, options, store);
+        if i == self.victim {
+            executor.limit_transfer(self.pages_max / 2);
+        }
+        executor
     }
 
     /// Returns what the disk of replica `i`, which runs, tells.
@@ -131,7 +154,7 @@ impl World {
         config.durability = self.durability(i);
         let (mut storage, past) = self.open(i);
         let incarnation = storage.starts() << 20;
-        let mut executor = self.executor();
+        let mut executor = self.executor(i);
         let remembers = !matches!(past, Past::Lost(_));
         let initial = (SeqNum(0), executor.root_at(SeqNum(0)).unwrap());
         let found = storage.load(&mut executor).unwrap();
@@ -190,6 +213,9 @@ impl World {
             self.network.extend(sent.0);
             while let Some((to, datagram)) = self.network.pop_front() {
                 moved = true;
+                if self.starves && to == self.victim && has_page(&datagram) {
+                    continue;
+                }
                 match self.replicas.get_mut(to) {
                     Some(Some(drive)) => drive.receive(self.now, &datagram),
                     Some(None) => {}
@@ -301,7 +327,7 @@ impl World {
     pub(super) fn check_disk(&self) {
         let (mut storage, past) = self.open(self.victim);
         assert!(matches!(past, Past::Log { .. }), "{past:?}");
-        let (seq, root) = storage.load(&mut self.executor()).unwrap().unwrap();
+        let (seq, root) = storage.load(&mut self.executor(self.victim)).unwrap().unwrap();
         assert_eq!(self.roots.get(&seq), Some(&root), "the state at {}", seq.0);
     }
 
@@ -363,6 +389,17 @@ impl World {
         let mine = root(victim);
         assert!((0..4).any(|i| i != victim && root(i) == mine && mine.is_some()), "{what}: it differs");
     }
+}
+
+/// Says whether there is a page of the state in a datagram.
+fn has_page(datagram: &[u8]) -> bool {
+    let mut reader = Reader::new(datagram);
+    while !reader.is_empty() {
+        if Frame::take(&mut reader).unwrap().kind == Kind::Data {
+            return true;
+        }
+    }
+    false
 }
 
 /// Takes note of the votes in a datagram; each agrees with what was said before.

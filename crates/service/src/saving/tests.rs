@@ -53,7 +53,7 @@ fn load(disk: &Pages, seq: SeqNum, root: Digest) -> (Executor<Kv>, Result<(), Im
     let mut other = executor();
     let mut loading = other.begin_load();
     for (label, content) in disk.values() {
-        loading.take(label, content.clone());
+        loading.take(label, content, None, true);
     }
     let ended = other.end_load(loading, seq, root);
     (other, ended)

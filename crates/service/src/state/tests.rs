@@ -32,10 +32,10 @@ impl Pair {
             let page = u32::try_from(random.below(40) * random.below(25)).unwrap();
             let content = [u8::try_from(random.below(250)).unwrap() + 1; BYTES];
             if random.below(4) == 0 {
-                self.overlay.put(&mut self.pool, page, None);
+                self.overlay.put(self.state.store(), &mut self.pool, page, None).unwrap();
                 self.model.remove(&page);
             } else {
-                self.overlay.put(&mut self.pool, page, Some(&content));
+                self.overlay.put(self.state.store(), &mut self.pool, page, Some(&content)).unwrap();
                 self.model.insert(page, content);
             }
         }
@@ -65,7 +65,7 @@ impl Pair {
             assert_eq!(self.state.root_at(seq), Some(*root));
             for page in 0..PAGES_MAX {
                 let model = model.get(&page).map(|content| &content[..]);
-                assert_eq!(self.state.page_at(seq, page), model, "page {page} at {seq:?}");
+                assert_eq!(self.state.page_at(seq, page, &mut Vec::new()), model, "page {page} at {seq:?}");
             }
         }
     }

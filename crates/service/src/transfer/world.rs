@@ -159,6 +159,7 @@ impl World {
                 Step::Refused { from, why: Refusal::Lie } => self.lies.push(from.index()),
                 Step::Refused { .. } => {}
                 Step::Distrusted => self.distrusted = true,
+                Step::Mended { page } => unreachable!("page {page}: none was asked for"),
                 Step::Installed { seq, root } => self.installed = Some((seq, root)),
             }
         }

@@ -1,0 +1,120 @@
+//! What a replica's thread gives to its disk, and what it asks of it. Nothing here waits.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use quorate_pbft::step::Lsn;
+use quorate_service::saving::{Copied, PageLabel};
+use quorate_wire::{Digest, SeqNum};
+
+use super::super::commit::{self, RecordKind};
+use super::super::imaging::Imaging;
+use super::super::starts::Memory;
+use super::{Disk, SMOOTH, WAITING_MAX};
+use crate::journal::Journal;
+use crate::trouble::{Kind, Trouble};
+
+impl Journal for Disk {
+    #[inline]
+    fn append(&mut self, lsn: Lsn, record: &[u8]) {
+        if !self.is_idle {
+            commit::put(RecordKind::Replica, record, &mut self.records);
+            self.last = lsn;
+        }
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        if self.records.is_empty() {
+            return;
+        }
+        let mut inbox = self.shared.inbox();
+        if inbox.records.is_empty() {
+            std::mem::swap(&mut inbox.records, &mut self.records);
+        } else {
+            inbox.records.extend_from_slice(&self.records);
+        }
+        inbox.last = self.last;
+        let waiting = inbox.records.len();
+        drop(inbox);
+        self.records.clear();
+        self.shared.wanted.notify_one();
+        if waiting > WAITING_MAX {
+            let what = format!("{} MiB wait for the disk, which has no room", waiting >> 20);
+            let trouble = Trouble::new(Kind::Disk, what).in_file(&self.dir);
+            self.shared.told.fail(trouble.next("make room, and start the replica again"));
+        }
+    }
+
+    fn wants_image(&self, seq: SeqNum, is_crowded: bool) -> bool {
+        let bytes = self.told().log_bytes.load(Ordering::Relaxed);
+        let is_long = usize::try_from(bytes).is_ok_and(|bytes| bytes > self.log_bytes_max);
+        // Also: what is free since the last seal is written only when the store knows (`paged.rs`).
+        let may = self.images.is_some() && !self.is_imaging();
+        may && seq > self.newest_image && (self.image_due || is_long || is_crowded)
+    }
+
+    fn aside(&mut self, copied: Copied) {
+        if let Some(images) = &self.images {
+            images.aside(copied);
+        }
+    }
+
+    fn take_aside(&mut self) -> Vec<(PageLabel, u32)> {
+        std::mem::take(&mut *self.shared.aside.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn is_imaging(&self) -> bool {
+        let is_idle = self.images.as_ref().is_none_or(Imaging::is_idle);
+        !is_idle || self.shared.has_stored.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn take_stored(&mut self) -> Vec<(PageLabel, u32)> {
+        if !self.shared.has_stored.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let stored = std::mem::take(&mut *self.shared.stored.lock().unwrap_or_else(PoisonError::into_inner));
+        self.shared.has_stored.store(false, Ordering::Release);
+        stored
+    }
+
+    fn has_room(&self) -> bool {
+        self.images.as_ref().is_none_or(Imaging::has_room)
+    }
+
+    fn pages(&mut self, copied: Copied) {
+        if let Some(images) = &self.images {
+            images.pages(copied);
+        }
+    }
+
+    fn image(&mut self, seq: SeqNum, root: Digest) {
+        if let Some(images) = &self.images {
+            images.seal(seq, root);
+            (self.newest_image, self.image_due) = (seq, false);
+        }
+    }
+
+    fn write_p99_us(&self) -> u32 {
+        let slow = self.shared.told.write_p99_us.load(Ordering::Relaxed) / SMOOTH;
+        u32::try_from(slow).unwrap_or(u32::MAX)
+    }
+
+    fn image_soon(&mut self) {
+        self.image_due = true;
+    }
+
+    fn distrust(&mut self, starts: u64) {
+        // A count that is behind what the others know would look like an old disk the next time.
+        if !self.is_idle {
+            let mut inbox = self.shared.inbox();
+            inbox.starts_min = inbox.starts_min.max(starts);
+        }
+        self.set_memory(Memory::None);
+    }
+
+    fn rejoined(&mut self) {
+        self.set_memory(Memory::Log);
+    }
+}

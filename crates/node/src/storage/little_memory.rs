@@ -1,0 +1,184 @@
+//! A replica whose state is larger than what it may keep in memory, among three that keep everything: it says what they
+//! say, whatever happens to it.
+
+use std::os::unix::fs::FileExt;
+
+use super::world::World;
+use super::*;
+
+const VICTIM: usize = 1;
+/// Pages that the victim may have in memory.
+const LIMIT: usize = 24;
+/// What may come to that and the half of it: what is written between two stable checkpoints.
+const SLACK: usize = 120;
+const KEYS: u64 = 160;
+
+fn key(number: u64) -> String {
+    format!("{:05}", number % KEYS)
+}
+
+fn value(number: u64) -> Vec<u8> {
+    vec![u8::try_from(number % 251).unwrap(); 4000]
+}
+
+/// Stores values number `numbers`, each of about a page.
+fn fill(world: &mut World, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        world.put_value(number, &key(number), &value(number));
+        check_memory(world);
+    }
+}
+
+fn pages(world: &World) -> Pages {
+    world.replicas[VICTIM].as_ref().unwrap().executor().store().pages()
+}
+
+fn check_memory(world: &World) {
+    let executor = world.replicas[VICTIM].as_ref().unwrap().executor();
+    let (pages, others) = (executor.store().pages(), executor.pages_of_checkpoints());
+    let most = LIMIT + LIMIT / 2 + SLACK;
+    assert!(pages.in_memory + others <= most, "{pages:?} and {others} of checkpoints");
+}
+
+/// Goes on until most of the state is on the disk alone.
+fn settle(world: &mut World) {
+    world.wait_until_well("settling");
+    for number in 0..400 {
+        let Pages { in_memory, dirty, .. } = pages(world);
+        if in_memory <= LIMIT && dirty <= LIMIT / 2 {
+            return;
+        }
+        world.put(number);
+        std::thread::yield_now();
+    }
+    panic!("it does not come to rest: {:?}", pages(world));
+}
+
+/// Flips a byte of each page that is on the disk, or puts it back.
+fn flip(world: &World) {
+    let path = world.path(VICTIM).join("checkpoint/pages");
+    let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    for at in (77..file.metadata().unwrap().len()).step_by(4096) {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 4], at).unwrap();
+    }
+}
+
+/// It fills, changes, is killed, is stopped, loses its disk: never is more than the limit in memory, and always is its
+/// state the one of the others.
+#[test]
+fn a_state_larger_than_memory_is_the_state() {
+    let mut world = World::with_limit(VICTIM, LIMIT);
+    fill(&mut world, 0..KEYS);
+    settle(&mut world);
+    let before = pages(&world);
+    assert!(before.on_disk > 100, "{before:?}");
+    fill(&mut world, KEYS..KEYS + 60);
+    (0..KEYS)
+        .step_by(7)
+        .for_each(|n| world.check_value(n, &key(n), &value(if n < 60 { n + KEYS } else { n })));
+    let after = pages(&world);
+    assert!(after.reads > before.reads + 20 && after.faults == 0, "{before:?}, {after:?}");
+    world.wait_until_well("filled");
+    world.check_content();
+    for clean in [false, true] {
+        world.stop(clean);
+        (0..20).for_each(|number| world.put(number));
+        assert_eq!(world.start(VICTIM), (true, true));
+        check_memory(&world);
+        fill(&mut world, 2 * KEYS..2 * KEYS + 30);
+        world.wait_until_well("started");
+        world.check_content();
+    }
+    world.stop(false);
+    for sub in ["log", "checkpoint"] {
+        fs::remove_dir_all(world.path(VICTIM).join(sub)).unwrap();
+        fs::create_dir(world.path(VICTIM).join(sub)).unwrap();
+    }
+    assert_eq!(world.start(VICTIM), (false, false));
+    // The disk takes what comes until all of it is here.
+    let mut aside = 0;
+    for number in 0..300 {
+        for _ in 0..20 {
+            world.turn();
+            let executor = world.replicas[VICTIM].as_ref().unwrap().executor();
+            let brought = executor.progress().map_or(0, |progress| usize::try_from(progress.fetched).unwrap());
+            aside = aside.max(brought.saturating_sub(executor.transfer_pages()));
+        }
+        let executor = world.replicas[VICTIM].as_ref().unwrap().executor();
+        if executor.fetched() > 100 && !executor.is_fetching() {
+            break;
+        }
+        world.put(number);
+    }
+    assert!(aside > 30, "{aside} pages put aside");
+    world.heal("without a disk");
+    settle(&mut world);
+    world.check_content();
+    assert!(pages(&world).on_disk > 100, "{:?}", pages(&world));
+    fill(&mut world, 3 * KEYS..4 * KEYS);
+    settle(&mut world);
+    world.check_content();
+    world.stop(true);
+    world.check_disk();
+}
+
+/// Every page that it has on its disk is damaged while it runs: those that are needed come from the others, one by
+/// one, and nobody gets a wrong answer.
+#[test]
+fn pages_that_are_damaged_under_a_replica_come_from_the_others() {
+    let mut world = World::with_limit(VICTIM, LIMIT);
+    fill(&mut world, 0..KEYS);
+    settle(&mut world);
+    flip(&world);
+    (0..KEYS).step_by(3).for_each(|n| world.check_value(n, &key(n), &value(n)));
+    world.wait_until_well("damaged");
+    let drive = world.replicas[VICTIM].as_ref().unwrap();
+    let (pages, brought) = (pages(&world), drive.executor().fetched());
+    assert!(pages.faults > 30 && brought > 30, "{pages:?}, {brought} brought");
+    assert!(drive.counters().rejected["page-unreadable"] > 30);
+    // What was brought goes to the disk again, elsewhere, and can be read there; all that was damaged is asked for.
+    fill(&mut world, KEYS..2 * KEYS);
+    settle(&mut world);
+    world.check_content();
+    world.stop(false);
+    world.check_disk();
+}
+
+/// The same, when the others have gone on, and hold none of its checkpoints: what it lacks is part of the state that
+/// it fetches.
+#[test]
+fn a_page_that_nobody_has_any_more_comes_with_the_state() {
+    let mut world = World::with_limit(VICTIM, LIMIT);
+    fill(&mut world, 0..KEYS);
+    settle(&mut world);
+    flip(&world);
+    world.starves = true;
+    let stuck_at = world.replicas[VICTIM].as_ref().unwrap().executor().last_executed();
+    for number in 0..40 {
+        world.put_value(number, &key(number * 4), &value(number * 4));
+    }
+    let executor = world.replicas[VICTIM].as_ref().unwrap().executor();
+    assert!(executor.last_executed().0 < stuck_at.0 + 40 && pages(&world).faults > 0);
+    world.starves = false;
+    world.wait_until_well("starved");
+    flip(&world);
+    fill(&mut world, 0..KEYS);
+    world.wait_until_well("starved");
+    world.check_content();
+}
+
+/// A disk that cannot be read for a while costs time and nothing else.
+#[test]
+fn a_disk_that_cannot_be_read_is_no_state_that_is_lost() {
+    let mut world = World::with_limit(VICTIM, LIMIT);
+    fill(&mut world, 0..KEYS);
+    settle(&mut world);
+    file::fault::set(&world.path(VICTIM), Some(file::fault::Fault::Read));
+    (0..KEYS).step_by(5).for_each(|n| world.check_value(n, &key(n), &value(n)));
+    assert!(pages(&world).faults > 10, "{:?}", pages(&world));
+    file::fault::set(&world.path(VICTIM), None);
+    world.wait_until_well("not readable");
+    world.check_content();
+}

@@ -1,0 +1,94 @@
+//! A page of the state that cannot be read where it is kept comes from the others.
+//!
+//! It has not changed since it went to its place, so its label is known here and every checkpoint that this replica
+//! holds has it. One other replica at a time is asked for it, about one of these checkpoints; what has the digest
+//! is the page, whoever sends it (ST-2). Nothing is executed meanwhile that needs it. If the others have gone on
+//! and hold none of these checkpoints, a state transfer comes, which takes the page for one that differs.
+
+use alloc::vec::Vec;
+
+use quorate_wire::message::{Data, Fetch};
+use quorate_wire::{ReplicaId, SeqNum};
+
+use crate::executor::Executor;
+use crate::pages::PageStore;
+use crate::service::{PageFault, Service};
+use crate::transfer::{Refusal, Step, Steps};
+use crate::tree::Label;
+
+/// How long an answer is waited for, in nanoseconds.
+const WAIT_NS: u64 = 50_000_000;
+
+/// A page that is asked for.
+#[derive(Debug)]
+pub(crate) struct Mending {
+    page: u32,
+    label: Label,
+    peers: Vec<ReplicaId>,
+    /// Questions so far.
+    attempts: usize,
+    rid: u64,
+    asked: ReplicaId,
+    due_ns: u64,
+}
+
+impl Mending {
+    /// Returns when somebody else is to be asked.
+    pub(crate) fn deadline(&self) -> u64 {
+        self.due_ns
+    }
+}
+
+impl<S: Service, P: PageStore> Executor<S, P> {
+    /// Has a page brought from `peers` that could not be read: [`Step::Mended`] tells when it is here. A transfer
+    /// that is under way, or comes, brings it as well.
+    pub fn mend(&mut self, now_ns: u64, fault: PageFault, peers: &[ReplicaId], steps: &mut Steps) {
+        let page = fault.page;
+        self.state.lack(page);
+        let is_asked = self.mending.as_ref().is_some_and(|mending| mending.page == page);
+        let Some(&asked) = peers.first().filter(|_| !is_asked && self.walk.is_none()) else { return };
+        let label = self.state.tree().label(0, page);
+        let peers = peers.to_vec();
+        self.mending = Some(Mending { page, label, peers, attempts: 0, rid: 0, asked, due_ns: now_ns });
+        self.mend_on(now_ns, steps);
+    }
+
+    /// Asks the next one, if it is time: one replica after the other about each checkpoint, oldest first, for the
+    /// stable one is what all have mostly.
+    pub(crate) fn mend_on(&mut self, now_ns: u64, steps: &mut Steps) {
+        let Some(mending) = self.mending.as_mut().filter(|mending| mending.due_ns <= now_ns) else { return };
+        let (page, label) = (mending.page, mending.label);
+        let state = &self.state;
+        let held = state.checkpoints().map(|(seq, _)| seq);
+        let held: Vec<SeqNum> = held.filter(|seq| state.label_at(*seq, 0, page) == label).collect();
+        mending.due_ns = now_ns.saturating_add(WAIT_NS);
+        let (peers, count) = (mending.peers.len(), held.len().max(1));
+        let Some(&checkpoint) = held.get(mending.attempts / peers % count) else { return };
+        mending.asked = mending.peers[mending.attempts % peers];
+        mending.attempts += 1;
+        mending.rid = self.next_rid;
+        self.next_rid += 1;
+        let question = Fetch { rid: mending.rid, level: 0, index: u64::from(page), checkpoint };
+        steps.push(Step::Ask { to: mending.asked, question });
+    }
+
+    /// Takes an answer.
+    pub(crate) fn on_mending(&mut self, now_ns: u64, from: ReplicaId, answer: &Data<'_>, steps: &mut Steps) {
+        let asked = self.mending.as_mut().filter(|mending| {
+            (mending.asked, mending.rid, u64::from(mending.page)) == (from, answer.rid, answer.index)
+        });
+        let Some(mending) = asked else { return steps.refuse(from, Refusal::Unasked) };
+        let page = mending.page;
+        let found = self.state.tree_mut().leaf(page, answer.modified, Some(answer.page));
+        if found != mending.label || answer.page.len() != self.pool.page_bytes() {
+            steps.refuse(from, Refusal::Lie);
+            mending.due_ns = now_ns;
+            return self.mend_on(now_ns, steps);
+        }
+        let content = self.pool.copy(answer.page);
+        self.state.mend(page, content, &mut self.pool);
+        self.mending = None;
+        self.fetched += 1;
+        steps.push(Step::Mended { page });
+    }
+}

@@ -1,0 +1,33 @@
+//! Pages of a transfer that go to a disk until they are installed, so that the state may be larger than memory.
+
+use super::{Arrival, Label, Pool, Staged, Walk};
+
+impl Walk {
+    /// Returns how many staged pages are in memory.
+    pub(crate) fn contents(&self) -> usize {
+        self.contents
+    }
+
+    /// Calls `each` with some of the staged pages that are in memory, each once.
+    pub(crate) fn put_aside(&mut self, pages_max: usize, mut each: impl FnMut(u32, Label, &[u8])) {
+        for _ in 0..pages_max {
+            let Some(page) = self.to_put_aside.pop() else { return };
+            if let Some(Staged { label, arrival: Arrival::New(Some(content)) }) = self.staged.get(&page) {
+                each(page, *label, content);
+            }
+        }
+    }
+
+    /// A disk has a page at `place`: it need not be in memory, if it is still the one that is staged.
+    pub(crate) fn is_aside(&mut self, page: u32, label: Label, place: u32, pool: &mut Pool) {
+        let Some(staged) = self.staged.get_mut(&page).filter(|staged| staged.label == label) else { return };
+        if staged.has_content() {
+            self.contents -= 1;
+            if let Arrival::New(Some(content)) =
+                core::mem::replace(&mut staged.arrival, Arrival::Stored(place))
+            {
+                pool.give(content);
+            }
+        }
+    }
+}
