@@ -13,6 +13,8 @@ mod files;
 mod kills;
 #[path = "processes/liars.rs"]
 mod liars;
+#[path = "processes/memory.rs"]
+mod memory;
 #[path = "processes/mount.rs"]
 mod mount;
 #[path = "processes/state.rs"]

@@ -16,18 +16,18 @@ use quorate_service::kv::{Answer, Operation};
 
 use crate::support::{Cluster, Load, invoke, turn};
 
-const VALUE: usize = 4000;
-const LANES: u16 = 16;
+pub(crate) const VALUE: usize = 4000;
+pub(crate) const LANES: u16 = 16;
 
-fn number(name: &str, few: u64) -> u64 {
+pub(crate) fn number(name: &str, few: u64) -> u64 {
     std::env::var(name).ok().and_then(|number| number.parse().ok()).unwrap_or(few)
 }
 
 /// A small generator of numbers that look random. Marsaglia's xorshift, 64 bits.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -36,7 +36,12 @@ impl Random {
 }
 
 /// Stores values, as many lanes at a time as there are, while `next` names keys.
-fn store(client: &mut OpenClient, clock: &Clock, mut next: impl FnMut() -> Option<u64>, done: &AtomicU64) {
+pub(crate) fn store(
+    client: &mut OpenClient,
+    clock: &Clock,
+    mut next: impl FnMut() -> Option<u64>,
+    done: &AtomicU64,
+) {
     let put = |client: &mut OpenClient, lane: u16, key: u64| {
         let mut bytes = Vec::new();
         Operation::Put {
@@ -74,13 +79,13 @@ fn store(client: &mut OpenClient, clock: &Clock, mut next: impl FnMut() -> Optio
 }
 
 /// A figure of a process, from its status: kilobytes.
-fn status_kb(pid: u32, name: &str) -> u64 {
+pub(crate) fn status_kb(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with(name)).unwrap_or("");
     line.split_whitespace().nth(1).and_then(|kb| kb.parse().ok()).unwrap_or(0)
 }
 
-fn per_second(count: u64, time: Duration) -> u64 {
+pub(crate) fn per_second(count: u64, time: Duration) -> u64 {
     count * 1000 / u64::try_from(time.as_millis()).unwrap().max(1)
 }
 
