@@ -128,7 +128,9 @@ impl PageFile {
         let damaged = self.read_pages(&found, executor.store().pages_max(), &mut loading)?;
         let (good, bad) = loading.count();
         let mut entries = std::mem::take(&mut found.entries);
-        damaged.iter().for_each(|page| _ = entries.remove(page));
+        for page in &damaged {
+            entries.remove(page);
+        }
         self.slots = entries.values().map(|entry| entry.slot + 1).max().unwrap_or(0);
         let used: BTreeSet<u32> = entries.values().map(|entry| entry.slot).collect();
         self.free = (0..self.slots).filter(|slot| !used.contains(slot)).collect();
@@ -205,12 +207,11 @@ impl PageFile {
             // Something in there cannot be read: the others may.
             for entry in run {
                 let (mut content, keep) = (vec![0; self.page_bytes], loading.count().0 < keep);
-                let is_good = match file.read_at(&mut content, self.place(entry.slot)) {
-                    Ok(()) => loading.take(&entry.label, &content, Some(entry.slot), keep),
-                    Err(_) => {
-                        loading.miss();
-                        false
-                    }
+                let is_good = if file.read_at(&mut content, self.place(entry.slot)).is_ok() {
+                    loading.take(&entry.label, &content, Some(entry.slot), keep)
+                } else {
+                    loading.miss();
+                    false
                 };
                 damaged.extend((!is_good).then_some(entry.label.page));
             }
@@ -249,7 +250,9 @@ impl PageFile {
         }
         self.write_content(&entries)?;
         self.same.extend(same);
-        found.iter().for_each(|entry| _ = self.attic.remove(&entry.label.page));
+        for entry in &found {
+            self.attic.remove(&entry.label.page);
+        }
         for entry in entries.into_iter().chain(found) {
             if !entry.is_empty() {
                 self.free.remove(&entry.slot);

@@ -186,12 +186,11 @@ impl Paged {
     }
 
     fn read_slot(&self, slot: u32, buffer: &mut [u8]) -> std::io::Result<()> {
-        let file = match self.file.get() {
-            Some(file) => file,
-            None => {
-                let file = DiskFile::open_to_read(&self.path)?;
-                self.file.get_or_init(|| file)
-            }
+        let file = if let Some(file) = self.file.get() {
+            file
+        } else {
+            let file = DiskFile::open_to_read(&self.path)?;
+            self.file.get_or_init(|| file)
         };
         file.read_at(buffer, u64::from(slot) * u64::try_from(self.page_bytes).unwrap_or(u64::MAX))
     }

@@ -60,6 +60,8 @@ pub(super) struct World {
     pages_max: usize,
     /// The victim gets no pages from the others.
     pub(super) starves: bool,
+    /// The most pages of a state transfer that the victim had on its disk and not in memory.
+    pub(super) aside: usize,
     pub(super) votes: Votes,
     /// The digest of the answer to each request, from whichever replica it came.
     answers: BTreeMap<Timestamp, Digest>,
@@ -98,6 +100,7 @@ impl World {
             victim,
             pages_max,
             starves: false,
+            aside: 0,
             votes: Votes::new(),
             answers: BTreeMap::new(),
             roots: BTreeMap::new(),
@@ -222,6 +225,7 @@ impl World {
                     None => self.client.receive(self.now, &datagram),
                 }
             }
+            self.note_aside();
             if !moved {
                 break;
             }
@@ -230,6 +234,13 @@ impl World {
         self.note_roots();
         self.now.mono_ns += MS;
         self.now.wall_ns += MS;
+    }
+
+    fn note_aside(&mut self) {
+        let Some(drive) = &self.replicas[self.victim] else { return };
+        let executor = drive.executor();
+        let brought = executor.progress().map_or(0, |progress| usize::try_from(progress.fetched).unwrap());
+        self.aside = self.aside.max(brought.saturating_sub(executor.transfer_pages()));
     }
 
     /// Takes note of the others' state; it is the same.

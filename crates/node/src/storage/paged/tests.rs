@@ -156,10 +156,8 @@ fn it_holds_what_a_map_holds_in_less_memory() {
                 }
                 17 => {
                     // What is in memory needs no disk; what is not shows that it is another page.
-                    let (page, Some((_, slot))) = (|page| (page, pair.slots.get(&page)))(random.page())
-                    else {
-                        continue;
-                    };
+                    let page = random.page();
+                    let Some((_, slot)) = pair.slots.get(&page) else { continue };
                     let is_away = pair.store.away(page).is_some();
                     pair.damage(*slot);
                     if is_away {
