@@ -70,6 +70,8 @@ pub struct Executor<S: Service, P: PageStore = Memory> {
     pub(crate) attic: Vec<(u32, Label, Arrival)>,
     /// Pages that a transfer may have in memory.
     pub(crate) staged_max: usize,
+    /// Pages that it may have there when it is installed.
+    pub(crate) landed_max: usize,
     /// A page that cannot be read, and is asked for.
     pub(crate) mending: Option<Mending>,
     /// The tables in memory could not be read from the state yet.
@@ -112,6 +114,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             answering: Answering::default(),
             attic: Vec::new(),
             staged_max: usize::MAX,
+            landed_max: usize::MAX,
             mending: None,
             is_stale: false,
             fetched: 0,

@@ -163,6 +163,12 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         self.staged_max = pages_max.max(1);
     }
 
+    /// Says how many pages a state transfer may have in memory when it is installed: it waits for
+    /// [`Self::note_aside`] until it has no more.
+    pub fn limit_arrivals(&mut self, pages_max: usize) {
+        self.landed_max = pages_max;
+    }
+
     /// Returns how many pages the transfer under way has in memory.
     pub fn transfer_pages(&self) -> usize {
         self.walk.as_ref().map_or(0, Walk::contents)

@@ -199,6 +199,9 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// Returns the moment, on the clock of `now_ns`, at which [`Self::on_deadline`] is due. Changes
     /// with each call; none: there is nothing to wait for.
     pub fn deadline(&self) -> Option<u64> {
+        if self.walk.as_ref().is_some_and(|walk| walk.may_land(self.landed_max)) {
+            return Some(0);
+        }
         let mending = self.mending.as_ref().map(Mending::deadline);
         self.walk.as_ref().and_then(Walk::deadline).into_iter().chain(mending).min()
     }
@@ -237,7 +240,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         };
         event(&mut walk, &mut hands);
         walk.advance(&mut hands);
-        while walk.is_done() {
+        while walk.may_land(self.landed_max) {
             let (seq, root) = walk.target();
             self.fetched += walk.take_fetched();
             if walk.install(hands.state, hands.pool) {
@@ -248,6 +251,9 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             hands.steps.push(Step::Distrusted);
             walk.aim((seq, root), seq, true, &[], hands.state);
             walk.advance(&mut hands);
+        }
+        if walk.is_done() {
+            walk.wait(now_ns);
         }
         self.walk = Some(walk);
     }

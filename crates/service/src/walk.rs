@@ -210,12 +210,16 @@ impl Walk {
         self.asked.iter().map(|asked| asked.due_ns).chain(self.paused).min()
     }
 
+    /// Lets a turn go by: the disk is behind.
+    pub(crate) fn wait(&mut self, now_ns: u64) {
+        self.paused = Some(now_ns.saturating_add(TURN_NS));
+    }
+
     /// Looks at what is to be done, and asks as much as may be on its way.
     pub(crate) fn advance<P: PageStore>(&mut self, hands: &mut Hands<'_, P>) {
         self.paused = None;
         if self.contents >= hands.staged_max {
-            self.paused = Some(hands.now_ns.saturating_add(TURN_NS)); // the disk is behind
-            return;
+            return self.wait(hands.now_ns);
         }
         for _ in 0..LOOKS_MAX {
             if self.asked.len() >= OUTSTANDING_MAX {

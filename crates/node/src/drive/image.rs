@@ -56,12 +56,17 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         }
     }
 
-    /// Has the disk take pages of the state transfer, if there are many: a quarter of what may be in memory.
+    /// Has the disk take pages of the state transfer, if there are many: a quarter of what may be in memory. What it
+    /// may have there in the end is what is left of the bound: a replica that falls behind again and again while
+    /// the disk is full would have more each time.
     #[cold]
     fn put_aside(&mut self) {
         self.executor.note_aside(&self.journal.take_aside());
-        let max = self.executor.store().pages_max();
-        if self.executor.transfer_pages() > max / 4 && self.journal.has_room() {
+        let (store, others) = (self.executor.store(), self.executor.pages_of_checkpoints());
+        let (pages, max) = (store.pages(), store.pages_max());
+        let left = max.saturating_add(max / 2).saturating_sub(pages.dirty + others);
+        self.executor.limit_arrivals(left);
+        if self.executor.transfer_pages() > left.min(max / 4) && self.journal.has_room() {
             let mut copied = Copied::default();
             self.executor.put_aside(PAGES_MAX, &mut copied);
             if !copied.is_empty() {

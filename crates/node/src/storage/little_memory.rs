@@ -178,3 +178,29 @@ fn a_disk_that_cannot_be_read_is_no_state_that_is_lost() {
     world.wait_until_well("not readable");
     world.check_content();
 }
+
+/// What is written cannot leave memory while the disk has no room for it: the replica waits, the others go on, and it
+/// comes back when there is room.
+#[test]
+fn a_disk_without_room_for_the_state_makes_a_replica_wait() {
+    let mut world = World::with_limit(VICTIM, LIMIT);
+    fill(&mut world, 0..KEYS);
+    settle(&mut world);
+    let checkpoint = world.path(VICTIM).join("checkpoint");
+    file::fault::set(&checkpoint, Some(file::fault::Fault::Full));
+    let executed = |world: &World, i: usize| world.replicas[i].as_ref().unwrap().executor().last_executed();
+    let (mut most, mut behind) = (0, 0);
+    for number in KEYS..2 * KEYS {
+        world.put_value(number, &key(number), &value(number));
+        most = most.max(pages(&world).in_memory);
+        behind = behind.max(executed(&world, 0).0 - executed(&world, VICTIM).0);
+    }
+    assert!(most <= LIMIT + LIMIT / 2 + SLACK && behind > KEYS / 2, "{most} in memory, {behind} behind");
+    file::fault::set(&checkpoint, None);
+    world.replicas[VICTIM].as_ref().unwrap().journal().wait_until_quiet();
+    world.heal("no room for the state");
+    settle(&mut world);
+    world.check_content();
+    world.stop(true);
+    world.check_disk();
+}

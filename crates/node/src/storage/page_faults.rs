@@ -117,6 +117,16 @@ fn load(dir: &Path) -> (Executor<Kv, Paged>, Option<(SeqNum, Digest)>) {
     (executor, found)
 }
 
+/// Cuts a checkpoint and copies it, and says what it is.
+fn copy(replica: &mut Replica) -> (Copied, SeqNum, Digest) {
+    let seq = replica.executor.last_executed();
+    let root = replica.executor.checkpoint(seq);
+    let mut copied = Copied::default();
+    let mut saving = replica.executor.begin_save(seq).unwrap();
+    assert!(replica.executor.save(&mut saving, usize::MAX, &mut copied));
+    (copied, seq, root)
+}
+
 /// What changes is written, whatever the size of the rest; the room of what was replaced is used again; and
 /// after each start it goes on from there.
 #[test]
@@ -145,6 +155,33 @@ fn only_what_has_changed_is_written_and_room_is_bounded() {
         replica.save();
         assert!(replica.bytes() < 2 * whole * 512 + (2 << 20), "{} bytes", replica.bytes());
     }
+}
+
+/// A page that is written while the checkpoint before goes to the disk stays in memory: the disk has another.
+#[test]
+fn what_has_changed_since_it_was_copied_is_not_what_the_disk_has() {
+    let mut replica = Replica::new("changed", 4);
+    let mut twin = Replica::new("changed-twin", 1 << 20);
+    for value in 1..4 {
+        for replica in [&mut replica, &mut twin] {
+            replica.store(0..60, value);
+        }
+        twin.executor.checkpoint(twin.executor.last_executed());
+        let (copied, seq, root) = copy(&mut replica);
+        let disk = replica.disk.as_mut().unwrap();
+        disk.pages(copied);
+        disk.image(seq, root);
+        disk.wait_until_quiet();
+        let stored = disk.take_stored();
+        for replica in [&mut replica, &mut twin] {
+            replica.store(0..30, value + 100);
+        }
+        replica.executor.note_stored(&stored);
+        replica.relax();
+        let newest = |replica: &mut Replica| replica.executor.checkpoint(replica.executor.last_executed());
+        assert_eq!(newest(&mut replica), newest(&mut twin), "round {value}");
+    }
+    assert!(replica.executor.store().pages().on_disk > 20, "{:?}", replica.executor.store().pages());
 }
 
 /// A kill between two seals leaves the one before, whatever was written since.
@@ -216,14 +253,6 @@ fn what_was_put_aside_is_not_written_again() {
     replica.store(0..300, 1);
     let dir = TempDir::new("aside-pages");
     let mut file = PageFile::new(dir.path(), OWNER, &replica.executor);
-    let copy = |replica: &mut Replica| {
-        let seq = replica.executor.last_executed();
-        let root = replica.executor.checkpoint(seq);
-        let mut copied = Copied::default();
-        let mut saving = replica.executor.begin_save(seq).unwrap();
-        assert!(replica.executor.save(&mut saving, usize::MAX, &mut copied));
-        (copied, seq, root)
-    };
     let (early, ..) = copy(&mut replica);
     let aside = file.put_aside(&early).unwrap();
     assert_eq!(aside.len(), early.labels().len());

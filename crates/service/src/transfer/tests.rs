@@ -350,3 +350,27 @@ fn peers_may_come_later() {
     assert_eq!(world.nodes[TARGET].progress().map(|progress| progress.seq), Some(target.0));
     world.finish(target);
 }
+
+/// ST-2 for one page: whoever sends another one, an older one or none is passed over, and what the page was is what
+/// it is again.
+#[test]
+fn a_page_that_cannot_be_read_comes_from_whoever_has_it() {
+    for liar in [Manner::Flips, Manner::Strays, Manner::Stale, Manner::Silent] {
+        let mut world = World::new(23, &[liar, liar, Manner::Correct]);
+        world.populate(0..4, 500, 1);
+        let keys: Vec<u64> = (0..500).collect();
+        world.execute(0..4, &keys, 2);
+        let (_, root) = world.cut(0..4);
+        let held = world.nodes[1].pages_held();
+        for choice in [3, held / 2, held - 1] {
+            assert!(world.nodes[TARGET].damage(choice));
+            assert_ne!(world.nodes[TARGET].recompute(), root);
+            let pages = world.nodes[1].state.pages_at(world.nodes[1].state.newest());
+            world.mend(pages[usize::try_from(choice).unwrap()]);
+            assert_eq!(world.nodes[TARGET].recompute(), root, "{liar:?}");
+        }
+        let lied = world.lies.iter().all(|liar| [1, 2].contains(liar));
+        assert!(lied && (world.lies.is_empty() == (liar == Manner::Silent || liar == Manner::Strays)));
+        world.check_that_it_goes_on();
+    }
+}

@@ -9,6 +9,7 @@ use quorate_wire::{ClientId, Replies};
 use super::*;
 use crate::kv::{Kv, Operation};
 use crate::options::Options;
+use crate::service::PageFault;
 use crate::testing::{Xorshift, batch, domains};
 
 /// The one that fetches.
@@ -64,6 +65,8 @@ pub(super) struct World {
     pub(super) answers: Vec<(usize, Packet)>,
     pub(super) installed: Option<(SeqNum, Digest)>,
     pub(super) distrusted: bool,
+    /// The page that was missing and came.
+    pub(super) mended: Option<u32>,
 }
 
 impl World {
@@ -83,6 +86,7 @@ impl World {
             answers: Vec::new(),
             installed: None,
             distrusted: false,
+            mended: None,
         }
     }
 
@@ -159,7 +163,7 @@ impl World {
                 Step::Refused { from, why: Refusal::Lie } => self.lies.push(from.index()),
                 Step::Refused { .. } => {}
                 Step::Distrusted => self.distrusted = true,
-                Step::Mended { page } => unreachable!("page {page}: none was asked for"),
+                Step::Mended { page } => self.mended = Some(page),
                 Step::Installed { seq, root } => self.installed = Some((seq, root)),
             }
         }
@@ -229,6 +233,20 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Has one page brought, and lets that run to its end.
+    pub(super) fn mend(&mut self, page: u32) {
+        let peers: Vec<ReplicaId> = (1..self.nodes.len()).map(ReplicaId::at).collect();
+        let mut steps = Steps::new();
+        self.nodes[TARGET].mend(self.now, PageFault { page }, &peers, &mut steps);
+        self.perform(TARGET, &steps);
+        for _ in 0..1000 {
+            if self.mended.is_some() || !self.step() {
+                break;
+            }
+        }
+        assert_eq!(self.mended.take(), Some(page));
     }
 
     /// Lets the transfer run to its end and checks what came.

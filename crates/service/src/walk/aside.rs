@@ -8,6 +8,11 @@ impl Walk {
         self.contents
     }
 
+    /// Says whether everything is here, and no more than so many pages of it in memory.
+    pub(crate) fn may_land(&self, contents_max: usize) -> bool {
+        self.is_done() && self.contents <= contents_max
+    }
+
     /// Calls `each` with some of the staged pages that are in memory, each once.
     pub(crate) fn put_aside(&mut self, pages_max: usize, mut each: impl FnMut(u32, Label, &[u8])) {
         for _ in 0..pages_max {
