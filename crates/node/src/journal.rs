@@ -22,6 +22,9 @@ pub trait Journal: core::fmt::Debug {
     /// Takes pages of a state transfer, so that they need not be in memory: [`Self::take_aside`] tells where they are.
     fn aside(&mut self, _copied: Copied) {}
 
+    /// That transfer is over, and what it has brought is part of the state.
+    fn land(&mut self) {}
+
     /// Returns the slots of pages of a state transfer that have been written, each once.
     fn take_aside(&mut self) -> Vec<(PageLabel, u32)> {
         Vec::new()

@@ -70,6 +70,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                         pages,
                         "has fetched the state; pages brought since the start"
                     );
+                    self.journal.land();
                     outcome = Some(Outcome::Fetched { seq: *seq, root: *root });
                 }
             }

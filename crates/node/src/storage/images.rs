@@ -71,6 +71,8 @@ pub(super) struct PageFile {
     stored: Vec<(PageLabel, u32)>,
     /// Good pages that were found and are no state, or came with a transfer: it may use them until the next seal.
     attic: BTreeMap<u32, Entry>,
+    /// Pages that a transfer has made part of the state, which may be nowhere else: until the next seal.
+    landed: BTreeMap<u32, Entry>,
     /// Slots that nothing needs, below `slots`.
     free: BTreeSet<u32>,
     slots: u32,
@@ -99,6 +101,7 @@ impl PageFile {
             same: Vec::new(),
             stored: Vec::new(),
             attic: BTreeMap::new(),
+            landed: BTreeMap::new(),
             free: BTreeSet::new(),
             slots: 0,
             unsynced: 0,
@@ -236,7 +239,8 @@ impl PageFile {
                 continue;
             }
             // A transfer has found it where it is.
-            if let Some(entry) = self.attic.get(&label.page).filter(|entry| !is_anew && entry.label == *label)
+            let places = [self.attic.get(&label.page), self.landed.get(&label.page)];
+            if let Some(entry) = places.into_iter().flatten().find(|entry| !is_anew && entry.label == *label)
             {
                 found.push(*entry);
                 continue;
@@ -251,7 +255,11 @@ impl PageFile {
         self.write_content(&entries)?;
         self.same.extend(same);
         for entry in &found {
-            self.attic.remove(&entry.label.page);
+            for pages in [&mut self.attic, &mut self.landed] {
+                if pages.get(&entry.label.page) == Some(entry) {
+                    pages.remove(&entry.label.page);
+                }
+            }
         }
         for entry in entries.into_iter().chain(found) {
             if !entry.is_empty() {
@@ -281,6 +289,15 @@ impl PageFile {
             self.free.extend(before.map(|before| before.slot));
         }
         Ok(entries.iter().map(|entry| (entry.label, entry.slot)).collect())
+    }
+
+    /// A transfer is over: what it has put aside may be part of the state. The next one may use neither these slots nor
+    /// those of transfers before, but where this one has another version.
+    pub(super) fn land(&mut self) {
+        for (page, entry) in std::mem::take(&mut self.attic) {
+            let before = self.landed.insert(page, entry);
+            self.free.extend(before.map(|before| before.slot));
+        }
     }
 
     /// Writes the buffer to the slots of these entries: what is side by side in one piece.
@@ -336,7 +353,9 @@ impl PageFile {
                 if entry.is_empty() { self.table.remove(&page) } else { self.table.insert(page, entry) };
             self.free.extend(before.map(|before| before.slot));
         }
-        self.free.extend(std::mem::take(&mut self.attic).into_values().map(|entry| entry.slot));
+        for pages in [&mut self.attic, &mut self.landed] {
+            self.free.extend(std::mem::take(pages).into_values().map(|entry| entry.slot));
+        }
         let entries = told.iter().filter_map(|page| self.table.get(page));
         self.stored = entries.map(|entry| (entry.label, entry.slot)).collect();
         self.shrink()

@@ -32,6 +32,8 @@ enum Work {
     Pages(Copied),
     /// Pages of a transfer.
     Aside(Copied),
+    /// That transfer is over.
+    Land,
     Seal(SeqNum, Digest),
 }
 
@@ -110,6 +112,10 @@ impl Imaging {
         self.give(Work::Aside(copied));
     }
 
+    pub(super) fn land(&self) {
+        self.give(Work::Land);
+    }
+
     pub(super) fn seal(&self, seq: SeqNum, root: Digest) {
         self.give(Work::Seal(seq, root));
     }
@@ -157,6 +163,10 @@ fn perform(file: &mut PageFile, queue: &Queue, work: &Work, told: &impl Told) ->
                 told.aside(aside);
                 sync(file, queue)
             }),
+            Work::Land => {
+                file.land();
+                Ok(())
+            }
             Work::Seal(seq, root) => file.seal(*seq, *root),
         };
         match done {

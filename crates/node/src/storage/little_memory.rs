@@ -136,6 +136,7 @@ fn pages_that_are_damaged_under_a_replica_come_from_the_others() {
     }
     assert!(world.start(VICTIM).0, "it has its log");
     world.heal("damaged and started");
+    world.wait_for_image("damaged and started");
     settle(&mut world);
     world.check_content();
     world.stop(true);
@@ -199,6 +200,7 @@ fn a_disk_without_room_for_the_state_makes_a_replica_wait() {
     file::fault::set(&checkpoint, None);
     world.replicas[VICTIM].as_ref().unwrap().journal().wait_until_quiet();
     world.heal("no room for the state");
+    world.wait_for_image("no room for the state");
     settle(&mut world);
     world.check_content();
     world.stop(true);

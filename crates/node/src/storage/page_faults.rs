@@ -1,6 +1,8 @@
 //! The state on the disk: only what has changed is written, room is bounded, and no damage to any sector of it
 //! gives another state (H4, H5).
 
+use std::collections::BTreeSet;
+
 use quorate_pbft::step::Lsn;
 use quorate_service::Options;
 use quorate_service::kv::{Kv, Operation};
@@ -279,6 +281,32 @@ fn what_was_put_aside_is_not_written_again() {
     assert_eq!(fs::metadata(dir.path().join("pages")).unwrap().len(), bytes);
     let mut loaded = executor(replica.dir.path(), 10);
     assert_eq!(file_again(dir.path(), &loaded).load(&mut loaded, true).unwrap(), Some((seq.next(), root)));
+}
+
+/// What a transfer has made part of the state stays where it is while the next one puts pages aside, until the next seal.
+#[test]
+fn what_has_landed_is_not_written_over_by_the_next_transfer() {
+    let mut replica = Replica::new("landed", 1 << 20);
+    replica.store(0..300, 1);
+    let dir = TempDir::new("landed-pages");
+    let mut file = PageFile::new(dir.path(), OWNER, &replica.executor);
+    let (early, ..) = copy(&mut replica);
+    let landed = file.put_aside(&early).unwrap();
+    file.land();
+    replica.store(0..20, 2);
+    let (late, seq, root) = copy(&mut replica);
+    let mut slots: BTreeSet<u32> = landed.iter().map(|(_, slot)| *slot).collect();
+    // The second time in other slots again: those of the first time are free then, and are used the third time.
+    let again = [(); 3].map(|()| file.put_aside(&late).unwrap());
+    assert!(again.iter().flatten().all(|(_, slot)| !slots.contains(slot)), "written over");
+    slots.extend(again.iter().flatten().map(|(_, slot)| *slot));
+    assert_eq!(slots.len(), landed.len() + 2 * late.labels().len());
+    file.land();
+    file.write(&early).unwrap();
+    file.write(&late).unwrap();
+    file.seal(seq, root).unwrap();
+    let mut loaded = executor(replica.dir.path(), 10);
+    assert_eq!(file_again(dir.path(), &loaded).load(&mut loaded, true).unwrap(), Some((seq, root)));
 }
 
 fn file_again(dir: &Path, executor: &Executor<Kv, Paged>) -> PageFile {

@@ -23,16 +23,17 @@ impl Walk {
         }
     }
 
-    /// A disk has a page at `place`: it need not be in memory, if it is still the one that is staged.
+    /// A disk has a page at `place`, and nowhere else any more: it need not be in memory, if it is still the one that
+    /// is staged.
     pub(crate) fn is_aside(&mut self, page: u32, label: Label, place: u32, pool: &mut Pool) {
         let Some(staged) = self.staged.get_mut(&page).filter(|staged| staged.label == label) else { return };
-        if staged.has_content() {
+        if !matches!(staged.arrival, Arrival::New(Some(_)) | Arrival::Stored(_)) {
+            return;
+        }
+        let before = core::mem::replace(&mut staged.arrival, Arrival::Stored(place));
+        if let Arrival::New(Some(content)) = before {
             self.contents -= 1;
-            if let Arrival::New(Some(content)) =
-                core::mem::replace(&mut staged.arrival, Arrival::Stored(place))
-            {
-                pool.give(content);
-            }
+            pool.give(content);
         }
     }
 }

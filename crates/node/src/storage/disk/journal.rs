@@ -60,6 +60,12 @@ impl Journal for Disk {
         }
     }
 
+    fn land(&mut self) {
+        if let Some(images) = &self.images {
+            images.land();
+        }
+    }
+
     fn take_aside(&mut self) -> Vec<(PageLabel, u32)> {
         std::mem::take(&mut *self.shared.aside.lock().unwrap_or_else(PoisonError::into_inner))
     }
