@@ -37,7 +37,7 @@ const SMOOTH: u64 = 1024;
 /// What the replica's thread has for the log's.
 #[derive(Debug, Default)]
 struct Inbox {
-    /// Records in the form of [`commit::put`].
+    /// Records in the form of [`super::commit::put`].
     records: Vec<u8>,
     /// The last of them.
     last: Lsn,
