@@ -15,7 +15,7 @@
 //! What has been staged has a tree of its own, over that of the checkpoint that the walk builds on. So when
 //! the target moves, only what differs from what is here is looked at again (ST-4).
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use quorate_wire::message::{Data, MetaData};
@@ -78,7 +78,7 @@ pub(crate) struct Walk {
     staged: BTreeMap<u32, Staged>,
     /// How many of them have their content in memory, and those of them that were not given to a disk.
     contents: usize,
-    to_put_aside: Vec<u32>,
+    to_put_aside: BTreeSet<u32>,
     fetched: u64,
     /// There is more to look at, without waiting for anything.
     paused: Option<u64>,
@@ -440,7 +440,7 @@ impl Walk {
         let has_content = matches!(arrival, Arrival::New(Some(_)));
         if has_content {
             self.contents += 1;
-            self.to_put_aside.push(page);
+            self.to_put_aside.insert(page);
         }
         let before = self.staged.insert(page, Staged { label, arrival });
         self.contents -= usize::from(before.is_some_and(|before| before.has_content()));

@@ -13,27 +13,27 @@ impl Walk {
         self.is_done() && self.contents <= contents_max
     }
 
-    /// Calls `each` with some of the staged pages that are in memory, each once.
+    /// Calls `each` with some of the staged pages that are in memory, each once: what is written a second time is not
+    /// where it was any more.
     pub(crate) fn put_aside(&mut self, pages_max: usize, mut each: impl FnMut(u32, Label, &[u8])) {
         for _ in 0..pages_max {
-            let Some(page) = self.to_put_aside.pop() else { return };
+            let Some(page) = self.to_put_aside.pop_first() else { return };
             if let Some(Staged { label, arrival: Arrival::New(Some(content)) }) = self.staged.get(&page) {
                 each(page, *label, content);
             }
         }
     }
 
-    /// A disk has a page at `place`, and nowhere else any more: it need not be in memory, if it is still the one that
-    /// is staged.
+    /// A disk has a page at `place`: it need not be in memory, if it is still the one that is staged.
     pub(crate) fn is_aside(&mut self, page: u32, label: Label, place: u32, pool: &mut Pool) {
         let Some(staged) = self.staged.get_mut(&page).filter(|staged| staged.label == label) else { return };
-        if !matches!(staged.arrival, Arrival::New(Some(_)) | Arrival::Stored(_)) {
-            return;
-        }
-        let before = core::mem::replace(&mut staged.arrival, Arrival::Stored(place));
-        if let Arrival::New(Some(content)) = before {
+        if staged.has_content() {
             self.contents -= 1;
-            pool.give(content);
+            if let Arrival::New(Some(content)) =
+                core::mem::replace(&mut staged.arrival, Arrival::Stored(place))
+            {
+                pool.give(content);
+            }
         }
     }
 }
