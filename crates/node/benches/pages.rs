@@ -11,6 +11,7 @@
 use std::hint::black_box;
 use std::path::Path;
 
+use nix::time::{ClockId, clock_gettime};
 use quorate_node::storage::Paged;
 use quorate_service::kv::{Kv, Operation};
 use quorate_service::pages::{Memory, PageStore};
@@ -22,10 +23,10 @@ use quorate_wire::{Batch, ClientId, ClusterId, Replies, SeqNum, Timestamp};
 const PAGES: u32 = 50_000;
 const TURNS: usize = 15;
 
-/// Returns the processor time of this thread, in nanoseconds.
+/// Returns the processor time of this thread, in nanoseconds. `/proc` would have it of the last tick.
 fn cpu_ns() -> u64 {
-    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    stat.split(' ').next().unwrap().parse().unwrap()
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap();
+    u64::try_from(time.tv_sec() * 1_000_000_000 + time.tv_nsec()).unwrap()
 }
 
 fn domains() -> Domains {

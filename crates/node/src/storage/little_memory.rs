@@ -30,6 +30,14 @@ fn fill(world: &mut World, numbers: std::ops::Range<u64>) {
     }
 }
 
+/// Returns a world in which the victim has most of its state on the disk alone.
+fn filled() -> World {
+    let mut world = World::with_limit(VICTIM, LIMIT);
+    fill(&mut world, 0..KEYS);
+    settle(&mut world);
+    world
+}
+
 fn pages(world: &World) -> Pages {
     world.replicas[VICTIM].as_ref().unwrap().executor().store().pages()
 }
@@ -70,9 +78,7 @@ fn flip(world: &World) {
 /// state the one of the others.
 #[test]
 fn a_state_larger_than_memory_is_the_state() {
-    let mut world = World::with_limit(VICTIM, LIMIT);
-    fill(&mut world, 0..KEYS);
-    settle(&mut world);
+    let mut world = filled();
     let before = pages(&world);
     assert!(before.on_disk > 100, "{before:?}");
     fill(&mut world, KEYS..KEYS + 60);
@@ -114,9 +120,7 @@ fn a_state_larger_than_memory_is_the_state() {
 /// one, and nobody gets a wrong answer.
 #[test]
 fn pages_that_are_damaged_under_a_replica_come_from_the_others() {
-    let mut world = World::with_limit(VICTIM, LIMIT);
-    fill(&mut world, 0..KEYS);
-    settle(&mut world);
+    let mut world = filled();
     flip(&world);
     (0..KEYS).step_by(3).for_each(|n| world.check_value(n, &key(n), &value(n)));
     world.wait_until_well("damaged");
@@ -147,9 +151,7 @@ fn pages_that_are_damaged_under_a_replica_come_from_the_others() {
 /// it fetches.
 #[test]
 fn a_page_that_nobody_has_any_more_comes_with_the_state() {
-    let mut world = World::with_limit(VICTIM, LIMIT);
-    fill(&mut world, 0..KEYS);
-    settle(&mut world);
+    let mut world = filled();
     flip(&world);
     world.starves = true;
     let stuck_at = world.replicas[VICTIM].as_ref().unwrap().executor().last_executed();
@@ -169,9 +171,7 @@ fn a_page_that_nobody_has_any_more_comes_with_the_state() {
 /// A disk that cannot be read for a while costs time and nothing else.
 #[test]
 fn a_disk_that_cannot_be_read_is_no_state_that_is_lost() {
-    let mut world = World::with_limit(VICTIM, LIMIT);
-    fill(&mut world, 0..KEYS);
-    settle(&mut world);
+    let mut world = filled();
     file::fault::set(&world.path(VICTIM), Some(file::fault::Fault::Read));
     (0..KEYS).step_by(5).for_each(|n| world.check_value(n, &key(n), &value(n)));
     assert!(pages(&world).faults > 10, "{:?}", pages(&world));
@@ -184,9 +184,7 @@ fn a_disk_that_cannot_be_read_is_no_state_that_is_lost() {
 /// comes back when there is room.
 #[test]
 fn a_disk_without_room_for_the_state_makes_a_replica_wait() {
-    let mut world = World::with_limit(VICTIM, LIMIT);
-    fill(&mut world, 0..KEYS);
-    settle(&mut world);
+    let mut world = filled();
     let checkpoint = world.path(VICTIM).join("checkpoint");
     file::fault::set(&checkpoint, Some(file::fault::Fault::Full));
     let executed = |world: &World, i: usize| world.replicas[i].as_ref().unwrap().executor().last_executed();
