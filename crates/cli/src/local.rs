@@ -92,6 +92,11 @@ impl Local {
         file.is_ok_and(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err())
     }
 
+    /// Says whether a replica runs: without its `quorate up` it is what a killed one has left.
+    pub(crate) fn any_replica_runs(&self) -> bool {
+        self.replicas().iter().any(|name| self.process(name).is_some())
+    }
+
     /// Returns the highest view that more than f replicas say in their logs to have entered.
     pub(crate) fn view(&self) -> u64 {
         let names = self.replicas();

@@ -34,6 +34,8 @@ const WATCH: &str = "client-1";
 const MOUNT: &str = "client-4";
 /// How long a cluster may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// What is left of a cluster that kept everything in memory.
+const FORGOTTEN: &str = "nothing is kept: durability is memory";
 /// The flag that chooses where the page is.
 const STATUS_FLAG: &str = "quorate up --status";
 
@@ -209,7 +211,7 @@ impl Up {
         out::line(if local.keeps()? {
             format!("stopped. all data is in {}; quorate up brings it back", self.dir().display())
         } else {
-            "stopped. nothing is kept: durability is memory".to_owned()
+            format!("stopped. {FORGOTTEN}")
         });
         Ok(ExitCode::SUCCESS)
     }
@@ -263,10 +265,19 @@ impl Up {
         if local.keeps()? || local.runs() {
             return Ok(());
         }
-        let what = "the cluster kept nothing when it stopped: its durability is memory";
+        let dir = self.dir().display();
+        let (what, next) = if local.any_replica_runs() {
+            // An `up` that was killed has left them: as long as they run they have everything.
+            (
+                "the replicas of an `up` that was killed run, and keep nothing when they stop",
+                format!("quorate down --dir {dir}"),
+            )
+        } else {
+            ("the cluster kept nothing when it stopped: its durability is memory", format!("rm -r {dir}"))
+        };
         Err(Failure::new(Code::Rule, what)
             .at(local.node("replica-0").join("node.toml").display().to_string())
-            .next(format!("rm -r {}      or choose another directory with --dir", self.dir().display())))
+            .next(format!("{next}      or choose another directory with --dir")))
     }
 
     /// Runs everything until `stop`. Whatever was started is in `nodes`.
@@ -404,12 +415,17 @@ fn lock(dir: &Path) -> Result<Flock<fs::File>, Failure> {
 impl Down {
     pub(crate) fn run(&self) -> Outcome {
         let local = Local::made(&self.dir)?;
+        let after = if local.keeps()? { "quorate up brings it back" } else { FORGOTTEN };
         let path = local.dir().join("up.lock");
         let pid = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
         let Some(pid) = pid.filter(|_| local.runs()) else {
-            // `up` is gone; what it left behind is not.
+            let is_left = local.any_replica_runs();
             stop_all(&local);
-            out::line(format!("{} does not run", self.dir.display()));
+            out::line(if is_left {
+                format!("stopped what a killed `up` had left of {}; {after}", self.dir.display())
+            } else {
+                format!("{} does not run", self.dir.display())
+            });
             return Ok(ExitCode::SUCCESS);
         };
         let asked = kill(Pid::from_raw(pid), Signal::SIGTERM);
@@ -425,7 +441,7 @@ impl Down {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        out::line(format!("stopped {}; quorate up brings it back", self.dir.display()));
+        out::line(format!("stopped {}; {after}", self.dir.display()));
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -185,8 +185,18 @@ fn a_cluster_that_keeps_nothing_says_so() {
     let dir = up.down();
     let said = fs::read_to_string(dir.path().join("up.txt")).unwrap();
     assert!(said.trim_end().ends_with("stopped. nothing is kept: durability is memory"), "{said}");
-    let again = quorate(&["up", "--dir", &dir.join("data"), "--resp", &door.to_string()]);
-    let said = String::from_utf8_lossy(&again.stderr);
-    assert_eq!(again.status.code(), Some(2), "{said}");
-    assert!(said.contains("Q004") && said.contains("kept nothing") && said.contains("rm -r"), "{said}");
+    let refused = |dir: &Dir, what: &str, next: &str, never: &str| {
+        let again = quorate(&["up", "--dir", &dir.join("data"), "--resp", &door.to_string()]);
+        let said = String::from_utf8_lossy(&again.stderr).into_owned();
+        assert_eq!(again.status.code(), Some(2), "{said}");
+        assert!(said.contains("Q004") && said.contains(what) && said.contains(next), "{said}");
+        assert!(!said.contains(never), "{said}");
+    };
+    refused(&dir, "kept nothing", "rm -r", "quorate down");
+    // Killed, it leaves replicas that have everything while they run: nobody is told to remove their files.
+    let dir = Up::start_with(Dir::new("forgets-killed"), door, &["--durability", "memory"]).kill();
+    refused(&dir, "an `up` that was killed", "quorate down", "rm -r");
+    let down = quorate(&["down", "--dir", &dir.join("data")]);
+    let said = String::from_utf8_lossy(&down.stdout).into_owned();
+    assert!(down.status.success() && said.contains("had left") && said.contains("nothing is kept"), "{said}");
 }
