@@ -15,15 +15,18 @@ use crate::step::{Action, Actions, Milestone, Now, Recipient, Reject};
 /// What a replica says of its state at a checkpoint: the root, and whether it holds a proof.
 pub(crate) type Statement = (Digest, bool);
 
-/// Checkpoints of this replica and of the others. At most `L / K + 1` numbers inside the window, and
-/// the newest statement of each replica above it.
+/// Checkpoints of this replica and of the others. At most `L / K + 1` numbers inside the window, the one
+/// that is fetched, and the newest statement of each replica above the window.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
     cluster: Cluster,
     /// This replica's own roots, from the stable checkpoint on.
     pub(crate) own: BTreeMap<SeqNum, Digest>,
-    /// What all replicas said, by number, inside the window.
+    /// What all replicas said, by number: inside the window, and of the one that is fetched.
     said: BTreeMap<SeqNum, Votes<Statement>>,
+    /// The checkpoint that is fetched or was fetched last. When it is here the others have long gone on: unless
+    /// what they said of it were kept, it would never be stable here, and the next would have to be fetched.
+    fetched: SeqNum,
     /// The newest statement of each replica above the window (CK-5).
     above: Vec<Option<(SeqNum, Statement)>>,
 }
@@ -32,7 +35,19 @@ impl Checkpoints {
     /// Returns a table that knows the initial state's number only.
     pub(crate) fn new(cluster: Cluster) -> Self {
         let above = alloc::vec![None; cluster.n()];
-        Self { cluster, own: BTreeMap::new(), said: BTreeMap::new(), above }
+        Self { cluster, own: BTreeMap::new(), said: BTreeMap::new(), fetched: SeqNum(0), above }
+    }
+
+    /// Keeps what is said of a checkpoint above the window, which ends at `high`, and of no other one there.
+    pub(crate) fn follow(&mut self, seq: SeqNum, high: SeqNum) {
+        let n = self.cluster.n();
+        self.fetched = seq;
+        self.said.retain(|n, _| *n <= high || *n == seq);
+        for (from, said) in self.above.iter().enumerate() {
+            if let Some((_, said)) = said.filter(|(n, _)| *n == seq) {
+                self.said.entry(seq).or_insert_with(|| Votes::new(n)).replace(ReplicaId::at(from), said);
+            }
+        }
     }
 
     /// Returns how many replicas state `root` at `seq`, and how many of them hold a proof. Each counts
@@ -138,7 +153,7 @@ impl Replica {
         if m.seq <= self.log.stable() {
             return out.reject(Reject::OutsideWatermarks);
         }
-        if m.seq > self.log.high() {
+        if m.seq > self.log.high() && m.seq != self.checkpoints.fetched {
             // CK-5: the newest of each sender, and no more, so that nobody can fill memory (K10).
             if let Some(entry) = self.checkpoints.above.get_mut(from.index())
                 && entry.is_none_or(|(seq, _)| seq <= m.seq)

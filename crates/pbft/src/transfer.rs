@@ -101,6 +101,7 @@ impl Replica {
         self.transfer.target = Some((seq, root));
         self.transfer.repairing = repairing;
         self.transfer.stuck_since = Some((self.exec.executed, now.mono_ns));
+        self.checkpoints.follow(seq, self.log.high());
         out.report(Milestone::TransferStarted { seq });
         out.push(Action::Fetch { seq, root, check: repairing });
     }

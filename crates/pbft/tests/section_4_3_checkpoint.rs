@@ -191,6 +191,42 @@ fn b19_a_target_that_nobody_holds_any_more_is_given_up_at_once() {
     assert_eq!(fetches(&desk), [12, 24]);
 }
 
+/// CK-2, ST-6: what was fetched is stable when it comes, although those who stated it have gone on since; or the window
+/// would stay where it was, and the next checkpoint would have to be fetched, and so on for as long as there is load.
+#[test]
+fn a_checkpoint_that_was_fetched_is_stable_although_the_others_have_gone_on() {
+    let mut desk = Desk::new(R1);
+    let state = |desk: &mut Desk, from, seq: u64| desk.checkpoint(from, seq, root(SeqNum(seq)), false);
+    state(&mut desk, R2, 12);
+    state(&mut desk, R3, 12);
+    assert_eq!(fetches(&desk), [12]);
+    for from in [R2, R3] {
+        state(&mut desk, from, 16);
+    }
+    desk.fetched(12);
+    assert_eq!(desk.replica.state().stable, SeqNum(12), "its own statement is the third");
+    assert_eq!(fetches(&desk), [12], "16 is within the window now");
+}
+
+/// ST-4: a target that comes when a later one is being fetched is not it any more; the later one is stable when it comes.
+#[test]
+fn what_counts_is_what_was_said_of_the_last_target() {
+    let mut desk = Desk::new(R1);
+    for seq in [12, 24] {
+        for from in [R2, R3] {
+            desk.checkpoint(from, seq, root(SeqNum(seq)), false);
+        }
+    }
+    assert_eq!(fetches(&desk), [12, 24]);
+    for from in [R2, R3] {
+        desk.checkpoint(from, 28, root(SeqNum(28)), false);
+    }
+    desk.fetched(12);
+    assert_eq!(desk.replica.state().stable, SeqNum(0));
+    desk.fetched(24);
+    assert_eq!(desk.replica.state().stable, SeqNum(24));
+}
+
 /// The checkpoints that have been fetched.
 fn fetches(desk: &Desk) -> Vec<u64> {
     desk.did
