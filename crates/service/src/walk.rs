@@ -29,7 +29,7 @@ use crate::tree::{BRANCHING, Label, Tree};
 mod aside;
 mod ask;
 
-use ask::Peer;
+use ask::{Peer, TURNS};
 
 /// Partitions looked at in one call, so that none takes long: about 1 us each where a page is digested.
 const LOOKS_MAX: usize = 512;
@@ -38,9 +38,8 @@ const LOOKS_MAX: usize = 512;
 const EARLY_MAX: usize = 16 * OUTSTANDING_MAX;
 /// The shortest and the longest wait for an answer, in nanoseconds. Whoever answers may be busy.
 const WAIT_NS: (u64, u64) = (20_000_000, 1_000_000_000);
-/// The time over which questions are counted, in nanoseconds. Not shorter: whoever is kept off its core for a moment
-/// may ask all the same.
-const TURN_NS: u64 = 40_000_000;
+/// The unit of time in which questions are counted, in nanoseconds.
+const TURN_NS: u64 = 10_000_000;
 
 /// What the walk works with.
 pub(crate) struct Hands<'a, P> {
@@ -71,6 +70,17 @@ pub(crate) struct Walk {
     early: BTreeMap<u32, (Label, Page)>,
     /// Depth first, so never more than 64 a level for each question on its way.
     todo: Vec<Partition>,
+    /// Pages that have changed since the walk began, and so will change again: they come last, or with each move of the
+    /// target the walk would bring the same pages once more and no others. At most one entry a page.
+    hot: Vec<Partition>,
+    /// Pages have come since the target moved; some came before it did. If none did, it moves too fast for anything to
+    /// be put off.
+    brings: bool,
+    has_brought: bool,
+    /// The first target. None: it has not begun.
+    first: Option<SeqNum>,
+    /// How many questions it has asked.
+    questions: u64,
     /// At most [`OUTSTANDING_MAX`].
     asked: Vec<Asked>,
     peers: Vec<Peer>,
@@ -154,6 +164,9 @@ impl Walk {
             is_page
         });
         let label = Label { modified: seq, digest: root };
+        self.first.get_or_insert(seq);
+        self.has_brought = core::mem::take(&mut self.brings);
+        self.hot.clear();
         self.todo.clear();
         self.todo.push(Partition { level: height, index: 0, label, attempts: 0 });
     }
@@ -182,7 +195,7 @@ impl Walk {
 
     /// Says whether everything is here.
     pub(crate) fn is_done(&self) -> bool {
-        self.todo.is_empty() && self.asked.iter().all(|asked| asked.is_old)
+        self.todo.is_empty() && self.hot.is_empty() && self.asked.iter().all(|asked| asked.is_old)
     }
 
     /// Returns how many questions are on their way.
@@ -201,7 +214,7 @@ impl Walk {
         let asked = self.asked.iter().map(|asked| &asked.partition);
         // A node stands for as many pages as one of the lowest level: it has that many at least, mostly.
         let pages = |partition: &Partition| if partition.level == 0 { 1 } else { u64::from(BRANCHING) };
-        let left: u64 = asked.chain(&self.todo).map(pages).sum();
+        let left: u64 = asked.chain(&self.todo).chain(&self.hot).map(pages).sum();
         Progress { seq: self.seq, fetched: self.fetched, total: self.fetched + left }
     }
 
@@ -212,7 +225,7 @@ impl Walk {
 
     /// Lets a turn go by: the disk is behind.
     pub(crate) fn wait(&mut self, now_ns: u64) {
-        self.paused = Some(now_ns.saturating_add(TURN_NS));
+        self.paused = Some(now_ns.saturating_add(TURNS * TURN_NS));
     }
 
     /// Looks at what is to be done, and asks as much as may be on its way.
@@ -225,7 +238,7 @@ impl Walk {
             if self.asked.len() >= OUTSTANDING_MAX {
                 return;
             }
-            let Some(partition) = self.todo.pop() else { return };
+            let Some(partition) = self.todo.pop().or_else(|| self.last_of_all()) else { return };
             if self.is_here(partition, hands) || self.is_coming(partition) {
                 continue;
             }
@@ -261,7 +274,8 @@ impl Walk {
         self.on_truth(&asked, hands);
         for child in children.into_iter().rev() {
             if self.label(child.level, child.index).digest != child.label.digest {
-                self.todo.push(child);
+                let is_put_off = self.has_brought && self.is_hot(&child);
+                if is_put_off { &mut self.hot } else { &mut self.todo }.push(child);
             }
         }
     }
@@ -284,6 +298,7 @@ impl Walk {
         }
         self.on_truth(&asked, hands);
         self.fetched += 1;
+        self.brings = true;
         let content = hands.pool.copy(answer.page);
         if asked.is_old {
             self.early.insert(page, (found, content));

@@ -212,6 +212,56 @@ fn what_is_on_its_way_when_the_target_moves_is_kept() {
     assert!(world.pages < held + 500, "{} pages for {held}, {moved} moves", world.pages);
 }
 
+/// ST-4: pages that change all the time are brought last, and once: a walk that brought them again with each move of the
+/// target would, under enough load, bring nothing else and never end.
+#[test]
+fn what_changes_all_the_time_is_brought_last() {
+    let mut world = World::new(13, &[Manner::Correct; 3]);
+    let mut target = world.populate(1..4, 24_000, 1);
+    let hot: Vec<u64> = (0..4000).step_by(4).collect();
+    world.fetch(target, false);
+    let mut moved = 0;
+    while world.installed.is_none() && moved < 100 {
+        let until = world.now + 80_000_000;
+        while world.installed.is_none() && world.now < until {
+            assert!(world.step());
+        }
+        if world.installed.is_none() {
+            moved += 1;
+            world.execute(1..4, &hot, moved);
+            target = world.cut(1..4);
+            world.nodes[1..].iter_mut().for_each(|node| node.discard(target.0));
+            world.fetch(target, false);
+        }
+    }
+    assert!((5..100).contains(&moved), "{moved} moves");
+    world.finish(target);
+    let (pages, held) = (world.pages, world.nodes[1].pages_held());
+    assert!(pages < held + held / 4, "{pages} pages for {held}, {moved} moves");
+    world.check_that_it_goes_on();
+}
+
+/// Section 9: whoever brings much leaves the others time for their clients; whoever brings little has it at once, or
+/// would run after the others for ever.
+#[test]
+fn much_takes_its_time_and_little_does_not() {
+    let mut world = World::new(14, &[Manner::Correct; 3]);
+    let target = world.populate(1..4, 60_000, 1);
+    let start = world.now;
+    world.fetch(target, false);
+    world.finish(target);
+    let (ms, all) = ((world.now - start) / 1_000_000, world.questions);
+    assert!(all > 10_000 && all < 8 * ms + 4096, "{all} questions in {ms} ms");
+    let changed: Vec<u64> = (0..60_000).step_by(60).collect();
+    world.execute(1..4, &changed, 2);
+    let target = world.cut(1..4);
+    let start = world.now;
+    world.fetch(target, false);
+    world.finish(target);
+    let (ms, few) = ((world.now - start) / 1_000_000, world.questions - all);
+    assert!(few > 1000 && few > 15 * ms, "{few} questions in {ms} ms");
+}
+
 /// B21, CK-6: pages that have changed behind our back are found and brought, and only these.
 #[test]
 fn b21_damaged_pages_are_found_and_brought() {

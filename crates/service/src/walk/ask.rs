@@ -1,4 +1,4 @@
-//! Whom a walk asks, how often, and what it makes of their answers: who has lied, who keeps silent, how long
+//! Whom a walk asks, how often, what last, and what it makes of their answers: who has lied, who keeps silent, how long
 //! an answer takes (ST-2, ST-3).
 
 use quorate_wire::ReplicaId;
@@ -10,15 +10,19 @@ use crate::transfer::{Refusal, Step};
 
 /// What a round trip is taken for before one was measured, in nanoseconds.
 const ROUND_TRIP_NS: u64 = 10_000_000;
-/// The most questions to one peer in each [`TURN_NS`]: 10 MB/s from each, a gigabyte in 35 s from three, so
-/// that whoever answers has time for its clients.
+/// The most questions to one peer in so many turns: 10 MB/s from each, a gigabyte in 35 s from three, so that whoever
+/// answers has time for its clients. Not fewer turns: whoever is kept off its core for a moment may ask all the same.
 const ASKS_MAX: u32 = 100;
+pub(super) const TURNS: u64 = 4;
+/// So many questions a walk may ask in a hurry: as many in each turn. What is short is over soon, and whoever has fetched
+/// nearly everything has to be faster than its clients are at changing it.
+const HURRIED_MAX: u64 = 4096;
 
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) id: ReplicaId,
     pub(super) outstanding: usize,
-    /// When it was asked last, in turns, and how often in that turn.
+    /// The turn since which its questions are counted, and how many there were.
     turn: (u64, u32),
     /// It has lied: asked only when all others have lied too.
     lied: bool,
@@ -37,6 +41,8 @@ impl Walk {
         hands: &mut Hands<'_, P>,
     ) -> bool {
         let (rid, turn) = (*hands.next_rid, hands.now_ns / TURN_NS);
+        let is_hurried = self.questions < HURRIED_MAX || self.is_hot(&partition);
+        let turns = if is_hurried { 1 } else { TURNS };
         let count = self.peers.len();
         let start = usize::try_from(rid % 64).unwrap_or(0);
         let order = (0..count).map(|at| (at + start) % count);
@@ -46,15 +52,19 @@ impl Walk {
         let others = (0..count).any(|at| but != Some(at) && (all_lied || !peers[at].lied));
         let order = order.filter(|&at| {
             let (peer, is_it) = (&peers[at], but == Some(at));
-            peer.turn != (turn, ASKS_MAX) && (all_lied || !peer.lied) && !(is_it && others)
+            (peer.turn.1 < ASKS_MAX || turn.saturating_sub(peer.turn.0) >= turns)
+                && (all_lied || !peer.lied)
+                && !(is_it && others)
         });
         let Some(at) = order.min_by_key(|&at| peers[at].outstanding + 4 * peers[at].silent) else {
             return false;
         };
         *hands.next_rid += 1;
+        self.questions += 1;
         let peer = &mut self.peers[at];
         peer.outstanding += 1;
-        peer.turn = (turn, if peer.turn.0 == turn { peer.turn.1 + 1 } else { 1 });
+        peer.turn =
+            if turn.saturating_sub(peer.turn.0) < turns { (peer.turn.0, peer.turn.1 + 1) } else { (turn, 1) };
         let wait = (3 * peer.round_trip_ns) << partition.attempts.min(8);
         let due_ns = hands.now_ns.saturating_add(wait.clamp(WAIT_NS.0, WAIT_NS.1));
         let question =
@@ -62,6 +72,17 @@ impl Walk {
         hands.steps.push(Step::Ask { to: peer.id, question });
         self.asked.push(Asked { rid, is_old: false, peer: at, partition, sent_ns: hands.now_ns, due_ns });
         true
+    }
+
+    /// Says whether this is a page that has changed since the walk began.
+    pub(super) fn is_hot(&self, partition: &Partition) -> bool {
+        partition.level == 0 && self.first.is_some_and(|first| partition.label.modified > first)
+    }
+
+    /// Returns a page that has changed since the walk began, when nothing else is left to find.
+    pub(super) fn last_of_all(&mut self) -> Option<Partition> {
+        let finds = |asked: &Asked| !asked.is_old && asked.partition.level > 0;
+        if self.asked.iter().any(finds) { None } else { self.hot.pop() }
     }
 
     /// Returns the question that an answer belongs to.
