@@ -38,7 +38,7 @@ impl Checkpoints {
         Self { cluster, own: BTreeMap::new(), said: BTreeMap::new(), fetched: SeqNum(0), above }
     }
 
-    /// Keeps what is said of a checkpoint above the window, which ends at `high`, and of no other one there.
+    /// Keeps what is said of a checkpoint above the window, which ends at `high`, and of no other one there (DV-44).
     pub(crate) fn follow(&mut self, seq: SeqNum, high: SeqNum) {
         let n = self.cluster.n();
         self.fetched = seq;

@@ -71,7 +71,7 @@ pub(crate) struct Walk {
     /// Depth first, so never more than 64 a level for each question on its way.
     todo: Vec<Partition>,
     /// Pages that have changed since the walk began, and so will change again: they come last, or with each move of the
-    /// target the walk would bring the same pages once more and no others. At most one entry a page.
+    /// target the walk would bring the same pages once more and no others (DV-45). At most one entry a page.
     hot: Vec<Partition>,
     /// Pages have come since the target moved; some came before it did. If none did, it moves too fast for anything to
     /// be put off.
