@@ -35,6 +35,15 @@ const REPLICA_CORES: [usize; 4] = [1, 0, 0, 1];
 const CLIENT_CORE: usize = 0;
 const SERVER_CORE: usize = 1;
 
+/// Bounds are for a machine whose polled echo takes less than so many microseconds.
+pub(crate) const ECHO_US_MAX: f64 = 6.0;
+
+/// Returns what both echoes of a run took, polled and blocking, in microseconds.
+pub(crate) fn echoes(rows: &[Row]) -> (f64, f64) {
+    let took = |system: &str| rows.iter().find(|row| row.system == system).and_then(|row| row.p50_us);
+    (took("echo-polling").unwrap_or(f64::NAN), took("echo-blocking").unwrap_or(f64::NAN))
+}
+
 impl Place {
     fn hosts(self) -> usize {
         if let Self::Free(hosts) = self { hosts } else { 1 }
