@@ -52,6 +52,11 @@ pub trait Journal: core::fmt::Debug {
     /// The state was fetched: the log alone cannot bring it back.
     fn image_soon(&mut self);
 
+    /// Says whether no image has been begun since.
+    fn is_image_due(&self) -> bool {
+        false
+    }
+
     /// The replica has lost its memory, or found that what it has is none (H7). As the others know, it has
     /// started `starts` times at least.
     fn distrust(&mut self, starts: u64);

@@ -54,6 +54,10 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         if !self.stored.is_empty() {
             self.tell_stored();
         }
+        if self.journal.is_image_due() {
+            // When what was fetched became stable, the disk was still busy with it; nobody may ever order anything more.
+            self.begin_image(self.sayings.stable());
+        }
     }
 
     /// Has the disk take pages of the state transfer, if there are many: a quarter of what may be in memory. What it

@@ -234,6 +234,14 @@ impl Disk {
         self.images.as_ref().is_none_or(Imaging::is_idle)
     }
 
+    /// Waits until they have been.
+    #[cfg(test)]
+    pub(super) fn wait_for_pages(&self) {
+        while !self.has_written_pages() && !self.told().is_full() && self.told().failure().is_none() {
+            std::thread::yield_now();
+        }
+    }
+
     /// Waits until nothing is written any more, the end of the log being noted.
     #[cfg(test)]
     pub(super) fn wait_until_quiet(&self) {

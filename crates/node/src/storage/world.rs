@@ -21,7 +21,6 @@ use crate::client::ClientDrive;
 use crate::directory::{Directory, Place};
 use crate::drive::{self, Drive};
 use crate::identity::TestKeys;
-use crate::journal::Journal;
 use crate::members::client_identity;
 use crate::outbox::Transport;
 use crate::testing::TempDir;
@@ -351,9 +350,7 @@ impl World {
                 if disk.has_image() {
                     return;
                 }
-                while !disk.has_room() && disk.told().failure().is_none() {
-                    std::thread::yield_now();
-                }
+                disk.wait_for_pages();
                 self.turn();
             }
             self.put(number);

@@ -111,6 +111,11 @@ impl Journal for Disk {
         self.image_due = true;
     }
 
+    #[inline]
+    fn is_image_due(&self) -> bool {
+        self.image_due && self.images.is_some()
+    }
+
     fn distrust(&mut self, starts: u64) {
         // A count that is behind what the others know would look like an old disk the next time.
         if !self.is_idle {
