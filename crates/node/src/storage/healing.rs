@@ -324,6 +324,7 @@ fn what_the_disk_has_is_not_fetched() {
     for lost in [false, true] {
         let mut world = World::new(2);
         (0..800).for_each(|number| world.put_value(number, &format!("{number:05}"), &[7; 4000]));
+        world.settle();
         world.stop(true);
         if lost {
             fs::remove_file(world.path(2).join("log/starts")).unwrap();

@@ -235,6 +235,15 @@ impl World {
         self.now.wall_ns += MS;
     }
 
+    /// The same, when the thread that writes the victim's pages has done so: time does not go by meanwhile, however few
+    /// turns the machine gives to that thread.
+    fn turn_with_pages(&mut self) {
+        if let Some(victim) = &self.replicas[self.victim] {
+            victim.journal().wait_for_pages();
+        }
+        self.turn();
+    }
+
     fn note_aside(&mut self) {
         let Some(drive) = &self.replicas[self.victim] else { return };
         let executor = drive.executor();
@@ -341,8 +350,7 @@ impl World {
         assert_eq!(self.roots.get(&seq), Some(&root), "the state at {}", seq.0);
     }
 
-    /// Goes on until the victim's disk has its state again. The thread that writes it is waited for: time does not
-    /// go by meanwhile, however few turns the machine gives to that thread.
+    /// Goes on until the victim's disk has its state again.
     pub(super) fn wait_for_image(&mut self, what: &str) {
         for number in 0..200 {
             for _ in 0..100 {
@@ -350,14 +358,22 @@ impl World {
                 if disk.has_image() {
                     return;
                 }
-                disk.wait_for_pages();
-                self.turn();
+                self.turn_with_pages();
             }
             self.put(number);
         }
         let state = self.replicas[self.victim].as_ref().unwrap().replica().state();
         let failure = self.told(self.victim).failure();
         panic!("{what}: the state does not come to the disk: {state}, {failure:?}");
+    }
+
+    /// Goes on until the victim's disk has all of its state but what changes now, however slow the thread is that writes
+    /// it: an image begins at a checkpoint, and only when the one before is written.
+    pub(super) fn settle(&mut self) {
+        for number in 0..12 {
+            self.put(number);
+            (0..150).for_each(|_| self.turn_with_pages());
+        }
     }
 
     /// Forgets what is far below the window: a long run must not grow.
@@ -389,7 +405,7 @@ impl World {
                 break;
             }
             self.put(number);
-            (0..50).for_each(|_| self.turn());
+            (0..50).for_each(|_| self.turn_with_pages());
         }
         let state = self.replicas[victim].as_ref().unwrap().replica().state();
         assert!(is_well(self), "{what}: it does not come back: {state}");
