@@ -145,6 +145,8 @@ fn machines_can_read_it_and_nobody_can_hang_it() {
         "request_seconds",
         "rejected_total",
         "transfer_bytes",
+        "transferred_bytes",
+        "transferred_bytes_total",
         "recovery_age_seconds",
         "key_age_seconds",
         "log_window_ratio",

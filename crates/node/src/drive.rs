@@ -46,6 +46,7 @@ mod image;
 mod liar;
 mod life;
 mod milestones;
+mod moved;
 mod people;
 mod send;
 mod statement;
@@ -114,6 +115,7 @@ pub struct Drive<S: Service, M: Meter = (), J: Journal = (), C: Core = Replica> 
     guests: Guests,
     tick_at: u64,
     sayings: statement::Sayings,
+    moved: moved::Moved,
     // Memory that is used again in every step.
     actions: Actions,
     steps: Steps,
@@ -208,6 +210,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
             guests: Guests::default(),
             tick_at: 0,
             sayings,
+            moved: moved::Moved::default(),
             actions: Actions::new(),
             steps: Steps::new(),
             replies: Replies::new(),
@@ -308,9 +311,11 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 self.transfer(now, |executor, steps| executor.on_fetch(at, from, question, steps));
             }
             (Principal::Replica(from), Message::MetaData(answer)) => {
+                self.moved.note(0, frame.len(), at);
                 self.transfer(now, |executor, steps| executor.on_meta_data(at, from, answer, steps));
             }
             (Principal::Replica(from), Message::Data(answer)) => {
+                self.moved.note(1, frame.len(), at);
                 self.transfer(now, |executor, steps| executor.on_data(at, from, answer, steps));
             }
             (Principal::Client(client), Message::Probe(probe)) => self.on_probe(now, client, *probe),

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use quorate_node::observe::{Cell, Observer, text};
 
 use super::probe::Probe;
 use crate::explain::Code;
@@ -17,6 +18,8 @@ use crate::out;
 
 /// How long a killed process may take to be gone, and a new one to run.
 const GONE: Duration = Duration::from_secs(10);
+/// How long its digest is waited for, and those of the others: without load there may be none for long.
+const COMPARED: Duration = Duration::from_secs(1);
 /// How long the others may take until they order operations again, and a replica to be back.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long it is watched that a cluster with more than f faults does nothing.
@@ -89,7 +92,8 @@ impl<'a> Break<'a> {
             return Ok(());
         }
         self.wait_until_back(begin)?;
-        out::line(format!("r{id} back after {:.1} s", begin.elapsed().as_secs_f64()));
+        let took = begin.elapsed().as_secs_f64();
+        out::line(format!("r{id} back after {took:.1} s{}", self.fetched().unwrap_or_default()));
         Ok(())
     }
 
@@ -124,6 +128,35 @@ impl<'a> Break<'a> {
             print!("\r\x1b[K");
         }
         Ok(())
+    }
+
+    /// Says what it has fetched of how much, how far it has executed, and whether its digest is that of the others.
+    /// None: no client is to spare to ask for it, or it says nothing.
+    fn fetched(&self) -> Option<String> {
+        let observer = Observer::open(self.local.dir()).ok()?;
+        let (begin, id) = (Instant::now(), self.id.parse::<u16>().ok()?);
+        loop {
+            let picture = observer.look();
+            let health = picture.replicas.iter().find(|health| health.id.0 == id)?;
+            let digest = match health.agrees {
+                Cell::Agrees => "agrees",
+                Cell::Differs => "DIFFERS",
+                Cell::Absent | Cell::Open if begin.elapsed() < COMPARED => {
+                    std::thread::sleep(Duration::from_millis(100));
+                    continue;
+                }
+                Cell::Absent | Cell::Open => "not compared yet",
+            };
+            let says = health.says.as_ref()?;
+            // A state that is in the others' logs is executed again.
+            let fetched = says.moved.map_or_else(
+                || "nothing fetched".to_owned(),
+                |moved| {
+                    format!("{} fetched of {}", text::size(moved.since_start.1), text::size(moved.of_bytes))
+                },
+            );
+            return Some(format!(": {fetched}, {} executed, digest {digest}", says.executed.0));
+        }
     }
 
     pub(super) fn corrupt(&self) -> Result<(), Failure> {

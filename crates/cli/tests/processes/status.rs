@@ -8,7 +8,7 @@ use crate::support::{Cluster, Dir, PATIENCE, own_address, quorate};
 use crate::up::Up;
 
 /// Runs `status --json`: its exit status, what it says of the cluster, and of each replica.
-fn status(dir: &str) -> (Option<i32>, Value, Vec<Value>) {
+pub(crate) fn status(dir: &str) -> (Option<i32>, Value, Vec<Value>) {
     let ended = quorate(&["status", "--json", "--dir", dir]);
     let text = String::from_utf8(ended.stdout).unwrap();
     let mut lines = text.lines().map(|line| serde_json::from_str(line).unwrap());

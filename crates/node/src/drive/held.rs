@@ -76,7 +76,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         let mut steps = core::mem::take(&mut self.steps);
         steps.clear();
         self.executor.mend(now.mono_ns, fault, &self.peers, &mut steps);
-        self.perform_transfer(&steps);
+        self.perform_transfer(now, &steps);
         self.steps = steps;
     }
 

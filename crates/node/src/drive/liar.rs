@@ -34,6 +34,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             guests: self.guests,
             tick_at: self.tick_at,
             sayings: self.sayings,
+            moved: self.moved,
             actions: self.actions,
             steps: self.steps,
             replies: self.replies,

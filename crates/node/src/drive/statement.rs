@@ -163,6 +163,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         let transfer = self.executor.progress().map_or((0, 0), |progress| {
             (progress.fetched.saturating_mul(page_bytes), progress.total.saturating_mul(page_bytes))
         });
+        let moved = self.moved.says(now.mono_ns, page_bytes, self.executor.progress());
         let contradictions = self.sayings.contradictions.iter().map(|(by, (count, last))| Contradiction {
             by: *by,
             count: *count,
@@ -181,6 +182,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             rejoining: state.recovering,
             checkpoints: self.sayings.checkpoints.iter().copied().collect(),
             transfer,
+            moved,
             view_changes: self.counters.view_changes,
             requests: self.counters.requests,
             memory_bytes: room.memory_bytes,

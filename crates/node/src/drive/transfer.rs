@@ -16,10 +16,12 @@ use crate::storage::Paged;
 impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Brings the state to a certified checkpoint.
     pub(super) fn fetch(&mut self, now: Now, seq: SeqNum, root: Digest, check: bool) -> Option<Outcome> {
+        let runs = self.executor.is_fetching();
+        self.moved.aim(seq, runs, now.mono_ns, self.state_pages());
         let mut steps = core::mem::take(&mut self.steps);
         steps.clear();
         self.executor.fetch(now.mono_ns, seq, root, check, &self.peers, &mut steps);
-        let outcome = self.perform_transfer(&steps);
+        let outcome = self.perform_transfer(now, &steps);
         self.steps = steps;
         outcome
     }
@@ -29,7 +31,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         let mut steps = core::mem::take(&mut self.steps);
         steps.clear();
         step(&mut self.executor, &mut steps);
-        let outcome = self.perform_transfer(&steps);
+        let outcome = self.perform_transfer(now, &steps);
         self.steps = steps;
         if let Some(outcome) = outcome {
             let mut actions = core::mem::take(&mut self.actions);
@@ -41,7 +43,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         self.go_on(now);
     }
 
-    pub(super) fn perform_transfer(&mut self, steps: &Steps) -> Option<Outcome> {
+    pub(super) fn perform_transfer(&mut self, now: Now, steps: &Steps) -> Option<Outcome> {
         let mut outcome = None;
         for step in steps.list() {
             match step {
@@ -65,6 +67,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 }
                 Step::Installed { seq, root } => {
                     let pages = self.executor.fetched();
+                    self.moved.end(*seq, now.mono_ns, self.state_pages());
                     tracing::info!(
                         seq = seq.0,
                         pages,
@@ -76,6 +79,12 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             }
         }
         outcome
+    }
+
+    /// Returns how many pages the state has.
+    fn state_pages(&self) -> u64 {
+        let pages = self.executor.store().pages();
+        u64::try_from(pages.in_memory + pages.on_disk).unwrap_or(u64::MAX)
     }
 
     /// Sends a message of the state transfer's, unless the core keeps or changes it.

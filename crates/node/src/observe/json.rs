@@ -1,5 +1,6 @@
 //! A picture for machines: the keys of `quorate status --json`.
 
+use quorate_wire::message::{Moved, Statement};
 use serde_json::{Map, Value, json};
 
 use super::ledger::Item;
@@ -56,7 +57,8 @@ pub fn replica(health: &Health, picture: &Picture) -> Value {
         "in_view_change": says.in_view_change,
         "transferring": says.transferring,
         "rejoining": says.rejoining,
-        "transfer": {"done": says.transfer.0, "total": says.transfer.1, "eta_s": null},
+        "transfer": {"done": says.transfer.0, "total": says.transfer.1, "eta_s": eta_s(says)},
+        "transferred": says.moved.as_ref().map(|moved| transferred(moved, says.transferring)),
         "view_changes": says.view_changes,
         "requests": says.requests,
         "rejected": rejected,
@@ -74,6 +76,47 @@ pub fn replica(health: &Health, picture: &Picture) -> Value {
         object_map.extend(more);
     }
     object
+}
+
+/// Returns what the last state transfer has moved.
+fn transferred(moved: &Moved, runs: bool) -> Value {
+    let (pages, bytes) = moved.since_start;
+    json!({
+        "seq": moved.seq.0,
+        "over": !runs,
+        "pages": moved.pages,
+        "bytes": moved.bytes,
+        "state_pages": moved.of_pages,
+        "state_bytes": moved.of_bytes,
+        "percent": percent(moved.bytes, moved.of_bytes),
+        "took_s": to_s(moved.took_ms),
+        "since_start": {
+            "transfers": moved.transfers,
+            "pages": pages,
+            "bytes": bytes,
+            "percent": percent(bytes, moved.of_bytes),
+        },
+    })
+}
+
+/// Returns how long a transfer takes still, in seconds, if it goes on as it did. None: none runs, or nothing has
+/// come yet.
+pub(super) fn eta_s(says: &Statement) -> Option<u64> {
+    let moved = says.moved.as_ref().filter(|_| says.transferring && says.transfer.0 > 0)?;
+    let (done, total) = says.transfer;
+    let left_ms = u128::from(total.saturating_sub(done)) * u128::from(moved.took_ms) / u128::from(done);
+    u64::try_from(left_ms.div_ceil(1000)).ok()
+}
+
+/// Returns the share of `bytes` in a state of `of` bytes, in percent with a decimal.
+pub(super) fn percent(bytes: u64, of: u64) -> f64 {
+    let tenths = u128::from(bytes) * 1000 / u128::from(of.max(1));
+    f64::from(u32::try_from(tenths).unwrap_or(u32::MAX)) / 10.0
+}
+
+/// Returns seconds with a decimal.
+pub(super) fn to_s(ms: u64) -> f64 {
+    f64::from(u32::try_from(ms / 100).unwrap_or(u32::MAX)) / 10.0
 }
 
 /// Returns a line of evidence.

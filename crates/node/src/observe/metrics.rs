@@ -132,6 +132,27 @@ fn replicas(out: &mut Metrics, snapshot: &Snapshot) {
         }
     }
     out.head(
+        "quorate_transferred_bytes",
+        "gauge",
+        "What the last state transfer has moved over the network, and the size of the state; 0 without one.",
+    );
+    for health in healths {
+        let moved = health.says.as_ref().and_then(|says| says.moved).unwrap_or_default();
+        for (what, bytes) in [("fetched", moved.bytes), ("state", moved.of_bytes)] {
+            out.line("quorate_transferred_bytes", &[("replica", &id(health)), ("what", what)], number(bytes));
+        }
+    }
+    out.head(
+        "quorate_transferred_bytes_total",
+        "counter",
+        "What all state transfers have moved over the network since the replica started.",
+    );
+    for health in healths {
+        let moved = health.says.as_ref().and_then(|says| says.moved).unwrap_or_default();
+        let bytes = number(moved.since_start.1);
+        out.line("quorate_transferred_bytes_total", &[("replica", &id(health))], bytes);
+    }
+    out.head(
         "quorate_rejected_total",
         "counter",
         "What the replica has turned away since it started, by reason.",

@@ -58,6 +58,11 @@ pub fn page(name: &str, picture: &Picture, latency: Latency) -> String {
             .to_owned(),
     ];
     lines.extend(picture.replicas.iter().map(|health| row(health, picture)));
+    let moved: Vec<String> = picture.replicas.iter().filter_map(moved).collect();
+    if !moved.is_empty() {
+        lines.push(String::new());
+        lines.extend(moved);
+    }
     if !picture.evidence.is_empty() {
         lines.push(String::new());
     }
@@ -118,6 +123,42 @@ fn row(health: &Health, picture: &Picture) -> String {
         others.join(", ")
     );
     line.trim_end().to_owned()
+}
+
+/// Says what a replica's last state transfer has moved, if there was one since it started.
+fn moved(health: &Health) -> Option<String> {
+    let says = health.says.as_ref()?;
+    let moved = says.moved.as_ref()?;
+    let left = match (says.transferring, json::eta_s(says)) {
+        (false, _) => String::new(),
+        (true, None) => ", goes on".to_owned(),
+        (true, Some(left)) => format!(", goes on for {}", duration(left)),
+    };
+    let before = match moved.transfers {
+        0 | 1 => String::new(),
+        many => format!("; {many} since it started: {}", size(moved.since_start.1)),
+    };
+    Some(format!(
+        "  transfer  {} {} {}: fetched {} of {}, {:.1} %, {} of {} pages, in {:.1} s{left}{before}",
+        health.id,
+        if says.transferring { "to" } else { "at" },
+        moved.seq.0,
+        size(moved.bytes),
+        size(moved.of_bytes),
+        json::percent(moved.bytes, moved.of_bytes),
+        moved.pages,
+        moved.of_pages,
+        json::to_s(moved.took_ms),
+    ))
+}
+
+/// Returns a number of bytes as people say it.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        0..0x400 => format!("{bytes} B"),
+        0x400..0x80_0000 => format!("{} KiB", bytes.div_ceil(1 << 10)),
+        _ => format!("{} MiB", bytes.div_ceil(1 << 20)),
+    }
 }
 
 fn took(took: Option<Duration>) -> String {

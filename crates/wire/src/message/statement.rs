@@ -80,6 +80,27 @@ pub struct Contradiction {
     pub age_ms: u64,
 }
 
+/// What a replica's last state transfer has moved, or moves: what came over the network, of use or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// The checkpoint that it reached; while it runs, the one that it is to reach.
+    pub seq: SeqNum,
+    /// Pages that came: one that came twice, for another target, counts twice.
+    pub pages: u64,
+    /// Bytes of the messages that brought them, and of those with the digests that told which.
+    pub bytes: u64,
+    /// Pages of the whole state; while it runs, as far as is known.
+    pub of_pages: u64,
+    /// Their bytes.
+    pub of_bytes: u64,
+    /// How long it took, or has taken so far, in milliseconds.
+    pub took_ms: u64,
+    /// Transfers since the replica started, this one with them.
+    pub transfers: u64,
+    /// Pages and bytes that all these have moved.
+    pub since_start: (u64, u64),
+}
+
 /// STATEMENT: a replica's answer to PROBE. At most 4 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statement {
@@ -108,6 +129,8 @@ pub struct Statement {
     pub checkpoints: Vec<(SeqNum, Digest)>,
     /// Bytes of the state that a transfer has brought, and that it has to bring as far as is known.
     pub transfer: (u64, u64),
+    /// What its last transfer has moved, or moves. None: it has fetched no state since it started.
+    pub moved: Option<Moved>,
     /// Views that it has left since it started.
     pub view_changes: u64,
     /// Requests that it has executed since it started.
@@ -145,13 +168,18 @@ impl Statement {
         out.u64(self.low.0);
         out.u64(self.high.0);
         let (left, fetches, rejoins) = (self.in_view_change, self.transferring, self.rejoining);
-        out.u8(u8::from(left) | (u8::from(fetches) << 1) | (u8::from(rejoins) << 2));
+        let has_moved = self.moved.is_some();
+        let flags = [left, fetches, rejoins, has_moved];
+        out.u8(flags.iter().rev().fold(0, |byte, flag| byte << 1 | u8::from(*flag)));
         out.count8(self.checkpoints.len());
         self.checkpoints.iter().for_each(|checkpoint| put_checkpoint(checkpoint, out));
         let ((done, total), (free, size)) = (self.transfer, self.disk);
         let more = [done, total, self.view_changes, self.requests, self.memory_bytes, free, size];
         for number in more {
             out.u64(number);
+        }
+        if let Some(moved) = &self.moved {
+            put_moved(moved, out);
         }
         out.u64(self.uptime_ms);
         out.u8(self.keeps.to_wire());
@@ -178,13 +206,15 @@ impl Statement {
             let (nonce, view, executed) = (r.u64()?, ViewNum(r.u64()?), SeqNum(r.u64()?));
             let (committed, stable) = (SeqNum(r.u64()?), take_checkpoint(r)?);
             let (low, high, flags) = (SeqNum(r.u64()?), SeqNum(r.u64()?), r.u8()?);
-            if flags > 7 {
+            if flags > 15 {
                 return Err(DecodeError::NotCanonical);
             }
             let checkpoints = take_list(r.count8(STATED_CHECKPOINTS_MAX)?, || take_checkpoint(r))?;
             increasing(checkpoints.iter().map(|(seq, _)| seq))?;
             let (transfer, view_changes, requests) = ((r.u64()?, r.u64()?), r.u64()?, r.u64()?);
-            let (memory_bytes, disk, uptime_ms) = (r.u64()?, (r.u64()?, r.u64()?), r.u64()?);
+            let (memory_bytes, disk) = (r.u64()?, (r.u64()?, r.u64()?));
+            let moved = (flags & 8 != 0).then(|| take_moved(r)).transpose()?;
+            let uptime_ms = r.u64()?;
             let (keeps, fsync_p99_us) = (Keeps::from_wire(r.u8()?)?, r.u32()?);
             let (key_age_ms, recovered_ms) = (r.u64()?, r.u64()?);
             let reason = |r: &mut Reader<'_>| Ok((take_text(r, REASON_BYTES_MAX)?, r.u64()?));
@@ -210,6 +240,7 @@ impl Statement {
                 rejoining,
                 checkpoints,
                 transfer,
+                moved,
                 view_changes,
                 requests,
                 memory_bytes,
@@ -234,6 +265,27 @@ fn put_checkpoint((seq, digest): &(SeqNum, Digest), out: &mut Writer<'_>) {
 
 fn take_checkpoint(r: &mut Reader<'_>) -> Decoded<(SeqNum, Digest)> {
     Ok((SeqNum(r.u64()?), r.digest()?))
+}
+
+fn put_moved(moved: &Moved, out: &mut Writer<'_>) {
+    let Moved { seq, pages, bytes, of_pages, of_bytes, took_ms, transfers, since_start } = *moved;
+    let (all_pages, all_bytes) = since_start;
+    for number in [seq.0, pages, bytes, of_pages, of_bytes, took_ms, transfers, all_pages, all_bytes] {
+        out.u64(number);
+    }
+}
+
+fn take_moved(r: &mut Reader<'_>) -> Decoded<Moved> {
+    Ok(Moved {
+        seq: SeqNum(r.u64()?),
+        pages: r.u64()?,
+        bytes: r.u64()?,
+        of_pages: r.u64()?,
+        of_bytes: r.u64()?,
+        took_ms: r.u64()?,
+        transfers: r.u64()?,
+        since_start: (r.u64()?, r.u64()?),
+    })
 }
 
 fn put_text(text: &str, out: &mut Writer<'_>) {

@@ -6,9 +6,9 @@ use quorate_wire::batch::Batch;
 use quorate_wire::frame::Frame;
 use quorate_wire::message::{
     AnyBody, Bitmap, BodyFetch, BodyKind, BodyMessage, Checkpoint, Commit, Committed, Contradiction, Data,
-    Echoes, Fetch, Keeps, LeaveCert, NewView, PrePrepared, Prepared, Probe, ProofMessage, QueryStable, Reply,
-    ReplyStable, ReqAck, ReqReject, Request, Statement, Status, Suspect, SuspectReason, VcFetch, ViewChange,
-    Want, decode_any,
+    Echoes, Fetch, Keeps, LeaveCert, Moved, NewView, PrePrepared, Prepared, Probe, ProofMessage, QueryStable,
+    Reply, ReplyStable, ReqAck, ReqReject, Request, Statement, Status, Suspect, SuspectReason, VcFetch,
+    ViewChange, Want, decode_any,
 };
 use quorate_wire::{Digest, Kind, ReplicaId, SeqNum, Timestamp, ViewNum};
 
@@ -177,6 +177,16 @@ pub(crate) fn statement() -> Statement {
         rejoining: false,
         checkpoints: vec![(SeqNum(0), digest(0xc0)), (SeqNum(128), digest(0xc4))],
         transfer: (4096, 8192),
+        moved: Some(Moved {
+            seq: SeqNum(128),
+            pages: 1,
+            bytes: 4176,
+            of_pages: 90,
+            of_bytes: 368_640,
+            took_ms: 40,
+            transfers: 2,
+            since_start: (3, 12_500),
+        }),
         view_changes: 5,
         requests: 1000,
         memory_bytes: 1 << 24,
