@@ -147,9 +147,8 @@ codes! {
         "It was never added, or it was removed. `quorate add-client` adds one to a cluster that runs. Nothing was\n\
          done. Status 2.";
     NoFile = "Q050": "the file system does not do it",
-        "No such file, no right to it, no room: the error says which, in the words of any file system. Nothing\n\
-         was changed by the call that failed. Rights are those of your user and group here; fs_exports in\n\
-         node.toml says whether root counts as nobody. Status 1.";
+        "No such file, a name that is taken, a directory that is not empty: the error says which, in the words of any\n\
+         file system. Nothing was changed by the call that failed. No room is Q055, no right to it Q056. Status 1.";
     Damaged = "Q051": "a file system is not in order",
         "`quorate fs fsck` has found something in the state of a replica that no correct program leaves there, or a\n\
          state that is not the one that was agreed on. If other replicas have the same finding, it is our bug: the\n\
@@ -159,6 +158,15 @@ codes! {
         "`quorate mount` needs the device /dev/fuse (the kernel module fuse; in a container it has to be let in), and\n\
          for those who are not root the program fusermount3 of the package fuse3. Without them the file system can\n\
          be used by `quorate fs`, or by the kernel's NFS client through `quorate nfs`. Status 2.";
+    NoRoom = "Q055": "no room in the file system",
+        "All pages are taken (fs_capacity), there are as many files as there may be (fs_inodes_max), or you own as much\n\
+         as one user may (fs_quota_bytes, fs_quota_inodes); the error says which. Reading and removing go on. `quorate\n\
+         fs df` has the figures. The limits hold from the first start on: for more, copy the files to a new file\n\
+         system. A file that `quorate fs cp` was to replace is as it was. Status 1.";
+    Denied = "Q056": "the file system does not let this user do it",
+        "Rights are those of your user and groups here, checked by the replicas. fs_exports in node.toml says whether\n\
+         root counts as nobody, what is read-only, and from which networks an export may be used: a client's address is\n\
+         the one in its own node.toml. Nothing was changed. Status 1.";
 }
 
 impl Code {
@@ -177,6 +185,8 @@ impl Code {
             | Self::Disk
             | Self::Demo
             | Self::NoFile
+            | Self::NoRoom
+            | Self::Denied
             | Self::Damaged
             | Self::Network => 1,
             Self::Unreachable => 3,

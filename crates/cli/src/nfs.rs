@@ -20,7 +20,9 @@ use crate::out;
 ///
 /// It turns each call of an NFS version 3 client into one operation of the cluster, and believes no single
 /// replica. It keeps nothing itself: it may be killed and started again, and there may be several. Whoever
-/// mounts trusts it for the users that it forwards, so run one on each machine that mounts.
+/// mounts trusts it for the users that it forwards, so run one on each machine that mounts. An export of a
+/// subdirectory is no wall: who makes calls of his own can name any file of the service by its handle, with the
+/// rights of that export. What must be apart needs a service of its own.
 ///
 ///   quorate nfs --dir cluster/client-0 --listen 127.0.0.1:20490
 ///

@@ -342,7 +342,7 @@ impl Check<'_, '_> {
 
     fn usage(&mut self) -> Result<(), Stop> {
         self.own_tree("usage", self.volume.usage)?;
-        if self.volume.settings.quota.is_none() {
+        if !self.volume.is_counted {
             return Ok(());
         }
         let mut cursor = self.volume.usage.first(self.volume.view)?;

@@ -1,10 +1,15 @@
-//! What users own, counted if there is a quota.
+//! What users own, which is always counted, and what they may own.
+//!
+//! Counting does not depend on a limit, so a limit may be set, moved and taken away while users own something: what
+//! somebody has beyond it stays, can be overwritten and removed, and does not grow.
 
 use quorate_service::Stop;
 
+use crate::data::Extent;
+use crate::inode::{INLINE_BYTES_MAX, Inode};
 use crate::nfs3::Stat;
 use crate::trouble::Done;
-use crate::volume::{Volume, inline, le64};
+use crate::volume::{Volume, inline, le64, next_of, pair_key};
 
 /// What a user owns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +35,7 @@ impl Volume<'_, '_> {
 
     /// Changes what a user owns.
     pub(crate) fn charge(&mut self, uid: u32, pages: i64, inodes: i64) -> Done<()> {
-        if self.settings.quota.is_none() || (pages, inodes) == (0, 0) {
+        if !self.is_counted || (pages, inodes) == (0, 0) {
             return Ok(());
         }
         let usage = self.usage(uid)?;
@@ -45,21 +50,76 @@ impl Volume<'_, '_> {
         Ok(())
     }
 
-    /// Returns how many pages a user may still fill; none if there is no bound.
-    pub(crate) fn quota_pages(&self, uid: u32) -> Result<Option<u64>, Stop> {
-        let Some(quota) = self.settings.quota.filter(|_| uid != 0) else { return Ok(None) };
-        Ok(Some(quota.pages_max.saturating_sub(self.usage(uid)?.pages)))
+    /// Returns how many pages and inodes a user may have in all; none if there is no bound.
+    fn limits(&self, uid: u32) -> Option<Usage> {
+        let quota = self.settings.quota;
+        let is_bound = uid != 0 && self.is_counted && quota != crate::settings::Quota::NONE;
+        is_bound.then(|| Usage { pages: quota.bytes_max / self.page_bytes(), inodes: quota.inodes_max })
+    }
+
+    /// Returns what a user may still have; none if there is no bound.
+    pub(crate) fn quota_left(&self, uid: u32) -> Result<Option<Usage>, Stop> {
+        let Some(limits) = self.limits(uid) else { return Ok(None) };
+        let usage = self.usage(uid)?;
+        Ok(Some(Usage {
+            pages: limits.pages.saturating_sub(usage.pages),
+            inodes: limits.inodes.saturating_sub(usage.inodes),
+        }))
     }
 
     /// Checks that a user may own so many pages and inodes more.
     pub(crate) fn check_quota(&self, uid: u32, pages: u64, inodes: u64) -> Done<()> {
-        let Some(quota) = self.settings.quota.filter(|_| uid != 0) else { return Ok(()) };
-        let usage = self.usage(uid)?;
-        if usage.pages.saturating_add(pages) > quota.pages_max
-            || usage.inodes.saturating_add(inodes) > quota.inodes_max
-        {
-            return Err(Stat::DQuot.into());
+        match self.quota_left(uid)? {
+            Some(left) if left.pages < pages || left.inodes < inodes => Err(Stat::DQuot.into()),
+            Some(_) | None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Returns how many bytes of a write, at least 1 long, its owner may add, from its beginning on. Pages that are
+    /// there cost nothing: at the limit a file can be overwritten.
+    pub(crate) fn quota_room(
+        &self,
+        number: u64,
+        inode: &Inode,
+        offset: u64,
+        len: usize,
+    ) -> Result<usize, Stop> {
+        let Some(Usage { pages: mut left, .. }) = self.quota_left(inode.uid)? else { return Ok(len) };
+        let page_bytes = self.page_bytes();
+        let end = offset.saturating_add(u64::try_from(len).unwrap_or(u64::MAX));
+        if inode.pages == 0 && usize::try_from(end).is_ok_and(|end| end <= INLINE_BYTES_MAX) {
+            return Ok(len);
+        }
+        let (first, last) = (offset / page_bytes, (end - 1) / page_bytes);
+        if inode.inline_len > 0 && first > 0 {
+            // What stands next to the inode moves to a page of its own.
+            if left == 0 {
+                return Ok(0);
+            }
+            left -= 1;
+        }
+        let prefix = number.to_be_bytes();
+        let mut cursor = self.extents.seek(self.view, &pair_key(number, first))?;
+        // Blocks before `at` have pages, or are before the write.
+        let mut at = first;
+        let mut back = cursor;
+        if let Some((key, value)) = back.prev(self.view)?
+            && let Some(key) = key.strip_prefix(&prefix)
+        {
+            at = at.max(Extent::decode(key, inline(&value)?)?.end());
+        }
+        loop {
+            let next = next_of(&mut cursor, self.view, &prefix)?;
+            let next = next.map(|(key, value)| Extent::decode(key, value)).transpose()?;
+            let next = next.filter(|extent| extent.block <= last);
+            let hole = next.map_or(last + 1, |extent| extent.block).saturating_sub(at);
+            if hole > left {
+                let fit = at.saturating_add(left).saturating_mul(page_bytes).saturating_sub(offset);
+                return Ok(usize::try_from(fit).unwrap_or(usize::MAX).min(len));
+            }
+            left -= hole;
+            let Some(next) = next else { return Ok(len) };
+            at = next.end();
+        }
     }
 }

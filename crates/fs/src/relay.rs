@@ -10,8 +10,10 @@
 //! has not taken, each with its bound. At a bound the connection takes no more bytes, and the network
 //! waits ([`Connection::receive`] says how many it took).
 //!
-//! A call for which no quorum answers is answered by JUKEBOX, which tells the client to try again in a
-//! while: a hard mount rides out a view change without an error to the application.
+//! A call that reads, and for which no quorum answers, is answered by JUKEBOX, which tells the client to try again in
+//! a while: a hard mount rides out a view change without an error to the application. MNT has no such word and fails.
+//! A change that is under way stays without an answer for as long as it takes: it may have been done, or may be done
+//! yet, and the client would send it again under another number, so that it is done twice.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -24,6 +26,7 @@ use crate::operation::{HEAD_BYTES, Operation};
 use crate::record::{RecordError, Records, put_record};
 use crate::rpc::{CallHead, ReplyHead, Status};
 use crate::service::Fs;
+use crate::settings::Procedures;
 use crate::xdr::{Reader, Xdr};
 
 /// The bounds of one connection.
@@ -44,6 +47,9 @@ impl Default for Limits {
     }
 }
 
+/// What is kept of the memory for replies when the client has taken all of them, in bytes.
+const IDLE_BYTES_MAX: usize = 64 << 10;
+
 /// Names a call in flight on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
@@ -57,6 +63,9 @@ pub struct Submit<'a> {
     pub operation: &'a [u8],
     /// It may go the short way.
     pub read_only: bool,
+    /// The client may be told that it was not done although it may be done yet, or may be done twice: it reads, or it
+    /// is MOUNT's.
+    pub may_give_up: bool,
 }
 
 /// A call in flight: what is needed to ask again, or if nobody answers it.
@@ -66,6 +75,14 @@ struct Flying {
     program: u32,
     procedure: u32,
     operation: Vec<u8>,
+}
+
+impl Flying {
+    /// Says whether the client may be told that it was not done, whatever becomes of it.
+    fn may_give_up(&self) -> bool {
+        let reads = |procedure| Procedures::reading().has(procedure);
+        self.program == mount3::PROGRAM || Procedure::from_number(self.procedure).is_some_and(reads)
+    }
 }
 
 /// One connection of a client.
@@ -106,7 +123,7 @@ impl Connection {
     pub fn is_open(&self) -> bool {
         self.flying.len() < self.limits.calls_max
             && self.call_bytes <= self.limits.call_bytes_max
-            && self.outgoing().len() <= self.limits.reply_bytes_max
+            && self.has_room_for_replies()
     }
 
     /// Takes bytes from the client. Returns how many: fewer than there are, if too much is in flight; the
@@ -127,16 +144,23 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Returns the next call for the cluster.
+    /// Returns the next call for the cluster. There is none while the client does not take its replies.
     pub fn submit(&mut self) -> Option<Submit<'_>> {
+        if !self.has_submit() {
+            return None;
+        }
         let (ticket, read_only) = self.waiting.pop_front()?;
-        let operation = &self.flying.get(&ticket)?.operation;
-        Some(Submit { ticket, operation, read_only })
+        let call = self.flying.get(&ticket)?;
+        Some(Submit { ticket, operation: &call.operation, read_only, may_give_up: call.may_give_up() })
     }
 
     /// Says whether there is one.
     pub fn has_submit(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() && self.has_room_for_replies()
+    }
+
+    fn has_room_for_replies(&self) -> bool {
+        self.outgoing().len() <= self.limits.reply_bytes_max
     }
 
     /// Asks once more: the call was done, and its result was too long to be kept by the replicas for a
@@ -168,7 +192,8 @@ impl Connection {
         }
     }
 
-    /// Answers a call in the place of a cluster that does not: try again later.
+    /// Answers a call in the place of a cluster that does not: try again later. The caller knows that it was not done,
+    /// or it may be given up.
     pub fn unanswered(&mut self, ticket: Ticket) {
         if let Some(call) = self.land(ticket) {
             self.fail(&call, Stat::Jukebox);
@@ -185,7 +210,8 @@ impl Connection {
                 failed.encode(&mut reply);
             }
         } else if call.procedure == mount3::Procedure::Mnt as u32 {
-            // MOUNT has no word for "later"; whoever mounts hears at once that it does not work now.
+            // MOUNT has no word for "later": whoever mounts hears that it does not work now. If it is noted all the
+            // same, the list of mounts has a line too many until he mounts it again.
             MountReply::Failed(MountStat::ServerFault).encode(&mut reply);
         } else {
             reply.clear();
@@ -206,6 +232,10 @@ impl Connection {
         if self.outgoing_at * 2 >= self.outgoing.len() {
             self.outgoing.drain(..self.outgoing_at);
             self.outgoing_at = 0;
+            // Who has everything costs little, whatever it once was.
+            if self.outgoing.is_empty() && self.outgoing.capacity() > IDLE_BYTES_MAX {
+                self.outgoing = Vec::new();
+            }
         }
     }
 

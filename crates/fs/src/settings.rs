@@ -18,14 +18,17 @@ pub struct Settings {
     pub read_only: Procedures,
     /// Calls without a credential are answered, as those of the anonymous user.
     pub auth_none: bool,
+    /// The most bytes that data and tables may fill, in whole pages; if the state has fewer, all of those. It is no part
+    /// of the state's layout: a file system may be given more, or less than it has filled.
+    pub capacity_bytes: u64,
     /// The most inodes.
     pub inodes_max: u64,
     /// The most links to an inode.
     pub links_max: u32,
     /// The largest file, in bytes.
     pub file_bytes_max: u64,
-    /// What each user other than root may own; none: there is no limit, and nothing is counted.
-    pub quota: Option<Quota>,
+    /// What each user other than root may own.
+    pub quota: Quota,
     /// Pages of the reply cache, each with the replies of some calls.
     pub reply_pages: u32,
 }
@@ -33,10 +36,15 @@ pub struct Settings {
 /// What a user may own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// The most pages of data.
-    pub pages_max: u64,
+    /// The most bytes of data, in whole pages. What is so short that it stands next to its inode is not counted.
+    pub bytes_max: u64,
     /// The most inodes.
     pub inodes_max: u64,
+}
+
+impl Quota {
+    /// There is no limit.
+    pub const NONE: Self = Self { bytes_max: u64::MAX, inodes_max: u64::MAX };
 }
 
 /// A directory that can be mounted.
@@ -164,10 +172,11 @@ impl Default for Settings {
             atime: Atime::Relatime,
             read_only: Procedures::reading(),
             auth_none: false,
+            capacity_bytes: 64 << 30,
             inodes_max: 1 << 32,
             links_max: 1 << 24,
             file_bytes_max: 16 << 40,
-            quota: None,
+            quota: Quota::NONE,
             reply_pages: 1024,
         }
     }
@@ -197,6 +206,10 @@ impl Settings {
     pub const NETWORKS_MAX: usize = 64;
     /// The largest file that there can be, in bytes.
     pub const FILE_BYTES_MAX: u64 = 16 << 40;
+    /// The least capacity, in bytes: some pages more than are kept for tables.
+    pub const CAPACITY_BYTES_MIN: u64 = 1 << 20;
+    /// The least that a user may have, in bytes: a page.
+    pub const QUOTA_BYTES_MIN: u64 = 4 << 10;
 
     /// Checks every rule.
     ///
@@ -212,6 +225,9 @@ impl Settings {
             rule(export.networks.len() <= Self::NETWORKS_MAX, "exports.networks", "at most 64")?;
             rule(export.networks.iter().all(|n| n.bits <= 128), "exports.networks", "at most 128 bits")?;
         }
+        rule(self.capacity_bytes >= Self::CAPACITY_BYTES_MIN, "capacity", "at least 1 MiB")?;
+        rule(self.quota.bytes_max >= Self::QUOTA_BYTES_MIN, "quota_bytes", "at least 4 KiB, a page")?;
+        rule(self.quota.inodes_max >= 1, "quota_inodes", "at least 1")?;
         rule(self.inodes_max >= 1, "inodes_max", "at least the root's")?;
         rule((2..=i32::MAX.unsigned_abs()).contains(&self.links_max), "links_max", "from 2 to 2^31 - 1")?;
         rule(self.file_bytes_max <= Self::FILE_BYTES_MAX, "file_bytes_max", "at most 16 TiB")?;
@@ -241,6 +257,14 @@ mod tests {
         assert_eq!(relative.check().unwrap_err().key, "exports.path");
         let links = Settings { links_max: 1, ..Settings::default() };
         assert_eq!(links.check().unwrap_err().key, "links_max");
+        for (quota, key) in [
+            (Quota { bytes_max: 4095, ..Quota::NONE }, "quota_bytes"),
+            (Quota { inodes_max: 0, ..Quota::NONE }, "quota_inodes"),
+        ] {
+            assert_eq!(Settings { quota, ..Settings::default() }.check().unwrap_err().key, key);
+        }
+        let small = Settings { capacity_bytes: (1 << 20) - 1, ..Settings::default() };
+        assert_eq!(small.check().unwrap_err().key, "capacity");
     }
 
     #[test]

@@ -30,7 +30,9 @@ use crate::settings::Settings;
 use crate::trouble::{Done, Trouble};
 
 /// Says that the state is a file system, and in which format.
-const MAGIC: [u8; 8] = *b"quorFS01";
+const MAGIC: [u8; 8] = *b"quorFS02";
+/// The format before: what users own was not counted. It is kept as it is.
+const MAGIC_UNCOUNTED: [u8; 8] = *b"quorFS01";
 const SPACE_AT: usize = 8;
 const INODES_AT: usize = 16;
 const NAMES_AT: usize = 24;
@@ -62,6 +64,8 @@ pub(crate) struct Volume<'s, 'v> {
     pub(crate) extents: Tree,
     pub(crate) usage: Tree,
     pub(crate) mounts: Tree,
+    /// What users own is counted.
+    pub(crate) is_counted: bool,
     /// The time of this call, in nanoseconds since 1970.
     now: u64,
     /// What a new inode has as its generation.
@@ -80,7 +84,7 @@ impl<'s, 'v> Volume<'s, 'v> {
         // [OSDI99 §6.2]. What is not ordered uses no time up.
         volume.now = if cx.read_only { cx.time_ns.max(last) } else { cx.time_ns.max(last + 1) };
         match volume.view.page(0)?.first_chunk() {
-            Some(&MAGIC) => {}
+            Some(&MAGIC | &MAGIC_UNCOUNTED) => {}
             Some([0, 0, 0, 0, 0, 0, 0, 0]) => volume.format()?,
             Some(_) | None => return Err(Stop::Corrupt),
         }
@@ -92,6 +96,7 @@ impl<'s, 'v> Volume<'s, 'v> {
         if view.page_bytes() < PAGE_BYTES_MIN || view.pages() <= settings.reply_pages.saturating_add(1) {
             return Err(Stop::Corrupt);
         }
+        let is_counted = view.page(0)?.first_chunk() != Some(&MAGIC_UNCOUNTED);
         let space = Space::new(view, (0, SPACE_AT), settings.reply_pages + 1);
         let tree = |at| Tree::new((0, at), space);
         let (inodes, names, cookies) = (tree(INODES_AT), tree(NAMES_AT), tree(COOKIES_AT));
@@ -106,6 +111,7 @@ impl<'s, 'v> Volume<'s, 'v> {
             extents,
             usage,
             mounts,
+            is_counted,
             now: 0,
             generation: 0,
         })
@@ -113,7 +119,7 @@ impl<'s, 'v> Volume<'s, 'v> {
 
     /// Says whether the state is a file system.
     pub(crate) fn is_formatted(&self) -> Result<bool, Stop> {
-        Ok(self.view.page(0)?.first_chunk() == Some(&MAGIC))
+        Ok(matches!(self.view.page(0)?.first_chunk(), Some(&MAGIC | &MAGIC_UNCOUNTED)))
     }
 
     /// Makes an empty file system out of zeros: a root directory that anyone may use, as `/tmp`.
@@ -147,9 +153,16 @@ impl<'s, 'v> Volume<'s, 'v> {
         u64::try_from(self.view.page_bytes()).unwrap_or(u64::MAX)
     }
 
+    /// Returns how many pages are free, of those that the settings let it have.
+    pub(crate) fn free_pages(&self) -> Result<u32, Stop> {
+        let most = u32::try_from(self.settings.capacity_bytes / self.page_bytes()).unwrap_or(u32::MAX);
+        let free = self.space.free_pages(self.view)?;
+        Ok(free.min(most.saturating_sub(self.space.used(self.view)?)))
+    }
+
     /// Returns how many pages a client may still fill.
     pub(crate) fn available_pages(&self) -> Result<u32, Stop> {
-        Ok(self.space.free_pages(self.view)?.saturating_sub(RESERVE_PAGES))
+        Ok(self.free_pages()?.saturating_sub(RESERVE_PAGES))
     }
 
     /// Checks that there is room for a change of some names and inodes.

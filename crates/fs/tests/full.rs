@@ -104,7 +104,7 @@ fn a_full_table_of_inodes_takes_no_more_until_one_is_free() {
 /// counts for whom it is given to.
 #[test]
 fn a_users_share_is_full_for_that_user_alone() {
-    let quota = Some(Quota { pages_max: 8, inodes_max: 5 });
+    let quota = Quota { bytes_max: 8 * 4096, inodes_max: 5 };
     let mut b = Bench::with(Settings { quota, ..open_settings() }, PAGES);
     let root = b.root.clone();
     b.become_user(10, 10);
@@ -112,9 +112,9 @@ fn a_users_share_is_full_for_that_user_alone() {
     assert!(made.iter().all(Result::is_ok), "{made:?}");
     let file = b.file(&root, "f");
     assert_eq!(make_all(&mut b, &root, "2"), [const { Err(Stat::DQuot) }; 4]);
-    assert_eq!(b.write(&file, 0, &vec![1; 4096 * 9]).unwrap_err(), Stat::DQuot);
     assert_eq!(b.write(&file, 0, &vec![1; 4096 * 6]).unwrap().count, 4096 * 6);
-    assert_eq!(b.write(&file, 1 << 20, &[1; 4096 * 3]).unwrap_err(), Stat::DQuot);
+    assert_eq!(b.write(&file, 1 << 20, &[1; 4096 * 3]).unwrap().count, 4096 * 2, "a part fits");
+    assert_eq!(b.write(&file, 2 << 20, &[1; 4096]).unwrap_err(), Stat::DQuot);
     assert!(b.link(&file, &root, "another name of it").is_ok());
     b.become_user(11, 11);
     let others = b.file(&root, "of another");
@@ -129,4 +129,82 @@ fn a_users_share_is_full_for_that_user_alone() {
     assert!(b.create(&root, "6", guarded()).is_ok() && b.create(&root, "7", guarded()).is_ok());
     assert_eq!(b.create(&root, "8", guarded()), Err(Stat::DQuot));
     b.assert_clean();
+}
+
+/// At the limit each byte that is there can be written over, holes and first bytes next to the inode are counted
+/// when they get a page and not before, and a limit that moved under what somebody owns lets him keep it.
+#[test]
+fn a_share_counts_pages_that_are_not_there_yet() {
+    let mut b = Bench::with(Settings { quota: share(4), ..open_settings() }, PAGES);
+    let root = b.root.clone();
+    b.become_user(10, 10);
+    let file = b.file(&root, "f");
+    // 100 bytes stand next to the inode. With the page that they move to it would be five.
+    b.write(&file, 0, &[1; 100]).unwrap();
+    assert_eq!(b.write(&file, 4096, &[2; 4096 * 4]).unwrap().count, 4096 * 3);
+    assert_eq!(b.getattr(&file).unwrap().used, 4096 * 4);
+    // Over pages that are there, and up to where the next would begin.
+    assert_eq!(b.write(&file, 50, &vec![3; 4096 * 5]).unwrap().count, 4096 * 4 - 50);
+    assert_eq!(b.write(&file, 4096 * 4 - 1, &[4; 2]).unwrap().count, 1);
+    assert_eq!(b.write(&file, 4096 * 4, &[4; 600]).unwrap_err(), Stat::DQuot);
+    assert_eq!(b.read(&file, 49, 2).unwrap().0, [1, 3]);
+    // Next to the inode nothing is counted; the page that its bytes would need has no room.
+    let small = b.file(&root, "small");
+    assert_eq!(b.write(&small, 0, &[5; 500]).unwrap().count, 500);
+    assert_eq!(b.write(&small, 500, &[5; 100]).unwrap_err(), Stat::DQuot);
+    assert_eq!(b.write(&small, 9000, &[5; 600]).unwrap_err(), Stat::DQuot);
+    // A hole between pages is filled as far as there is room.
+    b.setattr(&file, size(0)).unwrap();
+    b.write(&file, 4096 * 3, &[6; 4096]).unwrap();
+    b.write(&file, 0, &[6; 4096]).unwrap();
+    b.write(&small, 500, &[5; 100]).unwrap();
+    assert_eq!(b.write(&file, 0, &[7; 4096 * 4]).unwrap().count, 4096 * 2);
+    assert_eq!(b.write(&file, 4096 * 2, &[7; 4096 * 2]).unwrap_err(), Stat::DQuot);
+    assert_eq!(b.fsstat().abytes, 0);
+    b.assert_clean();
+}
+
+/// A limit is no part of the state: what is owned is counted without one, and counts when there is one.
+#[test]
+fn what_is_owned_is_counted_before_there_is_a_limit() {
+    let mut b = Bench::with(open_settings(), PAGES);
+    let root = b.root.clone();
+    b.become_user(10, 10);
+    let file = b.file(&root, "f");
+    b.write(&file, 0, &[1; 4096 * 4]).unwrap();
+    b.set(Settings { quota: share(2), ..open_settings() });
+    assert_eq!(b.write(&file, 0, &[2; 4096 * 4]).unwrap().count, 4096 * 4);
+    assert_eq!(b.write(&file, 4096 * 4, &[2; 4096]).unwrap_err(), Stat::DQuot);
+    b.setattr(&file, size(4096)).unwrap();
+    assert_eq!(b.write(&file, 4096, &[2; 4096 * 2]).unwrap().count, 4096);
+    b.assert_clean();
+}
+
+/// A capacity is a full disk, whatever room the state has besides; it may be moved.
+#[test]
+fn a_capacity_is_a_full_disk() {
+    let capacity = |pages: u64| Settings { capacity_bytes: pages * 4096, ..open_settings() };
+    let mut b = Bench::with(capacity(300), 4 * PAGES);
+    let root = b.root.clone();
+    let stat = b.fsstat();
+    assert_eq!(stat.tbytes, 300 * 4096);
+    let file = b.file(&root, "f");
+    let free = b.fsstat().abytes;
+    let len = usize::try_from(free).unwrap();
+    // A page is the table's of where it all is.
+    let filled = free - 4096;
+    assert_eq!(u64::from(b.write(&file, 0, &vec![1; len + 1]).unwrap().count), filled);
+    assert_eq!(b.write(&file, filled, &[1]).unwrap_err(), Stat::NoSpc);
+    assert_eq!(b.create(&root, "g", guarded()).unwrap_err(), Stat::NoSpc);
+    // Less than is filled, and more.
+    b.set(capacity(256));
+    assert_eq!((b.fsstat().abytes, b.write(&file, 0, &[2; 4096]).unwrap().count), (0, 4096));
+    b.set(capacity(500));
+    assert_eq!(b.write(&file, filled, &[1; 4096]).unwrap().count, 4096);
+    assert_eq!(b.fsstat().tbytes, 500 * 4096);
+    b.assert_clean();
+}
+
+fn share(pages: u64) -> Quota {
+    Quota { bytes_max: pages * 4096, ..Quota::NONE }
 }

@@ -305,7 +305,7 @@ fn it_behaves_like_the_plainest_file_system() {
 #[test]
 fn usage_is_counted() {
     for seed in 100..106 {
-        let quota = Some(Quota { pages_max: 1 << 40, inodes_max: 1 << 40 });
+        let quota = Quota { bytes_max: 1 << 52, inodes_max: 1 << 40 };
         let mut play = Play::new(seed, Settings { quota, ..open_settings() });
         for step in 0..300 {
             play.step();

@@ -287,10 +287,20 @@ fn nfs15_mounting_without_a_portmapper() {
     assert_eq!(call(&mut b, mount3::Procedure::UmntAll, &[]), []);
     let list = call(&mut b, mount3::Procedure::Dump, &[]);
     assert_eq!(xdr::decode::<Vec<MountEntry<'_>>>(&list), Ok(vec![]));
-    b.mount("/sub").unwrap();
-    call(&mut b, mount3::Procedure::Umnt, &xdr::encode(&Opaque::<1024>(b"/sub")));
-    let list = call(&mut b, mount3::Procedure::Dump, &[]);
-    assert_eq!(xdr::decode::<Vec<MountEntry<'_>>>(&list), Ok(vec![]));
+    // An export inside another is unmounted alone, by the path that MNT took; so is the outer one.
+    let dirs = |b: &mut Bench, path: &'static [u8]| {
+        b.mount("/").unwrap();
+        b.mount("/sub/").unwrap();
+        call(b, mount3::Procedure::Umnt, &xdr::encode(&Opaque::<1024>(path)));
+        let list = call(b, mount3::Procedure::Dump, &[]);
+        let list = xdr::decode::<Vec<MountEntry<'_>>>(&list).unwrap();
+        list.iter().map(|entry| entry.dir.0.to_vec()).collect::<Vec<_>>()
+    };
+    assert_eq!(dirs(&mut b, b"/sub"), [b"/"]);
+    assert_eq!(dirs(&mut b, b"/sub/below"), [b"/"]);
+    assert_eq!(dirs(&mut b, b"/"), [b"/sub"]);
+    assert_eq!(dirs(&mut b, b"/subway"), [b"/sub"], "which is in the outer one");
+    assert_eq!(dirs(&mut b, b"sub").len(), 2, "a path begins with /");
     b.assert_clean();
 }
 

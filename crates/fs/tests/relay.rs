@@ -5,7 +5,7 @@ mod support;
 
 use quorate_fs::Fs;
 use quorate_fs::mount3::{self, MountReply, MountStat};
-use quorate_fs::nfs3::{Call, DirOp, PROGRAM, Procedure, Reply, Stat};
+use quorate_fs::nfs3::{Call, CommitArgs, DirOp, PROGRAM, Procedure, Reply, Stat};
 use quorate_fs::operation::HEAD_BYTES;
 use quorate_fs::record::{RecordError, Records, put_record};
 use quorate_fs::relay::{Connection, Limits, Ticket};
@@ -118,6 +118,15 @@ fn nfs14_a_peer_costs_bounded_memory() {
         connection.replied(call.ticket, &[1; 200]);
     }
     assert_eq!(connection.receive(&fs, &stream), Ok(0));
+    // Nor is what it has asked for already done, until it takes them; then what they took is free.
+    let mut connection = Connection::new(ADDRESS, Limits { reply_bytes_max: 100_000, ..limits });
+    connection.receive(&fs, &stream).unwrap();
+    let first = connection.submit().unwrap().ticket;
+    connection.replied(first, &vec![1; 100_001]);
+    assert!(!connection.has_submit() && connection.submit().is_none() && connection.held() > 100_000);
+    connection.sent(connection.outgoing().len());
+    assert!(connection.has_submit() && connection.held() < 10_000, "{}", connection.held());
+    assert_eq!(submitted(&mut connection).len(), 9);
     // A record that is announced too long ends the connection.
     let mut connection = Connection::new(ADDRESS, Limits::default());
     let error = connection.receive(&fs, &[0xff; 4]).unwrap_err();
@@ -198,6 +207,29 @@ fn nfs16_jukebox_while_no_quorum_answers() {
     let (fs, mut b) = (fs(), Bench::new());
     let root = b.root.clone();
     let mut connection = Connection::new(ADDRESS, Limits::default());
+    let gives_up = |connection: &mut Connection, stream: &[u8]| {
+        connection.receive(&fs, stream).unwrap();
+        let submit = connection.submit().unwrap();
+        let (ticket, may_give_up) = (submit.ticket, submit.may_give_up);
+        connection.replied(ticket, &[]);
+        replies(connection);
+        may_give_up
+    };
+    for (call, expected) in [
+        (Call::GetAttr(fh(&root)), true),
+        (Call::Lookup(place(&root, "a")), true),
+        (Call::Remove(place(&root, "a")), false),
+        (Call::Commit(CommitArgs { file: fh(&root), offset: 0, count: 0 }), false),
+    ] {
+        let stream = record(&mut b, &call);
+        assert_eq!(gives_up(&mut connection, &stream), expected, "{call:?}");
+    }
+    for procedure in [mount3::Procedure::Mnt, mount3::Procedure::Umnt] {
+        let operation = b.operation(mount3::PROGRAM, procedure as u32, &xdr::encode(&Opaque::<1024>(b"/")));
+        let mut stream = Vec::new();
+        put_record(&mut stream, &operation[HEAD_BYTES..]);
+        assert!(gives_up(&mut connection, &stream));
+    }
     let mut unanswered = |stream: &[u8]| {
         connection.receive(&fs, stream).unwrap();
         let call = submitted(&mut connection).remove(0);

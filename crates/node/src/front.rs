@@ -39,7 +39,8 @@ pub struct Limits {
     pub lanes: u16,
     /// The most connections; further ones are told so, as far as the protocol has words for it.
     pub connections_max: usize,
-    /// The most memory that buffers may take before large commands are refused, in bytes.
+    /// The most memory that buffers may take, in bytes; then large commands are refused, and the connections that
+    /// hold much and have stood still longest are let go.
     pub memory_bytes_max: usize,
     /// How long the cluster may take for an operation before the client is answered without it, in
     /// nanoseconds.
@@ -102,6 +103,9 @@ pub struct Question {
     pub ticket: u64,
     /// It may go the short way.
     pub read_only: bool,
+    /// The client is answered after the deadline although it may have been done, or may be done yet. If not, it is
+    /// waited for.
+    pub may_give_up: bool,
 }
 
 /// What a talk does next.
@@ -117,10 +121,6 @@ pub enum Turn {
 pub trait Talk: Debug + Sized {
     /// What all connections of a door share.
     type Protocol: Debug;
-    /// Whether the client is answered after the deadline for an operation that may have been done, or may be
-    /// done yet. If not, the operation is waited for.
-    const GIVES_UP: bool = true;
-
     /// Returns the talk with a client at `peer`, the door's connection number `id`.
     fn open(protocol: &Self::Protocol, peer: SocketAddr, id: u64) -> Self;
     /// Says that the connection is not served, if the protocol has words for it, and ends it.

@@ -7,9 +7,9 @@
 //! mounts.
 //!
 //! A read for which no quorum answers in time is answered by JUKEBOX, and so is a call that found no lane:
-//! the client tries again in a while. A call that changes something and is under way is waited for as long
-//! as it takes: JUKEBOX would make the client send it anew, under another number, and it might be done
-//! twice.
+//! the client tries again in a while. MNT fails then: done twice it is as if it was done once. A call that changes
+//! the file system and is under way is waited for as long as it takes: JUKEBOX would make the client send it anew,
+//! under another number, and it might be done twice.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -89,7 +89,6 @@ impl NfsTalk {
 
 impl Talk for NfsTalk {
     type Protocol = Fs;
-    const GIVES_UP: bool = false;
 
     fn open(_fs: &Fs, peer: SocketAddr, _id: u64) -> Self {
         let address = match peer.ip() {
@@ -135,7 +134,8 @@ impl Talk for NfsTalk {
         let submit = self.connection.submit()?;
         operation.clear();
         operation.extend_from_slice(submit.operation);
-        Some(Question { ticket: submit.ticket.0, read_only: submit.read_only })
+        let (ticket, read_only) = (submit.ticket.0, submit.read_only);
+        Some(Question { ticket, read_only, may_give_up: submit.may_give_up })
     }
 
     fn has_question(&self) -> bool {

@@ -6,13 +6,15 @@ mod cluster;
 mod door;
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use cluster::Cluster;
 use door::Door;
 use quorate_fs::calls::{Calls, mount_reply, nfs_reply};
+use quorate_fs::mount3::MountStat;
 use quorate_fs::nfs3::{
     Call, CreateArgs, CreateHow, DirOp, Procedure, ReadArgs, Reply, SetAttr, StableHow, Stat, WriteArgs,
 };
@@ -39,7 +41,7 @@ fn relay(limits: Limits) -> Door {
 }
 
 fn connect(door: &Door, first: u32) -> Peer {
-    Peer { stream: door.connect(), calls: Calls::new("test", 0, 0, &[], first) }
+    Peer::over(door.connect(), first)
 }
 
 /// A connection of a client.
@@ -49,6 +51,16 @@ struct Peer {
 }
 
 impl Peer {
+    fn over(stream: TcpStream, first: u32) -> Self {
+        Self { stream, calls: Calls::new("test", 0, 0, &[], first) }
+    }
+
+    fn of(address: SocketAddr, first: u32) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Self::over(stream, first)
+    }
+
     fn send(&mut self, call: &[u8]) {
         let mut record = Vec::new();
         put_record(&mut record, call);
@@ -183,6 +195,10 @@ fn without_a_quorum_reads_are_put_off_and_changes_wait() {
     let reply = peer.ask(&Call::GetAttr(Opaque(&file)));
     let put_off = Reply::GetAttr(Err((Stat::Jukebox, ())));
     assert_eq!(nfs_reply(Procedure::GetAttr, &reply), Ok(put_off));
+    // MOUNT has no word for "later".
+    let mount = peer.calls.mount("/");
+    peer.send(&mount);
+    assert_eq!(mount_reply(&peer.receive()), Ok(Err(MountStat::ServerFault)));
     let data = Opaque(&b"late"[..]);
     let args = WriteArgs { file: Opaque(&file), offset: 0, count: 4, stable: StableHow::FileSync, data };
     let call = peer.calls.nfs(&Call::Write(args));
@@ -194,6 +210,7 @@ fn without_a_quorum_reads_are_put_off_and_changes_wait() {
     let reply = peer.receive();
     assert!(matches!(nfs_reply(Procedure::Write, &reply), Ok(Reply::Write(Ok(_)))));
     assert_eq!(peer.read(&file, 0, 10), b"late");
+    assert_eq!(peer.mount(), root);
 }
 
 #[test]
@@ -225,6 +242,24 @@ impl Drop for Stop<'_> {
     }
 }
 
+/// Runs a door with a file system without replicas behind it while `test` uses it, and tells that its address and
+/// its log.
+fn alone(limits: Limits, durability: Durability, test: impl FnOnce(SocketAddr, &Path)) {
+    static DOORS: AtomicU32 = AtomicU32::new(0);
+    let (id, door) = (std::process::id(), DOORS.fetch_add(1, Ordering::Relaxed));
+    let log = std::env::temp_dir().join(format!("quorate-test-alone-{id}-{door}"));
+    let address = ([127, 0, 0, 1], 0).into();
+    let mut front = nfs::open_alone(address, limits, file_system(), durability, &log).unwrap();
+    let address = front.address().unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| front.run(Waiting::Block, &stop).unwrap());
+        let _stop = Stop(&stop);
+        test(address, &log);
+    });
+    let _ = std::fs::remove_file(&log);
+}
+
 /// Without replicas the same door serves the same file system; what changes it is in the log before it is answered, if
 /// that is asked for, and nothing else is.
 #[test]
@@ -232,25 +267,47 @@ fn the_same_door_serves_a_file_system_alone() {
     for (durability, is_logged) in
         [(Durability::Memory, false), (Durability::Async, true), (Durability::Sync, true)]
     {
-        let log = std::env::temp_dir().join(format!("quorate-test-alone-{}", std::process::id()));
-        let (address, limits) = (([127, 0, 0, 1], 0).into(), Limits::default());
-        let mut front = nfs::open_alone(address, limits, file_system(), durability, &log).unwrap();
-        let address = front.address().unwrap();
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| front.run(Waiting::Block, &stop).unwrap());
-            let _stop = Stop(&stop);
-            let stream = TcpStream::connect(address).unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-            let mut peer = Peer { stream, calls: Calls::new("test", 0, 0, &[], 1) };
+        alone(Limits::default(), durability, |address, log| {
+            let mut peer = Peer::of(address, 1);
             let root = peer.mount();
             let file = peer.create(&root, "hello");
             assert_eq!(peer.write(&file, 0, b"what is written"), 15);
-            let logged = std::fs::read(&log).unwrap_or_default();
+            let logged = std::fs::read(log).unwrap_or_default();
             let has = |what: &[u8]| logged.windows(what.len()).any(|part| part == what);
             assert_eq!((has(b"hello"), has(b"what is written")), (is_logged, is_logged));
             assert_eq!(peer.read(&file, 0, 100), b"what is written");
         });
-        let _ = std::fs::remove_file(&log);
     }
+}
+
+/// Clients that ask for much and take nothing are let go before all of them together hold too much; others are
+/// served meanwhile.
+#[test]
+fn those_who_do_not_take_their_replies_are_let_go() {
+    const HOARDERS: u32 = 12;
+    const READS: usize = 64;
+    let limits = Limits { memory_bytes_max: 16 << 20, ..Limits::default() };
+    alone(limits, Durability::Memory, |address, _| {
+        let mut peer = Peer::of(address, 1);
+        let root = peer.mount();
+        let file = peer.create(&root, "hole");
+        assert_eq!(peer.write(&file, 2 << 20, b"end"), 3);
+        let mut hoarders: Vec<Peer> = (1..=HOARDERS).map(|number| Peer::of(address, number * 1000)).collect();
+        for hoarder in &mut hoarders {
+            for _ in 0..READS {
+                let call = Call::Read(ReadArgs { file: Opaque(&file), offset: 0, count: 1 << 20 });
+                let call = hoarder.calls.nfs(&call);
+                hoarder.send(&call);
+            }
+        }
+        assert_eq!(peer.read(&file, 2 << 20, 10), b"end");
+        // While one takes all of its replies the others have been given what they may hold.
+        let served = hoarders.iter_mut().filter_map(|hoarder| {
+            let mut reply = vec![0; (1 << 20) + 128];
+            (0..READS).try_for_each(|_| hoarder.stream.read_exact(&mut reply)).ok()
+        });
+        let served = served.count();
+        assert!(served <= 6, "{served} of {HOARDERS} got all, 64 MiB each");
+        assert_eq!(peer.read(&file, 2 << 20, 10), b"end");
+    });
 }

@@ -40,13 +40,7 @@ impl Run<'_, '_, '_> {
 
     /// Finds the directory of a path that is an export, or lies in one.
     fn mount(&self, path: &[u8]) -> Result<Handle, Result<MountStat, Stop>> {
-        let exports = &self.volume.settings.exports;
-        // The longest export decides: one inside another has its own rules.
-        let (index, export) = (0..)
-            .zip(exports)
-            .filter(|(_, export)| is_within(path, export.path.as_bytes()))
-            .max_by_key(|(_, export)| components(export.path.as_bytes()).count())
-            .ok_or(Ok(MountStat::Access))?;
+        let (index, export) = self.export_of(path).ok_or(Ok(MountStat::Access))?;
         if !export.admits(&self.address) {
             return Err(Ok(MountStat::Access));
         }
@@ -59,6 +53,15 @@ impl Run<'_, '_, '_> {
             return Err(Ok(MountStat::NotDir));
         }
         Ok(Handle { inode: number, generation: inode.generation, export: index })
+    }
+
+    /// Returns the export that a path is mounted through, if there is one. The longest decides: one inside another has
+    /// its own rules.
+    fn export_of(&self, path: &[u8]) -> Option<(u32, &Export)> {
+        (0..)
+            .zip(&self.volume.settings.exports)
+            .filter(|(_, export)| is_within(path, export.path.as_bytes()))
+            .max_by_key(|(_, export)| components(export.path.as_bytes()).count())
     }
 
     /// Returns the inode of a path from the root, if there is one.
@@ -93,13 +96,10 @@ impl Run<'_, '_, '_> {
         }
     }
 
-    /// Forgets that the export of a path has been mounted from here.
+    /// Forgets that the export of a path has been mounted from here: the one that MNT of that path has noted.
     pub(crate) fn umnt(&mut self, path: &Path<'_>) -> Result<(), Stop> {
-        let exports = &self.volume.settings.exports;
-        for (index, _) in (0..).zip(exports).filter(|(_, export)| is_within(path.0, export.path.as_bytes())) {
-            self.forget(index)?;
-        }
-        Ok(())
+        let Some((index, _)) = self.export_of(path.0) else { return Ok(()) };
+        self.forget(index)
     }
 
     /// Forgets all that has been mounted from here.

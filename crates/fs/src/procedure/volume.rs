@@ -22,9 +22,10 @@ impl Run<'_, '_, '_> {
         let node = self.node(fh)?;
         let volume = &self.volume;
         let page_bytes = volume.page_bytes();
-        let (used, free) = (volume.space.used(volume.view)?, volume.space.free_pages(volume.view)?);
+        let (used, free) = (volume.space.used(volume.view)?, volume.free_pages()?);
         let available = u64::from(volume.available_pages()?);
-        let available = volume.quota_pages(node.caller.uid)?.map_or(available, |left| available.min(left));
+        let left = volume.quota_left(node.caller.uid)?;
+        let available = left.map_or(available, |left| available.min(left.pages));
         let inodes_max = volume.settings.inodes_max;
         let free_inodes = inodes_max.saturating_sub(volume.inodes_used()?);
         Ok(FsStatOk {
@@ -34,7 +35,7 @@ impl Run<'_, '_, '_> {
             abytes: available * page_bytes,
             tfiles: inodes_max,
             ffiles: free_inodes,
-            afiles: free_inodes,
+            afiles: left.map_or(free_inodes, |left| free_inodes.min(left.inodes)),
             invarsec: 0,
         })
     }

@@ -47,9 +47,9 @@ impl Run<'_, '_, '_> {
         if fits == 0 {
             return Err(Stat::NoSpc.into());
         }
-        let pages = u64::try_from(fits).unwrap_or(0) / self.volume.page_bytes() + 2;
-        // Near the quota: counted as if each page were new, so that a little of it may stay unused.
-        if self.volume.quota_pages(inode.uid)?.is_some_and(|left| left < pages) {
+        // Fewer bytes than were sent is an answer: the client sends the rest, and is told then [RFC1813, on WRITE].
+        let fits = self.volume.quota_room(number, &inode, args.offset, fits)?;
+        if fits == 0 {
             return Err(Stat::DQuot.into());
         }
         let now = self.volume.tick()?;

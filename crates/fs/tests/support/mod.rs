@@ -11,6 +11,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::sync::RwLock;
 
 use quorate_fs::fsck::{self, Report};
 use quorate_fs::nfs3::*;
@@ -29,12 +30,12 @@ use quorate_wire::{Batch, ClientId, ClusterId, Replies, SeqNum, Timestamp};
 /// Begins an operation of the test's own, which overwrites bytes of the state.
 const VANDAL: &[u8] = b"vandal";
 
-/// The file system, and a way to break its state.
-pub(crate) struct Breakable(pub(crate) Fs);
+/// The file system, and a way to break its state. Its settings may be changed.
+pub(crate) struct Breakable(pub(crate) RwLock<Fs>);
 
 impl Service for Breakable {
     fn is_read_only(&self, operation: &[u8]) -> bool {
-        self.0.is_read_only(operation)
+        self.0.read().unwrap().is_read_only(operation)
     }
 
     fn execute(
@@ -45,7 +46,7 @@ impl Service for Breakable {
         out: &mut Vec<u8>,
     ) -> Result<(), Stop> {
         let Some(rest) = operation.strip_prefix(VANDAL) else {
-            return self.0.execute(cx, operation, state, out);
+            return self.0.read().unwrap().execute(cx, operation, state, out);
         };
         let page = u32::from_le_bytes(rest[..4].try_into().unwrap());
         let at = usize::try_from(u32::from_le_bytes(rest[4..8].try_into().unwrap())).unwrap();
@@ -176,7 +177,7 @@ impl Bench {
             ..Options::default()
         };
         let domains = Domains::new(ClusterId([7; 32]));
-        let service = Breakable(Fs::new(settings).unwrap());
+        let service = Breakable(RwLock::new(Fs::new(settings).unwrap()));
         let touched = Rc::<Touched>::default();
         let store = Store { memory: Memory::new(), touched: Rc::clone(&touched) };
         let mut bench = Self {
@@ -255,7 +256,12 @@ impl Bench {
 
     /// Checks the state.
     pub(crate) fn fsck(&self) -> Report {
-        fsck::check(self.executor.service().0.settings(), self.executor.view()).unwrap()
+        fsck::check(self.executor.service().0.read().unwrap().settings(), self.executor.view()).unwrap()
+    }
+
+    /// Goes on with other settings, as a node that was started again.
+    pub(crate) fn set(&mut self, settings: Settings) {
+        *self.executor.service().0.write().unwrap() = Fs::new(settings).unwrap();
     }
 
     #[track_caller]

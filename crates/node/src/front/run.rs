@@ -127,6 +127,7 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
             let worked =
                 self.receive()? | self.serve(&mut events, if polls { 0 } else { self.sleep_ms(now_ns) })?;
             self.expire();
+            self.relieve();
             self.dispatch();
             self.backing.flush()?;
             if worked {
@@ -348,12 +349,26 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
         }
     }
 
+    /// With more held in all than may be, lets those go that hold much and have stood still longest: the clients
+    /// that take their replies have moved since. A client that meant well connects again and asks again.
+    fn relieve(&mut self) {
+        while self.held > self.limits.memory_bytes_max {
+            let large = self.slots.iter().zip(0..).filter_map(|(place, slot)| {
+                let connection = place.connection.as_ref()?;
+                let key = Key { slot, life: place.life };
+                (connection.counted >= INPUT_BYTES).then_some((connection.moved_at, key))
+            });
+            let Some((_, key)) = large.min_by_key(|(moved_at, _)| *moved_at) else { break };
+            self.close(key);
+        }
+    }
+
     /// Answers the clients for whose operations the cluster takes too long. A lane that has one stays busy
     /// until the cluster answers.
     fn give_up(&mut self, now_ns: u64) {
         let is_late = |since: u64| now_ns.saturating_sub(since) > self.limits.deadline_ns;
         for asked in &mut self.asked {
-            let given_up = |asked: &mut Asked| is_late(asked.at) && (T::GIVES_UP || asked.question.read_only);
+            let given_up = |asked: &mut Asked| is_late(asked.at) && asked.question.may_give_up;
             let Some(Asked { key, question, .. }) = asked.take_if(given_up) else { continue };
             let Some(connection) = find(&mut self.slots, key) else { continue };
             let failure = if question.read_only { Failure::NothingDone } else { Failure::Unknown };

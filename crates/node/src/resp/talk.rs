@@ -135,7 +135,7 @@ impl Talk for RespTalk {
         let State::Waiting { ordered } = self.state else { return None };
         let read_only = self.pack.question(operation)? && !ordered;
         self.state = State::Asked;
-        Some(Question { ticket: 0, read_only })
+        Some(Question { ticket: 0, read_only, may_give_up: true })
     }
 
     fn has_question(&self) -> bool {

@@ -11,7 +11,7 @@ use super::value::Value;
 use super::{Settings, nearest};
 use crate::trouble::{Kind, Trouble};
 
-/// Keys of a node that mean nothing to the protocol alone.
+/// Keys of a node that mean nothing to the protocol alone, besides those of the file system.
 const OF_THE_NODE: &[&str] =
     &["service", "key_interval", "log_bytes_max", "state_memory_max", "poll", "core", "recording"];
 
@@ -68,11 +68,12 @@ pub(super) fn broken_rule(error: &ConfigError) -> (String, String) {
 }
 
 fn protocols() -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().filter(|key| !OF_THE_NODE.contains(&key.name))
+    KEYS.iter().filter(|key| !OF_THE_NODE.contains(&key.name) && !key.name.starts_with("fs_"))
 }
 
 fn unknown(typed: &str) -> Trouble {
-    let near = nearest(typed).filter(|key| !OF_THE_NODE.contains(&key.name) && key.name != typed);
+    let near =
+        nearest(typed).filter(|near| near.name != typed && protocols().any(|key| key.name == near.name));
     let says = match near {
         Some(key) => format!("no setting `{typed}`. Nearest: {}", key.name),
         None => format!("no setting `{typed}`"),
@@ -173,6 +174,6 @@ mod tests {
             list.lines().any(|line| line.starts_with("window ") && line.ends_with("at most 4096")),
             "{list}"
         );
-        assert!(!list.contains("recording"), "{list}");
+        assert!(!list.contains("recording") && !list.contains("fs_"), "{list}");
     }
 }

@@ -150,7 +150,8 @@ keys! {
         |s, v| s.state_memory_max = v.size().filter(|size| *size >= 1 << 20)?;
     node "fs_exports" = "\"/(rw,root_squash)\"", "directories with options, as in /etc/exports",
         "What can be mounted of the file system, by whom: `/(rw,no_root_squash) /pub(ro,all_squash,10.0.0.0/8)`.\n\
-         Options: rw or ro; root_squash, no_root_squash or all_squash; networks. The same at all nodes.",
+         Options: rw or ro; root_squash, no_root_squash or all_squash; networks. An export of a subdirectory is no wall:\n\
+         who makes calls of his own can name any file of the service with its rights. The same at all nodes.",
         |s, v| s.fs.exports = exports::parse(v.text()?)?;
     node "fs_atime" = "\"relatime\"", "\"relatime\", \"strict\" or \"none\"",
         "When reading a file changes its time of last access: if it is due; each time, so that every read is\n\
@@ -165,8 +166,27 @@ keys! {
         "The NFS procedures that are served without ordering, such as `getattr lookup`. The same at all nodes.",
         |s, v| s.fs.read_only = exports::procedures(v.text()?)?;
     node "fs_inodes_max" = "4294967296", "files, at least 1",
-        "How many files, directories and links there may be. The same at all nodes.",
+        "How many files, directories and links there may be. The same at all nodes, from the first start on.",
         |s, v| s.fs.inodes_max = v.number()?;
+    node "fs_capacity" = "\"64GiB\"", "a size, 1MiB to 64GiB",
+        "How much room there is for data and its tables, in whole pages of 4 KiB. The same at all nodes, from the first\n\
+         start on.",
+        |s, v| s.fs.capacity_bytes = v.size().and_then(|size| u64::try_from(size).ok())
+            .filter(|size| (1 << 20..=64 << 30).contains(size))?;
+    node "fs_quota_bytes" = "\"none\"", "\"none\", or a size, at least 4KiB",
+        "How much data each user but root may own, in whole pages of 4 KiB; files of up to 512 bytes take none. What a user\n\
+         has he can write over at the limit. The same at all nodes, from the first start on.",
+        |s, v| s.fs.quota.bytes_max = match v.text() {
+            Some("none") => u64::MAX,
+            _ => u64::try_from(v.size().filter(|size| *size >= 4096)?).ok()?,
+        };
+    node "fs_quota_inodes" = "\"none\"", "\"none\", or files, at least 1",
+        "How many files, directories and links each user but root may own. The same at all nodes, from the first start\n\
+         on.",
+        |s, v| s.fs.quota.inodes_max = match v.text() {
+            Some("none") => u64::MAX,
+            _ => v.number().filter(|count| *count >= 1)?,
+        };
     node "poll" = "\"1ms\"", "a duration, 0ms to sleep at once",
         "How long to look for the next datagram before sleeping. A sleeping node takes some 20 us more to\n\
          answer; a polling one takes its core.",

@@ -127,3 +127,29 @@ fn a_client_has_no_keys_of_replicas() {
     assert_eq!(parse_as(own, &format!("durability = \"sync\"\n{text}")).unwrap_err().kind, Kind::Setting);
     assert_eq!(parse_as(own, ADDRESSES).unwrap_err().kind, Kind::Setting);
 }
+
+/// What a user and all of them may have: sizes and numbers within their bounds, or no limit.
+#[test]
+fn a_file_system_has_limits() {
+    let fs = |lines: &str| parse(lines).unwrap().fs;
+    let limited = fs("fs_capacity = \"2MiB\"\nfs_quota_bytes = \"8KiB\"\nfs_quota_inodes = 7");
+    assert_eq!(
+        (limited.capacity_bytes, limited.quota.bytes_max, limited.quota.inodes_max),
+        (2 << 20, 8192, 7)
+    );
+    assert_eq!(limited.check(), Ok(()));
+    assert_eq!(fs("fs_quota_bytes = \"none\"\nfs_quota_inodes = \"none\"").quota, fs("").quota);
+    for line in [
+        "fs_capacity = \"1023KiB\"",
+        "fs_capacity = \"65GiB\"",
+        "fs_capacity = \"none\"",
+        "fs_quota_bytes = \"4095B\"",
+        "fs_quota_bytes = 4096",
+        "fs_quota_inodes = 0",
+        "fs_quota_inodes = \"7\"",
+    ] {
+        let trouble = parse(line).unwrap_err();
+        assert_eq!(trouble.kind, Kind::Value, "{line}");
+        assert!(trouble.to_string().contains("is not of its form"), "{trouble}");
+    }
+}
