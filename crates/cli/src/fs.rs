@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use quorate_fs::fsck::Report;
-use quorate_fs::nfs3::{Attr, FileType};
+use quorate_fs::mount3::MountStat;
+use quorate_fs::nfs3::{Attr, FileType, Stat};
 use quorate_node::caller::Options;
-use quorate_node::files::{Entry, Files, FilesError, User};
+use quorate_node::files::{Entry, Files, FilesError, Machine, User};
 use quorate_node::fsck::{self, Checked};
 use quorate_node::settings::ServiceName;
 use quorate_node::{CallError, Caller};
@@ -23,7 +24,7 @@ use crate::{out, values};
 /// Use the file system without a mount
 ///
 /// Paths that begin with `q:` are in the replicated file system, from its root; others are here. You are who
-/// you are here: your user and group.
+/// you are here: your user and group. Exports that are limited to networks go by the client's address in node.toml.
 ///
 ///   quorate fs --dir cluster/client-1 cp report.pdf q:reports/
 #[derive(Args, Debug)]
@@ -66,7 +67,10 @@ enum What {
     },
     /// Copy a file into the file system or out of it
     ///
-    /// What is copied in is durable when the command ends.
+    /// What is copied in is durable when the command ends. A file that is there is replaced as a whole, or stays as it
+    /// was: the copy is made beside it, under a name `.quorate-cp-*`, and takes its place, its mode and, if you may give
+    /// that, its owner; other names of the old file keep the old content. If the cluster goes away meanwhile the draft
+    /// stays: remove it.
     ///
     ///   quorate fs --dir cluster/client-1 cp hello q:
     #[command(verbatim_doc_comment)]
@@ -119,10 +123,11 @@ impl Fs {
             return check(&self.dir, json);
         }
         let node = open_client(&self.dir, ServiceName::Fs)?;
+        let machine = Machine::of(&node);
         let options = Options { lanes: 32, deadline: self.deadline };
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;
         let first = std::process::id() ^ since_1970();
-        let open = Files::open(caller, &own_user(), &self.export, first);
+        let open = Files::open(caller, machine, &own_user(), &self.export, first);
         let files = open.map_err(|error| failed(&error, &self.export))?;
         match &self.what {
             What::Ls { long, path } => list(&files, path, *long)?,
@@ -248,8 +253,9 @@ fn copy(files: &Files, from: &str, to: &str) -> Result<(), Failure> {
             };
             let path = if is_dir(path).unwrap_or(false) { format!("{path}/{name}") } else { path.to_owned() };
             let (dir, name) = place(files, &path)?;
-            let file = files.create(&dir, name, 0o644).map_err(|error| failed(&error, &path))?;
-            files.write_from(&file, &mut input).map_err(|error| failed(&error, &path)).map(drop)
+            files.put(&dir, name, 0o644, &mut input).map(drop).map_err(|error| {
+                if let FilesError::Local(error) = &error { here(error, from) } else { failed(&error, &path) }
+            })
         }
         (Some(path), None) => {
             let file = files.find(path, true).map_err(|error| failed(&error, path))?;
@@ -257,14 +263,43 @@ fn copy(files: &Files, from: &str, to: &str) -> Result<(), Failure> {
             if target.is_dir() {
                 target.push(path.rsplit('/').next().unwrap_or(path));
             }
-            let mut output = File::create(&target).map_err(|error| here(&error, to))?;
-            files.read_to(&file, &mut output).map_err(|error| failed(&error, path))?;
-            output.sync_all().map_err(|error| here(&error, to))
+            take_out(files, &file, &target).map_err(|error| match error {
+                FilesError::Local(error) => Failure::new(Code::Unwritable, error.to_string()).at(to),
+                error @ (FilesError::Call(_)
+                | FilesError::Nfs(_)
+                | FilesError::Mount(_)
+                | FilesError::Unanswered(_)
+                | _) => failed(&error, path),
+            })
         }
         _ => Err(Failure::new(Code::Value, "one of the two has to begin with q:, the other must not")
             .at(format!("{from} {to}"))
             .next("quorate fs cp FILE q:/FILE, or quorate fs cp q:/FILE FILE")),
     }
+}
+
+/// Copies a file to a path here. A regular file that is there stays as it is until all has come.
+fn take_out(files: &Files, file: &[u8], target: &Path) -> Result<(), FilesError> {
+    let old = std::fs::metadata(target).ok();
+    if old.as_ref().is_some_and(|old| !old.is_file()) {
+        let mut output = File::create(target).map_err(FilesError::Local)?;
+        return files.read_to(file, &mut output).map(drop);
+    }
+    // A link stays one: what it points to is replaced.
+    let target =
+        if old.is_some() { target.canonicalize().map_err(FilesError::Local)? } else { target.into() };
+    let draft = target.with_file_name(format!(".quorate-cp-{}", std::process::id()));
+    let mut output = File::create_new(&draft).map_err(FilesError::Local)?;
+    let done = files.read_to(file, &mut output).and_then(|_| {
+        let mode = old.map_or(Ok(()), |old| output.set_permissions(old.permissions()));
+        mode.and_then(|()| output.sync_all())
+            .and_then(|()| std::fs::rename(&draft, &target))
+            .map_err(FilesError::Local)
+    });
+    if done.is_err() {
+        let _ = std::fs::remove_file(&draft);
+    }
+    done
 }
 
 /// Returns the path without its `q:`.
@@ -283,15 +318,39 @@ fn place<'a>(files: &Files, path: &'a str) -> Result<(Vec<u8>, &'a str), Failure
     Ok((dir, name))
 }
 
-fn failed(error: &FilesError, path: &str) -> Failure {
-    let code = if matches!(error, FilesError::Call(CallError::Unknown { .. } | CallError::Busy)) {
-        Code::Unreachable
-    } else if matches!(error, FilesError::Local(_)) {
-        Code::Unwritable
-    } else {
-        Code::NoFile
+/// Tells a refusal as what it is, with what to do about it.
+pub(crate) fn failed(error: &FilesError, path: &str) -> Failure {
+    let (code, next) = match error {
+        FilesError::Call(CallError::Unknown { .. } | CallError::Busy) => {
+            (Code::Unreachable, "quorate status says what is missing")
+        }
+        FilesError::Call(CallError::NotAllowed { .. }) => {
+            (Code::NoRight, "take the directory of a client that may: quorate add-client makes one")
+        }
+        FilesError::Nfs(Stat::NoSpc) => (
+            Code::NoRoom,
+            "quorate fs df says how much there is: remove something, or copy all to a file system with more fs_capacity",
+        ),
+        FilesError::Nfs(Stat::DQuot) => (
+            Code::NoRoom,
+            "remove something of yours: fs_quota_bytes and fs_quota_inodes in node.toml say how much you may own",
+        ),
+        FilesError::Nfs(Stat::Access | Stat::Perm) | FilesError::Mount(MountStat::Access) => (
+            Code::Denied,
+            "quorate fs ls -l says who may; fs_exports in node.toml says who root is, and from where",
+        ),
+        FilesError::Nfs(Stat::RoFs) => {
+            (Code::Denied, "give an --export that fs_exports in node.toml has as rw")
+        }
+        FilesError::Mount(_) => {
+            (Code::NoFile, "give one of fs_exports in the replicas' node.toml as --export")
+        }
+        FilesError::Nfs(Stat::NoEnt | Stat::NotDir) => (Code::NoFile, "quorate fs ls says what is there"),
+        FilesError::Local(_) => (Code::Unwritable, ""),
+        FilesError::Nfs(_) | FilesError::Call(_) | FilesError::Unanswered(_) | _ => (Code::NoFile, ""),
     };
-    Failure::new(code, error.to_string()).at(format!("q:{}", path.trim_start_matches("q:")))
+    let failure = Failure::new(code, error.to_string()).at(format!("q:{}", path.trim_start_matches("q:")));
+    if next.is_empty() { failure } else { failure.next(next) }
 }
 
 fn here(error: &std::io::Error, path: &str) -> Failure {

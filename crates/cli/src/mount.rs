@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 use quorate_mount::{MountError, Options};
-use quorate_node::files::FilesError;
+use quorate_node::files::{FilesError, Machine};
 use quorate_node::settings::ServiceName;
-use quorate_node::{CallError, Caller, caller, signals};
+use quorate_node::{Caller, caller, signals};
 
 use crate::explain::Code;
 use crate::fail::{Failure, Outcome};
@@ -23,9 +23,17 @@ const LANES: u16 = 64;
 ///
 /// It needs neither root nor a front door: this process asks the replicas itself, and believes no single one. It
 /// stays in the foreground; Ctrl-C or SIGTERM unmounts. What `write` has returned for is durable. What others
-/// change is seen within a second. While a primary is replaced calls wait; one that has no answer within --wait
-/// fails with ETIMEDOUT ("Connection timed out"), and may have been done, or be done yet. Locks hold among the
-/// processes of this mount alone.
+/// change is seen within a second. Locks hold among the processes of this mount alone. Rights are checked where a
+/// file is opened, for whoever opens it; exports that are limited to networks go by the client's address in its
+/// node.toml.
+///
+/// While a primary is replaced calls wait; one that has no answer within --wait fails with ETIMEDOUT ("Connection
+/// timed out"), and may have been done, or be done yet: as with a soft NFS mount, even after a later write to the
+/// same place. Give --wait more than an outage takes; or, after ETIMEDOUT, close the file, wait until `quorate
+/// status` is well again, and read before you write.
+///
+/// A file that is removed while it is open stays as `.quorate-open-*` until it is closed. A mount that was killed
+/// leaves such files: remove them when no mount has them open.
 ///
 ///   quorate mount /mnt/q
 ///
@@ -61,10 +69,11 @@ impl Mount {
         quorate_mount::check(&self.on).map_err(|error| self.failed(&error))?;
         let options = caller::Options { lanes: LANES, deadline: self.wait };
         let node = open_client(&self.dir, ServiceName::Fs)?;
+        let machine = Machine::of(&node);
         let caller = Caller::start(node.with_lanes(LANES), options)?;
         let first = std::process::id() ^ since_1970();
         let how = Options { allow_other: self.allow_other, threads: usize::from(self.threads) };
-        let mounted = quorate_mount::mount(caller, &own_user(), &self.export, &self.on, how, first);
+        let mounted = quorate_mount::mount(caller, machine, &own_user(), &self.export, &self.on, how, first);
         let mounted = mounted.map_err(|error| self.failed(&error))?;
         out::line(format!("mounted on {}      Ctrl-C unmounts", self.on.display()));
         let in_use = mounted.run(&stop).map_err(|error| self.failed(&error))?;
@@ -75,14 +84,12 @@ impl Mount {
 
     fn failed(&self, error: &MountError) -> Failure {
         match error {
-            MountError::Files(FilesError::Call(CallError::Unknown { .. } | CallError::Busy)) => {
-                Failure::new(Code::Unreachable, error.to_string())
-                    .at(self.dir.display().to_string())
-                    .next("quorate status says what is missing")
+            MountError::Files(error @ FilesError::Call(_)) => {
+                Failure { place: Some(self.dir.display().to_string()), ..crate::fs::failed(error, "/") }
             }
-            MountError::Files(_) => Failure::new(Code::NoFile, error.to_string())
-                .at(format!("--export {}", self.export))
-                .next("give one of fs_exports in the replicas' node.toml"),
+            MountError::Files(error) => {
+                Failure { place: Some(format!("--export {}", self.export)), ..crate::fs::failed(error, "/") }
+            }
             MountError::NoDirectory(_)
             | MountError::NoDevice
             | MountError::NoHelper

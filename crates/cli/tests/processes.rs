@@ -7,6 +7,8 @@
 mod demo;
 #[path = "processes/door.rs"]
 mod door;
+#[path = "processes/doors.rs"]
+mod doors;
 #[path = "processes/files.rs"]
 mod files;
 #[path = "processes/kills.rs"]
@@ -17,14 +19,20 @@ mod liars;
 mod memory;
 #[path = "processes/mount.rs"]
 mod mount;
+#[path = "processes/peer.rs"]
+mod peer;
 #[path = "processes/state.rs"]
 mod state;
 #[path = "processes/status.rs"]
 mod status;
 #[allow(dead_code, reason = "shared with the tests that need more of it")]
 mod support;
+#[path = "processes/transfer.rs"]
+mod transfer;
 #[path = "processes/up.rs"]
 mod up;
+#[path = "processes/users.rs"]
+mod users;
 
 use std::fs;
 use std::time::Duration;

@@ -8,14 +8,15 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     AccessFlags, BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request,
-    TimeOrNow, WriteFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow,
+    WriteFlags,
 };
 use nix::libc;
 use quorate_fs::nfs3::{FileType, SetAttr};
 use quorate_node::files::{Handle, User};
 
+use crate::opens::Opens;
 use crate::server::{Server, user};
 use crate::table::Table;
 use crate::words::{of_attributes, of_kind, to_time};
@@ -27,8 +28,6 @@ const KEEP: Duration = Duration::from_secs(1);
 const TRANSFER_BYTES: u32 = 1 << 20;
 /// How many requests the kernel may have under way ahead of those who ask.
 const BACKGROUND: u16 = 64;
-/// A file is opened to be executed: the kernel's own flag.
-const FOR_EXECUTION: i32 = 0x20;
 /// Bytes of a block, in which the kernel is told of room.
 const BLOCK_BYTES: u32 = 4096;
 const NAME_BYTES_MAX: u32 = 255;
@@ -38,25 +37,37 @@ const GENERATION: Generation = Generation(0);
 /// The file system, for the kernel.
 #[derive(Debug)]
 pub(crate) struct Kernel {
-    work: Work,
+    pub(crate) work: Work,
+    pub(crate) opens: Opens,
+    /// Others than the one who mounts are let in.
+    has_others: bool,
 }
 
 impl Kernel {
     /// Returns what answers the kernel: of a server, and the handle and inode of what is mounted.
-    pub(crate) fn new(server: Server, root: Handle, inode: u64) -> Self {
-        Self { work: Work { server, table: Table::new(root, inode) } }
+    pub(crate) fn new(server: Server, root: Handle, inode: u64, has_others: bool) -> Self {
+        let work = Work { server, table: Table::new(root, inode) };
+        Self { work, opens: Opens::default(), has_others }
     }
 
-    fn handle(&self, number: INodeNo) -> Result<Handle, Errno> {
+    /// Returns how long the kernel may keep a name. It gives what it keeps to all users alike: where not everyone may
+    /// look a name up, each has to ask.
+    fn keep(&self, found: &Found) -> Duration {
+        if self.has_others && !found.is_public { Duration::ZERO } else { KEEP }
+    }
+
+    pub(crate) fn handle(&self, number: INodeNo) -> Result<Handle, Errno> {
         self.work.table.handle(number.0)
     }
 
     /// Tells the kernel of an inode.
     fn tell(&self, found: Result<Found, Errno>, reply: ReplyEntry) {
         match found {
-            Ok(Found { handle, attributes }) => {
-                let number = self.work.table.note(attributes.fileid, &handle);
-                reply.entry(&KEEP, &of_attributes(&attributes, number), GENERATION);
+            Ok(found) => {
+                let Found { handle, attributes, .. } = &found;
+                let number = self.work.table.note(attributes.fileid, handle);
+                let attributes = of_attributes(attributes, number);
+                reply.entry_with_ttls(&KEEP, &self.keep(&found), &attributes, GENERATION);
             }
             Err(errno) => reply.error(errno),
         }
@@ -71,23 +82,6 @@ impl Kernel {
         make: &Make<'_>,
     ) -> Result<Found, Errno> {
         self.work.make(&of(req), &self.handle(dir)?, name.as_bytes(), mode, make)
-    }
-
-    fn list(&self, req: &Request, dir: INodeNo, cookie: u64) -> Result<Vec<Entry>, Errno> {
-        self.work.list(&of(req), &self.handle(dir)?, cookie).map(|(entries, _)| entries)
-    }
-
-    fn check_open(&self, req: &Request, file: INodeNo, flags: OpenFlags) -> Result<(), Errno> {
-        let (user, handle) = (of(req), self.handle(file)?);
-        let reads = if flags.0 & FOR_EXECUTION == 0 { READ } else { EXECUTE };
-        match flags.acc_mode() {
-            OpenAccMode::O_RDONLY => self.work.check(&user, &handle, reads),
-            OpenAccMode::O_WRONLY => self.work.check(&user, &handle, MODIFY),
-            OpenAccMode::O_RDWR => {
-                self.work.check(&user, &handle, READ)?;
-                self.work.check(&user, &handle, MODIFY)
-            }
-        }
     }
 
     fn check_access(&self, req: &Request, file: INodeNo, mask: AccessFlags) -> Result<(), Errno> {
@@ -105,7 +99,7 @@ impl Kernel {
 }
 
 /// Returns who asks.
-fn of(req: &Request) -> User {
+pub(crate) fn of(req: &Request) -> User {
     user(req.uid(), req.gid(), req.pid())
 }
 
@@ -159,7 +153,7 @@ impl Filesystem for Kernel {
         atime: Option<TimeOrNow>,
         mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
-        _fh: Option<FileHandle>,
+        fh: Option<FileHandle>,
         _crtime: Option<SystemTime>,
         _chgtime: Option<SystemTime>,
         _bkuptime: Option<SystemTime>,
@@ -168,7 +162,7 @@ impl Filesystem for Kernel {
     ) {
         let mode = mode.map(|mode| mode & 0o7777);
         let set = SetAttr { mode, uid, gid, size, atime: to_time(atime), mtime: to_time(mtime) };
-        match self.handle(ino).and_then(|file| self.work.set(&of(req), &file, set)) {
+        match self.set_attributes(req, ino, fh, set) {
             Ok(attributes) => reply.attr(&KEEP, &of_attributes(&attributes, ino.0)),
             Err(errno) => reply.error(errno),
         }
@@ -244,19 +238,24 @@ impl Filesystem for Kernel {
 
     fn link(&self, req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let linked = self.handle(ino).and_then(|handle| {
-            let dir = self.handle(newparent)?;
-            let attributes = self.work.link(&of(req), &handle, &dir, newname.as_bytes())?;
-            Ok(Found { handle, attributes })
+            self.work.link(&of(req), &handle, &self.handle(newparent)?, newname.as_bytes())
         });
         self.tell(linked, reply);
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.check_open(req, ino, flags) {
-            Ok(()) => {
+        match self.open_for(req, ino, flags) {
+            Ok(open) => {
                 self.work.table.opened(ino.0);
-                reply.opened(FileHandle(0), FopenFlags::empty());
+                reply.opened(open, FopenFlags::empty());
             }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn opendir(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        match self.open_for(req, ino, flags) {
+            Ok(open) => reply.opened(open, FopenFlags::empty()),
             Err(errno) => reply.error(errno),
         }
     }
@@ -271,13 +270,13 @@ impl Filesystem for Kernel {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (exclusive, truncate) = (flags & libc::O_EXCL != 0, flags & libc::O_TRUNC != 0);
-        match self.make(req, parent, name, mode, &Make::File { exclusive, truncate }) {
-            Ok(Found { handle, attributes }) => {
-                let number = self.work.table.note(attributes.fileid, &handle);
+        match self.create_for(req, parent, name, mode, flags) {
+            Ok((found, open)) => {
+                let Found { handle, attributes, .. } = &found;
+                let number = self.work.table.note(attributes.fileid, handle);
                 self.work.table.opened(number);
-                let attributes = of_attributes(&attributes, number);
-                reply.created(&KEEP, &attributes, GENERATION, FileHandle(0), FopenFlags::empty());
+                let attributes = of_attributes(attributes, number);
+                reply.created(&self.keep(&found), &attributes, GENERATION, open, FopenFlags::empty());
             }
             Err(errno) => reply.error(errno),
         }
@@ -285,9 +284,9 @@ impl Filesystem for Kernel {
 
     fn read(
         &self,
-        req: &Request,
+        _req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         offset: u64,
         size: u32,
         _flags: OpenFlags,
@@ -295,7 +294,9 @@ impl Filesystem for Kernel {
         reply: ReplyData,
     ) {
         let len = usize::try_from(size.min(TRANSFER_BYTES)).unwrap_or(0);
-        match self.handle(ino).and_then(|file| self.work.read(&of(req), &file, offset, len)) {
+        let opener = self.opens.user(fh);
+        let data = opener.and_then(|opener| self.work.read(&opener, &self.handle(ino)?, offset, len));
+        match data {
             Ok(data) => reply.data(&data),
             Err(errno) => reply.error(errno),
         }
@@ -305,7 +306,7 @@ impl Filesystem for Kernel {
         &self,
         req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         offset: u64,
         data: &[u8],
         _write_flags: WriteFlags,
@@ -313,7 +314,7 @@ impl Filesystem for Kernel {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.handle(ino).and_then(|file| self.work.write(&of(req), &file, offset, data)) {
+        match self.write_through(req, ino, fh, offset, data) {
             Ok(count) => reply.written(u32::try_from(count).unwrap_or(u32::MAX)),
             Err(errno) => reply.error(errno),
         }
@@ -323,13 +324,26 @@ impl Filesystem for Kernel {
         &self,
         _req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        self.opens.close(fh);
         self.work.close(ino.0);
+        reply.ok();
+    }
+
+    fn releasedir(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.opens.close(fh);
         reply.ok();
     }
 
@@ -348,8 +362,8 @@ impl Filesystem for Kernel {
         reply.ok();
     }
 
-    fn readdir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        match self.list(req, ino, offset) {
+    fn readdir(&self, _req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        match self.list(ino, fh, offset) {
             Ok(entries) => {
                 for Entry { name, inode, cookie, found } in entries {
                     let kind = found.map_or(FileType::Reg, |found| found.attributes.kind);
@@ -366,25 +380,26 @@ impl Filesystem for Kernel {
 
     fn readdirplus(
         &self,
-        req: &Request,
+        _req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let entries = match self.list(req, ino, offset) {
+        let entries = match self.list(ino, fh, offset) {
             Ok(entries) => entries,
             Err(errno) => return reply.error(errno),
         };
         let table = &self.work.table;
         for Entry { name, inode, cookie, found } in entries {
-            let Some(Found { handle, attributes }) = found else { continue };
+            let Some(found) = found else { continue };
+            let Found { handle, attributes, .. } = &found;
             // The kernel takes those two as told of already.
             let is_new = name != b"." && name != b"..";
-            let number = if is_new { table.note(inode, &handle) } else { table.number(inode) };
-            let attributes = of_attributes(&attributes, number);
+            let number = if is_new { table.note(inode, handle) } else { table.number(inode) };
+            let (attributes, keep) = (of_attributes(attributes, number), self.keep(&found));
             let name = OsStr::from_bytes(&name);
-            if reply.add(INodeNo(number), cookie, name, &KEEP, &attributes, GENERATION) {
+            if reply.add(INodeNo(number), cookie, name, &keep, &attributes, GENERATION) {
                 if is_new {
                     table.forget(number, 1);
                 }

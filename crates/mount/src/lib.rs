@@ -7,22 +7,25 @@
 //!
 //! No relay stands between: this process is a client of the cluster and believes no single replica. Nothing is
 //! kept here that matters. A write is durable when `write` returns, so that `fsync` has nothing left to do. The
-//! kernel keeps attributes and names for a second: what others change is seen after that time at the latest.
+//! kernel keeps attributes and names for a second: what others change is seen after that time at the latest. Where
+//! several users share a mount it keeps no name of a directory in which not everyone may look.
 //!
 //! A call that has no answer within the patience fails with `ETIMEDOUT`; a change may have been made all the same,
-//! or be made yet. So nobody waits without an end when the cluster is away.
+//! or be made yet, after a later one too. So nobody waits without an end when the cluster is away.
 //!
 //! | Part | Module |
 //! |---|---|
 //! | mounting and unmounting | here |
-//! | what the kernel asks; what that comes to | `kernel`, `work` |
+//! | what the kernel asks, also through what is open; what that comes to | `kernel`, `through`, `work` |
 //! | calls and their answers | `server` |
-//! | what the kernel knows by number, and what it has open | `table` |
+//! | what the kernel knows by number, and what it has open; with whose rights | `table`, `opens` |
 //! | attributes and errors in the kernel's words | `words` |
 
 mod kernel;
+mod opens;
 mod server;
 mod table;
+mod through;
 mod words;
 mod work;
 
@@ -33,7 +36,7 @@ use std::time::Duration;
 
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use quorate_node::Caller;
-use quorate_node::files::{FilesError, User};
+use quorate_node::files::{FilesError, Machine, User};
 
 use crate::kernel::Kernel;
 use crate::server::Server;
@@ -112,7 +115,7 @@ pub fn check(dir: &Path) -> Result<(), MountError> {
     Ok(())
 }
 
-/// Mounts the directory `export` of the file system on `dir`. `user` is who asks for it; `first` is the number of
+/// Mounts the directory `export` of the file system on `dir`. `machine` is the client's; `user` is who asks for it; `first` is the number of
 /// the first call: no two processes should begin with the same.
 ///
 /// # Errors
@@ -120,6 +123,7 @@ pub fn check(dir: &Path) -> Result<(), MountError> {
 /// See [`MountError`].
 pub fn mount(
     caller: Caller,
+    machine: Machine,
     user: &User,
     export: &str,
     dir: &Path,
@@ -128,9 +132,9 @@ pub fn mount(
 ) -> Result<Mounted, MountError> {
     check(dir)?;
     let dir = dir.canonicalize().map_err(MountError::NoDirectory)?;
-    let server = Server::new(caller, first);
+    let server = Server::new(caller, machine, first);
     let (root, attributes) = server.root(user, export).map_err(MountError::Files)?;
-    let kernel = Kernel::new(server, root, attributes.fileid);
+    let kernel = Kernel::new(server, root, attributes.fileid, options.allow_other);
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName("quorate".to_owned()),

@@ -6,13 +6,12 @@ use std::time::Duration;
 use fuser::Errno;
 use quorate_fs::calls::{Calls, Unanswered, mount_reply, nfs_reply};
 use quorate_fs::nfs3::{Attr, Call, Procedure, Reply, Stat};
-use quorate_fs::operation::{Operation, mapped};
-use quorate_fs::rpc::Status;
+use quorate_fs::rpc::{GROUPS_MAX, Status};
 use quorate_fs::settings::Procedures;
 use quorate_fs::xdr::Opaque;
 use quorate_node::Caller;
 use quorate_node::caller::Pending;
-use quorate_node::files::{FilesError, Handle, User};
+use quorate_node::files::{FilesError, Handle, Machine, User};
 
 use crate::words;
 
@@ -24,22 +23,23 @@ const PAUSES_MAX: u32 = 100;
 #[derive(Debug)]
 pub(crate) struct Server {
     caller: Caller,
+    machine: Machine,
     next: AtomicU32,
 }
 
 impl Server {
     /// Returns the server behind a caller. `first` is the number of the first call.
-    pub(crate) fn new(caller: Caller, first: u32) -> Self {
-        Self { caller, next: AtomicU32::new(first) }
+    pub(crate) fn new(caller: Caller, machine: Machine, first: u32) -> Self {
+        Self { caller, machine, next: AtomicU32::new(first) }
     }
 
     /// Returns the directory `export` and its attributes.
     pub(crate) fn root(&self, user: &User, export: &str) -> Result<(Handle, Attr), FilesError> {
         let call = self.calls(user).mount(export);
-        let reply = self.caller.call(&operation(&call), false)?;
+        let reply = self.caller.call(&self.machine.operation(&call), false)?;
         let root = mount_reply(&reply)?.map_err(FilesError::Mount)?.to_vec();
         let call = self.calls(user).nfs(&Call::GetAttr(Opaque(&root)));
-        let reply = self.caller.call(&operation(&call), true)?;
+        let reply = self.caller.call(&self.machine.operation(&call), true)?;
         let Reply::GetAttr(said) = nfs_reply(Procedure::GetAttr, &reply)? else {
             return Err(FilesError::Nfs(Stat::ServerFault));
         };
@@ -60,7 +60,7 @@ impl Server {
     /// Begins a call: many may be under way.
     pub(crate) fn begin(&self, user: &User, call: &Call<'_>) -> Pending {
         let read_only = Procedures::reading().has(call.procedure());
-        self.caller.submit_known(operation(&self.calls(user).nfs(call)), read_only)
+        self.caller.submit_known(self.machine.operation(&self.calls(user).nfs(call)), read_only)
     }
 
     /// Waits for the answer to a call that has begun. It is made again while the answer is "later".
@@ -95,14 +95,8 @@ impl Server {
     /// Returns the next call's maker: each call has a number of its own.
     fn calls(&self, user: &User) -> Calls {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        Calls::new("quorate", user.uid, user.gid, &user.gids, number)
+        self.machine.calls(user, number)
     }
-}
-
-fn operation(call: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(quorate_fs::operation::HEAD_BYTES + call.len());
-    Operation { address: mapped([127, 0, 0, 1]), call }.encode(&mut bytes);
-    bytes
 }
 
 /// Returns who a process acts for: the kernel tells its user and group, the further groups stand in `/proc`. Root
@@ -113,6 +107,6 @@ pub(crate) fn user(uid: u32, gid: u32, process: u32) -> User {
     }
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
-    let gids = groups.split_whitespace().filter_map(|group| group.parse().ok()).collect();
+    let gids = groups.split_whitespace().filter_map(|group| group.parse().ok()).take(GROUPS_MAX).collect();
     User { uid, gid, gids }
 }

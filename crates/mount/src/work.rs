@@ -34,6 +34,8 @@ pub(crate) const EXECUTE: u32 = 32;
 pub(crate) struct Found {
     pub(crate) handle: Handle,
     pub(crate) attributes: Attr,
+    /// Everyone may look names up in the directory in which it was found: whoever knows its name there has it.
+    pub(crate) is_public: bool,
 }
 
 /// An entry of a directory.
@@ -89,17 +91,27 @@ impl Work {
     }
 
     pub(crate) fn look(&self, user: &User, dir: &[u8], name: &[u8]) -> Result<Found, Errno> {
-        let (handle, attributes) = self.server.ask(
+        let (handle, attributes, is_public) = self.server.ask(
             user,
             &Call::Lookup(place(dir, name)),
-            answer!(Lookup, |found| (found.object.0.to_vec(), found.attributes)),
+            answer!(Lookup, |found| (
+                found.object.0.to_vec(),
+                found.attributes,
+                is_public(found.dir.as_ref())
+            )),
         )?;
-        self.complete(user, handle, attributes)
+        self.complete(user, handle, attributes, is_public)
     }
 
-    fn complete(&self, user: &User, handle: Handle, attributes: Option<Attr>) -> Result<Found, Errno> {
+    fn complete(
+        &self,
+        user: &User,
+        handle: Handle,
+        attributes: Option<Attr>,
+        is_public: bool,
+    ) -> Result<Found, Errno> {
         let attributes = attributes.map_or_else(|| self.attributes(user, &handle), Ok)?;
-        Ok(Found { handle, attributes })
+        Ok(Found { handle, attributes, is_public })
     }
 
     /// Sees to it that the caller has one of these rights at least.
@@ -157,20 +169,21 @@ impl Work {
         let answer = self.server.ask(
             user,
             &call,
-            answer!([Create, MkDir, SymLink, MkNod], |CreateOk { object, attributes, .. }| {
-                (object.map(|handle| handle.0.to_vec()), attributes)
+            answer!([Create, MkDir, SymLink, MkNod], |CreateOk { object, attributes, wcc }| {
+                (object.map(|handle| handle.0.to_vec()), attributes, is_public(wcc.after.as_ref()))
             }),
         )?;
         match answer {
-            (Some(handle), attributes) => self.complete(user, handle, attributes),
-            (None, _) => self.look(user, dir, name),
+            (Some(handle), attributes, is_public) => self.complete(user, handle, attributes, is_public),
+            (None, ..) => self.look(user, dir, name),
         }
     }
 
-    pub(crate) fn link(&self, user: &User, file: &[u8], dir: &[u8], name: &[u8]) -> Result<Attr, Errno> {
+    pub(crate) fn link(&self, user: &User, file: &[u8], dir: &[u8], name: &[u8]) -> Result<Found, Errno> {
         let call = Call::Link(LinkArgs { file: Opaque(file), link: place(dir, name) });
-        let attributes = self.server.ask(user, &call, answer!(Link, |ok| ok.attributes))?;
-        attributes.map_or_else(|| self.attributes(user, file), Ok)
+        let linked = answer!(Link, |ok| (ok.attributes, is_public(ok.wcc.after.as_ref())));
+        let (attributes, is_public) = self.server.ask(user, &call, linked)?;
+        self.complete(user, file.to_vec(), attributes, is_public)
     }
 
     /// Removes a name. A file that is open stays, under another name, until it is closed: its handle would stand
@@ -279,8 +292,16 @@ impl Work {
         Ok(data)
     }
 
-    /// Writes, and returns how many bytes from the beginning on there was room for. They are durable.
-    pub(crate) fn write(&self, user: &User, file: &[u8], offset: u64, data: &[u8]) -> Result<usize, Errno> {
+    /// Writes, and returns how many bytes from the beginning on are written: they are durable. What stands behind them
+    /// is not said: later parts may have been written where an earlier one was not. Says also what the file's attributes
+    /// are then.
+    pub(crate) fn write(
+        &self,
+        user: &User,
+        file: &[u8],
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(usize, Option<Attr>), Errno> {
         let call = |at: usize| {
             let part = &data[at..(at + CHUNK_BYTES).min(data.len())];
             Call::Write(WriteArgs {
@@ -293,23 +314,11 @@ impl Work {
         };
         let parts: Vec<_> =
             (0..data.len()).step_by(CHUNK_BYTES).map(|at| (at, self.server.begin(user, &call(at)))).collect();
-        let mut written = 0;
-        let mut failed = None;
-        for (at, pending) in parts {
-            // All are waited for: what comes later must not be done behind the back of whoever is told.
-            let done = self.server.finish(pending, user, &call(at), answer!(Write, |ok| ok.count));
-            match done {
-                Ok(count) if failed.is_none() && written == at => {
-                    written += usize::try_from(count).unwrap_or(0);
-                }
-                Ok(_) => {}
-                Err(errno) => failed = failed.or(Some(errno)),
-            }
-        }
-        match failed {
-            Some(errno) if written == 0 => Err(errno),
-            Some(_) | None => Ok(written),
-        }
+        // All are waited for: what comes later must not be done behind the back of whoever is told.
+        prefix(parts.into_iter().map(|(at, pending)| {
+            let take = answer!(Write, |ok| (ok.count, ok.wcc.after));
+            (at, self.server.finish(pending, user, &call(at), take))
+        }))
     }
 
     /// Returns a part of a directory, from behind `cookie` on, and whether it ends there.
@@ -320,19 +329,49 @@ impl Work {
             user,
             &call,
             answer!(ReadDirPlus, |list| {
+                let is_public = is_public(list.dir.as_ref());
                 let entries = list.entries.into_iter().map(|entry| Entry {
                     name: entry.name.0.to_vec(),
                     inode: entry.fileid,
                     cookie: entry.cookie,
-                    found: entry
-                        .object
-                        .zip(entry.attributes)
-                        .map(|(handle, attributes)| Found { handle: handle.0.to_vec(), attributes }),
+                    found: entry.object.zip(entry.attributes).map(|(handle, attributes)| Found {
+                        handle: handle.0.to_vec(),
+                        attributes,
+                        is_public,
+                    }),
                 });
                 (entries.collect(), list.eof)
             }),
         )
     }
+}
+
+/// Of the parts of a write, in their order and each with where it begins: how many bytes are written without a gap,
+/// and the last that was said of the file; or, if that is none, what the first of them came to. Takes all parts.
+fn prefix(
+    parts: impl Iterator<Item = (usize, Result<(u32, Option<Attr>), Errno>)>,
+) -> Result<(usize, Option<Attr>), Errno> {
+    let (mut written, mut failed, mut attributes) = (0, None, None);
+    for (at, done) in parts {
+        match done {
+            Ok((count, after)) => {
+                if at == written {
+                    written += usize::try_from(count).unwrap_or(0);
+                }
+                attributes = after.or(attributes);
+            }
+            Err(errno) => failed = failed.or(Some(errno)),
+        }
+    }
+    match failed {
+        Some(errno) if written == 0 => Err(errno),
+        Some(_) | None => Ok((written, attributes)),
+    }
+}
+
+/// Says whether everyone may look names up in a directory.
+fn is_public(dir: Option<&Attr>) -> bool {
+    dir.is_some_and(|dir| dir.mode & 0o111 == 0o111)
 }
 
 fn call_from(file: &[u8], offset: u64, len: usize) -> Call<'_> {
@@ -341,4 +380,33 @@ fn call_from(file: &[u8], offset: u64, len: usize) -> Call<'_> {
 
 fn to_u64(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    /// What is written without a gap counts, whatever became of the parts behind it.
+    #[test]
+    fn a_write_that_fails_in_the_middle_says_how_far_it_came() {
+        let part = 100;
+        let counted = |outcomes: &[Result<u32, Errno>]| {
+            let parts = outcomes.iter().enumerate();
+            let parts = parts.map(|(i, done)| (i * part, done.map(|count| (count, None))));
+            prefix(parts).map(|(count, _)| count).map_err(Errno::code)
+        };
+        let (full, away) = (Errno::ENOSPC, Errno::ETIMEDOUT);
+        assert_eq!(counted(&[Ok(100), Ok(100), Ok(7)]), Ok(207));
+        assert_eq!(counted(&[Ok(100), Err(full), Ok(100)]), Ok(100));
+        assert_eq!(counted(&[Ok(100), Ok(40), Ok(100), Err(full)]), Ok(140));
+        assert_eq!(counted(&[Ok(100), Ok(0), Err(full)]), Ok(100));
+        assert_eq!(counted(&[Err(full), Ok(100), Err(away)]), Err(full.code()));
+        assert_eq!(counted(&[Err(away), Err(full)]), Err(away.code()));
+        // All parts are waited for, also behind one that failed.
+        let mut taken = 0;
+        let parts = [Err(full), Err(full), Err(full)].into_iter().enumerate().inspect(|_| taken += 1);
+        assert!(prefix(parts).is_err());
+        assert_eq!(taken, 3);
+    }
 }

@@ -13,11 +13,15 @@ use quorate_fs::nfs3::{
     Attr, Call, CreateArgs, CreateHow, DirOp, FileType, FsStatOk, MkDirArgs, Procedure, ReadArgs,
     ReadDirPlusArgs, Reply, SetAttr, SetAttrArgs, StableHow, Stat, WriteArgs,
 };
-use quorate_fs::operation::{Operation, mapped};
 use quorate_fs::settings::Procedures;
 use quorate_fs::xdr::Opaque;
 
 use crate::caller::{CallError, Caller, Pending};
+
+mod machine;
+mod put;
+
+pub use self::machine::Machine;
 
 /// Bytes of a file in one call: with all around them they fit a datagram.
 const CHUNK_BYTES: usize = 32 << 10;
@@ -97,6 +101,7 @@ pub struct User {
 #[derive(Debug)]
 pub struct Files {
     caller: Caller,
+    machine: Machine,
     calls: Mutex<Calls>,
     root: Handle,
 }
@@ -108,12 +113,18 @@ impl Files {
     /// # Errors
     ///
     /// There is no answer, or it cannot be mounted.
-    pub fn open(caller: Caller, user: &User, export: &str, first: u32) -> Result<Self, FilesError> {
-        let mut calls = Calls::new("quorate", user.uid, user.gid, &user.gids, first);
+    pub fn open(
+        caller: Caller,
+        machine: Machine,
+        user: &User,
+        export: &str,
+        first: u32,
+    ) -> Result<Self, FilesError> {
+        let mut calls = machine.calls(user, first);
         let call = calls.mount(export);
-        let reply = caller.call(&operation(&call), false)?;
+        let reply = caller.call(&machine.operation(&call), false)?;
         let root = mount_reply(&reply)?.map_err(FilesError::Mount)?.to_vec();
-        Ok(Self { caller, calls: Mutex::new(calls), root })
+        Ok(Self { caller, machine, calls: Mutex::new(calls), root })
     }
 
     /// Returns the handle of what a path names. A link as its last component is followed if `follow`.
@@ -218,9 +229,12 @@ impl Files {
     ///
     /// The file system says no.
     pub fn create(&self, dir: &[u8], name: &str, mode: u32) -> Result<Handle, FilesError> {
-        let place = DirOp { dir: Opaque(dir), name: Opaque(name.as_bytes()) };
         let attributes = SetAttr { mode: Some(mode), size: Some(0), ..SetAttr::default() };
-        let how = CreateHow::Unchecked(attributes);
+        self.create_as(dir, name, CreateHow::Unchecked(attributes))
+    }
+
+    fn create_as(&self, dir: &[u8], name: &str, how: CreateHow) -> Result<Handle, FilesError> {
+        let place = DirOp { dir: Opaque(dir), name: Opaque(name.as_bytes()) };
         let reply = self.ask(&Call::Create(CreateArgs { place, how }))?;
         let Reply::Create(done) = nfs_reply(Procedure::Create, &reply)? else { return Err(odd()) };
         let done = done.map_err(|(stat, _)| FilesError::Nfs(stat))?;
@@ -328,7 +342,7 @@ impl Files {
     /// `input` cannot be read, or the file written.
     pub fn write_from(&self, file: &[u8], input: &mut impl Read) -> Result<u64, FilesError> {
         let (mut offset, mut done) = (0, 0);
-        let mut under_way: VecDeque<(Pending, u32)> = VecDeque::new();
+        let mut under_way: VecDeque<(Pending, u64, Vec<u8>)> = VecDeque::new();
         let mut ended = false;
         while !ended || !under_way.is_empty() {
             while !ended && under_way.len() < CALLS_MAX {
@@ -336,23 +350,39 @@ impl Files {
                 let part = u64::try_from(CHUNK_BYTES).unwrap_or(u64::MAX);
                 input.by_ref().take(part).read_to_end(&mut data).map_err(FilesError::Local)?;
                 ended = data.len() < CHUNK_BYTES;
-                let count = u32::try_from(data.len()).unwrap_or(0);
-                if count > 0 {
-                    let stable = StableHow::FileSync;
-                    let args = WriteArgs { file: Opaque(file), offset, count, stable, data: Opaque(&data) };
-                    under_way.push_back((self.begin(&Call::Write(args)), count));
-                    offset += u64::from(count);
+                if !data.is_empty() {
+                    let pending = self.begin_write(file, offset, &data);
+                    let count = u64::try_from(data.len()).unwrap_or(u64::MAX);
+                    under_way.push_back((pending, offset, data));
+                    offset += count;
                 }
             }
-            let Some((first, count)) = under_way.pop_front() else { break };
-            let reply = first.wait()?;
-            let Reply::Write(said) = nfs_reply(Procedure::Write, &reply)? else { return Err(odd()) };
-            if said.map_err(|(stat, _)| FilesError::Nfs(stat))?.count != count {
-                return Err(FilesError::Nfs(Stat::NoSpc));
+            let Some((mut pending, mut at, data)) = under_way.pop_front() else { break };
+            let mut rest = &data[..];
+            loop {
+                let reply = pending.wait()?;
+                let Reply::Write(said) = nfs_reply(Procedure::Write, &reply)? else { return Err(odd()) };
+                let count = said.map_err(|(stat, _)| FilesError::Nfs(stat))?.count;
+                rest = usize::try_from(count).ok().and_then(|count| rest.get(count..)).ok_or_else(odd)?;
+                (at, done) = (at + u64::from(count), done + u64::from(count));
+                if rest.is_empty() {
+                    break;
+                }
+                if count == 0 {
+                    return Err(odd());
+                }
+                // Not all of it fitted: why is the answer to what is left.
+                pending = self.begin_write(file, at, rest);
             }
-            done += u64::from(count);
         }
         Ok(done)
+    }
+
+    fn begin_write(&self, file: &[u8], offset: u64, data: &[u8]) -> Pending {
+        let count = u32::try_from(data.len()).unwrap_or(0);
+        let stable = StableHow::FileSync;
+        let args = WriteArgs { file: Opaque(file), offset, count, stable, data: Opaque(data) };
+        self.begin(&Call::Write(args))
     }
 
     fn ask(&self, call: &Call<'_>) -> Result<Vec<u8>, CallError> {
@@ -364,14 +394,8 @@ impl Files {
         let mut calls = self.calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let bytes = calls.nfs(call);
         drop(calls);
-        self.caller.submit_known(operation(&bytes), read_only)
+        self.caller.submit_known(self.machine.operation(&bytes), read_only)
     }
-}
-
-fn operation(call: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(quorate_fs::operation::HEAD_BYTES + call.len());
-    Operation { address: mapped([127, 0, 0, 1]), call }.encode(&mut bytes);
-    bytes
 }
 
 /// The components of a path.

@@ -5,16 +5,20 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Instant;
 
+use quorate_node::caller::Options;
+use quorate_node::files::{Files, Machine, User};
+use quorate_node::{Caller, ClientNode};
+
 use crate::support::{Cluster, Dir, PATIENCE, own_address, quorate};
 
 /// A relay, until this is dropped.
-struct Relay {
+pub(crate) struct Relay {
     process: Child,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl Relay {
-    fn start(cluster: &Cluster, client: u64) -> Self {
+    pub(crate) fn start(cluster: &Cluster, client: u64) -> Self {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let process = Command::new(env!("CARGO_BIN_EXE_quorate"))
             .args(["nfs", "--listen", &address.to_string(), "--dir"])
@@ -145,6 +149,85 @@ fn files_are_used_without_a_mount() {
     text(fs(&["rm", "q:/reports/data"]));
     text(fs(&["rm", "q:/reports"]));
     assert_eq!(text(fs(&["ls"])), "");
+}
+
+/// What the file system refuses is told as what it is, with what to do; and a file that was to be replaced is as it was.
+#[test]
+fn a_refusal_is_told_as_what_it_is_and_costs_nothing() {
+    let exports = "fs_exports = \"/(rw,no_root_squash) /d(rw,all_squash) /closed(rw,all_squash) /fixed(ro)\"";
+    let lines = format!("{exports}\nfs_capacity = \"2MiB\"\nfs_quota_bytes = \"64KiB\"");
+    let mut cluster = Cluster::start("refusals", &["--service", "fs"], &lines);
+    for number in 0..2 {
+        let path = cluster.dir.path().join(format!("c/client-{number}/node.toml"));
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{lines}\n{text}")).unwrap();
+    }
+    let client = cluster.dir.join("c/client-1");
+    let fs =
+        |arguments: &[&str]| quorate(&[&["fs", "--deadline", "3s", "--dir", &client], arguments].concat());
+    let (small, middle, large) =
+        (cluster.dir.join("small"), cluster.dir.join("middle"), cluster.dir.join("large"));
+    for (path, len) in [(&small, 5), (&middle, 300 << 10), (&large, 4 << 20)] {
+        std::fs::write(path, vec![7; len]).unwrap();
+    }
+    // A directory in which everyone may make files; the others are root's.
+    let node = ClientNode::open(&cluster.dir.path().join("c/client-0")).unwrap();
+    let machine = Machine::of(&node);
+    let caller = Caller::start(node.with_lanes(4), Options { lanes: 4, deadline: PATIENCE }).unwrap();
+    let files = Files::open(caller, machine, &User::default(), "/", 1).unwrap();
+    let root = files.find("/", true).unwrap();
+    for (name, mode) in [("d", 0o777), ("closed", 0o755), ("fixed", 0o777)] {
+        files.make_directory(&root, name, mode).unwrap();
+    }
+    for place in ["q:/a", "q:/d/a", "q:/closed/a", "q:/fixed/a"] {
+        text(fs(&["cp", &small, place]));
+    }
+    let as_it_was = || {
+        for place in ["q:/a", "q:/d/a", "q:/closed/a", "q:/fixed/a"] {
+            assert_eq!(fs(&["cat", place]).stdout, [7; 5], "{place}");
+        }
+        assert_eq!(text(fs(&["ls"])), "a\nclosed\nd\nfixed\n");
+        for dir in ["q:/d", "q:/closed", "q:/fixed"] {
+            assert_eq!(text(fs(&["ls", dir])), "a\n");
+        }
+    };
+    as_it_was();
+    for (arguments, code, says, next) in [
+        (&["cp", &large, "q:/a"][..], "Q055", "no space left", "fs_capacity"),
+        (&["--export", "/d", "cp", &middle, "q:/b"], "Q055", "quota exceeded", "fs_quota_bytes"),
+        (&["--export", "/closed", "cp", &small, "q:/a"], "Q056", "permission denied", "ls -l"),
+        (&["--export", "/closed", "cp", &small, "q:/b"], "Q056", "permission denied", "ls -l"),
+        (&["--export", "/closed", "rm", "q:/a"], "Q056", "permission denied", "ls -l"),
+        (&["--export", "/fixed", "cp", &small, "q:/b"], "Q056", "read-only", "--export"),
+        (&["--export", "/other", "ls"], "Q050", "cannot be mounted", "fs_exports"),
+        (&["cp", &small, "q:/nothing/b"], "Q050", "no such file", "quorate fs ls"),
+    ] {
+        let output = fs(arguments);
+        let error = String::from_utf8(output.stderr).unwrap();
+        let is_told = [code, says, next].iter().all(|word| error.contains(word));
+        assert!(output.status.code() == Some(1) && is_told, "{arguments:?}: {error}");
+        as_it_was();
+    }
+    // Out of it too: what was to be replaced here is as it was.
+    let output = fs(&["cp", "q:/d", &small]);
+    assert!(!output.status.success() && std::fs::read(&small).unwrap() == [7; 5]);
+    // What is replaced keeps its owner.
+    text(fs(&["--export", "/d", "cp", &small, "q:/mine"]));
+    text(fs(&["cp", &small, "q:/d/mine"]));
+    let new = files.attributes(&files.find("/d/mine", true).unwrap()).unwrap();
+    assert_eq!((new.uid, new.mode & 0o777), (65_534, 0o644));
+    // With the cluster away nothing is said of the file, and it is what it was when the cluster is back.
+    (0..4).for_each(|i| cluster.kill(i));
+    for arguments in [["cp", &middle, "q:/a"], ["cp", "q:/a", &middle]] {
+        let away = fs(&arguments);
+        assert_eq!(away.status.code(), Some(3), "{}", String::from_utf8_lossy(&away.stderr));
+    }
+    assert!(std::fs::read(&middle).unwrap() == vec![7; 300 << 10]);
+    (0..4).for_each(|i| cluster.run(i));
+    let until = Instant::now() + PATIENCE;
+    while fs(&["cat", "q:/a"]).stdout != [7; 5] {
+        assert!(Instant::now() < until, "it does not come back");
+    }
 }
 
 /// A replica that has stopped has its file system checked: image and log together are all that was written.

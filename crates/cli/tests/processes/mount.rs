@@ -12,28 +12,28 @@ use std::time::{Duration, Instant};
 use crate::support::{Cluster, PATIENCE, quorate};
 
 /// A mount, until this is dropped.
-struct Mount {
+pub(crate) struct Mount {
     process: Child,
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
     said: PathBuf,
 }
 
 impl Mount {
-    fn start(cluster: &Cluster, client: u64, flags: &[&str]) -> Self {
+    pub(crate) fn start(cluster: &Cluster, client: u64, flags: &[&str]) -> Self {
         let dir = cluster.dir.path().join(format!("mnt-{client}"));
         let said = cluster.dir.path().join(format!("mount-{client}.log"));
         fs::create_dir_all(&dir).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+        command.args(["mount", "--dir"]).arg(cluster.dir.path().join(format!("c/client-{client}")));
+        command.args(flags).arg(&dir);
+        Self::run(command, dir, said)
+    }
+
+    /// Runs a command that mounts on `dir`, and waits until that is done.
+    pub(crate) fn run(mut command: Command, dir: PathBuf, said: PathBuf) -> Self {
         let log = File::create(&said).unwrap();
-        let process = Command::new(env!("CARGO_BIN_EXE_quorate"))
-            .args(["mount", "--dir"])
-            .arg(cluster.dir.path().join(format!("c/client-{client}")))
-            .args(flags)
-            .arg(&dir)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap();
+        let process =
+            command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         let mut mount = Self { process, dir, said };
         let until = Instant::now() + PATIENCE;
         while !is_mounted(&mount.dir) {
@@ -49,7 +49,7 @@ impl Mount {
     }
 
     /// Asks it to end as Ctrl-C does, and waits for that.
-    fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         assert!(Command::new("kill").arg(self.process.id().to_string()).status().unwrap().success());
         let until = Instant::now() + PATIENCE;
         while self.process.try_wait().unwrap().is_none() {
@@ -88,10 +88,15 @@ fn cluster(name: &str, lines: &str) -> Cluster {
     cluster
 }
 
-fn running(name: &str, lines: &str) -> Cluster {
+pub(crate) fn running(name: &str, lines: &str) -> Cluster {
     let mut cluster = cluster(name, lines);
     (0..4).for_each(|i| cluster.run(i));
     cluster
+}
+
+/// So many bytes, no two parts of which are the same.
+fn content_of(len: u32) -> Vec<u8> {
+    (0..len / 4).flat_map(u32::to_le_bytes).collect()
 }
 
 /// What a file of a number holds.
@@ -303,6 +308,31 @@ fn no_room_is_told_as_no_room() {
     assert_eq!((made, error.raw_os_error()), (19, Some(28)));
     fs::remove_file(at("0")).unwrap();
     fs::write(at("large"), vec![2; 1 << 20]).unwrap();
+    mount.stop();
+}
+
+/// A large write for which there is room in part says how far it came; what it says is there.
+#[test]
+fn a_write_that_fits_in_part_says_how_far_it_came() {
+    let cluster = running("fuse-part", "fs_capacity = \"3MiB\"");
+    let mut mount = Mount::start(&cluster, 0, &[]);
+    let data = content_of(5 << 20);
+    let mut file = File::create(mount.dir.join("large")).unwrap();
+    let count = file.write(&data).unwrap();
+    assert!((1 << 20..3 << 20).contains(&count), "{count}");
+    let mut rest = count;
+    let error = loop {
+        match file.write(&data[rest..]) {
+            Ok(more) => rest += more,
+            Err(error) => break error,
+        }
+        assert!(rest < 3 << 20);
+    };
+    assert_eq!(error.raw_os_error(), Some(28), "{error}");
+    drop(file);
+    assert!(fs::read(mount.dir.join("large")).unwrap()[..rest] == data[..rest]);
+    fs::remove_file(mount.dir.join("large")).unwrap();
+    fs::write(mount.dir.join("small"), &data[..1 << 20]).unwrap();
     mount.stop();
 }
 

@@ -1,0 +1,74 @@
+//! Who calls, as the file system knows it.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use quorate_fs::calls::Calls;
+use quorate_fs::operation::{HEAD_BYTES, Operation};
+
+use super::User;
+use crate::client_node::ClientNode;
+
+/// The machine that calls, as the file system knows it. With its number this is what makes a call the same as another:
+/// each client has a name of its own, so that none is given the answer to another's call.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    name: String,
+    address: [u8; 16],
+}
+
+impl Machine {
+    /// Returns the machine of a client. Its address is where the replicas reach it: exports that are limited to
+    /// networks go by that.
+    pub fn of(client: &ClientNode) -> Self {
+        Self::at(client.number(), client.settings().listen, &client.settings().replicas)
+    }
+
+    fn at(number: u64, listen: SocketAddr, replicas: &[SocketAddr]) -> Self {
+        let ip = match listen.ip() {
+            ip if ip.is_unspecified() => replicas.first().and_then(|to| towards(*to)).unwrap_or(ip),
+            ip => ip,
+        };
+        let address = match ip {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+            IpAddr::V6(v6) => v6.octets(),
+        };
+        Self { name: format!("quorate-client-{number}"), address }
+    }
+
+    /// Returns a user's calls from this machine. `first` is the number of the first one.
+    pub fn calls(&self, user: &User, first: u32) -> Calls {
+        Calls::new(&self.name, user.uid, user.gid, &user.gids, first)
+    }
+
+    /// Returns the operation that a call from this machine is.
+    pub fn operation(&self, call: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + call.len());
+        Operation { address: self.address, call }.encode(&mut bytes);
+        bytes
+    }
+}
+
+/// Returns the own address from which an address is reached. Nothing is sent.
+fn towards(address: SocketAddr) -> Option<IpAddr> {
+    let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(address).ok()?;
+    socket.local_addr().ok().map(|own| own.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_where_the_replicas_reach_it() {
+        let replicas = [SocketAddr::from(([127, 0, 0, 1], 7000))];
+        let at = |listen: &str| Machine::at(3, listen.parse().unwrap(), &replicas);
+        let v4 = |a, b, c, d| quorate_fs::operation::mapped([a, b, c, d]);
+        assert_eq!(at("10.1.2.3:7100").address, v4(10, 1, 2, 3));
+        assert_eq!(at("[::1]:7100").address[15], 1);
+        // It listens everywhere: the way to the replicas says which address is meant.
+        assert_eq!(at("0.0.0.0:7100").address, v4(127, 0, 0, 1));
+        assert_eq!(at("10.1.2.3:7100").name, "quorate-client-3");
+    }
+}
