@@ -5,7 +5,9 @@
 mod files;
 mod keys;
 mod load;
+mod place;
 mod redis;
+mod source;
 
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -194,7 +196,9 @@ fn wait_for(
         // With this line the service has answered once.
         if said.contains("next:") {
             let usage: Result<Box<dyn Usage>, String> = match plot {
-                Plot::Files(count) => Tree::open(&client, count).map(|tree| Box::new(tree) as Box<dyn Usage>),
+                Plot::Files(count) => {
+                    Tree::open(&client, dir, count).map(|tree| Box::new(tree) as Box<dyn Usage>)
+                }
                 Plot::Keys(count) => Keys::open(door, count).map(|keys| Box::new(keys) as Box<dyn Usage>),
             };
             if let Ok(usage) = usage {
@@ -228,15 +232,22 @@ fn check(data: &Path) -> Option<String> {
 
 /// Stops everything in order, and insists if that takes too long.
 fn stop_all(up: &mut Child, data: &Path) {
-    if let Ok(pid) = i32::try_from(up.id()) {
+    terminate(up, || {
+        let local = Local::at(data);
+        local.replicas().iter().map(String::as_str).chain(["client-0"]).for_each(|name| local.stop(name));
+    });
+}
+
+/// Asks a process to end, waits for that, and kills it if that takes too long; `then` something has to be done.
+fn terminate(process: &mut Child, then: impl Fn()) {
+    if let Ok(pid) = i32::try_from(process.id()) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
     }
     let begin = Instant::now();
-    while matches!(up.try_wait(), Ok(None)) {
+    while matches!(process.try_wait(), Ok(None)) {
         if begin.elapsed() > PATIENCE {
-            let _ = up.kill();
-            let local = Local::at(data);
-            local.replicas().iter().map(String::as_str).chain(["client-0"]).for_each(|name| local.stop(name));
+            let _ = process.kill();
+            then();
         }
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -77,7 +77,7 @@ pub(crate) struct Up {
     /// What is on disk before it is promised, when it is made (default sync)
     #[arg(long, value_enum)]
     durability: Option<Durability>,
-    /// Tell a story instead: writes, a killed primary, a liar, a wiped disk, all read back; 1 if anything is lost
+    /// Tell a story instead: writes, through FUSE if it can; a killed primary, a liar, a wiped disk; 1 if anything is lost
     #[arg(long, conflicts_with_all = ["f", "host", "durability", "mount"])]
     demo: bool,
     /// How many files the story writes: 1 to 100000

@@ -64,17 +64,43 @@ fn the_story_of_the_file_system_ends_well() {
     let text = String::from_utf8([told.stdout, told.stderr].concat()).unwrap();
     assert!(told.status.success(), "{text}");
     for (step, says) in [
-        (1, "a tree of 45 files"),
+        (1, "a tree of 45 files through a FUSE mount"),
         (2, "no commit for "),
         (3, "0 seen by the client"),
-        (4, "back "),
-        (5, "45 of 45 files"),
+        (4, " fetched of "),
+        (5, "compiled and run, "),
         (6, "4 of 4 in order"),
     ] {
         let line = text.lines().find(|line| line.starts_with(&format!("  {step} "))).unwrap_or("");
         assert!(line.contains(" ok ") && line.contains(says), "step {step}: {text}");
     }
     assert!(text.contains("\nnothing was lost."), "{text}");
+}
+
+/// On a machine that cannot mount it is told through a client of its own, and says so.
+#[test]
+fn the_story_is_told_without_a_mount_where_there_can_be_none() {
+    let (dir, door) = (Dir::new("demo-unmounted"), SocketAddr::new(own_address(), 20490));
+    let mut command = Command::new("unshare");
+    if !nix::unistd::geteuid().is_root() {
+        command.arg("--map-root-user");
+    }
+    // Something else is where the kernel's door would be.
+    let without = "mount --bind /dev/null /dev/fuse && exec \"$@\"";
+    let told = command
+        .args(["--mount", "sh", "-c", without, "sh", env!("CARGO_BIN_EXE_quorate"), "up", "--demo"])
+        .args(["--demo-files", "45", "--nfs", &door.to_string(), "--dir", &dir.join("demo")])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = String::from_utf8([told.stdout, told.stderr].concat()).unwrap();
+    assert!(told.status.success(), "{text}");
+    for says in
+        ["a tree of 45 files (no FUSE here)", "45 of 45 files", "4 of 4 in order", "nothing was lost."]
+    {
+        assert!(text.contains(says), "{text}");
+    }
+    assert!(!text.contains("compiled"), "{text}");
 }
 
 /// A file is changed behind its back while it is told: it says which, and ends with status 1.
@@ -97,10 +123,10 @@ fn a_changed_file_is_noticed() {
     }
     let (other, client) = (dir.join("other"), dir.join("demo/cluster/client-3"));
     fs::write(&other, "something else").unwrap();
-    let copied = quorate(&["fs", "--dir", &client, "cp", &other, "q:/tree/0000/file-000003"]);
+    let copied = quorate(&["fs", "--dir", &client, "cp", &other, "q:/tree/0000/f000003.c"]);
     assert!(copied.status.success(), "{copied:?}");
     assert_eq!(process.wait().unwrap().code(), Some(1), "{}", said());
-    assert!(said().contains("tree/0000/file-000003 holds something else than was written"), "{}", said());
+    assert!(said().contains("tree/0000/f000003.c holds something else than was written"), "{}", said());
     assert!(!said().contains("nothing was lost"), "{}", said());
 }
 
