@@ -1,5 +1,6 @@
 //! `quorate sim`: the simulator.
 
+mod files;
 mod list;
 #[cfg(feature = "mutants")]
 mod mutants;
@@ -7,9 +8,9 @@ mod replay;
 mod run;
 mod text;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use quorate_node::settings::{configure, protocol_keys};
-use quorate_sim::command::{self, Config, Refused};
+use quorate_sim::command::{self, Config, Refused, Swarm};
 use quorate_sim::scenario;
 use quorate_wire::Cluster;
 
@@ -37,6 +38,25 @@ enum Command {
     Replay(replay::Replay),
     #[cfg(feature = "mutants")]
     Mutants(mutants::Mutants),
+}
+
+/// The service that the replicas of the swarm run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Runs {
+    /// The key-value store, now and then one that does nothing
+    #[default]
+    Kv,
+    /// The file system; its state has to be in order at every replica when a run ends
+    Fs,
+}
+
+impl Runs {
+    fn swarm(self) -> Swarm {
+        match self {
+            Self::Kv => Swarm::default(),
+            Self::Fs => Swarm(files::run),
+        }
+    }
 }
 
 impl Sim {
@@ -69,9 +89,12 @@ fn configured(given: &[String], n: Option<u16>, f: Option<u16>) -> Result<Option
     config.map(Some).map_err(|trouble| Failure::from(trouble).at("--set").next("quorate sim run --help"))
 }
 
-/// Adds what was set to the commands that a report names.
-fn with_settings(report: &str, given: &[String]) -> String {
+/// Adds the service and what was set to the commands that a report names.
+fn with_settings(report: &str, service: Runs, given: &[String]) -> String {
     let mut command = "quorate sim replay ".to_owned();
+    if service == Runs::Fs {
+        command += "--service fs ";
+    }
     for text in given {
         command += "--set ";
         command.extend(text.chars().filter(|c| *c != ' '));
@@ -146,8 +169,10 @@ mod tests {
 
     #[test]
     fn a_report_names_the_command_with_its_settings() {
-        let report = with_settings("  again:   quorate sim replay --seed 0x1", &given(&["window = 32"]));
-        assert_eq!(report, "  again:   quorate sim replay --set window=32 --seed 0x1");
+        let report = "  again:   quorate sim replay --seed 0x1";
+        let with = |service| with_settings(report, service, &given(&["window = 32"]));
+        assert_eq!(with(Runs::Kv), "  again:   quorate sim replay --set window=32 --seed 0x1");
+        assert_eq!(with(Runs::Fs), "  again:   quorate sim replay --service fs --set window=32 --seed 0x1");
     }
 
     #[test]

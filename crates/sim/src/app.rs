@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use quorate_service::kv::{Answer, Failure, Kv, Operation};
 use quorate_service::null::{self, Null};
 use quorate_service::people;
-use quorate_service::{Context, Service};
+use quorate_service::{Context, Service, View};
 
 use crate::checker::linearizable::{self, Call, Model};
 use crate::describe::Words;
@@ -56,6 +56,17 @@ pub trait App: Words + Clone + 'static {
     /// Checks that a history is linearizable (I14). If not, returns when it stopped being so, and what
     /// it was about.
     fn check(&self, history: &History) -> Result<(), (u64, String)>;
+
+    /// Returns how large its pages have to be, if that is not for the seed to say.
+    fn page_bytes(&self) -> Option<usize> {
+        None
+    }
+
+    /// Looks whether the state of a correct replica is in order, when a run has ended. If not, returns what is
+    /// wrong with it.
+    fn audit(&self, _state: View<'_>) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// The key-value store.

@@ -20,6 +20,22 @@ pub const BATCHES: u64 = 200;
 /// How many failures a summary keeps. The others are counted.
 const FAILURES_MAX: usize = 16;
 
+/// What runs a seed of the swarm: [`swarm::run`], or [`swarm::run_service`] with another service.
+#[derive(Clone, Copy)]
+pub struct Swarm(pub fn(u64, &swarm::Ask<'_>) -> swarm::Run);
+
+impl Default for Swarm {
+    fn default() -> Self {
+        Self(swarm::run)
+    }
+}
+
+impl std::fmt::Debug for Swarm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Swarm")
+    }
+}
+
 /// Which seeds are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seeds {
@@ -36,6 +52,8 @@ pub enum Seeds {
 pub struct Options {
     /// A scenario by name, or `all` of them; none: the swarm.
     pub scenario: Option<String>,
+    /// The swarm.
+    pub swarm: Swarm,
     /// Which seeds.
     pub seeds: Seeds,
     /// Replicas; none: 4, and for scenarios every size that they name.
@@ -56,6 +74,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             scenario: None,
+            swarm: Swarm::default(),
             seeds: Seeds::Range(1, 1),
             n: None,
             f: None,
@@ -286,7 +305,8 @@ impl Play {
                     steps,
                     lines,
                 };
-                let swarm::Run { counters, simulated_ns, hash, failure, lines, .. } = swarm::run(seed, &ask);
+                let swarm::Run { counters, simulated_ns, hash, failure, lines, .. } =
+                    (options.swarm.0)(seed, &ask);
                 Done { counters, simulated_ns, cpu_ns: 0, hash, failure, lines, scenario: None }
             }
             Self::Scenario(scenario, n) => {
@@ -361,6 +381,8 @@ pub struct ReplayOptions {
     pub seed: u64,
     /// The scenario; none: the swarm.
     pub scenario: Option<String>,
+    /// The swarm.
+    pub swarm: Swarm,
     /// Replicas; none: 4.
     pub n: Option<u16>,
     /// Faulty replicas that the swarm's cluster tolerates; none: as many as it can.
@@ -403,7 +425,7 @@ pub fn replay(options: &ReplayOptions) -> Result<Replay, Refused> {
                 steps: options.at,
                 lines: usize::MAX,
             };
-            let run = swarm::run(options.seed, &ask);
+            let run = (options.swarm.0)(options.seed, &ask);
             Replay { lines: run.lines, names: run.names, states: run.states, failure: run.failure }
         }
         Some(name) => {

@@ -92,7 +92,8 @@ pub fn run_service<A: App>(app: A, seed: u64, ask: &Ask<'_>) -> Run {
 }
 
 fn run_app<A: App>(app: A, seed: u64, ask: &Ask<'_>, rng: &mut Rng) -> Run {
-    let plan = Plan::draw(seed, ask.cluster, ask.config, rng);
+    let mut plan = Plan::draw(seed, ask.cluster, ask.config, rng);
+    plan.setup.page_bytes = app.page_bytes().unwrap_or(plan.setup.page_bytes);
     let faulty = plan.faulty.clone();
     let mut weather = Weather::new(seed, &plan);
     let (load, false_client) = (plan.load, plan.false_client);
@@ -165,7 +166,8 @@ fn drive<A: App>(world: &mut World<A>, weather: &mut Weather, load: Load, ask: &
     finish(world, FINISH_NS, stop)
 }
 
-/// Ends the load and waits until everything has finished (I23, I24); then looks at the whole history.
+/// Ends the load and waits until everything has finished (I23, I24); then looks at the whole history, and at the state of
+/// each correct replica.
 pub(crate) fn finish<A: App>(
     world: &mut World<A>,
     within_ns: u64,
@@ -182,6 +184,7 @@ pub(crate) fn finish<A: App>(
     }
     world.checkers.finish();
     checked(world)?;
+    world.audit().map_err(Rule::Broken)?;
     world.check_history().map_err(|text| Rule::Broken(Violation::new("linearizable (I14)", text, &[])))
 }
 

@@ -11,7 +11,7 @@ use quorate_sim::trace::Line;
 use quorate_sim::{lanes, recording};
 use quorate_wire::ReplicaId;
 
-use super::{configured, refused, size, with_settings};
+use super::{Runs, configured, refused, size, with_settings};
 use crate::explain::Code;
 use crate::fail::{Failure, Outcome};
 use crate::out;
@@ -39,6 +39,9 @@ pub(crate) struct Replay {
     /// A scenario of `quorate sim list`; without it the swarm
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
+    /// What the replicas ran
+    #[arg(long, value_name = "SERVICE", value_enum, default_value_t, conflicts_with_all = ["scenario", "recording"])]
+    service: Runs,
     /// Replicas in the cluster (default 4)
     #[arg(long, value_name = "N")]
     n: Option<u16>,
@@ -94,6 +97,7 @@ impl Replay {
         let options = ReplayOptions {
             seed: self.seed.unwrap_or(0),
             scenario: self.scenario.clone(),
+            swarm: self.service.swarm(),
             n: self.n,
             f: self.f,
             config: configured(&self.set, self.n, self.f)?,
@@ -118,7 +122,7 @@ impl Replay {
             None => Ok(ExitCode::SUCCESS),
             Some(failure) => {
                 let code = if failure.is_stuck() { Code::Stuck } else { Code::Violation };
-                out::line(format!("\n{}", with_settings(&failure.to_string(), &self.set)));
+                out::line(format!("\n{}", with_settings(&failure.to_string(), self.service, &self.set)));
                 Err(Failure::new(code, "the run failed"))
             }
         }
@@ -209,6 +213,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("quorate-replay-{}", std::process::id()));
         fs::write(&path, b"no recording").unwrap();
         let replay = Replay {
+            service: Runs::Kv,
             seed: None,
             recording: vec![path.clone()],
             scenario: None,

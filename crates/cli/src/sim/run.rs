@@ -8,7 +8,7 @@ use clap::Args;
 use quorate_sim::command::{self, Options, ReplayOptions, Seeds, Summary};
 use quorate_sim::lanes;
 
-use super::{configured, refused, settings_help, size, text, with_settings};
+use super::{Runs, configured, refused, settings_help, size, text, with_settings};
 use crate::explain::Code;
 use crate::fail::{Failure, Outcome};
 use crate::{out, values};
@@ -27,12 +27,16 @@ const TOLD_MAX: usize = 5;
 ///   quorate sim run --scenario all
 ///   quorate sim run --seed 0x2f81 --steps 5000 --lanes
 ///   quorate sim run --seeds 20 --set tentative=false --set pipeline=1
+///   quorate sim run --service fs --minutes 10
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment, after_long_help = settings_help())]
 pub(crate) struct Run {
     /// A scenario of `quorate sim list`, or `all`; without it the swarm, whose faults follow from the seed
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
+    /// What the replicas run
+    #[arg(long, value_name = "SERVICE", value_enum, default_value_t, conflicts_with = "scenario")]
+    service: Runs,
     /// One seed, decimal or hexadecimal
     #[arg(long, value_name = "S", value_parser = values::seed, conflicts_with_all = ["seeds", "minutes"])]
     seed: Option<u64>,
@@ -69,8 +73,8 @@ impl Run {
     pub(super) fn run(&self) -> Outcome {
         let options = self.options()?;
         if let (true, Some(seed)) = (self.lanes, self.seed) {
-            let Options { scenario, n, f, config, steps: at, .. } = options.clone();
-            let shown = ReplayOptions { seed, scenario, n, f, config, at, ..ReplayOptions::default() };
+            let Options { scenario, swarm, n, f, config, steps: at, .. } = options.clone();
+            let shown = ReplayOptions { seed, scenario, swarm, n, f, config, at, ..ReplayOptions::default() };
             let replay = command::replay(&shown).map_err(|error| refused(&error))?;
             out::line(lanes::draw(&replay.names, &replay.lines));
         }
@@ -79,7 +83,7 @@ impl Run {
             command::run(&options, |so_far, _| progress.tell(so_far)).map_err(|error| refused(&error))?;
         progress.clear();
         for failure in summary.failures.iter().take(TOLD_MAX) {
-            let report = with_settings(&failure.to_string(), &self.set);
+            let report = with_settings(&failure.to_string(), self.service, &self.set);
             if self.json {
                 eprintln!("{report}\n");
             } else {
@@ -111,6 +115,7 @@ impl Run {
         };
         Ok(Options {
             scenario: self.scenario.clone(),
+            swarm: self.service.swarm(),
             seeds,
             n: self.n,
             f: self.f,

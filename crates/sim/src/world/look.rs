@@ -7,8 +7,8 @@ use quorate_wire::sign::Signer;
 
 use super::World;
 use crate::app::App;
-use crate::checker::Violation;
 use crate::checker::facts::Facts;
+use crate::checker::{Verdict, Violation};
 use crate::host::Host;
 use crate::summary::Counters;
 use crate::trace::{Line, Trace};
@@ -73,6 +73,16 @@ impl<A: App> World<A> {
     /// Returns the state of the service at each host that is up, as far as it is committed.
     pub fn service_states(&self) -> impl Iterator<Item = (&str, View<'_>)> {
         self.hosts.iter().filter_map(|host| Some((&*host.name, host.process.as_ref()?.executor.view())))
+    }
+
+    /// Looks whether the state of each correct replica is in order, as the service sees it.
+    pub(crate) fn audit(&self) -> Verdict {
+        for host in self.hosts.iter().filter(|host| host.correct) {
+            let Some(process) = &host.process else { continue };
+            let audited = self.app.audit(process.executor.view());
+            audited.map_err(|text| Violation::new("state in order", text, &[host.id]))?;
+        }
+        Ok(())
     }
 
     /// Returns how each host stands, in one line each.
