@@ -2,13 +2,15 @@
 //! keeps to no rule, in a state that is soon full.
 //!
 //! Every operation goes the short way and then is ordered. Whatever they are, none panics, and the state is in
-//! order at the end. An input is operations, each behind its length in two bytes.
+//! order at the end, and what users own is what is counted. An input is a byte that chooses the settings, and operations,
+//! each behind its length in two bytes.
 
-use quorate_fs::fsck;
 use quorate_fs::rpc::ReplyHead;
+use quorate_fs::settings::{Export, Quota, Squash};
 use quorate_fs::xdr::{Reader, Xdr};
+use quorate_fs::{Settings, fsck};
 
-use crate::nfs::{Server, operations};
+use crate::nfs::{Server, operations_through};
 use crate::{Target, feature};
 
 /// The target.
@@ -26,9 +28,22 @@ const OPERATIONS_MAX: usize = 64;
 /// Pages of the state, those of the clients' replies among them: there is room for 18 pages of data and trees.
 const PAGES: u32 = 150;
 
+/// Exports inside one another: all of it, what is in `d` to be read, and what is in there in `b` as nobody's. A user has
+/// four pages and three inodes. Handles choose the export.
+fn narrow() -> Settings {
+    let exports = vec![
+        Export { squash: Squash::Nobody, ..Export::of("/") },
+        Export { read_only: true, ..Export::of("/d") },
+        Export { squash: Squash::Everyone, ..Export::of("/d/b") },
+    ];
+    Settings { exports, quota: Quota { bytes_max: 4 * 4096, inodes_max: 3 }, ..Settings::default() }
+}
+
 fn run(input: &[u8]) -> u64 {
-    let Some(mut server) = Server::new(PAGES) else { return 0 };
-    let (mut rest, mut parts) = (input, Vec::new());
+    let Some((first, mut rest)) = input.split_first() else { return 0 };
+    let settings = if first % 2 == 0 { Settings::default() } else { narrow() };
+    let Some(mut server) = Server::with(PAGES, settings) else { return 0 };
+    let mut parts = vec![u64::from(first % 2)];
     for _ in 0..OPERATIONS_MAX {
         let Some((len, behind)) = rest.split_first_chunk::<2>() else { break };
         let len = usize::from(u16::from_be_bytes(*len)).min(behind.len());
@@ -52,14 +67,15 @@ fn seeds() -> Vec<Vec<u8>> {
         out.extend_from_slice(&u16::try_from(operation.len()).unwrap_or(0).to_be_bytes());
         out.extend_from_slice(operation);
     };
-    let all = operations();
     let mut seeds: Vec<Vec<u8>> = Vec::new();
-    for operations in all.chunks(3) {
-        let mut seed = Vec::new();
-        for operation in operations {
-            put(&mut seed, operation);
+    for (first, export) in [(0, 0), (1, 0), (1, 1), (1, 2)] {
+        for operations in operations_through(export).chunks(3) {
+            let mut seed = vec![first];
+            for operation in operations {
+                put(&mut seed, operation);
+            }
+            seeds.push(seed);
         }
-        seeds.push(seed);
     }
     seeds
 }
@@ -73,14 +89,19 @@ mod tests {
 
     #[test]
     fn there_is_room_for_something() {
-        let mut server = Server::new(PAGES).unwrap();
-        let result = server.order(&operations()[0]);
-        assert_eq!(result[24..28], [0; 4], "a file is made");
+        // As the user of the seeds, everybody, a user who may only read, and nobody.
+        for (settings, export, stat) in
+            [(Settings::default(), 0, 0), (narrow(), 0, 0), (narrow(), 1, 30), (narrow(), 2, 0)]
+        {
+            let mut server = Server::with(PAGES, settings).unwrap();
+            let result = server.order(&operations_through(export)[0]);
+            assert_eq!(result[24..28], u32::to_be_bytes(stat), "export {export}: a file is made, or not");
+        }
     }
 
     #[test]
     fn the_seeds_reach_what_they_are_for() {
         let features: BTreeSet<u64> = seeds().iter().map(|seed| run(seed)).collect();
-        assert!(features.len() >= 10, "{}", features.len());
+        assert!(features.len() >= 40, "{}", features.len());
     }
 }

@@ -1,8 +1,9 @@
-//! What a client of the file system can send: a stream of bytes on a connection of a relay, whose calls
-//! are executed by one replica.
+//! What clients of the file system can send: streams of bytes on connections of a relay, whose calls are executed by
+//! one replica.
 //!
-//! Whatever comes, replies are replies, the bounds of the connection hold, and the state is in order at
-//! the end. The first byte says in how large pieces the stream comes.
+//! Whatever comes, replies are replies, the bounds of the connections hold, and the state is in order at the end. The
+//! first byte says in how large pieces the stream comes and on how many connections: they all send the same, in pieces
+//! of their own size that take turns, and so the calls of one come again on the next. Two are one client's.
 
 use quorate_fs::nfs3::{
     Call, CommitArgs, CreateArgs, CreateHow, DirOp, LinkArgs, MkDirArgs, MkNodArgs, MkNodData, PROGRAM,
@@ -47,7 +48,12 @@ pub(crate) struct Server {
 impl Server {
     /// Returns a replica whose file system has so many pages.
     pub(crate) fn new(pages: u32) -> Option<Self> {
-        let fs = Fs::new(Settings { reply_pages: 2, ..Settings::default() }).ok()?;
+        Self::with(pages, Settings::default())
+    }
+
+    /// Returns a replica whose file system has so many pages and these settings, but few replies.
+    pub(crate) fn with(pages: u32, settings: Settings) -> Option<Self> {
+        let fs = Fs::new(Settings { reply_pages: 2, ..settings }).ok()?;
         let options = Options { clients_max: 1, result_bytes_max: 0, ..Options::default() };
         // The fewest pages that there are besides: those of the one client's replies.
         let options = (pages..).map(|pages_max| Options { pages_max, ..options.clone() });
@@ -103,19 +109,32 @@ impl Server {
     }
 }
 
+/// Whence the connections come.
+const ADDRESSES: [[u8; 16]; 3] = [[7; 16], [7; 16], [8; 16]];
+
 fn run(input: &[u8]) -> u64 {
-    let (Some((piece, stream)), Some(mut server)) = (input.split_first(), Server::new(PAGES)) else {
+    let (Some((first, stream)), Some(mut server)) = (input.split_first(), Server::new(PAGES)) else {
         return 0;
     };
     let limits = Limits { calls_max: 4, ..Limits::default() };
-    let mut connection = Connection::new([7; 16], limits);
-    let (mut replies, mut parts) = (Records::new(2 << 20), Vec::new());
-    for mut piece in stream.chunks(usize::from(*piece) + 1) {
-        while !piece.is_empty() && server.seq < CALLS_MAX {
+    let (count, piece) = (usize::from(first / 64) % ADDRESSES.len() + 1, usize::from(first % 64) * 4 + 1);
+    let mut connections: Vec<(Connection, Records, &[u8])> = ADDRESSES[..count]
+        .iter()
+        .map(|address| (Connection::new(*address, limits), Records::new(2 << 20), stream))
+        .collect();
+    let mut parts = Vec::new();
+    while connections.iter().any(|(_, _, rest)| !rest.is_empty()) && server.seq < CALLS_MAX {
+        for (number, (connection, _, rest)) in connections.iter_mut().enumerate() {
+            let piece = &rest[..rest.len().min(piece * (number + 1))];
             let Ok(taken) = connection.receive(server.executor.service(), piece) else {
-                return feature(&parts);
+                // It is of no more use.
+                *rest = &[];
+                continue;
             };
-            piece = &piece[taken..];
+            *rest = &rest[taken..];
+        }
+        // All have sent before any is answered.
+        for (connection, replies, _) in connections.iter_mut().rev() {
             while let Some(call) = connection.submit() {
                 assert_eq!(call.read_only, server.executor.service().is_read_only(call.operation));
                 // Where a call has its procedure, if it comes from here.
@@ -125,7 +144,7 @@ fn run(input: &[u8]) -> u64 {
                 connection.replied(ticket, &reply);
             }
             assert!(connection.is_idle());
-            answers(&mut connection, &mut replies, &mut parts);
+            answers(connection, replies, &mut parts);
         }
     }
     let report = fsck::check(server.executor.service().settings(), server.executor.view());
@@ -147,12 +166,12 @@ fn answers(connection: &mut Connection, records: &mut Records, parts: &mut Vec<u
     }
 }
 
-/// The handle of an inode: the root's generation is 0, that of what the first batch makes is 1.
-fn handle(inode: u64, generation: u32) -> Vec<u8> {
+/// The handle of an inode through an export: the root's generation is 0, that of what the first batch makes is 1.
+fn handle(inode: u64, generation: u32, export: u32) -> Vec<u8> {
     let mut handle = 1_u64.to_be_bytes().to_vec();
     handle.extend_from_slice(&inode.to_be_bytes());
     handle.extend_from_slice(&generation.to_be_bytes());
-    handle.extend_from_slice(&[0; 4]);
+    handle.extend_from_slice(&export.to_be_bytes());
     handle
 }
 
@@ -167,9 +186,14 @@ fn record(stream: &mut Vec<u8>, xid: u32, program: u32, procedure: u32, args: &[
 
 /// Returns the calls of the seeds as operations: three for each procedure, then those of MOUNT.
 pub(crate) fn operations() -> Vec<Vec<u8>> {
+    operations_through(0)
+}
+
+/// Returns them with what they name through an export.
+pub(crate) fn operations_through(export: u32) -> Vec<Vec<u8>> {
     let mut operations = Vec::new();
-    for seed in seeds() {
-        let (mut records, mut rest) = (Records::new(2 << 20), &seed[1..]);
+    for stream in streams(export) {
+        let (mut records, mut rest) = (Records::new(2 << 20), &stream[..]);
         while let Ok((taken, Some(call))) = records.take(rest) {
             rest = &rest[taken..];
             let mut operation = Vec::new();
@@ -181,7 +205,14 @@ pub(crate) fn operations() -> Vec<Vec<u8>> {
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    let (root, file) = (handle(1, 0), handle(2, 1));
+    // In large pieces on one connection, on two and on three; in small ones on three.
+    let on = |first: u8| move |stream: Vec<u8>| [&[first], &stream[..]].concat();
+    [63, 127, 191, 130].into_iter().flat_map(|first| streams(0).into_iter().map(on(first))).collect()
+}
+
+/// Returns streams of calls: three for each procedure, then one with those of MOUNT.
+fn streams(export: u32) -> Vec<Vec<u8>> {
+    let (root, file) = (handle(1, 0, export), handle(2, 1, export));
     let (dir, file) = (Opaque(&root[..]), Opaque(&file[..]));
     let place = |name| DirOp { dir, name: Opaque(str::as_bytes(name)) };
     let attributes = || SetAttr { mode: Some(0o755), size: Some(5000), ..SetAttr::default() };
@@ -210,23 +241,23 @@ fn seeds() -> Vec<Vec<u8>> {
         Call::FsInfo(dir),
         Call::PathConf(file),
     ];
-    let mut seeds: Vec<Vec<u8>> = Vec::new();
+    let mut streams: Vec<Vec<u8>> = Vec::new();
     for call in calls {
-        let mut stream = vec![250];
+        let mut stream = Vec::new();
         for (xid, call) in (1..).zip([create(), call, create()]) {
             let mut args = Vec::new();
             call.encode(&mut args);
             record(&mut stream, xid, PROGRAM, call.procedure() as u32, &args);
         }
-        seeds.push(stream);
+        streams.push(stream);
     }
-    let mut mount = vec![3];
+    let mut mount = Vec::new();
     for (xid, procedure) in (1..).zip([1, 2, 5, 3, 4, 0]) {
         let args = if procedure == 1 || procedure == 3 { xdr::encode(&Opaque::<9>(b"/")) } else { vec![] };
         record(&mut mount, xid, mount3::PROGRAM, procedure, &args);
     }
-    seeds.push(mount);
-    seeds
+    streams.push(mount);
+    streams
 }
 
 #[cfg(test)]
