@@ -10,6 +10,8 @@
 //! the host has. The newest package runs with its own C library, in a jail of its own; nothing is installed.
 
 mod compare;
+mod directory;
+mod figures;
 mod fsx;
 mod host;
 mod integrity;
@@ -33,7 +35,7 @@ use crate::shell::{cargo, root, run};
 const BASIC: &str = include_str!("../kernel/basic.sh");
 
 const USAGE: &str = "kernel [basic|pjdfstest|fsx] [--runs N|A-B] [--while calm|kills|lie:NAME|liars|all], or \
-                     kernel integrity [--runs N|A-B] [--seconds N], with [--program FILE] [--dir DIR]; \
+                     kernel integrity [--runs N|A-B] [--seconds N], or kernel directory [--files N], with [--program FILE] [--dir DIR]; \
                      kernel postmark --help, kernel andrew --help";
 /// How often the integrity of the files is looked at, and for how long each time.
 const RUNS: u64 = 24;
@@ -45,12 +47,13 @@ enum Suite {
     Basic,
     Pjdfstest,
     Fsx,
+    Directory,
     Integrity,
 }
 
 impl Suite {
     fn read(name: &str) -> Option<Self> {
-        [Self::Basic, Self::Pjdfstest, Self::Fsx, Self::Integrity]
+        [Self::Basic, Self::Pjdfstest, Self::Fsx, Self::Directory, Self::Integrity]
             .into_iter()
             .find(|suite| suite.name() == name)
     }
@@ -60,15 +63,17 @@ impl Suite {
             Self::Basic => "basic",
             Self::Pjdfstest => "pjdfstest",
             Self::Fsx => "fsx",
+            Self::Directory => "directory",
             Self::Integrity => "integrity",
         }
     }
 
-    fn script(self, cache: &Path, seeds: &RangeInclusive<u64>) -> Result<String> {
+    fn script(self, cache: &Path, (seeds, files): (&RangeInclusive<u64>, u64)) -> Result<String> {
         match self {
             Self::Basic => Ok(format!("SOURCE='{}'\n{BASIC}", root().join("crates/fs").display())),
             Self::Pjdfstest => pjdfstest::script(cache),
             Self::Fsx => fsx::script(cache, seeds),
+            Self::Directory => directory::script(files),
             Self::Integrity => bail!("it has runs of its own"),
         }
     }
@@ -83,6 +88,7 @@ impl Suite {
             }
             Self::Pjdfstest => pjdfstest::judge(lines),
             Self::Fsx => fsx::judge(lines, seeds),
+            Self::Directory => directory::judge(lines),
             Self::Integrity => (String::new(), false),
         }
     }
@@ -100,6 +106,8 @@ struct Order {
     /// The seeds, if not as many as the suite has, and how long each is run.
     runs: Option<RangeInclusive<u64>>,
     seconds: u64,
+    /// The files of the large directory.
+    files: u64,
 }
 
 impl Order {
@@ -111,6 +119,7 @@ impl Order {
             dir: None,
             runs: None,
             seconds: SECONDS,
+            files: directory::FILES,
         };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
@@ -119,6 +128,7 @@ impl Order {
                 "--while" => order.troubles = Trouble::read(value()?)?,
                 "--dir" => order.dir = Some(std::path::absolute(value()?)?),
                 "--runs" => order.runs = Some(runs(value()?)?),
+                "--files" => order.files = value()?.parse()?,
                 "--seconds" => order.seconds = value()?.parse()?,
                 "--program" => {
                     let file = value()?;
@@ -175,7 +185,7 @@ pub(crate) fn kernel(args: &[String]) -> Result<()> {
         return integrity::runs(&machine, &program, &cache, &dir, (runs, order.seconds));
     }
     let seeds = order.runs.unwrap_or(fsx::SEEDS);
-    let script = order.suite.script(&cache, &seeds)?;
+    let script = order.suite.script(&cache, (&seeds, order.files))?;
     let mut said = Vec::new();
     let mut bad = 0;
     for trouble in &order.troubles {

@@ -10,6 +10,7 @@
 //! turns, so that what else the machine does befalls all of them. Time is the host's.
 
 mod andrew;
+mod goals;
 mod order;
 mod postmark;
 mod processor;
@@ -25,7 +26,7 @@ use anyhow::{Context as _, Result, bail};
 use self::andrew::Andrew;
 use self::order::{Load, Order};
 use self::postmark::Postmark;
-use self::servers::{Arm, Conditions, Server, Store};
+use self::servers::{Arm, Conditions, Reads, Server, Store};
 use self::table::{Call, Row, Sample, Table};
 use super::host::Host;
 use super::machine::{Machine, has, need};
@@ -68,6 +69,10 @@ pub(crate) fn run(
     let file = order.json.clone().unwrap_or_else(|| cache.join(format!("{}.json", load.name())));
     std::fs::write(&file, format!("{:#}\n", table.json())).with_context(|| file.display().to_string())?;
     println!("{}", file.display());
+    let missed = table.goals().into_iter().filter(|goal| !goal.is_held).count();
+    if missed > 0 {
+        bail!("{missed} of the goals are missed");
+    }
     Ok(true)
 }
 

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
+use super::directory;
 use super::host::{Host, REPLICAS};
 use super::machine::Machine;
 use super::trouble::Trouble;
@@ -31,11 +32,11 @@ const SHARED: &str = "/mnt/host";
 /// How long replicas may take to come to one state when nothing happens any more.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// The part that runs in the guest: `work SEED SECONDS` or `verify`.
+/// The part that runs in the guest: `work SEED SECONDS`, `verify`, or the suite `directory` with its files.
 pub(crate) fn guest(args: &[String]) -> Result<()> {
     // It switches the machine off at the end: never a real one.
     if !fs::read_to_string("/proc/cmdline")?.contains(GUEST) {
-        bail!("this is run by `kernel integrity`, in its guest");
+        bail!("this is run by `kernel`, in its guest");
     }
     let shared = Path::new(SHARED);
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -53,7 +54,8 @@ pub(crate) fn guest(args: &[String]) -> Result<()> {
             }
             if wrong.is_empty() { Ok(()) } else { bail!("{} things are wrong", wrong.len()) }
         }
-        _ => bail!("work SEED SECONDS or verify was expected"),
+        ["directory", files] => directory::measure(files.parse()?),
+        _ => bail!("work SEED SECONDS, verify or directory FILES was expected"),
     }
 }
 

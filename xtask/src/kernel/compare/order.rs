@@ -4,14 +4,16 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{Andrew, Arm, Postmark, Store, has, postmark};
+use super::{Andrew, Arm, Postmark, Reads, Store, has, postmark};
 
-const USAGE: &str = "kernel postmark|andrew [--repeats N] [--arms bfs,bfs-nr,ganesha] \
+const USAGE: &str = "kernel postmark|andrew [--repeats N] [--arms bfs,bfs-strict,bfs-ro-lookup,bfs-nr,ganesha] \
     [--durability memory,async,sync] [--mount-bytes BYTES] [--quick|--transactions N] [--copies N] [--no-compile] [--json FILE]";
 const REPEATS: usize = 3;
 /// What ours have on disk before they answer.
 const DURABILITIES: [&str; 3] = ["memory", "async", "sync"];
-const SYSTEMS: [&str; 3] = ["bfs", "bfs-nr", "ganesha"];
+/// The paper's two BFS are of the Andrew benchmark.
+const SYSTEMS: [&str; 5] = ["bfs", "bfs-strict", "bfs-ro-lookup", "bfs-nr", "ganesha"];
+const POSTMARK: [&str; 3] = ["bfs", "bfs-nr", "ganesha"];
 /// The sizes of READ and WRITE that a Linux client takes: a power of two in these bounds.
 const BYTES_MIN: u32 = 1024;
 const BYTES_MAX: u32 = 1 << 20;
@@ -65,7 +67,7 @@ impl Order {
             compiles: has("cc"),
             mount_bytes: None,
             durabilities: vec!["memory", "sync"],
-            systems: SYSTEMS.to_vec(),
+            systems: if load == Load::Postmark { POSTMARK.to_vec() } else { SYSTEMS.to_vec() },
             json: None,
             program: None,
             dir: None,
@@ -122,7 +124,10 @@ impl Order {
             |arm: fn(&'static str) -> Arm| self.durabilities.iter().copied().map(arm).collect::<Vec<_>>();
         let stores = || [Store::Disk, Store::Tmpfs, Store::Mem].map(Arm::Ganesha).to_vec();
         let arms = self.systems.iter().map(|system| match *system {
-            "bfs" => ours(Arm::Bfs),
+            "bfs" => ours(|durability| Arm::Bfs(Reads::Default, durability)),
+            // As the paper has them.
+            "bfs-strict" => vec![Arm::Bfs(Reads::Strict, "memory")],
+            "bfs-ro-lookup" => vec![Arm::Bfs(Reads::Lookup, "memory")],
             "bfs-nr" => ours(Arm::Alone),
             _ => stores(),
         });
@@ -166,7 +171,8 @@ pub(super) fn help(load: Load) -> String {
     format!(
         "{about}\n\nUsage: cargo xtask {USAGE}\n\n{own}\
          \x20 --repeats N          how often each server has its turn, 1 to 100 (default {REPEATS})\n\
-         \x20 --arms LIST          some of bfs,bfs-nr,ganesha (default all; Ganesha on a disk, on tmpfs, in memory)\n\
+         \x20 --arms LIST          some of bfs,bfs-strict,bfs-ro-lookup,bfs-nr,ganesha (default all; of postmark bfs,bfs-nr,ganesha; Ganesha on\n\
+         \x20                      a disk, on tmpfs, in memory; bfs-strict and bfs-ro-lookup are the paper's, in memory)\n\
          \x20 --durability LIST    what bfs and bfs-nr have on disk before they answer, a row each: some of\n\
          \x20                      memory,async,sync (default memory,sync)\n\
          \x20 --mount-bytes BYTES  rsize and wsize of the mount (default: what client and server agree on; the papers: 4096)\n\
@@ -191,10 +197,11 @@ mod tests {
     #[test]
     fn arms_are_those_that_were_asked_for() {
         let order = read(Load::Postmark, "--durability sync --arms bfs-nr,bfs").unwrap().unwrap();
-        assert_eq!(order.arms(), [Arm::Alone("sync"), Arm::Bfs("sync")]);
+        assert_eq!(order.arms(), [Arm::Alone("sync"), Arm::Bfs(Reads::Default, "sync")]);
         let all = read(Load::Andrew, "").unwrap().unwrap().arms();
-        assert_eq!(all.len(), 7);
-        assert!(all.contains(&Arm::Ganesha(Store::Mem)));
+        assert_eq!(all.len(), 9);
+        assert!(all.contains(&Arm::Ganesha(Store::Mem)) && all.contains(&Arm::Bfs(Reads::Strict, "memory")));
+        assert_eq!(read(Load::Postmark, "").unwrap().unwrap().arms().len(), 7);
     }
 
     #[test]

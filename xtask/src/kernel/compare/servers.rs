@@ -22,6 +22,11 @@ const GANESHA_PORT: u16 = 2049;
 const GANESHA_MOUNT: u16 = 20048;
 const PLUGINS: &str = "/usr/lib/x86_64-linux-gnu/ganesha";
 const SHM: &str = "/dev/shm";
+/// How long a process looks for work before it sleeps. There are fewer cores than processes: whoever looks for long keeps
+/// the guest off its core, and where all sleep each message waits until a core has woken up. So each has what it is
+/// fastest with: one that is alone sleeps at once, and five that wait for one another look a while.
+const POLL_ALONE: &str = "20us";
+const POLL_OF_MANY: &str = "200us";
 /// The last part of the first server's address.
 const FIRST: u8 = 10;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,11 +35,42 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arm {
     /// The file system on four replicas behind a relay.
-    Bfs(&'static str),
+    Bfs(Reads, &'static str),
     /// The same service behind the same relay, without replicas.
     Alone(&'static str),
     /// NFS-Ganesha.
     Ganesha(Store),
+}
+
+/// What goes the short way, and when reading changes a file's time of last access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reads {
+    /// All that only reads; as the load has it.
+    Default,
+    /// GETATTR alone; with every read: BFS-strict [OSDI99 §7.3].
+    Strict,
+    /// LOOKUP as well.
+    Lookup,
+}
+
+impl Reads {
+    pub(crate) fn system(self) -> &'static str {
+        match self {
+            Self::Default => "bfs",
+            Self::Strict => "bfs-strict",
+            Self::Lookup => "bfs-ro-lookup",
+        }
+    }
+
+    /// Returns the settings of a node; `atime` is the load's.
+    fn settings(self, atime: &str) -> String {
+        let (read_only, atime) = match self {
+            Self::Default => ("all", atime),
+            Self::Strict => ("getattr", "strict"),
+            Self::Lookup => ("getattr lookup", "strict"),
+        };
+        format!("fs_read_only = \"{read_only}\"\nfs_atime = \"{atime}\"\n")
+    }
 }
 
 /// Where NFS-Ganesha keeps its files.
@@ -49,7 +85,7 @@ impl Arm {
     /// Returns what it is called: the system, and which of them.
     pub(crate) fn names(self, dir: &Path) -> (&'static str, String) {
         match self {
-            Self::Bfs(durability) => ("bfs", durability.to_owned()),
+            Self::Bfs(reads, durability) => (reads.system(), durability.to_owned()),
             Self::Alone(durability) => ("bfs-nr", durability.to_owned()),
             Self::Ganesha(Store::Disk) => ("ganesha", format!("VFS on {}", file_system(dir))),
             Self::Ganesha(Store::Tmpfs) => ("ganesha", "VFS on tmpfs".to_owned()),
@@ -59,7 +95,7 @@ impl Arm {
 
     pub(crate) fn durability(self) -> Option<&'static str> {
         match self {
-            Self::Bfs(durability) | Self::Alone(durability) => Some(durability),
+            Self::Bfs(_, durability) | Self::Alone(durability) => Some(durability),
             Self::Ganesha(_) => None,
         }
     }
@@ -137,8 +173,8 @@ impl Server {
         };
         let mut started = Self { arm, system, variant, export, children: Vec::new(), shm: None };
         match arm {
-            Arm::Bfs(durability) => {
-                let cluster = started.init(on, &dir, durability)?;
+            Arm::Bfs(reads, durability) => {
+                let cluster = started.init(on, &dir, (reads, POLL_OF_MANY), durability)?;
                 for replica in 0..REPLICAS {
                     let home = cluster.join(format!("replica-{replica}"));
                     started.spawn(on, &dir, &["replica", "--dir"], &home, &[])?;
@@ -146,7 +182,7 @@ impl Server {
                 started.open(on, &dir, &cluster, &[])?;
             }
             Arm::Alone(durability) => {
-                let cluster = started.init(on, &dir, "memory")?;
+                let cluster = started.init(on, &dir, (Reads::Default, POLL_ALONE), "memory")?;
                 started.open(on, &dir, &cluster, &["--unreplicated", "--durability", durability])?;
             }
             Arm::Ganesha(store) => started.ganesha(on, &dir, store)?,
@@ -165,14 +201,20 @@ impl Server {
         processor::seconds(&self.children.iter().map(Child::id).collect::<Vec<_>>())
     }
 
-    /// Makes the directories of a cluster, with settings as in the experiments: there are fewer cores than processes.
-    fn init(&self, on: Conditions<'_>, dir: &Path, durability: &str) -> Result<PathBuf> {
+    /// Makes the directories of a cluster.
+    fn init(
+        &self,
+        on: Conditions<'_>,
+        dir: &Path,
+        (reads, poll): (Reads, &str),
+        durability: &str,
+    ) -> Result<PathBuf> {
         let cluster = dir.join("cluster");
         let mut command = Command::new(on.program);
         command.args(["init", "--service", "fs", "--clients", "1", "--durability", durability]);
         read(command.args(["--host", &format!("{}:7000", self.export.server)]).arg("--dir").arg(&cluster))?;
-        let chosen =
-            format!("poll = \"20us\"\nfs_exports = \"/(rw,no_root_squash)\"\nfs_atime = \"{}\"\n", on.atime);
+        let reads = reads.settings(on.atime);
+        let chosen = format!("poll = \"{poll}\"\nfs_exports = \"/(rw,no_root_squash)\"\n{reads}");
         for home in fs::read_dir(&cluster)?.flatten() {
             let path = home.path().join("node.toml");
             let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;

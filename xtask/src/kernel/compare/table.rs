@@ -4,16 +4,14 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use super::super::figures::median;
+use super::goals::{self, Goal, Paper};
 use super::order::{Load, Order};
 use super::postmark;
-use super::servers::Arm;
+use super::servers::{Arm, Store};
 
 /// The client alone: the load in the guest's memory, without a server.
 pub(super) const ALONE: &str = "client alone";
-/// The paper's BFS: its transactions a second, divided by those of NO-REP and of NFS-STD [DSN01 §5.2].
-const PAPER_POSTMARK: [f64; 2] = [0.53, 0.87];
-/// The same of its seconds for 100 and for 500 copies [DSN01 §5.2].
-const PAPER_ANDREW: [(u32, [f64; 2]); 2] = [(100, [1.14, 1.15]), (500, [1.22, 1.24])];
 /// So many kinds of calls are told in the table.
 const CALLS: usize = 5;
 
@@ -66,14 +64,18 @@ impl Row {
 
     fn system(&self) -> &'static str {
         match self.arm {
-            Some(Arm::Bfs(_)) => "bfs",
+            Some(Arm::Bfs(reads, _)) => reads.system(),
             Some(Arm::Alone(_)) => "bfs-nr",
             Some(Arm::Ganesha(_)) => "ganesha",
             None => ALONE,
         }
     }
 
-    fn name(&self) -> String {
+    pub(super) fn arm(&self) -> Option<Arm> {
+        self.arm
+    }
+
+    pub(super) fn name(&self) -> String {
         format!("{} {}", self.system(), self.variant).trim_end().to_owned()
     }
 
@@ -85,11 +87,13 @@ impl Row {
         median(&self.samples.iter().map(|sample| sample.processor_s).collect::<Vec<_>>())
     }
 
-    /// Says whether the first is to be divided by the second: ours by the same without replicas and by Ganesha.
+    /// Says whether the first is to be divided by the second: ours by the same without replicas and by Ganesha, and that
+    /// by Ganesha in memory.
     fn is_compared_with(&self, other: &Self) -> bool {
         match (self.arm, other.arm) {
-            (Some(Arm::Bfs(ours)), Some(Arm::Alone(other))) => ours == other,
-            (Some(Arm::Bfs(_)), Some(Arm::Ganesha(_))) => true,
+            (Some(Arm::Bfs(_, ours)), Some(Arm::Alone(other))) => ours == other,
+            (Some(Arm::Bfs(..)), Some(Arm::Ganesha(_)))
+            | (Some(Arm::Alone("memory")), Some(Arm::Ganesha(Store::Mem))) => true,
             _ => false,
         }
     }
@@ -106,7 +110,8 @@ pub(super) struct Table {
     /// The column that counts.
     main: usize,
     digits: usize,
-    paper: Option<[f64; 2]>,
+    papers: &'static [Paper],
+    load_is: Load,
     repeats: usize,
     pub(super) rows: Vec<Row>,
     pub(super) notes: Vec<String>,
@@ -126,7 +131,8 @@ impl Table {
             columns: vec!["tx/s".to_owned()],
             main: 0,
             digits: 0,
-            paper: Some(PAPER_POSTMARK),
+            papers: goals::papers(order),
+            load_is: order.load,
             repeats: order.repeats,
             rows: Vec::new(),
             notes: Vec::new(),
@@ -152,8 +158,6 @@ impl Table {
                 table.unit = "s";
                 table.columns = load.columns().into_iter().map(str::to_owned).collect();
                 (table.main, table.digits) = (table.columns.len() - 1, 2);
-                table.paper =
-                    PAPER_ANDREW.iter().find(|(copies, _)| *copies == load.copies).map(|(_, paper)| *paper);
                 if !load.compiles {
                     table.notes.push("phase 5, the compilation, is left out: --no-compile, or there is no cc (apt-get install gcc libc6-dev)".to_owned());
                 }
@@ -210,11 +214,11 @@ impl Table {
             }
             text.push('\n');
         }
-        if let Some([alone, std]) = self.paper {
-            let _ = writeln!(
-                text,
-                "the paper: BFS / NO-REP {alone}, BFS / NFS-STD (a server on its disk) {std} [DSN01 §5.2]"
-            );
+        for Paper { of, to, ratio, source } in self.papers {
+            let _ = writeln!(text, "the paper: {of} / {to} {ratio} [{source}]");
+        }
+        for goal in self.goals() {
+            let _ = writeln!(text, "{goal}");
         }
         text.push_str(
             "\ncalls of a run and what the client waited for each, in microseconds, most waiting first\n",
@@ -239,6 +243,13 @@ impl Table {
                 (row, other, (0..self.columns.len()).map(|column| ratio(row, other, column)).collect())
             })
             .collect()
+    }
+
+    /// Returns what is to hold, and whether it does.
+    pub(super) fn goals(&self) -> Vec<Goal> {
+        let ratios = self.ratios();
+        let main = ratios.iter().filter_map(|(row, other, all)| Some((*row, *other, *all.get(self.main)?)));
+        main.filter_map(|(row, other, ratio)| Goal::of(self.load_is, row, other, ratio)).collect()
     }
 
     /// Returns what was found in the form of an experiment's report.
@@ -267,7 +278,8 @@ impl Table {
             },
             "rows": rows,
             "ratios": ratios,
-            "paper": self.paper.map(|[alone, std]| json!({ "bfs / no-rep": alone, "bfs / nfs-std": std })),
+            "papers": self.papers.iter().map(Paper::json).collect::<Vec<_>>(),
+            "goals": self.goals().iter().map(Goal::json).collect::<Vec<_>>(),
             "notes": self.notes,
         })
     }
@@ -288,7 +300,7 @@ impl Table {
         if let Some(durability) = row.arm.and_then(Arm::durability) {
             value["durability"] = json!(durability);
         }
-        if matches!(row.arm, Some(Arm::Bfs(_))) {
+        if matches!(row.arm, Some(Arm::Bfs(..))) {
             (value["n"], value["f"]) = (json!(4), json!(1));
         }
         if column == self.main {
@@ -318,22 +330,11 @@ fn calls(row: &Row) -> String {
     calls.iter().take(CALLS).map(each).collect::<Vec<_>>().join(", ")
 }
 
-fn median(samples: &[f64]) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let at = |index: usize| sorted.get(index).copied().unwrap_or(0.0);
-    match sorted.len() {
-        0 => 0.0,
-        len if len % 2 == 1 => at(len / 2),
-        len => f64::midpoint(at(len / 2 - 1), at(len / 2)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use super::super::servers::Store;
+    use super::super::servers::Reads;
     use super::*;
 
     fn table() -> Table {
@@ -344,10 +345,11 @@ mod tests {
         };
         let mut table = Table::new(&order);
         table.rows = vec![
-            row(Arm::Bfs("memory"), "memory", &[500.0, 700.0, 600.0]),
-            row(Arm::Bfs("sync"), "sync", &[300.0]),
+            row(Arm::Bfs(Reads::Default, "memory"), "memory", &[500.0, 700.0, 600.0]),
+            row(Arm::Bfs(Reads::Default, "sync"), "sync", &[300.0]),
             row(Arm::Alone("memory"), "memory", &[1000.0, 1200.0]),
             row(Arm::Ganesha(Store::Disk), "VFS on ext4", &[400.0]),
+            row(Arm::Ganesha(Store::Mem), "MEM", &[1000.0]),
         ];
         table
     }
@@ -363,7 +365,10 @@ mod tests {
         let expected = [
             ("bfs memory", "bfs-nr memory", 600.0 / 1100.0),
             ("bfs memory", "ganesha VFS on ext4", 1.5),
+            ("bfs memory", "ganesha MEM", 0.6),
             ("bfs sync", "ganesha VFS on ext4", 0.75),
+            ("bfs sync", "ganesha MEM", 0.3),
+            ("bfs-nr memory", "ganesha MEM", 1.1),
         ];
         assert_eq!(ratios.len(), expected.len(), "{ratios:?}");
         for ((row, other, ratio), (name, to, is)) in ratios.iter().zip(expected) {
@@ -374,7 +379,12 @@ mod tests {
     #[test]
     fn the_table_has_medians_bounds_and_the_papers_ratios() {
         let text = table().text();
-        for part in ["bfs memory", "600", "(500 - 700)", "0.55", "0.53", "0.87"] {
+        let goals = [
+            "missed: bfs memory / bfs-nr memory 0.55, at least 0.6",
+            "held: bfs memory / ganesha VFS on ext4 1.50, at least 1.2",
+            "held: bfs-nr memory / ganesha MEM 1.10, at least 1",
+        ];
+        for part in ["bfs memory", "600", "(500 - 700)", "0.55", "0.53", "0.87"].into_iter().chain(goals) {
             assert!(text.contains(part), "no {part} in\n{text}");
         }
     }
