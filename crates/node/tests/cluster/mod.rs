@@ -59,9 +59,13 @@ impl Cluster {
         (ClientDrive::new(&self.config, door, lanes, directory, Timestamp(wall_ns()), ()), socket)
     }
 
-    /// Lets a replica stand still.
+    /// Lets a replica stand still. When this returns it does.
     pub(crate) fn pause(&self, replica: usize) {
         self.controls[replica].store(PAUSES, Ordering::Relaxed);
+        while self.controls[replica].load(Ordering::Relaxed) != STANDS {
+            assert!(!self.threads[replica].is_finished(), "the replica has ended");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Lets a replica go on.
@@ -81,10 +85,11 @@ impl Drop for Cluster {
     }
 }
 
-/// What a replica is told to do.
+/// What a replica is told to do, and `STANDS`: that it has done it.
 const RUNS: u8 = 0;
 const PAUSES: u8 = 1;
-const STOPS: u8 = 2;
+const STANDS: u8 = 2;
+const STOPS: u8 = 3;
 
 /// Drives a replica, a little at a time.
 fn run<S: Service>(drive: &mut Drive<S>, socket: &mut Socket, control: &AtomicU8) {
@@ -93,7 +98,8 @@ fn run<S: Service>(drive: &mut Drive<S>, socket: &mut Socket, control: &AtomicU8
     loop {
         match control.load(Ordering::Relaxed) {
             STOPS => break,
-            PAUSES => std::thread::sleep(Duration::from_millis(5)),
+            PAUSES => control.store(STANDS, Ordering::Relaxed),
+            STANDS => std::thread::sleep(Duration::from_millis(5)),
             _ => {
                 while let Some(datagram) = socket.receive().unwrap() {
                     drive.receive(clock.now(), datagram);
