@@ -17,6 +17,11 @@ use crate::{Target, alloc};
 const CORPUS_MAX: usize = 4096;
 /// How often the progress is told.
 const TELL_EVERY: Duration = Duration::from_secs(10);
+/// How often an input is run that took too long: on a machine that stands still for a while, that while is counted as
+/// the thread's.
+const TRIES: usize = 3;
+/// How often it is looked whether an execution ends.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// What a run came to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -110,15 +115,19 @@ fn execute(target: &Target, input: &[u8], hung: &Watchdog, report: &mut Report) 
     let fail = |what: String| Failure { what, input: input.to_vec() };
     hung.begin(input);
     let before = alloc::begin();
-    let start = processor_time();
-    let outcome = catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
-    let took = processor_time().saturating_sub(start);
+    let limit = Duration::from_millis(target.millis_max);
+    let (outcome, mut took) = timed(target, input);
     let peak = alloc::peak().saturating_sub(before);
+    for _ in 1..TRIES {
+        if took > limit && outcome.is_some() {
+            took = took.min(timed(target, input).1);
+        }
+    }
     hung.end();
     report.executions += 1;
     report.peak_bytes = report.peak_bytes.max(peak);
     report.longest = report.longest.max(took);
-    let Ok(feature) = outcome else { return Err(fail(format!("{}: panicked, see above", target.name))) };
+    let Some(feature) = outcome else { return Err(fail(format!("{}: panicked, see above", target.name))) };
     if peak > target.memory_bytes_max {
         let says = format!(
             "{}: took {peak} bytes at its peak, {} are the most",
@@ -126,12 +135,19 @@ fn execute(target: &Target, input: &[u8], hung: &Watchdog, report: &mut Report) 
         );
         return Err(fail(says));
     }
-    if took > Duration::from_millis(target.millis_max) {
+    if took > limit {
         let says =
             format!("{}: took {} ms, {} are the most", target.name, took.as_millis(), target.millis_max);
         return Err(fail(says));
     }
     Ok(feature)
+}
+
+/// Returns what an input comes to, none if it panics, and how long it takes.
+fn timed(target: &Target, input: &[u8]) -> (Option<u64>, Duration) {
+    let start = processor_time();
+    let outcome = catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
+    (outcome.ok(), processor_time().saturating_sub(start))
 }
 
 /// Returns the processor time of this thread. One that waits instead is the watchdog's.
@@ -140,8 +156,8 @@ fn processor_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("the clock of a thread").into()
 }
 
-/// Since when an execution runs, and its input.
-type Running = Arc<Mutex<Option<(Instant, Vec<u8>)>>>;
+/// How often it was looked since an execution began, and its input.
+type Running = Arc<Mutex<Option<(u64, Vec<u8>)>>>;
 
 /// Ends the process if an execution does not end: a hang cannot be caught in its own thread.
 struct Watchdog {
@@ -153,19 +169,23 @@ impl Watchdog {
         let running = Running::default();
         let watched = Arc::downgrade(&running);
         let limit = Duration::from_millis(target.millis_max) * 20;
+        // Looks are counted and not the time between them: a machine that stands still looks as seldom as it works.
+        let looks_max = u64::try_from(limit.as_millis() / LOOK_EVERY.as_millis()).unwrap_or(u64::MAX);
         let name = target.name;
         std::thread::spawn(move || {
             while let Some(running) = watched.upgrade() {
-                if let Ok(guard) = running.lock()
-                    && let Some((since, input)) = guard.as_ref()
-                    && since.elapsed() > limit
+                if let Ok(mut guard) = running.lock()
+                    && let Some((looks, input)) = guard.as_mut()
                 {
-                    let what = format!("{name}: has not ended after {} s", limit.as_secs());
-                    eprintln!("FAILED {}", Failure { what, input: input.clone() });
-                    std::process::exit(1);
+                    *looks += 1;
+                    if *looks > looks_max {
+                        let what = format!("{name}: has not ended after {} s", limit.as_secs());
+                        eprintln!("FAILED {}", Failure { what, input: input.clone() });
+                        std::process::exit(1);
+                    }
                 }
                 drop(running);
-                std::thread::sleep(Duration::from_millis(200));
+                std::thread::sleep(LOOK_EVERY);
             }
         });
         Self { running }
@@ -174,22 +194,22 @@ impl Watchdog {
     fn begin(&self, input: &[u8]) {
         if let Ok(mut running) = self.running.lock() {
             match running.as_mut() {
-                Some((since, kept)) => {
-                    *since = Instant::now();
+                Some((looks, kept)) => {
+                    *looks = 0;
                     kept.clear();
                     kept.extend_from_slice(input);
                 }
-                None => *running = Some((Instant::now(), input.to_vec())),
+                None => *running = Some((0, input.to_vec())),
             }
         }
     }
 
     fn end(&self) {
         if let Ok(mut running) = self.running.lock()
-            && let Some((since, _)) = running.as_mut()
+            && let Some((looks, _)) = running.as_mut()
         {
             // Nothing runs: as if it had just begun.
-            *since = Instant::now();
+            *looks = 0;
         }
     }
 }
@@ -197,6 +217,8 @@ impl Watchdog {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     fn target(run: fn(&[u8]) -> u64) -> Target {
@@ -237,6 +259,19 @@ mod tests {
             0
         });
         assert!(run(&slow, SHORT, 1, |_| ()).unwrap_err().what.contains("ms"));
+    }
+
+    #[test]
+    fn an_execution_that_is_long_once_is_none() {
+        static RUNS: AtomicUsize = AtomicUsize::new(0);
+        let slow_once = target(|_| {
+            let millis = if RUNS.fetch_add(1, Ordering::Relaxed) == 0 { 150 } else { 1 };
+            let end = processor_time() + Duration::from_millis(millis);
+            while processor_time() < end {}
+            0
+        });
+        assert!(run_once(&slow_once, b"x").unwrap().longest < Duration::from_millis(100));
+        assert_eq!(RUNS.load(Ordering::Relaxed), 2);
     }
 
     #[test]
