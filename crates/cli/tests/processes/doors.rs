@@ -196,8 +196,9 @@ fn both_make_the_same_names(one: &Relay, two: &Relay) {
 
 fn four_connections_have_one_file(one: &Relay, other: std::net::SocketAddr) {
     const PIECE: usize = 64 << 10;
+    const PIECES: usize = 64;
     const CONNECTIONS: usize = 4;
-    let data: Vec<u8> = (0..4_u32 << 20).map(|i| u8::try_from(i * 7 % 251).unwrap()).collect();
+    let data: Vec<u8> = (0..PIECE * PIECES).map(|i| u8::try_from(i * 7 % 251).unwrap()).collect();
     let mut first = Peer::connect(one.address, 0, 1_000_000);
     let root = first.mount("/").unwrap();
     let file = first.create(&root, "four").unwrap().unwrap();
@@ -207,7 +208,7 @@ fn four_connections_have_one_file(one: &Relay, other: std::net::SocketAddr) {
                 let number = 2_000_000 + u32::try_from(connection).unwrap() * 10_000;
                 let mut peer = Peer::connect(one.address, 0, number);
                 scope.spawn(move || {
-                    let mine = (0..data_pieces()).skip(connection).step_by(CONNECTIONS);
+                    let mine = (0..PIECES).skip(connection).step_by(CONNECTIONS);
                     mine.for_each(|piece| work(&mut peer, piece * PIECE));
                 });
             }
@@ -224,11 +225,6 @@ fn four_connections_have_one_file(one: &Relay, other: std::net::SocketAddr) {
     });
     let mut peer = Peer::connect(other, 0, 3_000_000);
     assert_eq!(peer.size(&file), Ok(4 << 20));
-}
-
-/// Pieces of the file that four connections write.
-fn data_pieces() -> usize {
-    64
 }
 
 fn dies_amid_a_transfer(cluster: &Cluster, one: &Relay, two: &mut Option<Relay>, data: &[u8]) {
