@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use quorate_node::observe::{Cell, Observer, text};
+use quorate_node::observe::{Cell, Health, Observer, text};
+use quorate_wire::message::Moved;
 
 use super::probe::Probe;
 use crate::explain::Code;
@@ -20,8 +21,10 @@ use crate::out;
 const GONE: Duration = Duration::from_secs(10);
 /// How long its digest is waited for, and those of the others: without load there may be none for long.
 const COMPARED: Duration = Duration::from_secs(1);
-/// How long the others may take until they order operations again, and a replica to be back.
+/// How long the others may take until they order operations again, and a replica to get further.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often one that is to be back is asked how far it is.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long it is watched that a cluster with more than f faults does nothing.
 const HALTED: Duration = Duration::from_secs(5);
 
@@ -97,26 +100,42 @@ impl<'a> Break<'a> {
         Ok(())
     }
 
-    /// Waits until it has rejoined, and shows on a terminal that it takes time. What it fetches is a
-    /// checkpoint, and the next one comes the sooner the more is ordered: so something is.
+    /// Waits until it has rejoined, as long as it fetches more, and shows on a terminal how far it is. What it fetches
+    /// is a checkpoint, and the next one comes the sooner the more is ordered: so something is.
     fn wait_until_back(&self, begin: Instant) -> Result<(), Failure> {
         let (terminal, probe) = (std::io::stdout().is_terminal(), Probe::open(self.local));
+        let observer = Observer::open(self.local.dir()).ok();
+        let (mut fetched, mut further, mut looked) = (None, Instant::now(), Instant::now());
         while !self.local.is_back(self.name) {
             if begin.elapsed() > GONE && self.local.process(self.name).is_none() {
                 return Err(Failure::new(Code::Network, format!("r{} did not start", self.id))
                     .at(self.local.node(self.name).join("replica.log").display().to_string())
                     .next(self.local.last_lines(self.name, "replica.log", 4)));
             }
-            if begin.elapsed() > PATIENCE {
+            if looked.elapsed() > LOOK_EVERY {
+                let now = observer.as_ref().and_then(|observer| self.look(observer)?.says?.moved);
+                if now.is_some_and(|now| {
+                    fetched.is_none_or(|before: Moved| before.since_start != now.since_start)
+                }) {
+                    (fetched, further) = (now, Instant::now());
+                }
+                looked = Instant::now();
+            }
+            if further.elapsed() > PATIENCE {
+                let (took, patience) = (begin.elapsed().as_secs(), PATIENCE.as_secs());
                 return Err(Failure::new(
                     Code::Unreachable,
-                    format!("r{} is not back after {} s", self.id, PATIENCE.as_secs()),
+                    format!(
+                        "r{} is not back after {took} s, and has fetched nothing for {patience} s",
+                        self.id
+                    ),
                 )
                 .at(self.local.node(self.name).join("replica.log").display().to_string())
                 .next("look at what it says there"));
             }
             if terminal {
-                print!("\r\x1b[K  rejoins, {:.1} s", begin.elapsed().as_secs_f64());
+                let so_far = fetched.map_or_else(String::new, |moved| format!(", {}", said(&moved)));
+                print!("\r\x1b[K  rejoins, {:.1} s{so_far}", begin.elapsed().as_secs_f64());
                 let _ = std::io::stdout().flush();
             }
             match &probe {
@@ -134,10 +153,9 @@ impl<'a> Break<'a> {
     /// None: no client is to spare to ask for it, or it says nothing.
     fn fetched(&self) -> Option<String> {
         let observer = Observer::open(self.local.dir()).ok()?;
-        let (begin, id) = (Instant::now(), self.id.parse::<u16>().ok()?);
+        let begin = Instant::now();
         loop {
-            let picture = observer.look();
-            let health = picture.replicas.iter().find(|health| health.id.0 == id)?;
+            let health = self.look(&observer)?;
             let digest = match health.agrees {
                 Cell::Agrees => "agrees",
                 Cell::Differs => "DIFFERS",
@@ -149,14 +167,15 @@ impl<'a> Break<'a> {
             };
             let says = health.says.as_ref()?;
             // A state that is in the others' logs is executed again.
-            let fetched = says.moved.map_or_else(
-                || "nothing fetched".to_owned(),
-                |moved| {
-                    format!("{} fetched of {}", text::size(moved.since_start.1), text::size(moved.of_bytes))
-                },
-            );
+            let fetched = says.moved.as_ref().map_or_else(|| "nothing fetched".to_owned(), said);
             return Some(format!(": {fetched}, {} executed, digest {digest}", says.executed.0));
         }
+    }
+
+    /// Asks how it is.
+    fn look(&self, observer: &Observer) -> Option<Health> {
+        let id = self.id.parse::<u16>().ok()?;
+        observer.look().replicas.into_iter().find(|health| health.id.0 == id)
     }
 
     pub(super) fn corrupt(&self) -> Result<(), Failure> {
@@ -226,6 +245,11 @@ impl<'a> Break<'a> {
         }
         Ok(())
     }
+}
+
+/// Tells what a replica has fetched since it started.
+fn said(moved: &Moved) -> String {
+    format!("{} fetched of {}", text::size(moved.since_start.1), text::size(moved.of_bytes))
 }
 
 /// Overwrites a sector in the middle of the newest file of the log and of the newest state, and says how
