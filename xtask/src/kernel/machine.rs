@@ -143,8 +143,9 @@ impl Machine {
         fs::write(&init, include_str!("../../kernel/init.sh"))?;
         fs::write(&suite, script)?;
         read(Command::new("chmod").arg("+x").arg(&init))?;
-        let mut command = host.command("timeout");
-        command.args(["-k", "5", LIMIT_S, "unshare", "-m", "sh", "-c", ENTER, "sh"]).arg(self.jail());
+        let mut command = host.command("setpriv");
+        command.args(["--pdeathsig", "TERM", "timeout", "-k", "5", LIMIT_S]);
+        command.args(["unshare", "-m", "sh", "-c", ENTER, "sh"]).arg(self.jail());
         command.args([
             "mem=1024M",
             "uml_dir=/tmp/",
