@@ -155,9 +155,10 @@ codes! {
          findings are what a report needs. If only this one has it, its memory or program is damaged: empty its\n\
          log/ and checkpoint/, and start it; it fetches the state from the others. Status 1.";
     NoFuse = "Q052": "this machine cannot mount through FUSE",
-        "`quorate mount` needs the device /dev/fuse (the kernel module fuse; in a container it has to be let in), and\n\
-         for those who are not root the program fusermount3 of the package fuse3. Without them the file system can\n\
-         be used by `quorate fs`, or by the kernel's NFS client through `quorate nfs`. Status 2.";
+        "`quorate mount` needs the device /dev/fuse (the kernel module fuse; in a container it has to be let in), with\n\
+         the right to open it (udev gives it to everyone; where there is no udev: chmod 666 /dev/fuse), and for those\n\
+         who are not root the program fusermount3 of the package fuse3. Without them the file system can be used by\n\
+         `quorate fs`, or by the kernel's NFS client through `quorate nfs`. Status 2.";
     NoRoom = "Q055": "no room in the file system",
         "All pages are taken (fs_capacity), there are as many files as there may be (fs_inodes_max), or you own as much\n\
          as one user may (fs_quota_bytes, fs_quota_inodes); the error says which. Reading and removing go on. `quorate\n\

@@ -92,6 +92,7 @@ impl Mount {
             }
             MountError::NoDirectory(_)
             | MountError::NoDevice
+            | MountError::Closed(_)
             | MountError::NoHelper
             | MountError::Kernel(_)
             | _ => failed(error, &self.on, "DIR"),
@@ -107,6 +108,10 @@ pub(crate) fn failed(error: &MountError, on: &Path, flag: &str) -> Failure {
         MountError::NoDevice => {
             let next =
                 "modprobe fuse; in a container: --device /dev/fuse --cap-add SYS_ADMIN. Without: quorate fs";
+            (Code::NoFuse, "/dev/fuse".to_owned(), next.to_owned())
+        }
+        MountError::Closed(_) => {
+            let next = "as root: modprobe fuse && chmod 666 /dev/fuse. Without: quorate fs, or quorate nfs";
             (Code::NoFuse, "/dev/fuse".to_owned(), next.to_owned())
         }
         MountError::NoHelper => {

@@ -29,6 +29,7 @@ mod through;
 mod words;
 mod work;
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,6 +68,8 @@ pub enum MountError {
     NoDirectory(io::Error),
     /// This machine has no `/dev/fuse`.
     NoDevice,
+    /// `/dev/fuse` is there, but not for whoever asks.
+    Closed(io::Error),
     /// Who is not root needs `fusermount3`, and it is not there.
     NoHelper,
     /// The kernel refuses.
@@ -79,6 +82,7 @@ impl std::fmt::Display for MountError {
             Self::Files(error) => error.fmt(f),
             Self::NoDirectory(error) => write!(f, "no directory to mount on: {error}"),
             Self::NoDevice => write!(f, "this machine has no {DEVICE}"),
+            Self::Closed(error) => write!(f, "{DEVICE} cannot be opened: {error}"),
             Self::NoHelper => write!(f, "there is no {HELPER}, without which only root mounts"),
             Self::Kernel(error) => write!(f, "cannot be mounted: {}", error.to_string().trim()),
         }
@@ -107,6 +111,8 @@ pub fn check(dir: &Path) -> Result<(), MountError> {
     if !Path::new(DEVICE).exists() {
         return Err(MountError::NoDevice);
     }
+    // Opened, it does nothing until something is mounted with it.
+    File::options().read(true).write(true).open(DEVICE).map_err(MountError::Closed)?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let has_helper = std::env::split_paths(&path).any(|dir| dir.join(HELPER).is_file());
     if !nix::unistd::geteuid().is_root() && !has_helper {
@@ -115,8 +121,8 @@ pub fn check(dir: &Path) -> Result<(), MountError> {
     Ok(())
 }
 
-/// Mounts the directory `export` of the file system on `dir`. `machine` is the client's; `user` is who asks for it; `first` is the number of
-/// the first call: no two processes should begin with the same.
+/// Mounts the directory `export` of the file system on `dir`. `machine` is the client's; `user` is who asks for it;
+/// `first` is the number of the first call: no two processes should begin with the same.
 ///
 /// # Errors
 ///
