@@ -29,6 +29,8 @@ mod alone;
 mod backing;
 mod connection;
 mod run;
+#[cfg(test)]
+mod tests;
 
 /// Input that is read at a time, in bytes.
 pub(crate) const INPUT_BYTES: usize = 64 << 10;

@@ -124,8 +124,10 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
                 (Waiting::Block, Some(_)) => false,
                 (Waiting::Poll(patience), Some(since)) => now_ns < patience.saturating_add(since),
             };
-            let worked =
-                self.receive()? | self.serve(&mut events, if polls { 0 } else { self.sleep_ms(now_ns) })?;
+            let came = self.receive()?;
+            // What came may have called for something to be sent, which leaves further down: no sleep before that.
+            let wait_ms = if polls || came { 0 } else { self.sleep_ms(now_ns) };
+            let worked = came | self.serve(&mut events, wait_ms)?;
             self.expire();
             self.relieve();
             self.dispatch();
