@@ -294,12 +294,14 @@ impl Replica {
     /// A read-only request: "Replicas execute the request immediately [...] after checking that the
     /// request is properly authenticated [...] and that the request is in fact read-only"
     /// [OSDI99 §5.1]; the service judges the latter (RO-1).
-    pub(crate) fn on_read_request(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
+    pub(crate) fn on_read_request(&mut self, request: &Request<'_>, out: &mut Actions) {
         if self.recovery.is_active() || self.transfer.is_repairing() {
             return out.reject(Reject::ReadNotServed);
         }
         let Some(client) = self.clients.entry(request.client) else { return out.reject(Reject::OverQuota) };
         let body = client.store(request);
+        // PB-4: where all has committed, too: the others that were asked may lack this one's commit.
+        self.flush_commits(out);
         if self.may_read() {
             return self.start_read(body, out);
         }
@@ -312,8 +314,6 @@ impl Replica {
         {
             client.recycle(old);
         }
-        self.flush_commits(out); // PB-4
-        let _ = now;
     }
 
     /// RO-1, RO-2, RO-4 (I19): in normal operation, nothing tentative, and past the barrier.

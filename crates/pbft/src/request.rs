@@ -44,7 +44,7 @@ impl Replica {
             if !proven {
                 return out.reject(Reject::UnprovenRequest);
             }
-            return self.on_read_request(now, request, out);
+            return self.on_read_request(request, out);
         }
         if let Some(pending) = &client.pending {
             let held = &pending.request;

@@ -9,7 +9,7 @@ use quorate_pbft::Milestone;
 use quorate_pbft::step::{Recipient, Reject};
 use quorate_wire::frame::{ENTRY_BYTES, HEADER_BYTES, PACKED_BYTES_MAX};
 use quorate_wire::id::SeqNum;
-use quorate_wire::message::{BodyFetch, BodyKind, BodyMessage, Kind, PrePrepareHead, Prepare, Reply};
+use quorate_wire::message::{BodyFetch, BodyKind, BodyMessage, Commit, Kind, PrePrepareHead, Prepare, Reply};
 use quorate_wire::{Batch, ClientId, Digest};
 
 fn tentative_reply(desk: &Desk) -> Option<bool> {
@@ -96,6 +96,21 @@ fn a_commit_rides_on_the_next_prepare() {
     desk.prepare(R2, 0, 2, b.digest());
     desk.pass(3);
     assert_eq!(desk.sent(Kind::Commit), 1);
+}
+
+/// PB-4: a read waits for commits, and not only where it is queued. Whoever has heard the others' is ready to
+/// serve it, while these wait for the one that it still holds back.
+#[test]
+fn a_waiting_commit_leaves_when_a_read_comes_although_nothing_is_tentative_here() {
+    let mut desk = Desk::with(R1, 4, 1, |config| config.piggyback = true);
+    let digest = desk.order(1, c(0), 1, b"x");
+    assert!(desk.did.iter().any(|d| matches!(d, Did::Merged(SeqNum(1)))));
+    assert_eq!(desk.sent(Kind::Commit), 0);
+    let frame = desk.request_frame_with(c(1), 1, b"get", true, false);
+    desk.frame(&frame);
+    assert!(desk.said(|m| *m == Milestone::ReadServed { client: c(1) }));
+    let (_, bytes) = desk.last_sent(Kind::Commit).unwrap();
+    assert_eq!(Commit::decode(&bytes).unwrap().digest, digest);
 }
 
 /// I8, PB-1: a commit that waits for a carrier leaves before a checkpoint above it is stable. Whoever has to
