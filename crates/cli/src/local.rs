@@ -30,6 +30,11 @@ use crate::fail::Failure;
 const STOP: Duration = Duration::from_secs(5);
 /// How much of the end of a log is looked at, in bytes.
 const LOG_BYTES: u64 = 64 << 10;
+/// What a replica that starts reads of its log and its state in a second, at the least: a slow disk with others on it.
+const READ_BYTES: u64 = 8 << 20;
+
+/// What a replica says when it has read its state. Whoever finds another on the directory says "runs", too.
+const RUNS: &str = ": runs replica=";
 
 /// A cluster on this machine.
 #[derive(Debug)]
@@ -114,10 +119,23 @@ impl Local {
         last("memory is lost").max(last("has lost its memory")) > last("has rejoined")
     }
 
+    /// Returns how long a replica may take to read what it has on disk, before it runs.
+    pub(crate) fn reads_for(&self, name: &str) -> Duration {
+        let parts = ["log", "checkpoint"].map(|part| self.node(name).join(part));
+        let files = parts.iter().filter_map(|part| fs::read_dir(part).ok()).flatten().flatten();
+        let bytes: u64 = files.filter_map(|file| Some(file.metadata().ok()?.len())).sum();
+        Duration::from_secs(bytes / READ_BYTES)
+    }
+
+    /// Says whether a replica runs that was started when its log was so long.
+    pub(crate) fn runs_since(&self, name: &str, bytes: u64) -> bool {
+        self.log_since(name, bytes).contains(RUNS)
+    }
+
     /// Says whether a replica has rejoined since it was started.
     pub(crate) fn is_back(&self, name: &str) -> bool {
         let text = self.log(name, "replica.log");
-        text.rfind("has rejoined") > text.rfind(": runs replica=")
+        text.rfind("has rejoined") > text.rfind(RUNS)
     }
 
     fn last_view(&self, name: &str) -> u64 {
@@ -195,10 +213,7 @@ impl Local {
         let Some(pid) = self.read(name, "pid") else { return false };
         let pid = pid.trim();
         let has_memory = fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // Behind the program's name, in which anything may stand. Z and X: it is gone.
-        let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
-        !has_memory && state.is_some_and(|state| !matches!(state, "Z" | "X"))
+        !has_memory && fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| holds(&stat))
     }
 
     /// Returns what is wrong with a node on purpose.
@@ -263,7 +278,58 @@ impl Local {
     }
 }
 
+/// Says whether a process without memory still holds its ports and locks, from what the kernel tells of it: until all
+/// its threads have ended, and with a large state one may be in the middle of a long read when the first has.
+fn holds(stat: &str) -> bool {
+    // Behind the program's name, in which anything may stand: the state, and 17 words later the number of threads.
+    let mut words = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let is_zombie = words.next().is_none_or(|state| matches!(state, "Z" | "X"));
+    let threads = words.nth(16).and_then(|word| word.parse().ok()).unwrap_or(0);
+    !is_zombie || threads > 1
+}
+
 /// A file cannot be written.
 pub(crate) fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(Code::Unwritable, format!("cannot be written: {error}")).at(path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_holds_its_ports_until_its_last_thread_has_ended() {
+        let stat = |state: &str, threads: u32| {
+            format!("71 (a ) b) {state} 1 71 71 0 -1 4228364 9 0 0 0 1 2 0 0 20 0 {threads} 0 5173 0 0")
+        };
+        assert!(holds(&stat("R", 1)), "about to end");
+        assert!(holds(&stat("Z", 2)), "its first thread has ended, another reads");
+        assert!(!holds(&stat("Z", 1)), "nobody has waited for it");
+        assert!(!holds(&stat("X", 0)));
+    }
+
+    #[test]
+    fn the_kernel_tells_the_number_of_threads_where_it_is_looked_for() -> std::io::Result<()> {
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || ended.recv());
+        let stat = fs::read_to_string("/proc/self/stat")?;
+        let (before, after) = stat.rsplit_once(") ").unwrap_or_default();
+        assert!(holds(&format!("{before}) Z{}", after.get(1..).unwrap_or_default())), "{stat}");
+        drop(end);
+        assert!(other.join().is_ok());
+        Ok(())
+    }
+
+    #[test]
+    fn the_more_a_replica_has_on_disk_the_longer_it_may_read() -> std::io::Result<()> {
+        let dir = std::env::temp_dir().join(format!("quorate-test-reads-for-{}", std::process::id()));
+        let local = Local::at(&dir);
+        assert_eq!(local.reads_for("replica-0"), Duration::ZERO, "there is nothing");
+        for part in ["log", "checkpoint"] {
+            fs::create_dir_all(dir.join("replica-0").join(part))?;
+            File::create(dir.join("replica-0").join(part).join("0"))?.set_len(2 << 30)?;
+        }
+        assert_eq!(local.reads_for("replica-0"), Duration::from_secs(512), "4 GiB");
+        fs::remove_dir_all(&dir)
+    }
 }

@@ -289,8 +289,10 @@ impl Up {
         stop: &AtomicBool,
         nodes: &mut Vec<(String, Child)>,
     ) -> Result<(), Failure> {
+        let mut patience = PATIENCE;
         for name in local.replicas() {
             local.set_fault(&name, None)?;
+            patience = patience.max(PATIENCE + local.reads_for(&name));
             let child = local.start(&name, "replica", &[])?;
             nodes.push((name, child));
         }
@@ -309,7 +311,7 @@ impl Up {
             if stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > patience {
                 return Err(Failure::new(Code::Unreachable, "the service does not answer")
                     .at(format!("{}/replica-*/replica.log", self.dir().display()))
                     .next("look at what the replicas say there"));

@@ -17,7 +17,7 @@ use crate::liar::Way;
 use crate::local::{Local, unwritable};
 use crate::out;
 
-/// How long a killed process may take to be gone, and a new one to run.
+/// How long a killed process may take to be gone, and a new one to run when it has read its state.
 const GONE: Duration = Duration::from_secs(10);
 /// How long its digest is waited for, and those of the others: without load there may be none for long.
 const COMPARED: Duration = Duration::from_secs(1);
@@ -226,20 +226,29 @@ impl<'a> Break<'a> {
         Err(Failure::new(Code::InUse, "its process does not end").at(self.name))
     }
 
-    /// Starts it, and waits until it runs. It goes on when this command has ended; `quorate up` finds it by its
-    /// process id.
+    /// Starts it, and waits until it has read its state and runs. It goes on when this command has ended;
+    /// `quorate up` finds it by its process id.
     fn start(&self, arguments: &[String]) -> Result<(), Failure> {
         let (local, name) = (self.local, self.name);
         let before = local.log_bytes(name);
         let mut child = local.start(name, "replica", arguments)?;
         local.set_fault(name, None)?;
-        let begin = Instant::now();
-        while !local.log_since(name, before).contains(" runs ") {
+        let (begin, patience) = (Instant::now(), GONE + local.reads_for(name));
+        while !local.runs_since(name, before) {
             let ended = matches!(child.try_wait(), Ok(Some(_)));
-            if ended || begin.elapsed() > GONE {
+            let log = local.node(name).join("replica.log").display().to_string();
+            if ended {
                 return Err(Failure::new(Code::Network, format!("r{} did not start", self.id))
-                    .at(local.node(name).join("replica.log").display().to_string())
+                    .at(log)
                     .next(local.last_lines(name, "replica.log", 4)));
+            }
+            if begin.elapsed() > patience {
+                let took = begin.elapsed().as_secs();
+                let what = format!("r{} was started, and still reads its state after {took} s", self.id);
+                return Err(Failure::new(Code::Unreachable, what).at(log).next(format!(
+                    "wait until it says there that it runs, or quorate fault wipe {}",
+                    self.id
+                )));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
