@@ -325,9 +325,9 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("quorate-test-reads-for-{}", std::process::id()));
         let local = Local::at(&dir);
         assert_eq!(local.reads_for("replica-0"), Duration::ZERO, "there is nothing");
-        for part in ["log", "checkpoint"] {
+        for (part, bytes) in [("log", 1 << 30), ("checkpoint", 3 << 30)] {
             fs::create_dir_all(dir.join("replica-0").join(part))?;
-            File::create(dir.join("replica-0").join(part).join("0"))?.set_len(2 << 30)?;
+            File::create(dir.join("replica-0").join(part).join("0"))?.set_len(bytes)?;
         }
         assert_eq!(local.reads_for("replica-0"), Duration::from_secs(512), "4 GiB");
         fs::remove_dir_all(&dir)
