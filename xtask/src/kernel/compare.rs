@@ -114,8 +114,10 @@ fn measure(order: &Order, machine: &Machine, program: &Path, dir: &Path) -> Resu
         .iter()
         .map(|server| Turn { server: Some(server), export: &server.export, samples: Vec::new() })
         .collect();
-    if order.load == Load::Andrew {
+    if order.has_client() {
         turns.push(Turn { server: None, export: &first.export, samples: Vec::new() });
+    }
+    if order.load == Load::Andrew {
         tree::write(&dir.join("tree"))?;
     }
     for repeat in 1..=order.repeats {

@@ -6,13 +6,15 @@ use anyhow::{Context as _, Result, bail};
 
 use super::{Andrew, Arm, Postmark, Reads, Store, has, postmark};
 
-const USAGE: &str = "kernel postmark|andrew [--repeats N] [--arms bfs,bfs-strict,bfs-ro-lookup,bfs-nr,ganesha] \
+const USAGE: &str = "kernel postmark|andrew [--repeats N] [--arms bfs,bfs-strict,bfs-ro-lookup,bfs-nr,ganesha,client] \
     [--durability memory,async,sync] [--mount-bytes BYTES] [--quick|--transactions N] [--copies N] [--no-compile] [--json FILE]";
 const REPEATS: usize = 3;
 /// What ours have on disk before they answer.
 const DURABILITIES: [&str; 3] = ["memory", "async", "sync"];
+/// The client alone is of the Andrew benchmark only: there it tells how much of the time is its own computing.
+const CLIENT: &str = "client";
 /// The paper's two BFS are of the Andrew benchmark.
-const SYSTEMS: [&str; 5] = ["bfs", "bfs-strict", "bfs-ro-lookup", "bfs-nr", "ganesha"];
+const SYSTEMS: [&str; 6] = ["bfs", "bfs-strict", "bfs-ro-lookup", "bfs-nr", "ganesha", CLIENT];
 const POSTMARK: [&str; 3] = ["bfs", "bfs-nr", "ganesha"];
 /// The sizes of READ and WRITE that a Linux client takes: a power of two in these bounds.
 const BYTES_MIN: u32 = 1024;
@@ -105,7 +107,15 @@ impl Order {
                     order.mount_bytes = Some(bytes);
                 }
                 ("--durability", _) => order.durabilities = list(arg, value()?, &DURABILITIES)?,
-                ("--arms", _) => order.systems = list(arg, value()?, &SYSTEMS)?,
+                ("--arms", _) => {
+                    order.systems = list(arg, value()?, &SYSTEMS)?;
+                    if load == Load::Postmark && order.has_client() {
+                        bail!("{arg}: `{CLIENT}` is of andrew only: {USAGE}");
+                    }
+                    if order.systems.iter().all(|system| *system == CLIENT) {
+                        bail!("{arg} {CLIENT}: a server is needed beside it: {USAGE}");
+                    }
+                }
                 ("--json", _) => order.json = Some(std::path::absolute(value()?)?),
                 ("--dir", _) => order.dir = Some(std::path::absolute(value()?)?),
                 ("--program", _) => {
@@ -129,9 +139,15 @@ impl Order {
             "bfs-strict" => vec![Arm::Bfs(Reads::Strict, "memory")],
             "bfs-ro-lookup" => vec![Arm::Bfs(Reads::Lookup, "memory")],
             "bfs-nr" => ours(Arm::Alone),
+            CLIENT => Vec::new(),
             _ => stores(),
         });
         arms.flatten().collect()
+    }
+
+    /// Says whether the load is run in the client's own memory, too.
+    pub(super) fn has_client(&self) -> bool {
+        self.systems.contains(&CLIENT)
     }
 
     pub(super) fn postmark(&self) -> Postmark {
@@ -171,8 +187,9 @@ pub(super) fn help(load: Load) -> String {
     format!(
         "{about}\n\nUsage: cargo xtask {USAGE}\n\n{own}\
          \x20 --repeats N          how often each server has its turn, 1 to 100 (default {REPEATS})\n\
-         \x20 --arms LIST          some of bfs,bfs-strict,bfs-ro-lookup,bfs-nr,ganesha (default all; of postmark bfs,bfs-nr,ganesha; Ganesha on\n\
-         \x20                      a disk, on tmpfs, in memory; bfs-strict and bfs-ro-lookup are the paper's, in memory)\n\
+         \x20 --arms LIST          some of bfs,bfs-strict,bfs-ro-lookup,bfs-nr,ganesha,client (default all; of postmark bfs,bfs-nr,ganesha; Ganesha\n\
+         \x20                      on a disk, on tmpfs, in memory; bfs-strict and bfs-ro-lookup are the paper's, in memory;\n\
+         \x20                      client: the load in the client's own memory, of andrew only)\n\
          \x20 --durability LIST    what bfs and bfs-nr have on disk before they answer, a row each: some of\n\
          \x20                      memory,async,sync (default memory,sync)\n\
          \x20 --mount-bytes BYTES  rsize and wsize of the mount (default: what client and server agree on; the papers: 4096)\n\
@@ -202,6 +219,9 @@ mod tests {
         assert_eq!(all.len(), 9);
         assert!(all.contains(&Arm::Ganesha(Store::Mem)) && all.contains(&Arm::Bfs(Reads::Strict, "memory")));
         assert_eq!(read(Load::Postmark, "").unwrap().unwrap().arms().len(), 7);
+        let client = |load, args| read(load, args).unwrap().unwrap().has_client();
+        assert!(client(Load::Andrew, "") && client(Load::Andrew, "--arms bfs,client"));
+        assert!(!client(Load::Postmark, "") && !client(Load::Andrew, "--arms bfs,bfs-nr"));
     }
 
     #[test]
@@ -225,6 +245,8 @@ mod tests {
             (Load::Postmark, "--repeats 0", "1 to 100"),
             (Load::Postmark, "--transactions 10", "100 to"),
             (Load::Postmark, "--copies 3", "unknown"),
+            (Load::Postmark, "--arms bfs,client", "andrew only"),
+            (Load::Andrew, "--arms client", "a server is needed"),
             (Load::Andrew, "--copies none", "1 to 1000"),
             (Load::Andrew, "--quick", "unknown"),
             (Load::Andrew, "--json", "needs a value"),
