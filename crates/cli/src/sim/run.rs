@@ -24,6 +24,7 @@ const TOLD_MAX: usize = 5;
 /// broken rule or a run does not finish, and prints the command that shows it again.
 ///
 ///   quorate sim run --seeds 100
+///   quorate sim run --from 5000 --seeds 100
 ///   quorate sim run --scenario all
 ///   quorate sim run --seed 0x2f81 --steps 5000 --lanes
 ///   quorate sim run --seeds 20 --set tentative=false --set pipeline=1
@@ -40,9 +41,12 @@ pub(crate) struct Run {
     /// One seed, decimal or hexadecimal
     #[arg(long, value_name = "S", value_parser = values::seed, conflicts_with_all = ["seeds", "minutes"])]
     seed: Option<u64>,
-    /// So many seeds, from 1 on (default 100, of a scenario 1)
+    /// The number of seeds (default 100, of a scenario 1)
     #[arg(long, value_name = "N", value_parser = values::count, conflicts_with = "minutes")]
     seeds: Option<u64>,
+    /// The first seed, decimal or hexadecimal (default 1)
+    #[arg(long, value_name = "S", value_parser = values::seed, conflicts_with_all = ["seed", "minutes"])]
+    from: Option<u64>,
     /// Fresh seeds for so many minutes
     #[arg(long, value_name = "M", value_parser = values::count)]
     minutes: Option<u64>,
@@ -91,7 +95,14 @@ impl Run {
             }
         }
         if self.json {
-            out::line(summary.to_json());
+            let mut object = summary.to_json();
+            // Each with the command that runs it again, settings and service included.
+            object["failures"] = summary
+                .failures
+                .iter()
+                .map(|failure| with_settings(&failure.to_string(), self.service, &self.set))
+                .collect();
+            out::line(object);
         } else {
             out::line(text::summary(&summary));
         }
@@ -109,9 +120,12 @@ impl Run {
         size(self.n, self.f)?;
         let seeds = match (self.seed, self.seeds, self.minutes) {
             (Some(seed), _, _) => Seeds::One(seed),
-            (None, Some(seeds), _) => Seeds::Range(1, seeds),
+            (None, Some(seeds), _) => Seeds::Range(self.from.unwrap_or(1), seeds),
             (None, None, Some(minutes)) => Seeds::For(fresh(), Duration::from_secs(60 * minutes)),
-            (None, None, None) => Seeds::Range(1, if self.scenario.is_some() { 1 } else { SEEDS }),
+            (None, None, None) => {
+                let seeds = if self.scenario.is_some() { 1 } else { SEEDS };
+                Seeds::Range(self.from.unwrap_or(1), seeds)
+            }
         };
         Ok(Options {
             scenario: self.scenario.clone(),
