@@ -176,23 +176,24 @@ impl Scenario {
     }
 }
 
+/// The files of scenarios, by name, in the order of the keys.
+pub const GROUPS: &[(&str, &[Scenario])] = &[
+    ("primary", primary::SCENARIOS),
+    ("backup", backup::SCENARIOS),
+    ("twins", twins::SCENARIOS),
+    ("decision", decision::SCENARIOS),
+    ("views", views::SCENARIOS),
+    ("client", client::SCENARIOS),
+    ("people", people::SCENARIOS),
+    ("network", network::SCENARIOS),
+    ("host", host::SCENARIOS),
+    ("disk", disk::SCENARIOS),
+    ("bugs", bugs::SCENARIOS),
+];
+
 /// Returns every scenario, in the order of the keys.
 pub fn all() -> impl Iterator<Item = &'static Scenario> {
-    [
-        primary::SCENARIOS,
-        backup::SCENARIOS,
-        twins::SCENARIOS,
-        decision::SCENARIOS,
-        views::SCENARIOS,
-        client::SCENARIOS,
-        people::SCENARIOS,
-        network::SCENARIOS,
-        host::SCENARIOS,
-        disk::SCENARIOS,
-        bugs::SCENARIOS,
-    ]
-    .into_iter()
-    .flatten()
+    GROUPS.iter().flat_map(|(_, scenarios)| *scenarios)
 }
 
 /// Returns the scenario of this name.

@@ -31,25 +31,37 @@ fn play(scenario: &Scenario) -> Result<(), String> {
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
-/// Runs the scenarios of one file.
-fn play_all(scenarios: &[Scenario]) {
+/// How many tests share the scenarios, so that each core has some.
+const SHARES: usize = 8;
+
+/// Runs one share of every group: each scenario is in one share, whatever its group is called.
+fn play_share(share: usize) {
     quorate_sim::report::quiet_panics();
-    let failures: Vec<String> = scenarios.iter().filter_map(|scenario| play(scenario).err()).collect();
+    let groups = scenario::GROUPS.iter().flat_map(|(_, scenarios)| *scenarios);
+    let failures: Vec<String> =
+        groups.skip(share).step_by(SHARES).filter_map(|scenario| play(scenario).err()).collect();
     // Not in the assertion's message: panics are quiet here.
     println!("{}", failures.join("\n"));
     assert!(failures.is_empty());
 }
 
-macro_rules! files {
-    ($($file:ident)*) => { $(
+macro_rules! shares {
+    ($($name:ident $share:literal)*) => {
+        $(
+            #[test]
+            fn $name() {
+                play_share($share);
+            }
+        )*
+
         #[test]
-        fn $file() {
-            play_all(scenario::$file::SCENARIOS);
+        fn every_share_has_a_test() {
+            assert!([$($share),*].into_iter().eq(0..SHARES));
         }
-    )* };
+    };
 }
 
-files! { primary backup twins client views network host disk bugs }
+shares! { share_0 0 share_1 1 share_2 2 share_3 3 share_4 4 share_5 5 share_6 6 share_7 7 }
 
 /// Every way in which three backups can hear the copies of the first primary: one batch stands each time.
 #[test]
