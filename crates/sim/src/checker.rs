@@ -9,7 +9,9 @@
 //! | I13 I15 each request once, with the result of a sequential machine | [`exactly_once`] |
 //! | I16 I18 equal digests at equal checkpoints, of committed effects only | [`checkpoint`] |
 //! | I5 I7 I8 I19 what may be said, across restarts | [`invariants`] |
-//! | I14 what the clients saw is linearizable | [`linearizable`] |
+//! | I4 no new view that could be made leaves out what has committed | [`omniscient`] |
+//! | RO-4 D5 nobody answers below what it has shown, or announces what its disk has not | [`shown`] |
+//! | I14 what the clients saw is linearizable | [`linearizable`], [`order`] |
 //! | a client accuses no correct replica | [`Checkers::accused`] |
 //! | I23 I24 after the faults, everything finishes | [`progress`] |
 
@@ -19,6 +21,7 @@ use std::sync::Arc;
 
 use quorate_pbft::step::Milestone;
 use quorate_wire::digest::Domains;
+use quorate_wire::message::{Reply, ViewChange};
 use quorate_wire::{Batch, ClientId, Cluster, Digest, Kind, ReplicaId, Replies, SeqNum, Timestamp, ViewNum};
 
 pub mod agreement;
@@ -27,7 +30,10 @@ pub mod exactly_once;
 pub mod facts;
 pub mod invariants;
 pub mod linearizable;
+pub mod omniscient;
+pub mod order;
 pub mod progress;
+pub mod shown;
 #[cfg(test)]
 mod tests;
 
@@ -36,6 +42,9 @@ use checkpoint::Checkpoints;
 use exactly_once::ExactlyOnce;
 use facts::Facts;
 use invariants::Votes;
+use omniscient::Omniscient;
+use order::Effect;
+use shown::Shown;
 
 use crate::app::Double;
 
@@ -67,6 +76,8 @@ pub struct Checkers {
     exactly_once: ExactlyOnce,
     checkpoints: Checkpoints,
     votes: Votes,
+    omniscient: Omniscient,
+    shown: Shown,
     /// The first rule that was broken.
     violation: Option<Violation>,
 }
@@ -81,7 +92,7 @@ impl Checkers {
     /// Returns the watchers of the replicas in `correct`, the only ones that keep to the protocol.
     pub fn new(
         cluster: Cluster,
-        window: u64,
+        (interval, window): (u64, u64),
         domains: Domains,
         correct: &[ReplicaId],
         double: Box<dyn Double>,
@@ -90,6 +101,8 @@ impl Checkers {
         Self {
             facts,
             agreement: Agreement::new(cluster),
+            omniscient: Omniscient::new(cluster, interval, window, domains.null_batch()),
+            shown: Shown::new(cluster),
             exactly_once: ExactlyOnce::new(domains, double),
             checkpoints: Checkpoints::new(cluster),
             votes: Votes::new(window),
@@ -155,6 +168,7 @@ impl Checkers {
         prepared: &[(SeqNum, ViewNum, Digest)],
     ) {
         self.exactly_once.undone(id);
+        self.shown.restarted(id, seqs.0);
         self.facts[id.index()].restart(seqs, view, prepared);
     }
 
@@ -162,6 +176,7 @@ impl Checkers {
     pub fn forgot(&mut self, id: ReplicaId) {
         self.exactly_once.undone(id);
         self.facts[id.index()].forget();
+        self.shown.restarted(id, SeqNum(0));
         self.votes.forget(id);
     }
 
@@ -191,7 +206,13 @@ impl Checkers {
         let Self { facts, agreement, checkpoints, .. } = self;
         let verdict = match *milestone {
             Milestone::Prepared { seq, digest } => agreement.prepared(&facts[id.index()], seq, digest),
-            Milestone::Committed { seq, digest } => agreement.committed(facts, id, seq, digest),
+            Milestone::Committed { seq, digest } => agreement
+                .committed(facts, id, seq, digest)
+                .and_then(|()| self.omniscient.committed(facts[id.index()].view, seq, digest)),
+            Milestone::Rejoined { .. } => {
+                self.omniscient.rejoined(id);
+                Ok(())
+            }
             Milestone::ViewEntered { view, last } => agreement.entered(id, view, last),
             Milestone::Stable { seq, root } => checkpoints.stable(facts, id, seq, root),
             _ => Ok(()),
@@ -263,10 +284,20 @@ impl Checkers {
         }
     }
 
-    /// Replica `id` serves a read outside of the order.
-    pub fn read(&mut self, id: ReplicaId) {
+    /// Replica `id` serves a client's read outside of the order.
+    pub fn read(&mut self, id: ReplicaId, client: ClientId, timestamp: Timestamp) {
         if self.watches(id) {
-            let verdict = invariants::may_read(&self.facts[id.index()]);
+            let facts = &self.facts[id.index()];
+            let verdict = invariants::may_read(facts);
+            let verdict = verdict.and(self.shown.read(facts, client, timestamp));
+            self.note(verdict);
+        }
+    }
+
+    /// Replica `id` announces a checkpoint, and the newest image on its disk is of `image` (D5).
+    pub fn announces(&mut self, id: ReplicaId, seq: SeqNum, image: SeqNum) {
+        if self.watches(id) {
+            let verdict = self.shown.announces(&self.facts[id.index()], seq, image);
             self.note(verdict);
         }
     }
@@ -290,6 +321,7 @@ impl Checkers {
             facts.executed = seq;
             facts.tentative = None;
             self.exactly_once.undone(id);
+            self.shown.fetched(id, seq);
         }
         if !facts.damaged {
             let verdict = self.checkpoints.root(id, seq, root);
@@ -310,7 +342,31 @@ impl Checkers {
         if self.watches(id) {
             let verdict = self.votes.sends(&self.facts[id.index()], kind, body);
             self.note(verdict);
+            self.binds(id, kind, body);
         }
+    }
+
+    /// Notes what a message that leaves binds its sender to.
+    fn binds(&mut self, id: ReplicaId, kind: Kind, body: &[u8]) {
+        let facts = &self.facts[id.index()];
+        match kind {
+            Kind::Reply => {
+                let Some(reply) = Reply::decode(body).ok().filter(|reply| !reply.tentative) else { return };
+                let ordered = self.exactly_once.place(reply.client, reply.timestamp);
+                self.shown.replied(facts, reply.client, reply.timestamp, ordered);
+            }
+            Kind::ViewChange => {
+                let Ok(message) = ViewChange::decode(body) else { return };
+                let verdict = self.omniscient.said(&self.facts, id, message);
+                self.note(verdict);
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns what took effect, in order.
+    pub fn effects(&self) -> &[Effect] {
+        &self.exactly_once.effects
     }
 
     /// Replica `id` is given a NEW-VIEW, or has made one.

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BinaryHeap};
 use quorate_pbft::client::step::ClientActions;
 use quorate_pbft::step::Actions;
 use quorate_pbft::{Config, Replica, Resume};
+use quorate_service::people::Person;
 use quorate_service::{Executor, Options, Steps};
 use quorate_wire::digest::ClusterId;
 use quorate_wire::sign::{PublicKey, Signer, Verifier};
 use quorate_wire::{ClientId, Cluster, Door, Principal, ReplicaId, Replies};
 
 use crate::adversary::{Liar, Lying};
-use crate::app::App;
+use crate::app::{App, Double};
 use crate::checker::Checkers;
 use crate::clock::Clock;
 use crate::core::Core;
@@ -155,6 +156,14 @@ impl Keys {
     }
 }
 
+/// Returns the double of a service in the initial state, with the rights that it starts with.
+pub(crate) fn double<A: App>(app: &A, founders: Option<&BTreeMap<u64, Person>>) -> Box<dyn Double> {
+    match founders {
+        None => app.double(),
+        Some(founders) => Box::new(Governed::new(app.double(), founders)),
+    }
+}
+
 impl<A: App> World<A> {
     /// Returns a world in which nothing has happened yet. Its replicas start with the first events.
     pub fn new(app: A, setup: Setup) -> Self {
@@ -188,11 +197,9 @@ impl<A: App> World<A> {
         let correct: Vec<ReplicaId> = hosts.iter().filter(|host| host.correct).map(|host| host.id).collect();
         let nodes = hosts.len() + setup.clients;
         let founders = setup.founders.map(founders);
-        let double = match &founders {
-            None => app.double(),
-            Some(founders) => Box::new(Governed::new(app.double(), founders)),
-        };
-        let checkers = Checkers::new(cluster, config.window, config.domains(), &correct, double);
+        let double = double(&app, founders.as_ref());
+        let window = (config.checkpoint_interval, config.window);
+        let checkers = Checkers::new(cluster, window, config.domains(), &correct, double);
         let mut world = Self {
             seed: *seed,
             keys,

@@ -14,7 +14,6 @@ use quorate_pbft::Config;
 use quorate_wire::Cluster;
 
 use crate::app::{App, KvApp, NullApp};
-use crate::checker::Violation;
 use crate::checker::progress::{self, Stuck};
 use crate::report::{Failure, Rule};
 use crate::rng::{Concern, Rng};
@@ -185,7 +184,7 @@ pub(crate) fn finish<A: App>(
     world.checkers.finish();
     checked(world)?;
     world.audit().map_err(Rule::Broken)?;
-    world.check_history().map_err(|text| Rule::Broken(Violation::new("linearizable (I14)", text, &[])))
+    world.check_history().map_err(Rule::Broken)
 }
 
 fn checked<A: App>(world: &World<A>) -> Result<(), Rule> {

@@ -216,8 +216,8 @@ struct Framed(Fs);
 const FRAME_BYTES: usize = 16;
 
 impl Service for Framed {
-    fn is_read_only(&self, _operation: &[u8]) -> bool {
-        false
+    fn is_read_only(&self, operation: &[u8]) -> bool {
+        self.0.is_read_only(operation.get(FRAME_BYTES..).unwrap_or_default())
     }
 
     fn execute(
@@ -251,11 +251,23 @@ impl Alone {
     }
 }
 
+/// Returns an operation with the number and the time of its batch.
+fn framed(cx: &Context, operation: &[u8]) -> Vec<u8> {
+    let mut framed = cx.seq.0.to_le_bytes().to_vec();
+    framed.extend_from_slice(&cx.time_ns.to_le_bytes());
+    framed.extend_from_slice(operation);
+    framed
+}
+
 impl Double for Alone {
+    fn read(&mut self, cx: &Context, operation: &[u8]) -> Vec<u8> {
+        let mut result = Vec::new();
+        let _ = self.executor.read(cx.client, cx.timestamp, &framed(cx, operation), &mut result);
+        result
+    }
+
     fn execute(&mut self, cx: &Context, operation: &[u8]) -> Vec<u8> {
-        let mut framed = cx.seq.0.to_le_bytes().to_vec();
-        framed.extend_from_slice(&cx.time_ns.to_le_bytes());
-        framed.extend_from_slice(operation);
+        let framed = framed(cx, operation);
         let domains = Domains::new(ClusterId([1; 32]));
         let client = ClientId::new(1, 0);
         self.executed += 1;

@@ -8,6 +8,10 @@ use quorate_wire::{Digest, Kind, ReplicaId, SeqNum, ViewNum};
 use super::facts::Facts;
 use super::{Verdict, Violation};
 
+/// A replica that has lost its memory may say another VIEW-CHANGE for a view that it had left before (DV-37). With
+/// lives (RC-11) it says it in another one, and this becomes false.
+const FORGOTTEN_MAY_DIFFER: bool = true;
+
 /// A statement of which a replica may make only one version: who, view and number.
 type Key = (ReplicaId, u64, u64);
 
@@ -99,7 +103,7 @@ impl Votes {
             }),
             Kind::ViewChange => {
                 let view = ViewChange::decode(body).map_or(0, |m| m.view.0);
-                if self.forgotten.get(&id).is_some_and(|last| view <= *last) {
+                if FORGOTTEN_MAY_DIFFER && self.forgotten.get(&id).is_some_and(|last| view <= *last) {
                     return Ok(());
                 }
                 once(&mut self.view_changes, id, view, kind, body)

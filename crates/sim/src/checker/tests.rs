@@ -35,7 +35,7 @@ fn domains() -> Domains {
 fn checkers() -> Checkers {
     let cluster = Cluster::tolerating(1).unwrap();
     let all: Vec<ReplicaId> = cluster.replicas().collect();
-    Checkers::new(cluster, 16, domains(), &all, Box::new(Counter::default()))
+    Checkers::new(cluster, (4, 16), domains(), &all, Box::new(Counter::default()))
 }
 
 /// A batch with one request for each timestamp.
@@ -312,10 +312,10 @@ fn reads_out_of_place_are_seen() {
     ]);
     for (name, set) in cases {
         let mut c = checkers();
-        c.read(R0);
+        c.read(R0, C0, Timestamp(1));
         assert_eq!(rule(&c), None);
         set(&mut c);
-        c.read(R0);
+        c.read(R0, C0, Timestamp(1));
         assert_eq!(rule(&c), Some("reads (I19)"), "{name}");
     }
 }

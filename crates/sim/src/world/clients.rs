@@ -61,6 +61,8 @@ pub struct Lane {
 pub struct Seen {
     /// The history.
     pub history: History,
+    /// Of each call that was answered: who asked, under which number, and whether it was ordered.
+    pub answers: Vec<Option<(ClientId, Timestamp, bool)>>,
     /// Orders invocations and returns.
     pub moment: u64,
     /// What the next write writes.
@@ -140,6 +142,7 @@ impl<A: App> World<A> {
         let call = Call { invoked: self.seen.moment, returned: None, operation: ask.operation.clone() };
         lane.outstanding = Some((ask.clone(), self.seen.history.len()));
         self.seen.history.push(call);
+        self.seen.answers.push(None);
         let input = ClientInput::Invoke { operation: &ask.operation, read_only: ask.read_only };
         self.step_client(c, l, input);
         self.settle_client(c);
@@ -287,6 +290,7 @@ impl<A: App> World<A> {
             trace.push(Line { step: self.step, at: self.at, who: id.to_string(), what });
         }
         self.seen.history[call].returned = Some((self.seen.moment, result.to_vec()));
+        self.seen.answers[call] = Some((id, timestamp, path != Path::ReadOnly));
         self.plan(c, l);
     }
 
