@@ -6,6 +6,7 @@ use super::backup::{
 };
 use super::mutate::Mutate;
 use super::noise::{Complain, OutOfRole, StatusFlood, ViewStorm};
+use super::plausible::{EagerProof, PrivateProof, StaleReader, TwoFaced};
 use super::primary::{
     BadChoice, BadNewView, Censor, DelayProposals, EquivocateToEach, EquivocateToHalves, ExhaustNumbers,
     LeaveHoles, LyingNewView, OrderReads, Oversize, PhantomBodies, ProposeToOne, ProposeTwice, ReplayBatch,
@@ -34,6 +35,9 @@ impl Entry {
 pub fn find(name: &str) -> Option<&'static Entry> {
     ROSTER.iter().find(|entry| entry.name == name)
 }
+
+/// How many of the roster the plain swarm draws from: those that were there first.
+pub const PLAIN: usize = 50;
 
 macro_rules! roster {
     ($($name:literal, $keys:expr, $make:expr;)*) => {
@@ -93,6 +97,10 @@ roster! {
     "unhelpful", ["K5"], Unhelpful;
     "mutate", ["K1", "K4", "K6"], Mutate::new(4);
     "mutate-much", ["K1", "K4", "K6"], Mutate::new(1);
+    "stale-reader", ["K11"], StaleReader::default();
+    "eager-proof", ["K9"], EagerProof;
+    "two-faced", ["K1", "P1"], TwoFaced::default();
+    "private-proof", ["K8"], PrivateProof;
 }
 
 #[cfg(test)]
