@@ -66,6 +66,11 @@ pub struct Setup {
     pub disk: Pace,
     /// How long the service takes for a task.
     pub task_time: TaskTime,
+    /// Tasks keep the whole process from everything else, as they do in the node.
+    pub inline: bool,
+    /// How far each host's time of day is off, in nanoseconds, and how fast its clock runs, while nothing is wrong
+    /// with it. Those that are not named have a clock that is right.
+    pub clocks: Vec<(i64, u64)>,
     /// Bytes of a page of the state.
     pub page_bytes: usize,
     /// Replicas that lie.
@@ -92,6 +97,8 @@ impl Setup {
             network: Profile::lan(),
             disk: Pace::FAST,
             task_time: (0, 0),
+            inline: false,
+            clocks: Vec::new(),
             page_bytes: 1024,
             liars: BTreeMap::new(),
             twins: Vec::new(),
@@ -185,9 +192,10 @@ impl<A: App> World<A> {
                 name: if twin { format!("{id}'") } else { id.to_string() },
                 correct,
                 life: 0,
-                clock: Clock::RIGHT,
+                clock: setup.clocks.get(index).map_or(Clock::RIGHT, |(off, rate)| Clock::usual(*off, *rate)),
                 key_time: 0,
                 disk: Disk::new(*seed, index, setup.disk),
+                busy_until: 0,
                 process: None,
                 missed: None,
                 old_disk: false,
@@ -220,6 +228,7 @@ impl<A: App> World<A> {
             trace: None,
             evidence: None,
             task_time: setup.task_time,
+            inline: setup.inline,
             task_rng: Rng::new(*seed, Concern::Executor),
             adversary_rng: Rng::new(*seed, Concern::Adversary),
             keys_rng,
@@ -284,9 +293,16 @@ impl<A: App> World<A> {
         match self.liars.get(&id) {
             None => Box::new(replica),
             Some(maker) => {
-                let rng = Rng::nth(self.adversary_rng.bits(), Concern::Adversary, h);
-                Box::new(Lying::new(replica, maker.make(), signer, self.config.clone(), rng))
+                let liar = maker.make();
+                self.lying(h, replica, liar)
             }
         }
+    }
+
+    /// Puts a liar in front of the replica of host `h`.
+    pub(crate) fn lying(&mut self, h: usize, replica: Replica, liar: Box<dyn Liar>) -> Box<dyn Core> {
+        let signer = self.keys.signer(self.hosts[h].id.into());
+        let rng = Rng::nth(self.adversary_rng.bits(), Concern::Adversary, h);
+        Box::new(Lying::new(replica, liar, signer, self.config.clone(), rng))
     }
 }

@@ -130,6 +130,22 @@ impl<A: App> World<A> {
         (waiting.len(), oldest.unwrap_or_default())
     }
 
+    /// Returns the places in the history of all requests that are outstanding.
+    pub(crate) fn asked(&self) -> Vec<usize> {
+        let lanes = self.clients.iter().flat_map(|client| &client.lanes);
+        lanes.filter_map(|lane| lane.outstanding.as_ref().map(|(_, call)| *call)).collect()
+    }
+
+    /// Says how many of these requests have no answer yet.
+    pub(crate) fn unanswered(&self, asked: &[usize]) -> usize {
+        asked.iter().filter(|call| self.seen.history[**call].returned.is_none()).count()
+    }
+
+    /// Says whether all of these requests have their answers.
+    pub(crate) fn is_answered(&self, asked: &[usize]) -> bool {
+        self.unanswered(asked) == 0
+    }
+
     /// Lets a lane ask for something. Says whether it was free.
     pub fn ask_for(&mut self, c: usize, l: usize, ask: &Ask) -> bool {
         let Some(lane) = self.clients.get_mut(c).and_then(|client| client.lanes.get_mut(l)) else {
@@ -147,6 +163,16 @@ impl<A: App> World<A> {
         self.step_client(c, l, input);
         self.settle_client(c);
         true
+    }
+
+    /// Client `c` is started again on lane `l`, with nothing but its keys and a first number, as its clock says.
+    pub fn restart_client(&mut self, c: usize, l: usize, first: Timestamp) {
+        let client = &mut self.clients[c];
+        let chance = client.rng.bits();
+        let lane = &mut client.lanes[l];
+        lane.client = Client::new(lane.id, &self.config, first, chance);
+        (lane.deadline, lane.asks_at, lane.outstanding) = (None, None, None);
+        self.counters.fault("client restarted");
     }
 
     /// Something happens to a client.

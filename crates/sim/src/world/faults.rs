@@ -183,7 +183,7 @@ impl<A: App> World<A> {
             return;
         }
         host.disk.crash();
-        host.missed = None;
+        (host.missed, host.busy_until) = (None, 0);
         host.life += 1;
         // What nothing waited for is not trusted at the next start.
         host.amnesic |= self.config.durability != Durability::Sync;
