@@ -1,4 +1,5 @@
 //! Runs seeds of the swarm and shows the first failures: for those who work on the simulator.
+use quorate_sim::checker::Strict;
 use quorate_sim::swarm::{Ask, run};
 use quorate_wire::Cluster;
 
@@ -9,7 +10,7 @@ fn main() {
     let lines = usize::try_from(args.get(3).copied().unwrap_or(0)).unwrap_or(0);
     let Ok(cluster) = Cluster::new(n, (n - 1) / 3) else { return };
     quorate_sim::report::quiet_panics();
-    let ask = Ask { cluster, config: None, batches: 200, steps: 0, lines };
+    let ask = Ask { cluster, config: None, batches: 200, steps: 0, lines, strict: Strict::No, plain: false };
     let started = std::time::Instant::now();
     let mut sum = quorate_sim::summary::Counters::default();
     let mut failures = 0;

@@ -17,6 +17,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a watcher looks for some of many kinds")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use quorate_pbft::step::Milestone;
@@ -47,6 +48,7 @@ use order::Effect;
 use shown::Shown;
 
 use crate::app::Double;
+use crate::expected;
 
 /// A rule that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +68,28 @@ impl Violation {
     }
 }
 
+/// Which rules are failures although it is known that they are broken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strict {
+    /// None: it is counted where they are broken.
+    #[default]
+    No,
+    /// This one.
+    About(&'static str),
+    /// All.
+    All,
+}
+
+impl Strict {
+    fn is_about(self, rule: &str) -> bool {
+        match self {
+            Self::No => false,
+            Self::About(of) => of == rule,
+            Self::All => true,
+        }
+    }
+}
+
 /// What a watcher says of one step.
 pub type Verdict = Result<(), Violation>;
 
@@ -80,6 +104,10 @@ pub struct Checkers {
     shown: Shown,
     /// The first rule that was broken.
     violation: Option<Violation>,
+    /// Which rules are failures, too, although it is known that they are broken.
+    strict: Strict,
+    /// How often rules were broken of which that is known.
+    known: BTreeMap<&'static str, u64>,
 }
 
 impl std::fmt::Debug for Checkers {
@@ -107,7 +135,19 @@ impl Checkers {
             checkpoints: Checkpoints::new(cluster),
             votes: Votes::new(window),
             violation: None,
+            strict: Strict::No,
+            known: BTreeMap::new(),
         }
+    }
+
+    /// Sets which rules are failures, too, although it is known that they are broken.
+    pub fn be_strict(&mut self, strict: Strict) {
+        self.strict = strict;
+    }
+
+    /// Returns how often rules were broken of which that is known.
+    pub fn known(&self) -> &BTreeMap<&'static str, u64> {
+        &self.known
     }
 
     /// Returns the first rule that was broken.
@@ -132,9 +172,10 @@ impl Checkers {
 
     /// Notes a verdict; the first violation stays.
     pub fn note(&mut self, verdict: Verdict) {
-        if let Err(violation) = verdict
-            && self.violation.is_none()
-        {
+        let Err(violation) = verdict else { return };
+        if !self.strict.is_about(violation.rule) && expected::is_counted(violation.rule) {
+            *self.known.entry(violation.rule).or_default() += 1;
+        } else if self.violation.is_none() {
             self.violation = Some(violation);
         }
     }
@@ -143,7 +184,7 @@ impl Checkers {
     /// state has been damaged behind its back.
     pub fn accused(&mut self, id: ReplicaId) {
         let facts = &self.facts[id.index()];
-        let truthful = facts.correct && !facts.was_damaged;
+        let truthful = facts.correct && !facts.was_faulty;
         if truthful {
             self.note(Err(Violation::new(
                 "evidence",
@@ -178,6 +219,19 @@ impl Checkers {
         self.facts[id.index()].forget();
         self.shown.restarted(id, SeqNum(0));
         self.votes.forget(id);
+    }
+
+    /// Replica `id` lies from now on.
+    pub fn turned(&mut self, id: ReplicaId) {
+        self.exactly_once.undone(id);
+        self.facts[id.index()].correct = false;
+    }
+
+    /// Replica `id` lied, and has been cleaned: it starts with nothing. What it has said may still arrive.
+    pub fn cleansed(&mut self, id: ReplicaId) {
+        let facts = &mut self.facts[id.index()];
+        (facts.correct, facts.was_faulty) = (true, true);
+        self.forgot(id);
     }
 
     /// Replica `id` has had an old disk put in.

@@ -17,6 +17,7 @@ use quorate_fs::{Fs, Operation, Settings, fsck, nfs3};
 use quorate_service::options::Options;
 use quorate_service::{Context, Executor, Service, Stop, View};
 use quorate_sim::app::{App, Ask, Double, History};
+use quorate_sim::checker::Strict;
 use quorate_sim::describe::Words;
 use quorate_sim::rng::{Concern, Rng};
 use quorate_sim::swarm::{self, Run};
@@ -358,7 +359,15 @@ mod tests {
         let seeds = std::env::var("QUORATE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
         let Ok(cluster) = Cluster::tolerating(1) else { unreachable!("four replicas are a cluster") };
         for seed in 1..=seeds {
-            let ask = swarm::Ask { cluster, config: None, batches: 200, steps: 0, lines: 0 };
+            let ask = swarm::Ask {
+                cluster,
+                config: None,
+                batches: 200,
+                steps: 0,
+                lines: 0,
+                strict: Strict::No,
+                plain: false,
+            };
             let run = run(seed, &ask);
             assert!(
                 run.failure.is_none(),

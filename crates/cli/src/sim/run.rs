@@ -68,6 +68,12 @@ pub(crate) struct Run {
     /// Draw the run with a column for each node; for one seed
     #[arg(long, requires = "seed", conflicts_with = "json")]
     lanes: bool,
+    /// Draw only the faults that the swarm drew at first, as for seeds of long ago
+    #[arg(long, conflicts_with = "scenario")]
+    plain: bool,
+    /// A rule that is known to be broken is a failure, too
+    #[arg(long)]
+    strict: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -77,8 +83,19 @@ impl Run {
     pub(super) fn run(&self) -> Outcome {
         let options = self.options()?;
         if let (true, Some(seed)) = (self.lanes, self.seed) {
-            let Options { scenario, swarm, n, f, config, steps: at, .. } = options.clone();
-            let shown = ReplayOptions { seed, scenario, swarm, n, f, config, at, ..ReplayOptions::default() };
+            let Options { scenario, swarm, n, f, config, steps: at, strict, plain, .. } = options.clone();
+            let shown = ReplayOptions {
+                seed,
+                scenario,
+                swarm,
+                n,
+                f,
+                config,
+                at,
+                strict,
+                plain,
+                ..ReplayOptions::default()
+            };
             let replay = command::replay(&shown).map_err(|error| refused(&error))?;
             out::line(lanes::draw(&replay.names, &replay.lines));
         }
@@ -87,7 +104,7 @@ impl Run {
             command::run(&options, |so_far, _| progress.tell(so_far)).map_err(|error| refused(&error))?;
         progress.clear();
         for failure in summary.failures.iter().take(TOLD_MAX) {
-            let report = with_settings(&failure.to_string(), self.service, &self.set);
+            let report = with_settings(&failure.to_string(), self.service, &self.set, self.flags());
             if self.json {
                 eprintln!("{report}\n");
             } else {
@@ -100,7 +117,7 @@ impl Run {
             object["failures"] = summary
                 .failures
                 .iter()
-                .map(|failure| with_settings(&failure.to_string(), self.service, &self.set))
+                .map(|failure| with_settings(&failure.to_string(), self.service, &self.set, self.flags()))
                 .collect();
             out::line(object);
         } else {
@@ -114,6 +131,11 @@ impl Run {
                 Err(Failure::new(Code::Violation, format!("{broken} of {runs} runs broke a rule")))
             }
         }
+    }
+
+    /// What a command that repeats this needs besides.
+    fn flags(&self) -> &'static str {
+        super::flags(self.strict, self.plain)
     }
 
     fn options(&self) -> Result<Options, Failure> {
@@ -137,6 +159,8 @@ impl Run {
             jobs: self.jobs.and_then(|jobs| usize::try_from(jobs).ok()).unwrap_or(0),
             steps: self.steps.unwrap_or(0),
             lines: 0,
+            strict: self.strict,
+            plain: self.plain,
         })
     }
 }

@@ -16,6 +16,8 @@ use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum, ViewNum};
 use super::facts::Facts;
 use super::{Verdict, Violation};
 
+/// The rule's name.
+pub const RULE: &str = "every new view (I4)";
 /// How many views are kept: the newest. Of older ones nobody makes a NEW-VIEW any more that a correct replica
 /// takes.
 const VIEWS_MAX: usize = 12;
@@ -136,11 +138,15 @@ impl Omniscient {
             let liars: Vec<ReplicaId> = liars.take(lies).collect();
             let truth: Vec<(ReplicaId, &ViewChange)> =
                 chosen.iter().map(|i| (of_view.said[*i].0, &of_view.said[*i].1)).collect();
-            if let Some(made) = self.decide(view, &truth, &liars)
-                && !of_view.made.contains(&made)
-                && !found.contains(&made)
-            {
-                found.push(made);
+            // The liars may pretend to be as far as any checkpoint that somebody has.
+            let checkpoints = truth.iter().flat_map(|(_, m)| &m.checkpoints).map(|(seq, _)| *seq);
+            for stable in checkpoints.collect::<BTreeSet<SeqNum>>() {
+                if let Some(made) = self.decide(view, &truth, &liars, stable)
+                    && !of_view.made.contains(&made)
+                    && !found.contains(&made)
+                {
+                    found.push(made);
+                }
             }
         });
         for made in &found {
@@ -155,8 +161,14 @@ impl Omniscient {
     }
 
     /// What the new primary decides if it is given these, and the liars deny everything.
-    fn decide(&self, view: ViewNum, truth: &[(ReplicaId, &ViewChange)], liars: &[ReplicaId]) -> Option<Made> {
-        let denial = self.denial(view, truth)?;
+    fn decide(
+        &self,
+        view: ViewNum,
+        truth: &[(ReplicaId, &ViewChange)],
+        liars: &[ReplicaId],
+        stable: SeqNum,
+    ) -> Option<Made> {
+        let denial = self.denial(view, truth, stable)?;
         let mut set: Vec<(ReplicaId, &ViewChange)> = truth.to_vec();
         set.extend(liars.iter().map(|id| (*id, &denial)));
         set.sort_by_key(|(id, _)| *id);
@@ -172,9 +184,13 @@ impl Omniscient {
         Some(Made { checkpoint: checkpoint.0, chosen, of })
     }
 
-    /// A VIEW-CHANGE that has every checkpoint of the others, and nothing prepared.
-    fn denial(&self, view: ViewNum, truth: &[(ReplicaId, &ViewChange)]) -> Option<ViewChange> {
-        let stable = truth.iter().map(|(_, m)| m.stable).min()?;
+    /// A VIEW-CHANGE that has every checkpoint of the others from `stable` on, and nothing prepared.
+    fn denial(
+        &self,
+        view: ViewNum,
+        truth: &[(ReplicaId, &ViewChange)],
+        stable: SeqNum,
+    ) -> Option<ViewChange> {
         let mut checkpoints: BTreeMap<SeqNum, Digest> = BTreeMap::new();
         for (seq, digest) in truth.iter().flat_map(|(_, m)| &m.checkpoints) {
             if *seq >= stable && *seq <= stable.plus(self.window) {
@@ -213,7 +229,7 @@ impl Omniscient {
             of.join(", "),
             self.cluster.f()
         );
-        Err(Violation::new("new-view (I4)", text, &made.of))
+        Err(Violation::new(RULE, text, &made.of))
     }
 }
 
@@ -290,7 +306,7 @@ mod tests {
                 verdicts.push(o.committed(ViewNum(0), SeqNum(1), D));
             }
             let last = verdicts.pop().unwrap();
-            assert!(last.is_err_and(|violation| violation.rule == "new-view (I4)"), "before: {before}");
+            assert!(last.is_err_and(|violation| violation.rule == RULE), "before: {before}");
             assert!(verdicts.iter().all(Result::is_ok));
         }
     }

@@ -8,6 +8,8 @@ use quorate_wire::ReplicaId;
 
 use super::forger::Forger;
 use super::plan::Plan;
+use super::story;
+use crate::adversary::roster::ROSTER;
 use crate::app::App;
 use crate::disk::{Damage, Pace};
 use crate::network::{NodeId, Profile};
@@ -51,11 +53,23 @@ pub enum FaultKind {
     DamageState,
     /// The keys of a replica are renewed.
     NewKeys,
+    /// A few frames of one kind are held back, for long.
+    Hold,
+    /// The frames of one kind, or about some numbers, come late.
+    Late,
+    /// A replica leaves its view alone, what it says of that is held back, and it loses its disk.
+    LeftAlone,
+    /// A correct replica lies from now on.
+    Turn,
+    /// A liar is cleaned.
+    Cleanse,
 }
 
 impl FaultKind {
+    /// How many of [`Self::ALL`] the plain swarm draws from: those that were there first.
+    pub const PLAIN: usize = 17;
     /// Every kind.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 22] = [
         Self::Crash,
         Self::CrashMany,
         Self::Pause,
@@ -73,6 +87,11 @@ impl FaultKind {
         Self::Clock,
         Self::DamageState,
         Self::NewKeys,
+        Self::Hold,
+        Self::Late,
+        Self::LeftAlone,
+        Self::Turn,
+        Self::Cleanse,
     ];
 }
 
@@ -84,14 +103,18 @@ const ALWAYS: [FaultKind; 4] = [FaultKind::Storm, FaultKind::Pause, FaultKind::C
 /// Brings faults about.
 #[derive(Debug)]
 pub struct Weather {
-    rng: Rng,
+    pub(super) rng: Rng,
     kinds: Vec<FaultKind>,
     every_ns: u64,
     next_at: u64,
     count: u64,
     count_min: u64,
-    /// Replicas that lie or run twice.
-    faulty: Vec<ReplicaId>,
+    /// Faults that the world has had from the start.
+    odd: usize,
+    /// Whoever lied from the start is cleaned in the end.
+    healed_in_the_end: bool,
+    /// What follows from a fault later on: when, to whom. At most one a fault.
+    pub(super) follows: Vec<(u64, usize, story::Next)>,
     normal: Profile,
     /// A client that lies, if there is one.
     pub forger: Option<Forger>,
@@ -111,7 +134,9 @@ impl Weather {
             next_at: first,
             count: 0,
             count_min: plan.faults_min,
-            faulty: plan.faulty.iter().map(|(id, _)| *id).collect(),
+            odd: plan.odd.len(),
+            healed_in_the_end: plan.healed_in_the_end,
+            follows: Vec::new(),
             normal: plan.setup.network,
             forger: None,
             snapshots: Vec::new(),
@@ -120,7 +145,7 @@ impl Weather {
 
     /// Returns when the next fault comes.
     pub fn next_at(&self) -> u64 {
-        self.next_at
+        self.follows.iter().map(|(at, ..)| *at).fold(self.next_at, u64::min)
     }
 
     /// Says whether there were enough faults and batches, or there has been enough time for both.
@@ -131,16 +156,24 @@ impl Weather {
 
     /// Returns how many kinds of faults there have been.
     fn seen<A: App>(&self, world: &World<A>) -> usize {
-        world.counters.faults.len() + usize::from(!self.faulty.is_empty())
+        let lies = world.hosts.iter().any(|host| !host.correct);
+        world.counters.faults.len().saturating_sub(self.odd) + usize::from(lies)
     }
 
     /// Ends every fault.
     pub fn end<A: App>(&mut self, world: &mut World<A>) {
+        if self.healed_in_the_end {
+            (0..world.hosts.len()).for_each(|h| _ = world.cleanse(h, 0));
+        }
         world.heal();
     }
 
     /// Brings the next fault about, or ends those that last.
     pub fn tick<A: App>(&mut self, world: &mut World<A>) {
+        self.follow(world);
+        if world.time() < self.next_at {
+            return;
+        }
         self.next_at = world.time() + self.rng.between(self.every_ns / 4, self.every_ns * 2);
         if let Some(forger) = &mut self.forger {
             forger.lie(world);
@@ -210,6 +243,24 @@ impl Weather {
                 }
             }
             FaultKind::NewKeys => world.renew_keys(h),
+            FaultKind::Hold => self.hold(world, h),
+            FaultKind::Late => self.late(world),
+            FaultKind::LeftAlone => self.leave_alone(world, h),
+            FaultKind::Turn => {
+                if self.has_budget(world, h)
+                    && let Some(entry) = self.rng.pick(ROSTER)
+                {
+                    world.turn(h, entry.maker());
+                }
+            }
+            FaultKind::Cleanse => {
+                let liars = (0..world.hosts.len()).filter(|h| !world.hosts[*h].correct);
+                let liars: Vec<usize> = liars.collect();
+                if let Some(h) = self.rng.pick(&liars) {
+                    let ns = self.rng.between(1, 500) * MS;
+                    world.cleanse(h, ns);
+                }
+            }
         }
     }
 
@@ -312,13 +363,13 @@ impl Weather {
     }
 
     /// Says whether the protocol survives another replica that is faulty, host `h`'s.
-    fn has_budget<A: App>(&self, world: &World<A>, h: usize) -> bool {
-        let mut faulty = self.faulty.clone();
+    pub(super) fn has_budget<A: App>(&self, world: &World<A>, h: usize) -> bool {
         let bad = |h: usize| {
             let host = &world.hosts[h];
-            host.amnesic || host.clock.is_wrong() || world.is_suspect(h)
+            !host.correct || host.amnesic || host.clock.is_wrong() || world.is_suspect(h)
         };
-        faulty.extend((0..world.hosts.len()).filter(|h| bad(*h)).map(|h| world.hosts[h].id));
+        let mut faulty: Vec<ReplicaId> =
+            (0..world.hosts.len()).filter(|h| bad(*h)).map(|h| world.hosts[h].id).collect();
         faulty.push(world.hosts[h].id);
         faulty.sort_unstable();
         faulty.dedup();
@@ -338,7 +389,7 @@ impl Weather {
         }
     }
 
-    fn start_again<A: App>(&mut self, world: &mut World<A>, h: usize) {
+    pub(super) fn start_again<A: App>(&mut self, world: &mut World<A>, h: usize) {
         let ns = if self.rng.one_in(3) { self.rng.below(MS) } else { self.rng.between(1, 1500) * MS };
         world.restart_later(h, ns);
     }
