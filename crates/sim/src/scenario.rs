@@ -16,6 +16,7 @@
 //! | H1, H2, H8-H10 | [`host`] |
 //! | H3-H7, H11 | [`disk`] |
 //! | B1-B37 | [`bugs`] |
+//! | S1-S3, D1, L1-L18: faults found in this code | [`found`] |
 //! | attacks of spec §16.2 on view changes that have no key (A11, A14, ...) | [`views`] |
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ use quorate_wire::{Cluster, Kind, ReplicaId};
 use serde_json::{Value, json};
 
 use crate::app::KvApp;
+use crate::checker::Strict;
 use crate::report::{Failure, Rule};
 use crate::setup::Setup;
 use crate::summary::Counters;
@@ -41,6 +43,9 @@ pub mod client;
 pub mod decision;
 pub mod disk;
 pub mod evidence;
+pub mod found;
+mod found_liars;
+pub mod healed;
 pub mod host;
 pub mod liars;
 pub mod network;
@@ -121,6 +126,8 @@ pub struct Scenario {
     /// The highest view that a correct replica may have come to in the end: a view change that is not
     /// needed is a fault as well.
     views_max: fn(Cluster) -> u64,
+    /// It is about a rule that is known to be broken elsewhere: here it is a failure.
+    strict: Strict,
     with: fn(Setup) -> Setup,
     play: fn(&mut Stage) -> Ended,
 }
@@ -135,6 +142,7 @@ impl Scenario {
             sizes: BOTH,
             expects: &[],
             views_max: |_| u64::MAX,
+            strict: Strict::No,
             with: |setup| setup,
             play: |stage| stage.busy(40),
         }
@@ -158,6 +166,13 @@ impl Scenario {
     #[must_use]
     pub const fn views_max(mut self, views_max: fn(Cluster) -> u64) -> Self {
         self.views_max = views_max;
+        self
+    }
+
+    /// Makes a failure of this rule where it is broken, known or not.
+    #[must_use]
+    pub const fn about(mut self, rule: &'static str) -> Self {
+        self.strict = Strict::About(rule);
         self
     }
 
@@ -189,6 +204,7 @@ pub const GROUPS: &[(&str, &[Scenario])] = &[
     ("host", host::SCENARIOS),
     ("disk", disk::SCENARIOS),
     ("bugs", bugs::SCENARIOS),
+    ("found", found::SCENARIOS),
 ];
 
 /// Returns every scenario, in the order of the keys.
@@ -288,6 +304,7 @@ pub fn run_watched(
         world.watch(max);
     }
     world.halt_at = halt.unwrap_or(u64::MAX);
+    world.checkers.be_strict(scenario.strict);
     let mut evidence = Evidence::default();
     for expect in scenario.expects {
         if let Expect::Milestone(_, matches) = expect {

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use quorate_sim::expected;
 use quorate_sim::scenario::{self, Scenario};
 
 /// The seed of the first run. More are tried by `quorate sim run`.
@@ -12,6 +13,9 @@ const SEED: u64 = 1;
 fn play(scenario: &Scenario) -> Result<(), String> {
     let mut failures = Vec::new();
     for &n in scenario.sizes {
+        if expected::is_open(scenario.name, n) {
+            continue; // it is known to fail, and another test demands that
+        }
         let started = Instant::now();
         let outcome = scenario::run(scenario, n, SEED);
         let provoked: Vec<String> =
