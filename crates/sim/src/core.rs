@@ -41,7 +41,7 @@ pub trait Core: Debug {
     /// A frame has come in. A correct replica is only told once the door has admitted it.
     fn overhear(&mut self, _frame: &[u8]) {}
 
-    /// Returns the replica alone: whoever lied in front of it is gone.
+    /// Returns the replica alone: the liar in front of it is gone.
     fn into_replica(self: Box<Self>) -> Replica;
 
     /// Returns how many lies it has told.

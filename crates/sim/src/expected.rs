@@ -39,7 +39,6 @@ pub struct Open {
 pub const OPEN: &[Open] = &[
     scenario("S1", "s1_old_view_change_after_a_rejoin", 4, "every new view (I4)"),
     scenario("S1", "s1_old_view_change_after_a_rejoin", 7, "every new view (I4)"),
-    scenario("S2", "s2_read_after_a_restart", 4, "reads (RO-4)"),
     scenario("S3", "s3_clock_of_a_client_goes_back", 4, "scenario"),
     scenario("S3", "s3_clock_of_a_client_goes_back", 7, "scenario"),
     scenario("D1", "d1_fetched_state_on_no_disk", 4, "checkpoint (D5)"),
@@ -56,6 +55,16 @@ pub const OPEN: &[Open] = &[
     scenario("L18", "l18_incarnation_far_ahead", 4, "scenario"),
     scenario("L18", "l18_incarnation_far_ahead", 7, "scenario"),
     Open { finding: "L17", shows: Shows::Healed("mutate-much"), rule: "stuck" },
+    Open {
+        finding: "L5",
+        shows: Shows::Seed { service: "kv", n: 4, seed: 37, set: &[], plain: false },
+        rule: "in time (I23)",
+    },
+    Open {
+        finding: "L5",
+        shows: Shows::Seed { service: "kv", n: 4, seed: 47, set: &[], plain: false },
+        rule: "few views (I23)",
+    },
     plain("L13", "kv", 9_003_684, &[], "stuck"),
     plain("L13", "kv", 9_003_699, &["durability=sync"], "evidence"),
     plain("L14", "fs", 9_600_552, SMALL, "stuck"),
@@ -83,8 +92,7 @@ const fn scenario(finding: &'static str, name: &'static str, n: usize, rule: &'s
 
 /// Rules that are broken so often that nothing else would be seen: where they are broken is counted, and is no
 /// failure, but in the runs that stand in [`OPEN`] for them. When the last of these goes, the rule goes from here.
-pub const COUNTED: &[&str] =
-    &["checkpoint (D5)", "reads (RO-4)", "every new view (I4)", "in time (I23)", "few views (I23)"];
+pub const COUNTED: &[&str] = &["checkpoint (D5)", "every new view (I4)", "in time (I23)", "few views (I23)"];
 
 /// Says whether a scenario is expected to fail at a size.
 pub fn is_open(name: &str, n: usize) -> bool {

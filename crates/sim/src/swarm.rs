@@ -42,7 +42,7 @@ const FINISH_NS: u64 = 60 * SECOND;
 
 /// How often the longest wait for a view a request may take that was asked under faults, once they are over.
 const PATIENCE: u64 = 4;
-/// How many views may be needed after the faults, besides one for each liar.
+/// How many views may be needed after the faults, in addition to one for each liar.
 const VIEWS_AFTER: u64 = 2;
 
 /// What a run is asked for.

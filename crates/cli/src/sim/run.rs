@@ -133,7 +133,7 @@ impl Run {
         }
     }
 
-    /// What a command that repeats this needs besides.
+    /// The flags that a command which repeats this run needs.
     fn flags(&self) -> &'static str {
         super::flags(self.strict, self.plain)
     }

@@ -12,7 +12,7 @@ use super::{Fate, Liar, Lie, Said};
 
 /// How many reads, operations and answers a [`StaleReader`] remembers.
 const REMEMBERED_MAX: usize = 64;
-/// How many answers of one operation: the oldest of so many is given.
+/// How many answers of one operation are kept: the oldest of them is given.
 const AGE_MAX: usize = 4;
 
 /// K11: answers reads as they were answered a while ago, under a valid MAC and with the right digest of that: what a
@@ -116,7 +116,7 @@ impl Liar for TwoFaced {
 }
 
 /// K8: supports what others claim to have prepared, by PROOFs that it gives to the new primary alone, and gives no
-/// VIEW-CHANGE of its own. Whoever is to check the NEW-VIEW has not got them.
+/// VIEW-CHANGE of its own. The backups that check the NEW-VIEW have not got them.
 #[derive(Debug, Default)]
 pub struct PrivateProof;
 

@@ -1,9 +1,9 @@
 //! I4 against every new view that could be made, and not only those that were (spec §11.10).
 //!
-//! A signed VIEW-CHANGE is good for ever: whoever makes a NEW-VIEW may hold any of them, however late. So each
+//! A signed VIEW-CHANGE stays valid: the maker of a NEW-VIEW may hold any of them, however late. So each
 //! VIEW-CHANGE that a correct replica has sent is kept, and whenever one more is there, a maker of NEW-VIEWs that
 //! knows them all tries them: every set of `q` in which at most `f` are lies, the liars' made up so that they deny
-//! everything. The liars are those that lie now, and any others up to `f`: whoever is correct may lie from now on.
+//! everything. The liars are those that lie now, and any others up to `f`: a correct replica may lie from now on.
 //! What it decides, by the real decision, must take over all that has committed in an earlier view, and all that
 //! ever commits there later.
 
@@ -132,7 +132,7 @@ impl Omniscient {
             if newest.is_some_and(|newest| !chosen.contains(&newest)) || distinct.len() < truths {
                 return;
             }
-            // Who lies: those that do already, then whoever is not needed for the truth.
+            // Who lies: those that do already, then those that are not needed for the truth.
             let others = self.cluster.replicas().filter(|id| !self.liars.contains(id));
             let liars = self.liars.iter().copied().chain(others).filter(|id| !distinct.contains(id));
             let liars: Vec<ReplicaId> = liars.take(lies).collect();
@@ -277,7 +277,7 @@ mod tests {
         }
     }
 
-    /// A quorum has prepared it: whoever is left out or lies, it is taken over.
+    /// A quorum has prepared it: it is taken over, whichever replica is left out or lies.
     #[test]
     fn what_a_quorum_has_prepared_cannot_be_left_out() {
         let (mut o, facts) = omniscient();

@@ -1,6 +1,6 @@
 //! What a replica has shown binds it, whatever happened in between (RO-4, D5).
 //!
-//! The rules are kept as obligations, and not as the code keeps them: whoever has answered for number n, in a
+//! The rules are kept as obligations, and not as the code keeps them: a replica that has answered for n, in a
 //! committed, cached or read reply, serves no read below n, however it was started since; and a state that was
 //! fetched is announced as a checkpoint only by a replica whose disk would give it again.
 

@@ -1,4 +1,4 @@
-//! Whoever held a replica for a while must not be able to cripple it after it has been cleaned: a liar of every kind,
+//! An intruder who held a replica for a while must not be able to cripple it after it has been cleaned: a liar of every kind,
 //! healed, is as good as new (L17, L18).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -111,7 +111,7 @@ pub struct Weather {
     count_min: u64,
     /// Faults that the world has had from the start.
     odd: usize,
-    /// Whoever lied from the start is cleaned in the end.
+    /// Those that lied from the start are cleaned in the end.
     healed_in_the_end: bool,
     /// What follows from a fault later on: when, to whom. At most one a fault.
     pub(super) follows: Vec<(u64, usize, story::Next)>,

@@ -73,7 +73,7 @@ impl Plan {
             setup.task_time = (20 * MS, 60 * MS);
             odd.push("slow execution inline");
         }
-        if faulty.iter().any(|(_, how)| how.contains(" and ")) {
+        if faulty.iter().any(|(_, how)| PAIRS.iter().any(|pair| pair.name == how)) {
             odd.push("collusion");
         }
         Self {

@@ -49,7 +49,7 @@ impl Weather {
         }
     }
 
-    /// Lets the frames of one kind come late, all of them or those about every so many numbers.
+    /// Lets the frames of one kind come late, all of them or those about every n-th number.
     pub(super) fn late<A: App>(&mut self, world: &mut World<A>) {
         let kind = self.rng.pick(&Kind::ALL).unwrap_or(Kind::Commit);
         let by = self.rng.between(2, 9);
