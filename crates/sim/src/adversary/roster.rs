@@ -36,8 +36,13 @@ pub fn find(name: &str) -> Option<&'static Entry> {
     ROSTER.iter().find(|entry| entry.name == name)
 }
 
-/// How many of the roster the plain swarm draws from: those that were there first.
-pub const PLAIN: usize = 50;
+/// Those of the roster that the plain swarm does not know.
+const NEW: [&str; 4] = ["stale-reader", "eager-proof", "two-faced", "private-proof"];
+
+/// Returns those that were there first, in their order: what the plain swarm draws from.
+pub fn plain() -> Vec<Entry> {
+    ROSTER.iter().filter(|entry| !NEW.contains(&entry.name)).copied().collect()
+}
 
 macro_rules! roster {
     ($($name:literal, $keys:expr, $make:expr;)*) => {
@@ -96,11 +101,11 @@ roster! {
     "reflect", ["K17"], Reflect::default();
     "unhelpful", ["K5"], Unhelpful;
     "mutate", ["K1", "K4", "K6"], Mutate::new(4);
-    "mutate-much", ["K1", "K4", "K6"], Mutate::new(1);
     "stale-reader", ["K11"], StaleReader::default();
     "eager-proof", ["K9"], EagerProof;
     "two-faced", ["K1", "P1"], TwoFaced::default();
     "private-proof", ["K8"], PrivateProof;
+    "mutate-much", ["K1", "K4", "K6"], Mutate::new(1);
 }
 
 #[cfg(test)]

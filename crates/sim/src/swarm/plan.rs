@@ -8,7 +8,7 @@ use quorate_wire::{Cluster, ReplicaId};
 
 use super::faults::FaultKind;
 use crate::adversary::collusion::PAIRS;
-use crate::adversary::roster::{PLAIN, ROSTER};
+use crate::adversary::roster::{self, ROSTER};
 use crate::clock::{DRIFT_MAX, OFFSET_NS_MAX};
 use crate::disk::Pace;
 use crate::network::Profile;
@@ -198,11 +198,12 @@ fn liars(setup: &mut Setup, cluster: Cluster, rng: &mut Rng, plain: bool) -> Vec
         }
         return faulty;
     }
+    let roster = if plain { roster::plain() } else { ROSTER.to_vec() };
     for id in ids.into_iter().take(size(count)) {
         if rng.one_in(8) {
             setup.twins.push(id);
             faulty.push((id, "runs twice".to_owned()));
-        } else if let Some(entry) = rng.pick(if plain { &ROSTER[..PLAIN] } else { ROSTER }) {
+        } else if let Some(entry) = rng.pick(&roster) {
             setup.liars.insert(id, entry.maker());
             faulty.push((id, entry.name.to_owned()));
         }
