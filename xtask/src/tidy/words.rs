@@ -132,11 +132,14 @@ fn has_help(path: &str, text: &str) -> bool {
             .any(|list| list.split([',', ')', ' ']).any(|kind| KINDS.contains(&kind)))
 }
 
-/// Returns the documentation of items, with a blank line for each line between.
+/// Returns the documentation of items, with a blank line for each line between. An indented line is an item of a list.
 fn documentation(text: &str) -> String {
-    text.lines()
-        .map(|line| if line.trim().starts_with("///") { format!("{line}\n") } else { "\n".to_owned() })
-        .collect()
+    let plain = |line: &str| match line.trim().strip_prefix("///") {
+        Some(line) if line.starts_with("   ") => format!("- {}\n", line.trim()),
+        Some(line) => format!("{line}\n"),
+        None => "\n".to_owned(),
+    };
+    text.lines().map(plain).collect()
 }
 
 /// Returns where a word of the list stands, and what to write instead.
@@ -233,6 +236,8 @@ mod tests {
         let found = long(&Tree::of(&[("README.md", &format!("# A\n\n{}", sentence(50)))]), false);
         assert_eq!(found, [Finding::new("README.md", 3, "a sentence of 50 words, 35 are the most")]);
         let help = format!("/// Do it\n///\n/// {}#[derive(Args, Debug)]\nstruct Do;\n", sentence(50));
+        let list = format!("///   one   {0}///   two   {0}", "word ".repeat(20) + "\n");
+        let help = format!("{help}{list}");
         let other = format!("/// {}struct Do;\n", sentence(50));
         let tree = Tree::of(&[("crates/cli/src/a.rs", &help), ("crates/cli/src/b.rs", &other)]);
         assert!(long(&tree, false).is_empty());
