@@ -55,12 +55,12 @@ impl Caller {
         self.gid == gid || self.gids.contains(&gid)
     }
 
-    /// Says whether he owns an inode, or is root, who may do what an owner may.
+    /// Returns whether he owns an inode, or is root, who may do what an owner may.
     pub(crate) fn owns(&self, inode: &Inode) -> bool {
         self.is_root() || self.uid == inode.uid
     }
 
-    /// Says whether he has all of these rights to an inode.
+    /// Returns whether he has all of these rights to an inode.
     pub(crate) fn may(&self, inode: &Inode, rights: u16) -> bool {
         if self.is_root() {
             // Root may do anything but execute what nobody may.

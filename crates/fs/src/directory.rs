@@ -1,7 +1,7 @@
 //! Directories: entries by name, to find them, and by cookie, to list them.
 //!
 //! A cookie is a number that is given out once in a directory's life. Listing is in the order of
-//! cookies and goes on behind one, whether its entry is still there or not: what is in the directory
+//! cookies and continues behind one, whether its entry is still there or not: what is in the directory
 //! all the time is listed once, whatever is created and removed meanwhile. So cookies never go bad, and
 //! the verifier of cookies is always zero.
 
@@ -74,7 +74,7 @@ impl Volume<'_, '_> {
     }
 
     /// Hands out the entries behind `cookie`, in the order of their cookies, until `take` has enough: it
-    /// says whether it took the entry. Says whether all were taken.
+    /// says whether it took the entry. Returns whether all were taken.
     pub(crate) fn list(
         &self,
         dir: u64,

@@ -20,7 +20,7 @@ use crate::quota::Usage;
 use crate::settings::Settings;
 use crate::volume::{MOUNTS_USED_AT, ROOT, Volume, be64, inline, le64, pair_key};
 
-/// The most findings that are told; more are counted.
+/// Maximum number of findings that are told; more are counted.
 const FINDINGS_MAX: usize = 100;
 
 /// What was found.
@@ -39,7 +39,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Says whether everything is in order.
+    /// Returns whether everything is in order.
     pub fn is_clean(&self) -> bool {
         self.findings_count == 0
     }
@@ -316,7 +316,7 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Says whether a directory has a way up, and notes it for all on the way.
+    /// Returns whether a directory has a way up, and notes it for all on the way.
     fn reach(&mut self, number: u64) -> bool {
         let (mut way, mut at) = (Vec::new(), number);
         let is_reached = loop {
@@ -407,7 +407,7 @@ impl Check<'_, '_> {
     }
 }
 
-/// Notes an owner of pages. Says whether they had none and are given out.
+/// Records an owner of pages. Returns whether they had none and are given out.
 fn own(
     owned: &mut [u64],
     volume: &Volume<'_, '_>,

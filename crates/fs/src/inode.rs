@@ -10,8 +10,8 @@
 //! file                            exclusive verifier
 //! ```
 //!
-//! Times are nanoseconds since 1970, in 64 bits. What a file has besides its first bytes and its pages
-//! are holes. Once it has a page it has no first bytes any more.
+//! Times are nanoseconds since 1970, in 64 bits. The parts of a file without inline bytes or pages are holes. Once a file
+//! has a page it has no inline bytes.
 
 use alloc::vec::Vec;
 

@@ -1,7 +1,7 @@
 //! The file system: a deterministic service over the pages of the replicated state, whose operations
 //! are whole NFS version 3 calls [OSDI99 §6.2, RFC1813].
 //!
-//! A relay ships a client's RPC call as one operation and the service computes the whole RPC reply:
+//! A gateway ships a client's RPC call as one operation and the service computes the whole RPC reply:
 //! access rights, attributes before and after, and the result come from one atomic step. The crate knows
 //! no socket, no clock and no replica.
 //!
@@ -10,7 +10,7 @@
 //! | values on the wire: XDR, RPC, NFS, MOUNT | [`xdr`], [`rpc`], [`nfs3`], [`mount3`] |
 //! | the operation: a call, and from where it came | [`operation`] |
 //! | the service: a call in, a reply out | [`service`] |
-//! | a relay's side of a connection, without sockets | [`relay`], [`record`] |
+//! | a gateway's side of a connection, without sockets | [`relay`], [`record`] |
 //! | a client's side: calls in bytes | [`calls`] |
 //! | the procedures | `procedure` |
 //! | who calls and what he may do | `caller`, [`settings`] |

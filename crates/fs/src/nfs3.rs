@@ -19,5 +19,5 @@ pub const HANDLE_BYTES_MAX: usize = 64;
 /// The longest name or path that is decoded, in bytes. Longer than any that is accepted, so that one that
 /// is too long gets NAMETOOLONG and not `GARBAGE_ARGS`.
 pub const NAME_BYTES_MAX: usize = 4096;
-/// The most bytes of one READ or WRITE.
+/// Maximum number of bytes of one READ or WRITE.
 pub const TRANSFER_BYTES_MAX: usize = 1 << 20;

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The result is the whole RPC reply. So everything that a call means is decided in one place, in one
-//! atomic step, equally at all replicas. A relay is trusted for the address, and for the credential in
+//! atomic step, equally at all replicas. A gateway is trusted for the address, and for the credential in
 //! the call as far as `AUTH_SYS` itself is.
 
 use alloc::vec::Vec;

@@ -146,7 +146,7 @@ impl<'s> Run<'_, 's, '_> {
         }
     }
 
-    /// Notes that an inode has been read, if that is due.
+    /// Records that an inode has been read, if that is due.
     fn accessed(&mut self, node: &Node<'_>) -> Result<(), Stop> {
         let (inode, now) = (&node.inode, self.volume.now());
         let is_due = match self.volume.settings.atime {

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 /// Says that a fragment is the last of its record.
 const LAST: u32 = 1 << 31;
-/// The most fragments of one record.
+/// Maximum number of fragments of one record.
 const FRAGMENTS_MAX: u32 = 4096;
 
 /// Why a stream cannot be read on.
@@ -75,7 +75,7 @@ impl Records {
         Ok((bytes.len(), None))
     }
 
-    /// Says whether a record has come in part.
+    /// Returns whether a record has come in part.
     pub fn is_amid(&self) -> bool {
         self.fragments > 0 || !self.head.is_empty()
     }

@@ -1,4 +1,4 @@
-//! A relay's side of one connection: records in, operations out; results in, records out. No socket.
+//! A gateway's side of one connection: records in, operations out; results in, records out. No socket.
 //!
 //! ```text
 //! client -- bytes --> Connection::receive -- Connection::submit --> the cluster's client
@@ -12,7 +12,7 @@
 //!
 //! A call that reads, and for which no quorum answers, is answered by JUKEBOX, which tells the client to try again in
 //! a while: a hard mount rides out a view change without an error to the application. MNT has no such word and fails.
-//! A change that is under way stays without an answer for as long as it takes: it may have been done, or may be done
+//! A change that is in progress stays without an answer for as long as it takes: it may have been done, or may be done
 //! yet, and the client would send it again under another number, so that it is done twice.
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -32,12 +32,11 @@ use crate::xdr::{Reader, Xdr};
 /// The bounds of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most calls in flight.
+    /// Maximum number of calls in flight.
     pub calls_max: usize,
-    /// The most bytes of calls in flight, besides one call.
+    /// Maximum bytes of calls in flight, in addition to one call.
     pub call_bytes_max: usize,
-    /// The most bytes of replies that wait for the client to take them, besides those of the calls in
-    /// flight.
+    /// Maximum bytes of replies that wait for the client to read them, in addition to those of the calls in flight.
     pub reply_bytes_max: usize,
 }
 
@@ -78,7 +77,7 @@ struct Flying {
 }
 
 impl Flying {
-    /// Says whether the client may be told that it was not done, whatever becomes of it.
+    /// Returns whether the client may be told that it was not done, whatever becomes of it.
     fn may_give_up(&self) -> bool {
         let reads = |procedure| Procedures::reading().has(procedure);
         self.program == mount3::PROGRAM || Procedure::from_number(self.procedure).is_some_and(reads)
@@ -119,7 +118,7 @@ impl Connection {
         }
     }
 
-    /// Says whether it takes bytes now.
+    /// Returns whether it takes bytes now.
     pub fn is_open(&self) -> bool {
         self.flying.len() < self.limits.calls_max
             && self.call_bytes <= self.limits.call_bytes_max
@@ -154,7 +153,7 @@ impl Connection {
         Some(Submit { ticket, operation: &call.operation, read_only, may_give_up: call.may_give_up() })
     }
 
-    /// Says whether there is one.
+    /// Returns whether there is one.
     pub fn has_submit(&self) -> bool {
         !self.waiting.is_empty() && self.has_room_for_replies()
     }
@@ -171,7 +170,7 @@ impl Connection {
         }
     }
 
-    /// Says whether a call has come in part.
+    /// Returns whether a call has come in part.
     pub fn is_amid(&self) -> bool {
         self.records.is_amid()
     }
@@ -210,8 +209,8 @@ impl Connection {
                 failed.encode(&mut reply);
             }
         } else if call.procedure == mount3::Procedure::Mnt as u32 {
-            // MOUNT has no word for "later": whoever mounts hears that it does not work now. If it is noted all the
-            // same, the list of mounts has a line too many until he mounts it again.
+            // MOUNT has no status for "later", so the mount fails now. If it is recorded nevertheless, the list of mounts
+            // has an extra line until the client mounts again.
             MountReply::Failed(MountStat::ServerFault).encode(&mut reply);
         } else {
             reply.clear();
@@ -225,7 +224,7 @@ impl Connection {
         &self.outgoing[self.outgoing_at..]
     }
 
-    /// Notes that the client has taken so many of them.
+    /// Records that the client has taken so many of them.
     pub fn sent(&mut self, count: usize) {
         self.outgoing_at = self.outgoing.len().min(self.outgoing_at.saturating_add(count));
         // Half of it may be gone before the rest moves up.
@@ -239,7 +238,7 @@ impl Connection {
         }
     }
 
-    /// Says whether calls are in flight.
+    /// Returns whether calls are in flight.
     pub fn is_idle(&self) -> bool {
         self.flying.is_empty()
     }

@@ -1,7 +1,7 @@
 //! The reply cache: what was answered to calls that change something, inside the state.
 //!
 //! A client that got no answer sends its call again, over the same connection or another, to the same
-//! relay or another. The call must not be done twice (a second REMOVE would say NOENT, or remove what
+//! gateway or another. The call must not be done twice (a second REMOVE would say NOENT, or remove what
 //! has been created since). So each of these replies is kept, under the client's address, the call's
 //! number and procedure, and a digest of its credential and arguments; a call that is found is answered
 //! and not executed. As this is part of the state, it is decided in order, equally everywhere, whoever
@@ -76,7 +76,7 @@ impl CallId {
 }
 
 impl Volume<'_, '_> {
-    /// Appends the reply that was given to a call, if it is known. Says whether it is.
+    /// Appends the reply that was given to a call, if it is known. Returns whether it is.
     pub(crate) fn repeat(&self, call: &CallId, out: &mut Vec<u8>) -> Result<bool, Stop> {
         let wanted = call.bytes();
         for page in call.pages(self.settings.reply_pages) {

@@ -1,7 +1,7 @@
 //! Remote procedure calls: the head of a call and of a reply [RFC 5531].
 //!
-//! A call names its program, version and procedure and says who the caller claims to be. `AUTH_SYS` is a
-//! claim and no proof: whoever sends the bytes is trusted for the numbers in it.
+//! A call names its program, version and procedure, and the user. `AUTH_SYS` is a claim without proof: the sender of the
+//! call is trusted for the numbers in it.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ use crate::xdr::{Decoded, Opaque, Reader, Xdr, XdrError, xdr_struct};
 pub const RPC_VERSION: u32 = 2;
 /// The longest body of a credential or verifier, in bytes.
 pub const AUTH_BYTES_MAX: usize = 400;
-/// The most groups in an `AUTH_SYS` credential, besides the first.
+/// Maximum number of groups in an `AUTH_SYS` credential, in addition to the first.
 pub const GROUPS_MAX: usize = 16;
 /// The longest head of a call, in bytes: six numbers, two authenticators.
 pub const CALL_HEAD_BYTES_MAX: usize = 24 + 2 * (8 + AUTH_BYTES_MAX);

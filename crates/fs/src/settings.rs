@@ -18,12 +18,12 @@ pub struct Settings {
     pub read_only: Procedures,
     /// Calls without a credential are answered, as those of the anonymous user.
     pub auth_none: bool,
-    /// The most bytes that data and tables may fill, in whole pages; if the state has fewer, all of those. It is no part
+    /// Maximum number of bytes that data and tables may fill, in whole pages; if the state has fewer, all of those. It is no part
     /// of the state's layout: a file system may be given more, or less than it has filled.
     pub capacity_bytes: u64,
-    /// The most inodes.
+    /// Maximum number of inodes.
     pub inodes_max: u64,
-    /// The most links to an inode.
+    /// Maximum number of links to an inode.
     pub links_max: u32,
     /// The largest file, in bytes.
     pub file_bytes_max: u64,
@@ -36,9 +36,9 @@ pub struct Settings {
 /// What a user may own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// The most bytes of data, in whole pages. What is so short that it stands next to its inode is not counted.
+    /// Maximum number of bytes of data, in whole pages. What is so short that it stands next to its inode is not counted.
     pub bytes_max: u64,
-    /// The most inodes.
+    /// Maximum number of inodes.
     pub inodes_max: u64,
 }
 
@@ -109,12 +109,12 @@ impl Procedures {
         Self(procedures.iter().fold(0, |bits, procedure| bits | 1 << (*procedure as u32)))
     }
 
-    /// Says whether a procedure is among them.
+    /// Returns whether a procedure is among them.
     pub fn has(self, procedure: Procedure) -> bool {
         self.0 >> (procedure as u32) & 1 == 1
     }
 
-    /// Returns those that change nothing, besides a time of last access.
+    /// Returns those that change nothing, except an access time.
     pub fn reading() -> Self {
         use Procedure::{
             Access, FsInfo, FsStat, GetAttr, Lookup, Null, PathConf, Read, ReadDir, ReadDirPlus, ReadLink,
@@ -136,7 +136,7 @@ impl Procedures {
 }
 
 impl Network {
-    /// Says whether an address is in the network.
+    /// Returns whether an address is in the network.
     pub fn has(&self, address: &[u8; 16]) -> bool {
         let shift = 128_u32.saturating_sub(u32::from(self.bits));
         let differ = u128::from_be_bytes(self.address) ^ u128::from_be_bytes(*address);
@@ -158,7 +158,7 @@ impl Export {
         }
     }
 
-    /// Says whether it may be used from an address.
+    /// Returns whether it may be used from an address.
     pub fn admits(&self, address: &[u8; 16]) -> bool {
         self.networks.is_empty() || self.networks.iter().any(|network| network.has(address))
     }
@@ -200,9 +200,9 @@ impl core::fmt::Display for SettingsError {
 impl core::error::Error for SettingsError {}
 
 impl Settings {
-    /// The most exports.
+    /// Maximum number of exports.
     pub const EXPORTS_MAX: usize = 64;
-    /// The most networks of an export.
+    /// Maximum number of networks of an export.
     pub const NETWORKS_MAX: usize = 64;
     /// The largest file that there can be, in bytes.
     pub const FILE_BYTES_MAX: u64 = 16 << 40;

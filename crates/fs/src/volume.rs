@@ -117,7 +117,7 @@ impl<'s, 'v> Volume<'s, 'v> {
         })
     }
 
-    /// Says whether the state is a file system.
+    /// Returns whether the state is a file system.
     pub(crate) fn is_formatted(&self) -> Result<bool, Stop> {
         Ok(matches!(self.view.page(0)?.first_chunk(), Some(&MAGIC | &MAGIC_UNCOUNTED)))
     }

@@ -219,7 +219,7 @@ replies! {
 
 impl Reply<'_> {
     /// Returns the result that says `stat` and no attributes; none for NULL, which cannot fail. What a
-    /// relay answers in the place of a service that does not.
+    /// gateway answers in the place of a service that does not.
     pub fn failed(procedure: Procedure, stat: Stat) -> Option<Self> {
         let wcc = Wcc::default;
         Some(match procedure {

@@ -141,7 +141,7 @@ fn granted(node: &Node<'_>) -> u32 {
     granted
 }
 
-/// Sets what is to be set, besides the size. It has been checked.
+/// Sets the given attributes except the size. They have been checked.
 fn change(inode: &mut Inode, caller: &Caller, set: &SetAttr, now: u64) {
     if let Some(mode) = set.mode {
         inode.mode = permissions(mode);

@@ -24,9 +24,9 @@ const END_BYTES: usize = 8;
 struct Wanted {
     cookie: u64,
     verf: CookieVerf,
-    /// The most bytes of numbers and names; the attributes and handles do not count.
+    /// Maximum number of bytes of numbers and names; the attributes and handles do not count.
     dircount: usize,
-    /// The most bytes of the result.
+    /// Maximum number of bytes of the result.
     maxcount: usize,
     plus: bool,
 }

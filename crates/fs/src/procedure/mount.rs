@@ -19,7 +19,7 @@ use crate::trouble::{Done, Trouble};
 use crate::volume::{MOUNTS_USED_AT, ROOT, next_of};
 use crate::xdr::{Opaque, Xdr};
 
-/// The most mounts that are noted.
+/// Maximum number of mounts that are noted.
 const MOUNTS_MAX: u64 = 4096;
 
 impl Run<'_, '_, '_> {
@@ -81,7 +81,7 @@ impl Run<'_, '_, '_> {
         Ok(self.walk(export.path.as_bytes())?)
     }
 
-    /// Notes that an export has been mounted.
+    /// Records that an export has been mounted.
     fn note(&mut self, export: u32) -> Result<(), Stop> {
         let key = mount_key(&self.address, export);
         let used = self.volume.number(MOUNTS_USED_AT)?;
@@ -155,7 +155,7 @@ fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty())
 }
 
-/// Says whether a path is another or lies below it.
+/// Returns whether a path is another or lies below it.
 fn is_within(path: &[u8], other: &[u8]) -> bool {
     let mut names = components(path);
     path.first() == Some(&b'/') && components(other).all(|name| names.next() == Some(name))

@@ -79,7 +79,7 @@ impl<'s> Run<'_, 's, '_> {
         Ok(Some(Move { from, to, source, target }))
     }
 
-    /// Says whether a directory is, or is somewhere in, another.
+    /// Returns whether a directory is, or is somewhere in, another.
     fn is_within(&self, mut dir: u64, other: u64) -> Done<bool> {
         for _ in 0..DEPTH_MAX {
             if dir == other {

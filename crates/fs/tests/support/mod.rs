@@ -156,7 +156,7 @@ pub(crate) fn size(size: u64) -> SetAttr {
     SetAttr { size: Some(size), ..SetAttr::default() }
 }
 
-/// Settings that trust everyone, as a test's clients are whoever they like.
+/// Settings that trust everyone, because a test's clients choose their users.
 pub(crate) fn open_settings() -> Settings {
     let export = Export { squash: Squash::Nobody, ..Export::of("/") };
     Settings { exports: vec![export], reply_pages: 16, ..Settings::default() }
