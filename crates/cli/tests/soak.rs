@@ -19,11 +19,11 @@ use quorate_node::caller::Options;
 use quorate_service::kv::{Answer, Operation};
 use support::{Cluster, PATIENCE, own_address};
 
-/// Operations under way at a time.
+/// Operations in progress at a time.
 const LANES: u16 = 8;
 /// Keys, so that the state does not grow.
 const KEYS: u64 = 500;
-/// What a replica may have more of in the last third than in the second, besides a twentieth: bytes of memory.
+/// The growth that is allowed from the second to the last third, in addition to a twentieth: bytes of memory.
 const MEMORY_SLACK: u64 = 8 << 20;
 /// The same of descriptors.
 const DESCRIPTORS_SLACK: u64 = 2;

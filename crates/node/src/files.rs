@@ -25,9 +25,9 @@ pub use self::machine::Machine;
 
 /// Bytes of a file in one call: with all around them they fit a datagram.
 const CHUNK_BYTES: usize = 32 << 10;
-/// Calls of one transfer that are under way at a time.
+/// Calls of one transfer that are in progress at a time.
 const CALLS_MAX: usize = 16;
-/// The most bytes of a part of a directory.
+/// Maximum number of bytes of a part of a directory.
 const LIST_BYTES: u32 = 32 << 10;
 /// The most symbolic links that are followed.
 const LINKS_MAX: usize = 40;
@@ -56,7 +56,7 @@ impl std::fmt::Display for FilesError {
         match self {
             Self::Call(error) => error.fmt(f),
             Self::Nfs(stat) => f.write_str(says(*stat)),
-            Self::Mount(stat) => write!(f, "cannot be mounted: {stat:?}"),
+            Self::Mount(stat) => write!(f, "cannot mount the export: {stat:?}"),
             Self::Unanswered(error) => error.fmt(f),
             Self::Local(error) => error.fmt(f),
         }
@@ -298,7 +298,7 @@ impl Files {
         said.map_err(|(stat, _)| FilesError::Nfs(stat))
     }
 
-    /// Writes a file's content to `out`, and returns how many bytes that were. Many calls are under way at
+    /// Writes a file's content to `out`, and returns how many bytes that were. Many calls are in progress at
     /// a time.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The loop of a front door: connections of clients on one side, lanes of the cluster's client on the other.
+//! The loop of a gateway: connections of clients on one side, lanes of the cluster's client on the other.
 //!
 //! ```text
 //!   clients                          the door                            the cluster
@@ -13,7 +13,7 @@
 //!
 //! Nothing grows without bound: connections, lanes, what each connection holds, and all of it together have
 //! a bound, named in [`Limits`] or kept by the talk. A client that does not take its replies gets no more
-//! done; one that stands still in the middle of something is let go.
+//! done; one that is paused in the middle of something is let go.
 
 use std::fmt::Debug;
 use std::io::{self, ErrorKind};
@@ -37,9 +37,9 @@ pub(crate) const INPUT_BYTES: usize = 64 << 10;
 /// The bounds of a door.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// The lanes of the client: how many operations are under way at a time.
+    /// The lanes of the client: how many operations are in progress at a time.
     pub lanes: u16,
-    /// The most connections; further ones are told so, as far as the protocol has words for it.
+    /// Maximum number of connections; further ones are told so, as far as the protocol has words for it.
     pub connections_max: usize,
     /// The most memory that buffers may take, in bytes; then large commands are refused, and the connections that
     /// hold much and have stood still longest are let go.
@@ -47,7 +47,7 @@ pub struct Limits {
     /// How long the cluster may take for an operation before the client is answered without it, in
     /// nanoseconds.
     pub deadline_ns: u64,
-    /// How long a client may stand still in the middle of a command or of taking its replies, in
+    /// How long a client may be paused in the middle of a command or of taking its replies, in
     /// nanoseconds.
     pub stall_ns: u64,
 }
@@ -127,9 +127,9 @@ pub trait Talk: Debug + Sized {
     fn open(protocol: &Self::Protocol, peer: SocketAddr, id: u64) -> Self;
     /// Says that the connection is not served, if the protocol has words for it, and ends it.
     fn refuse(&mut self, why: Refused);
-    /// Says whether more input is wanted.
+    /// Returns whether more input is wanted.
     fn wants_input(&self) -> bool;
-    /// Says whether it needs more than a usual share of memory.
+    /// Returns whether it needs more than a usual share of memory.
     fn is_large(&self) -> bool;
     /// Takes input: at most 64 KiB, when it is wanted.
     fn receive(&mut self, protocol: &Self::Protocol, bytes: &[u8]);
@@ -139,7 +139,7 @@ pub trait Talk: Debug + Sized {
     fn work(&mut self, protocol: &Self::Protocol, counts: &mut Counts) -> Turn;
     /// Makes `operation` the next one for the cluster; none if there is none.
     fn question(&mut self, operation: &mut Vec<u8>) -> Option<Question>;
-    /// Says whether [`Self::question`] has one.
+    /// Returns whether [`Self::question`] has one.
     fn has_question(&self) -> bool;
     /// Takes the result of an operation.
     fn answer(&mut self, protocol: &Self::Protocol, ticket: u64, result: &[u8], counts: &Counts);
@@ -149,16 +149,16 @@ pub trait Talk: Debug + Sized {
     fn output(&self) -> &[u8];
     /// The client has taken so many of them.
     fn sent(&mut self, count: usize);
-    /// Says whether it is over, once the output is taken.
+    /// Returns whether it is over, once the output is taken.
     fn has_ended(&self) -> bool;
-    /// Says whether the client is in the middle of something: a command that is not whole, or replies that
+    /// Returns whether the client is in the middle of something: a command that is not whole, or replies that
     /// it does not take.
     fn is_stalled(&self) -> bool;
     /// Returns how many bytes are held.
     fn held(&self) -> usize;
 }
 
-/// Returns the trouble of a door that could not be opened.
+/// Returns the error of a gateway that cannot listen.
 pub fn not_open(protocol: &str, address: SocketAddr, error: &io::Error) -> Trouble {
     let port = address.port();
     let trouble = if error.kind() == ErrorKind::AddrInUse {
@@ -172,5 +172,5 @@ pub fn not_open(protocol: &str, address: SocketAddr, error: &io::Error) -> Troub
     } else {
         Trouble::new(Kind::Network, format!("cannot listen: {error}"))
     };
-    trouble.at(format!("door {protocol}, address {address}"))
+    trouble.at(format!("{protocol} gateway, {address}"))
 }

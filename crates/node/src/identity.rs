@@ -1,5 +1,5 @@
-//! Identities made from a seed, for benchmarks and tests: whoever knows the seed is everyone. Real
-//! identities are files with mode 0600.
+//! Identities derived from a seed, for benchmarks and tests: the seed determines all keys. Real identities are files with
+//! mode 0600.
 
 use quorate_wire::sign::{Signer, Verifier};
 use quorate_wire::{ClientId, Cluster, ClusterId, Door, Principal};

@@ -119,7 +119,7 @@ impl Members {
         let mut text = format!(
             "# The members of this cluster with their public keys. The same at every node.\n\
              format = {FORMAT}\ncluster = \"{}\"\nf = {}\n\n\
-             # Those of the clients below that may add and remove clients. Do not change it: the replicas would disagree.\n\
+             # The clients that may add and remove clients. Do not edit: replicas with different lists would disagree.\n\
              administrators = [{}]\nfounders = \"{}\"\n\n[replicas]\n",
             hex(&self.cluster_id().0),
             self.cluster.f(),
@@ -136,9 +136,9 @@ impl Members {
                 let _ = writeln!(text, "{} = \"{}\"", client_name(*number), hex(key));
             }
         };
-        clients(&mut text, "# The clients that it was made with.\n[clients]", &self.clients);
+        clients(&mut text, "# The clients at the creation of the cluster.\n[clients]", &self.clients);
         if !self.added.is_empty() {
-            clients(&mut text, "# Whose copy of this file this is.\n[added]", &self.added);
+            clients(&mut text, "# The client that owns this copy; it was added later.\n[added]", &self.added);
         }
         text
     }
@@ -151,7 +151,7 @@ impl Members {
     pub fn read(path: &Path) -> Result<Self, Trouble> {
         let text = std::fs::read_to_string(path).map_err(|error| Trouble::unreadable(path, &error))?;
         Self::parse(&text).map_err(|trouble| {
-            let next = "copy the file from another node: it is the same at all of them";
+            let next = "copy the file from another node: it is the same on all nodes";
             trouble.in_file(path).next(next)
         })
     }
@@ -159,7 +159,7 @@ impl Members {
     fn parse(text: &str) -> Result<Self, Trouble> {
         let damaged = |what: String| Trouble::new(Kind::Unreadable, what);
         let table = DeTable::parse(text)
-            .map_err(|error| damaged(format!("cannot be understood: {}", error.message())))?;
+            .map_err(|error| damaged(format!("cannot be parsed: {}", error.message())))?;
         let table = table.get_ref();
         let integer = |key: &str| Some(table.get(key)?.get_ref().as_integer()?.as_str().to_owned());
         let format = integer("format").ok_or_else(|| damaged("the key `format` is missing".to_owned()))?;
@@ -191,7 +191,7 @@ impl Members {
         };
         let replicas = cluster.replicas().map(replica).collect::<Result<_, _>>()?;
         let number = |name: &str| {
-            client_number(name).ok_or_else(|| damaged(format!("`{name}` is not a client's name")))
+            client_number(name).ok_or_else(|| damaged(format!("`{name}` is not a client name: use client-N")))
         };
         let numbered = |keys: Vec<(String, [u8; 32])>| -> Result<BTreeMap<u64, [u8; 32]>, Trouble> {
             keys.into_iter().map(|(name, key)| Ok((number(&name)?, key))).collect()
@@ -206,7 +206,7 @@ impl Members {
                 let name = |name: &toml::Spanned<toml::de::DeValue<'_>>| {
                     let known = name.get_ref().as_str().and_then(client_number);
                     known.filter(|number| clients.contains_key(number)).ok_or_else(|| {
-                        damaged("`administrators` names somebody who is not among the clients".to_owned())
+                        damaged("`administrators` has a name that is not in [clients]".to_owned())
                     })
                 };
                 names.iter().map(name).collect::<Result<_, _>>()?
@@ -217,7 +217,8 @@ impl Members {
         if table.contains_key("administrators") != said.is_some()
             || said.is_some_and(|said| said != members.founders_digest())
         {
-            let what = "damaged: its clients or administrators are not those that the cluster was made with";
+            let what =
+                "damaged: the clients or administrators were changed after the creation of the cluster";
             return Err(damaged(what.to_owned()));
         }
         let said = table.get("cluster").and_then(|value| value.get_ref().as_str());

@@ -1,15 +1,13 @@
-//! The relay: NFS in, replicated operations out.
+//! The NFS gateway: NFS calls in, replicated operations out.
 //!
-//! What is said on a connection is [`quorate_fs::relay`]'s, the loop around it the
-//! [`front`](crate::front)'s. A relay keeps nothing that matters: file handles, replies to calls that come
-//! again, and the mount list are in the replicated state, so that relays may come and go, and there may be
-//! many of them. It is trusted for the addresses and users that it forwards; run one on each machine that
-//! mounts.
+//! The protocol of a connection is in [`quorate_fs::relay`], the loop around it in [`front`](crate::front). A gateway has no
+//! durable state: file handles, replies to repeated calls, and the mount list are in the replicated state. So gateways can
+//! be restarted, and there can be many of them. The replicas trust a gateway for the addresses and users that it forwards;
+//! run one on each machine that mounts.
 //!
-//! A read for which no quorum answers in time is answered by JUKEBOX, and so is a call that found no lane:
-//! the client tries again in a while. MNT fails then: done twice it is as if it was done once. A call that changes
-//! the file system and is under way is waited for as long as it takes: JUKEBOX would make the client send it anew,
-//! under another number, and it might be done twice.
+//! A read without a quorum in time is answered with JUKEBOX, and so is a call without a free lane: the client repeats it
+//! later. MNT fails then; executing it twice has no effect. A call in progress that changes the file system is waited for
+//! without a limit: after JUKEBOX the client would send it again with another number, and it might be executed twice.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -27,10 +25,10 @@ use crate::front::{
 use crate::meter::Meter;
 use crate::socket::Socket;
 
-/// A relay.
+/// A gateway.
 pub type NfsDoor<M = ()> = FrontDoor<NfsTalk, Cluster<M>>;
 
-/// Opens a relay at `address`. `drive` has the lanes that the limits say; `socket` is its own.
+/// Opens a gateway at `address`. `drive` has the lanes that the limits say; `socket` is its own.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The RESP front door: what a connection of a Redis client says and is told.
+//! The RESP gateway: what a connection of a Redis client says and is told.
 //!
 //! ```text
 //! bytes -> decode -> pack: commands of a connection -> one operation
@@ -87,7 +87,7 @@ pub fn read_password(path: &Path) -> Result<Vec<u8>, Trouble> {
     let text = fs::read(path).map_err(unreadable)?;
     let password = text.trim_ascii_end();
     if password.is_empty() {
-        return Err(Trouble::new(Kind::Unreadable, "there is no password in the file").in_file(path));
+        return Err(Trouble::new(Kind::Unreadable, "the file contains no password").in_file(path));
     }
     Ok(password.to_vec())
 }

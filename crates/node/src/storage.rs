@@ -118,7 +118,7 @@ pub(crate) fn create(dir: &Path, cluster: ClusterId, replica: ReplicaId) -> Resu
     file.write(Starts::default())
 }
 
-/// Says whether what is on the disk of a replica that does not run is all that it promised, and if not, why.
+/// Returns whether what is on the disk of a replica that does not run is all that it promised, and if not, why.
 /// Changes nothing.
 ///
 /// # Errors
@@ -155,9 +155,9 @@ pub(crate) fn read<S: Service>(
     executor: &mut Executor<S, Paged>,
 ) -> Result<Option<Vec<Vec<u8>>>, Trouble> {
     let lost = |why: String| {
-        Trouble::new(Kind::Unreadable, format!("the replica has lost its memory: {why}"))
+        Trouble::new(Kind::Unreadable, format!("the replica has lost its state: {why}"))
             .in_file(dir)
-            .next("look at another replica; this one fetches the state from the others when it starts")
+            .next("check another replica; this one fetches the state from the others when it starts")
     };
     let owner = Owner { cluster, replica };
     let found = StartsFile::new(&dir.join("log"), owner).read()?;
@@ -344,15 +344,15 @@ fn sync_dir(dir: &Path) -> Result<(), Trouble> {
     fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| Trouble::unwritable(dir, &error))
 }
 
-/// What to do about a disk that is full.
-const ROOM: &str = "make room, and start it again: nothing is lost";
+/// What to do about a full disk.
+const ROOM: &str = "free some space, and start it again: nothing is lost";
 
-/// Returns the trouble of a disk that has failed.
+/// Returns the error of a failed disk.
 fn failed(path: &Path, what: &str, error: &std::io::Error) -> Trouble {
     let next = if error.kind() == std::io::ErrorKind::StorageFull {
         ROOM
     } else {
-        "look at the disk (dmesg, smartctl); what was not acknowledged is not promised"
+        "check the disk (dmesg, smartctl); the failed write was not acknowledged"
     };
     Trouble::new(Kind::Disk, format!("{what} failed: {error}")).in_file(path).next(next)
 }

@@ -1,4 +1,4 @@
-//! The relay in front of a file system on loopback, over real sockets.
+//! The gateway in front of a file system on loopback, over real sockets.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "a test may panic")]
 
 mod cluster;
@@ -31,7 +31,7 @@ fn file_system() -> Fs {
     Fs::new(Settings { exports: vec![export], ..Settings::default() }).unwrap()
 }
 
-/// Returns a relay in front of a file system.
+/// Returns a gateway in front of a file system.
 fn relay(limits: Limits) -> Door {
     let fs = file_system();
     let cluster = Cluster::start(fs.clone());
@@ -137,7 +137,7 @@ fn what_one_connection_writes_another_reads() {
     assert!(other.read(&file, 4096, 1 << 20) == data);
 }
 
-/// Calls that are sent together are under way together, and a faulty replica is not missed.
+/// Calls that are sent together are in progress together, and a faulty replica is not missed.
 #[test]
 fn many_calls_are_under_way_on_one_connection() {
     let door = relay(Limits { lanes: 8, ..Limits::default() });

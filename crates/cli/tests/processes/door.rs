@@ -1,4 +1,4 @@
-//! The front door with real sockets in front of it and behind it: what is long, and what is read.
+//! The gateway with real sockets in front of it and behind it: what is long, and what is read.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -249,7 +249,7 @@ fn a_damaged_sector_is_noticed_or_harmless() {
             Outcome::Harmless
         };
         if is_setting {
-            // Whoever runs it puts the file back.
+            // The operator restores the file.
             if runs {
                 cluster.kill(victim);
             } else {

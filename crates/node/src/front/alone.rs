@@ -15,7 +15,7 @@ use quorate_service::{Alone, Service};
 use super::Backing;
 use crate::clock::Clock;
 
-/// How long the log is before it begins anew: as much as a replica writes before it shortens its own.
+/// The length at which the log restarts: as much as a replica writes before it truncates its own.
 const LOG_BYTES: u64 = 64 << 20;
 
 /// A service without replicas behind a door.

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::meter::Meter;
 use crate::socket::Socket;
 
-/// The most datagrams between two flushes.
+/// Maximum number of datagrams between two flushes.
 const BURST_MAX: usize = 64;
 
 /// Who does the operations that come through a door. Each lane has one at a time.
@@ -22,7 +22,7 @@ pub trait Backing {
     ///
     /// It cannot.
     fn watch(&self, poller: &Epoll, event: EpollEvent) -> io::Result<()>;
-    /// Takes what has come. Says whether there was anything.
+    /// Takes what has come. Returns whether there was anything.
     ///
     /// # Errors
     ///
@@ -40,7 +40,7 @@ pub trait Backing {
     ///
     /// It cannot be done.
     fn flush(&mut self) -> io::Result<()>;
-    /// Says whether there are results.
+    /// Returns whether there are results.
     fn has_done(&self) -> bool;
     /// Hands out the lanes that are done, each with its result; none: that was lost.
     fn hand_out(&mut self, each: &mut dyn FnMut(u16, Option<&[u8]>));

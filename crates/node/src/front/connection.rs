@@ -46,7 +46,7 @@ pub(super) struct Slot<T> {
 }
 
 impl<T: Talk> Connection<T> {
-    /// Reads what is there, as much as `buffer` holds. Says whether the connection lives.
+    /// Reads what is there, as much as `buffer` holds. Returns whether the connection lives.
     pub(super) fn read(&mut self, protocol: &T::Protocol, buffer: &mut [u8], now_ns: u64) -> bool {
         match self.stream.read(buffer) {
             Ok(0) => self.talk.hang_up(),
@@ -61,7 +61,7 @@ impl<T: Talk> Connection<T> {
         true
     }
 
-    /// Writes what is to be written, as far as it is taken. Says whether the connection lives.
+    /// Writes what is to be written, as far as it is taken. Returns whether the connection lives.
     pub(super) fn write(&mut self, now_ns: u64) -> bool {
         while !self.talk.output().is_empty() {
             match self.stream.write(self.talk.output()) {

@@ -13,7 +13,7 @@ use super::{Backing, Cluster, Counts, Failure, INPUT_BYTES, Limits, Question, Re
 use crate::clock::Clock;
 use crate::idle::Waiting;
 
-/// The most events of connections between two flushes.
+/// Maximum number of events of connections between two flushes.
 const BURST_MAX: usize = 64;
 /// How often deadlines are looked at, in nanoseconds.
 const TICK_NS: u64 = 100_000_000;
@@ -46,7 +46,7 @@ pub struct FrontDoor<T: Talk, B: Backing = Cluster> {
     slots: Vec<Slot<T>>,
     free_slots: Vec<u32>,
     counts: Counts,
-    /// What each lane does. None: it is free, or whoever asked has given up and it is not done yet.
+    /// The use of each lane. None: it is free, or its client has given up and the operation is not finished yet.
     asked: Vec<Option<Asked>>,
     free_lanes: Vec<u16>,
     /// Connections with questions that wait for a lane, in turn. At most one entry for each connection, and
@@ -148,7 +148,7 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
         u16::try_from(sleep_ms).unwrap_or(0)
     }
 
-    /// Takes what has come from behind. Says whether there was anything.
+    /// Takes what has come from behind. Returns whether there was anything.
     fn receive(&mut self) -> io::Result<bool> {
         let came = self.backing.receive(&self.clock)?;
         if self.backing.has_done() {
@@ -158,7 +158,7 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
     }
 
     /// Takes what clients have sent and gives what they have room for; waits for that so many
-    /// milliseconds. Says whether there was anything.
+    /// milliseconds. Returns whether there was anything.
     fn serve(&mut self, events: &mut [EpollEvent], wait_ms: u16) -> io::Result<bool> {
         let count = match self.poller.wait(events, EpollTimeout::from(wait_ms)) {
             Ok(count) => count,

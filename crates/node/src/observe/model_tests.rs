@@ -77,8 +77,8 @@ fn the_verdict_follows_from_what_is_known() {
         (&[Well; 4], &["ok"; 4], Healthy, 1, 1),
         // One that stops or joins is one of the f that may stop; it has not lied.
         (&[Well, Silent, Well, Well], &["ok", "silent", "ok", "ok"], Degraded, 0, 1),
-        (&[Well, Well, Well, Joining], &["ok", "ok", "ok", "joins"], Degraded, 0, 1),
-        (&[Well, Well, Well, Rejoining], &["ok", "ok", "ok", "joins"], Degraded, 0, 1),
+        (&[Well, Well, Well, Joining], &["ok", "ok", "ok", "rejoining"], Degraded, 0, 1),
+        (&[Well, Well, Well, Rejoining], &["ok", "ok", "ok", "rejoining"], Degraded, 0, 1),
         // A little behind is nothing; behind what the others keep is.
         (&[Well, Well, Behind(5), Well], &["ok"; 4], Healthy, 1, 1),
         (&[Well, Well, Behind(45), Well], &["ok", "ok", "slow", "ok"], Degraded, 0, 1),
@@ -163,6 +163,6 @@ fn troubles_are_told_with_their_replica() {
     let mut reading = reading(&[Well, Well, Seen(Class::WrongReplies, 1), Joining]);
     reading.evidence.push(Item { replica: ReplicaId(9), ..reading.evidence[0].clone() });
     let picture = judge(reading);
-    assert_eq!(picture.troubles(), ["r2 wrong replies", "r3 joins 58 %"]);
+    assert_eq!(picture.troubles(), ["r2 wrong replies", "r3 rejoining 58 %"]);
     assert_eq!(picture.evidence.len(), 1);
 }

@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-/// The most words of a command.
+/// Maximum number of words of a command.
 pub const WORDS_MAX: usize = 65_537;
 /// The longest word, in bytes.
 pub const WORD_BYTES_MAX: usize = 1 << 20;

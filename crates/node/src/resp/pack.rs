@@ -12,7 +12,7 @@ use quorate_service::kv::{Answer, Asked, Command, Failure, Items};
 use super::encode;
 use super::reply::{Facts, Shape, reply};
 
-/// The most commands of a pack.
+/// Maximum number of commands of a pack.
 pub(super) const COMMANDS_MAX: usize = 1024;
 /// A pack with so many bytes of operations takes no more.
 pub(super) const PACK_BYTES_MAX: usize = 24 << 10;
@@ -54,7 +54,7 @@ impl Pack {
         self.parts.is_empty()
     }
 
-    /// Says whether another command, of so many bytes, goes into this pack.
+    /// Returns whether another command, of so many bytes, goes into this pack.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         self.parts.is_empty()
             || (self.parts.len() < COMMANDS_MAX && self.operations.len() + bytes <= PACK_BYTES_MAX)
@@ -84,7 +84,7 @@ impl Pack {
         self.parts.push(part);
     }
 
-    /// Says whether there is something to ask the cluster.
+    /// Returns whether there is something to ask the cluster.
     pub(super) fn asks(&self) -> bool {
         let rest = self.parts.get(self.next..).unwrap_or(&[]);
         rest.iter().any(|part| matches!(part, Part::Asked(..)))

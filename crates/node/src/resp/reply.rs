@@ -17,7 +17,7 @@ pub(super) const REDIS_VERSION: &str = "7.0.15";
 pub(super) struct Facts<'a> {
     /// What a connection has to know, if anything.
     pub(super) password: Option<&'a [u8]>,
-    /// The most connections.
+    /// Maximum number of connections.
     pub(super) connections_max: usize,
     /// How many there are.
     pub(super) connections: usize,

@@ -35,9 +35,9 @@ enum State {
 pub struct Protocol {
     /// What clients have to give with AUTH, if anything.
     pub(super) password: Option<Vec<u8>>,
-    /// The most connections.
+    /// Maximum number of connections.
     pub(super) connections_max: usize,
-    /// The most bytes of an operation.
+    /// Maximum number of bytes of an operation.
     pub(super) operation_bytes_max: usize,
 }
 

@@ -1,7 +1,7 @@
 //! The thread that writes the log: it takes all records that have come, writes them in one piece and syncs
 //! once (GC-2). Another one, beside it, writes the state (`imaging.rs`), which takes longer.
 //!
-//! The replica's thread never waits for the disk. It hands records over when it flushes, goes on, and is
+//! The replica's thread never waits for the disk. It hands records over when it flushes, continues, and is
 //! told how far the disk has come. When nothing is left to write, an empty commit notes that the last one
 //! is durable, so that damage to that one is noticed too.
 
@@ -73,7 +73,7 @@ impl Told {
         Lsn(self.durable.load(Ordering::Acquire))
     }
 
-    /// Says whether there is no room on the disk: nothing is promised until there is.
+    /// Returns whether there is no room on the disk: nothing is promised until there is.
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
@@ -175,10 +175,10 @@ impl Disk {
                 None
             }
             Some(mut log) => {
-                // The log exists, and it is known that it does, before anything is promised.
+                // The log exists, and its existence is recorded, before anything is acknowledged.
                 log.commit(&[]).map_err(|error| match error {
-                    LogError::Full => Trouble::new(Kind::Disk, "there is no room for the log")
-                        .at("log/ of its directory")
+                    LogError::Full => Trouble::new(Kind::Disk, "no space for the log")
+                        .at("log/ in its directory")
                         .next(super::ROOM),
                     LogError::Failed(trouble) => trouble,
                 })?;
@@ -187,11 +187,9 @@ impl Disk {
                 let writer = Writer { shared: Arc::clone(&shared), waker: waker.clone(), log, starts, file };
                 let thread = std::thread::Builder::new().name("log".to_owned());
                 let spawned = thread.spawn(move || writer.run());
-                Some(
-                    spawned.map_err(|error| {
-                        Trouble::new(Kind::Disk, format!("no thread for the log: {error}"))
-                    })?,
-                )
+                Some(spawned.map_err(|error| {
+                    Trouble::new(Kind::Disk, format!("cannot start the log's thread: {error}"))
+                })?)
             }
         };
         let images =
@@ -216,19 +214,19 @@ impl Disk {
         &self.waker
     }
 
-    /// Says whether everything that was handed over is on the disk.
+    /// Returns whether everything that was handed over is on the disk.
     #[cfg(test)]
     pub(super) fn is_at_rest(&self) -> bool {
         self.is_idle || self.told().durable() >= self.last
     }
 
-    /// Says whether the state has been copied since it was fetched.
+    /// Returns whether the state has been copied since it was fetched.
     #[cfg(test)]
     pub(super) fn has_image(&self) -> bool {
         self.is_idle || !self.image_due
     }
 
-    /// Says whether all pages that were handed over have been written.
+    /// Returns whether all pages that were handed over have been written.
     #[cfg(test)]
     pub(super) fn has_written_pages(&self) -> bool {
         self.images.as_ref().is_none_or(Imaging::is_idle)
@@ -400,17 +398,17 @@ impl Writer {
                 Ok(began_segment) => {
                     self.shared.told.note_write(begin.elapsed());
                     self.shared.told.full.store(false, Ordering::Relaxed);
-                    // Else a lost segment at the end of the log would look like none.
+                    // Otherwise a lost segment at the end of the log would go unnoticed.
                     return if began_segment { self.note(self.starts.memory) } else { Ok(()) };
                 }
                 Err(LogError::Failed(trouble)) => return Err(trouble),
                 Err(LogError::Full) => {
                     if !self.shared.told.full.swap(true, Ordering::Relaxed) {
-                        tracing::error!("the disk is full: nothing is promised until there is room");
+                        tracing::error!("the disk is full: acknowledging nothing until there is space");
                         self.waker.wake();
                     }
                     if self.shared.inbox().stop {
-                        return Err(Trouble::new(Kind::Disk, "stopped with a full disk"));
+                        return Err(Trouble::new(Kind::Disk, "stopped while the disk was full"));
                     }
                     std::thread::sleep(RETRY);
                 }

@@ -42,7 +42,7 @@ fn votes(world: &World) -> usize {
     world.votes.len()
 }
 
-/// GC-4: while there is no room nothing is promised; then it goes on.
+/// GC-4: while there is no room nothing is promised; then it continues.
 #[test]
 fn a_full_disk_silences_a_replica_until_there_is_room() {
     let mut world = World::new(VICTIM);

@@ -144,7 +144,7 @@ fn an_image_makes_the_log_shorter_and_nothing_is_forgotten() {
 }
 
 /// One sector, one fault: what was promised is there, or it is known to be lost; and the count of starts
-/// goes on rising.
+/// continues rising.
 #[test]
 fn no_damage_to_one_sector_goes_unnoticed() {
     let dir = new_dir("sectors");
@@ -179,7 +179,7 @@ fn no_damage_to_one_sector_goes_unnoticed() {
     assert!(harmless > 10, "{lost} lost, {harmless} harmless");
 }
 
-/// A file that is gone, or an older version of it, is noticed; and after a loss the replica begins anew.
+/// A missing file, or an older version of it, is detected. After a loss the replica starts from nothing.
 #[test]
 fn lost_and_old_files_are_noticed() {
     let dir = new_dir("files");

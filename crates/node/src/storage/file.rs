@@ -93,7 +93,7 @@ impl DiskFile {
     }
 }
 
-/// Says whether an error tells that there is no room.
+/// Returns whether an error tells that there is no room.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }

@@ -22,7 +22,7 @@ use super::paged::Paged;
 use super::{Owner, failed, sync_dir};
 use crate::trouble::Trouble;
 
-/// Bytes that an index may grow beyond twice its shortest form before it is written anew.
+/// How far an index may grow beyond twice its shortest form before it is rewritten, in bytes.
 const SLACK: usize = 1 << 20;
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 1 << 20;
@@ -124,7 +124,7 @@ impl PageFile {
         let indexes = indexes(&self.dir)?;
         let Some((generation, path, mut found)) = self.read_index(&indexes) else { return Ok(None) };
         if found.seal.is_some_and(|seal| seal.shape != self.shape) {
-            tracing::warn!(?path, "the state on the disk is of a cluster with other options");
+            tracing::warn!(?path, "the state on the disk was written with other cluster options");
             return Ok(None);
         }
         let mut loading = executor.begin_load();
@@ -140,7 +140,7 @@ impl PageFile {
         self.generation = generation;
         self.pages = DiskFile::open(&self.pages_path()).ok();
         let Some(seal) = found.seal.filter(|_| whole) else {
-            tracing::warn!(pages = good, "pages of the state that are on the disk are kept to compare");
+            tracing::warn!(pages = good, "pages of the state that are on the disk are kept for comparison");
             executor.keep_for_transfer(loading);
             self.attic = entries;
             return Ok(None);
@@ -157,7 +157,7 @@ impl PageFile {
         Ok(Some((seal.seq, seal.root)))
     }
 
-    /// Says whether there are pages that a transfer may use.
+    /// Returns whether there are pages that a transfer may use.
     pub(super) fn has_attic(&self) -> bool {
         !self.attic.is_empty()
     }
@@ -380,7 +380,7 @@ impl PageFile {
         Ok(())
     }
 
-    /// Writes the whole index anew, beside its place, and puts it there.
+    /// Rewrites the index to a temporary file, and renames that.
     fn begin_index(&mut self, seal: &Seal) -> Result<(), LogError> {
         let mut all = self.table.clone();
         all.extend(self.pending.iter().map(|(page, entry)| (*page, *entry)));

@@ -89,17 +89,17 @@ impl Imaging {
         let shared = Arc::clone(&queue);
         let thread = std::thread::Builder::new().name("pages".to_owned());
         let spawned = thread.spawn(move || run(file, &shared, &waker, &told));
-        let thread =
-            spawned.map_err(|error| Trouble::new(Kind::Disk, format!("no thread for the pages: {error}")))?;
+        let thread = spawned
+            .map_err(|error| Trouble::new(Kind::Disk, format!("cannot start the pages' thread: {error}")))?;
         Ok(Self { queue, thread: Some(thread) })
     }
 
-    /// Says whether more may come.
+    /// Returns whether more may come.
     pub(super) fn has_room(&self) -> bool {
         self.queue.waiting.load(Ordering::Acquire) < WAITING_MAX
     }
 
-    /// Says whether everything has been done.
+    /// Returns whether everything has been done.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.waiting.load(Ordering::Acquire) == 0
     }
@@ -175,7 +175,7 @@ fn perform(file: &mut PageFile, queue: &Queue, work: &Work, told: &impl Told) ->
             Err(LogError::Full) => {}
         }
         if !was_full {
-            tracing::warn!("there is no room for the state on the disk: the log cannot become shorter");
+            tracing::warn!("no disk space for the state: the log cannot be truncated");
             was_full = true;
         }
         if queue.stop.load(Ordering::Acquire) {

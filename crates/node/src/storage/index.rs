@@ -22,11 +22,11 @@ use super::commit::BLOCK;
 const MAGIC: u32 = 0x3149_5251;
 /// Bytes before the entries.
 const HEAD: usize = 128;
-/// Bytes of the head that the sum covers, besides the entries.
+/// Bytes of the head that the checksum covers, in addition to the entries.
 const COVERED: usize = 96;
 /// Bytes of an entry.
 const ENTRY: usize = 48;
-/// The most entries of a chunk, so that damage to one costs few pages their place: twelve blocks.
+/// Maximum number of entries of a chunk, so that damage to one costs few pages their place: twelve blocks.
 const ENTRIES_MAX: usize = (12 * BLOCK - HEAD) / ENTRY;
 
 /// Where a page is, and what its digest is. A page with the digest zero is empty and has no slot.
@@ -37,7 +37,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Says whether there is no page.
+    /// Returns whether there is no page.
     pub(super) fn is_empty(&self) -> bool {
         self.label.digest == Digest::ZERO
     }

@@ -76,7 +76,7 @@ struct Lasting {
 }
 
 impl Lasting {
-    /// Takes note of a record, and returns the number that it is about, if it goes with an image.
+    /// Records a record, and returns the number that it is about, if it goes with an image.
     fn note(&mut self, bytes: &[u8]) -> u64 {
         match Record::decode(bytes) {
             Ok(
@@ -116,7 +116,7 @@ pub(super) struct Scan {
     end: Option<(usize, usize)>,
     /// The last commit that was known to be durable.
     promised: u64,
-    /// The most starts that a commit knew.
+    /// Maximum number of starts that a commit knew.
     starts: u64,
     /// The first segment that is needed.
     needed: u64,
@@ -203,7 +203,7 @@ impl Scan {
         self.starts = self.starts.max(head.starts);
     }
 
-    /// Says whether everything that was promised is there; if not, what is missing.
+    /// Returns whether everything that was promised is there; if not, what is missing.
     pub(super) fn verdict(&self, starts: &Starts) -> Result<(), String> {
         let promised = self.promised.max(starts.known);
         if self.starts > starts.count {
@@ -224,7 +224,7 @@ impl Scan {
         Ok(())
     }
 
-    /// Says whether there was a tail that nobody had been promised.
+    /// Returns whether there was a tail that nobody had been promised.
     pub(super) fn is_cut(&self) -> bool {
         self.cut
     }
@@ -307,7 +307,7 @@ impl Log {
         }
     }
 
-    /// Writes records, in the form of [`commit::put`], as one commit and makes it durable. Says whether it
+    /// Writes records, in the form of [`commit::put`], as one commit and makes it durable. Returns whether it
     /// began a segment.
     pub(super) fn commit(&mut self, records: &[u8]) -> Result<bool, LogError> {
         let size = commit::size(records.len());

@@ -130,7 +130,7 @@ fn copy(replica: &mut Replica) -> (Copied, SeqNum, Digest) {
 }
 
 /// What changes is written, whatever the size of the rest; the room of what was replaced is used again; and
-/// after each start it goes on from there.
+/// after each start it continues from there.
 #[test]
 fn only_what_has_changed_is_written_and_room_is_bounded() {
     let mut replica = Replica::new("pages", 100);

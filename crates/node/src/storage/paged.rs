@@ -21,7 +21,7 @@
 //! after it had got its slot, and lost it here then. Or it was installed with another label; then it was taken off its
 //! slot as well. What is free is written by the next image only, whose first page is handed over after this store was told
 //! of all slots of the one before: [`super::Disk`] wants no image until that has been fetched. Slots that a transfer may
-//! use (`attic`) become free with the first seal, and there is none while a transfer is under way.
+//! use (`attic`) become free with the first seal, and there is none while a transfer is in progress.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ use super::file::DiskFile;
 
 /// Pages in a group.
 const GROUP: usize = 64;
-/// The most pages that are dropped at a time: half a millisecond's work.
+/// Maximum number of pages that are dropped at a time: half a millisecond's work.
 const DROPPED_MAX: usize = 2048;
 
 type Page = Box<[u8]>;
@@ -159,7 +159,7 @@ impl Paged {
         }
     }
 
-    /// Says whether so many pages are in memory and nowhere else that they should go to the disk. With them count
+    /// Returns whether so many pages are in memory and nowhere else that they should go to the disk. With them count
     /// `others`, which are in memory for other reasons.
     #[inline]
     pub fn is_crowded(&self, others: usize) -> bool {

@@ -88,7 +88,7 @@ impl StartsFile {
                     format!("format {format} of a replica's files: this version reads format {FORMAT}");
                 return Err(Trouble::new(Kind::OtherFormat, what)
                     .in_file(&self.path)
-                    .next("use the version that wrote it, or move log/ and checkpoint/ away: the replica then rejoins"));
+                    .next("run the version that wrote it, or move log/ and checkpoint/ away: the replica then rejoins"));
             }
             if newest.is_none_or(|(other, _)| serial > other) {
                 newest = Some((serial, starts));

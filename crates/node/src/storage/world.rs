@@ -59,7 +59,7 @@ pub(super) struct World {
     pages_max: usize,
     /// The victim gets no pages from the others.
     pub(super) starves: bool,
-    /// The most pages of a state transfer that the victim had on its disk and not in memory.
+    /// Maximum number of pages of a state transfer that the victim had on its disk and not in memory.
     pub(super) aside: usize,
     pub(super) votes: Votes,
     /// The digest of the answer to each request, from whichever replica it came.
@@ -149,7 +149,7 @@ impl World {
         self.replicas[i].as_ref().unwrap().journal().told()
     }
 
-    /// Starts replica `i` from its directory. Says whether it has its memory, and its state.
+    /// Starts replica `i` from its directory. Returns whether it has its memory, and its state.
     pub(super) fn start(&mut self, i: usize) -> (bool, bool) {
         let id = ReplicaId::at(i);
         let mut config = self.config.clone();
@@ -251,7 +251,7 @@ impl World {
         self.aside = self.aside.max(brought.saturating_sub(executor.transfer_pages()));
     }
 
-    /// Takes note of the others' state; it is the same.
+    /// Records the others' state; it is the same.
     fn note_roots(&mut self) {
         let others = self.replicas.iter().enumerate().filter(|(i, _)| *i != self.victim);
         for drive in others.filter_map(|(_, drive)| drive.as_ref()) {
@@ -415,7 +415,7 @@ impl World {
     }
 }
 
-/// Says whether there is a page of the state in a datagram.
+/// Returns whether there is a page of the state in a datagram.
 fn has_page(datagram: &[u8]) -> bool {
     let mut reader = Reader::new(datagram);
     while !reader.is_empty() {
@@ -426,7 +426,7 @@ fn has_page(datagram: &[u8]) -> bool {
     false
 }
 
-/// Takes note of the votes in a datagram; each agrees with what was said before.
+/// Records the votes in a datagram; each agrees with what was said before.
 fn note_votes(datagram: &[u8], votes: &mut Votes) {
     let mut reader = Reader::new(datagram);
     while !reader.is_empty() {
@@ -449,7 +449,7 @@ fn note_votes(datagram: &[u8], votes: &mut Votes) {
     }
 }
 
-/// Takes note of the answers in a datagram; each agrees with what was said before, whoever said it.
+/// Records the answers in a datagram, and checks each against earlier ones for the same request.
 fn note_answers(datagram: &[u8], answers: &mut BTreeMap<Timestamp, Digest>) {
     let mut reader = Reader::new(datagram);
     while !reader.is_empty() {

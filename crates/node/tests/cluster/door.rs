@@ -1,4 +1,4 @@
-//! A front door that runs beside its cluster.
+//! A gateway that runs beside its cluster.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;

@@ -59,7 +59,7 @@ impl Cluster {
         (ClientDrive::new(&self.config, door, lanes, directory, Timestamp(wall_ns()), ()), socket)
     }
 
-    /// Lets a replica stand still. When this returns it does.
+    /// Lets a replica be paused. When this returns it does.
     pub(crate) fn pause(&self, replica: usize) {
         self.controls[replica].store(PAUSES, Ordering::Relaxed);
         while self.controls[replica].load(Ordering::Relaxed) != STANDS {

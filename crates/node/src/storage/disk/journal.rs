@@ -40,9 +40,9 @@ impl Journal for Disk {
         self.records.clear();
         self.shared.wanted.notify_one();
         if waiting > WAITING_MAX {
-            let what = format!("{} MiB wait for the disk, which has no room", waiting >> 20);
+            let what = format!("{} MiB wait for the disk, which is full", waiting >> 20);
             let trouble = Trouble::new(Kind::Disk, what).in_file(&self.dir);
-            self.shared.told.fail(trouble.next("make room, and start the replica again"));
+            self.shared.told.fail(trouble.next("free some space, and start the replica again"));
         }
     }
 
