@@ -1,11 +1,11 @@
-//! `cluster.toml`: the members of a cluster with their public keys, as it was made. The same file at every node.
+//! `cluster.toml`: the members of a cluster with their public keys, at its creation. The same file on every node.
 //!
-//! Clients that were added later, or removed, are not in it: the replicated state knows them (EX-3). The directory of
-//! one that was added names it apart.
+//! Clients that were added or removed later are not in it, but in the client registry, a part of the replicated state
+//! (EX-3). The directory of an added client lists it separately.
 //!
-//! The cluster's name is the digest of its size and its replicas' keys. So the file cannot be damaged, or
-//! belong to another cluster, without its being noticed; and two nodes that disagree about the replicas
-//! have nothing to say to one another, because the name is in every digest and MAC.
+//! The cluster's name is the digest of its size and its replicas' keys. So damage to the file, or a file of another
+//! cluster, is detected. Two nodes with different replicas cannot communicate, because the name is part of every
+//! digest and MAC.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -49,15 +49,15 @@ pub struct Members {
     pub cluster: Cluster,
     /// The replicas' public keys, in the order of their ids.
     pub replicas: Vec<[u8; 32]>,
-    /// The public keys of the clients that it was made with, by their numbers.
+    /// The public keys of the clients at the creation of the cluster, by their numbers.
     pub clients: BTreeMap<u64, [u8; 32]>,
-    /// Those of them that may add and remove clients.
+    /// The clients among them that may add and remove clients.
     pub administrators: BTreeSet<u64>,
-    /// The client whose copy of the file this is, if it was added later, with its public key.
+    /// The client that owns this copy of the file, if it was added later, with its public key.
     pub added: BTreeMap<u64, [u8; 32]>,
 }
 
-/// The clients that may add and remove clients where the file does not say it.
+/// The default administrators.
 const ADMINISTRATORS: [u64; 4] = [0, 1, 2, 3];
 
 impl Members {
@@ -70,7 +70,7 @@ impl Members {
         ClusterId(*hash.finalize().as_bytes())
     }
 
-    /// Returns the clients that the cluster was made with, by their principals, with what they may ask for.
+    /// Returns the clients at the creation of the cluster, by their principals, with their rights.
     pub fn founders(&self) -> BTreeMap<u64, Person> {
         let founder = |(number, key): (&u64, &[u8; 32])| {
             let is_admin = self.administrators.contains(number);
@@ -80,8 +80,8 @@ impl Members {
         self.clients.iter().map(founder).collect()
     }
 
-    /// Returns a digest of the founders, so that no copy can be changed without its being noticed: replicas that
-    /// disagreed about them would disagree about what to do.
+    /// Returns a digest of the founders, so that changes to a copy are detected: replicas with different founders
+    /// would disagree.
     fn founders_digest(&self) -> String {
         let mut hash = blake3::Hasher::new_derive_key("quorate 2026 founders");
         for (number, key) in &self.clients {
@@ -92,7 +92,7 @@ impl Members {
         hex(hash.finalize().as_bytes())
     }
 
-    /// Returns what verifies the replicas' signatures. Whose of the clients are good the state says.
+    /// Returns a verifier of the replicas' signatures. The state determines which clients are valid.
     pub fn verifier(&self) -> Verifier {
         let mut verifier = Verifier::default();
         for (id, key) in self.replicas.iter().enumerate() {
@@ -261,7 +261,7 @@ mod tests {
         Members { cluster: Cluster::tolerating(1).unwrap(), replicas, clients, administrators, added }
     }
 
-    /// What an older file does not say is the same at all nodes; what names nobody is noticed.
+    /// Defaults for older files are the same on all nodes, and unknown names are detected.
     #[test]
     fn the_administrators_are_those_named_or_the_first() {
         let rights = |text: &str| -> Option<Vec<Rights>> {
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(client_identity(0).as_client().to_string(), "c0");
     }
 
-    /// No changed character of what the replicas agree on goes unnoticed.
+    /// Every change of a character in the agreed part of the file is detected.
     #[test]
     fn damage_is_noticed() {
         let text = members().text();

@@ -25,14 +25,14 @@ use crate::front::{
 use crate::meter::Meter;
 use crate::socket::Socket;
 
-/// A gateway.
+/// An NFS gateway.
 pub type NfsDoor<M = ()> = FrontDoor<NfsTalk, Cluster<M>>;
 
-/// Opens a gateway at `address`. `drive` has the lanes that the limits say; `socket` is its own.
+/// Opens a gateway on `address`. `drive` has the number of lanes in the limits; `socket` is the client's.
 ///
 /// # Errors
 ///
-/// The address is taken or not ours, or there are too many open files.
+/// The address is taken or not on this machine, or there are too many open files.
 pub fn open<M: Meter>(
     address: SocketAddr,
     limits: Limits,
@@ -43,12 +43,12 @@ pub fn open<M: Meter>(
     FrontDoor::open(address, limits, fs, Cluster { drive, socket })
 }
 
-/// Opens the same door at `address` with one file system behind it, in this process and in memory, without
-/// replicas: what replication is compared with. `durability` says whether what changes it is written to `log`.
+/// Opens the same gateway on `address` with a file system in this process and in memory, without replicas, for
+/// comparison. `durability` determines whether changes are written to `log`.
 ///
 /// # Errors
 ///
-/// The address is taken or not ours, or the log cannot be made.
+/// The address is taken or not on this machine, or the log cannot be created.
 pub fn open_alone(
     address: SocketAddr,
     limits: Limits,
@@ -64,16 +64,16 @@ pub fn open_alone(
 #[derive(Debug)]
 pub struct NfsTalk {
     connection: Connection,
-    /// What came and could not be taken yet. At most [`INPUT_BYTES`].
+    /// Input that could not be taken yet. At most [`INPUT_BYTES`].
     rest: Vec<u8>,
-    /// The stream can be understood no more, or is not served: nothing is owed to it.
+    /// The stream cannot be parsed any more, or the connection is refused: nothing is pending.
     is_broken: bool,
-    /// The other side sends no more.
+    /// The other side sends nothing more.
     is_last: bool,
 }
 
 impl NfsTalk {
-    /// Offers the connection what came.
+    /// Offers the input to the connection.
     fn feed(&mut self, fs: &Fs) {
         if self.is_broken || self.rest.is_empty() {
             return;
@@ -101,7 +101,7 @@ impl Talk for NfsTalk {
         }
     }
 
-    /// RPC has no words for it: the connection ends, and the client comes again.
+    /// RPC has no error for this: the connection is closed, and the client connects again.
     fn refuse(&mut self, _why: Refused) {
         self.is_broken = true;
     }
