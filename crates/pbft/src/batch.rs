@@ -89,9 +89,9 @@ impl Replica {
         let requests_max = if config.batching { usize::from(config.batch_requests_max) } else { 1 };
         let choice = choice::propose(now, self.last_choice);
         let mut separate = Vec::new();
-        let besides = pre_prepare_bytes_besides(self.cluster.n(), self.piggyback.commits.len());
+        let overhead = pre_prepare_bytes_besides(self.cluster.n(), self.piggyback.commits.len());
         let filled = pool.fill(|batch| {
-            let mut bytes = besides;
+            let mut bytes = overhead;
             while let Some(client) = queue.front().copied() {
                 let Some(pending) = clients.proposable(client, config.request_auth, now.mono_ns) else {
                     queue.pop_front(); // executed or superseded meanwhile, or its client has to sign

@@ -57,7 +57,7 @@ impl Bodies {
     }
 
     /// Keeps a large request until its batch is stable; a client's newer one replaces it (SR-1), and so
-    /// does the same one sealed anew.
+    /// does the same one sealed again.
     pub(crate) fn hold(&mut self, body: Body) {
         if let Some(old) = self.by_client.insert(body.client, body.digest) {
             self.held.remove(&old);
@@ -292,7 +292,7 @@ impl Replica {
         }
     }
 
-    /// A request or batch that was asked for. Its digest says what it is, whoever sent it.
+    /// A request or batch that was asked for. Its digest identifies it, from any sender.
     pub(crate) fn on_body(&mut self, now: Now, m: &BodyMessage<'_>, out: &mut Actions) {
         match m {
             BodyMessage::Request(request) => {

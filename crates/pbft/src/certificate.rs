@@ -3,7 +3,7 @@
 //! [OSDI99 §4.2, §4.3] speak of matching messages "from different replicas" throughout. Here the
 //! word *different* is in the type: [`Votes`] holds one value for each replica, so that nobody is
 //! counted twice (PC-1, B1). A certificate has private fields and one constructor that checks it:
-//! whoever holds one need not count again.
+//! its holder need not count again.
 
 use alloc::boxed::Box;
 use alloc::vec;

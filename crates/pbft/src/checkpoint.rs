@@ -121,7 +121,7 @@ impl Replica {
     }
 
     /// Says whether this replica has executed all that the window admits and lacks others' CHECKPOINTs to go on.
-    /// Nothing moves then, whoever is primary, and the request timers run (A24).
+    /// Then no primary can make progress, and the request timers run (A24).
     pub(crate) fn is_window_full(&self) -> bool {
         self.log.high() > self.log.stable() && self.checkpoints.own.contains_key(&self.log.high())
     }

@@ -233,7 +233,7 @@ impl Client {
         out.push(ClientAction::Send { to, timestamp, flags, replier, operation, sign });
     }
 
-    /// Asks those for a read who have not been asked at first, for the full result: whoever was to send it may be
+    /// Asks those for a read who have not been asked at first, for the full result: the designated replier may be
     /// the one that is late.
     fn ask_rest(&mut self, now: Now, mut request: Outstanding, out: &mut ClientActions) {
         let all = Members::all(self.cluster);

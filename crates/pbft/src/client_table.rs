@@ -237,7 +237,7 @@ impl ClientTable {
     }
 
     /// Shuts a client out here for a while: its MAC was right and its signature wrong (AU-1). Not for
-    /// good: the MAC does not cover the signature, and whoever is on the line can damage that.
+    /// good: the MAC does not cover the signature, and an attacker on the network can damage that.
     pub(crate) fn shut_out(&mut self, client: ClientId, now: u64) {
         if let Some(standing) = self.standing_mut(client) {
             standing.shut_out_until = now.saturating_add(SHUT_OUT_NS);
@@ -308,7 +308,7 @@ impl Client {
     }
 
     /// Keeps the waiting request as it has come again: sealed with the keys that its client uses now, which
-    /// is what others will check. A signature, once seen to be right, is good for ever.
+    /// is what others will check. A signature, once verified, stays valid forever.
     pub(crate) fn renew(&mut self, request: &Request<'_>) {
         if self.pending.as_ref().is_some_and(|p| p.request.proof == Proof::Signed) {
             return;

@@ -82,7 +82,7 @@ impl Replica {
         match decision {
             // Its NEW-VIEW counts as its vote for all that it takes over, and what it may not vote for (I8) it could
             // not claim in the next view change: less than f + 1 correct replicas could, and A2 might fail
-            // for ever (DP-5). So it first comes to the checkpoint that the decision starts from.
+            // forever (DP-5). So it first reaches the checkpoint that the decision starts from.
             Decision::Complete { checkpoint, chosen }
                 if checkpoint.0.plus(u64::try_from(chosen.len()).unwrap_or(u64::MAX)) > self.log.high() =>
             {

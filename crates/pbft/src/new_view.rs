@@ -168,7 +168,7 @@ pub fn check(
     if !reports.supports_checkpoint(new_view.checkpoint) {
         return Verdict::Invalid(Violation::Checkpoint);
     }
-    // Above the end of X the primary may propose anew: a quorum has nothing there (DP-3).
+    // Above the end of X the primary may propose other batches: a quorum has nothing there (DP-3).
     if mutant!(M6, !reports.end_by(new_view.last()), !reports.only_nulls_above(new_view, null, &proofs)) {
         return Verdict::Invalid(Violation::TooShort);
     }
@@ -190,7 +190,7 @@ pub fn check(
     }
 }
 
-/// What mutant M6 does: numbers that are null at the end of X are proposed for anew.
+/// What mutant M6 does: numbers that are null at the end of X are proposed for again.
 fn prune_nulls(chosen: &mut Vec<Digest>, null: Digest) {
     while chosen.last() == Some(&null) {
         chosen.pop();

@@ -164,7 +164,7 @@ impl Replica {
 
     /// PP-5 for one request: its entry of the authenticator is right, and its client need not sign; or this
     /// replica holds the same request as authentic, or saw that the signature is right; or the client is
-    /// past it, so that it will not be executed, whoever made it (EX-2). The last matters after a view
+    /// past it, so that it will not be executed in any case (EX-2). The last matters after a view
     /// change: a primary may propose again what the others have executed, with MACs under keys that the
     /// client has renewed since.
     pub(crate) fn stands(

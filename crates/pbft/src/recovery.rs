@@ -77,7 +77,7 @@ impl Recovery {
     /// Says whether this replica must not send a VIEW-CHANGE. Once it has rejoined it may, for any view:
     /// all that it can have forgotten is below its stable checkpoint, and there a VIEW-CHANGE says nothing.
     /// If it stayed silent about old views, two replicas that rejoined could leave the others short of a
-    /// quorum for ever.
+    /// quorum forever.
     pub(crate) fn forbids_view_change(&self) -> bool {
         self.is_active() || self.waits_for_echoes()
     }

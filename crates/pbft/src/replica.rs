@@ -163,7 +163,7 @@ impl Replica {
 
     fn on_message(&mut self, now: Now, verified: &Verified<Message<'_>>, out: &mut Actions) {
         let sender = verified.sender();
-        // A request is its client's, whoever brings it.
+        // A request is its client's, from any sender.
         if let Message::Request(request) = verified.message() {
             return self.on_request(now, request, out);
         }

@@ -10,7 +10,7 @@ use crate::replica::Replica;
 use crate::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject};
 
 impl Replica {
-    /// Takes up a request, whoever brought it: its authenticity is its own.
+    /// Takes a request from any sender: it is authenticated by itself.
     pub(crate) fn on_request(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
         // SR-4: a body that an ordered batch names is needed whatever its authenticator says here.
         self.supply_body(now, request, out);

@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     /// [OSDI99 §4.4] A new view fills its gaps with null batches, which are all one; after a fail-over there are often several
-    /// in a row. Whoever looks at the log must not take the second one for its end.
+    /// in a row. A reader of the log must not take the second one for its end.
     #[test]
     fn the_same_null_batch_is_read_at_several_numbers() {
         let domains = Domains::new(ClusterId([7; 32]));

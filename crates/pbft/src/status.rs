@@ -307,7 +307,7 @@ impl Replica {
             peer.answered_in = peer.answered_in.max(along);
         }
         mutant!(M47, self.answer(now, from, m, out), ());
-        // Whoever is ahead will answer our own (SM-1).
+        // A replica that is ahead will answer our own (SM-1).
         if m.view > self.view || m.executed > self.exec.executed {
             self.status_soon(now, out);
         }
@@ -339,7 +339,7 @@ impl Replica {
         if m.view > self.view {
             return;
         }
-        // 5. It waits for the NEW-VIEW of this view: whoever has it sends it, and what it names (SM-4).
+        // 5. It waits for the NEW-VIEW of this view: a replica that has it sends it, and what it names (SM-4).
         if !m.normal {
             self.send_view_changes(now, to, self.view, bit(self.id) & !m.have, out);
             self.send_new_view_to(now, to, m.view, m.have, out);
@@ -394,7 +394,7 @@ impl Replica {
         }
     }
 
-    /// Sends votes and proposals of this view again: content as the first time, sealed anew (SM-3). Also for
+    /// Sends votes and proposals of this view again: the same content, sealed again (SM-3). Also for
     /// numbers that the peer has executed: it may have done so without having prepared them, or in an earlier
     /// view, and the others may need its COMMIT (PC-4).
     fn send_votes(&mut self, now: Now, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {

@@ -11,7 +11,7 @@ use crate::step::{Actions, Lsn, Now, Recipient, Timer};
 const VOUCH_DOUBLINGS_MAX: u32 = 20;
 
 /// A wait that is this replica's own doing is forgiven so often, without progress between (TM-5): what liars say of
-/// themselves must not keep a backup quiet for ever.
+/// themselves must not keep a backup quiet forever.
 const EXCUSES_MAX: u32 = 4;
 /// A request may be passed over by so many windows of proposals while the window is full (B8).
 const PASSED_OVER_MAX: u64 = 4;
@@ -118,7 +118,7 @@ impl Replica {
     /// What is proposed waits for its turn, not for the primary: under overload that may take longer than any
     /// time-out, and goes on as long as something is executed now and then, or the service is at work (A23). So does
     /// what cannot be proposed because `W` proposals are in progress; but not while others are proposed in its place
-    /// for ever (B8).
+    /// forever (B8).
     fn waiting_since(&mut self) -> Option<u64> {
         let pipeline = self.config.pipeline;
         let (accepted, executed) = (self.watch.accepted, self.exec.executed);
@@ -127,7 +127,7 @@ impl Replica {
         let oldest = self.clients.oldest_unproposed().filter(|pending| {
             !full || accepted > pending.passed_over_from.plus(PASSED_OVER_MAX.saturating_mul(pipeline))
         });
-        // Results set the clock anew as they come.
+        // Results reset the clock as they arrive.
         let busy_since = self.watch.busy_since.filter(|_| !at_work);
         [oldest.map(|pending| pending.since), busy_since].into_iter().flatten().min()
     }

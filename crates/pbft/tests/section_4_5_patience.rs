@@ -129,7 +129,7 @@ fn a_backup_that_is_behind_asks_before_it_suspects() {
     assert!(!suspects(&desk));
     assert!(desk.sent(Kind::Status) > 0);
     desk.pass(400);
-    assert!(suspects(&desk), "not for ever");
+    assert!(suspects(&desk), "not forever");
 }
 
 /// One that claims to be ahead is no reason to wait.

@@ -2,7 +2,7 @@
 //!
 //! It has not changed since it went to its place, so its label is known here and every checkpoint that this replica
 //! holds has it. One other replica at a time is asked for it, about one of these checkpoints; what has the digest
-//! is the page, whoever sends it (ST-2). Nothing is executed meanwhile that needs it. If the others have gone on
+//! is the page, from any sender (ST-2). Until then nothing is executed that needs it. If the others have gone on
 //! and hold none of these checkpoints, a state transfer comes, which takes the page for one that differs.
 
 use alloc::vec::Vec;

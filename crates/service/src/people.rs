@@ -1,7 +1,7 @@
 //! Who may ask for what: the clients with their keys and rights, as pages of the state (EX-3).
 //!
 //! The clients that a cluster was made with are its *founders*: all replicas know them from the same file. What
-//! has changed since is in the state: whoever was added, with key, rights and address, and whoever was removed.
+//! has changed since is in the state: added clients, with key, rights and address, and removed clients.
 //! It changes by operations that are ordered like any other, so that all replicas see a change at one point of the
 //! order; and as it is written in the same overlay as everything else, it is undone, checkpointed, transferred
 //! and restored together with it.
@@ -39,7 +39,7 @@ pub enum Rights {
     Read,
     /// All operations of the service.
     Write,
-    /// To add and remove clients, besides.
+    /// Also to add and remove clients.
     Admin,
 }
 
@@ -84,9 +84,9 @@ pub enum Answer {
     Done,
     /// It was so already.
     AlreadySo,
-    /// Whoever asks may not ask for this.
+    /// The requesting client lacks the right.
     NoRight,
-    /// Whoever asks is no client, any more or yet; or whom the order is about never was one.
+    /// The requesting client was removed or not added yet; or the client to change never existed.
     NoClient,
     /// There is a client of this number with another key.
     OtherKey,
@@ -190,7 +190,7 @@ fn address(ip: [u8; 16], port: [u8; 2]) -> Option<SocketAddr> {
 /// An entry of the table: the client, or that it was removed, and its place.
 type Entry = (u32, Option<Person>);
 
-/// The clients of a state. At most [`ENTRIES_MAX`] entries besides the founders.
+/// The clients of a state. At most [`ENTRIES_MAX`] entries in addition to the founders.
 #[derive(Clone, Debug)]
 pub(crate) struct People {
     founders: BTreeMap<u64, Person>,

@@ -38,7 +38,7 @@ pub struct Copied {
     labels: Vec<PageLabel>,
     content: Vec<u8>,
     /// Pages among them that could not be read where the disk has them.
-    anew: Vec<u32>,
+    unreadable: Vec<u32>,
 }
 
 impl Copied {
@@ -59,7 +59,7 @@ impl Copied {
 
     /// Says whether a page has to be written even if the disk has it: it cannot be read there.
     pub fn is_anew(&self, page: u32) -> bool {
-        self.anew.contains(&page)
+        self.unreadable.contains(&page)
     }
 }
 
@@ -129,7 +129,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
                 self.state.mark_unsaved(page);
             }
             if self.state.take_mended(page) {
-                out.anew.push(page);
+                out.unreadable.push(page);
             }
             let content = self.state.page_at(seq, page, &mut buffer).unwrap_or(&[]);
             if label.is_empty() == content.is_empty() {

@@ -41,7 +41,7 @@ pub trait Service: Sync {
     ) -> Result<(), Stop>;
 }
 
-/// What an execution may know besides the operation and the state. Equal at all replicas, except for
+/// The inputs of an execution other than the operation and the state. Equal at all replicas, except for
 /// a read-only execution, which is not ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {

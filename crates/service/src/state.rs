@@ -63,7 +63,7 @@ pub(crate) struct State<P> {
     buffer: Vec<u8>,
 }
 
-/// What a checkpoint needs besides later records and the current state.
+/// What a checkpoint needs in addition to later records and the current state.
 #[derive(Debug, Default)]
 struct Record {
     seq: SeqNum,
@@ -106,7 +106,7 @@ impl<P: PageStore> State<P> {
         &self.lacking
     }
 
-    /// Says whether a disk has to write a page anew, whatever it has of it; once.
+    /// Returns whether a disk has to rewrite a page, whatever it has of it; once.
     pub(crate) fn take_mended(&mut self, page: u32) -> bool {
         self.mended.remove(&page)
     }
@@ -272,7 +272,7 @@ impl<P: PageStore> State<P> {
         pages
     }
 
-    /// Computes the root of the newest checkpoint anew from all pages and their `lm` (I17).
+    /// Recomputes the root of the newest checkpoint from all pages and their `lm` (I17).
     pub(crate) fn recompute(&self, domains: Domains, pages_max: u32) -> Digest {
         let mut fresh = Tree::new(domains, pages_max);
         let seq = self.newest();

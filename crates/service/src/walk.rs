@@ -36,7 +36,7 @@ const LOOKS_MAX: usize = 512;
 /// Pages kept that came after the target had moved: those of as many moves as a walk hardly sees before it has come
 /// by again.
 const EARLY_MAX: usize = 16 * OUTSTANDING_MAX;
-/// The shortest and the longest wait for an answer, in nanoseconds. Whoever answers may be busy.
+/// The shortest and the longest wait for an answer, in nanoseconds. The other replica may be busy.
 const WAIT_NS: (u64, u64) = (20_000_000, 1_000_000_000);
 /// The unit of time in which questions are counted, in nanoseconds.
 const TURN_NS: u64 = 10_000_000;

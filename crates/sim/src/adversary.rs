@@ -65,7 +65,7 @@ pub trait Liar: Debug {
         true
     }
 
-    /// A frame has come in, whoever sent it and whatever the door thinks of it.
+    /// A frame has arrived, authentic or not.
     fn overhear(&mut self, _rng: &mut Rng, _frame: &[u8]) {}
 
     /// Something has happened; here a liar can say what nobody asked for.
@@ -279,7 +279,7 @@ impl Lying {
         &self.replica
     }
 
-    /// Its process is about to end: its replica hands the view over, in earnest.
+    /// Its process is about to end: its replica really hands the view over.
     pub fn shut_down(&mut self, now: Now, out: &mut Actions) {
         if !self.dead {
             self.replica.shut_down(now, out);

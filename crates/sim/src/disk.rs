@@ -1,4 +1,4 @@
-//! A disk: a log of records and the images of checkpoints, with all that befalls them (H1, H3-H7, H11).
+//! A disk: a log of records and the images of checkpoints, with all their faults (H1, H3-H7, H11).
 //!
 //! The log is what a node's own would be: every record carries a checksum over its bytes and the
 //! record before it, and how much of the log was known to be durable when it was written. So a bad
@@ -53,7 +53,7 @@ impl Pace {
     pub const SLOW: Self = Self { low_ns: 20_000_000, high_ns: 200_000_000 };
 }
 
-/// What can befall a disk that had taken good care of everything (H4, H5).
+/// Damage to a disk after everything was durable (H4, H5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     /// A bit of a record flips.

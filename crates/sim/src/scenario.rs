@@ -1,6 +1,6 @@
 //! Named scenarios: one for each fault of `docs/faults.md`, at n = 4 and n = 7.
 //!
-//! A scenario is a story: who lies and what befalls whom, while every watcher looks after every step.
+//! A scenario is a fixed course of events: who lies, and which faults are injected where; all checkers run after every step.
 //! It has to show that its fault really happened at a correct replica ([`Expect`]). Then the network
 //! heals, every host is up, the liars go on lying, and everything has to finish within a bound of
 //! simulated time: every outstanding request, and all correct replicas in one view within one window.

@@ -348,8 +348,8 @@ impl Exchange {
         (0, Tag::default())
     }
 
-    /// Says whether a signature on a request of `from` may be looked at although its MAC was wrong:
-    /// a hundred times a second at most, whoever sends such requests (AU-1).
+    /// Returns whether a signature on a request of `from` may be verified although its MAC was wrong:
+    /// at most a hundred times a second, for all senders together (AU-1).
     pub fn may_check_signature(&mut self, from: Principal) -> bool {
         let now = self.now_ns;
         let Some(peer) = self.peers.get(from) else { return false };

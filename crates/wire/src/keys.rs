@@ -106,9 +106,9 @@ impl Covered {
     }
 
     /// Returns what the entries of a REQUEST cover: its digest stands for client, timestamp and
-    /// operation; replier and flags are covered besides (CR-3), and the signature if there is one: a right
-    /// MAC with a wrong signature is to prove that the client is faulty, not that a bit has flipped on the
-    /// way or at whoever passed it on (AU-1).
+    /// operation; replier and flags are also covered (CR-3), and the signature if there is one: a right
+    /// MAC with a wrong signature must prove that the client is faulty, not that a bit has flipped on the
+    /// way or at the node that forwarded it (AU-1).
     #[inline]
     pub fn request(
         epoch: u32,
@@ -180,7 +180,7 @@ mod tests {
         assert_ne!(long.bytes(), longer.bytes());
     }
 
-    /// The kind is covered besides the hash, which PRE-PREPARE and PREPARE share.
+    /// The kind is covered in addition to the hash, which PRE-PREPARE and PREPARE share.
     #[test]
     fn what_is_hashed_for_one_kind_is_not_for_another() {
         let last = &mut Memo::default();

@@ -95,7 +95,7 @@ mod tests {
         for _ in 1..READS_MAX {
             assert_eq!(spares.ask(&mut rng), all.without(two));
         }
-        // Not for ever: then it is drawn anew, and mostly somebody else.
+        // Not forever: then they are drawn again, and are mostly others.
         let next = (0..20).map(|seed| {
             let (mut spares, mut rng) = (Spares::new(Cluster::tolerating(1).unwrap()), Rng::new(seed));
             spares.learn(all.without(two), &mut rng);

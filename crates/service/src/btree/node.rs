@@ -82,7 +82,7 @@ impl<'a> Node<'a> {
         self.count
     }
 
-    /// Returns the bytes in use besides the head.
+    /// Returns the bytes in use without the head.
     pub(super) fn used(&self) -> Result<usize, Stop> {
         let (heap, garbage) = (usize::from(u16_at(self.page, 4)?), usize::from(u16_at(self.page, 6)?));
         Ok(self.count * SLOT_BYTES + heap.checked_sub(garbage).ok_or(Stop::Corrupt)?)

@@ -25,7 +25,7 @@ const CODE_MIN: u8 = 16;
 /// The most keys, pairs or operations in one command.
 pub const ITEMS_MAX: usize = 65_536;
 
-/// What can be asked of the store besides an [`Operation`]. Answers are an
+/// Requests to the store other than an [`Operation`]. Answers are an
 /// [`Answer::Value`](super::Answer::Value) with a decimal number where nothing else is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {

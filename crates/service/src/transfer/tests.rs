@@ -241,8 +241,8 @@ fn what_changes_all_the_time_is_brought_last() {
     world.check_that_it_goes_on();
 }
 
-/// Section 9: whoever brings much leaves the others time for their clients; whoever brings little has it at once, or
-/// would run after the others for ever.
+/// Section 9: a replica that fetches much leaves the others time for their clients; one that fetches little gets it
+/// immediately, because otherwise it would never catch up.
 #[test]
 fn much_takes_its_time_and_little_does_not() {
     let mut world = World::new(14, &[Manner::Correct; 3]);
@@ -401,7 +401,7 @@ fn peers_may_come_later() {
     world.finish(target);
 }
 
-/// ST-2 for one page: whoever sends another one, an older one or none is passed over, and what the page was is what
+/// ST-2 for one page: a sender of another one, an older one or none is passed over, and what the page was is what
 /// it is again.
 #[test]
 fn a_page_that_cannot_be_read_comes_from_whoever_has_it() {

@@ -268,7 +268,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k12_wrong_result",
         &["K12"],
-        "The right digest with another result, by whoever is to send the result",
+        "The right digest with another result, from the replica that sends the result",
     )
     .expects(&[WRONG_RESULT])
     .views_max(|_| 0)
@@ -276,7 +276,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k13_garbage_source",
         &["K13", "B18"],
-        "Whoever fetches state is given damaged nodes and pages (A32)",
+        "A replica that fetches state is given damaged nodes and pages (A32)",
     )
     .expects(&[REFUSED, TRANSFERS])
     .with(|setup| setup.lying_backups(|| LyingSource::new(StateLie::Garbage)))
@@ -292,7 +292,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k13_stale_source",
         &["K13"],
-        "Whoever fetches state is offered nodes and pages of another checkpoint",
+        "A replica that fetches state is offered nodes and pages of another checkpoint",
     )
     .expects(&[REFUSED, TRANSFERS])
     .with(|setup| setup.lying_backups(|| LyingSource::new(StateLie::Stale)))

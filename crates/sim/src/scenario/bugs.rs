@@ -279,7 +279,7 @@ fn first_slot(stage: &mut Stage) -> Ended {
         stage.mute(Kind::NewView, &[leads], &stage.all());
         stage.pass(rng.between(150, 500) * MS)?;
     }
-    // Whoever leads now has to be left as well.
+    // The present view has to end too.
     stage.mend();
     let view = stage.view();
     let leads = primary(stage);

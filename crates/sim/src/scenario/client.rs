@@ -78,7 +78,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "c1_b31_mac_for_each_primary",
         &["C1", "B31"],
-        "A client's authenticator satisfies whoever is the primary, and nobody else: each is deceived once (AU-5)",
+        "A client's authenticator is valid for the primary only: each primary is deceived once (AU-5)",
     )
     .expects(&[PROBATION, Expect::Reject(Reject::OnProbation)])
     .with(|setup| crate::setup::Setup { clients: 3, ..setup })

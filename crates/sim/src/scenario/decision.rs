@@ -21,7 +21,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "p1_h1_another_batch_after_a_restart",
         &["P1", "H1"],
-        "The primary proposes another batch to whoever has restarted since it voted (D1)",
+        "The primary proposes another batch to a replica that has restarted since it voted (D1)",
     )
     .expects(&[Expect::Reject(Reject::Conflicts), Expect::Noted("restarted with a vote")])
     .with(|setup| {
@@ -33,7 +33,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "p1_h6_another_batch_after_a_lost_disk",
         &["P1", "H6"],
-        "The primary proposes another batch to whoever has lost its disk since it voted (§14.4)",
+        "The primary proposes another batch to a replica that has lost its disk since it voted (§14.4)",
     )
     .sizes(&[7])
     .expects(&[

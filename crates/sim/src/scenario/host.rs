@@ -1,4 +1,4 @@
-//! What befalls machines: crashes, pauses, wrong clocks (H1, H2, H8-H10). Their disks: [`disk`](super::disk).
+//! Faults of machines: crashes, pauses, wrong clocks (H1, H2, H8-H10). Their disks: [`disk`](super::disk).
 
 use quorate_pbft::config::{Durability, MS};
 use quorate_pbft::step::{Milestone, Reject};

@@ -294,7 +294,7 @@ impl Liar for ReplayAll {
     }
 }
 
-/// Sends, besides what is right, bodies that nobody can read.
+/// Sends correct messages, and also bodies that cannot be decoded.
 #[derive(Debug)]
 struct WildBodies;
 

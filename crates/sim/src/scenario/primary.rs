@@ -323,7 +323,7 @@ fn many_digests(stage: &mut Stage) -> Ended {
     stage.ask(1, 0, "incr x 1");
     stage.pass(20 * MS)?;
     for _ in 0..4 {
-        // Whoever is primary next reaches f replicas with its NEW-VIEW, and nobody with its votes.
+        // The next primary reaches f replicas with its NEW-VIEW, and none with its votes.
         let all = stage.all();
         let some: Vec<ReplicaId> =
             all.iter().copied().take(stage.cluster().n() - stage.cluster().f() - 1).collect();

@@ -74,7 +74,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "a18_null_vs_collected",
         &["A18"],
-        "Whoever has collected a number says nothing about it: f + 1 such replicas do not make it null (DP-2)",
+        "A replica that has discarded a number says nothing about it: f + 1 such replicas do not make it null (DP-2)",
     )
     .sizes(&[7])
     .expects(&[Expect::Noted("undecided"), VIEW_CHANGES])

@@ -32,7 +32,7 @@ pub(super) enum Command {
     Partition(Vec<Vec<String>>),
     /// Ends cuts, drops and holds.
     Heal,
-    /// Something befalls replicas.
+    /// A fault is injected into replicas.
     Fault(Fault, Vec<String>),
     /// A liar of the roster, or none.
     Lie(String, Option<String>),
@@ -52,7 +52,7 @@ pub(super) enum Command {
     HideRejected(bool),
 }
 
-/// What befalls a replica's machine.
+/// A fault of a replica's machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Crash,

@@ -113,7 +113,7 @@ impl Stage {
             }
             Command::Fault(fault, replicas) => {
                 for who in &replicas {
-                    self.befall(fault, who)?;
+                    self.inject(fault, who)?;
                 }
             }
             Command::Lie(who, how) => self.lie(&who, how.as_deref())?,
@@ -284,7 +284,7 @@ impl Stage {
         Ok(())
     }
 
-    fn befall(&mut self, fault: Fault, who: &str) -> Result<(), String> {
+    fn inject(&mut self, fault: Fault, who: &str) -> Result<(), String> {
         let h = self.host(who)?;
         match fault {
             Fault::Crash => self.world.crash(h),

@@ -60,7 +60,7 @@ impl Forger {
                     world.post(self.client, to, &frame);
                 }
             }
-            // C4: to one replica only, whoever that is.
+            // C4: to any one replica only.
             4 => {
                 let frame = world.forge(self.client, &honest);
                 if let Some(to) = self.rng.pick(&replicas) {

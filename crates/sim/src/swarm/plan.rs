@@ -14,7 +14,7 @@ use crate::rng::Rng;
 use crate::setup::Setup;
 use crate::world::Load;
 
-/// A seed's world and what will befall it.
+/// A seed's world and its faults.
 #[derive(Debug)]
 pub struct Plan {
     /// The world.

@@ -1,4 +1,4 @@
-//! What befalls hosts, and the end of it: crashes, restarts, pauses, wrong clocks, damaged disks.
+//! Faults of hosts, and their end: crashes, restarts, pauses, wrong clocks, damaged disks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -354,7 +354,7 @@ impl<A: App> World<A> {
         }
     }
 
-    /// Schedules the next wake-up anew, after the clock has changed.
+    /// Reschedules the next wake-up, after the clock has changed.
     fn rewake(&mut self, h: usize) {
         if let Some(process) = self.process(h) {
             process.wake_at = u64::MAX;

@@ -166,15 +166,15 @@ impl<A: App> World<A> {
         }
     }
 
-    /// Cuts a checkpoint, and compares the root kept up to date with one computed anew (I17).
+    /// Takes a checkpoint, and compares the incremental root with a recomputed one (I17).
     fn cut(&mut self, h: usize, seq: SeqNum) {
         let (id, correct) = (self.hosts[h].id, self.hosts[h].correct);
         let Some(process) = self.process(h) else { return };
         let root = process.executor.checkpoint(seq);
         if correct {
-            let anew = process.executor.recompute();
-            if anew != root && !self.is_suspect(h) {
-                let text = format!("{id} cuts n={} with root {root}; its pages give {anew}", seq.0);
+            let computed = process.executor.recompute();
+            if computed != root && !self.is_suspect(h) {
+                let text = format!("{id} cuts n={} with root {root}; its pages give {computed}", seq.0);
                 self.checkers.note(Err(Violation::new("checkpoint (I17)", text, &[id])));
             }
             self.checkers.root(id, seq, root, false);

@@ -51,7 +51,7 @@ pub fn proofs(message: &Message<'_>, out: &mut Vec<Proof>) {
 
 /// Makes the message again that a door made of `frame`, with `proofs` as [`proofs`] gave them.
 ///
-/// For replaying recordings. Nothing is authenticated: whoever made the recording has done that.
+/// For replaying recordings. Nothing is authenticated here: that was done when the recording was made.
 ///
 /// # Errors
 ///

@@ -13,8 +13,8 @@ use crate::sign::request_digest;
 impl Door {
     /// Appends a whole frame: `body` of this kind from this node, sealed as [`Kind::seal`] says.
     ///
-    /// Kinds with one MAC need `to`; an authenticator has an entry for every other replica, whoever
-    /// it is sent to. REQUESTs go through [`Self::seal_request`].
+    /// Kinds with one MAC need `to`; an authenticator has an entry for every other replica, for any
+    /// receiver. REQUESTs go through [`Self::seal_request`].
     ///
     /// # Panics
     ///

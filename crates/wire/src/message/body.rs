@@ -68,7 +68,7 @@ impl<'a> BodyFetch<'a> {
     }
 }
 
-/// BODY: `kind 1 | bytes`: a request's frame, or a batch (SR-2). Checked by digest, whoever sent it.
+/// BODY: `kind 1 | bytes`: a request's frame, or a batch (SR-2). Checked by digest, from any sender.
 #[derive(Clone, Debug)]
 pub enum BodyMessage<'a> {
     /// A client's request.

@@ -65,7 +65,7 @@ pub enum Seal {
     Mac,
     /// An authenticator: a MAC for every replica but the sender.
     Authenticator,
-    /// A signature. The frame is made by whoever signs and forwarded as it is.
+    /// A signature. The signer makes the frame, and others forward it unchanged.
     Signature,
 }
 

@@ -87,7 +87,7 @@ fn k16_replays_are_answered_once_a_second() {
     assert_eq!(answers, 5);
 }
 
-/// KX-2: whoever sends wrong MACs in another's name makes us send one NEW-KEY a second.
+/// KX-2: a sender of wrong MACs in another's name makes us send at most one NEW-KEY per second.
 #[test]
 fn wrong_macs_bring_about_one_new_key_a_second() {
     let mut world = World::new();

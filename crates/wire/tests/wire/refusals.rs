@@ -287,7 +287,7 @@ fn c6_clients_have_no_part_in_agreement() {
     assert_eq!(refused, Some(DoorError::UnknownSender(who(C0))));
 }
 
-/// Whoever relays a signed message, it is judged by its own signature.
+/// A forwarded signed message is verified by its own signature.
 #[test]
 fn k6_a_view_change_with_a_forged_leave_cert_is_refused() {
     let mut world = World::new();

@@ -22,7 +22,7 @@ pub(crate) const C1: usize = 5;
 pub(crate) struct Setting {
     pub(crate) cluster_id: ClusterId,
     pub(crate) epoch: u32,
-    /// Ed25519, as in earnest; otherwise keyed hashes, which are quick.
+    /// Ed25519, as in production; otherwise keyed hashes, which are fast.
     pub(crate) ed25519: bool,
 }
 

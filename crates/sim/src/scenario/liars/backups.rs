@@ -186,7 +186,7 @@ impl Liar for AnotherCheckpoint {
     }
 }
 
-/// How whoever is asked for state answers.
+/// How a liar answers when asked for state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateLie {
     /// With bytes changed.
@@ -199,7 +199,7 @@ pub enum StateLie {
     More,
 }
 
-/// K13: lies to whoever fetches state.
+/// K13: lies to replicas that fetch state.
 #[derive(Debug)]
 pub struct LyingSource {
     how: StateLie,
