@@ -20,8 +20,8 @@ use crate::{out, values};
 /// Add a client to a running cluster
 ///
 /// Creates a key pair and a directory for the client under DIR, and adds its public key with an ordered operation:
-/// all replicas accept the client from the same point on. Only an administrator can do this. The default is one
-/// that cluster.toml names, if its directory is under DIR and no other program uses it.
+/// all replicas accept the client from the same point on. Only an administrator can do this. By default the
+/// command connects as one from cluster.toml whose directory is under DIR and not in use.
 ///
 /// Repeat the command if its outcome is unknown, or to change a client's rights or address.
 ///

@@ -16,8 +16,8 @@ use crate::out;
 
 /// Check the nodes in a directory, and this machine
 ///
-/// Checks the keys, settings, members and file formats of every node; the ports and which processes use them; the
-/// disk's free space, permissions and speed; the clock; and the socket buffers.
+/// Checks the keys, settings, members, file formats and ports of every node. Checks this machine's disk (free space,
+/// permissions, speed), its clock and its socket buffers.
 ///
 /// Prints one line for each check: ok, warn or bad, with what to do. Exit status 1 if a check is bad. The
 /// command changes nothing.

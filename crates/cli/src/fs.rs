@@ -63,7 +63,7 @@ enum What {
     ///   quorate fs --dir cluster/client-1 cat q:hello
     #[command(verbatim_doc_comment)]
     Cat {
-        /// The file
+        /// Path of the file
         path: String,
     },
     /// Copy a file into or out of the file system
@@ -87,7 +87,7 @@ enum What {
     ///   quorate fs --dir cluster/client-1 mkdir q:reports
     #[command(verbatim_doc_comment)]
     Mkdir {
-        /// Its path
+        /// Path of the new directory
         path: String,
     },
     /// Remove a file or an empty directory
@@ -95,7 +95,7 @@ enum What {
     ///   quorate fs --dir cluster/client-1 rm q:hello
     #[command(verbatim_doc_comment)]
     Rm {
-        /// Its path
+        /// Path to remove
         path: String,
     },
     /// Show used and free space, in bytes and files

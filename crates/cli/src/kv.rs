@@ -24,6 +24,8 @@ use crate::values;
 /// K and OLD are words; OLD is `nil` for a key that does not exist. V, NEW and S extend to the end of the line.
 ///
 /// The results:
+///
+///   ok [VALUE]     done
 ///   nil            no such key
 ///   fail TEXT      refused: nothing was changed
 ///   unknown TEXT   timed out: the operation may or may not take effect

@@ -21,8 +21,8 @@ const LANES: u16 = 64;
 
 /// Mount the file system through FUSE
 ///
-/// Needs neither root nor a gateway: this process is a client of the cluster, and checks the answers of f + 1
-/// replicas. It stays in the foreground; Ctrl-C or SIGTERM unmounts.
+/// Needs neither root nor a gateway: this process is a client of the cluster, and accepts a result only if enough
+/// replicas agree on it. It stays in the foreground. Ctrl-C or SIGTERM unmounts.
 ///
 /// Data is durable when `write` returns. Changes by others become visible within a second. File locks work among the
 /// processes of this mount only. Permissions are checked when a file is opened, for the user who opens it. Exports

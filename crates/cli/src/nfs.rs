@@ -18,8 +18,8 @@ use crate::out;
 
 /// Run an NFS gateway
 ///
-/// The gateway turns each call of an NFS version 3 client into one operation of the cluster, and checks the answers
-/// of f + 1 replicas. It has no state: you can kill and restart it, and run several.
+/// The gateway turns each call of an NFS version 3 client into one operation of the cluster, and accepts a result
+/// only if enough replicas agree on it. It has no state: you can kill and restart it, and run several.
 ///
 /// The replicas trust the gateway to report the user of each call, so run one on each machine that mounts.
 /// Exporting only a subdirectory does not isolate it: a client that sends its own calls can reach any file by its

@@ -17,8 +17,8 @@ use crate::out;
 
 /// Run a RESP gateway for Redis clients
 ///
-/// The gateway is a client of the cluster and checks the answers of f + 1 replicas. Its users trust the gateway
-/// itself, so run one on each machine that uses the cluster. Supported commands:
+/// The gateway is a client of the cluster, and accepts a result only if enough replicas agree on it. Its users trust
+/// the gateway itself, so run one on each machine that uses the cluster. Supported commands:
 ///
 ///   PING, ECHO, HELLO 2, AUTH, SELECT 0, SET (NX, XX, EX, PX, GET), GET, GETDEL, DEL, EXISTS, INCR, DECR, INCRBY,
 ///   APPEND, STRLEN, MGET, MSET, EXPIRE, TTL, PERSIST, DBSIZE, FLUSHALL, INFO, CONFIG GET, COMMAND, CLIENT

@@ -106,8 +106,8 @@ fn with_settings(report: &str, service: Runs, given: &[String]) -> String {
 /// The list of settings at the end of the help.
 fn settings_help() -> String {
     format!(
-        "Settings for --set. Without --set, all of them follow from the seed. With --set, the settings not given have\n\
-         the defaults of scenarios. A node.toml describes each setting.\n\n{}",
+        "Settings for --set. Without --set, all of them follow from the seed. With --set, all other settings have the\n\
+         defaults of scenarios. A node.toml describes each setting.\n\n{}",
         protocol_keys()
     )
 }

@@ -42,8 +42,8 @@ const STATUS_FLAG: &str = "quorate up --status";
 /// Start a cluster and a gateway on this machine
 ///
 /// Creates the data directory if needed, starts 3f + 1 replica processes and a gateway, and waits until the
-/// service responds. Then prints a status line every second. The gateway serves NFS clients, or Redis clients
-/// with --service kv. Ctrl-C stops everything in order; the next `quorate up` continues with all data.
+/// service responds. Then it prints a status line every second. The gateway serves NFS clients, or Redis clients
+/// with --service kv. Ctrl-C stops everything in order. The next `quorate up` continues with all data.
 ///
 /// All replicas run on one machine here, which is good for trials only. For several machines, use `quorate init`.
 ///

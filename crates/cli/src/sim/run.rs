@@ -31,7 +31,7 @@ const TOLD_MAX: usize = 5;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment, after_long_help = settings_help())]
 pub(crate) struct Run {
-    /// A scenario of `quorate sim list`, or `all` (default: the swarm, whose faults follow from the seed)
+    /// A scenario of `quorate sim list`, or `all` (default: the swarm, with random faults from the seed)
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
     /// Service of the replicas

@@ -159,6 +159,7 @@ impl Picture {
     /// Returns how many more faults the cluster tolerates, or what it needs to serve requests again.
     pub fn margins(&self) -> String {
         let counted = |count: usize, one: &str, many: &str| match count {
+            0 => format!("no more {many}"),
             1 => format!("1 more {one}"),
             count => format!("{count} more {many}"),
         };
