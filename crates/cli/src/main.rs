@@ -156,6 +156,9 @@ fn usage(error: &clap::Error) -> Failure {
 }
 
 fn no_such(what: &str, typed: &str, names: &[String]) -> Failure {
+    if names.iter().any(|name| name == typed) {
+        return Failure::new(Code::Usage, format!("this command has no {what} `{typed}`")).next("see --help");
+    }
     let names = || names.iter().map(String::as_str);
     // Prefer a name of the same length among equally near ones: letters are swapped more often than lost.
     let near = nearest(typed, names());
@@ -203,6 +206,7 @@ mod tests {
         assert!(says("quorate sim rum").contains("Nearest: run"));
         assert!(says("quorate sim run --sed 3").contains("no flag `--sed`. Nearest: --seed"));
         assert!(says("quorate frobnicate").starts_with("error Q001: no command `frobnicate`\n"));
+        assert!(says("quorate up --listen 1").starts_with("error Q001: this command has no flag `--listen`\n"));
     }
 
     #[test]

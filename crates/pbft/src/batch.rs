@@ -43,7 +43,7 @@ impl Batcher {
 }
 
 impl Replica {
-    /// Says whether this replica, as primary, may assign the next number (PR-2).
+    /// Returns whether this replica, as primary, may assign the next number (PR-2).
     fn may_propose(&self) -> bool {
         let next = self.batcher.assigned.next();
         self.is_normal()

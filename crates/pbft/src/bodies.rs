@@ -22,7 +22,7 @@ const CHECKS_MAX: usize = 1024;
 const PROVEN_MAX: usize = 65_536;
 
 /// The table of bodies. At most one body a client that no batch names yet (SR-1), at most `L` batches
-/// fetched by digest, and at most [`CHECKS_MAX`] signatures under way.
+/// fetched by digest, and at most [`CHECKS_MAX`] signatures in progress.
 #[derive(Debug)]
 pub(crate) struct Bodies {
     /// Large requests, by digest; one a client.
@@ -37,7 +37,7 @@ pub(crate) struct Bodies {
     armed: bool,
     /// Requests whose client's signature was seen to be right.
     proven: BTreeSet<Digest>,
-    /// Signatures under way; the request, where it waits for that.
+    /// Signatures in progress; the request, where it waits for that.
     checks: BTreeMap<Digest, Option<Body>>,
 }
 
@@ -80,7 +80,7 @@ impl Bodies {
         self.proven.contains(digest)
     }
 
-    /// Has the signature of a request checked; the request waits here. Says whether there was room.
+    /// Has the signature of a request checked; the request waits here. Returns whether there was room.
     pub(crate) fn check_signature(&mut self, body: Body, _now: u64, out: &mut Actions) -> bool {
         let Some(signature) = body.signature() else { return false };
         if self.checks.len() >= CHECKS_MAX {
@@ -338,7 +338,7 @@ impl Replica {
         }
     }
 
-    /// Fills a body in wherever a batch misses it. Says whether one did.
+    /// Fills a body in wherever a batch misses it. Returns whether one did.
     pub(crate) fn supply_body(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) -> bool {
         if !self.bodies.armed {
             return false; // nothing is missing

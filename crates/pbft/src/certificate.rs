@@ -95,7 +95,7 @@ impl<T: Copy + Eq> Votes<T> {
         self.len
     }
 
-    /// Says whether nobody has voted.
+    /// Returns whether nobody has voted.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

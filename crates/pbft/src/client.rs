@@ -281,7 +281,7 @@ impl Client {
         self.send(now, request, out);
     }
 
-    /// Says whether there are replicas that have not been asked for a read.
+    /// Returns whether there are replicas that have not been asked for a read.
     fn has_rest(&self, request: &Outstanding) -> bool {
         request.path == Path::ReadOnly && request.asked != Members::all(self.cluster)
     }

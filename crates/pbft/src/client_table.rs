@@ -124,7 +124,7 @@ impl ClientTable {
         self.clients.iter_mut().filter_map(|(id, client)| Some((*id, client.pending.as_mut()?)))
     }
 
-    /// Notes that a request counts for the request timer, after those that came before it. `accepted` is the last
+    /// Records that a request counts for the request timer, after those that came before it. `accepted` is the last
     /// number accepted so far, `proposed` whether the request is in one of the proposals.
     pub(crate) fn start_waiting(&mut self, client: ClientId, now: u64, accepted: SeqNum, proposed: bool) {
         if let Some(pending) = self.clients.get_mut(&client).and_then(|c| c.pending.as_mut())
@@ -158,12 +158,12 @@ impl ClientTable {
         }
     }
 
-    /// Says whether any request counts for the request timer.
+    /// Returns whether any request counts for the request timer.
     pub(crate) fn any_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Notes that the primary has proposed a request, if it waits here.
+    /// Records that the primary has proposed a request, if it waits here.
     pub(crate) fn note_proposed(&mut self, client: ClientId, digest: &quorate_wire::Digest) {
         let pending = self.clients.get_mut(&client).and_then(|c| c.pending.as_mut());
         if let Some(pending) = pending.filter(|p| p.request.digest == *digest) {
@@ -223,7 +223,7 @@ impl ClientTable {
         Some(self.standings.entry(client.principal()).or_default())
     }
 
-    /// Says whether the requests of a client must be signed now (AU-5).
+    /// Returns whether the requests of a client must be signed now (AU-5).
     pub(crate) fn on_probation(&self, client: ClientId, now: u64) -> bool {
         now < self.standing(client).probation_until
     }
@@ -244,7 +244,7 @@ impl ClientTable {
         }
     }
 
-    /// Says whether a request may be taken up as it is, in the order of AU-1. `Ok(false)` asks for its
+    /// Returns whether a request may be taken up as it is, in the order of AU-1. `Ok(false)` asks for its
     /// signature to be checked first.
     pub(crate) fn admits(&self, request: &Request<'_>, mode: RequestAuth, now: u64) -> Result<bool, Reject> {
         let standing = self.standing(request.client);
@@ -291,7 +291,7 @@ impl ClientTable {
 }
 
 impl Client {
-    /// Says whether the cached reply may be sent again now (RP-2), and notes it.
+    /// Returns whether the cached reply may be sent again now (RP-2), and notes it.
     pub(crate) fn may_resend(&mut self, now: u64) -> bool {
         let may = self.resent_at == 0 || now >= self.resent_at.saturating_add(RESEND_NS);
         if may {

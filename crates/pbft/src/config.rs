@@ -57,9 +57,9 @@ pub struct Config {
     pub window: u64,
     /// `W`: protocol instances that the primary runs in parallel.
     pub pipeline: u64,
-    /// The most requests in a batch.
+    /// Maximum number of requests in a batch.
     pub batch_requests_max: u16,
-    /// The most bytes of a batch; a single larger request goes alone.
+    /// Maximum number of bytes of a batch; a single larger request goes alone.
     pub batch_bytes_max: usize,
     /// Off: one request a batch.
     pub batching: bool,
@@ -319,7 +319,7 @@ impl Config {
         Domains::new(self.cluster_id)
     }
 
-    /// Says whether `seq` is a checkpoint's number.
+    /// Returns whether `seq` is a checkpoint's number.
     pub fn is_checkpoint(&self, seq: SeqNum) -> bool {
         seq.0.is_multiple_of(self.checkpoint_interval)
     }

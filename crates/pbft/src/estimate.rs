@@ -36,7 +36,7 @@ impl Estimate {
         estimate
     }
 
-    /// Takes an answer. Says whether it was one.
+    /// Takes an answer. Returns whether it was one.
     ///
     /// "keeps per replica the minimum c and maximum p seen": one that answers again cannot take back
     /// what it has said, nor stand in for two.

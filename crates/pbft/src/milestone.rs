@@ -151,14 +151,14 @@ pub enum Milestone {
         /// The number.
         seq: SeqNum,
     },
-    /// A message was turned away.
+    /// A message was rejected.
     Rejected(Reject),
 }
 
 /// Declares [`Reject`] with its names.
 macro_rules! rejects {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Why a message was turned away by the protocol. Never a reason to panic.
+        /// Why a message was rejected by the protocol. Never a reason to panic.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Reject { $($(#[$doc])* $name,)* }
 

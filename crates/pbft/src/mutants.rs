@@ -73,7 +73,7 @@ mod switch {
         ACTIVE.store(id.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Says whether the mutant with this number is on.
+    /// Returns whether the mutant with this number is on.
     pub fn is_active(id: u32) -> bool {
         ACTIVE.load(Ordering::Relaxed) == id
     }

@@ -67,7 +67,7 @@ impl Replica {
     /// The conditions for accepting a pre-prepare, in the order of the paper.
     fn accepts_pre_prepare(&mut self, now: Now, from: ReplicaId, m: &PrePrepare<'_>) -> Result<(), Reject> {
         // "the signatures in the request and the pre-prepare message are correct and d is the digest
-        // for m": seen to at the door, but for requests that it could not prove (below, PP-5).
+        // for m": seen to at the authenticator, but for requests that it could not prove (below, PP-5).
         // "it is in view v", and so only this view's primary may propose (PP-1).
         if m.view != self.view {
             return Err(Reject::OtherView);
@@ -233,7 +233,7 @@ impl Replica {
     }
 
     /// PB-2: commits that rode on a message count as COMMITs of its sender, even if the carrier is
-    /// turned away for another reason.
+    /// rejected for another reason.
     fn log_piggyback(
         &mut self,
         now: Now,
@@ -475,7 +475,7 @@ impl Replica {
         self.piggyback_sent(out);
     }
 
-    /// Notes that a batch has committed here (committed-local).
+    /// Records that a batch has committed here (committed-local).
     fn note_committed(&mut self, seq: SeqNum, out: &mut Actions) {
         let cluster = self.cluster;
         let Some(slot) = self.log.get_mut(seq) else { return };

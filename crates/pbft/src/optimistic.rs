@@ -37,7 +37,7 @@ pub(crate) struct Execution {
 }
 
 impl Execution {
-    /// Says whether the service is at work: results are still to come.
+    /// Returns whether the service is at work: results are still to come.
     pub(crate) fn is_running(&self) -> bool {
         self.returned < self.handed_over
     }
@@ -56,7 +56,7 @@ impl Execution {
     }
 }
 
-/// A read under way.
+/// A read in progress.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     ticket: Ticket,
@@ -252,7 +252,7 @@ impl Replica {
         }
     }
 
-    /// Takes note of batches that are both executed and committed by now.
+    /// Records batches that are both executed and committed by now.
     fn settle(&mut self, now: Now, out: &mut Actions) {
         let reached = self.exec.returned.min(self.exec.final_to);
         while self.exec.executed < reached {

@@ -226,7 +226,7 @@ impl Replica {
         self.view
     }
 
-    /// Says whether this replica is the primary of its view.
+    /// Returns whether this replica is the primary of its view.
     pub fn is_primary(&self) -> bool {
         self.primary() == self.id
     }
@@ -236,7 +236,7 @@ impl Replica {
         self.cluster.primary(self.view)
     }
 
-    /// Says whether this replica takes part in its view.
+    /// Returns whether this replica takes part in its view.
     pub(crate) fn is_normal(&self) -> bool {
         self.status == Status::Normal
     }
@@ -258,7 +258,7 @@ impl Replica {
         if self.config.durability == Durability::Sync { self.lsn } else { Lsn(0) }
     }
 
-    /// Says whether a record is on disk, or need not be.
+    /// Returns whether a record is on disk, or need not be.
     pub(crate) fn is_durable(&self, lsn: Lsn) -> bool {
         lsn <= self.durable
     }

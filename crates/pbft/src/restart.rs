@@ -195,7 +195,7 @@ impl Replica {
         }
     }
 
-    /// Says why a view is left by a primary that shuts down in order.
+    /// Returns why a view is left by a primary that shuts down in order.
     pub fn shut_down(&mut self, now: Now, out: &mut Actions) {
         if self.is_normal() && self.is_primary() {
             self.handing_off = true;

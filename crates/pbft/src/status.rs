@@ -79,7 +79,7 @@ impl PeerStatus {
         }
     }
 
-    /// Says whether `len` more bytes may be sent again to `to`, and counts them: at most
+    /// Returns whether `len` more bytes may be sent again to `to`, and counts them: at most
     /// `retransmit_bytes` in each `status_min_ns`, so that nobody can ask for endless work (K14).
     pub(crate) fn allow(&mut self, to: ReplicaId, now: u64, len: usize, config: &Config) -> bool {
         let Some(peer) = self.budget(to, now, config) else { return false };
@@ -91,7 +91,7 @@ impl PeerStatus {
         allowed
     }
 
-    /// Says whether `from` may ask for `count` more digests, and counts them whether they are here or not: at
+    /// Returns whether `from` may ask for `count` more digests, and counts them whether they are here or not: at
     /// most [`LOOKUPS_MAX`] in each `status_min_ns` (K14).
     pub(crate) fn allow_lookups(&mut self, from: ReplicaId, now: u64, count: usize, config: &Config) -> bool {
         let Some(peer) = self.budget(from, now, config) else { return false };

@@ -205,7 +205,7 @@ impl Span {
 /// What stands in the bytes of a [`Action::Send`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A body of this kind, which the door seals as [`Kind::seal`] says.
+    /// A body of this kind, which the authenticator seals as [`Kind::seal`] says.
     Body,
     /// A whole frame, signed here or made by someone else, to be sent as it is.
     Frame,
@@ -359,7 +359,7 @@ impl Actions {
         self.push(Action::Report(milestone));
     }
 
-    /// Appends the reason why a message was turned away.
+    /// Appends the reason why a message was rejected.
     #[inline]
     pub fn reject(&mut self, reason: Reject) {
         self.report(Milestone::Rejected(reason));

@@ -215,7 +215,7 @@ fn status(desk: &mut Desk, from: ReplicaId, counter: u64, normal: bool) {
 
 /// A message of the new view may overtake its NEW-VIEW and is rejected. A replica that enters the view says so
 /// at once, and is sent at once what it has missed, however recently it was answered: or the view would
-/// stand still until the next status and be given up.
+/// stall until the next status and be abandoned.
 #[test]
 fn what_overtook_the_new_view_is_sent_again_at_once() {
     let mut desk = Desk::new(R1);

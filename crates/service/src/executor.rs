@@ -321,7 +321,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     }
 
     /// Flips one bit of a written page behind the back of the digests, as failing memory would: for
-    /// simulators (B21). Says whether there was a page.
+    /// simulators (B21). Returns whether there was a page.
     pub fn damage(&mut self, choice: u64) -> bool {
         self.state.damage(choice)
     }
@@ -470,7 +470,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         Ok(fault(self.lanes.find(&view, client))?.flatten())
     }
 
-    /// Makes `result` the cached one of a lane as the running batch sees it. Says whether it is kept.
+    /// Makes `result` the cached one of a lane as the running batch sees it. Returns whether it is kept.
     fn repeat(&mut self, lane: &Lane) -> Result<bool, PageFault> {
         self.result.clear();
         let view =

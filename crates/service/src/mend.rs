@@ -41,7 +41,7 @@ impl Mending {
 
 impl<S: Service, P: PageStore> Executor<S, P> {
     /// Has a page brought from `peers` that could not be read: [`Step::Mended`] tells when it is here. A transfer
-    /// that is under way, or comes, brings it as well.
+    /// that is in progress, or comes, brings it as well.
     pub fn mend(&mut self, now_ns: u64, fault: PageFault, peers: &[ReplicaId], steps: &mut Steps) {
         let page = fault.page;
         self.state.lack(page);

@@ -44,7 +44,7 @@ enum Undo {
 }
 
 impl Overlay {
-    /// Says whether nothing is written.
+    /// Returns whether nothing is written.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

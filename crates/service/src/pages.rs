@@ -23,7 +23,7 @@ pub trait PageStore: core::fmt::Debug {
     /// The page is not here at the moment.
     fn get(&self, page: u32) -> Result<Option<&[u8]>, PageFault>;
 
-    /// Sees to it that a page is in memory until [`Self::relax`], at least: it will be replaced, and what it was is
+    /// Ensures that a page is in memory until [`Self::relax`], at least: it will be replaced, and what it was is
     /// needed then.
     ///
     /// # Errors

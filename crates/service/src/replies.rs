@@ -218,7 +218,7 @@ impl Lanes {
         Ok(())
     }
 
-    /// Appends the result of a lane's last request to `out`. Says whether it is kept.
+    /// Appends the result of a lane's last request to `out`. Returns whether it is kept.
     pub(crate) fn result(&self, state: &View<'_>, lane: &Lane, out: &mut Vec<u8>) -> Result<bool, Stop> {
         match lane.kind {
             Kind::Digest => return Ok(false),

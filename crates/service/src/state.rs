@@ -96,7 +96,7 @@ impl<P: PageStore> State<P> {
         }
     }
 
-    /// Notes that a page cannot be read.
+    /// Records that a page cannot be read.
     pub(crate) fn lack(&mut self, page: u32) {
         self.lacking.insert(page);
     }
@@ -143,7 +143,7 @@ impl<P: PageStore> State<P> {
         core::mem::take(&mut self.unsaved)
     }
 
-    /// Notes that a page is to be copied.
+    /// Records that a page is to be copied.
     pub(crate) fn mark_unsaved(&mut self, page: u32) {
         mark(&mut self.unsaved, page);
     }
@@ -462,7 +462,7 @@ fn page_since<'a>(
     old.unwrap_or_else(|| store.look(page, buffer).unwrap_or(None))
 }
 
-/// Sets a page's bit. Says whether it was clear.
+/// Sets a page's bit. Returns whether it was clear.
 #[inline]
 fn mark(bits: &mut Vec<u64>, page: u32) -> bool {
     let (word, bit) = place(page);

@@ -52,7 +52,7 @@ pub(crate) struct Hands<'a, P> {
     pub(crate) steps: &'a mut Steps,
 }
 
-/// A transfer under way.
+/// A transfer in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
     seq: SeqNum,
@@ -188,12 +188,12 @@ impl Walk {
         self.base
     }
 
-    /// Says whether checkpoint `seq` here is known to be wrong, and must not be given to anyone.
+    /// Returns whether checkpoint `seq` here is known to be wrong, and must not be given to anyone.
     pub(crate) fn is_tainted(&self, seq: SeqNum) -> bool {
         self.check && seq >= self.base
     }
 
-    /// Says whether everything is here.
+    /// Returns whether everything is here.
     pub(crate) fn is_done(&self) -> bool {
         self.todo.is_empty() && self.hot.is_empty() && self.asked.iter().all(|asked| asked.is_old)
     }
@@ -353,7 +353,7 @@ impl Walk {
         found == self.root
     }
 
-    /// Says whether a partition of the target is here, and stages what has to change for it.
+    /// Returns whether a partition of the target is here, and stages what has to change for it.
     fn is_here<P: PageStore>(&mut self, partition: Partition, hands: &mut Hands<'_, P>) -> bool {
         let Partition { level, index, label, .. } = partition;
         if self.label(level, index).digest == label.digest {
@@ -388,7 +388,7 @@ impl Walk {
         true
     }
 
-    /// Says whether the content of a page of the target is here: at our checkpoint, or current.
+    /// Returns whether the content of a page of the target is here: at our checkpoint, or current.
     fn page_is_here<P: PageStore>(&mut self, page: u32, label: Label, hands: &mut Hands<'_, P>) -> bool {
         if let Some((found, content)) = self.early.remove(&page)
             && found.digest == label.digest
@@ -416,7 +416,7 @@ impl Walk {
         false
     }
 
-    /// Says whether a page has been asked for already, for an earlier target.
+    /// Returns whether a page has been asked for already, for an earlier target.
     fn is_coming(&mut self, partition: Partition) -> bool {
         let of = |asked: &&mut Asked| {
             let Partition { level, index, label, .. } = asked.partition;
@@ -430,7 +430,7 @@ impl Walk {
         true
     }
 
-    /// Sees to it that a partition will be empty that is not so here.
+    /// Ensures that a partition will be empty that is not so here.
     fn empty(&mut self, level: u8, index: u32) {
         if level == 0 {
             return self.stage(index, Label::EMPTY, Arrival::New(None));

@@ -60,7 +60,7 @@ pub trait Liar: Debug {
         Fate::Keep
     }
 
-    /// The replica is about to be given a message. Says whether it is.
+    /// The replica is about to be given a message. Returns whether it is.
     fn hear(&mut self, _lie: &mut Lie<'_>, _from: Principal, _message: &Message<'_>) -> bool {
         true
     }
@@ -71,7 +71,7 @@ pub trait Liar: Debug {
     /// Something has happened; here a liar can say what nobody asked for.
     fn idle(&mut self, _lie: &mut Lie<'_>) {}
 
-    /// A message of the state transfer's is about to leave. Says whether it does.
+    /// A message of the state transfer's is about to leave. Returns whether it does.
     fn answer(&mut self, _rng: &mut Rng, _kind: Kind, _body: &mut Vec<u8>) -> Answered {
         Answered::Truth
     }
@@ -81,7 +81,7 @@ pub trait Liar: Debug {
         Answered::Truth
     }
 
-    /// Says whether [`Self::tamper`] does anything.
+    /// Returns whether [`Self::tamper`] does anything.
     fn tampers(&self) -> bool {
         false
     }
@@ -181,7 +181,7 @@ impl Lie<'_> {
         self.config.cluster.replicas().filter(|id| *id != self.id).collect()
     }
 
-    /// Says whether it is the primary of its replica's view.
+    /// Returns whether it is the primary of its replica's view.
     pub fn is_primary(&self) -> bool {
         self.config.cluster.primary(self.view) == self.id
     }
@@ -223,7 +223,7 @@ impl Lie<'_> {
     }
 }
 
-/// Puts a message among the actions: signed here, or to be sealed at the door.
+/// Puts a message among the actions: signed here, or to be sealed at the authenticator.
 pub(crate) fn push(
     out: &mut Actions,
     signer: &Signer,
@@ -286,7 +286,7 @@ impl Lying {
         }
     }
 
-    /// Says whether its lies have made its own replica stop.
+    /// Returns whether its lies have made its own replica stop.
     pub fn is_dead(&self) -> bool {
         self.dead
     }

@@ -140,7 +140,7 @@ impl Checkers {
         }
     }
 
-    /// Says whether replica `id` keeps to the protocol, and is watched.
+    /// Returns whether replica `id` keeps to the protocol, and is watched.
     pub fn watches(&self, id: ReplicaId) -> bool {
         self.facts[id.index()].correct
     }
@@ -328,7 +328,7 @@ impl Checkers {
         }
     }
 
-    /// Says whether a client has accepted what is not final anywhere yet: `q` tentative replies.
+    /// Returns whether a client has accepted what is not final anywhere yet: `q` tentative replies.
     pub fn is_early(&self) -> bool {
         self.exactly_once.is_early()
     }

@@ -157,7 +157,7 @@ pub struct Shown {
 }
 
 impl Summary {
-    /// Says whether every run went as it must.
+    /// Returns whether every run went as it must.
     pub fn is_good(&self) -> bool {
         self.violations == 0 && self.stuck == 0
     }

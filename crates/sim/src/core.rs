@@ -22,23 +22,23 @@ pub trait Core: Debug {
     }
 
     /// A message of the state transfer's is about to be sealed, which the host makes by itself. A liar
-    /// may change it. Says whether it is sent at all.
+    /// may change it. Returns whether it is sent at all.
     fn answer(&mut self, _kind: Kind, _body: &mut Vec<u8>) -> bool {
         true
     }
 
-    /// A sealed frame is about to leave for one node. A liar may damage it. Says whether it is sent at
+    /// A sealed frame is about to leave for one node. A liar may damage it. Returns whether it is sent at
     /// all.
     fn tamper(&mut self, _to: NodeId, _frame: &mut Vec<u8>) -> bool {
         true
     }
 
-    /// Says whether [`Self::tamper`] does anything: if not, receivers share one frame.
+    /// Returns whether [`Self::tamper`] does anything: if not, receivers share one frame.
     fn tampers(&self) -> bool {
         false
     }
 
-    /// A frame has come in. A correct replica is only told once the door has admitted it.
+    /// A frame has come in. A correct replica is only told once the authenticator has admitted it.
     fn overhear(&mut self, _frame: &[u8]) {}
 
     /// Returns how many lies it has told.

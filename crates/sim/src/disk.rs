@@ -78,7 +78,7 @@ impl Damage {
 pub enum Found {
     /// Nothing: a new disk.
     Empty,
-    /// Everything that was promised. `cut` says that a torn tail was thrown away.
+    /// Everything that was promised. `cut` says that a torn tail was discarded.
     Log {
         /// The records, oldest first.
         records: Vec<Vec<u8>>,
@@ -138,7 +138,7 @@ impl<I: Clone> Disk<I> {
         self.full = full;
     }
 
-    /// Notes a start and returns how many there have been (spec §14.3), or `at_least` if that is more.
+    /// Records a start and returns how many there have been (spec §14.3), or `at_least` if that is more.
     pub fn start(&mut self, at_least: u64) -> u64 {
         self.incarnation = (self.incarnation + 1).max(at_least);
         self.known = self.last_durable();
@@ -154,7 +154,7 @@ impl<I: Clone> Disk<I> {
         (self.known, self.rejoining) = (0, true);
     }
 
-    /// Notes that the replica itself has found that this is no memory (H7), and how often it has started at least.
+    /// Records that the replica itself has found that this is no memory (H7), and how often it has started at least.
     pub fn distrust(&mut self, starts: u64) {
         self.rejoining = true;
         self.incarnation = self.incarnation.max(starts);
@@ -165,12 +165,12 @@ impl<I: Clone> Disk<I> {
         self.incarnation
     }
 
-    /// Notes that it has rejoined.
+    /// Records that it has rejoined.
     pub fn rejoined(&mut self) {
         self.rejoining = false;
     }
 
-    /// Says whether something that was written is not durable yet.
+    /// Returns whether something that was written is not durable yet.
     pub fn is_behind(&self) -> bool {
         self.log.last().is_some_and(|last| last.place > self.durable)
     }
@@ -184,7 +184,7 @@ impl<I: Clone> Disk<I> {
         self.log.push(Entry { place, lsn, known, sum, bytes: bytes.to_vec() });
     }
 
-    /// Begins a sync if there is something to sync and none is under way. Returns how long it takes.
+    /// Begins a sync if there is something to sync and none is in progress. Returns how long it takes.
     pub fn begin_sync(&mut self) -> Option<u64> {
         let last = self.log.last()?.place;
         if self.syncing.is_some() || self.full || last <= self.durable {
@@ -200,7 +200,7 @@ impl<I: Clone> Disk<I> {
         self.log.iter().rev().find(|entry| entry.place <= self.durable).map(|entry| entry.lsn)
     }
 
-    /// Says how long flushing an image takes.
+    /// Returns how long flushing an image takes.
     pub fn image_ns(&mut self) -> u64 {
         8 * self.rng.between(self.pace.low_ns, self.pace.high_ns)
     }

@@ -1,4 +1,4 @@
-//! Worlds in which the state says who may come in (EX-3): the doors follow it, and the double knows the rules.
+//! Worlds in which the state says who may come in (EX-3): the authenticators follow it, and the double knows the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -125,7 +125,7 @@ impl Double for Governed {
     }
 }
 
-/// Whom a door knows, as far as orders can change it.
+/// Whom an authenticator knows, as far as orders can change it.
 #[derive(Clone, Copy, Debug)]
 pub struct Guests {
     version: u64,
@@ -133,7 +133,7 @@ pub struct Guests {
 }
 
 impl Guests {
-    /// Of a door that has not looked yet.
+    /// Of an authenticator that has not looked yet.
     pub const NEW: Self = Self { version: u64::MAX, leaving: true };
 
     /// Lets in whom the committed state knows, and at a start, a stable checkpoint or a new state nobody else.
@@ -167,7 +167,7 @@ impl Guests {
 }
 
 impl<A: App> World<A> {
-    /// Lets the door of host `h` follow its state.
+    /// Lets the authenticator of host `h` follow its state.
     pub(crate) fn receive_guests(&mut self, h: usize, shut_out: bool) {
         if self.founders.is_none() {
             return;

@@ -51,12 +51,12 @@ pub struct Host<S: Service> {
 }
 
 impl<S: Service> Host<S> {
-    /// Says whether a process runs here, paused or not.
+    /// Returns whether a process runs here, paused or not.
     pub fn is_up(&self) -> bool {
         self.process.is_some()
     }
 
-    /// Says whether the process is stopped for a while.
+    /// Returns whether the process is stopped for a while.
     pub fn is_paused(&self) -> bool {
         self.missed.is_some()
     }
@@ -71,11 +71,11 @@ pub struct Process<S: Service> {
     pub core: Box<dyn Core>,
     /// The service and its state.
     pub executor: Executor<S>,
-    /// Whom the door knows.
+    /// Whom the authenticator knows.
     pub guests: Guests,
     /// When each timer runs out, on the monotonic clock.
     pub deadlines: [Option<u64>; Timer::COUNT],
-    /// When the door is to be told the time.
+    /// When the authenticator is to be told the time.
     pub door_at: u64,
     /// World time of the next event that wakes it, or the largest.
     pub wake_at: u64,
@@ -85,9 +85,9 @@ pub struct Process<S: Service> {
     pub durable: Lsn,
     /// What its service is to do, in order.
     pub tasks: VecDeque<Task>,
-    /// Notes every input, if anyone asked for it.
+    /// Records every input, if anyone asked for it.
     pub recorder: Option<Recorder>,
-    /// A task is under way.
+    /// A task is in progress.
     pub busy: bool,
     /// The image of a checkpoint is being written.
     pub flushing: Option<(SeqNum, Digest, Rc<Vec<u8>>)>,

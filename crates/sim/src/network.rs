@@ -1,7 +1,7 @@
 //! The network: delay, loss, duplication, reordering, damage, replay, cuts and clogs (N1-N8).
 //!
 //! Links are directed: what goes one way says nothing about the other. Who may believe what arrives
-//! is the door's business, so a frame may turn up anywhere, at any time, more than once.
+//! is the authenticator's business, so a frame may turn up anywhere, at any time, more than once.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -174,7 +174,7 @@ impl Network {
         self.cut(b, a, cut);
     }
 
-    /// Says whether frames get through from `from` to `to`.
+    /// Returns whether frames get through from `from` to `to`.
     pub fn is_cut(&self, from: NodeId, to: NodeId) -> bool {
         self.links[from.index() * self.nodes + to.index()].cut
     }

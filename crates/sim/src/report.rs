@@ -60,7 +60,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Says whether the run only did not finish.
+    /// Returns whether the run only did not finish.
     pub fn is_stuck(&self) -> bool {
         matches!(self.rule, Rule::Stuck(_))
     }

@@ -60,7 +60,7 @@ pub enum Expect {
     Reject(Reject),
     /// A client has turned a message away for this reason.
     ClientReject(ClientReject),
-    /// The door of a correct replica has turned a frame away, for the reason of this name
+    /// The authenticator of a correct replica has turned a frame away, for the reason of this name
     /// (`DoorError::name`).
     Door(&'static str),
     /// A correct replica has reported a milestone of which this holds.
@@ -232,7 +232,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Says whether all went as it must.
+    /// Returns whether all went as it must.
     pub fn is_good(&self) -> bool {
         self.failure.is_none()
     }
@@ -339,7 +339,7 @@ pub fn run_watched(
     }
 }
 
-/// Says who lies, and how.
+/// Returns who lies, and how.
 fn faulty(setup: &Setup) -> Vec<(ReplicaId, String)> {
     let liars = setup.liars.iter().map(|(id, maker)| (*id, format!("{maker:?}")));
     let twins = setup.twins.iter().map(|id| (*id, "runs twice".to_owned()));

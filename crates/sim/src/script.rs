@@ -46,7 +46,7 @@
 //! | `quiet`, `loud` | turns output off while the scene is set, and on again |
 //! | `watch r1 c0`, `watch all` | shows what these nodes do, and no others |
 //! | `hide KIND...`, `unhide KIND...` | leaves messages of these kinds out; NEW-KEY is, from the beginning |
-//! | `hide rejected`, `unhide rejected` | leaves out what is turned away |
+//! | `hide rejected`, `unhide rejected` | leaves out what is rejected |
 
 use crate::script::command::{Command, parse};
 use crate::script::stage::Stage;

@@ -148,7 +148,7 @@ impl Keys {
         self.signer(principal).public()
     }
 
-    /// Returns a door of `principal` with fresh session keys.
+    /// Returns an authenticator of `principal` with fresh session keys.
     pub fn door(&self, principal: Principal, cluster: Cluster, entropy: [u8; 32], wall_ns: u64) -> Door {
         let signer = self.signer(principal);
         Door::new(principal, cluster, CLUSTER_ID, 0, signer, self.verifier.clone(), entropy, wall_ns)

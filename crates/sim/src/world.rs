@@ -178,7 +178,7 @@ impl<A: App> World<A> {
         self.queue.peek().map(|Reverse(next)| next.node)
     }
 
-    /// Lets the next event happen. Says whether there was one.
+    /// Lets the next event happen. Returns whether there was one.
     pub fn step(&mut self) -> bool {
         let Some(Reverse(Scheduled { at, node, event, .. })) = self.queue.pop() else { return false };
         self.happen(at, node, event);
@@ -210,7 +210,7 @@ impl<A: App> World<A> {
     }
 
     /// Runs until `stop` holds, nothing is left to happen, a rule is broken, or world time `until` is
-    /// reached. Says whether `stop` holds.
+    /// reached. Returns whether `stop` holds.
     pub fn run(&mut self, until: u64, mut stop: impl FnMut(&mut Self) -> bool) -> bool {
         loop {
             if self.checkers.violation().is_some() {
@@ -278,7 +278,7 @@ impl<A: App> World<A> {
         }
     }
 
-    /// A frame comes to a host: through the door, and to whom it concerns.
+    /// A frame comes to a host: through the authenticator, and to whom it concerns.
     fn admit(&mut self, h: usize, frame: Decoded<quorate_wire::frame::Frame<'_>>) {
         let host = &mut self.hosts[h];
         let Some(process) = &mut host.process else { return };
@@ -403,7 +403,7 @@ impl<A: App> World<A> {
         self.actions = actions;
     }
 
-    /// After each event: sends what the door owes, begins a sync, schedules the next wake-up.
+    /// After each event: sends what the authenticator owes, begins a sync, schedules the next wake-up.
     pub(crate) fn settle(&mut self, h: usize) {
         while let Some(process) = &mut self.hosts[h].process
             && let Some((to, frame)) = process.door.take_outgoing()

@@ -62,7 +62,7 @@ impl<'a> Reader<'a> {
         self.rest.len()
     }
 
-    /// Says whether nothing is left.
+    /// Returns whether nothing is left.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }

@@ -30,7 +30,7 @@ use self::forgeries::Forgeries;
 
 pub use self::error::DoorError;
 
-/// The most batches whose memory the door keeps for use again: the log's two windows and more.
+/// Maximum number of batches whose memory the authenticator keeps for use again: the log's two windows and more.
 const BATCHES_KEPT: usize = 1024;
 
 /// A message whose sender has been authenticated.
@@ -60,7 +60,7 @@ impl<M> Verified<M> {
 pub enum Admitted<'a> {
     /// A message for the core.
     Message(Verified<Message<'a>>),
-    /// A NEW-KEY, which the door has dealt with. [`Door::take_outgoing`] may have an answer.
+    /// A NEW-KEY, which the authenticator has dealt with. [`Door::take_outgoing`] may have an answer.
     Keys,
 }
 
@@ -83,7 +83,7 @@ pub struct Door {
 }
 
 impl Door {
-    /// Returns the door of `own`: a replica of `cluster`, or a client of it (any lane).
+    /// Returns the authenticator of `own`: a replica of `cluster`, or a client of it (any lane).
     ///
     /// `verifier` has the public keys of all replicas, and at a replica those of the clients that
     /// may come in. `entropy` is fresh and secret; `wall_ns` is above that of every earlier start
@@ -124,7 +124,7 @@ impl Door {
         }
     }
 
-    /// Returns who this is the door of.
+    /// Returns the principal of this authenticator.
     pub fn own(&self) -> Principal {
         self.own
     }
@@ -144,7 +144,7 @@ impl Door {
         self.epoch
     }
 
-    /// Lets a client in: the principal of `client`, all lanes. Says whether its key is valid and
+    /// Lets a client in: the principal of `client`, all lanes. Returns whether its key is valid and
     /// there was room; clients do not let clients in.
     pub fn add_client(&mut self, client: ClientId, key: &PublicKey) -> bool {
         let client = Principal::Client(client);
@@ -173,7 +173,7 @@ impl Door {
         self.exchange.new_key(false).time
     }
 
-    /// Says whether `signature` is `client`'s over the request with digest `request`, as it stands
+    /// Returns whether `signature` is `client`'s over the request with digest `request`, as it stands
     /// in the frame. Costs 30 us: call it outside of the step (`Action::CheckSignature`).
     pub fn check_signature(&self, client: ClientId, request: &Digest, signature: &[u8; 64]) -> bool {
         let client = Principal::from_wire(client.0);

@@ -30,7 +30,7 @@ use crate::id::{Principal, ReplicaId};
 use crate::keys::{Covered, Tag, equal_tags};
 use crate::message::NewKey;
 
-/// The most clients (principals) that a node shares keys with (`MAX_CLIENTS`).
+/// Maximum number of clients (principals) that a node shares keys with (`MAX_CLIENTS`).
 pub const CLIENTS_MAX: usize = 65_536;
 /// How long the generation before is accepted after a change (KX-4).
 pub const GRACE_NS: u64 = 2_000_000_000;
@@ -117,7 +117,7 @@ impl Exchange {
         exchange
     }
 
-    /// Adds a client. Says whether there was room.
+    /// Adds a client. Returns whether there was room.
     pub fn add_client(&mut self, client: Principal) -> bool {
         let (holder, clients) = (client.key_holder(), &mut self.peers.clients);
         let room = clients.len() < CLIENTS_MAX || clients.contains_key(&holder);
@@ -135,7 +135,7 @@ impl Exchange {
         }
     }
 
-    /// Says whether `peer` is known here, this node itself among the replicas.
+    /// Returns whether `peer` is known here, this node itself among the replicas.
     #[inline]
     pub fn knows(&self, peer: Principal) -> bool {
         match peer {
@@ -266,7 +266,7 @@ impl Exchange {
 
     /// Checks an entry of a message from `from` under its generation `theirs`; the entry names ours.
     ///
-    /// Notes what that tells about the peer: it has our current generation, or may need it (KX-2).
+    /// Records what that tells about the peer: it has our current generation, or may need it (KX-2).
     #[inline]
     pub fn check(
         &mut self,

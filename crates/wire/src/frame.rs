@@ -102,7 +102,7 @@ impl Entries<'_> {
         self.bytes.len() / ENTRY_BYTES
     }
 
-    /// Says whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

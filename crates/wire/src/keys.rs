@@ -64,7 +64,7 @@ impl SessionKey {
     }
 }
 
-/// The most bytes that an entry covers as they are: one block of the hash.
+/// Maximum number of bytes that an entry covers as they are: one block of the hash.
 const DIRECT_BYTES_MAX: usize = BLOCK_BYTES;
 
 /// What stands in front where the fixed part is hashed: no kind has this number.

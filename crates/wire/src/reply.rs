@@ -70,7 +70,7 @@ impl Replies {
         self.entries.len()
     }
 
-    /// Says whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

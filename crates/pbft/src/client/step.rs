@@ -24,7 +24,7 @@ impl Members {
         Self(1 << replica.index())
     }
 
-    /// Says whether a replica is among them.
+    /// Returns whether a replica is among them.
     pub fn contains(self, replica: ReplicaId) -> bool {
         self.0 >> replica.index() & 1 == 1
     }
@@ -80,7 +80,7 @@ pub enum Path {
 /// What a client wants done.
 #[derive(Clone, Debug)]
 pub enum ClientAction {
-    /// Send a REQUEST, which the door seals.
+    /// Send a REQUEST, which the authenticator seals.
     Send {
         /// The primary, a quorum, or all.
         to: Members,
@@ -175,7 +175,7 @@ pub enum ClientMilestone {
         /// The request's number.
         timestamp: Timestamp,
     },
-    /// A message was turned away.
+    /// A message was rejected.
     Rejected {
         /// Who sent it, if a replica did.
         from: Option<ReplicaId>,

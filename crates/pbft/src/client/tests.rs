@@ -342,7 +342,7 @@ fn silence_is_answered_with_more() {
     let signing = Did::Said(ClientMilestone::Signing);
     assert_eq!(test.quorum(100, "ok"), [Did::Stop, done(100, "ok", Path::Ordered), signing]);
     assert_eq!(test.take(ClientInput::Timer), [], "nothing is outstanding");
-    // It goes on signing for a while.
+    // It keeps signing for a while.
     test.now.mono_ns += 1_000 * MS;
     let signed = Did::Send { to: Some(0), t: 101, read: false, full: false, sign: true };
     assert_eq!(test.invoke(b"put", false)[1], signed);

@@ -107,7 +107,7 @@ pub fn well_formed(cluster: Cluster, interval: u64, window: u64, m: &ViewChange)
 
 /// Checks the `LeaveCert`: "w SUSPECTs for v from distinct replicas, or one from primary(v) itself" (LV-2).
 ///
-/// The signatures have been checked at the door.
+/// The signatures have been checked at the authenticator.
 fn may_leave(cluster: Cluster, m: &ViewChange) -> Result<(), Reject> {
     let left = ViewNum(m.view.0.saturating_sub(1));
     let suspects = &m.leave.suspects;

@@ -79,7 +79,7 @@ impl Number<'_> {
         decided
     }
 
-    /// Says whether the new primary may have chosen `digest` (VV-3).
+    /// Returns whether the new primary may have chosen `digest` (VV-3).
     pub(super) fn admits(
         &self,
         digest: Digest,

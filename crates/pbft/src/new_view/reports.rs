@@ -61,7 +61,7 @@ impl<'a> Reports<'a> {
         candidates.filter(|candidate| self.supports_checkpoint(*candidate)).max()
     }
 
-    /// Says whether a quorum reports nothing above `seq`.
+    /// Returns whether a quorum reports nothing above `seq`.
     pub(super) fn end_by(&self, seq: SeqNum) -> bool {
         self.count(|m| top(m) <= seq) >= self.cluster.quorum()
     }

@@ -1,4 +1,4 @@
-//! One replica on a desk: the test speaks as everyone else, with their real doors, and sees what the
+//! One replica on a desk: the test speaks as everyone else, with their real authenticators, and sees what the
 //! replica says and reports. For the clauses of the paper, one at a time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "a test may panic")]
 #![allow(

@@ -97,7 +97,7 @@ impl Cursor {
     }
 
     /// Goes from the end of a leaf to the beginning of the next, or from its beginning to the end of the
-    /// one before. Says whether there is one; if not, the cursor stays.
+    /// one before. Returns whether there is one; if not, the cursor stays.
     fn turn(&mut self, view: &View<'_>, forward: bool) -> Result<bool, Stop> {
         let mut path = self.path;
         let mut levels = 0;

@@ -177,7 +177,7 @@ pub(super) fn init(page: &mut [u8], kind: Kind, right: u32) {
     page[8..12].copy_from_slice(&right.to_le_bytes());
 }
 
-/// Puts a cell at `index`. Says whether there was room between slots and cells.
+/// Puts a cell at `index`. Returns whether there was room between slots and cells.
 pub(super) fn insert(page: &mut [u8], index: usize, cell: Cell<'_>) -> Result<bool, Stop> {
     let node = Node::new(page)?;
     let (count, heap) = (node.count, usize::from(u16_at(page, 4)?));

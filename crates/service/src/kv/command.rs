@@ -22,7 +22,7 @@ use super::Operation;
 
 /// The first code of a command; those below are [`Operation`]s.
 const CODE_MIN: u8 = 16;
-/// The most keys, pairs or operations in one command.
+/// Maximum number of keys, pairs or operations in one command.
 pub const ITEMS_MAX: usize = 65_536;
 
 /// Requests to the store other than an [`Operation`]. Answers are an
@@ -179,7 +179,7 @@ impl<'a> Items<'a> {
         self.len
     }
 
-    /// Says whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -196,7 +196,7 @@ impl<'a> Items<'a> {
 }
 
 impl Shape {
-    /// Says whether the item at `at` is a key.
+    /// Returns whether the item at `at` is a key.
     fn is_key(self, at: usize) -> bool {
         match self {
             Self::Key => true,
@@ -237,7 +237,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Says whether it changes nothing.
+    /// Returns whether it changes nothing.
     pub fn is_read_only(&self) -> bool {
         match self {
             Self::Operation(operation) => matches!(operation, Operation::Get { .. }),
@@ -247,7 +247,7 @@ impl<'a> Asked<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// Says whether it changes nothing.
+    /// Returns whether it changes nothing.
     pub fn is_read_only(&self) -> bool {
         match self {
             Self::Length { .. } | Self::Exists(_) | Self::GetMany(_) | Self::Ttl { .. } | Self::Count => true,

@@ -126,7 +126,7 @@ impl<'s, 'v> Store<'s, 'v> {
         self.set_deadline(key, old, at)
     }
 
-    /// Removes a key. Says whether it was there and had not expired.
+    /// Removes a key. Returns whether it was there and had not expired.
     pub(super) fn remove(&mut self, key: &[u8]) -> Result<bool, Trouble> {
         let old = self.deadline(key)?;
         let there = self.values.remove(self.view, key)?;

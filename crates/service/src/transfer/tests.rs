@@ -7,7 +7,7 @@ use super::*;
 use crate::testing::Xorshift;
 use crate::tree::Label;
 
-/// B12, B17: an empty replica gets everything, the clients' replies included, and goes on like the others.
+/// B12, B17: an empty replica gets everything, the clients' replies included, and continues like the others.
 #[test]
 fn b12_an_empty_replica_gets_state_and_replies_together() {
     let mut world = World::new(1, &[Manner::Correct; 3]);
@@ -127,7 +127,7 @@ fn b18_agreement_among_liars_is_not_believed() {
     assert!(world.lies.iter().all(|liar| (2..5).contains(liar)) && !world.lies.is_empty());
 }
 
-/// ST-4: when the target moves, what has come is kept, and the walk ends although the state goes on.
+/// ST-4: when the target moves, what has come is kept, and the walk ends although the state keeps changing.
 #[test]
 fn a_moving_target_is_reached() {
     for seed in 1..20 {
@@ -274,7 +274,7 @@ fn b21_damaged_pages_are_found_and_brought() {
             assert!(world.nodes[TARGET].damage(choice));
         }
         assert_ne!(world.nodes[TARGET].recompute(), target.1);
-        // It goes on for a while with a state that is wrong, and may stumble.
+        // It runs for a while with a wrong state, and may fail.
         let keys: Vec<u64> = (0..20).map(|_| world.random.below(1500)).collect();
         world.execute(0..4, &keys, 2);
         let is_later = seed % 2 == 0;

@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// Delivers the next packet or lets the next deadline come. Says whether there was any.
+    /// Delivers the next packet or lets the next deadline come. Returns whether there was any.
     pub(super) fn step(&mut self) -> bool {
         let mut steps = Steps::new();
         let deadline = self.nodes[TARGET].deadline();
@@ -265,7 +265,7 @@ impl World {
         assert!(!core::mem::take(&mut self.distrusted));
     }
 
-    /// Node 0 goes on like node 1: same replies, same clients, same root.
+    /// Node 0 continues like node 1: same replies, same clients, same root.
     pub(super) fn check_that_it_goes_on(&mut self) {
         let mut clients = [Vec::new(), Vec::new()];
         for (node, clients) in self.nodes.iter().zip(&mut clients) {

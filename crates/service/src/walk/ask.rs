@@ -33,7 +33,7 @@ pub(super) struct Peer {
 
 impl Walk {
     /// Asks for a partition: who has lied least, kept silent least and has least to do, and not `but` if
-    /// there is another. Says whether there was anyone.
+    /// there is another. Returns whether there was anyone.
     pub(super) fn ask<P: PageStore>(
         &mut self,
         partition: Partition,
@@ -74,7 +74,7 @@ impl Walk {
         true
     }
 
-    /// Says whether this is a page that has changed since the walk began.
+    /// Returns whether this is a page that has changed since the walk began.
     pub(super) fn is_hot(&self, partition: &Partition) -> bool {
         partition.level == 0 && self.first.is_some_and(|first| partition.label.modified > first)
     }

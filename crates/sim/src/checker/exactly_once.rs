@@ -190,7 +190,7 @@ impl ExactlyOnce {
         }
     }
 
-    /// Says whether a client has accepted what is not final anywhere yet.
+    /// Returns whether a client has accepted what is not final anywhere yet.
     pub fn is_early(&self) -> bool {
         !self.early.is_empty()
     }

@@ -41,7 +41,7 @@ pub struct Call<O, R> {
     pub operation: O,
 }
 
-/// Says whether the calls, all on one key, have an order that the model and real time allow. If not,
+/// Returns whether the calls, all on one key, have an order that the model and real time allow. If not,
 /// returns the time of the return at which no order was left.
 pub fn check<M: Model>(calls: &[Call<M::Operation, M::Outcome>]) -> Result<(), u64> {
     check_within::<M>(calls, u64::MAX).map(|_| ())

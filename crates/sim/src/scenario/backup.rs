@@ -132,7 +132,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stage.require(stage.world.counters().state_transfers == 0, "batches, not states, fill the gap (ST-5)")
     }),
     // Against f claims of equal view only the word of every correct replica decides (DP-5): until those that
-    // stand still are back, views come and go.
+    // are paused are back, views come and go.
     Scenario::new("k6_vc_forged", &["K6"], "VIEW-CHANGEs that claim something has prepared that never did")
         .expects(&[Expect::Named, VIEW_CHANGES])
         .with(|setup| lying_view_change(setup, BadViewChange::Forged))
@@ -402,7 +402,7 @@ fn lying_view_change(setup: Setup, how: BadViewChange) -> Setup {
     setup.lying_backups(move || LyingViewChange(how))
 }
 
-/// `f` correct replicas, the first primary among them, stand still for a while: the new view rests on the
+/// `f` correct replicas, the first primary among them, are paused for a while: the new view rests on the
 /// liars, too.
 fn leave_view_0(stage: &mut Stage) -> Ended {
     stage.busy(10)?;

@@ -166,7 +166,7 @@ fn transfer_in_a_view_change(stage: &mut Stage) -> Ended {
     stage.busy(3 * window)?;
     let out = lost.iter().all(|id| !stage.world.checkers.facts(*id).normal);
     stage.require(out, "they have entered a view although they were cut off")?;
-    // Now nothing goes on without them.
+    // Now nothing continues without them.
     stage.mend();
     let gone = primary_and_more(stage, &stage.all_but(&lost));
     stage.isolate(&gone);

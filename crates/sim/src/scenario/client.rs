@@ -11,7 +11,7 @@ use crate::adversary::client::Forgery;
 use crate::report::Rule;
 use crate::world::Load;
 
-/// The most views that a client may cost whose lies stay the same: the first primary that believes it
+/// Maximum number of views that a client may cost whose lies stay the same: the first primary that believes it
 /// learns of its standing (AU-5).
 const VIEWS_MAX: u64 = 1;
 

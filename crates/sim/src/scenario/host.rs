@@ -302,7 +302,7 @@ pub const SCENARIOS: &[Scenario] = &[
     }),
 ];
 
-/// Says whether no correct replica lacks its memory.
+/// Returns whether no correct replica lacks its memory.
 pub(super) fn everyone_remembers(world: &mut World<KvApp>) -> bool {
     world.core_facts().all(|facts| facts.remembers) && world.hosts.iter().all(|host| !host.amnesic)
 }

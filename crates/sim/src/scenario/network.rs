@@ -232,7 +232,7 @@ fn last(stage: &Stage) -> ReplicaId {
     ReplicaId::at(stage.cluster().n() - 1)
 }
 
-/// Says whether all correct replicas work in one view.
+/// Returns whether all correct replicas work in one view.
 pub(super) fn together(world: &mut crate::world::World<crate::app::KvApp>) -> bool {
     let mut views: Vec<u64> = world.core_facts().map(|facts| facts.view.0).collect();
     views.dedup();

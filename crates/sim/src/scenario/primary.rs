@@ -268,7 +268,7 @@ fn lying_new_view(setup: Setup, how: BadNewView) -> Setup {
     ids.into_iter().fold(setup, |setup, id| setup.liar(id, move || LyingNewView(how)))
 }
 
-/// The first primary stands still for a while, so that a liar makes the next NEW-VIEW.
+/// The first primary is paused for a while, so that a liar makes the next NEW-VIEW.
 fn bad_new_view(stage: &mut Stage) -> Ended {
     stage.busy(10)?;
     stage.world.pause(0, 600 * MS);

@@ -253,7 +253,7 @@ impl Stage {
         self.require(self.world.committed() == seq, format!("number {seq} is the last"))
     }
 
-    /// Notes at how many numbers a correct replica has taken the null batch over.
+    /// Records at how many numbers a correct replica has taken the null batch over.
     pub fn note_nulls(&mut self) {
         let null = self.world.config.domains().null_batch();
         let nulls =

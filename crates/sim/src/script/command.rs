@@ -48,7 +48,7 @@ pub(super) enum Command {
     Watch(Vec<String>),
     /// Kinds of messages left out, or not any more.
     Hide(Vec<Kind>, bool),
-    /// Messages turned away left out, or not any more.
+    /// Messages rejected left out, or not any more.
     HideRejected(bool),
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Saying {
 }
 
 impl Saying {
-    /// Says whether a word stands there.
+    /// Returns whether a word stands there.
     pub(super) fn has(&self, word: &str) -> bool {
         self.words.iter().any(|w| w == word)
     }

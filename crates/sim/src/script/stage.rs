@@ -24,7 +24,7 @@ use crate::world::{Event, World};
 const SETTLING_NS: u64 = 10_000_000;
 /// How long `run until` waits, in nanoseconds.
 const PATIENCE_NS: u64 = 60_000_000_000;
-/// The most messages that `run` delivers: more are a loop.
+/// Maximum number of messages that `run` delivers: more are a loop.
 const DELIVERIES_MAX: usize = 20_000;
 
 /// A world on a stage.
@@ -37,7 +37,7 @@ pub(super) struct Stage {
     watched: Vec<String>,
     /// Messages of these kinds are not shown.
     hidden: Vec<Kind>,
-    /// Nor what is turned away.
+    /// Nor what is rejected.
     rejected_hidden: bool,
     loud: bool,
     /// What has happened since it was last drawn.
@@ -211,7 +211,7 @@ impl Stage {
         Err("this run does not end".to_owned())
     }
 
-    /// Lets time pass, or what comes first, a line with these words. Says whether it came.
+    /// Lets time pass, or what comes first, a line with these words. Returns whether it came.
     fn pass(&mut self, ns: u64, until: Option<(Option<&str>, &str)>) -> Result<bool, String> {
         let end = self.world.time() + ns;
         self.settle();
@@ -326,7 +326,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Says whether a replica was declared faulty.
+    /// Returns whether a replica was declared faulty.
     pub(super) fn is_faulty(&self, id: ReplicaId) -> bool {
         self.puppets.contains_key(&id)
     }
@@ -360,7 +360,7 @@ impl Stage {
     }
 }
 
-/// Says whether a line begins with these words, and is this node's.
+/// Returns whether a line begins with these words, and is this node's.
 fn is_told(line: &Line, who: Option<&str>, words: &str) -> bool {
     let text = match &line.what {
         What::Sent { text, .. } | What::Milestone(text) | What::Executed(text) | What::Fault(text) => text,
@@ -368,7 +368,7 @@ fn is_told(line: &Line, who: Option<&str>, words: &str) -> bool {
     who.is_none_or(|who| line.who == who) && text.starts_with(words)
 }
 
-/// Says why a replica that is correct cannot lie.
+/// Returns why a replica that is correct cannot lie.
 pub(super) fn not_faulty(who: &str) -> String {
     format!("{who} is correct: only what `cluster faulty=` names may lie")
 }

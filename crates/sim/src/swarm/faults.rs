@@ -123,7 +123,7 @@ impl Weather {
         self.next_at
     }
 
-    /// Says whether there were enough faults and batches, or there has been enough time for both.
+    /// Returns whether there were enough faults and batches, or there has been enough time for both.
     pub fn is_over<A: App>(&self, world: &World<A>, batches: u64, late: bool) -> bool {
         let faults = self.count >= self.count_min && self.seen(world) >= KINDS_MIN;
         late || world.committed() >= batches && faults

@@ -234,7 +234,7 @@ impl<A: App> World<A> {
         self.transmit(from, to, frame);
     }
 
-    /// Sends a NEW-KEY that the door owes.
+    /// Sends a NEW-KEY that the authenticator owes.
     pub(super) fn deliver_keys(&mut self, h: usize, to: Principal, frame: Vec<u8>) {
         let to = match to {
             Principal::Replica(id) => Recipient::Replica(id),

@@ -1,4 +1,4 @@
-//! Clients: hosts with a door and some lanes, each of which has at most one request outstanding.
+//! Clients: hosts with an authenticator and some lanes, each of which has at most one request outstanding.
 
 use quorate_pbft::Client;
 use quorate_pbft::client::step::{ClientAction, ClientInput, ClientMilestone, Members, Path};
@@ -128,7 +128,7 @@ impl<A: App> World<A> {
         (waiting.len(), oldest.unwrap_or_default())
     }
 
-    /// Lets a lane ask for something. Says whether it was free.
+    /// Lets a lane ask for something. Returns whether it was free.
     pub fn ask_for(&mut self, c: usize, l: usize, ask: &Ask) -> bool {
         let Some(lane) = self.clients.get_mut(c).and_then(|client| client.lanes.get_mut(l)) else {
             return false;
@@ -310,7 +310,7 @@ impl<A: App> World<A> {
         }
     }
 
-    /// After each event: sends the keys that the door owes, and schedules the next wake-up.
+    /// After each event: sends the keys that the authenticator owes, and schedules the next wake-up.
     fn settle_client(&mut self, c: usize) {
         while let Some((to, frame)) = self.clients[c].door.take_outgoing() {
             if let Principal::Replica(to) = to {

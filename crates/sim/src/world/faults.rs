@@ -238,7 +238,7 @@ impl<A: App> World<A> {
         self.counters.fault("disk lost");
     }
 
-    /// Crashes host `h` and damages its disk (H4, H5). Says whether there was something to damage.
+    /// Crashes host `h` and damages its disk (H4, H5). Returns whether there was something to damage.
     pub fn damage(&mut self, h: usize, how: Damage) -> bool {
         self.crash(h);
         let done = self.hosts[h].disk.damage(how);
@@ -319,7 +319,7 @@ impl<A: App> World<A> {
         done
     }
 
-    /// Says whether the state of host `h` is still damaged, as far as can be seen.
+    /// Returns whether the state of host `h` is still damaged, as far as can be seen.
     pub(crate) fn is_suspect(&self, h: usize) -> bool {
         self.checkers.facts(self.hosts[h].id).damaged
     }

@@ -45,7 +45,7 @@ impl<A: App> World<A> {
         }
     }
 
-    /// The task under way is done.
+    /// The task in progress is done.
     pub(super) fn ran(&mut self, h: usize) {
         self.end_task(h);
         self.run_tasks(h);
@@ -265,7 +265,7 @@ impl<A: App> World<A> {
         self.release(h, &Parcel { to: Recipient::Replica(to), kind, frame });
     }
 
-    /// A message of a transfer's was turned away.
+    /// A message of a transfer's was rejected.
     fn refused(&mut self, h: usize, from: ReplicaId, why: Refusal) {
         if self.hosts[h].correct {
             self.counters.refused(why);

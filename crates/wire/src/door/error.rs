@@ -1,10 +1,10 @@
-//! Why bytes are turned away at the door.
+//! Why bytes are rejected by the authenticator.
 
 use crate::codec::DecodeError;
 use crate::id::{ClientId, Principal, ReplicaId};
 use crate::message::Kind;
 
-/// Why bytes were turned away at the door. Never a reason to panic: anyone can send bytes.
+/// Why bytes were rejected by the authenticator. Never a reason to panic: anyone can send bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DoorError {

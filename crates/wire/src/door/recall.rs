@@ -49,7 +49,7 @@ pub fn proofs(message: &Message<'_>, out: &mut Vec<Proof>) {
     }
 }
 
-/// Makes the message again that a door made of `frame`, with `proofs` as [`proofs`] gave them.
+/// Makes the message again that an authenticator made of `frame`, with `proofs` as [`proofs`] gave them.
 ///
 /// For replaying recordings. Nothing is authenticated here: that was done when the recording was made.
 ///

@@ -102,7 +102,7 @@ impl Peer {
         self.pairs.retain(|pair| pair.own == own);
     }
 
-    /// Says whether it can check what we send under our generation `own`, as far as we know.
+    /// Returns whether it can check what we send under our generation `own`, as far as we know.
     pub(super) fn has_used(&self, own: u32) -> bool {
         self.pairs.iter().any(|pair| pair.own == own)
     }

@@ -52,7 +52,7 @@ pub struct Request<'a> {
     pub client: ClientId,
     /// The client's number for it.
     pub timestamp: Timestamp,
-    /// Digest of client, timestamp and operation. Computed at the door, not on the wire.
+    /// Digest of client, timestamp and operation. Computed at the authenticator, not on the wire.
     pub digest: Digest,
     /// Read-only, signed.
     pub flags: RequestFlags,

@@ -12,9 +12,9 @@ use crate::codec::{DecodeError, Decoded, Reader, Writer};
 use crate::digest::Digest;
 use crate::id::{ReplicaId, SeqNum, ViewNum};
 
-/// The most checkpoints in a statement: the newest ones.
+/// Maximum number of checkpoints in a statement: the newest ones.
 pub const STATED_CHECKPOINTS_MAX: u8 = 16;
-/// The most reasons for turning something away in a statement.
+/// Maximum number of reasons for turning something away in a statement.
 pub const STATED_REASONS_MAX: u8 = 64;
 /// The longest name of a reason, in bytes.
 pub const REASON_BYTES_MAX: u8 = 24;

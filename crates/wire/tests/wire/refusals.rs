@@ -1,4 +1,4 @@
-//! What the door turns away, one fault at a time.
+//! What the authenticator rejects, one fault at a time.
 
 use quorate_wire::codec::Writer;
 use quorate_wire::frame::{ENTRY_BYTES, Frame, HEADER_BYTES};
