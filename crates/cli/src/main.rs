@@ -206,7 +206,9 @@ mod tests {
         assert!(says("quorate sim rum").contains("Nearest: run"));
         assert!(says("quorate sim run --sed 3").contains("no flag `--sed`. Nearest: --seed"));
         assert!(says("quorate frobnicate").starts_with("error Q001: no command `frobnicate`\n"));
-        assert!(says("quorate up --listen 1").starts_with("error Q001: this command has no flag `--listen`\n"));
+        assert!(
+            says("quorate up --listen 1").starts_with("error Q001: this command has no flag `--listen`\n")
+        );
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl Bodies {
         self.proven.contains(digest)
     }
 
-    /// Has the signature of a request checked; the request waits here. Returns whether there was room.
+    /// Requests a check of a request's signature; the request waits here. Returns whether there was space.
     pub(crate) fn check_signature(&mut self, body: Body, _now: u64, out: &mut Actions) -> bool {
         let Some(signature) = body.signature() else { return false };
         if self.checks.len() >= CHECKS_MAX {
@@ -92,7 +92,7 @@ impl Bodies {
         true
     }
 
-    /// Has the signature of a request inside a batch checked, once.
+    /// Requests a check of the signature of a request inside a batch, once.
     pub(crate) fn check_inlined(
         &mut self,
         client: ClientId,
@@ -179,12 +179,12 @@ impl Replica {
         }
     }
 
-    /// Returns another replica, by chance.
+    /// Returns another replica, chosen randomly.
     pub(crate) fn someone(&mut self) -> ReplicaId {
         self.someone_but(self.id)
     }
 
-    /// Returns a replica by chance that is neither this one nor `not`, if there is one.
+    /// Returns a randomly chosen replica that is neither this one nor `not`, if there is one.
     fn someone_but(&mut self, not: ReplicaId) -> ReplicaId {
         let (own, cluster) = (self.id, self.cluster);
         let others = || cluster.replicas().filter(|id| *id != own && *id != not);

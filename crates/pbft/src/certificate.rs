@@ -10,7 +10,7 @@ use alloc::vec;
 
 use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum};
 
-/// What [`Votes::insert`] found.
+/// The result of [`Votes::insert`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted<T> {
     /// The replica's first value: it counts from now on.
@@ -224,7 +224,7 @@ impl<T: Copy + Eq> QuorumCertificate<T> {
     }
 }
 
-/// What a CHECKPOINT says about one number.
+/// The content of a CHECKPOINT about one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointVote {
     /// The digest of the state.

@@ -33,7 +33,7 @@ pub mod step;
 #[cfg(test)]
 mod tests;
 
-/// New keys go out before every one of so many retransmissions (CL-3).
+/// New keys are sent before every one of this number of retransmissions (CL-3).
 const RETRANSMISSIONS_PER_KEYS: u32 = 4;
 /// A client signs from this retransmission on (AU-5).
 const UNSIGNED_RETRANSMISSIONS: u32 = 1;

@@ -56,7 +56,7 @@ impl Pending {
     }
 }
 
-/// What is known of one client lane.
+/// The record of one client lane.
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     /// The last request that was executed and committed.
@@ -352,7 +352,7 @@ impl Client {
         }
     }
 
-    /// Lets go of the waiting request.
+    /// Drops the waiting request.
     pub(crate) fn take_pending(&mut self) {
         if let Some(pending) = self.pending.take() {
             self.recycle(pending.request);

@@ -71,7 +71,7 @@ pub struct Config {
     pub small_reply: usize,
     /// Off: every replica sends the full result.
     pub digest_replies: bool,
-    /// Whom a client asks for the full result.
+    /// How a client chooses the replica that sends the full result.
     pub replier: Replier,
     /// Execute when prepared, reply before committed.
     pub tentative: bool,
@@ -83,7 +83,7 @@ pub struct Config {
     pub piggyback_ns: u64,
     /// How requests are authenticated.
     pub request_auth: RequestAuth,
-    /// What is kept on disk.
+    /// What is written to disk.
     pub durability: Durability,
     /// `T_MIN`: the shortest request time-out, in nanoseconds.
     pub request_timeout_min_ns: u64,

@@ -11,7 +11,7 @@ use alloc::vec;
 
 use quorate_wire::{Cluster, ReplicaId, SeqNum};
 
-/// What one replica has said, at its least: its smallest checkpoint and its largest prepared number.
+/// One replica's statements, at their least: its smallest checkpoint and its largest prepared number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bounds {
     checkpoint: SeqNum,

@@ -10,7 +10,7 @@ use quorate_wire::{Cluster, Digest};
 use crate::certificate::Votes;
 use crate::step::Lsn;
 
-/// What the primary proposed for a number in the log's view, or the NEW-VIEW chose for it.
+/// The primary's proposal for a number in the log's view, or the choice of the NEW-VIEW.
 #[derive(Clone, Debug)]
 pub(crate) struct Proposal {
     pub(crate) digest: Digest,

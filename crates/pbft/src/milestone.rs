@@ -5,7 +5,7 @@ use quorate_wire::Digest;
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, ViewNum};
 use quorate_wire::message::SuspectReason;
 
-/// What has happened inside a replica, for traces, checkers, metrics and tests.
+/// Events inside a replica, for traces, checkers, metrics and tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Milestone {
     /// A proposal was accepted, or made.
@@ -143,7 +143,7 @@ pub enum Milestone {
     },
     /// Two authentic statements that exclude one another (for example two digests for one number).
     Equivocation {
-        /// Who made them.
+        /// The replica that made them.
         by: ReplicaId,
     },
     /// The primary proposed a null batch (PR-6).

@@ -39,7 +39,7 @@ mod reports;
 #[cfg(test)]
 mod tests;
 
-/// What the new primary can say so far.
+/// The state of the new primary's decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Every number is decided: what a NEW-VIEW says.
@@ -61,7 +61,7 @@ pub enum Decision {
     },
 }
 
-/// What stands in the way of a decision.
+/// The obstacles to a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// There are fewer VIEW-CHANGEs than a quorum.
@@ -72,7 +72,7 @@ pub enum Lack {
     Choice(SeqNum),
 }
 
-/// What a backup finds in a NEW-VIEW.
+/// A backup's verdict on a NEW-VIEW.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Every condition holds.
@@ -89,7 +89,7 @@ pub enum Verdict {
 /// Which condition a NEW-VIEW violates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// V is smaller than a quorum, or names someone who is not a member (VV-1).
+    /// V is smaller than a quorum, or names a replica that is not a member (VV-1).
     ViewChanges,
     /// A VIEW-CHANGE in V is for another view.
     OtherView,

@@ -300,7 +300,7 @@ impl Replica {
         }
     }
 
-    /// Does whatever the messages logged for `seq` now allow, in whatever order they came.
+    /// Does whatever the messages logged for `seq` now allow, independently of their order.
     pub(crate) fn advance(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
         self.accept_vouched(seq);
         self.prepare(seq, out);

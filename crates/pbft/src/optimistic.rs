@@ -25,7 +25,7 @@ pub(crate) struct Execution {
     pub(crate) final_to: SeqNum,
     /// The last batch whose results are back.
     returned: SeqNum,
-    /// Where the state came from: the last transfer, the image at the start, or 0.
+    /// The origin of the state: the last transfer, the image at the start, or 0.
     pub(crate) base: SeqNum,
     /// Results up to here go to nobody: they come of the log of an earlier life, which has answered, or whose
     /// clients ask again.

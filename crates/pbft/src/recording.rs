@@ -248,7 +248,7 @@ pub fn play(
     Ok(replica)
 }
 
-/// What inputs borrow from.
+/// The buffers that inputs borrow from.
 #[derive(Default)]
 struct Scratch {
     replies: Replies,

@@ -21,7 +21,7 @@ use crate::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 /// How often an unanswered question is asked again, in nanoseconds.
 const RETRY_NS: u64 = 100 * MS;
 
-/// Where a rejoining replica stands.
+/// The progress of a rejoining replica.
 #[derive(Debug, Default)]
 enum Phase {
     /// It votes.
@@ -57,7 +57,7 @@ pub(crate) struct Recovery {
     /// `n_R` of the last recovery request of each replica (RC-6). At most one a replica.
     noted: Vec<(ReplicaId, Timestamp, SeqNum)>,
     null_timer: bool,
-    /// What had been executed at the last tick of the null timer, and since when that has not changed.
+    /// The last executed batch at the last tick of the null timer, and since when it has not changed.
     still: (SeqNum, u64),
 }
 

@@ -40,7 +40,7 @@ pub enum Status {
 #[derive(Debug, Default)]
 pub(crate) struct PendingCommits {
     pub(crate) commits: Vec<(SeqNum, Digest)>,
-    /// What must be durable before they leave.
+    /// The record that must be durable before they are sent.
     pub(crate) after: Lsn,
 }
 

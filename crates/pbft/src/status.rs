@@ -56,7 +56,7 @@ enum Incarnation {
     Old,
 }
 
-/// What is known of the others. One entry a replica.
+/// The records of the others. One entry per replica.
 #[derive(Debug)]
 pub(crate) struct PeerStatus {
     peers: Vec<Peer>,
@@ -137,7 +137,7 @@ impl PeerStatus {
         self.peers.iter().flat_map(|peer| peer.incarnation.to_le_bytes()).collect()
     }
 
-    /// Takes up what [`Self::seen`] returned in an earlier life.
+    /// Restores what [`Self::seen`] returned in an earlier life.
     pub(crate) fn restore(&mut self, seen: &[u8]) {
         let seen = Echoes::new(seen);
         for (index, peer) in self.peers.iter_mut().enumerate() {
@@ -168,7 +168,7 @@ impl PeerStatus {
 }
 
 impl Replica {
-    /// Asks for a status soon: there is evidence of being behind, or somebody waits (SM-1).
+    /// Sends a status soon: there is evidence of being behind, or a request waits (SM-1).
     pub(crate) fn status_soon(&mut self, now: Now, out: &mut Actions) {
         if self.peers.soon {
             return;

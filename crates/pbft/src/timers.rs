@@ -13,7 +13,7 @@ const VOUCH_DOUBLINGS_MAX: u32 = 20;
 /// A wait that is this replica's own doing is forgiven so often, without progress between (TM-5): what liars say of
 /// themselves must not keep a backup quiet forever.
 const EXCUSES_MAX: u32 = 4;
-/// A request may be passed over by so many windows of proposals while the window is full (B8).
+/// A request may be passed over by this many windows of proposals while the window is full (B8).
 const PASSED_OVER_MAX: u64 = 4;
 
 /// What a backup watches. The timers are re-armed lazily: one that runs out early looks at what is

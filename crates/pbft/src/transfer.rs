@@ -12,7 +12,7 @@ use crate::step::{Action, Actions, Milestone, Now, Recipient};
 /// How long a replica that is behind tries to catch up by batches before it fetches state (CK-5, ST-5).
 const PATIENCE_NS: u64 = 200 * MS;
 
-/// What is being fetched.
+/// The state that is being fetched.
 #[derive(Debug, Default)]
 pub(crate) struct Transfer {
     target: Option<(SeqNum, Digest)>,
@@ -24,7 +24,7 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// Returns whether state is being fetched: nothing executes meanwhile (EX-5).
+    /// Returns whether state is being fetched: nothing is executed during that time (EX-5).
     pub(crate) fn is_active(&self) -> bool {
         self.target.is_some()
     }

@@ -135,7 +135,7 @@ impl ViewChanges {
 }
 
 impl Replica {
-    /// Says to all that this replica wishes to leave its view, and continues working in it (LV-2).
+    /// Tells all that this replica wishes to leave its view, and continues working in it (LV-2).
     pub(crate) fn suspect(&mut self, now: Now, reason: SuspectReason, out: &mut Actions) {
         if self.recovery.is_active() {
             return;
@@ -259,7 +259,7 @@ impl Replica {
         self.views.keep_own(Arc::new(signed));
     }
 
-    /// What this replica takes into `view`: its checkpoints C, what prepared P, what it pre-prepared Q.
+    /// This replica's contribution to `view`: its checkpoints C, what prepared P, what it pre-prepared Q.
     fn own_view_change(&self, view: ViewNum, leave: LeaveCert) -> ViewChange {
         let stable = self.log.stable();
         let claims_max = self.cluster.f() + 2;

@@ -34,9 +34,9 @@ pub enum ImageError {
     OtherOptions,
     /// The state's digest is not the one that the image gives: the disk has changed it.
     WrongRoot {
-        /// What the image says.
+        /// The root in the image.
         said: Digest,
-        /// What its pages give.
+        /// The root computed from its pages.
         found: Digest,
     },
 }

@@ -33,7 +33,7 @@ pub(crate) struct Mending {
 }
 
 impl Mending {
-    /// Returns when somebody else is to be asked.
+    /// Returns when to ask another replica.
     pub(crate) fn deadline(&self) -> u64 {
         self.due_ns
     }

@@ -32,7 +32,7 @@ pub const MAGIC: [u8; 16] = *b"\xff\xfequorate people";
 pub const ENTRIES_MAX: u32 = 4096;
 const ENTRY_BYTES: usize = 64;
 
-/// What a client may ask for. Each includes those before it.
+/// The rights of a client. Each includes the previous ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rights {
     /// Operations that change nothing.
@@ -60,11 +60,11 @@ impl Rights {
 /// A client that may come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Person {
-    /// What it may ask for.
+    /// Its rights.
     pub rights: Rights,
     /// Its public key.
     pub key: [u8; 32],
-    /// Where replies go. None: every replica has its own table.
+    /// Its address for replies. None: every replica has its own table.
     pub address: Option<SocketAddr>,
 }
 
@@ -77,7 +77,7 @@ pub enum Order {
     Remove(u64),
 }
 
-/// What has become of an order, or why an operation was not done.
+/// The result of an operation on the registry, or why an operation was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It is so now.
@@ -194,7 +194,7 @@ type Entry = (u32, Option<Person>);
 #[derive(Clone, Debug)]
 pub(crate) struct People {
     founders: BTreeMap<u64, Person>,
-    /// What has changed since, in the committed state.
+    /// The changes since then, in the committed state.
     committed: BTreeMap<u64, Entry>,
     /// The same with what the tentative batch has changed, if it has.
     tentative: Option<BTreeMap<u64, Entry>>,
@@ -249,7 +249,7 @@ impl People {
         }
     }
 
-    /// Carries out an order of somebody who may give it.
+    /// Executes an operation on the registry by a client with the right to it.
     #[cold]
     pub(crate) fn obey(&mut self, order: Order, view: &mut View<'_>) -> Result<Answer, Stop> {
         let entries = self.tentative.as_ref().unwrap_or(&self.committed);

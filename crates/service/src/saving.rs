@@ -63,7 +63,7 @@ impl Copied {
     }
 }
 
-/// A checkpoint that is being copied. The driver keeps it from being discarded meanwhile.
+/// A checkpoint that is being copied. The driver keeps it from being discarded until the end.
 #[derive(Debug)]
 pub struct Saving {
     seq: SeqNum,

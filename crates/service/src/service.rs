@@ -45,7 +45,7 @@ pub trait Service: Sync {
 /// a read-only execution, which is not ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
-    /// Who asks.
+    /// The requesting client.
     pub client: ClientId,
     /// The client's number for the request.
     pub timestamp: Timestamp,

@@ -22,7 +22,7 @@ use crate::pages::{Page, PageStore, Pool, place};
 use crate::saving::PageLabel;
 use crate::tree::{BRANCHING, Label, Replaced, Tree};
 
-/// Where the content of an installed page comes from.
+/// The source of an installed page's content.
 #[derive(Debug)]
 pub(crate) enum Arrival {
     /// This is it; none: the page is empty.
@@ -35,7 +35,7 @@ pub(crate) enum Arrival {
     Base,
 }
 
-/// What is installed: pages with their labels, in increasing order.
+/// The pages to install, with their labels, in increasing order.
 pub(crate) type Arrivals = Vec<(u32, Label, Arrival)>;
 
 /// The committed state, its digest tree and its checkpoints.

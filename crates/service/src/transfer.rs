@@ -19,14 +19,14 @@ use crate::walk::{Hands, Walk};
 /// Maximum number of questions on their way at a time, over all holders (ST-3).
 pub const OUTSTANDING_MAX: usize = 256;
 
-/// Where some bytes of [`Steps`] are.
+/// A range of bytes in [`Steps`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     start: usize,
     len: usize,
 }
 
-/// What a transfer wants done.
+/// A step that a transfer requests.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     /// Send a FETCH to one replica.
@@ -47,7 +47,7 @@ pub enum Step {
     },
     /// Nothing to do: a message was rejected (K13).
     Refused {
-        /// Who sent it.
+        /// The sender.
         from: ReplicaId,
         /// Why.
         why: Refusal,
@@ -188,7 +188,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         }
     }
 
-    /// Goes on when [`Self::deadline`] has come. Harmless at any other time.
+    /// Continues when [`Self::deadline`] has passed. Harmless at any other time.
     pub fn on_deadline(&mut self, now_ns: u64, steps: &mut Steps) {
         if let Some(walk) = self.walk.take() {
             self.walk_on(walk, now_ns, steps, Walk::on_deadline);

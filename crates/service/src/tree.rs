@@ -22,7 +22,7 @@ use quorate_wire::{Digest, SeqNum};
 /// Children of a node: `B` of the spec. A META-DATA has room for as many.
 pub(crate) const BRANCHING: u32 = 64;
 
-/// What the tree says of a page or of a node.
+/// The record of a page or of a node in the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Label {
     /// The last checkpoint that modified it.
@@ -32,7 +32,7 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    /// What is said of an empty page.
+    /// The record of an empty page.
     pub(crate) const EMPTY: Self = Self { modified: SeqNum(0), digest: Digest::ZERO };
 
     /// Returns whether it stands for no page.

@@ -41,7 +41,7 @@ const WAIT_NS: (u64, u64) = (20_000_000, 1_000_000_000);
 /// The unit of time in which questions are counted, in nanoseconds.
 const TURN_NS: u64 = 10_000_000;
 
-/// What the walk works with.
+/// The inputs of the walk.
 pub(crate) struct Hands<'a, P> {
     pub(crate) state: &'a mut State<P>,
     pub(crate) pool: &'a mut Pool,
@@ -223,7 +223,7 @@ impl Walk {
         self.asked.iter().map(|asked| asked.due_ns).chain(self.paused).min()
     }
 
-    /// Lets a turn go by: the disk is behind.
+    /// Skips a turn: the disk is behind.
     pub(crate) fn wait(&mut self, now_ns: u64) {
         self.paused = Some(now_ns.saturating_add(TURNS * TURN_NS));
     }

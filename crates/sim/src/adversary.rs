@@ -31,20 +31,20 @@ pub mod noise;
 pub mod primary;
 pub mod roster;
 
-/// What its replica wants to say.
+/// A message that its replica sends.
 #[derive(Clone, Copy, Debug)]
 pub struct Said<'a> {
     /// For whom.
     pub to: Recipient,
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// The body, also of what comes as a whole frame.
+    /// The body, also of a complete frame.
     pub body: &'a [u8],
-    /// It is the replica's own statement, and not somebody else's passed on.
+    /// Whether it is the replica's own message, not a forwarded one.
     pub own: bool,
 }
 
-/// What becomes of a message.
+/// The fate of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It goes out as it is.
@@ -87,7 +87,7 @@ pub trait Liar: Debug {
     }
 }
 
-/// What a liar has done to a message that it was shown.
+/// What a liar has done to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered {
     /// Nothing.
@@ -98,10 +98,10 @@ pub enum Answered {
     Silence,
 }
 
-/// What a liar has in its hands while it acts.
+/// The means of a liar while it acts.
 #[derive(Debug)]
 pub struct Lie<'a> {
-    /// Who it pretends to be, rightly.
+    /// The replica that this liar speaks for.
     pub id: ReplicaId,
     /// The time at its host.
     pub now: Now,
@@ -132,13 +132,13 @@ impl Lie<'_> {
         *self.told += 1;
     }
 
-    /// Says something that a correct replica would not say here: sealed with its own keys.
+    /// Sends a message that a correct replica would not send here, sealed with its own keys.
     pub fn say(&mut self, to: Recipient, kind: Kind, body: &[u8]) {
         *self.told += 1;
         push(self.out, self.signer, self.domains, (self.id, to, kind), body);
     }
 
-    /// Says something, made by `write`.
+    /// Sends a message, made by `write`.
     pub fn say_with(&mut self, to: Recipient, kind: Kind, write: impl FnOnce(&mut Writer<'_>)) {
         let mut body = Vec::new();
         write(&mut Writer::new(&mut body));
@@ -157,7 +157,7 @@ impl Lie<'_> {
         Suspect { signature: self.signer.sign(&digest), ..suspect }
     }
 
-    /// Says something `ns` nanoseconds from now. At most 4096 things wait; more are said at once.
+    /// Sends a message `ns` nanoseconds from now. At most 4096 messages wait; more are sent immediately.
     pub fn say_later(&mut self, ns: u64, to: Recipient, kind: Kind, body: &[u8]) {
         if self.later.len() >= 4096 {
             return self.say(to, kind, body);
@@ -291,7 +291,7 @@ impl Lying {
         self.dead
     }
 
-    /// Lets the liar act, with what it needs.
+    /// Lets the liar act, with its means.
     fn with<T>(
         &mut self,
         now: Now,
@@ -313,7 +313,7 @@ impl Lying {
         act(self.liar.as_mut(), &mut lie)
     }
 
-    /// Says what has waited long enough.
+    /// Sends the delayed messages that are due.
     fn flush(&mut self, now: Now, out: &mut Actions) {
         let mut i = 0;
         while i < self.later.len() {

@@ -15,7 +15,7 @@ use crate::describe::Words;
 use crate::governed;
 use crate::rng::Rng;
 
-/// What a client is to ask for.
+/// A request for a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// The operation.

@@ -44,9 +44,9 @@ use crate::app::Double;
 pub struct Violation {
     /// The rule: its watcher's name, and where there is one its number in spec §18.
     pub rule: &'static str,
-    /// What was seen.
+    /// The observation.
     pub text: String,
-    /// Who was involved.
+    /// The replica involved.
     pub replicas: Vec<ReplicaId>,
 }
 

@@ -8,15 +8,15 @@ use quorate_wire::Kind;
 
 use crate::network::NodeId;
 
-/// What a host steps. A replica is one; so is a liar that wraps a replica.
+/// The core of a host. A replica is one; so is a liar that wraps a replica.
 pub trait Core: Debug {
     /// Takes one input and adds what is to be done about it to `out`.
     fn step(&mut self, now: Now, input: Input<'_>, out: &mut Actions);
 
-    /// Says in one line how it stands.
+    /// Describes its state in one line.
     fn card(&self) -> String;
 
-    /// Says in many lines how it stands.
+    /// Describes its state in many lines.
     fn state_text(&self) -> String {
         self.card()
     }
@@ -51,7 +51,7 @@ pub trait Core: Debug {
         None
     }
 
-    /// Says what it had put off.
+    /// Sends its delayed messages.
     fn wake(&mut self, _now: Now, _out: &mut Actions) {}
 }
 

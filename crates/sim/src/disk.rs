@@ -73,7 +73,7 @@ impl Damage {
     pub const ALL: [Self; 5] = [Self::BitRot, Self::Zeroed, Self::Misdirected, Self::Lost, Self::ImageRot];
 }
 
-/// What a start finds on the disk.
+/// The result of reading the disk at a start.
 #[derive(Debug)]
 pub enum Found {
     /// Nothing: a new disk.
@@ -133,7 +133,7 @@ impl<I: Clone> Disk<I> {
         self.pace = pace;
     }
 
-    /// Says that there is no room left, or room again. A full disk finishes no sync (GC-4).
+    /// Sets whether the disk is full. A full disk finishes no sync (GC-4).
     pub fn set_full(&mut self, full: bool) {
         self.full = full;
     }

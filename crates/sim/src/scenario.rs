@@ -53,7 +53,7 @@ pub mod views;
 pub use evidence::Evidence;
 pub use stage::{Ended, Stage};
 
-/// What must have happened, or else the scenario shows nothing.
+/// An event that must have happened for the scenario to count.
 #[derive(Clone, Copy, Debug)]
 pub enum Expect {
     /// A correct replica has turned a message away for this reason.
@@ -112,11 +112,11 @@ pub struct Scenario {
     pub name: &'static str,
     /// The faults of `docs/faults.md` that it shows.
     pub keys: &'static [&'static str],
-    /// What happens, in one line.
+    /// A description in one line.
     pub title: &'static str,
     /// The sizes of cluster, in replicas.
     pub sizes: &'static [usize],
-    /// What must have happened in the end, each at least once.
+    /// The events that must have happened in the end, each at least once.
     pub expects: &'static [Expect],
     /// The highest view that a correct replica may have come to in the end: a view change that is not
     /// needed is a fault as well.
@@ -209,7 +209,7 @@ pub struct Outcome {
     pub n: usize,
     /// Everything random followed from it.
     pub seed: u64,
-    /// What was expected, and how often it happened.
+    /// The expected event, and how often it happened.
     pub provoked: BTreeMap<&'static str, u64>,
     /// The highest view of a correct replica.
     pub view: u64,

@@ -61,12 +61,12 @@ mod stage;
 mod text;
 mod traffic;
 
-/// What came of playing a trace.
+/// The result of playing a trace.
 #[derive(Clone, Debug)]
 pub struct Played {
     /// The trace with the output that it has now.
     pub text: String,
-    /// What makes it worthless: a command that is none, or a rule of the protocol that was broken.
+    /// Why it is invalid: an unknown command, or a broken rule of the protocol.
     pub troubles: Vec<Trouble>,
 }
 
@@ -75,7 +75,7 @@ pub struct Played {
 pub struct Trouble {
     /// The line of the command, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The error.
     pub text: String,
 }
 
@@ -116,7 +116,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Does what a line says. Returns what it puts out.
+    /// Executes a line. Returns its output.
     fn play(&mut self, line: &str) -> Result<String, String> {
         match (parse(line)?, &mut self.stage) {
             (Command::Cluster(options), stage) => {

@@ -48,7 +48,7 @@ impl std::fmt::Debug for LiarMaker {
     }
 }
 
-/// What a world is made from.
+/// The description of a world.
 #[derive(Debug)]
 pub struct Setup {
     /// Everything random follows from it.
@@ -100,14 +100,14 @@ impl Setup {
         }
     }
 
-    /// Lets replica `id` lie.
+    /// Makes replica `id` a liar.
     #[must_use]
     pub fn liar<L: Liar + 'static>(mut self, id: ReplicaId, make: impl Fn() -> L + 'static) -> Self {
         self.liars.insert(id, LiarMaker::new(make));
         self
     }
 
-    /// Lets replica `id` run twice.
+    /// Makes replica `id` run twice.
     #[must_use]
     pub fn twin(mut self, id: ReplicaId) -> Self {
         self.twins.push(id);

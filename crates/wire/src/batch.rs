@@ -21,7 +21,7 @@ pub const CHOICE_BYTES_MAX: u8 = 16;
 /// A request kept after its datagram is gone, with its frame as received.
 #[derive(Clone, Debug)]
 pub struct StoredRequest {
-    /// Who asks.
+    /// The requesting client.
     pub client: ClientId,
     /// The client's number for it.
     pub timestamp: Timestamp,
@@ -90,7 +90,7 @@ impl StoredRequest {
 /// One request of a batch as the executor sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Ordered<'a> {
-    /// Who asks.
+    /// The requesting client.
     pub client: ClientId,
     /// The client's number for it.
     pub timestamp: Timestamp,
@@ -105,7 +105,7 @@ pub struct Ordered<'a> {
 /// A request inside a batch: where it is, and what is known of it.
 #[derive(Clone, Debug)]
 pub struct Inlined {
-    /// Who asks.
+    /// The requesting client.
     pub client: ClientId,
     /// The client's number for it.
     pub timestamp: Timestamp,
@@ -416,7 +416,7 @@ fn slice(bytes: &[u8], (start, len): (u32, u32)) -> &[u8] {
     bytes.get(start..start + len).unwrap_or(&[])
 }
 
-/// Batches whose memory is used again once nobody else holds them.
+/// Batches whose memory is reused when they are no longer shared.
 ///
 /// Holds at most `max` of them; beyond that, new ones are simply allocated.
 #[derive(Debug)]

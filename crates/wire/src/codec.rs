@@ -16,7 +16,7 @@ pub enum DecodeError {
     Trailing,
     /// A count or length is above its bound.
     TooMany {
-        /// What the bytes say.
+        /// The value in the bytes.
         count: u64,
         /// The largest that is admitted.
         max: u64,

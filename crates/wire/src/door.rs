@@ -1,11 +1,11 @@
-//! The door: bytes in, [`Verified`] messages out, and bodies in, sealed frames out (ADR 3).
+//! The authenticator: bytes in, [`Verified`] messages out, and bodies in, sealed frames out (ADR 3).
 //!
 //! Coming in, a frame is authenticated, its body decoded, and every digest recomputed from its
 //! payload, so that the digests of a [`Verified`] message are true (B35). Only then does the core
 //! see it. Which authentication a kind of message needs stands in one exhaustive match, so that no
 //! kind can be forgotten (B27).
 //!
-//! A frame that is relayed is judged by its own authentication: who relays it proves nothing.
+//! A forwarded frame is judged by its own authentication: its forwarder proves nothing.
 
 mod admit;
 mod error;
@@ -55,7 +55,7 @@ impl<M> Verified<M> {
     }
 }
 
-/// What came in.
+/// An incoming frame.
 #[derive(Clone, Debug)]
 pub enum Admitted<'a> {
     /// A message for the core.
@@ -64,7 +64,7 @@ pub enum Admitted<'a> {
     Keys,
 }
 
-/// A node's door. Owns its session keys; does no I/O and reads no clock.
+/// A node's authenticator. Owns its session keys; does no I/O and reads no clock.
 #[derive(Debug)]
 pub struct Door {
     own: Principal,
@@ -144,8 +144,8 @@ impl Door {
         self.epoch
     }
 
-    /// Lets a client in: the principal of `client`, all lanes. Returns whether its key is valid and
-    /// there was room; clients do not let clients in.
+    /// Accepts a client: the principal of `client`, all lanes. Returns whether its key is valid and
+    /// there was space; clients accept no clients.
     pub fn add_client(&mut self, client: ClientId, key: &PublicKey) -> bool {
         let client = Principal::Client(client);
         matches!(self.own, Principal::Replica(_))
@@ -154,7 +154,7 @@ impl Door {
             && self.verifier.insert(client, key)
     }
 
-    /// Shuts a client out.
+    /// Stops accepting a client.
     pub fn remove_client(&mut self, client: ClientId) {
         if client.replica().is_none() {
             self.exchange.remove_client(Principal::Client(client));

@@ -52,7 +52,7 @@ pub enum Mismatch {
     WrongTag,
 }
 
-/// What is to be made of a NEW-KEY before its signature has been looked at.
+/// How to treat a NEW-KEY before its signature has been verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
     /// Older than one that was accepted: a replay (KX-1).
@@ -155,7 +155,7 @@ impl Exchange {
         NewKey { time, key_id, share, want }
     }
 
-    /// Tells the time. Ends the generation before, once its grace is over (KX-4).
+    /// Sets the time. Ends the previous generation once its grace is over (KX-4).
     #[inline]
     pub fn observe(&mut self, mono_ns: u64) {
         self.now_ns = self.now_ns.max(mono_ns);
@@ -209,7 +209,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the next NEW-KEY that is owed and may leave: for whom, and whether we want theirs.
+    /// Returns the next pending NEW-KEY that may be sent: its receiver, and whether we want theirs.
     pub fn take_letter(&mut self) -> Option<(Principal, bool)> {
         let now = self.now_ns;
         let &(due, holder) = self.letters.first()?;
@@ -232,7 +232,7 @@ impl Exchange {
         Some((to, want))
     }
 
-    /// Says what is to be made of a NEW-KEY of `from`, before its signature is looked at (KX-1).
+    /// Returns how to treat a NEW-KEY of `from`, before its signature is verified (KX-1).
     pub fn judge(&mut self, from: Principal, new_key: &NewKey) -> Freshness {
         let Some(known) = self.peers.get(from).and_then(|peer| peer.share) else { return Freshness::New };
         if new_key.time > known.time {
@@ -361,7 +361,7 @@ impl Exchange {
     }
 }
 
-/// Lets a peer's NEW-KEY leave at `due`, or earlier if it may already.
+/// Lets a peer's NEW-KEY be sent at `due`, or earlier if it already may.
 fn schedule(letters: &mut BTreeSet<(u64, u64)>, peer: &mut Peer, holder: u64, due: u64) {
     if peer.due.is_some_and(|already| already <= due) {
         return;

@@ -67,7 +67,7 @@ impl SessionKey {
 /// Maximum number of bytes that an entry covers as they are: one block of the hash.
 const DIRECT_BYTES_MAX: usize = BLOCK_BYTES;
 
-/// What stands in front where the fixed part is hashed: no kind has this number.
+/// The number in front where the fixed part is hashed: no kind has it.
 const HASHED: u8 = 0;
 
 /// What each entry of a message covers: kind, epoch, sender and the fixed part of the body

@@ -68,7 +68,7 @@ impl Signer {
     }
 }
 
-/// What verifies a node's signatures.
+/// Verifies nodes' signatures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublicKey {
     /// Ed25519.

@@ -161,10 +161,7 @@ fn a_reader_that_gets_no_answer_says_so() {
 fn margins_name_what_is_tolerated_or_what_is_needed() {
     let margins = |is: &[Is]| judge(reading(is)).margins();
     assert_eq!(margins(&[Well; 4]), "tolerates 1 more crash, 1 more Byzantine replica");
-    assert_eq!(
-        margins(&[Well, Silent, Well, Well]),
-        "tolerates no more crashes, 1 more Byzantine replica"
-    );
+    assert_eq!(margins(&[Well, Silent, Well, Well]), "tolerates no more crashes, 1 more Byzantine replica");
     assert_eq!(margins(&[Silent, Silent, Well, Well]), "needs 1 more replica to serve again");
     assert_eq!(margins(&[Silent; 4]), "needs 3 more replicas to serve again");
 }

@@ -19,7 +19,7 @@ use crate::certificate::Votes;
 /// A result buffer larger than this is given back after use, in bytes.
 const RESULT_BYTES_KEPT: usize = 64 << 10;
 
-/// What one replica has replied.
+/// The reply of one replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ReplyVote {
     view: ViewNum,
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(certified(true, Path::Ordered, &said), None);
     }
 
-    /// What arrives late does not undo what is firmer or newer.
+    /// A late reply does not replace a firmer or newer one.
     #[test]
     fn an_older_reply_does_not_replace_a_newer_one() {
         let mut replies = Replies::new(Cluster::tolerating(1).unwrap(), true);

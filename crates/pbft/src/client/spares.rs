@@ -9,7 +9,8 @@ use quorate_wire::{Cluster, ReplicaId};
 use super::step::Members;
 use crate::rng::Rng;
 
-/// After so many reads others are left out: one that was late once may be well by now, and the work is spread.
+/// After this many reads others are left out: a replica that was late once may have recovered, and the work is
+/// spread.
 const READS_MAX: u32 = 4096;
 
 /// The replicas beyond a quorum that the next read is not sent to at first: those that were missed last, if any were.

@@ -280,7 +280,7 @@ impl World {
         None
     }
 
-    /// What a liar might change about a NEW-VIEW.
+    /// A liar's possible changes to a NEW-VIEW.
     fn spoil(&mut self, new_view: &mut NewView) {
         if self.random.chance(20) {
             let n = K * self.random.below(self.prefix() / K + 2);

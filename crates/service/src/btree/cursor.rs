@@ -117,7 +117,7 @@ impl Cursor {
         Ok(false)
     }
 
-    /// Goes down `levels` nodes from `page`, each at its beginning or each at its end.
+    /// Descends `levels` nodes from `page`, always to the beginning or always to the end.
     fn descend(&mut self, view: &View<'_>, page: u32, levels: usize, at_beginning: bool) -> Result<(), Stop> {
         let mut page = page;
         for level in (1..=levels).rev() {

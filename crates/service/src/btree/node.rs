@@ -22,10 +22,10 @@ pub(super) const SLOT_BYTES: usize = 2;
 pub(super) const LEAF_CELL_BYTES: usize = 4;
 /// Bytes of an inner node's cell before its key.
 pub(super) const INNER_CELL_BYTES: usize = 6;
-/// Says that the payload describes a large value.
+/// The tag of a payload that describes a large value.
 pub(super) const LARGE: u16 = 0x8000;
 
-/// What a node is.
+/// The type of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Leaf,

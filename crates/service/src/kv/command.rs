@@ -69,12 +69,12 @@ pub enum Command<'a> {
         /// How long it lives from now on, in milliseconds.
         ttl_ms: i64,
     },
-    /// How long a key lives, in milliseconds; -1 if it does not expire, -2 if there is none. Read-only.
+    /// The remaining life of a key, in milliseconds; -1 if it does not expire, -2 if it does not exist. Read-only.
     Ttl {
         /// The key.
         key: &'a [u8],
     },
-    /// Lets a key live on. Answers 1, or 0 if there is no such key or it does not expire.
+    /// Removes a key's expiry. Answers 1, or 0 if there is no such key or it does not expire.
     Persist {
         /// The key.
         key: &'a [u8],
@@ -215,7 +215,7 @@ fn key<'a>(reader: &mut Reader<'a>) -> Decoded<&'a [u8]> {
     reader.bytes(len)
 }
 
-/// What an operation of the service is.
+/// An operation of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked<'a> {
     /// A plain operation.

@@ -24,7 +24,7 @@ use crate::view::View;
 
 /// Bytes of a time.
 const TIME_BYTES: usize = 8;
-/// Where the number of keys stands in page 0.
+/// The offset of the number of keys in page 0.
 const COUNT_AT: usize = Space::HEADER_BYTES + 3 * Tree::HEADER_BYTES;
 
 /// The store as one execution sees it.
@@ -39,7 +39,7 @@ pub(super) struct Store<'s, 'v> {
     ordered: bool,
 }
 
-/// What becomes of a key's deadline when its value is set.
+/// How setting a key's value changes its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deadline {
     /// It stays.

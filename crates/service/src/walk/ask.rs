@@ -8,7 +8,7 @@ use super::{Asked, Hands, Partition, TURN_NS, WAIT_NS, Walk};
 use crate::pages::PageStore;
 use crate::transfer::{Refusal, Step};
 
-/// What a round trip is taken for before one was measured, in nanoseconds.
+/// The assumed round-trip time before one was measured, in nanoseconds.
 const ROUND_TRIP_NS: u64 = 10_000_000;
 /// Maximum number of questions to one peer in `TURNS` turns: 10 MB/s from each, a gigabyte in 35 s from three, so that
 /// the others have time for their clients. Not fewer turns: a replica that was off its core may still ask that much.

@@ -54,7 +54,7 @@ impl Liar for WrongDigests {
     }
 }
 
-/// Says everything late, and otherwise what is right.
+/// Sends every message late, but correct.
 #[derive(Debug)]
 pub struct Slow {
     /// The delay, in nanoseconds.
@@ -76,7 +76,7 @@ impl Liar for Slow {
 pub struct Named {
     /// The name.
     pub name: &'static str,
-    /// What it does, in one line without a full stop.
+    /// A description in one line without a full stop.
     pub says: &'static str,
     make: fn() -> LiarMaker,
 }

@@ -434,7 +434,7 @@ impl Liar for Oversize {
     }
 }
 
-/// Says nothing as the primary, and everything as a backup.
+/// Sends nothing as the primary, and everything as a backup.
 #[derive(Debug, Default)]
 pub struct SilentPrimary;
 

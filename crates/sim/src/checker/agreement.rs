@@ -8,7 +8,7 @@ use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum, ViewNum};
 use super::facts::Facts;
 use super::{Verdict, Violation};
 
-/// What became final at a number, and where first.
+/// The batch that became final at a number, and where first.
 #[derive(Clone, Copy, Debug)]
 struct Final {
     digest: Digest,
@@ -22,7 +22,7 @@ pub struct Agreement {
     cluster: Cluster,
     /// Batch `n` is at `n - 1`.
     order: Vec<Final>,
-    /// What committed, executed or not, and in which of its views a replica first said so.
+    /// The batch that committed, executed or not, and in which of its views a replica first reported it.
     committed: BTreeMap<u64, (Digest, ReplicaId)>,
     /// The digest that prepared in a view at a number, and where first.
     prepared: BTreeMap<(u64, u64), (Digest, ReplicaId)>,

@@ -27,7 +27,7 @@ const TRANSFERS: Expect = Expect::Count("state-transfers", |c| c.state_transfers
 const NEW_KEYS: Expect = Expect::Count("NEW-KEY", |c| c.kinds.get("NEW-KEY").copied().unwrap_or(0));
 /// The walk of a correct replica's transfer has turned an answer away.
 const REFUSED: Expect = Expect::Count("refused-answers", |c| c.refused_answers);
-/// What a liar says by not saying anything can be counted at the liar only.
+/// The lies of a liar that withholds messages can be counted only at the liar.
 const WITHHELD: Expect = Expect::Count("withheld", |c| c.lies);
 /// A client's door has turned a reply away.
 const WRONG_RESULT: Expect =

@@ -166,7 +166,7 @@ impl Liar for ClaimsNull {
     }
 }
 
-/// Who plays which part.
+/// The roles of the replicas.
 struct Cast {
     /// Knows nothing of what committed. The first is the primary of view 2.
     late: Vec<ReplicaId>,
@@ -213,7 +213,7 @@ fn claims_null(stage: &mut Stage) -> Ended {
     stage.quiet()
 }
 
-/// Lets only the first of `cast.rest` learn that a checkpoint is stable: the others hear too few.
+/// Lets only the first of `cast.rest` learn that a checkpoint is stable: the others get too few messages.
 fn one_may_discard(stage: &mut Stage, cast: &Cast) {
     let keeping: Vec<ReplicaId> = cast.rest[1..].iter().chain([&cast.absent]).copied().collect();
     stage.mute(Kind::Checkpoint, &cast.liars, &keeping);

@@ -190,12 +190,12 @@ pub const SCENARIOS: &[Scenario] = &[
     .with(|setup| setup.lying_primaries(|| WildBodies)),
 ];
 
-/// Returns a good network in which so many frames, per million, are up to `ns` late.
+/// Returns a good network in which this many frames per million are up to `ns` late.
 fn late(chance: u32, ns: u64) -> Profile {
     Profile { reorder: chance, reorder_ns: ns, ..Profile::lan() }
 }
 
-/// Lets the clients be busy while the network is bad, and notes that it was.
+/// Keeps the clients busy while the network is bad, and records that.
 fn weather(stage: &mut Stage, what: &'static str, profile: Profile) -> Ended {
     stage.world.network.set_profile(profile);
     stage.busy(40)?;

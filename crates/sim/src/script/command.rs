@@ -3,7 +3,7 @@
 use quorate_pbft::Timer;
 use quorate_wire::Kind;
 
-/// What a line says.
+/// A parsed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     /// Begins with a new cluster.
@@ -14,7 +14,7 @@ pub(super) enum Command {
     Run,
     /// Delivers those that are on their way now, as far as the filter goes.
     Deliver(Filter),
-    /// Lets so many nanoseconds pass.
+    /// Lets this many nanoseconds pass.
     Time(u64),
     /// Lets time pass until a line begins with these words, of this node if one is named.
     Until { who: Option<String>, words: String },
@@ -44,7 +44,7 @@ pub(super) enum Command {
     Lanes,
     /// Output off, or on.
     Loud(bool),
-    /// Whom to show; nobody stands for all.
+    /// The replicas to show; none stands for all.
     Watch(Vec<String>),
     /// Kinds of messages left out, or not any more.
     Hide(Vec<Kind>, bool),
@@ -58,7 +58,7 @@ pub(super) enum Fault {
     Crash,
     Restart,
     Wipe,
-    /// What is hit depends on the number.
+    /// The damage depends on the number.
     Damage(u64),
     Pause(u64),
     Resume,

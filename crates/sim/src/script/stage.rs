@@ -40,7 +40,7 @@ pub(super) struct Stage {
     /// Nor what is rejected.
     rejected_hidden: bool,
     loud: bool,
-    /// What has happened since it was last drawn.
+    /// The events since the last drawing.
     story: Vec<Line>,
 }
 
@@ -79,7 +79,7 @@ impl Stage {
         Ok((stage, format!("n={} quorum={}\n", cluster.n(), cluster.quorum())))
     }
 
-    /// Does what a command says. Returns what it puts out.
+    /// Executes a command. Returns its output.
     pub(super) fn play(&mut self, command: Command) -> Result<String, String> {
         let mut text = String::new();
         match command {
@@ -185,7 +185,7 @@ impl Stage {
         lanes::draw(&names, story.iter().filter(|line| self.shows(line)))
     }
 
-    /// Takes up what has been sent, and lets disks and services finish.
+    /// Delivers what has been sent, and lets disks and services finish.
     fn settle(&mut self) {
         self.world.finish_work();
         while let Some(flight) = self.world.held.as_mut().and_then(VecDeque::pop_front) {

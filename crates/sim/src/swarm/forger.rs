@@ -29,7 +29,7 @@ impl Forger {
         Some(Self { client, timestamp: 1, rng: Rng::nth(world.seed, Concern::Adversary, usize::MAX - 1) })
     }
 
-    /// Tells a lie, of a kind that chance decides.
+    /// Sends a forged message of a random kind.
     pub fn lie<A: App>(&mut self, world: &mut World<A>) {
         let replicas: Vec<ReplicaId> = world.config.cluster.replicas().collect();
         self.timestamp += 1;

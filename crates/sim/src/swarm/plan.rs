@@ -19,7 +19,7 @@ use crate::world::Load;
 pub struct Plan {
     /// The world.
     pub setup: Setup,
-    /// What the clients do.
+    /// The clients' load.
     pub load: Load,
     /// The kinds of faults that come, liars not among them.
     pub kinds: Vec<FaultKind>,

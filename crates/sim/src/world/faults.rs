@@ -30,7 +30,7 @@ const RECORDING_BYTES_MAX: usize = 1 << 30;
 /// More than one life can ask for: the next one's numbers begin that far above (ST-3).
 const RIDS_PER_LIFE: u64 = 1_000_000;
 
-/// What a start finds of the past.
+/// The result of a start's look at the disk.
 enum Past {
     Nothing,
     Log { records: Vec<Vec<u8>>, cut: bool },
@@ -145,7 +145,7 @@ impl<A: App> World<A> {
         self.tell(h, || What::Fault("has lost its memory".to_owned()));
     }
 
-    /// Tells the watchers what a restarting replica knows.
+    /// Tells the checkers what a restarting replica knows.
     fn remember(&mut self, h: usize, checkpoint: SeqNum, records: &[Vec<u8>], cut: bool) {
         let host = &self.hosts[h];
         if !host.correct {
@@ -218,7 +218,7 @@ impl<A: App> World<A> {
         self.schedule(self.at + ns, node, Event::Resume);
     }
 
-    /// Lets a paused process go on, with all that waits for it.
+    /// Resumes a paused process, with everything that waits for it.
     pub fn resume(&mut self, h: usize) {
         let host = &mut self.hosts[h];
         let node = host.node;
@@ -362,7 +362,7 @@ impl<A: App> World<A> {
         self.settle(h);
     }
 
-    /// Lets every node hold everyone's session keys, without the network.
+    /// Gives every node everyone's session keys, without the network.
     pub(crate) fn introduce(&mut self) {
         loop {
             let mut letters = Vec::new();

@@ -212,7 +212,7 @@ impl<A: App> World<A> {
         self.counters.images += 1;
     }
 
-    /// Records are on the disk: what waited for them leaves, and the replica is told.
+    /// Records are durable: the messages that waited for them are sent, and the replica is told.
     pub(super) fn synced(&mut self, h: usize) {
         let host = &mut self.hosts[h];
         let Some(lsn) = host.disk.end_sync() else { return };
@@ -229,7 +229,7 @@ impl<A: App> World<A> {
         self.feed(h, Input::Durable(lsn));
     }
 
-    /// Does what the walk of a state transfer wants.
+    /// Performs the actions of a state transfer's walk.
     pub(super) fn perform_steps(&mut self, h: usize) {
         let mut steps = std::mem::take(&mut self.steps);
         for step in steps.list() {

@@ -17,7 +17,7 @@ use crate::message::{
 };
 use crate::sign::{Signed, request_digest, signed_digest};
 
-/// Who a node is to its peers.
+/// The role of a node for its peers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Replica,

@@ -25,7 +25,7 @@ pub enum DoorError {
     WrongRole {
         /// The kind.
         kind: Kind,
-        /// Who says it sent it.
+        /// The claimed sender.
         sender: Principal,
     },
     /// The message is authenticated in a way that its kind does not have, or for another number of

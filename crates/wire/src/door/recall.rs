@@ -1,6 +1,6 @@
 //! A message that was admitted before, from a recording.
 //!
-//! A recording of a replica's inputs holds the frames that its door has admitted, and of the requests in
+//! A recording of a replica's inputs holds the frames that its authenticator has admitted, and of the requests in
 //! them how they were proven. That is all that a [`Verified`] message is made of. Session keys are not in
 //! a recording and not needed to step through it.
 
@@ -55,7 +55,7 @@ pub fn proofs(message: &Message<'_>, out: &mut Vec<Proof>) {
 ///
 /// # Errors
 ///
-/// No door has admitted these bytes with these proofs.
+/// No authenticator has admitted these bytes with these proofs.
 pub fn recall<'a>(frame: &Frame<'a>, proofs: &[Proof], domains: &Domains) -> Decoded<Verified<Message<'a>>> {
     let message = match decode_any(frame.kind, frame.body, domains)? {
         AnyBody::Request(_) => Message::Request(prove(Request::decode(frame, domains)?, proofs)?),

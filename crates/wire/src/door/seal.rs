@@ -18,7 +18,7 @@ impl Door {
     ///
     /// # Panics
     ///
-    /// If a kind with one MAC is sealed for nobody, or `kind` is REQUEST: our own mistake.
+    /// If a kind with one MAC is sealed without a receiver, or `kind` is REQUEST: a bug in the caller.
     pub fn seal(&mut self, kind: Kind, to: Option<Principal>, body: &[u8], out: &mut Vec<u8>) {
         assert!(kind != Kind::Request, "seal_request seals REQUESTs");
         let (epoch, own) = (self.epoch, self.own);

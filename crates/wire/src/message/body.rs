@@ -8,7 +8,7 @@ use crate::codec::{DecodeError, Decoded, Reader, Writer};
 use crate::digest::Digest;
 use crate::message::FETCH_DIGESTS_MAX;
 
-/// What a BODY-FETCH asks for.
+/// The subject of a BODY-FETCH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyKind {
     /// A client's request, by its digest.

@@ -60,7 +60,7 @@ pub struct Request<'a> {
     pub replier: Option<u16>,
     /// The operation, opaque here.
     pub operation: &'a [u8],
-    /// Where the operation starts in `frame`.
+    /// The offset of the operation in `frame`.
     pub operation_at: usize,
     /// The whole frame as received.
     pub frame: &'a [u8],

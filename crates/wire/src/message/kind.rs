@@ -139,7 +139,7 @@ impl Kind {
         self as u8
     }
 
-    /// Says how the kind is authenticated (spec §2.1).
+    /// Returns how the kind is authenticated (spec §2.1).
     pub fn seal(self) -> Seal {
         match self {
             Self::Reply
