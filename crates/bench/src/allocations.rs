@@ -78,7 +78,7 @@ mod tests {
         let boxed = std::hint::black_box(Box::new(7_u64));
         charge(None);
         let other = std::hint::black_box(Box::new(8_u64));
-        // Other tests may have allocated meanwhile, which is counted too.
+        // Other tests may have allocated in that time, which is counted too.
         assert!(count(ACCOUNTS - 1) > before);
         assert_eq!(*boxed + *other, 15);
     }

@@ -79,7 +79,7 @@ impl Nodes {
     /// Starts the NFS gateway, and returns its address.
     pub(crate) fn open_nfs(&mut self, flags: &[&str]) -> Result<SocketAddr> {
         let address = SocketAddr::new(self.ip, DOOR);
-        let log = File::create(self.dir.join("door.log"))?;
+        let log = File::create(self.dir.join("gateway.log"))?;
         let child = Command::new(std::env::current_exe()?)
             .args(["nfs", "--listen", &address.to_string(), "--dir"])
             .arg(self.node("client-0"))

@@ -86,13 +86,13 @@ impl Demo {
         // A loopback address that other programs are unlikely to use.
         let own = IpAddr::V4(Ipv4Addr::new(127, 64 | (b & 63), c, d.clamp(1, 254)));
         let port = if matches!(self.plot, Plot::Keys(_)) { 6380 } else { 20490 };
-        let door = self.door.unwrap_or(SocketAddr::new(own, port));
+        let gateway = self.door.unwrap_or(SocketAddr::new(own, port));
         let dir = self.prepare()?;
         let data = dir.join("cluster");
         let begin = Instant::now();
-        let mut up = start(&dir, &data, self.plot, door, own)?;
-        let told = wait_for(&mut up, self.plot, door, &dir, &stop).and_then(|mut usage| {
-            out::line(format!("4 replicas, f = 1, gateway {door}, in {}", dir.display()));
+        let mut up = start(&dir, &data, self.plot, gateway, own)?;
+        let told = wait_for(&mut up, self.plot, gateway, &dir, &stop).and_then(|mut usage| {
+            out::line(format!("4 replicas, f = 1, gateway {gateway}, in {}", dir.display()));
             let story = Story { local: Local::made(&data)?, stop: &stop };
             Ok(story.tell(&mut *usage))
         });

@@ -5,12 +5,12 @@
 
 #[path = "processes/demo.rs"]
 mod demo;
-#[path = "processes/door.rs"]
-mod door;
-#[path = "processes/doors.rs"]
-mod doors;
 #[path = "processes/files.rs"]
 mod files;
+#[path = "processes/gateway.rs"]
+mod gateway;
+#[path = "processes/gateways.rs"]
+mod gateways;
 #[path = "processes/kills.rs"]
 mod kills;
 #[path = "processes/liars.rs"]

@@ -94,7 +94,7 @@ impl Replica {
             let mut bytes = overhead;
             while let Some(client) = queue.front().copied() {
                 let Some(pending) = clients.proposable(client, config.request_auth, now.mono_ns) else {
-                    queue.pop_front(); // executed or superseded meanwhile, or its client has to sign
+                    queue.pop_front(); // executed or superseded by now, or its client has to sign
                     continue;
                 };
                 let apart = config.separate && pending.request.operation().len() > config.separate_above;

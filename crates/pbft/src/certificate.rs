@@ -116,7 +116,7 @@ impl<T: Copy + Eq> Votes<T> {
     }
 
     /// Returns a value that at least `quorum` replicas have said; of several, the one said by the lowest
-    /// replica. Nothing is compared before so many have voted at all.
+    /// replica. Nothing is compared before `quorum` of them have voted.
     #[inline]
     pub fn said_by(&self, quorum: usize) -> Option<&T> {
         if self.len < quorum {
@@ -141,7 +141,7 @@ impl<T: Copy + Eq> Votes<T> {
     #[inline]
     fn slot(&mut self, replica: ReplicaId) -> &mut Option<T> {
         let Some(slot) = self.values.get_mut(replica.index()) else {
-            unreachable!("{replica} votes: the door admits members only")
+            unreachable!("{replica} votes: the authenticator admits members only")
         };
         slot
     }

@@ -185,7 +185,7 @@ impl ClientTable {
         waiting.iter().filter_map(|(client, timestamp)| of(client, *timestamp)).find(|p| !p.proposed)
     }
 
-    /// Gives every waiting request the time from now on: timers stood still meanwhile (TM-5).
+    /// Gives every waiting request the time from now on: timers stood still until now (TM-5).
     pub(crate) fn restart_clock(&mut self, now: u64) {
         for (_, pending) in self.pending_mut() {
             pending.since = now;

@@ -134,7 +134,7 @@ impl Replica {
         self.persist(Record::NewView { view: candidate.view(), frames: &frames }, out)
     }
 
-    /// A NEW-VIEW, its signature checked at the door: "A backup accepts a new-view message for view
+    /// A NEW-VIEW, its signature already verified: "A backup accepts a new-view message for view
     /// v+1 if it is signed properly, if the view-change messages it contains are valid for view v+1,
     /// and if the set O is correct" [OSDI99 §4.4].
     pub(crate) fn on_new_view(&mut self, now: Now, m: &Arc<Signed<NewView>>, out: &mut Actions) {

@@ -381,7 +381,7 @@ impl Replica {
     pub(crate) fn count_own_vote(&mut self, vote: &OwnVote) {
         let id = self.id;
         if vote.view != self.log.view() {
-            return; // the view has ended meanwhile
+            return; // the view has ended since
         }
         let Some(slot) = self.log.get_mut(vote.seq) else { return };
         let votes = if vote.commit { &mut slot.commits } else { &mut slot.prepares };

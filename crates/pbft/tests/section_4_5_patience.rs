@@ -143,7 +143,7 @@ fn one_that_is_ahead_is_no_excuse() {
     assert!(suspects(&desk));
 }
 
-/// TM-5, H2: a replica that stood still finds its timer overdue, and what came meanwhile not looked at.
+/// TM-5, H2: a replica that stood still finds its timer overdue, and what came in that time not looked at.
 #[test]
 fn a_timer_that_comes_late_says_nothing_of_the_primary() {
     let mut desk = backup();

@@ -1,7 +1,7 @@
 //! A key-value service.
 //!
 //! [`Operation`], [`Command`] and [`Answer`] are values with an encoding, so that a text protocol and a
-//! RESP door are only parsers on top of them. Numbers are kept as decimal text, as they came.
+//! RESP gateway are only parsers on top of them. Numbers are kept as decimal text, as they came.
 
 use alloc::vec::Vec;
 use core::fmt::Write as _;

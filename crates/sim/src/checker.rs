@@ -1,4 +1,4 @@
-//! What must hold, and the watchers that see to it (spec §18, "S").
+//! What must hold, and the watchers that check it (spec §18, "S").
 //!
 //! They are told everything that correct replicas do and everything that clients accept, and look after
 //! every single step. Liars and second copies of a replica are not watched: they may do as they please.

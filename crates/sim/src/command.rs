@@ -41,7 +41,7 @@ impl std::fmt::Debug for Swarm {
 pub enum Seeds {
     /// One.
     One(u64),
-    /// So many, from a first one on.
+    /// This number of them, from a first one on.
     Range(u64, u64),
     /// From a first one on, for so long.
     For(u64, Duration),

@@ -65,7 +65,7 @@ impl<S: Service> Host<S> {
 /// A running process.
 #[derive(Debug)]
 pub struct Process<S: Service> {
-    /// Its door.
+    /// Its authenticator.
     pub door: Door,
     /// The replica, or a liar in front of it.
     pub core: Box<dyn Core>,

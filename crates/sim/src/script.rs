@@ -16,10 +16,10 @@
 //! ...
 //! ```
 //!
-//! `->` is a message, `.` a milestone, `!` something executed, `#` something that befell a node. Two rules
+//! `->` is a message, `.` a milestone, `!` something executed, `#` a fault injected into a node. Two rules
 //! make a trace readable. Messages take 1 ms, and those that arrive at one moment do so by receiver, then by
 //! sender. And time passes only when the script says so: `run` delivers messages until none is on its way,
-//! and no timer runs out meanwhile, however long that takes; `time` and `run until` let timers run out.
+//! and no timer runs out in that time, however long that takes; `time` and `run until` let timers run out.
 //!
 //! A new cluster has the plain algorithm of [OSDI99 §4]: every optimisation of §5 is off, nothing is kept on
 //! disk, and no STATUS is sent, until an option says otherwise.

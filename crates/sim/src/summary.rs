@@ -90,7 +90,7 @@ impl Counters {
         *self.client_rejects.entry(why.name()).or_default() += 1;
     }
 
-    /// A client's door has turned a frame away.
+    /// A client's authenticator has refused a frame.
     pub fn client_turned_away(&mut self, why: &'static str) {
         *self.client_rejects.entry(why).or_default() += 1;
     }

@@ -1,5 +1,5 @@
 //! What happened, line by line: `->` is a message, `.` a milestone, `!` something executed, `#` something
-//! that befell a node (style §11).
+//! that happened to a node (style §11).
 
 use std::fmt;
 

@@ -87,7 +87,7 @@ impl Door {
     ///
     /// `verifier` has the public keys of all replicas, and at a replica those of the clients that
     /// may come in. `entropy` is fresh and secret; `wall_ns` is above that of every earlier start
-    /// (KX-1). Doors made alike hold the same keys.
+    /// (KX-1). Authenticators made from the same values hold the same keys.
     #[allow(clippy::too_many_arguments, reason = "a node's identity, made once")]
     pub fn new(
         own: Principal,

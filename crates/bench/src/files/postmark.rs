@@ -31,7 +31,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 const FILE_BYTES: (usize, usize) = (512, 16 << 10);
 /// What an append adds at most, as `postmark` has it.
 const APPEND_BYTES: usize = 16 << 10;
-/// The client asks for the rights in so many of 8 openings: 37.8 thousand times in 99.8 thousand.
+/// The number of openings out of 8 in which the client asks for the rights: 37.8 thousand times in 99.8 thousand.
 const ACCESS_OF_8: usize = 3;
 /// Maximum number of bytes of a WRITE.
 const WSIZE: usize = 32 << 10;

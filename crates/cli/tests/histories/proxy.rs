@@ -27,7 +27,7 @@ pub(crate) type Ends = (String, String);
 pub(crate) struct Weather {
     pub(crate) lose: u32,
     pub(crate) double: u32,
-    /// Those that wait for up to `late_ms`, and are overtaken meanwhile.
+    /// Those that wait for up to `late_ms`, and are overtaken in that time.
     pub(crate) late: u32,
     pub(crate) late_ms: u32,
 }

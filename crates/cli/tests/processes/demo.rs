@@ -43,7 +43,7 @@ fn the_story_ends_well() {
             && text.contains("\nnothing was lost."),
         "{text}"
     );
-    assert!(TcpStream::connect(door).is_err(), "the door is still open");
+    assert!(TcpStream::connect(door).is_err(), "the gateway still listens");
     assert!(dir.path().join("demo/made-by-quorate-up-demo").exists());
 }
 
@@ -85,7 +85,7 @@ fn the_story_is_told_without_a_mount_where_there_can_be_none() {
     if !nix::unistd::geteuid().is_root() {
         command.arg("--map-root-user");
     }
-    // Something else is where the kernel's door would be.
+    // Another file is in the place of the kernel's device.
     let without = "mount --bind /dev/null /dev/fuse && exec \"$@\"";
     let told = command
         .args(["--mount", "sh", "-c", without, "sh", env!("CARGO_BIN_EXE_quorate"), "up", "--demo"])

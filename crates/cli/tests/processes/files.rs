@@ -76,7 +76,7 @@ fn text(output: Output) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What an NFS client of somebody else's writes is there for the next one, with a replica killed meanwhile.
+/// What an NFS client of somebody else's writes is there for the next one, with a replica killed in between.
 #[test]
 fn a_client_of_somebody_elses_mounts_it() {
     let mut cluster = cluster("nfs");

@@ -94,7 +94,7 @@ pub(crate) fn running(name: &str, lines: &str) -> Cluster {
     cluster
 }
 
-/// So many bytes, no two parts of which are the same.
+/// `len` bytes, no two parts of which are the same.
 fn content_of(len: u32) -> Vec<u8> {
     (0..len / 4).flat_map(u32::to_le_bytes).collect()
 }

@@ -65,9 +65,9 @@ impl Up {
     pub(crate) fn redis(&self, line: &str) -> String {
         let begin = Instant::now();
         loop {
-            // The door opens just after the service has answered.
+            // The gateway listens just after the service has answered.
             let Ok(mut stream) = TcpStream::connect(self.door) else {
-                assert!(begin.elapsed() < PATIENCE, "no door");
+                assert!(begin.elapsed() < PATIENCE, "no gateway");
                 std::thread::sleep(Duration::from_millis(20));
                 continue;
             };
@@ -153,7 +153,7 @@ fn up_survives_a_fault_and_comes_back_with_all_data() {
 
     let up = Up::start(up.down(), door);
     assert_eq!(up.redis("GET k"), "$4\r\ntwo!");
-    // Killed, it leaves its replicas and its door running; the next one takes over from them.
+    // Killed, it leaves its replicas and its gateway running; the next one takes over from them.
     let up = Up::start(up.kill(), door);
     assert_eq!(up.redis("GET k"), "$4\r\ntwo!");
     let dir = up.down();

@@ -167,7 +167,7 @@ impl Bench {
         Self::with(open_settings(), 1 << 20)
     }
 
-    /// Returns a client of a file system with these settings and so many pages, root to begin with.
+    /// Returns a client of a file system with these settings and `pages` pages, root to begin with.
     pub(crate) fn with(settings: Settings, pages: u32) -> Self {
         let options = Options {
             pages_max: pages,

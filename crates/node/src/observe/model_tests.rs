@@ -14,13 +14,13 @@ enum Is {
     Silent,
     Joining,
     Rejoining,
-    /// Behind by so many batches.
+    /// Behind by this number of batches.
     Behind(u64),
     /// Its newest digest is another one.
     Other(u8),
-    /// It says of this replica that it contradicted itself, so many milliseconds ago.
+    /// It says of this replica that it contradicted itself, this number of milliseconds ago.
     Accuses(u16, u64),
-    /// A client has seen this of it, so many seconds ago.
+    /// A client has seen this of it, this number of seconds ago.
     Seen(Class, u64),
 }
 use Is::{Accuses, Behind, Joining, Other, Rejoining, Seen, Silent, Well};

@@ -89,7 +89,7 @@ pub(super) fn reply(answer: &[u8], shape: Shape, facts: &Facts<'_>, out: &mut Ve
         // registry.
         out.truncate(before);
         let text: &[u8] = match people::Answer::decode(answer) {
-            Some(_) => b"NOPERM the door's client may not do this, or was removed",
+            Some(_) => b"NOPERM the gateway's client may not do this, or was removed",
             None => b"ERR the cluster runs another service than the key-value store",
         };
         encode::error(out, text);

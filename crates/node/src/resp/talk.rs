@@ -85,7 +85,7 @@ impl Talk for RespTalk {
     fn refuse(&mut self, why: Refused) {
         let text = match why {
             Refused::Connections => "ERR max number of clients reached",
-            Refused::Memory => "ERR out of memory at the door: try again, or send less at a time",
+            Refused::Memory => "ERR out of memory at the gateway: try again, or send less at a time",
         };
         encode::error(&mut self.output, text.as_bytes());
         self.ends = true;

@@ -159,7 +159,7 @@ impl Paged {
         }
     }
 
-    /// Returns whether so many pages are only in memory that they should be stored. `others` are in memory for other
+    /// Returns whether enough pages are only in memory for them to be stored. `others` are in memory for other
     /// reasons and count too.
     #[inline]
     pub fn is_crowded(&self, others: usize) -> bool {

@@ -441,7 +441,7 @@ mod tests {
             (Path::Ordered, &[tentative(2, 3, B), tentative(0, 4, A), tentative(3, 4, A)]),
             (Path::Ordered, &[tentative(2, 3, B), (0, 4, A, false), (1, 5, A, false), (3, 4, A, false)]),
             (Path::Ordered, &[committed(2, B), tentative(0, 4, A), tentative(3, 4, A)]),
-            // It has said so itself meanwhile.
+            // It has said so itself since.
             (
                 Path::Ordered,
                 &[tentative(2, 3, B), tentative(2, 4, A), tentative(0, 4, A), tentative(3, 4, A)],

@@ -169,7 +169,7 @@ impl Desk {
                 }
                 Action::StopTimer(timer) => self.deadlines[timer.index()] = None,
                 Action::CheckSignature { client, request } => {
-                    // Any door will do: all know the same public keys, and its own may be in use.
+                    // Any authenticator will do: all know the same public keys, and its own may be in use.
                     let valid = self.doors[0].check_signature(*client, &request.request, &request.signature);
                     todo.push(Todo::Signature(request.request, valid));
                 }

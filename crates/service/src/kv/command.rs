@@ -1,4 +1,4 @@
-//! Commands beyond the plain [`Operation`]s: what a RESP door needs, and many operations in one.
+//! Commands beyond the plain [`Operation`]s: what a RESP gateway needs, and many operations in one.
 //!
 //! ```text
 //! command     code 1 | rest                                     codes from 16 on
@@ -61,7 +61,7 @@ pub enum Command<'a> {
     GetMany(Items<'a>),
     /// Sets the values of keys, all or none. A list of key, value, key, value.
     SetMany(Items<'a>),
-    /// Lets a key expire after so many milliseconds, at once if that is not above 0. Answers 1, or 0 if
+    /// Lets a key expire after these milliseconds, at once if that is not above 0. Answers 1, or 0 if
     /// there is no such key.
     Expire {
         /// The key.

@@ -137,7 +137,7 @@ impl<'s, 'v> Store<'s, 'v> {
         Ok(there && old.is_none_or(|at| at > self.now_ms))
     }
 
-    /// Removes keys whose time has come, at most so many, the earliest first. Nobody can tell: they were
+    /// Removes keys whose time has come, at most `max`, the earliest first. Nobody can tell: they were
     /// not there any more. An execution that is not ordered removes nothing.
     pub(super) fn reap(&mut self, max: usize) -> Result<(), Trouble> {
         if !self.ordered {

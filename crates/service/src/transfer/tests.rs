@@ -166,7 +166,7 @@ fn a_moving_target_is_reached() {
 }
 
 /// ST-4: under load checkpoints come faster than the parts of one can be asked for. The one that is being fetched is
-/// held meanwhile, as long as there is room.
+/// held in that time, as long as there is room.
 #[test]
 fn what_is_being_fetched_is_held() {
     let mut world = World::new(11, &[Manner::Correct; 3]);

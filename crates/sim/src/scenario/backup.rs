@@ -29,7 +29,7 @@ const NEW_KEYS: Expect = Expect::Count("NEW-KEY", |c| c.kinds.get("NEW-KEY").cop
 const REFUSED: Expect = Expect::Count("refused-answers", |c| c.refused_answers);
 /// The lies of a liar that withholds messages can be counted only at the liar.
 const WITHHELD: Expect = Expect::Count("withheld", |c| c.lies);
-/// A client's door has turned a reply away.
+/// A client's authenticator has refused a reply.
 const WRONG_RESULT: Expect =
     Expect::Count("wrong-digest", |c| c.client_rejects.get("wrong-digest").copied().unwrap_or(0));
 

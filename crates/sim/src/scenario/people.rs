@@ -26,7 +26,7 @@ pub const SCENARIOS: &[Scenario] = &[Scenario::new(
     stage.pass(300 * MS)?;
     let answered = free(1)(&mut stage.world);
     stage.require(!answered, "c1 is answered although nobody knows it")?;
-    // Some replicas are away meanwhile.
+    // Some replicas are away in that time.
     let away = stage.last_f();
     stage.isolate(&away);
     let said = stage.answer(0, 0, "add c1", 10_000 * MS)?;

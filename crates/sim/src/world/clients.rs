@@ -31,7 +31,7 @@ pub enum Load {
 pub struct ClientHost {
     /// Its place in the network.
     pub node: NodeId,
-    /// Its door.
+    /// Its authenticator.
     pub door: Door,
     /// Its lanes.
     pub lanes: Vec<Lane>,

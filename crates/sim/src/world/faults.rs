@@ -116,7 +116,7 @@ impl<A: App> World<A> {
             door,
             core,
             executor,
-            // Whatever the state knows is news to a new door.
+            // Whatever the state knows is news to a new authenticator.
             guests: Guests::NEW,
             deadlines: [None; quorate_pbft::Timer::COUNT],
             door_at: mono,

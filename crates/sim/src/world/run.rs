@@ -52,7 +52,7 @@ impl<A: App> World<A> {
     }
 
     fn end_task(&mut self, h: usize) {
-        // Still busy meanwhile: what the replica adds now comes after this task.
+        // Still busy until then: what the replica adds now comes after this task.
         if let Some(process) = self.process(h)
             && let Some(task) = process.tasks.pop_front()
         {

@@ -71,7 +71,7 @@ pub fn recall<'a>(frame: &Frame<'a>, proofs: &[Proof], domains: &Domains) -> Dec
         }
         AnyBody::ViewChange(m) => Message::ViewChange(signed(frame, m, domains)?),
         AnyBody::NewView(m) => Message::NewView(signed(frame, m, domains)?),
-        AnyBody::NewKey(_) => return Err(DecodeError::NotCanonical), // stays in the door
+        AnyBody::NewKey(_) => return Err(DecodeError::NotCanonical), // stays in the authenticator
         AnyBody::Reply(m) => Message::Reply(m),
         AnyBody::Prepare(m) => Message::Prepare(m),
         AnyBody::Commit(m) => Message::Commit(m),

@@ -365,7 +365,7 @@ fn a_silent_replica_is_told_ever_more_rarely() {
     assert_eq!(at[..8], [0, 1, 3, 7, 15, 31, 63, 95]);
 }
 
-/// C6: there is room for so many clients and no more.
+/// C6: there is room for the configured number of clients and no more.
 #[test]
 fn c6_key_holders_are_bounded() {
     let own = Principal::Replica(ReplicaId(0));

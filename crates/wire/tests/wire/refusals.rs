@@ -232,7 +232,7 @@ fn k11_a_reply_for_another_client_is_refused() {
     let lie = AnyBody::Reply(Reply { client: other, ..reply(&world, None) });
     let wrong = world.seal(2, C0, Kind::Reply, &encode(&lie));
     assert_eq!(world.admit(C0, &wrong).err(), Some(DoorError::OtherClient(other)));
-    // All lanes of a client have one door.
+    // All lanes of a client have one authenticator.
     for lane in [0, 3, u16::MAX] {
         let mine = AnyBody::Reply(Reply { client: ClientId::new(1, lane), ..reply(&world, None) });
         let frame = world.seal(2, C0, Kind::Reply, &encode(&mine));

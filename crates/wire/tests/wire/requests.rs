@@ -1,4 +1,4 @@
-//! Requests at the door: how each is proven, alone and inside of a batch.
+//! Requests in the authenticator: how each is proven, alone and inside of a batch.
 
 use quorate_wire::batch::Batch;
 use quorate_wire::codec::Writer;

@@ -1,4 +1,4 @@
-//! What an application behind a door of the file system is told, in the right word; and more than one door at a time.
+//! The errors an application gets from a gateway of the file system; and more than one gateway at a time.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, chown};
@@ -150,7 +150,7 @@ fn what_is_refused_is_told_in_its_word() {
 /// has answered. With the cluster away reads are put off and a mount fails; then all continues.
 #[test]
 fn two_relays_are_used_at_once_one_dies_and_the_cluster_goes_away() {
-    let mut cluster = running("doors", "fs_exports = \"/(rw,no_root_squash)\"");
+    let mut cluster = running("gateways", "fs_exports = \"/(rw,no_root_squash)\"");
     let (one, mut two) = (Relay::start(&cluster, 0), Some(Relay::start(&cluster, 1)));
     let second = two.as_ref().unwrap().address;
     both_make_the_same_names(&one, two.as_ref().unwrap());
