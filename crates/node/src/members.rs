@@ -1,11 +1,11 @@
-//! `cluster.toml`: the members of a cluster with their public keys, as it was made. The same file at every node.
+//! `cluster.toml`: the members of a cluster with their public keys, at its creation. The same file on every node.
 //!
-//! Clients that were added later, or removed, are not in it: the replicated state knows them (EX-3). The directory of
-//! one that was added names it apart.
+//! Clients that were added or removed later are not in it, but in the client registry, a part of the replicated state
+//! (EX-3). The directory of an added client lists it separately.
 //!
-//! The cluster's name is the digest of its size and its replicas' keys. So the file cannot be damaged, or
-//! belong to another cluster, without its being noticed; and two nodes that disagree about the replicas
-//! have nothing to say to one another, because the name is in every digest and MAC.
+//! The cluster's name is the digest of its size and its replicas' keys. So damage to the file, or a file of another
+//! cluster, is detected. Two nodes with different replicas cannot communicate, because the name is part of every
+//! digest and MAC.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -49,15 +49,15 @@ pub struct Members {
     pub cluster: Cluster,
     /// The replicas' public keys, in the order of their ids.
     pub replicas: Vec<[u8; 32]>,
-    /// The public keys of the clients that it was made with, by their numbers.
+    /// The public keys of the clients at the creation of the cluster, by their numbers.
     pub clients: BTreeMap<u64, [u8; 32]>,
-    /// Those of them that may add and remove clients.
+    /// The clients among them that may add and remove clients.
     pub administrators: BTreeSet<u64>,
-    /// The client whose copy of the file this is, if it was added later, with its public key.
+    /// The client that owns this copy of the file, if it was added later, with its public key.
     pub added: BTreeMap<u64, [u8; 32]>,
 }
 
-/// The clients that may add and remove clients where the file does not say it.
+/// The default administrators.
 const ADMINISTRATORS: [u64; 4] = [0, 1, 2, 3];
 
 impl Members {
@@ -70,7 +70,7 @@ impl Members {
         ClusterId(*hash.finalize().as_bytes())
     }
 
-    /// Returns the clients that the cluster was made with, by their principals, with what they may ask for.
+    /// Returns the clients at the creation of the cluster, by their principals, with their rights.
     pub fn founders(&self) -> BTreeMap<u64, Person> {
         let founder = |(number, key): (&u64, &[u8; 32])| {
             let is_admin = self.administrators.contains(number);
@@ -80,8 +80,8 @@ impl Members {
         self.clients.iter().map(founder).collect()
     }
 
-    /// Returns a digest of the founders, so that no copy can be changed without its being noticed: replicas that
-    /// disagreed about them would disagree about what to do.
+    /// Returns a digest of the founders, so that changes to a copy are detected: replicas with different founders
+    /// would disagree.
     fn founders_digest(&self) -> String {
         let mut hash = blake3::Hasher::new_derive_key("quorate 2026 founders");
         for (number, key) in &self.clients {
@@ -92,7 +92,7 @@ impl Members {
         hex(hash.finalize().as_bytes())
     }
 
-    /// Returns what verifies the replicas' signatures. Whose of the clients are good the state says.
+    /// Returns a verifier of the replicas' signatures. The state determines which clients are valid.
     pub fn verifier(&self) -> Verifier {
         let mut verifier = Verifier::default();
         for (id, key) in self.replicas.iter().enumerate() {
@@ -119,7 +119,7 @@ impl Members {
         let mut text = format!(
             "# The members of this cluster with their public keys. The same at every node.\n\
              format = {FORMAT}\ncluster = \"{}\"\nf = {}\n\n\
-             # Those of the clients below that may add and remove clients. Do not change it: the replicas would disagree.\n\
+             # The clients that may add and remove clients. Do not edit: replicas with different lists would disagree.\n\
              administrators = [{}]\nfounders = \"{}\"\n\n[replicas]\n",
             hex(&self.cluster_id().0),
             self.cluster.f(),
@@ -136,9 +136,9 @@ impl Members {
                 let _ = writeln!(text, "{} = \"{}\"", client_name(*number), hex(key));
             }
         };
-        clients(&mut text, "# The clients that it was made with.\n[clients]", &self.clients);
+        clients(&mut text, "# The clients at the creation of the cluster.\n[clients]", &self.clients);
         if !self.added.is_empty() {
-            clients(&mut text, "# Whose copy of this file this is.\n[added]", &self.added);
+            clients(&mut text, "# The client that owns this copy; it was added later.\n[added]", &self.added);
         }
         text
     }
@@ -151,7 +151,7 @@ impl Members {
     pub fn read(path: &Path) -> Result<Self, Trouble> {
         let text = std::fs::read_to_string(path).map_err(|error| Trouble::unreadable(path, &error))?;
         Self::parse(&text).map_err(|trouble| {
-            let next = "copy the file from another node: it is the same at all of them";
+            let next = "copy the file from another node: it is the same on all nodes";
             trouble.in_file(path).next(next)
         })
     }
@@ -159,7 +159,7 @@ impl Members {
     fn parse(text: &str) -> Result<Self, Trouble> {
         let damaged = |what: String| Trouble::new(Kind::Unreadable, what);
         let table = DeTable::parse(text)
-            .map_err(|error| damaged(format!("cannot be understood: {}", error.message())))?;
+            .map_err(|error| damaged(format!("cannot be parsed: {}", error.message())))?;
         let table = table.get_ref();
         let integer = |key: &str| Some(table.get(key)?.get_ref().as_integer()?.as_str().to_owned());
         let format = integer("format").ok_or_else(|| damaged("the key `format` is missing".to_owned()))?;
@@ -191,7 +191,7 @@ impl Members {
         };
         let replicas = cluster.replicas().map(replica).collect::<Result<_, _>>()?;
         let number = |name: &str| {
-            client_number(name).ok_or_else(|| damaged(format!("`{name}` is not a client's name")))
+            client_number(name).ok_or_else(|| damaged(format!("`{name}` is not a client name: use client-N")))
         };
         let numbered = |keys: Vec<(String, [u8; 32])>| -> Result<BTreeMap<u64, [u8; 32]>, Trouble> {
             keys.into_iter().map(|(name, key)| Ok((number(&name)?, key))).collect()
@@ -206,7 +206,7 @@ impl Members {
                 let name = |name: &toml::Spanned<toml::de::DeValue<'_>>| {
                     let known = name.get_ref().as_str().and_then(client_number);
                     known.filter(|number| clients.contains_key(number)).ok_or_else(|| {
-                        damaged("`administrators` names somebody who is not among the clients".to_owned())
+                        damaged("`administrators` has a name that is not in [clients]".to_owned())
                     })
                 };
                 names.iter().map(name).collect::<Result<_, _>>()?
@@ -217,7 +217,8 @@ impl Members {
         if table.contains_key("administrators") != said.is_some()
             || said.is_some_and(|said| said != members.founders_digest())
         {
-            let what = "damaged: its clients or administrators are not those that the cluster was made with";
+            let what =
+                "damaged: the clients or administrators were changed after the creation of the cluster";
             return Err(damaged(what.to_owned()));
         }
         let said = table.get("cluster").and_then(|value| value.get_ref().as_str());
@@ -260,7 +261,7 @@ mod tests {
         Members { cluster: Cluster::tolerating(1).unwrap(), replicas, clients, administrators, added }
     }
 
-    /// What an older file does not say is the same at all nodes; what names nobody is noticed.
+    /// Defaults for older files are the same on all nodes, and unknown names are detected.
     #[test]
     fn the_administrators_are_those_named_or_the_first() {
         let rights = |text: &str| -> Option<Vec<Rights>> {
@@ -284,7 +285,7 @@ mod tests {
         assert_eq!(client_identity(0).as_client().to_string(), "c0");
     }
 
-    /// No changed character of what the replicas agree on goes unnoticed.
+    /// Every change of a character in the agreed part of the file is detected.
     #[test]
     fn damage_is_noticed() {
         let text = members().text();

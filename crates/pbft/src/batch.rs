@@ -43,7 +43,7 @@ impl Batcher {
 }
 
 impl Replica {
-    /// Says whether this replica, as primary, may assign the next number (PR-2).
+    /// Returns whether this replica, as primary, may assign the next number (PR-2).
     fn may_propose(&self) -> bool {
         let next = self.batcher.assigned.next();
         self.is_normal()
@@ -89,12 +89,12 @@ impl Replica {
         let requests_max = if config.batching { usize::from(config.batch_requests_max) } else { 1 };
         let choice = choice::propose(now, self.last_choice);
         let mut separate = Vec::new();
-        let besides = pre_prepare_bytes_besides(self.cluster.n(), self.piggyback.commits.len());
+        let overhead = pre_prepare_bytes_besides(self.cluster.n(), self.piggyback.commits.len());
         let filled = pool.fill(|batch| {
-            let mut bytes = besides;
+            let mut bytes = overhead;
             while let Some(client) = queue.front().copied() {
                 let Some(pending) = clients.proposable(client, config.request_auth, now.mono_ns) else {
-                    queue.pop_front(); // executed or superseded meanwhile, or its client has to sign
+                    queue.pop_front(); // executed or superseded by now, or its client has to sign
                     continue;
                 };
                 let apart = config.separate && pending.request.operation().len() > config.separate_above;

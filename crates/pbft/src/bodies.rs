@@ -22,7 +22,7 @@ const CHECKS_MAX: usize = 1024;
 const PROVEN_MAX: usize = 65_536;
 
 /// The table of bodies. At most one body a client that no batch names yet (SR-1), at most `L` batches
-/// fetched by digest, and at most [`CHECKS_MAX`] signatures under way.
+/// fetched by digest, and at most [`CHECKS_MAX`] signatures in progress.
 #[derive(Debug)]
 pub(crate) struct Bodies {
     /// Large requests, by digest; one a client.
@@ -37,7 +37,7 @@ pub(crate) struct Bodies {
     armed: bool,
     /// Requests whose client's signature was seen to be right.
     proven: BTreeSet<Digest>,
-    /// Signatures under way; the request, where it waits for that.
+    /// Signatures in progress; the request, where it waits for that.
     checks: BTreeMap<Digest, Option<Body>>,
 }
 
@@ -57,7 +57,7 @@ impl Bodies {
     }
 
     /// Keeps a large request until its batch is stable; a client's newer one replaces it (SR-1), and so
-    /// does the same one sealed anew.
+    /// does the same one sealed again.
     pub(crate) fn hold(&mut self, body: Body) {
         if let Some(old) = self.by_client.insert(body.client, body.digest) {
             self.held.remove(&old);
@@ -80,7 +80,7 @@ impl Bodies {
         self.proven.contains(digest)
     }
 
-    /// Has the signature of a request checked; the request waits here. Says whether there was room.
+    /// Requests a check of a request's signature; the request waits here. Returns whether there was space.
     pub(crate) fn check_signature(&mut self, body: Body, _now: u64, out: &mut Actions) -> bool {
         let Some(signature) = body.signature() else { return false };
         if self.checks.len() >= CHECKS_MAX {
@@ -92,7 +92,7 @@ impl Bodies {
         true
     }
 
-    /// Has the signature of a request inside a batch checked, once.
+    /// Requests a check of the signature of a request inside a batch, once.
     pub(crate) fn check_inlined(
         &mut self,
         client: ClientId,
@@ -179,12 +179,12 @@ impl Replica {
         }
     }
 
-    /// Returns another replica, by chance.
+    /// Returns another replica, chosen randomly.
     pub(crate) fn someone(&mut self) -> ReplicaId {
         self.someone_but(self.id)
     }
 
-    /// Returns a replica by chance that is neither this one nor `not`, if there is one.
+    /// Returns a randomly chosen replica that is neither this one nor `not`, if there is one.
     fn someone_but(&mut self, not: ReplicaId) -> ReplicaId {
         let (own, cluster) = (self.id, self.cluster);
         let others = || cluster.replicas().filter(|id| *id != own && *id != not);
@@ -292,7 +292,7 @@ impl Replica {
         }
     }
 
-    /// A request or batch that was asked for. Its digest says what it is, whoever sent it.
+    /// A request or batch that was asked for. Its digest identifies it, from any sender.
     pub(crate) fn on_body(&mut self, now: Now, m: &BodyMessage<'_>, out: &mut Actions) {
         match m {
             BodyMessage::Request(request) => {
@@ -338,7 +338,7 @@ impl Replica {
         }
     }
 
-    /// Fills a body in wherever a batch misses it. Says whether one did.
+    /// Fills a body in wherever a batch misses it. Returns whether one did.
     pub(crate) fn supply_body(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) -> bool {
         if !self.bodies.armed {
             return false; // nothing is missing

@@ -57,9 +57,9 @@ pub struct Config {
     pub window: u64,
     /// `W`: protocol instances that the primary runs in parallel.
     pub pipeline: u64,
-    /// The most requests in a batch.
+    /// Maximum number of requests in a batch.
     pub batch_requests_max: u16,
-    /// The most bytes of a batch; a single larger request goes alone.
+    /// Maximum number of bytes of a batch; a single larger request goes alone.
     pub batch_bytes_max: usize,
     /// Off: one request a batch.
     pub batching: bool,
@@ -71,7 +71,7 @@ pub struct Config {
     pub small_reply: usize,
     /// Off: every replica sends the full result.
     pub digest_replies: bool,
-    /// Whom a client asks for the full result.
+    /// How a client chooses the replica that sends the full result.
     pub replier: Replier,
     /// Execute when prepared, reply before committed.
     pub tentative: bool,
@@ -83,7 +83,7 @@ pub struct Config {
     pub piggyback_ns: u64,
     /// How requests are authenticated.
     pub request_auth: RequestAuth,
-    /// What is kept on disk.
+    /// What is written to disk.
     pub durability: Durability,
     /// `T_MIN`: the shortest request time-out, in nanoseconds.
     pub request_timeout_min_ns: u64,
@@ -319,7 +319,7 @@ impl Config {
         Domains::new(self.cluster_id)
     }
 
-    /// Says whether `seq` is a checkpoint's number.
+    /// Returns whether `seq` is a checkpoint's number.
     pub fn is_checkpoint(&self, seq: SeqNum) -> bool {
         seq.0.is_multiple_of(self.checkpoint_interval)
     }

@@ -82,7 +82,7 @@ impl Replica {
         match decision {
             // Its NEW-VIEW counts as its vote for all that it takes over, and what it may not vote for (I8) it could
             // not claim in the next view change: less than f + 1 correct replicas could, and A2 might fail
-            // for ever (DP-5). So it first comes to the checkpoint that the decision starts from.
+            // forever (DP-5). So it first reaches the checkpoint that the decision starts from.
             Decision::Complete { checkpoint, chosen }
                 if checkpoint.0.plus(u64::try_from(chosen.len()).unwrap_or(u64::MAX)) > self.log.high() =>
             {
@@ -134,7 +134,7 @@ impl Replica {
         self.persist(Record::NewView { view: candidate.view(), frames: &frames }, out)
     }
 
-    /// A NEW-VIEW, its signature checked at the door: "A backup accepts a new-view message for view
+    /// A NEW-VIEW, its signature already verified: "A backup accepts a new-view message for view
     /// v+1 if it is signed properly, if the view-change messages it contains are valid for view v+1,
     /// and if the set O is correct" [OSDI99 §4.4].
     pub(crate) fn on_new_view(&mut self, now: Now, m: &Arc<Signed<NewView>>, out: &mut Actions) {

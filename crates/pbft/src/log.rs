@@ -10,7 +10,7 @@ use quorate_wire::{Cluster, Digest};
 use crate::certificate::Votes;
 use crate::step::Lsn;
 
-/// What the primary proposed for a number in the log's view, or the NEW-VIEW chose for it.
+/// The primary's proposal for a number in the log's view, or the choice of the NEW-VIEW.
 #[derive(Clone, Debug)]
 pub(crate) struct Proposal {
     pub(crate) digest: Digest,
@@ -104,7 +104,7 @@ impl Slot {
         enough.then_some(batch)
     }
 
-    /// Says whether P has a batch of `view`.
+    /// Returns whether P has a batch of `view`.
     #[inline]
     pub(crate) fn prepared_in(&self, view: ViewNum) -> bool {
         self.prepared.as_ref().is_some_and(|(prepared, _)| *prepared == view)
@@ -220,7 +220,7 @@ impl Log {
         self.low < seq && seq <= self.high()
     }
 
-    /// Says whether there is a slot for `seq`: `h < n <= H`.
+    /// Returns whether there is a slot for `seq`: `h < n <= H`.
     pub(crate) fn holds(&self, seq: SeqNum) -> bool {
         self.stable < seq && seq <= self.high()
     }

@@ -1,7 +1,7 @@
 //! What BODY-FETCH asks for, found by its digest: an index of the requests that this replica holds (SR-2, PC-5).
 //!
 //! Requests come and go with every batch, and are hardly ever asked for. So the index is brought up to date
-//! only when somebody asks, and ordering pays nothing for it. Then each batch is looked at once, whoever asks
+//! only when a request arrives, and ordering pays nothing for it. Then each batch is looked at once, for any sender
 //! and however often: without that a few hundred bytes of a liar would cost a search through the whole log
 //! (K14).
 
@@ -19,7 +19,7 @@ use crate::log::{Log, Slot};
 use crate::replica::Replica;
 use crate::step::{Actions, Lsn, Now, Recipient, Reject};
 
-/// Where a request or batch stands in the window. Entries may be out of date: whoever follows one looks at the
+/// Where a request or batch is in the window. Entries may be out of date: a lookup also compares the
 /// digest there. At most three batches for each number, each of their requests, and one request for each lane.
 #[derive(Debug, Default)]
 pub(crate) struct Lookup {

@@ -1,7 +1,7 @@
 //! A recording of a replica: what it started from, and every input since.
 //!
 //! The same inputs give the same actions, so a recording is all that it takes to see a run again, from a
-//! simulator or from a node that has stopped. It holds no keys: frames are kept as the door admitted
+//! simulator or from a node that has stopped. It holds no keys: frames are kept as the authenticator admitted
 //! them, with how the requests in them were proven.
 //!
 //! `magic 4 | version 1 | id 2 | config | resume | input*`, an input being `len 4 | mono 8 | wall 8 |
@@ -73,7 +73,7 @@ impl Recorder {
         }
     }
 
-    /// Says whether every input so far is in it.
+    /// Returns whether every input so far is in it.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
@@ -248,7 +248,7 @@ pub fn play(
     Ok(replica)
 }
 
-/// What inputs borrow from.
+/// The buffers that inputs borrow from.
 #[derive(Default)]
 struct Scratch {
     replies: Replies,

@@ -21,7 +21,7 @@ use crate::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 /// How often an unanswered question is asked again, in nanoseconds.
 const RETRY_NS: u64 = 100 * MS;
 
-/// Where a rejoining replica stands.
+/// The progress of a rejoining replica.
 #[derive(Debug, Default)]
 enum Phase {
     /// It votes.
@@ -57,38 +57,38 @@ pub(crate) struct Recovery {
     /// `n_R` of the last recovery request of each replica (RC-6). At most one a replica.
     noted: Vec<(ReplicaId, Timestamp, SeqNum)>,
     null_timer: bool,
-    /// What had been executed at the last tick of the null timer, and since when that has not changed.
+    /// The last executed batch at the last tick of the null timer, and since when it has not changed.
     still: (SeqNum, u64),
 }
 
 impl Recovery {
-    /// Says whether this replica is rejoining: it follows, and says nothing that counts.
+    /// Returns whether this replica is rejoining: it follows, and says nothing that counts.
     pub(crate) fn is_active(&self) -> bool {
         matches!(self.phase, Phase::Estimating { .. } | Phase::Requesting { .. } | Phase::CatchingUp { .. })
     }
 
-    /// Says whether this replica must not vote about `seq`.
+    /// Returns whether this replica must not vote about `seq`.
     pub(crate) fn forbids(&self, seq: SeqNum) -> bool {
         mutant!(M42, self.is_active(), false)
             || self.waits_for_echoes()
             || seq <= mutant!(M42, self.silent_to, SeqNum(0))
     }
 
-    /// Says whether this replica must not send a VIEW-CHANGE. Once it has rejoined it may, for any view:
+    /// Returns whether this replica must not send a VIEW-CHANGE. Once it has rejoined it may, for any view:
     /// all that it can have forgotten is below its stable checkpoint, and there a VIEW-CHANGE says nothing.
     /// If it stayed silent about old views, two replicas that rejoined could leave the others short of a
-    /// quorum for ever.
+    /// quorum forever.
     pub(crate) fn forbids_view_change(&self) -> bool {
         self.is_active() || self.waits_for_echoes()
     }
 
-    /// Says whether this replica must not send a NEW-VIEW for `view`, nor propose in it: it may have
+    /// Returns whether this replica must not send a NEW-VIEW for `view`, nor propose in it: it may have
     /// done so before.
     pub(crate) fn forbids_leading(&self, view: ViewNum) -> bool {
         self.forbids_view_change() || self.silent_view.is_some_and(|silent| view <= silent)
     }
 
-    /// Says whether the others have still to confirm this start.
+    /// Returns whether the others have still to confirm this start.
     pub(crate) fn waits_for_echoes(&self) -> bool {
         matches!(self.phase, Phase::AwaitingEchoes)
     }
@@ -103,12 +103,12 @@ impl Recovery {
         self.phase = Phase::Member;
     }
 
-    /// Notes that a number has prepared here.
+    /// Records that a number has prepared here.
     pub(crate) fn note_prepared(&mut self, seq: SeqNum) {
         self.prepared = self.prepared.max(seq);
     }
 
-    /// Notes a replica's recovery request, executed at `seq`: `n_R` (RC-6).
+    /// Records a replica's recovery request, executed at `seq`: `n_R` (RC-6).
     pub(crate) fn note_request(&mut self, replica: ReplicaId, timestamp: Timestamp, seq: SeqNum) {
         match self.noted.iter_mut().find(|(r, ..)| *r == replica) {
             Some((_, last, at)) if *last < timestamp => (*last, *at) = (timestamp, seq),
@@ -268,7 +268,7 @@ impl Replica {
         self.watch_recoveries(now, out);
     }
 
-    /// Says whether a recovery is under way that needs the order to move on (RC-10). Null batches are
+    /// Returns whether a recovery is in progress that needs the order to move on (RC-10). Null batches are
     /// refused otherwise (PR-6).
     pub(crate) fn null_batches_allowed(&self) -> bool {
         let (interval, window, stable) =

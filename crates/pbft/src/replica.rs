@@ -40,7 +40,7 @@ pub enum Status {
 #[derive(Debug, Default)]
 pub(crate) struct PendingCommits {
     pub(crate) commits: Vec<(SeqNum, Digest)>,
-    /// What must be durable before they leave.
+    /// The record that must be durable before they are sent.
     pub(crate) after: Lsn,
 }
 
@@ -163,7 +163,7 @@ impl Replica {
 
     fn on_message(&mut self, now: Now, verified: &Verified<Message<'_>>, out: &mut Actions) {
         let sender = verified.sender();
-        // A request is its client's, whoever brings it.
+        // A request is its client's, from any sender.
         if let Message::Request(request) = verified.message() {
             return self.on_request(now, request, out);
         }
@@ -226,7 +226,7 @@ impl Replica {
         self.view
     }
 
-    /// Says whether this replica is the primary of its view.
+    /// Returns whether this replica is the primary of its view.
     pub fn is_primary(&self) -> bool {
         self.primary() == self.id
     }
@@ -236,7 +236,7 @@ impl Replica {
         self.cluster.primary(self.view)
     }
 
-    /// Says whether this replica takes part in its view.
+    /// Returns whether this replica takes part in its view.
     pub(crate) fn is_normal(&self) -> bool {
         self.status == Status::Normal
     }
@@ -258,7 +258,7 @@ impl Replica {
         if self.config.durability == Durability::Sync { self.lsn } else { Lsn(0) }
     }
 
-    /// Says whether a record is on disk, or need not be.
+    /// Returns whether a record is on disk, or need not be.
     pub(crate) fn is_durable(&self, lsn: Lsn) -> bool {
         lsn <= self.durable
     }

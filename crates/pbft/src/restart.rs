@@ -16,7 +16,7 @@ use crate::record::{self, Record};
 use crate::replica::{Replica, Status};
 use crate::step::{Action, Actions, Lsn, Milestone, Now, Timer};
 
-/// What a replica starts from.
+/// The initial state of a replica.
 #[derive(Clone, Debug)]
 pub enum Resume {
     /// The first start of a new cluster: the initial state, nothing said yet.
@@ -33,7 +33,7 @@ pub enum Resume {
     },
 }
 
-/// What the disk gives back. The driver has checked its checksums and cut a torn tail.
+/// The data from the disk. The driver has checked its checksums and cut an incomplete tail.
 #[derive(Clone, Debug)]
 pub struct Restart {
     /// The incarnation, higher than every one before.
@@ -156,7 +156,7 @@ impl Replica {
         }
     }
 
-    /// Goes back into the view that the log ends in: I7.
+    /// Returns to the view at the end of the log: I7.
     fn resume_view(&mut self, now: Now, history: &History) {
         self.view = mutant!(M40, history.view, ViewNum(0));
         if let Some(frame) = &history.view_change {
@@ -195,7 +195,7 @@ impl Replica {
         }
     }
 
-    /// Says why a view is left by a primary that shuts down in order.
+    /// Returns why a view is left by a primary that shuts down in order.
     pub fn shut_down(&mut self, now: Now, out: &mut Actions) {
         if self.is_normal() && self.is_primary() {
             self.handing_off = true;
@@ -204,7 +204,7 @@ impl Replica {
     }
 }
 
-/// What a log says was executed behind an image: for those who look at a replica that does not run.
+/// The committed batches in a log after an image, for examining a stopped replica.
 #[derive(Clone, Debug)]
 pub struct Committed {
     /// The batches, from the one behind the image on, without a gap.
@@ -230,7 +230,7 @@ impl Committed {
     }
 }
 
-/// What the log says, sorted.
+/// The content of the log, sorted.
 #[derive(Debug, Default)]
 struct History {
     stable: Option<(SeqNum, Digest)>,
@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     /// [OSDI99 §4.4] A new view fills its gaps with null batches, which are all one; after a fail-over there are often several
-    /// in a row. Whoever looks at the log must not take the second one for its end.
+    /// in a row. A reader of the log must not take the second one for its end.
     #[test]
     fn the_same_null_batch_is_read_at_several_numbers() {
         let domains = Domains::new(ClusterId([7; 32]));

@@ -56,7 +56,7 @@ enum Incarnation {
     Old,
 }
 
-/// What is known of the others. One entry a replica.
+/// The records of the others. One entry per replica.
 #[derive(Debug)]
 pub(crate) struct PeerStatus {
     peers: Vec<Peer>,
@@ -79,7 +79,7 @@ impl PeerStatus {
         }
     }
 
-    /// Says whether `len` more bytes may be sent again to `to`, and counts them: at most
+    /// Returns whether `len` more bytes may be sent again to `to`, and counts them: at most
     /// `retransmit_bytes` in each `status_min_ns`, so that nobody can ask for endless work (K14).
     pub(crate) fn allow(&mut self, to: ReplicaId, now: u64, len: usize, config: &Config) -> bool {
         let Some(peer) = self.budget(to, now, config) else { return false };
@@ -91,7 +91,7 @@ impl PeerStatus {
         allowed
     }
 
-    /// Says whether `from` may ask for `count` more digests, and counts them whether they are here or not: at
+    /// Returns whether `from` may ask for `count` more digests, and counts them whether they are here or not: at
     /// most [`LOOKUPS_MAX`] in each `status_min_ns` (K14).
     pub(crate) fn allow_lookups(&mut self, from: ReplicaId, now: u64, count: usize, config: &Config) -> bool {
         let Some(peer) = self.budget(from, now, config) else { return false };
@@ -137,7 +137,7 @@ impl PeerStatus {
         self.peers.iter().flat_map(|peer| peer.incarnation.to_le_bytes()).collect()
     }
 
-    /// Takes up what [`Self::seen`] returned in an earlier life.
+    /// Restores what [`Self::seen`] returned in an earlier life.
     pub(crate) fn restore(&mut self, seen: &[u8]) {
         let seen = Echoes::new(seen);
         for (index, peer) in self.peers.iter_mut().enumerate() {
@@ -168,7 +168,7 @@ impl PeerStatus {
 }
 
 impl Replica {
-    /// Asks for a status soon: there is evidence of being behind, or somebody waits (SM-1).
+    /// Sends a status soon: there is evidence of being behind, or a request waits (SM-1).
     pub(crate) fn status_soon(&mut self, now: Now, out: &mut Actions) {
         if self.peers.soon {
             return;
@@ -307,7 +307,7 @@ impl Replica {
             peer.answered_in = peer.answered_in.max(along);
         }
         mutant!(M47, self.answer(now, from, m, out), ());
-        // Whoever is ahead will answer our own (SM-1).
+        // A replica that is ahead will answer our own (SM-1).
         if m.view > self.view || m.executed > self.exec.executed {
             self.status_soon(now, out);
         }
@@ -339,7 +339,7 @@ impl Replica {
         if m.view > self.view {
             return;
         }
-        // 5. It waits for the NEW-VIEW of this view: whoever has it sends it, and what it names (SM-4).
+        // 5. It waits for the NEW-VIEW of this view: a replica that has it sends it, and what it names (SM-4).
         if !m.normal {
             self.send_view_changes(now, to, self.view, bit(self.id) & !m.have, out);
             self.send_new_view_to(now, to, m.view, m.have, out);
@@ -394,7 +394,7 @@ impl Replica {
         }
     }
 
-    /// Sends votes and proposals of this view again: content as the first time, sealed anew (SM-3). Also for
+    /// Sends votes and proposals of this view again: the same content, sealed again (SM-3). Also for
     /// numbers that the peer has executed: it may have done so without having prepared them, or in an earlier
     /// view, and the others may need its COMMIT (PC-4).
     fn send_votes(&mut self, now: Now, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {

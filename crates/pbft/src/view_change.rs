@@ -20,7 +20,7 @@ use crate::record::Record;
 use crate::replica::{Replica, Status};
 use crate::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 
-/// The most requests that REQ-REJECTs are counted for.
+/// Maximum number of requests that REQ-REJECTs are counted for.
 const REJECTS_MAX: usize = 1024;
 
 /// What a replica knows of view changes. At most one SUSPECT, one VIEW-CHANGE and one NEW-VIEW of each
@@ -92,7 +92,7 @@ impl ViewChanges {
         self.patience_ns = (self.patience_ns / 2).max(base);
     }
 
-    /// Notes progress under the new view.
+    /// Records progress under the new view.
     pub(crate) fn note_executed(&mut self) {
         self.progressed = true;
         self.rejects.clear();
@@ -135,7 +135,7 @@ impl ViewChanges {
 }
 
 impl Replica {
-    /// Says to all that this replica wishes to leave its view, and goes on working in it (LV-2).
+    /// Tells all that this replica wishes to leave its view, and continues working in it (LV-2).
     pub(crate) fn suspect(&mut self, now: Now, reason: SuspectReason, out: &mut Actions) {
         if self.recovery.is_active() {
             return;
@@ -159,7 +159,7 @@ impl Replica {
         self.judge_suspects(now, view, out);
     }
 
-    /// Another replica wishes to leave a view. Its signature was checked at the door.
+    /// Another replica wishes to leave a view. Its signature was checked at the authenticator.
     pub(crate) fn on_suspect(&mut self, now: Now, from: ReplicaId, m: &Suspect, out: &mut Actions) {
         if m.view < self.view {
             return out.reject(Reject::OtherView);
@@ -259,7 +259,7 @@ impl Replica {
         self.views.keep_own(Arc::new(signed));
     }
 
-    /// What this replica takes into `view`: its checkpoints C, what prepared P, what it pre-prepared Q.
+    /// This replica's contribution to `view`: its checkpoints C, what prepared P, what it pre-prepared Q.
     fn own_view_change(&self, view: ViewNum, leave: LeaveCert) -> ViewChange {
         let stable = self.log.stable();
         let claims_max = self.cluster.f() + 2;
@@ -308,7 +308,7 @@ impl Replica {
         }
     }
 
-    /// Another replica has left. Its signature, and those of its LeaveCert, were checked at the door.
+    /// Another replica has left. Its signature, and those of its LeaveCert, were checked at the authenticator.
     pub(crate) fn on_view_change(&mut self, now: Now, m: &Arc<Signed<ViewChange>>, out: &mut Actions) {
         let (from, body) = (m.sender(), m.body());
         let (k, window) = (self.config.checkpoint_interval, self.config.window);

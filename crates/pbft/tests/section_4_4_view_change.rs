@@ -55,7 +55,7 @@ fn a_primary_may_hand_its_view_over() {
     assert!(left(&desk, 1));
 }
 
-/// TM-2: whoever has waited too long sends the request to all, so that every correct timer runs, and says
+/// TM-2: a replica that has waited too long sends the request to all, so that every correct timer runs, and says
 /// again that it is authentic here. A replica that was away when the others said so would stay alone
 /// with the request otherwise, and the view would never end.
 #[test]
@@ -124,7 +124,7 @@ fn the_new_primary_decides_with_a_quorum() {
     desk.frame(&frame);
     assert_eq!(desk.sent(Kind::NewView), 1);
     assert!(desk.said(|m| matches!(m, Milestone::ViewEntered { view: ViewNum(1), .. })));
-    // I7: one NEW-VIEW for a view, whoever else joins (B14).
+    // I7: one NEW-VIEW for a view, even if others join (B14).
     let frame = desk.view_change(R0, &empty);
     desk.frame(&frame);
     assert_eq!(desk.sent(Kind::NewView), 1);
@@ -213,9 +213,9 @@ fn status(desk: &mut Desk, from: ReplicaId, counter: u64, normal: bool) {
     });
 }
 
-/// A message of the new view may overtake its NEW-VIEW and is turned away. Whoever enters the view says so
+/// A message of the new view may overtake its NEW-VIEW and is rejected. A replica that enters the view says so
 /// at once, and is sent at once what it has missed, however recently it was answered: or the view would
-/// stand still until the next status and be given up.
+/// stall until the next status and be abandoned.
 #[test]
 fn what_overtook_the_new_view_is_sent_again_at_once() {
     let mut desk = Desk::new(R1);
@@ -402,7 +402,7 @@ fn a_second_version_of_a_view_change_is_refused() {
     assert!(desk.said(|m| *m == Milestone::Equivocation { by: R3 }));
 }
 
-/// PP-2: numbers that the NEW-VIEW fixed cannot be proposed anew.
+/// PP-2: numbers that the NEW-VIEW fixed cannot be proposed again.
 #[test]
 fn a_number_fixed_by_the_new_view_cannot_be_proposed_again() {
     let mut desk = Desk::new(R2);

@@ -35,7 +35,7 @@ fn view_changes(desk: &mut Desk, view: u64, from: &[ReplicaId]) -> Vec<Vec<u8>> 
     from.iter().map(|from| desk.view_change(*from, &empty)).collect()
 }
 
-/// "this time it will wait 2T": but neither for ever nor until the number overflows, however many views
+/// "this time it will wait 2T": but neither forever nor until the number overflows, however many views
 /// have failed.
 #[test]
 fn b29_the_wait_doubles_up_to_its_bound() {

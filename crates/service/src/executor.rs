@@ -46,7 +46,7 @@ pub struct Executor<S: Service, P: PageStore = Memory> {
     pub(crate) options: Options,
     pub(crate) state: State<P>,
     pub(crate) lanes: Lanes,
-    /// Who may ask for what. None: whoever comes through the door may ask for anything.
+    /// The client registry. None: every authenticated client may do anything.
     people: Option<People>,
     pub(crate) pool: Pool,
     overlay: Overlay,
@@ -309,7 +309,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         self.state.checkpoints()
     }
 
-    /// Computes the root of the newest checkpoint anew from all its pages, for comparison with the
+    /// Recomputes the root of the newest checkpoint from all its pages, for comparison with the
     /// one kept up to date (I17).
     pub fn recompute(&self) -> Digest {
         self.state.recompute(self.domains.clone(), self.options.pages_max)
@@ -321,7 +321,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     }
 
     /// Flips one bit of a written page behind the back of the digests, as failing memory would: for
-    /// simulators (B21). Says whether there was a page.
+    /// simulators (B21). Returns whether there was a page.
     pub fn damage(&mut self, choice: u64) -> bool {
         self.state.damage(choice)
     }
@@ -439,8 +439,8 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         Ok(())
     }
 
-    /// Says why an operation is not the service's to do: it is an order, which is carried out here, or whoever asks
-    /// has no right to it (EX-3).
+    /// Returns why an operation is not passed to the service: it changes the client registry, which is done here, or the
+    /// client lacks the right (EX-3).
     #[inline]
     fn govern(&mut self, client: ClientId, operation: &[u8]) -> Result<Option<people::Answer>, PageFault> {
         let pages = self.people_pages();
@@ -470,7 +470,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         Ok(fault(self.lanes.find(&view, client))?.flatten())
     }
 
-    /// Makes `result` the cached one of a lane as the running batch sees it. Says whether it is kept.
+    /// Makes `result` the cached one of a lane as the running batch sees it. Returns whether it is kept.
     fn repeat(&mut self, lane: &Lane) -> Result<bool, PageFault> {
         self.result.clear();
         let view =

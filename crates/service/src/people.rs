@@ -1,7 +1,7 @@
 //! Who may ask for what: the clients with their keys and rights, as pages of the state (EX-3).
 //!
 //! The clients that a cluster was made with are its *founders*: all replicas know them from the same file. What
-//! has changed since is in the state: whoever was added, with key, rights and address, and whoever was removed.
+//! has changed since is in the state: added clients, with key, rights and address, and removed clients.
 //! It changes by operations that are ordered like any other, so that all replicas see a change at one point of the
 //! order; and as it is written in the same overlay as everything else, it is undone, checkpointed, transferred
 //! and restored together with it.
@@ -32,14 +32,14 @@ pub const MAGIC: [u8; 16] = *b"\xff\xfequorate people";
 pub const ENTRIES_MAX: u32 = 4096;
 const ENTRY_BYTES: usize = 64;
 
-/// What a client may ask for. Each includes those before it.
+/// The rights of a client. Each includes the previous ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rights {
     /// Operations that change nothing.
     Read,
     /// All operations of the service.
     Write,
-    /// To add and remove clients, besides.
+    /// Also to add and remove clients.
     Admin,
 }
 
@@ -60,11 +60,11 @@ impl Rights {
 /// A client that may come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Person {
-    /// What it may ask for.
+    /// Its rights.
     pub rights: Rights,
     /// Its public key.
     pub key: [u8; 32],
-    /// Where replies go. None: every replica has its own table.
+    /// Its address for replies. None: every replica has its own table.
     pub address: Option<SocketAddr>,
 }
 
@@ -77,16 +77,16 @@ pub enum Order {
     Remove(u64),
 }
 
-/// What has become of an order, or why an operation was not done.
+/// The result of an operation on the registry, or why an operation was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It is so now.
     Done,
     /// It was so already.
     AlreadySo,
-    /// Whoever asks may not ask for this.
+    /// The requesting client lacks the right.
     NoRight,
-    /// Whoever asks is no client, any more or yet; or whom the order is about never was one.
+    /// The requesting client was removed or not added yet; or the client to change never existed.
     NoClient,
     /// There is a client of this number with another key.
     OtherKey,
@@ -190,11 +190,11 @@ fn address(ip: [u8; 16], port: [u8; 2]) -> Option<SocketAddr> {
 /// An entry of the table: the client, or that it was removed, and its place.
 type Entry = (u32, Option<Person>);
 
-/// The clients of a state. At most [`ENTRIES_MAX`] entries besides the founders.
+/// The clients of a state. At most [`ENTRIES_MAX`] entries in addition to the founders.
 #[derive(Clone, Debug)]
 pub(crate) struct People {
     founders: BTreeMap<u64, Person>,
-    /// What has changed since, in the committed state.
+    /// The changes since then, in the committed state.
     committed: BTreeMap<u64, Entry>,
     /// The same with what the tentative batch has changed, if it has.
     tentative: Option<BTreeMap<u64, Entry>>,
@@ -249,7 +249,7 @@ impl People {
         }
     }
 
-    /// Carries out an order of somebody who may give it.
+    /// Executes an operation on the registry by a client with the right to it.
     #[cold]
     pub(crate) fn obey(&mut self, order: Order, view: &mut View<'_>) -> Result<Answer, Stop> {
         let entries = self.tentative.as_ref().unwrap_or(&self.committed);

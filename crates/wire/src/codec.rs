@@ -16,7 +16,7 @@ pub enum DecodeError {
     Trailing,
     /// A count or length is above its bound.
     TooMany {
-        /// What the bytes say.
+        /// The value in the bytes.
         count: u64,
         /// The largest that is admitted.
         max: u64,
@@ -62,7 +62,7 @@ impl<'a> Reader<'a> {
         self.rest.len()
     }
 
-    /// Says whether nothing is left.
+    /// Returns whether nothing is left.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }

@@ -38,7 +38,7 @@ pub const SIGNATURE: u8 = 3;
 /// The number of an authentication: a signature and an authenticator.
 pub const BOTH: u8 = 4;
 
-/// What stands behind the body.
+/// The authentication after the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Auth<'a> {
     /// `1`: the sender's key generation and one entry, for one receiver.
@@ -102,7 +102,7 @@ impl Entries<'_> {
         self.bytes.len() / ENTRY_BYTES
     }
 
-    /// Says whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -121,7 +121,7 @@ pub struct Frame<'a> {
     pub kind: Kind,
     /// The configuration's epoch.
     pub epoch: u32,
-    /// Who it says sent it.
+    /// The claimed sender.
     pub sender: Principal,
     /// The body.
     pub body: &'a [u8],
@@ -177,7 +177,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What stands before the body.
+/// The fields before the body.
 struct Header {
     kind: Kind,
     epoch: u32,

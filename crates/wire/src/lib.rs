@@ -13,7 +13,7 @@
 //! | session keys, MACs and authenticators | [`keys`] |
 //! | signatures and signed evidence | [`sign`] |
 //! | the exchange of session keys | [`exchange`] |
-//! | the door: bytes in, [`Verified`] messages out | [`door`] |
+//! | the authenticator: bytes in, [`Verified`] messages out | [`door`] |
 //!
 //! There is no I/O here, no clock and no randomness: they are passed in.
 #![no_std]

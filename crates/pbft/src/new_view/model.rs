@@ -3,7 +3,7 @@
 //! The model keeps what matters: who pre-prepared, prepared, committed, executed and collected what,
 //! with every message lost or late at the whim of a seed; liars claim anything that is well-formed,
 //! and as primaries propose different batches and send different NEW-VIEWs to each replica. What is
-//! asserted is spec §11.10 and DP-5: a batch that committed is chosen again for ever, and with all
+//! asserted is spec §11.10 and DP-5: a batch that committed is chosen again forever, and with all
 //! correct replicas' messages the procedure completes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -280,7 +280,7 @@ impl World {
         None
     }
 
-    /// What a liar might change about a NEW-VIEW.
+    /// A liar's possible changes to a NEW-VIEW.
     fn spoil(&mut self, new_view: &mut NewView) {
         if self.random.chance(20) {
             let n = K * self.random.below(self.prefix() / K + 2);

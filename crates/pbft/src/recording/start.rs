@@ -11,7 +11,7 @@ use quorate_wire::id::{ClientId, SeqNum, Timestamp};
 use crate::config::{Config, Durability, Replier, RequestAuth};
 use crate::restart::{Restart, Resume};
 
-/// The most records or clients that a start can have.
+/// Maximum number of records or clients that a start can have.
 const COUNT_MAX: u32 = 1 << 24;
 /// The longest record: the frames of a NEW-VIEW and its VIEW-CHANGEs.
 const RECORD_BYTES_MAX: usize = 64 * FRAME_BYTES_MAX;

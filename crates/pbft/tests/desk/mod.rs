@@ -1,4 +1,4 @@
-//! One replica on a desk: the test speaks as everyone else, with their real doors, and sees what the
+//! One replica on a desk: the test speaks as everyone else, with their real authenticators, and sees what the
 //! replica says and reports. For the clauses of the paper, one at a time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "a test may panic")]
 #![allow(
@@ -169,7 +169,7 @@ impl Desk {
                 }
                 Action::StopTimer(timer) => self.deadlines[timer.index()] = None,
                 Action::CheckSignature { client, request } => {
-                    // Any door will do: all know the same public keys, and its own may be in use.
+                    // Any authenticator will do: all know the same public keys, and its own may be in use.
                     let valid = self.doors[0].check_signature(*client, &request.request, &request.signature);
                     todo.push(Todo::Signature(request.request, valid));
                 }

@@ -166,7 +166,7 @@ fn a_refused_operation_keeps_nothing_but_its_reply() {
     assert_eq!(with.cached(client(1)).unwrap().timestamp, Timestamp(9));
 }
 
-/// ND-2 [OSDI99 §4.6]: whatever the primary chooses, time goes on, and all replicas agree on it.
+/// ND-2 [OSDI99 §4.6]: whatever the primary chooses, time advances, and all replicas agree on it.
 #[test]
 fn time_never_goes_back() {
     /// Answers with the agreed time.

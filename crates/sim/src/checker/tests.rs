@@ -139,7 +139,7 @@ fn a_late_result_of_a_dropped_batch_is_nobodys() {
     c.executed(R0, SeqNum(1), dropped.digest(), &replies(&[(1, Outcome::Executed, 1)]));
     c.executed(R0, SeqNum(1), kept.digest(), &replies(&[(2, Outcome::Executed, 1)]));
     assert_eq!(c.violation(), None);
-    // Whoever has it as final without saying so is not let off.
+    // A replica that has it as final without saying so is not exempt.
     run(&mut c, R1, 1, &dropped, &replies(&[(1, Outcome::Executed, 1)]));
     assert_eq!(rule(&c), Some("agreement (I1)"));
 }

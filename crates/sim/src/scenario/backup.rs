@@ -27,9 +27,9 @@ const TRANSFERS: Expect = Expect::Count("state-transfers", |c| c.state_transfers
 const NEW_KEYS: Expect = Expect::Count("NEW-KEY", |c| c.kinds.get("NEW-KEY").copied().unwrap_or(0));
 /// The walk of a correct replica's transfer has turned an answer away.
 const REFUSED: Expect = Expect::Count("refused-answers", |c| c.refused_answers);
-/// What a liar says by not saying anything can be counted at the liar only.
+/// The lies of a liar that withholds messages can be counted only at the liar.
 const WITHHELD: Expect = Expect::Count("withheld", |c| c.lies);
-/// A client's door has turned a reply away.
+/// A client's authenticator has refused a reply.
 const WRONG_RESULT: Expect =
     Expect::Count("wrong-digest", |c| c.client_rejects.get("wrong-digest").copied().unwrap_or(0));
 
@@ -132,7 +132,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stage.require(stage.world.counters().state_transfers == 0, "batches, not states, fill the gap (ST-5)")
     }),
     // Against f claims of equal view only the word of every correct replica decides (DP-5): until those that
-    // stand still are back, views come and go.
+    // are paused are back, views come and go.
     Scenario::new("k6_vc_forged", &["K6"], "VIEW-CHANGEs that claim something has prepared that never did")
         .expects(&[Expect::Named, VIEW_CHANGES])
         .with(|setup| lying_view_change(setup, BadViewChange::Forged))
@@ -268,7 +268,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k12_wrong_result",
         &["K12"],
-        "The right digest with another result, by whoever is to send the result",
+        "The right digest with another result, from the replica that sends the result",
     )
     .expects(&[WRONG_RESULT])
     .views_max(|_| 0)
@@ -276,7 +276,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k13_garbage_source",
         &["K13", "B18"],
-        "Whoever fetches state is given damaged nodes and pages (A32)",
+        "A replica that fetches state is given damaged nodes and pages (A32)",
     )
     .expects(&[REFUSED, TRANSFERS])
     .with(|setup| setup.lying_backups(|| LyingSource::new(StateLie::Garbage)))
@@ -292,7 +292,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k13_stale_source",
         &["K13"],
-        "Whoever fetches state is offered nodes and pages of another checkpoint",
+        "A replica that fetches state is offered nodes and pages of another checkpoint",
     )
     .expects(&[REFUSED, TRANSFERS])
     .with(|setup| setup.lying_backups(|| LyingSource::new(StateLie::Stale)))
@@ -402,7 +402,7 @@ fn lying_view_change(setup: Setup, how: BadViewChange) -> Setup {
     setup.lying_backups(move || LyingViewChange(how))
 }
 
-/// `f` correct replicas, the first primary among them, stand still for a while: the new view rests on the
+/// `f` correct replicas, the first primary among them, are paused for a while: the new view rests on the
 /// liars, too.
 fn leave_view_0(stage: &mut Stage) -> Ended {
     stage.busy(10)?;

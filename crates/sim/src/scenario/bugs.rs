@@ -105,7 +105,7 @@ pub const SCENARIOS: &[Scenario] = &[
     .play(first_slot),
 ];
 
-/// Lets each COMMIT travel alone, so that one can be lost without the message that carries it.
+/// Sends each COMMIT separately, so that one can be lost without the message that carries it.
 fn commits_apart(setup: Setup) -> Setup {
     let config = Config { piggyback: false, ..setup.config };
     Setup { config, ..setup }
@@ -125,12 +125,12 @@ fn primary_and_more(stage: &Stage, among: &[ReplicaId]) -> Vec<ReplicaId> {
     std::iter::once(first).chain(more).take(stage.cluster().f()).collect()
 }
 
-/// What a replica has prepared at a number, and whether in a later view than 0.
+/// A replica's prepared batch at a number, and whether it prepared in a later view than 0.
 fn prepared(world: &World<KvApp>, id: ReplicaId, seq: u64) -> Option<(u64, Digest)> {
     world.checkers.facts(id).prepared.get(&seq).map(|(view, digest)| (view.0, *digest))
 }
 
-/// Lets everything come to rest. Returns the next number.
+/// Runs until nothing happens. Returns the next number.
 fn next_number(stage: &mut Stage) -> Result<u64, crate::report::Rule> {
     stage.busy(5)?;
     stage.quiet()?;
@@ -166,7 +166,7 @@ fn transfer_in_a_view_change(stage: &mut Stage) -> Ended {
     stage.busy(3 * window)?;
     let out = lost.iter().all(|id| !stage.world.checkers.facts(*id).normal);
     stage.require(out, "they have entered a view although they were cut off")?;
-    // Now nothing goes on without them.
+    // Now nothing continues without them.
     stage.mend();
     let gone = primary_and_more(stage, &stage.all_but(&lost));
     stage.isolate(&gone);
@@ -279,7 +279,7 @@ fn first_slot(stage: &mut Stage) -> Ended {
         stage.mute(Kind::NewView, &[leads], &stage.all());
         stage.pass(rng.between(150, 500) * MS)?;
     }
-    // Whoever leads now has to be left as well.
+    // The present view has to end too.
     stage.mend();
     let view = stage.view();
     let leads = primary(stage);

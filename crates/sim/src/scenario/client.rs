@@ -1,4 +1,4 @@
-//! Clients that lie, clients that send too much, and what becomes of the others meanwhile (C1-C7).
+//! Clients that lie, clients that send too much, and what becomes of the others (C1-C7).
 
 use quorate_pbft::config::MS;
 use quorate_pbft::step::{Milestone, Reject};
@@ -11,7 +11,7 @@ use crate::adversary::client::Forgery;
 use crate::report::Rule;
 use crate::world::Load;
 
-/// The most views that a client may cost whose lies stay the same: the first primary that believes it
+/// Maximum number of views that a client may cost whose lies stay the same: the first primary that believes it
 /// learns of its standing (AU-5).
 const VIEWS_MAX: u64 = 1;
 
@@ -78,7 +78,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "c1_b31_mac_for_each_primary",
         &["C1", "B31"],
-        "A client's authenticator satisfies whoever is the primary, and nobody else: each is deceived once (AU-5)",
+        "A client's authenticator is valid for the primary only: each primary is deceived once (AU-5)",
     )
     .expects(&[PROBATION, Expect::Reject(Reject::OnProbation)])
     .with(|setup| crate::setup::Setup { clients: 3, ..setup })

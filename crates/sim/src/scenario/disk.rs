@@ -1,4 +1,4 @@
-//! What befalls disks: torn tails, damage, full and failing ones, loss, old images, slowness (H3-H7, H11).
+//! Faults of disks: torn tails, damage, full and failing disks, loss, stale disks, slowness (H3-H7, H11).
 
 use quorate_pbft::config::MS;
 use quorate_pbft::step::Milestone;

@@ -1,4 +1,4 @@
-//! What befalls machines: crashes, pauses, wrong clocks (H1, H2, H8-H10). Their disks: [`disk`](super::disk).
+//! Faults of machines: crashes, pauses, wrong clocks (H1, H2, H8-H10). Their disks: [`disk`](super::disk).
 
 use quorate_pbft::config::{Durability, MS};
 use quorate_pbft::step::{Milestone, Reject};
@@ -302,7 +302,7 @@ pub const SCENARIOS: &[Scenario] = &[
     }),
 ];
 
-/// Says whether no correct replica lacks its memory.
+/// Returns whether no correct replica lacks its memory.
 pub(super) fn everyone_remembers(world: &mut World<KvApp>) -> bool {
     world.core_facts().all(|facts| facts.remembers) && world.hosts.iter().all(|host| !host.amnesic)
 }

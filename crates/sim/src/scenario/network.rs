@@ -190,12 +190,12 @@ pub const SCENARIOS: &[Scenario] = &[
     .with(|setup| setup.lying_primaries(|| WildBodies)),
 ];
 
-/// Returns a good network in which so many frames, per million, are up to `ns` late.
+/// Returns a good network in which this many frames per million are up to `ns` late.
 fn late(chance: u32, ns: u64) -> Profile {
     Profile { reorder: chance, reorder_ns: ns, ..Profile::lan() }
 }
 
-/// Lets the clients be busy while the network is bad, and notes that it was.
+/// Keeps the clients busy while the network is bad, and records that.
 fn weather(stage: &mut Stage, what: &'static str, profile: Profile) -> Ended {
     stage.world.network.set_profile(profile);
     stage.busy(40)?;
@@ -232,7 +232,7 @@ fn last(stage: &Stage) -> ReplicaId {
     ReplicaId::at(stage.cluster().n() - 1)
 }
 
-/// Says whether all correct replicas work in one view.
+/// Returns whether all correct replicas work in one view.
 pub(super) fn together(world: &mut crate::world::World<crate::app::KvApp>) -> bool {
     let mut views: Vec<u64> = world.core_facts().map(|facts| facts.view.0).collect();
     views.dedup();
@@ -294,7 +294,7 @@ impl Liar for ReplayAll {
     }
 }
 
-/// Sends, besides what is right, bodies that nobody can read.
+/// Sends correct messages, and also bodies that cannot be decoded.
 #[derive(Debug)]
 struct WildBodies;
 

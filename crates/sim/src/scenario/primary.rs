@@ -268,7 +268,7 @@ fn lying_new_view(setup: Setup, how: BadNewView) -> Setup {
     ids.into_iter().fold(setup, |setup, id| setup.liar(id, move || LyingNewView(how)))
 }
 
-/// The first primary stands still for a while, so that a liar makes the next NEW-VIEW.
+/// The first primary is paused for a while, so that a liar makes the next NEW-VIEW.
 fn bad_new_view(stage: &mut Stage) -> Ended {
     stage.busy(10)?;
     stage.world.pause(0, 600 * MS);
@@ -323,7 +323,7 @@ fn many_digests(stage: &mut Stage) -> Ended {
     stage.ask(1, 0, "incr x 1");
     stage.pass(20 * MS)?;
     for _ in 0..4 {
-        // Whoever is primary next reaches f replicas with its NEW-VIEW, and nobody with its votes.
+        // The next primary reaches f replicas with its NEW-VIEW, and none with its votes.
         let all = stage.all();
         let some: Vec<ReplicaId> =
             all.iter().copied().take(stage.cluster().n() - stage.cluster().f() - 1).collect();

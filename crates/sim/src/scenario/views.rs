@@ -74,7 +74,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "a18_null_vs_collected",
         &["A18"],
-        "Whoever has collected a number says nothing about it: f + 1 such replicas do not make it null (DP-2)",
+        "A replica that has discarded a number says nothing about it: f + 1 such replicas do not make it null (DP-2)",
     )
     .sizes(&[7])
     .expects(&[Expect::Noted("undecided"), VIEW_CHANGES])
@@ -274,7 +274,7 @@ fn null_or_collected(stage: &mut Stage) -> Ended {
 }
 
 /// Of those who change views, f have a checkpoint stable, one has taken it, and f are a window behind. r0 and
-/// f - 1 others stand still.
+/// f - 1 others are paused.
 fn staggered(stage: &mut Stage) -> Ended {
     let (all, f) = (stage.all(), stage.cluster().f());
     let ahead = all[1..=f].to_vec();

@@ -142,7 +142,7 @@ impl Stage {
         Ok(digest)
     }
 
-    /// Returns the batch that was proposed with this number last, by whomever: `3`, or `3,r2` if it was
+    /// Returns the batch that was proposed with this number last, by any replica: `3`, or `3,r2` if it was
     /// proposed to r2.
     fn proposed(&self, which: &str) -> Result<Batch, String> {
         let domains = self.world.config.domains();

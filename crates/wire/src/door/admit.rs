@@ -17,7 +17,7 @@ use crate::message::{
 };
 use crate::sign::{Signed, request_digest, signed_digest};
 
-/// Who a node is to its peers.
+/// The role of a node for its peers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Replica,
@@ -256,7 +256,7 @@ fn signature_of(frame: &Frame<'_>) -> Result<[u8; 64], DoorError> {
     frame.auth.signature().copied().ok_or(DoorError::WrongSeal(frame.kind))
 }
 
-/// Says whether a kind of message may be authenticated in this form. With [`Kind::seal`], the one
+/// Returns whether a kind of message may be authenticated in this form. With [`Kind::seal`], the one
 /// place that says so: no form is missing, none is left to chance (B27).
 fn is_form_of(kind: Kind, auth: Auth<'_>) -> bool {
     match (auth, kind.seal()) {

@@ -1,10 +1,10 @@
-//! Why bytes are turned away at the door.
+//! Why bytes are rejected by the authenticator.
 
 use crate::codec::DecodeError;
 use crate::id::{ClientId, Principal, ReplicaId};
 use crate::message::Kind;
 
-/// Why bytes were turned away at the door. Never a reason to panic: anyone can send bytes.
+/// Why bytes were rejected by the authenticator. Never a reason to panic: anyone can send bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DoorError {
@@ -25,7 +25,7 @@ pub enum DoorError {
     WrongRole {
         /// The kind.
         kind: Kind,
-        /// Who says it sent it.
+        /// The claimed sender.
         sender: Principal,
     },
     /// The message is authenticated in a way that its kind does not have, or for another number of

@@ -144,7 +144,7 @@ impl<'a> Bitmap<'a> {
         Self { bytes }
     }
 
-    /// Says whether bit `k` is set.
+    /// Returns whether bit `k` is set.
     pub fn has(&self, k: usize) -> bool {
         self.bytes.get(k / 8).is_some_and(|byte| byte & (1 << (k % 8)) != 0)
     }

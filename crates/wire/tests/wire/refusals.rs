@@ -1,4 +1,4 @@
-//! What the door turns away, one fault at a time.
+//! What the authenticator rejects, one fault at a time.
 
 use quorate_wire::codec::Writer;
 use quorate_wire::frame::{ENTRY_BYTES, Frame, HEADER_BYTES};
@@ -232,7 +232,7 @@ fn k11_a_reply_for_another_client_is_refused() {
     let lie = AnyBody::Reply(Reply { client: other, ..reply(&world, None) });
     let wrong = world.seal(2, C0, Kind::Reply, &encode(&lie));
     assert_eq!(world.admit(C0, &wrong).err(), Some(DoorError::OtherClient(other)));
-    // All lanes of a client have one door.
+    // All lanes of a client have one authenticator.
     for lane in [0, 3, u16::MAX] {
         let mine = AnyBody::Reply(Reply { client: ClientId::new(1, lane), ..reply(&world, None) });
         let frame = world.seal(2, C0, Kind::Reply, &encode(&mine));
@@ -287,7 +287,7 @@ fn c6_clients_have_no_part_in_agreement() {
     assert_eq!(refused, Some(DoorError::UnknownSender(who(C0))));
 }
 
-/// Whoever relays a signed message, it is judged by its own signature.
+/// A forwarded signed message is verified by its own signature.
 #[test]
 fn k6_a_view_change_with_a_forged_leave_cert_is_refused() {
     let mut world = World::new();

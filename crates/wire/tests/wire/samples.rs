@@ -80,7 +80,7 @@ pub(crate) fn sample(world: &mut World, kind: Kind) -> Sample {
 pub(crate) fn body(world: &mut World, kind: Kind) -> AnyBody<'static> {
     let d = batch(world).digest();
     match kind {
-        Kind::Request | Kind::NewKey => panic!("made by the door"),
+        Kind::Request | Kind::NewKey => panic!("made by the authenticator"),
         Kind::Reply => AnyBody::Reply(reply(world, Some(b"ok"))),
         Kind::PrePrepare => {
             let mut head = Vec::new();

@@ -61,7 +61,7 @@ impl Liar for OldKeys {
     }
 }
 
-/// K16: says again what it has heard, whoever said it, for as long as it likes.
+/// K16: repeats messages that it has received, from any sender, at any time.
 #[derive(Debug, Default)]
 pub struct ReplayOld {
     heard: Vec<Vec<u8>>,
