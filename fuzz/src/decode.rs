@@ -1,6 +1,6 @@
 //! All decoders: what crosses the wire and what comes back from the write-ahead log.
 //!
-//! The first byte of an input chooses the decoder. Whatever decodes is encoded again and has to give
+//! The first byte of an input chooses the decoder. An input that decodes is encoded again and must give
 //! the same bytes: the encoding is canonical (ADR 10).
 
 use quorate_pbft::record::Record;
