@@ -34,7 +34,7 @@ pub const TARGET: Target = Target {
 
 /// The most events of a run.
 const STEPS_MAX: u64 = 800;
-/// Kinds that a liar may not seal: its door sends them by itself.
+/// Kinds that a liar may not seal: its authenticator sends them by itself.
 const NOT_SAID: &[Kind] = &[Kind::NewKey];
 
 fn run(input: &[u8]) -> u64 {

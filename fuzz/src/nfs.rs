@@ -46,16 +46,16 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Returns a replica whose file system has so many pages.
+    /// Returns a replica whose file system has this many pages.
     pub(crate) fn new(pages: u32) -> Option<Self> {
         Self::with(pages, Settings::default())
     }
 
-    /// Returns a replica whose file system has so many pages and these settings, but few replies.
+    /// Returns a replica whose file system has this many pages and these settings, but few replies.
     pub(crate) fn with(pages: u32, settings: Settings) -> Option<Self> {
         let fs = Fs::new(Settings { reply_pages: 2, ..settings }).ok()?;
         let options = Options { clients_max: 1, result_bytes_max: 0, ..Options::default() };
-        // The fewest pages that there are besides: those of the one client's replies.
+        // The fewest pages in addition to these: those of the one client's replies.
         let options = (pages..).map(|pages_max| Options { pages_max, ..options.clone() });
         let options = options.take(64).find(|options| options.check().is_ok())?;
         let domains = Domains::new(ClusterId([1; 32]));

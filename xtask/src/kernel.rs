@@ -220,7 +220,7 @@ pub(crate) fn kernel(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Runs a script once, in `dir`; returns what it said, and how many replicas were killed meanwhile.
+/// Runs a script once, in `dir`; returns its output, and how many replicas were killed during the run.
 fn run_one(
     machine: &Machine,
     program: &Path,

@@ -6,8 +6,8 @@
 //!                                                 \--> ganesha.nfsd                    on a disk, on tmpfs, in memory
 //! ```
 //!
-//! All servers run all the time; the guest is booted anew for each measurement, so that its cache is empty. They take
-//! turns, so that what else the machine does befalls all of them. Time is the host's.
+//! All servers run all the time; a new guest is booted for each measurement, so that its cache is empty. They take
+//! turns, so that other load on the machine affects all of them. Time is the host's.
 
 mod andrew;
 mod goals;

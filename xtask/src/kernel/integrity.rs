@@ -1,4 +1,4 @@
-//! Nothing that was acknowledged is lost or done twice, while whoever is primary is killed every five seconds.
+//! Nothing that was acknowledged is lost or done twice, while the primary is killed every five seconds.
 //!
 //! A run: for 60 s workers in a guest create, write, rename, truncate, sync, link and remove, and keep a journal of what
 //! was answered, on the host. Then the guest is dead within a moment, with data that it has not sent; all replicas and

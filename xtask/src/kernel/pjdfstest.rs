@@ -11,7 +11,7 @@ const VERSION: &str = "0.2.2";
 
 /// How many pass, of the 398 that there are.
 const PASSED_MIN: usize = 380;
-/// What fails, and why that is the protocol's or its client's doing. Whoever fails and is not here is a bug of ours.
+/// Cases that fail because of the protocol or its client, with the reason. Any other failure is a bug of ours.
 const KNOWN: &[(&str, &str)] = &[
     (
         "unlink::open_file_not_freed",

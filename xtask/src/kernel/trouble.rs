@@ -1,4 +1,4 @@
-//! What befalls the cluster while a suite runs.
+//! Faults that are injected into the cluster while a suite runs.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,14 +16,14 @@ const EVERY: Duration = Duration::from_secs(5);
 const DEAD: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What befalls it.
+/// The injected fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// Nothing.
     Calm,
     /// The replica that is the first primary lies, in the way of this name.
     Liar(String),
-    /// Whoever is primary is killed every five seconds, and started again.
+    /// The primary is killed every five seconds, and restarted.
     Kills,
 }
 
@@ -59,7 +59,7 @@ impl Trouble {
         Ok(())
     }
 
-    /// Does something while this befalls the cluster, and returns as well how many replicas were killed meanwhile.
+    /// Runs something under this fault; returns its result, and how many replicas were killed during the run.
     pub(crate) fn while_running<T>(&self, host: &Host, run: impl FnOnce() -> Result<T>) -> Result<(T, u32)> {
         self.begin(host)?;
         let stop = AtomicBool::new(false);
@@ -69,11 +69,11 @@ impl Trouble {
             stop.store(true, Ordering::Relaxed);
             (ran, troubled.join())
         });
-        let Ok(kills) = kills else { bail!("whoever makes trouble has panicked") };
+        let Ok(kills) = kills else { bail!("the thread that injects faults has panicked") };
         Ok((ran?, kills?))
     }
 
-    /// Does what is done meanwhile, until `stop`, and returns how often something was.
+    /// Injects the fault until `stop`, and returns how many replicas were killed.
     fn go_on(&self, host: &Host, stop: &AtomicBool) -> Result<u32> {
         let mut kills = 0;
         let stops = |after: Duration| {

@@ -11,7 +11,7 @@ const NO_STD: &[&str] = &["wire", "pbft", "service", "quorum", "fs"];
 /// Modules that may use `unsafe`, each with what it pays for.
 const UNSAFE: &[(&str, &str)] = &[
     ("crates/bench/src/allocations.rs", "counts what a replica allocates"),
-    ("crates/wire/tests/allocations.rs", "counts what the door allocates"),
+    ("crates/wire/tests/allocations.rs", "counts what the authenticator allocates"),
     ("crates/service/tests/allocations.rs", "counts what executing allocates"),
     ("fuzz/src/alloc.rs", "counts what an execution allocates"),
 ];

@@ -173,7 +173,7 @@ pub(super) fn help(load: Load) -> String {
             "The program PostMark in the guest, on each server in turn: 10,000 files of 512 bytes to 16 KB, 100,000\n\
              transactions (DSN01 Figure 9). Prints transactions a second, and ratios beside the paper's.",
             "  --quick              the same as --transactions 10000\n\
-             \x20 --transactions N     so many, with a tenth as many files, 100 to 10000000 (default 100000)\n",
+             \x20 --transactions N     transactions, with a tenth as many files, 100 to 10000000 (default 100000)\n",
             "cargo xtask kernel postmark --quick --repeats 5",
         ),
         Load::Andrew => (

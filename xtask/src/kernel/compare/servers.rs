@@ -22,7 +22,7 @@ const GANESHA_PORT: u16 = 2049;
 const GANESHA_MOUNT: u16 = 20048;
 const PLUGINS: &str = "/usr/lib/x86_64-linux-gnu/ganesha";
 const SHM: &str = "/dev/shm";
-/// How long a process looks for work before it sleeps. There are fewer cores than processes: whoever looks for long keeps
+/// How long a process looks for work before it sleeps. There are fewer cores than processes: a process that looks for long keeps
 /// the guest off its core, and where all sleep each message waits until a core has woken up. So each has what it is
 /// fastest with: one that is alone sleeps at once, and five that wait for one another look a while.
 const POLL_ALONE: &str = "20us";

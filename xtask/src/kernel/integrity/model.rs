@@ -21,7 +21,7 @@ pub(crate) enum Op {
         number: u64,
         generation: u64,
     },
-    /// To so many blocks, up or down.
+    /// To this many blocks, up or down.
     Truncate {
         file: u64,
         blocks: u64,
@@ -109,7 +109,7 @@ impl File {
         u64::try_from(self.now.len()).unwrap_or(u64::MAX)
     }
 
-    /// Says whether there may be so many blocks after the client has died.
+    /// Says whether there may be this many blocks after the client has died.
     pub(crate) fn may_have(&self, blocks: u64) -> bool {
         self.sizes.contains(&blocks)
     }

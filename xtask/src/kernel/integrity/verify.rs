@@ -18,7 +18,7 @@ pub(crate) const RESTARTED: &str = "restarted";
 const PATIENCE: Duration = Duration::from_secs(180);
 /// How many files stay open while everything is started again.
 const HELD: usize = 64;
-/// So many ordered operations follow at the end that there is a checkpoint of everything before.
+/// Ordered operations at the end: enough for a checkpoint of everything before.
 const MORE: u32 = 160;
 
 /// Checks the current directory; `dir` has the journals. Returns what is wrong.
