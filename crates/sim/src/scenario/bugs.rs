@@ -24,7 +24,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "b7_time_outs_that_are_too_short",
         &["B7"],
-        "Every hop takes longer than the shortest time-out: views fail until the wait is long enough, then no more",
+        "Each hop takes longer than the shortest time-out: views fail until the time-out is long enough",
     )
     .expects(&[VIEW_CHANGES, Expect::Noted("calm")])
     .play(|stage| {
@@ -51,14 +51,14 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "b10_state_transfer_in_a_view_change",
         &["B10"],
-        "Replicas leave a view and are cut off; they miss the new view and more than a window, and come back",
+        "Replicas start a view change and are disconnected; they miss the new view and more than a window",
     )
     .expects(&[TRANSFERRED, VIEW_CHANGES, Expect::Noted("voted again")])
     .play(transfer_in_a_view_change),
     Scenario::new(
         "b15_execution_outlasts_the_view",
         &["B15"],
-        "The service is slow: batches that a view has decided are still being executed while it is left",
+        "The service is slow: batches of a view are still being executed when the view ends",
     )
     .expects(&[VIEW_CHANGES, Expect::Noted("executing while leaving")])
     .with(|setup| Setup { task_time: (10 * MS, 30 * MS), ..setup })
@@ -82,7 +82,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "b23_locked_on_two_batches",
         &["B23"],
-        "f replicas have prepared one batch at a number, the others another one in a later view: one of them is chosen",
+        "f replicas prepared one batch at a number, others another one in a later view: one of them is chosen",
     )
     .expects(&[VIEW_CHANGES, Expect::Noted("locked on two batches")])
     .with(commits_apart)
@@ -90,7 +90,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "b25_committed_in_two_views",
         &["B25"],
-        "f replicas commit a batch, the others leave the view before; they commit it in the next one",
+        "f replicas commit a batch; the view ends before the others do, and they commit it in the next one",
     )
     .expects(&[VIEW_CHANGES, Expect::Noted("committed in the view before"), Expect::Noted("committed later")])
     .with(commits_apart)
@@ -98,7 +98,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "b26_first_slot",
         &["B26"],
-        "The first primary runs twice and each backup hears one copy, both or none: two view changes later one batch stands",
+        "The first primary runs as two copies; each backup hears one, both or none: one batch is chosen",
     )
     .expects(&[Expect::Heard(Kind::PrePrepare), Expect::Heard(Kind::ViewChange)])
     .with(|setup| first_f(setup.config.cluster).into_iter().fold(setup, Setup::twin))

@@ -48,7 +48,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k6_vc_null",
         &["K6"],
-        "VIEW-CHANGEs that claim the null batch prepared in a view that nobody was in",
+        "VIEW-CHANGEs claim that the null batch prepared in a view that no replica entered",
     )
     .expects(&[
         Expect::Heard(Kind::ViewChange),
@@ -60,7 +60,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k8_outvoted",
         &["K8"],
-        "What prepared once at one replica comes back after another batch has committed",
+        "A batch that prepared at one replica comes back after another batch committed",
     )
     .expects(&[Expect::Heard(Kind::ViewChange), Expect::Noted("the decision waits for a witness")])
     .with(|setup| forgetful(setup, ViewNum(0)))
@@ -68,7 +68,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k8_outvoted_vs_gc",
         &["K8"],
-        "The same, while one of those that know better has discarded its entries (DP-2)",
+        "The same, while one replica that knows of the commit has discarded its entries (DP-2)",
     )
     .sizes(&[7])
     .expects(&[Expect::Heard(Kind::ViewChange), Expect::Noted("the decision waits for a witness")])
@@ -81,7 +81,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k8_null_vs_gc",
         &["K8"],
-        "Batches committed, one of those that know has discarded its entries, the liars hide theirs (A18)",
+        "Batches committed; one correct replica has discarded its entries, Byzantine ones hide theirs (A18)",
     )
     .sizes(&[7])
     .expects(&[Expect::Heard(Kind::ViewChange), Expect::Noted("the decision waits for a witness")])

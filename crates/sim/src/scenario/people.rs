@@ -11,7 +11,7 @@ use crate::world::World;
 pub const SCENARIOS: &[Scenario] = &[Scenario::new(
     "c8_clients_come_and_go",
     &["C8"],
-    "Clients are added and removed by order, through a state transfer and a view change; nobody else gets in",
+    "Clients are added and removed by ordered operations, during a state transfer and a view change",
 )
 .expects(&[
     Expect::Door("unknown-sender"),
