@@ -3,9 +3,11 @@
 //! Clients that were added later, or removed, are not in it: the replicated state knows them (EX-3). The directory of
 //! one that was added names it apart.
 //!
-//! The cluster's name is the digest of its size and its replicas' keys. So the file cannot be damaged, or
-//! belong to another cluster, without its being noticed; and two nodes that disagree about the replicas
-//! have nothing to say to one another, because the name is in every digest and MAC.
+//! The cluster's name is the digest of its size, its replicas' keys and 32 bytes that were drawn when it was made. So
+//! the file cannot be damaged, or belong to another cluster, without its being noticed; two nodes that disagree about
+//! the replicas have nothing to say to one another, because the name is in every digest and MAC; and nothing that was
+//! said in one cluster counts in another one, also where both were made of the same keys. A file of an earlier
+//! version has no drawn bytes, and its name stays what it was: such a cluster goes on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -47,6 +49,8 @@ pub fn principal(number: u64) -> u64 {
 pub struct Members {
     /// Its size.
     pub cluster: Cluster,
+    /// What was drawn when it was made. None: it was made by a version that drew nothing.
+    pub drawn: Option<[u8; 32]>,
     /// The replicas' public keys, in the order of their ids.
     pub replicas: Vec<[u8; 32]>,
     /// The public keys of the clients that it was made with, by their numbers.
@@ -67,6 +71,9 @@ impl Members {
         let (n, f) = (self.cluster.n(), self.cluster.f());
         hash.update(format!("n={n} f={f}").as_bytes());
         self.replicas.iter().for_each(|key| _ = hash.update(key));
+        if let Some(drawn) = &self.drawn {
+            hash.update(b"drawn").update(drawn);
+        }
         ClusterId(*hash.finalize().as_bytes())
     }
 
@@ -116,9 +123,10 @@ impl Members {
     pub fn text(&self) -> String {
         let administrators = self.administrators.iter().map(|number| format!("\"{}\"", client_name(*number)));
         let administrators: Vec<String> = administrators.collect();
+        let drawn = self.drawn.map_or(String::new(), |drawn| format!("drawn = \"{}\"\n", hex(&drawn)));
         let mut text = format!(
             "# The members of this cluster with their public keys. The same at every node.\n\
-             format = {FORMAT}\ncluster = \"{}\"\nf = {}\n\n\
+             format = {FORMAT}\n{drawn}cluster = \"{}\"\nf = {}\n\n\
              # Those of the clients below that may add and remove clients. Do not change it: the replicas would disagree.\n\
              administrators = [{}]\nfounders = \"{}\"\n\n[replicas]\n",
             hex(&self.cluster_id().0),
@@ -212,7 +220,14 @@ impl Members {
                 names.iter().map(name).collect::<Result<_, _>>()?
             }
         };
-        let members = Self { cluster, replicas, clients, administrators, added };
+        let drawn = match table.get("drawn") {
+            None => None,
+            Some(value) => {
+                let drawn = value.get_ref().as_str().and_then(unhex);
+                Some(drawn.ok_or_else(|| damaged("`drawn` is not 64 hexadecimal digits".to_owned()))?)
+            }
+        };
+        let members = Self { cluster, drawn, replicas, clients, administrators, added };
         let said = table.get("founders").and_then(|value| value.get_ref().as_str());
         if table.contains_key("administrators") != said.is_some()
             || said.is_some_and(|said| said != members.founders_digest())
@@ -222,7 +237,7 @@ impl Members {
         }
         let said = table.get("cluster").and_then(|value| value.get_ref().as_str());
         if said != Some(hex(&members.cluster_id().0).as_str()) {
-            let what = "damaged: the cluster's name is not the digest of its replicas";
+            let what = "damaged: the cluster's name is not the digest of what it was made of";
             return Err(damaged(what.to_owned()));
         }
         Ok(members)
@@ -257,7 +272,27 @@ mod tests {
         let replicas = (1..=4).map(|i| [i; 32]).collect();
         let clients = [(0, [9; 32]), (3, [8; 32])].into();
         let (administrators, added) = ([3].into(), [(7, [5; 32])].into());
-        Members { cluster: Cluster::tolerating(1).unwrap(), replicas, clients, administrators, added }
+        let (cluster, drawn) = (Cluster::tolerating(1).unwrap(), Some([6; 32]));
+        Members { cluster, drawn, replicas, clients, administrators, added }
+    }
+
+    /// Two clusters that were made alike differ; a file without drawn bytes keeps the name that it had.
+    #[test]
+    fn a_clusters_name_depends_on_what_was_drawn() {
+        let one = members();
+        let other = Members { drawn: Some([7; 32]), ..members() };
+        let old = Members { drawn: None, ..members() };
+        assert_ne!(one.cluster_id(), other.cluster_id());
+        assert_ne!(one.cluster_id(), old.cluster_id());
+        assert_eq!(Members::parse(&old.text()).unwrap(), old);
+        let mut before = blake3::Hasher::new_derive_key("quorate 2026 cluster name");
+        before.update(b"n=4 f=1");
+        old.replicas.iter().for_each(|key| _ = before.update(key));
+        assert_eq!(old.cluster_id(), ClusterId(*before.finalize().as_bytes()));
+        // It cannot be left out or changed without its being noticed.
+        let line = format!("drawn = \"{}\"\n", hex(&[6; 32]));
+        assert!(Members::parse(&one.text().replace(&line, "")).is_err());
+        assert!(Members::parse(&one.text().replace(&hex(&[6; 32]), &hex(&[7; 32]))).is_err());
     }
 
     /// What an older file does not say is the same at all nodes; what names nobody is noticed.

@@ -51,6 +51,9 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 tracing::debug!(replica = %by, "contradicts itself");
                 self.sayings.note_contradiction(*by);
             }
+            Milestone::SettingsDiffer { of } => {
+                warn!(replica = %of, "has other settings than this replica: compare their node.toml files");
+            }
             Milestone::Restarted { .. } => info!("started again from its own log"),
             _ => tracing::debug!(?milestone),
         }
