@@ -199,7 +199,7 @@ fn refusal(answer: Answer, name: &str, by: &str) -> Failure {
             Failure::new(Code::Rule, format!("{name} is the last that may add and remove clients"))
                 .next("add another one first: quorate add-client ... --admin")
         }
-        Answer::Full => Failure::new(Code::Rule, "the table of clients is full: 4096 were added or removed")
+        Answer::Full => Failure::new(Code::Rule, "the table of clients is full: 4032 were added or removed")
             .next("use a name again that was removed"),
         Answer::Done | Answer::AlreadySo | Answer::Malformed => {
             Failure::new(Code::OtherFormat, "the replicas do not know this order")
