@@ -245,7 +245,7 @@ impl Replica {
             self.views.calm_down(self.watch.request_timeout());
         }
         self.adopt_rest_of_new_view(now, out);
-        self.recovery_made_stable(now, seq, out);
+        self.recovery_made_stable(now, out);
         // Others may lack the last vote; it now carries the proof (CK-2).
         for n in self.log.numbers() {
             self.advance_quietly(now, n, out);

@@ -58,6 +58,7 @@ mutants! {
     M48 = 48, "committed-untold", "Replicas do not tell those who missed a batch that it committed (ST-5, A9).";
     M49 = 49, "unvouched-timers", "One replica's word about a request starts its timer (TM-2, B31).";
     M50 = 50, "null-anywhere", "Null batches are accepted at any time (PR-6).";
+    M90 = 90, "rejoined-by-own-h", "A rejoin is over when this replica's own checkpoint is stable, whatever the others' (RC-9a).";
     M14 = 14, "result-unchecked", "A client takes a result without comparing it with the certified digest (CL-6, K12).";
 }
 

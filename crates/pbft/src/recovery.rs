@@ -262,23 +262,31 @@ impl Replica {
             out.report(Milestone::ViewChangeStarted { view });
         }
         self.status_soon(now, out);
-        let stable = self.log.stable();
-        self.recovery_made_stable(now, stable, out);
+        self.recovery_made_stable(now, out);
     }
 
-    /// RC-9: recovered once a stable checkpoint at or beyond the bound is held.
-    pub(crate) fn recovery_made_stable(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
-        if let Phase::CatchingUp { until } = self.recovery.phase
-            && seq >= until
-        {
-            self.recovery.phase = Phase::Member;
-            out.report(Milestone::Rejoined { seq });
-            for seq in self.log.numbers() {
-                self.advance(now, seq, out);
-            }
-            self.on_view_changes_grown(now, out);
-        }
+    /// A checkpoint has become stable here, which may end a rejoin, this replica's or another's.
+    pub(crate) fn recovery_made_stable(&mut self, now: Now, out: &mut Actions) {
+        self.look_at_rejoin(now, out);
         self.watch_recoveries(now, out);
+    }
+
+    /// RC-9, RC-9a: recovered once a stable checkpoint at or beyond the bound is held, here and at a quorum. Only then
+    /// can nothing that was signed in an earlier life decide a number up to that bound: fewer than a quorum could vote
+    /// for it.
+    pub(crate) fn look_at_rejoin(&mut self, now: Now, out: &mut Actions) {
+        let Phase::CatchingUp { until } = self.recovery.phase else { return };
+        let stable = self.log.stable();
+        let others = self.peers.stable_by(self.cluster.quorum() - 1);
+        if stable < until || mutant!(M90, others < until, false) {
+            return;
+        }
+        self.recovery.phase = Phase::Member;
+        out.report(Milestone::Rejoined { seq: stable });
+        for seq in self.log.numbers() {
+            self.advance(now, seq, out);
+        }
+        self.on_view_changes_grown(now, out);
     }
 
     /// Returns whether a recovery is in progress that needs the order to move on (RC-10). Null batches are

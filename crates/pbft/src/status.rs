@@ -37,6 +37,8 @@ struct Peer {
     incarnation: u64,
     /// What it has executed, it says.
     executed: SeqNum,
+    /// Its stable checkpoint, it says.
+    stable: SeqNum,
     /// Bytes sent again to it since `budget_at`.
     sent_bytes: usize,
     /// Digests that it has asked for since then.
@@ -122,9 +124,18 @@ impl PeerStatus {
 
     /// Returns a number that `count` others say to have executed.
     pub(crate) fn executed_by(&self, count: usize) -> SeqNum {
-        let mut executed: Vec<SeqNum> = self.peers.iter().map(|p| p.executed).collect();
-        executed.sort_unstable();
-        executed.iter().rev().nth(count.saturating_sub(1)).copied().unwrap_or_default()
+        self.reached_by(count, |p| p.executed)
+    }
+
+    /// Returns a number that is at most the stable checkpoints of `count` others, as they say.
+    pub(crate) fn stable_by(&self, count: usize) -> SeqNum {
+        self.reached_by(count, |p| p.stable)
+    }
+
+    fn reached_by(&self, count: usize, of: impl Fn(&Peer) -> SeqNum) -> SeqNum {
+        let mut numbers: Vec<SeqNum> = self.peers.iter().map(of).collect();
+        numbers.sort_unstable();
+        numbers.iter().rev().nth(count.saturating_sub(1)).copied().unwrap_or_default()
     }
 
     /// Returns a count of starts that `count` others have seen this replica exceed or reach in another life.
@@ -308,8 +319,10 @@ impl Replica {
             return out.reject(Reject::OldStatus);
         }
         peer.counter = m.counter;
-        peer.executed = m.executed;
+        (peer.executed, peer.stable) = (m.executed, m.stable);
         peer.heard_at = now.mono_ns.max(1);
+        self.look_at_rejoin(now, out);
+        let Some(peer) = self.peers.peers.get_mut(from.index()) else { return };
         // Never the same to the same peer more than once in this time (SM-2). What it needs in a view that it
         // has just come to is not the same: at most two answers for each of this replica's own views.
         let along = (m.view, m.normal);

@@ -20,6 +20,11 @@ fn sync(config: &mut quorate_pbft::Config) {
 
 /// A STATUS that echoes `seen` as r1's incarnation.
 fn status(desk: &mut Desk, from: ReplicaId, counter: u64, seen: u64) {
+    status_at(desk, from, counter, seen, 0);
+}
+
+/// The same, of one whose stable checkpoint is at `stable`.
+fn status_at(desk: &mut Desk, from: ReplicaId, counter: u64, seen: u64, stable: u64) {
     let desk_settings = desk.config.shared_settings();
     let mut echoes = vec![0_u8; 32];
     echoes[8..16].copy_from_slice(&seen.to_le_bytes());
@@ -27,8 +32,8 @@ fn status(desk: &mut Desk, from: ReplicaId, counter: u64, seen: u64) {
         Status {
             counter,
             view: ViewNum(0),
-            stable: SeqNum(0),
-            executed: SeqNum(0),
+            stable: SeqNum(stable),
+            executed: SeqNum(stable),
             incarnation: 1 << 20,
             settings: desk_settings,
             echoes: Echoes::new(&echoes),
@@ -182,7 +187,7 @@ fn h6_a_replica_without_memory_outgrows_its_earlier_starts() {
     assert_eq!(Status::decode(&body).unwrap().incarnation >> 20, 6);
 }
 
-/// RC-4 to RC-9: estimate, recovery request, stable checkpoint beyond the bound; and no vote before.
+/// RC-4 to RC-9a: estimate, recovery request, stable checkpoint beyond the bound, here and at a quorum; no vote before.
 #[test]
 fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
     let mut desk = Desk::resumed(R1, Resume::Amnesia { incarnation: 3 << 20 }, |_| {});
@@ -225,8 +230,15 @@ fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
         desk.fetched(stable);
         let batch = desk.batch(c(0), stable, b"x");
         desk.pre_prepare(R0, 0, stable + 1, &batch);
-        assert_eq!(desk.sent(Kind::Prepare), usize::from(stable == 20), "at {stable}");
+        assert_eq!(desk.sent(Kind::Prepare), 0, "at {stable}");
     }
+    // RC-9a: and only when a quorum is there, too. A replica that lags does not count.
+    for (from, stable) in [(R0, 20), (R3, 16)] {
+        status_at(&mut desk, from, 1, 3 << 20, stable);
+        assert_eq!(desk.sent(Kind::Prepare), 0, "{from} is at {stable}");
+    }
+    status_at(&mut desk, R2, 1, 3 << 20, 20);
+    assert!(desk.sent(Kind::Prepare) > 0);
     assert!(desk.said(|m| *m == Milestone::Rejoined { seq: SeqNum(20) }));
 }
 
