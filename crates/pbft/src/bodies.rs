@@ -1,5 +1,5 @@
-//! Bodies of requests and whole batches that travel apart from what names them: kept by digest,
-//! fetched when missing, taken from anyone because the digest proves them (spec §5.3, PC-5).
+//! Bodies of requests and whole batches that are sent separately from the messages that name them: stored by digest,
+//! fetched when missing, accepted from any sender because the digest proves them (spec §5.3, PC-5).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;

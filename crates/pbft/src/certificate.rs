@@ -1,9 +1,8 @@
-//! Votes and certificates: what distinct replicas have said, and when that is enough.
+//! Votes and certificates: what distinct replicas have sent, and when that is enough.
 //!
-//! [OSDI99 §4.2, §4.3] speak of matching messages "from different replicas" throughout. Here the
-//! word *different* is in the type: [`Votes`] holds one value for each replica, so that nobody is
-//! counted twice (PC-1, B1). A certificate has private fields and one constructor that checks it:
-//! its holder need not count again.
+//! [OSDI99 §4.2, §4.3] speak of matching messages "from different replicas" throughout. Here the word *different* is
+//! in the type: [`Votes`] holds one value for each replica, so that no replica is counted twice (PC-1, B1). A
+//! certificate has private fields and one constructor that checks it: its holder need not count again.
 
 use alloc::boxed::Box;
 use alloc::vec;

@@ -1,8 +1,8 @@
-//! Admission of requests: which ones are new, which wait, and who has to sign [OSDI99 §4.1].
+//! Admission of requests: which are new, which wait, and which clients have to sign [OSDI99 §4.1].
 //!
-//! Exactly-once is decided in the replicated state, in order (EX-2). This table is an index of it,
-//! rebuilt after a transfer; it keeps out what could not execute anyway, holds what is waiting, and
-//! remembers the standing of each client (AU-5).
+//! Exactly-once is decided in the replicated state, in order (EX-2). This table is an index of it, rebuilt after a
+//! transfer. It refuses requests that could not execute, holds those that wait, and records which clients are on
+//! probation (AU-5).
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;

@@ -1,5 +1,5 @@
-//! What happens inside a replica, as data: milestones, and the reasons for turning messages away.
-//! Traces, checkers, metrics and tests read nothing else.
+//! Events inside a replica, as data: milestones, and the reasons for rejecting messages. Traces, checkers, metrics
+//! and tests read only these.
 
 use quorate_wire::Digest;
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, ViewNum};

@@ -1,7 +1,7 @@
 //! Normal-case operation: pre-prepare, prepare, commit [OSDI99 §4.2], spec §5.4-5.6.
 //!
-//! Each handler logs its message and calls [`Replica::advance`], which does whatever the log now
-//! allows. No handler depends on the order in which messages come.
+//! Each handler logs its message and calls [`Replica::advance`], which performs the steps that the log now allows. No
+//! handler depends on the order in which messages arrive.
 
 use alloc::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The replica: nothing but its parts, and the dispatch of inputs to the files that handle them.
+//! The replica: its parts, and the dispatch of inputs to the files that handle them.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

@@ -1,5 +1,5 @@
-//! Retransmission by status: a replica says what it has and lacks, and the others send what it lacks
-//! (spec §10). One mechanism, bounded state, for every kind of message.
+//! Retransmission by status: a replica reports what it has and lacks, and the others send what it lacks (spec §10).
+//! One mechanism, with bounded state, for every kind of message.
 
 use alloc::vec::Vec;
 

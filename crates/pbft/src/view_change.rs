@@ -1,5 +1,5 @@
-//! Leaving a view [OSDI99 §4.4], spec §11.2-11.4: who wishes to, when that is enough, and what is
-//! taken along.
+//! Starting a view change [OSDI99 §4.4], spec §11.2-11.4: which replicas want one, when that is enough, and what is
+//! reported.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;

@@ -1,8 +1,8 @@
 //! The last reply of each client lane, as pages of the state [OSDI99 §4.2].
 //!
-//! Timestamps and replies are written in the same overlay as the operation they answer, so they are
-//! committed, rolled back, checkpointed and transferred together with its effects: exactly-once
-//! survives all of it (EX-2, B12, B17). A lane has a slot of fixed size,
+//! Timestamps and replies are written to the same overlay as the operation they answer, so they are committed, rolled
+//! back, checkpointed and transferred together with its effects. Exactly-once semantics therefore hold in all these
+//! cases (EX-2, B12, B17). A lane has a slot of fixed size,
 //!
 //! ```text
 //! 0        4          8        16          24     32       64               256
@@ -13,7 +13,7 @@
 //! beyond that the digest is kept alone. `time` is the agreed time of the batch: the largest one is
 //! the last agreed time of the state, which needs no place of its own.
 //!
-//! Where a lane's slot is says an index in memory. It can be built again from the pages at any time.
+//! An index in memory gives the position of a lane's slot. It can be rebuilt from the pages at any time.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! What a service is: a deterministic state machine over pages, and nothing else [OSDI99 §3].
+//! What a service is: a deterministic state machine over pages [OSDI99 §3].
 
 use alloc::vec::Vec;
 

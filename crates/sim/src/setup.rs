@@ -1,4 +1,4 @@
-//! What a world is made from: who is in it, how they are set up, and who lies.
+//! The description of a world: its members, their settings, and which are Byzantine.
 
 use std::collections::{BTreeMap, BinaryHeap};
 

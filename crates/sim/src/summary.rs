@@ -1,4 +1,4 @@
-//! What happened in a run, counted: at correct replicas, unless said otherwise.
+//! Counts of events in a run: at correct replicas, unless stated otherwise.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! How long a client waits before it sends again, and when it signs.
+//! How long a client waits before it retransmits, and when it signs.
 
 use crate::config::Config;
 use crate::rng::Rng;

@@ -1,4 +1,4 @@
-//! What goes into a client and what comes out, in the shape of a replica's [`crate::step`].
+//! Inputs and outputs of a client, in the form of a replica's [`crate::step`].
 
 use alloc::vec::Vec;
 

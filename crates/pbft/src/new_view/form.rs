@@ -1,4 +1,4 @@
-//! The form of VIEW-CHANGE and NEW-VIEW: what can be said of one without any other (VC-5, VV-1).
+//! The form of VIEW-CHANGE and NEW-VIEW: what can be checked in one message alone (VC-5, VV-1).
 
 use quorate_wire::message::{NewView, ViewChange};
 use quorate_wire::{Cluster, ReplicaId, ViewNum};

@@ -1,5 +1,5 @@
-//! Whom a walk asks, how often, what last, and what it makes of their answers: who has lied, who keeps silent, how long
-//! an answer takes (ST-2, ST-3).
+//! Selects which replicas a walk asks, how often, and which last, and rates their answers: which have lied, which do
+//! not respond, how long an answer takes (ST-2, ST-3).
 
 use quorate_wire::ReplicaId;
 use quorate_wire::message::Fetch;

@@ -1,4 +1,4 @@
-//! How backups lie, and what comes of it: nothing (K1-K17).
+//! Byzantine backups, and their effect: none (K1-K17).
 
 use quorate_pbft::client::step::ClientReject;
 use quorate_pbft::config::{Config, MS};

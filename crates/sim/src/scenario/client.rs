@@ -1,4 +1,4 @@
-//! Clients that lie, clients that send too much, and what becomes of the others (C1-C7).
+//! Clients that lie, clients that send too much, and the effect on the others (C1-C7).
 
 use quorate_pbft::config::MS;
 use quorate_pbft::step::{Milestone, Reject};

@@ -1,4 +1,4 @@
-//! What a scenario's story is told with.
+//! The commands that scenarios are written with.
 
 use std::collections::BTreeMap;
 

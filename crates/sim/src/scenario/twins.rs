@@ -1,5 +1,5 @@
-//! Twins: `f` replicas run twice, with the same keys, and the group falls apart so that each copy has its own
-//! part of it (K18).
+//! Twins: two copies of each of `f` replicas run with the same keys, and the group is partitioned so that each copy
+//! is connected to its own part (K18).
 
 use quorate_pbft::config::MS;
 use quorate_pbft::step::Milestone;

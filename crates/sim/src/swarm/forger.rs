@@ -1,5 +1,5 @@
-//! A client that lies, among the others (C1-C6). It has keys like any client, but no lanes: what comes of
-//! its requests is nothing that anybody waits for.
+//! A Byzantine client among the others (C1-C6). It has keys like any client, but no lanes: no checker waits for its
+//! requests.
 
 use quorate_wire::ReplicaId;
 

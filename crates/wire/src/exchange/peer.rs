@@ -1,4 +1,4 @@
-//! One side and the other of a session: this node's generations, and what is known of a peer.
+//! The two sides of a session: this node's generations, and what is known about a peer.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! Liars among the backups, for one scenario each: votes, view changes, state and replies.
+//! Byzantine backups, for one scenario each: votes, view changes, state and replies.
 
 use quorate_pbft::step::Recipient;
 use quorate_wire::message::{

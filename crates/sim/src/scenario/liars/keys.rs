@@ -1,4 +1,4 @@
-//! Liars that abuse keys: authenticators, NEW-KEY, what was said under old ones (K15, K16).
+//! Byzantine replicas that abuse keys: authenticators, NEW-KEY, messages under old keys (K15, K16).
 
 use quorate_pbft::step::Recipient;
 use quorate_wire::Kind;
