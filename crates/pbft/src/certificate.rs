@@ -94,7 +94,7 @@ impl<T: Copy + Eq> Votes<T> {
         self.len
     }
 
-    /// Returns whether nobody has voted.
+    /// Returns whether there are no votes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!((votes.len(), votes.most()), (0, None));
     }
 
-    /// B18: f + 1 senders that say different things vouch for nothing.
+    /// B18: f + 1 senders with different values vouch for nothing.
     #[test]
     fn b18_a_weak_certificate_counts_equal_values() {
         assert_eq!(WeakCertificate::find(four(), &said(&[(0, 1), (1, 2), (2, 3)])), None);

@@ -70,8 +70,8 @@ pub(crate) struct Client {
     spare: Option<Body>,
 }
 
-/// What this replica thinks of a principal, all lanes together: it holds the keys, and a liar would come
-/// with a new lane each time (AU-5). Local, and never the same everywhere.
+/// What this replica knows about a principal, for all lanes together: the principal holds the keys, and a Byzantine
+/// client would use a new lane each time (AU-5). This is local and differs between replicas.
 #[derive(Clone, Copy, Debug, Default)]
 struct Standing {
     probation_until: u64,

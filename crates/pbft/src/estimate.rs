@@ -112,14 +112,14 @@ mod tests {
         assert_eq!(estimate(&[(1, 8, 9)]), None);
     }
 
-    /// f liars cannot push the bound up: nobody else has prepared that far.
+    /// f Byzantine replicas cannot raise the limit: no other replica has prepared that far.
     #[test]
     fn a_liar_cannot_inflate_it() {
         assert_eq!(estimate(&[(1, 8, 9), (2, 8, 10), (3, 4000, 4000)]), Some(8));
         assert_eq!(estimate(&[(1, 8, 9), (3, 4000, 4000)]), None);
     }
 
-    /// f liars cannot pull it below what a correct replica may have: a quorum must be at or below it.
+    /// f Byzantine replicas cannot lower it below what a correct replica may have: a quorum must be at or below it.
     #[test]
     fn a_liar_cannot_deflate_it() {
         assert_eq!(estimate(&[(1, 8, 9), (2, 8, 10), (3, 0, 0)]), Some(8));

@@ -263,7 +263,7 @@ impl Replica {
         lsn <= self.durable
     }
 
-    /// Puts off an own vote until its record is durable: nobody counts it before (ADR 5).
+    /// Delays an own vote until its record is durable: it is not counted before (ADR 5).
     pub(crate) fn count_when_durable(&mut self, vote: OwnVote) {
         self.own_votes.push_back(vote);
     }

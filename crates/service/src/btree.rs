@@ -48,11 +48,11 @@ pub struct Tree {
 pub enum Value<'v> {
     /// It stands in the leaf.
     Inline(&'v [u8]),
-    /// It stands in pages of its own.
+    /// It is stored in its own pages.
     Large(Large<'v>),
 }
 
-/// A value in pages of its own.
+/// A value in its own pages.
 #[derive(Clone, Copy, Debug)]
 pub struct Large<'v> {
     len: usize,

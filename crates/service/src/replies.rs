@@ -37,7 +37,7 @@ pub(crate) struct Layout {
     page_bytes: usize,
     slots_per_page: u32,
     result_bytes_max: usize,
-    /// Pages of its own that each lane has.
+    /// Each lane's own pages.
     lane_pages: u32,
     /// The first of them.
     lanes_at: u32,
@@ -73,7 +73,7 @@ impl Layout {
         first..first + self.lane_pages
     }
 
-    /// Returns how many pages of its own a lane uses.
+    /// Returns how many of its own pages a lane uses.
     fn own_pages_used(&self, lane: &Lane) -> usize {
         if lane.kind == Kind::Pages { lane.len.div_ceil(self.page_bytes) } else { 0 }
     }
@@ -86,7 +86,7 @@ enum Kind {
     Inline,
     /// In pages of the lane's own.
     Pages,
-    /// Not at all: it is longer than the bound.
+    /// It is not stored: it is longer than the limit.
     Digest,
 }
 

@@ -35,7 +35,7 @@ impl Label {
     /// The record of an empty page.
     pub(crate) const EMPTY: Self = Self { modified: SeqNum(0), digest: Digest::ZERO };
 
-    /// Returns whether it stands for no page.
+    /// Returns whether it represents no page.
     pub(crate) fn is_empty(&self) -> bool {
         self.digest == Digest::ZERO
     }
@@ -223,7 +223,7 @@ impl Tree {
     }
 }
 
-/// Lays out what is digested in memory of its own.
+/// Lays out the digest's input in its own memory.
 #[derive(Clone, Debug)]
 struct NodeHasher {
     domains: Domains,

@@ -67,7 +67,7 @@ pub trait Liar: Debug {
     /// A frame has arrived, authentic or not.
     fn overhear(&mut self, _rng: &mut Rng, _frame: &[u8]) {}
 
-    /// Something has happened; here a liar can say what nobody asked for.
+    /// Something has happened; a Byzantine replica may send unrequested messages here.
     fn idle(&mut self, _lie: &mut Lie<'_>) {}
 
     /// A message of the state transfer's is about to leave. Returns whether it does.

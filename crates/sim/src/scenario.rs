@@ -126,7 +126,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Returns a scenario in which nobody lies and clients keep a quiet cluster busy.
+    /// Returns a scenario without Byzantine replicas in which clients send requests from time to time.
     pub const fn new(name: &'static str, keys: &'static [&'static str], title: &'static str) -> Self {
         Self {
             name,

@@ -33,7 +33,7 @@ use plan::Plan;
 const SECOND: u64 = 1_000_000_000;
 /// The longest that the faults last, in simulated time.
 const FAULTS_NS: u64 = 40 * SECOND;
-/// The longest that clients go on after the faults, in simulated time.
+/// The longest that clients continue after the faults, in simulated time.
 const HEALED_NS: u64 = 120 * SECOND;
 /// The longest that everything may take to finish, in simulated time (I23, I24).
 const FINISH_NS: u64 = 60 * SECOND;

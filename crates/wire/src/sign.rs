@@ -73,7 +73,7 @@ impl Signer {
 pub enum PublicKey {
     /// Ed25519.
     Ed25519([u8; 32]),
-    /// For simulations: the secret itself, which the simulated liars are never given.
+    /// For simulations: the secret itself, which simulated Byzantine replicas never get.
     Toy([u8; 32]),
 }
 

@@ -46,7 +46,7 @@ impl Walk {
         let count = self.peers.len();
         let start = usize::try_from(rid % 64).unwrap_or(0);
         let order = (0..count).map(|at| (at + start) % count);
-        // A liar is asked when all others have lied too; not because they have enough to do.
+        // A lying source is asked only when all others have lied too, not when the others are busy.
         let peers = &self.peers;
         let all_lied = peers.iter().all(|peer| peer.lied);
         let others = (0..count).any(|at| but != Some(at) && (all_lied || !peers[at].lied));

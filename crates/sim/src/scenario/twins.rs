@@ -61,7 +61,7 @@ fn twin_primary(stage: &mut Stage) -> Ended {
     let many: Vec<NodeId> = (0..n - f).map(NodeId::at).collect();
     let clients = stage.clients();
     stage.world.network.partition(&[&few, &many]);
-    // Each part has a client of its own.
+    // Each part has its own client.
     stage.world.network.partition(&[&few, &clients[..1]]);
     stage.world.network.partition(&[&many, &clients[1..]]);
     stage.world.set_load(Load::Busy(0, 2 * MS));

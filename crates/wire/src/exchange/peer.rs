@@ -77,7 +77,7 @@ pub(super) struct Peer {
     pairs: Vec<Pair>,
     /// It has used our current generation.
     pub(super) confirmed: bool,
-    /// It has named a generation of its own that we lack.
+    /// It has named one of its generations that we lack.
     pub(super) missed: bool,
     /// When the pending NEW-KEY for it may be sent.
     pub(super) due: Option<u64>,

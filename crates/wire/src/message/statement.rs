@@ -97,7 +97,7 @@ pub struct Moved {
     pub took_ms: u64,
     /// Transfers since the replica started, this one with them.
     pub transfers: u64,
-    /// Pages and bytes that all these have moved.
+    /// Pages and bytes that all these have transferred.
     pub since_start: (u64, u64),
 }
 

@@ -241,7 +241,7 @@ impl Liar for LyingSource {
     }
 }
 
-/// K14: asks for everything that can be asked for, all the time, and acknowledges what nobody has asked.
+/// K14: requests everything that can be requested, all the time, and acknowledges what was not requested.
 #[derive(Debug, Default)]
 pub struct AskFlood {
     next_at: u64,
