@@ -1,9 +1,8 @@
-//! What clients of the file system can send: streams of bytes on connections of a relay, whose calls are executed by
-//! one replica.
+//! Input of file system clients: streams of bytes on connections of a gateway, whose calls one replica executes.
 //!
-//! Whatever comes, replies are replies, the bounds of the connections hold, and the state is in order at the end. The
-//! first byte says in how large pieces the stream comes and on how many connections: they all send the same, in pieces
-//! of their own size that take turns, and so the calls of one come again on the next. Two are one client's.
+//! For any input, replies are well-formed, the bounds of the connections hold, and the state is in order at the end. The
+//! first byte chooses the size of the pieces and the number of connections. All connections send the same stream in turns,
+//! each in pieces of its own size, so the calls of one are repeated on the next. Two belong to one client.
 
 use quorate_fs::nfs3::{
     Call, CommitArgs, CreateArgs, CreateHow, DirOp, LinkArgs, MkDirArgs, MkNodArgs, MkNodData, PROGRAM,

@@ -15,15 +15,15 @@ use crate::{Target, alloc};
 
 /// The most inputs that are kept.
 const CORPUS_MAX: usize = 4096;
-/// How often the progress is told.
+/// How often progress is printed.
 const TELL_EVERY: Duration = Duration::from_secs(10);
-/// How often an input is run that took too long: on a machine that stands still for a while, that while is counted as
-/// the thread's.
+/// How often an input that took too long is run again: when the machine pauses, the pause counts as time of
+/// the thread.
 const TRIES: usize = 3;
-/// How often it is looked whether an execution ends.
+/// How often the runner checks whether an execution has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
     /// Executions.

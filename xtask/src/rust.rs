@@ -180,7 +180,7 @@ pub(crate) fn matches(code: &str) -> Vec<Match> {
         .collect()
 }
 
-/// Returns the places where `word` stands as a word of its own.
+/// Returns the positions of `word` as a whole word.
 pub(crate) fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     code.match_indices(word).map(|(at, _)| at).filter(move |&at| {
         let before = code[..at].chars().next_back().unwrap_or(' ');

@@ -36,7 +36,7 @@ impl Finding {
     }
 }
 
-/// A rule and the words in which it is told.
+/// A rule and its description.
 struct Rule {
     says: &'static str,
     check: fn(&Tree) -> Vec<Finding>,

@@ -433,6 +433,8 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
 
     /// Passes the result of an action to the replica.
     fn tell(&mut self, now: Now, outcome: Outcome, out: &mut Actions) {
+        let fetched = matches!(outcome, Outcome::Fetched { .. });
+        let lives = if fetched { self.executor.lives() } else { None };
         let input = match outcome {
             Outcome::Executed { seq } => Input::Executed { seq, replies: &self.replies },
             Outcome::Read { ticket, digest } => {
@@ -458,7 +460,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 self.executor.clients(&mut self.clients);
                 self.journal.image_soon();
                 self.sayings.note_checkpoint(seq, root);
-                Input::Fetched { seq, root, clients: &self.clients }
+                Input::Fetched { seq, root, clients: &self.clients, lives: lives.as_deref() }
             }
         };
         if let Some(recorder) = &mut self.recorder {
@@ -466,7 +468,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         }
         self.core.step(now, input, out);
         self.meter.lap(Part::Step);
-        if let Outcome::Fetched { .. } = outcome {
+        if fetched {
             self.settle_held(now, out);
         }
     }

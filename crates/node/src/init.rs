@@ -172,6 +172,7 @@ impl NewCluster {
         make_dir(draft)?;
         let mut members = Members {
             cluster,
+            drawn: Some(secret::entropy()?),
             replicas: Vec::new(),
             clients: BTreeMap::new(),
             administrators: (0..u64::from(self.clients.min(ADMINISTRATORS))).collect(),

@@ -3,9 +3,10 @@
 //! Clients that were added or removed later are not in it, but in the client registry, a part of the replicated state
 //! (EX-3). The directory of an added client lists it separately.
 //!
-//! The cluster's name is the digest of its size and its replicas' keys. So damage to the file, or a file of another
-//! cluster, is detected. Two nodes with different replicas cannot communicate, because the name is part of every
-//! digest and MAC.
+//! The cluster's name is the digest of its size, its replicas' keys and 32 bytes drawn at its creation. So damage to
+//! the file, or a file of another cluster, is detected. Two nodes with different replicas cannot communicate, because
+//! the name is part of every digest and MAC. Statements of one cluster never count in another, even if both use the same
+//! keys. A file of an earlier version has no drawn bytes: its cluster keeps its name and continues to run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -47,6 +48,8 @@ pub fn principal(number: u64) -> u64 {
 pub struct Members {
     /// Its size.
     pub cluster: Cluster,
+    /// What was drawn when it was made. None: it was made by a version that drew nothing.
+    pub drawn: Option<[u8; 32]>,
     /// The replicas' public keys, in the order of their ids.
     pub replicas: Vec<[u8; 32]>,
     /// The public keys of the clients at the creation of the cluster, by their numbers.
@@ -67,6 +70,9 @@ impl Members {
         let (n, f) = (self.cluster.n(), self.cluster.f());
         hash.update(format!("n={n} f={f}").as_bytes());
         self.replicas.iter().for_each(|key| _ = hash.update(key));
+        if let Some(drawn) = &self.drawn {
+            hash.update(b"drawn").update(drawn);
+        }
         ClusterId(*hash.finalize().as_bytes())
     }
 
@@ -116,9 +122,10 @@ impl Members {
     pub fn text(&self) -> String {
         let administrators = self.administrators.iter().map(|number| format!("\"{}\"", client_name(*number)));
         let administrators: Vec<String> = administrators.collect();
+        let drawn = self.drawn.map_or(String::new(), |drawn| format!("drawn = \"{}\"\n", hex(&drawn)));
         let mut text = format!(
             "# The members of this cluster with their public keys. The same at every node.\n\
-             format = {FORMAT}\ncluster = \"{}\"\nf = {}\n\n\
+             format = {FORMAT}\n{drawn}cluster = \"{}\"\nf = {}\n\n\
              # The clients that may add and remove clients. Do not edit: replicas with different lists would disagree.\n\
              administrators = [{}]\nfounders = \"{}\"\n\n[replicas]\n",
             hex(&self.cluster_id().0),
@@ -212,7 +219,14 @@ impl Members {
                 names.iter().map(name).collect::<Result<_, _>>()?
             }
         };
-        let members = Self { cluster, replicas, clients, administrators, added };
+        let drawn = match table.get("drawn") {
+            None => None,
+            Some(value) => {
+                let drawn = value.get_ref().as_str().and_then(unhex);
+                Some(drawn.ok_or_else(|| damaged("`drawn` is not 64 hexadecimal digits".to_owned()))?)
+            }
+        };
+        let members = Self { cluster, drawn, replicas, clients, administrators, added };
         let said = table.get("founders").and_then(|value| value.get_ref().as_str());
         if table.contains_key("administrators") != said.is_some()
             || said.is_some_and(|said| said != members.founders_digest())
@@ -223,7 +237,7 @@ impl Members {
         }
         let said = table.get("cluster").and_then(|value| value.get_ref().as_str());
         if said != Some(hex(&members.cluster_id().0).as_str()) {
-            let what = "damaged: the cluster's name is not the digest of its replicas";
+            let what = "damaged: the cluster's name is not the digest of what it was made of";
             return Err(damaged(what.to_owned()));
         }
         Ok(members)
@@ -258,7 +272,27 @@ mod tests {
         let replicas = (1..=4).map(|i| [i; 32]).collect();
         let clients = [(0, [9; 32]), (3, [8; 32])].into();
         let (administrators, added) = ([3].into(), [(7, [5; 32])].into());
-        Members { cluster: Cluster::tolerating(1).unwrap(), replicas, clients, administrators, added }
+        let (cluster, drawn) = (Cluster::tolerating(1).unwrap(), Some([6; 32]));
+        Members { cluster, drawn, replicas, clients, administrators, added }
+    }
+
+    /// Two clusters that were made alike differ; a file without drawn bytes keeps the name that it had.
+    #[test]
+    fn a_clusters_name_depends_on_what_was_drawn() {
+        let one = members();
+        let other = Members { drawn: Some([7; 32]), ..members() };
+        let old = Members { drawn: None, ..members() };
+        assert_ne!(one.cluster_id(), other.cluster_id());
+        assert_ne!(one.cluster_id(), old.cluster_id());
+        assert_eq!(Members::parse(&old.text()).unwrap(), old);
+        let mut before = blake3::Hasher::new_derive_key("quorate 2026 cluster name");
+        before.update(b"n=4 f=1");
+        old.replicas.iter().for_each(|key| _ = before.update(key));
+        assert_eq!(old.cluster_id(), ClusterId(*before.finalize().as_bytes()));
+        // It cannot be left out or changed without its being noticed.
+        let line = format!("drawn = \"{}\"\n", hex(&[6; 32]));
+        assert!(Members::parse(&one.text().replace(&line, "")).is_err());
+        assert!(Members::parse(&one.text().replace(&hex(&[6; 32]), &hex(&[7; 32]))).is_err());
     }
 
     /// Defaults for older files are the same on all nodes, and unknown names are detected.

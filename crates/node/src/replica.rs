@@ -147,7 +147,11 @@ impl ReplicaNode {
     ) -> Result<(), Trouble> {
         let clock = Clock::new();
         let now = clock.now();
-        let config = self.settings.config.clone();
+        let mut config = self.settings.config.clone();
+        // The bits of a life must be new at each start (RC-11).
+        config.seed = u64::from_le_bytes(secret::entropy()?.first_chunk().copied().unwrap_or_default());
+        config.service_settings = self.settings.service_digest();
+        let config = config;
         let (mut storage, past) = Storage::open(
             &self.dir,
             self.members.cluster_id(),
@@ -172,7 +176,7 @@ impl ReplicaNode {
             executor.limit_transfer(executor.store().pages_max() / 2);
         }
         let resume = resume(past, incarnation, &mut storage, &mut executor)?;
-        let door = Door::new(
+        let mut door = Door::new(
             self.id.into(),
             self.members.cluster,
             self.members.cluster_id(),
@@ -182,6 +186,7 @@ impl ReplicaNode {
             secret::entropy()?,
             wall_ns,
         );
+        door.state_settings(config.shared_settings());
         let recorder = (self.settings.recording_bytes > 0)
             .then(|| Recorder::new(self.id, &config, &resume, self.settings.recording_bytes));
         if let Some(core) = self.settings.core {
@@ -338,7 +343,12 @@ fn resume<S: Service>(
     let mut clients = Vec::new();
     executor.clients(&mut clients);
     clients.sort_unstable();
-    Ok(Resume::Restart(Restart { incarnation, records, checkpoint, clients }))
+    // Whose statements count it must know, or it could vote for what has been overtaken (RC-11).
+    let Some(lives) = executor.lives() else {
+        warn!("the page with the lives of the replicas is damaged: this replica rejoins from the others");
+        return Ok(Resume::Amnesia { incarnation });
+    };
+    Ok(Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives }))
 }
 
 /// Returns the id of a directory's replica.

@@ -127,6 +127,16 @@ impl Settings {
             .map_err(|error| Trouble::new(Kind::Rule, format!("fs_{error}")).in_file(path))
     }
 
+    /// Returns the front of a digest of what this replica runs above agreement: replicas with other services, or the
+    /// same with other settings, disagree about the state.
+    pub fn service_digest(&self) -> u64 {
+        let options = crate::drive::options(&self.config, 0);
+        let pages = (options.page_bytes, options.pages_max, options.result_bytes_max);
+        let text = format!("{} {pages:?} {:?}", self.service.name(), self.fs);
+        let digest = blake3::derive_key("quorate 2026 service settings", text.as_bytes());
+        digest.first_chunk().map_or(0, |front| u64::from_le_bytes(*front))
+    }
+
     /// Reads the `node.toml` of `own`.
     ///
     /// # Errors

@@ -31,8 +31,8 @@ pub(crate) struct Bodies {
     /// Batches that were asked for.
     batches: BTreeMap<Digest, Arc<Batch>>,
     batches_max: usize,
-    /// Batches that are needed: their digest, and the number where that is known.
-    wanted: BTreeMap<Digest, SeqNum>,
+    /// Batches that are needed, by digest: one may be needed at several numbers.
+    wanted: BTreeSet<Digest>,
     /// Something is missing, and the timer runs.
     armed: bool,
     /// Requests whose client's signature was seen to be right.
@@ -49,7 +49,7 @@ impl Bodies {
             by_client: BTreeMap::new(),
             batches: BTreeMap::new(),
             batches_max: usize::try_from(config.window).unwrap_or(usize::MAX),
-            wanted: BTreeMap::new(),
+            wanted: BTreeSet::new(),
             armed: false,
             proven: BTreeSet::new(),
             checks: BTreeMap::new(),
@@ -73,6 +73,11 @@ impl Bodies {
     /// Returns a batch that was fetched.
     pub(crate) fn batch(&self, digest: &Digest) -> Option<&Arc<Batch>> {
         self.batches.get(digest)
+    }
+
+    /// Returns the batches that were fetched.
+    pub(crate) fn batches(&self) -> impl Iterator<Item = &Arc<Batch>> {
+        self.batches.values()
     }
 
     /// Says whether a client's signature of this request was seen to be right.
@@ -158,10 +163,10 @@ impl Replica {
         self.log.get(seq).and_then(|slot| slot.batch(digest)).or_else(|| self.bodies.batch(digest))
     }
 
-    /// Asks for a batch that is needed at `seq`, until it comes.
-    pub(crate) fn want_batch(&mut self, now: Now, seq: SeqNum, digest: Digest, out: &mut Actions) {
+    /// Asks for a batch that is needed, until it comes.
+    pub(crate) fn want_batch(&mut self, now: Now, digest: Digest, out: &mut Actions) {
         let window = self.bodies.batches_max;
-        if self.bodies.wanted.len() < 2 * window && self.bodies.wanted.insert(digest, seq).is_none() {
+        if self.bodies.wanted.len() < 2 * window && self.bodies.wanted.insert(digest) {
             // The first question leaves at once; the timer repeats it to others.
             let to = self.someone();
             out.send(Recipient::Replica(to), Kind::BodyFetch, Lsn(0), |w| {
@@ -197,7 +202,7 @@ impl Replica {
     pub(crate) fn on_body_timer(&mut self, now: Now, out: &mut Actions) {
         self.bodies.armed = false;
         let missing = self.missing_requests();
-        let wanted: Vec<Digest> = self.bodies.wanted.keys().copied().collect();
+        let wanted: Vec<Digest> = self.bodies.wanted.iter().copied().collect();
         let unproven = self.complain(now, out);
         if missing.is_empty() && wanted.is_empty() && !unproven {
             return;
@@ -302,40 +307,52 @@ impl Replica {
             }
             BodyMessage::Batch(batch) => {
                 let digest = batch.digest();
-                let Some(seq) = self.bodies.wanted.remove(&digest) else {
+                if !self.bodies.wanted.remove(&digest) {
                     return out.reject(Reject::Unwanted);
-                };
+                }
                 out.report(Milestone::BatchFetched { digest });
                 let batch = self.complete_from_table(batch);
                 let incomplete = !batch.is_complete();
-                self.place_batch(seq, batch);
+                let placed = self.place_batch(&batch);
                 if incomplete {
                     self.seek_bodies(now, out);
                 }
                 self.recheck_hungry(now, out);
-                self.advance(now, seq, out);
+                for seq in placed {
+                    self.advance(now, seq, out);
+                }
+                self.try_execute(now, out);
                 self.try_new_view(now, out);
             }
         }
     }
 
-    /// Puts a fetched batch where it is needed.
-    fn place_batch(&mut self, seq: SeqNum, batch: Arc<Batch>) {
+    /// Puts a fetched batch wherever it is needed. Returns at which numbers that is.
+    fn place_batch(&mut self, batch: &Arc<Batch>) -> Vec<SeqNum> {
         let digest = batch.digest();
-        if let Some(slot) = self.log.get_mut(seq) {
+        let mut placed = Vec::new();
+        for seq in self.log.numbers() {
+            let Some(slot) = self.log.get_mut(seq) else { continue };
+            let mut needed = false;
             if let Some(proposal) = &mut slot.proposal
                 && proposal.digest == digest
                 && proposal.batch.is_none()
             {
                 proposal.batch = Some(batch.clone());
+                needed = true;
             }
-            if slot.committed == Some(digest) {
+            if slot.committed == Some(digest) && slot.batch(&digest).is_none() {
                 slot.fetched = Some(batch.clone());
+                needed = true;
+            }
+            if needed {
+                placed.push(seq);
             }
         }
         if self.bodies.batches.len() < self.bodies.batches_max {
-            self.bodies.batches.insert(digest, batch);
+            self.bodies.batches.insert(digest, batch.clone());
         }
+        placed
     }
 
     /// Fills a body in wherever a batch misses it. Returns whether one did.

@@ -228,6 +228,8 @@ impl Replica {
         out.report(Milestone::Stable { seq, root });
         self.persist(Record::Stable { seq, root }, out);
         self.log.advance(seq);
+        self.lives.collect(seq);
+        self.judge_view();
         self.persist_seen(out);
         // The others may have gone on in a later view, which this replica does not know of yet.
         self.batcher.assigned = self.batcher.assigned.max(seq);
@@ -247,6 +249,8 @@ impl Replica {
         for n in self.log.numbers() {
             self.advance_quietly(now, n, out);
         }
+        // The table as of this checkpoint may know of lives that have ended (RC-11a).
+        self.look_at_lives(now, out);
         self.propose(now, out);
         // A new primary may have waited for this (DP-5).
         if self.status == Status::ViewChange {

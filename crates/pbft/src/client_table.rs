@@ -6,6 +6,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use quorate_wire::batch::{Body, StoredRequest};
 use quorate_wire::id::{ClientId, SeqNum, Timestamp};
@@ -63,8 +64,9 @@ pub(crate) struct Client {
     pub(crate) executed: Timestamp,
     /// The one that waits, authentic here. At most one (`CW`).
     pub(crate) pending: Option<Pending>,
-    /// Replicas that vouch for a request: its digest and a set (TM-2). At most one.
-    vouched: Option<(quorate_wire::Digest, u64)>,
+    /// For which request each replica vouches, the last that it named (TM-2). At most one a replica: what one says
+    /// of another request changes nothing of what the others have said.
+    vouched: Vec<(quorate_wire::ReplicaId, quorate_wire::Digest)>,
     resent_at: u64,
     /// Memory of the last request, to be used again.
     spare: Option<Body>,
@@ -361,12 +363,34 @@ impl Client {
 
     /// Notes that `replica` vouches for a request. Returns the set of those who do (TM-2).
     pub(crate) fn vouch(&mut self, digest: quorate_wire::Digest, replica: quorate_wire::ReplicaId) -> u64 {
-        let bit = 1_u64 << replica.index();
-        let set = match self.vouched {
-            Some((d, set)) if d == digest => set | bit,
-            Some(_) | None => bit,
-        };
-        self.vouched = Some((digest, set));
-        set
+        match self.vouched.iter_mut().find(|(by, _)| *by == replica) {
+            Some((_, last)) => *last = digest,
+            None => self.vouched.push((replica, digest)),
+        }
+        let same = self.vouched.iter().filter(|(_, of)| *of == digest);
+        same.fold(0, |set, (by, _)| set | crate::certificate::bit(*by))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_wire::{Digest, ReplicaId};
+
+    use super::*;
+
+    /// TM-2, L10: what one replica says of another request does not undo what others have said of this one.
+    #[test]
+    fn l10_a_wrong_voucher_changes_nothing_of_the_right_ones() {
+        let (right, wrong) = (Digest([1; 32]), Digest([2; 32]));
+        let mut client = Client::default();
+        assert_eq!(client.vouch(right, ReplicaId(1)), 0b0010);
+        assert_eq!(client.vouch(wrong, ReplicaId(3)), 0b1000);
+        assert_eq!(client.vouch(right, ReplicaId(2)), 0b0110);
+        // One that changes its mind counts for the last only, and nothing grows.
+        assert_eq!(client.vouch(right, ReplicaId(3)), 0b1110);
+        for byte in 0..100 {
+            client.vouch(Digest([byte; 32]), ReplicaId(3));
+        }
+        assert_eq!(client.vouched.len(), 3);
     }
 }

@@ -110,6 +110,8 @@ pub struct Config {
     pub clock_skew_ns: u64,
     /// The most client lanes with an entry (`MAX_CLIENTS`).
     pub clients_max: usize,
+    /// The front of a digest of the service's settings that all replicas must have alike.
+    pub service_settings: u64,
     /// Seeds the replica's own random choices: whom to ask.
     pub seed: u64,
 }
@@ -168,6 +170,7 @@ impl Config {
             null_batch_ns: MS,
             clock_skew_ns: 2_000 * MS,
             clients_max: 65_536,
+            service_settings: 0,
             seed: 0,
         }
     }
@@ -312,6 +315,24 @@ impl Config {
             self.clients_max.to_string(),
             "from 16 to 65536 client lanes",
         )
+    }
+
+    /// Returns the front of the digest of the settings that all replicas must have alike: those that decide which
+    /// messages are well-formed, which certificates count, and what the state is. Never 0.
+    pub fn shared_settings(&self) -> u64 {
+        let numbers = [
+            self.checkpoint_interval,
+            self.window,
+            u64::from(self.read_only),
+            u64::try_from(self.clients_max).unwrap_or(u64::MAX),
+            self.service_settings,
+        ];
+        let mut covered = [0; 40];
+        for (room, number) in covered.chunks_exact_mut(8).zip(numbers) {
+            room.copy_from_slice(&number.to_le_bytes());
+        }
+        let digest = self.domains().message(&covered);
+        digest.0.first_chunk().map_or(1, |front| u64::from_le_bytes(*front)).max(1)
     }
 
     /// Returns the digest domains of the cluster.

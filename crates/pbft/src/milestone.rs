@@ -146,6 +146,12 @@ pub enum Milestone {
         /// The replica that made them.
         by: ReplicaId,
     },
+    /// Another replica has other settings than this one, of those that all must have alike: what looks like a lie of
+    /// its may come from that.
+    SettingsDiffer {
+        /// Whose.
+        of: ReplicaId,
+    },
     /// The primary proposed a null batch (PR-6).
     NullProposed {
         /// The number.
@@ -239,4 +245,8 @@ rejects! {
     Recovering = "recovering",
     /// An incarnation older than one seen: an old disk was put back (§14.3).
     OldIncarnation = "old-incarnation",
+    /// A VIEW-CHANGE of a life of its sender's that has ended (RC-11).
+    EndedLife = "ended-life",
+    /// A VIEW-CHANGE of a life that the state executed here does not know yet (RC-11).
+    LaterLife = "later-life",
 }

@@ -110,7 +110,7 @@ impl Replica {
         }
         // PP-6, PR-6: an empty batch only where the protocol asks for one.
         if m.batch.is_empty() {
-            return if m.batch.is_null() && self.null_batches_allowed() {
+            return if m.batch.is_null() && self.null_batch_allowed_at(m.seq) {
                 Ok(())
             } else {
                 Err(Reject::NullBatch)
@@ -324,7 +324,7 @@ impl Replica {
     /// "If backup i accepts the pre-prepare message, it enters the prepare phase by multicasting a
     /// PREPARE message to all other replicas and adds both messages to its log" [OSDI99 §4.2].
     fn prepare(&mut self, seq: SeqNum, out: &mut Actions) {
-        if !self.is_normal() || self.recovery.forbids(seq) || !self.log.admits(seq) {
+        if !self.is_normal() || self.forbids_vote(seq) || !self.log.admits(seq) {
             return;
         }
         let view = self.view;
@@ -395,7 +395,7 @@ impl Replica {
     /// When prepared(m, v, n, i) becomes true: P, its record with the batch (D2), then "Replica i
     /// multicasts a COMMIT to the other replicas" [OSDI99 §4.2], PC-2.
     fn commit(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
-        if !self.is_normal() || self.recovery.forbids(seq) || !self.log.admits(seq) {
+        if !self.is_normal() || self.forbids_vote(seq) || !self.log.admits(seq) {
             return;
         }
         let view = self.view;

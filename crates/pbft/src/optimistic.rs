@@ -109,7 +109,7 @@ impl Replica {
             let batch = self.find_batch(seq, &digest).filter(|batch| batch.is_complete()).cloned();
             let Some(batch) = batch else {
                 if self.find_batch(seq, &digest).is_none() {
-                    self.want_batch(now, seq, digest, out);
+                    self.want_batch(now, digest, out);
                 } else {
                     self.seek_bodies(now, out);
                 }
@@ -179,6 +179,7 @@ impl Replica {
         out.push(Action::Undo { after: self.exec.final_to });
         out.report(Milestone::RolledBack { seq });
         self.exec.handed_over = self.exec.final_to;
+        self.lives.undo(self.exec.final_to);
         if self.exec.returned >= seq {
             self.exec.returned = self.exec.final_to;
         } else {
@@ -206,6 +207,9 @@ impl Replica {
             }
             if let Some(replica) = reply.client.replica() {
                 self.recovery.note_request(replica, reply.timestamp, seq);
+                if let (Outcome::Executed, Some(result)) = (reply.outcome, reply.result) {
+                    self.note_life(seq, replica, reply.timestamp, result);
+                }
                 if tentative {
                     continue; // RC-6: committed replies only
                 }
@@ -276,6 +280,7 @@ impl Replica {
             self.views.note_executed();
             mutant!(M46, (), self.clients.restart_clock(now.mono_ns));
         }
+        self.settle_lives(now, out);
         self.serve_reads(out);
         self.propose(now, out);
         self.watch_requests(now, out);

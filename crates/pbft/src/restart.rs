@@ -6,11 +6,13 @@ use alloc::vec::Vec;
 
 use quorate_wire::digest::Domains;
 use quorate_wire::frame::Frame;
-use quorate_wire::id::{ClientId, SeqNum, Timestamp, ViewNum};
-use quorate_wire::message::{NewView, SuspectReason, ViewChange};
+use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::life::Lives;
+use quorate_wire::message::{NewView, ProofMessage, SuspectReason, ViewChange};
 use quorate_wire::{Batch, Digest, Signed};
 
-use crate::enter_view::Candidate;
+use crate::candidate::Candidate;
+use crate::lives::{LivesKnown, Table};
 use crate::log::Proposal;
 use crate::record::{self, Record};
 use crate::replica::{Replica, Status};
@@ -44,6 +46,8 @@ pub struct Restart {
     pub checkpoint: (SeqNum, Digest),
     /// The last executed timestamp of each client lane in that image.
     pub clients: Vec<(ClientId, Timestamp)>,
+    /// The lives of the replicas that have had more than one, in that image (RC-11).
+    pub lives: Vec<(ReplicaId, Lives)>,
 }
 
 impl Replica {
@@ -84,10 +88,12 @@ impl Replica {
         }
         self.checkpoints.own.insert(stable, stable_root);
         self.clients.reload(&restart.clients);
-        self.recovery.note_transfer(&restart.clients, image);
+        self.recovery.note_transfer(&restart.lives, image);
+        self.lives = LivesKnown::starting(image, Table::new(restart.lives.clone()));
         self.restore_slots(&history);
         self.peers.restore(&history.seen);
         self.resume_view(now, &history);
+        self.judge_view();
         if stable > image {
             self.execute_from_log(now, &history, (stable, stable_root), out);
         }
@@ -105,6 +111,8 @@ impl Replica {
         if self.is_normal() && self.is_primary() && self.cluster.n() > 1 {
             self.hand_off(now, out);
         }
+        // What its NEW-VIEW chose and it had not voted for yet (L7).
+        self.adopt_rest_of_new_view(now, out);
         self.try_execute(now, out);
         self.exec.replayed_to = self.exec.final_to;
         self.watch.note_odd(self.log.high());
@@ -305,11 +313,18 @@ fn read_new_view(frames: &[&[u8]], replica: &Replica) -> Option<Candidate> {
     let frame = Frame::decode(first).ok()?;
     let body = NewView::decode(frame.body).ok()?;
     let message = Arc::new(Signed::reread(&replica.domains, &frame, body)?);
+    let (changes, told) = rest.split_at_checked(message.body().view_changes.len())?;
     let mut named = Vec::new();
-    for bytes in rest {
+    for bytes in changes {
         named.push(Some(Arc::new(read_view_change(bytes, replica)?)));
     }
-    (named.len() == message.body().view_changes.len()).then_some(Candidate { message, named })
+    let mut proofs = Vec::new();
+    for bytes in told {
+        let frame = Frame::decode(bytes).ok()?;
+        let body = ProofMessage::decode(frame.body).ok()?;
+        proofs.push(Arc::new(Signed::reread(&replica.domains, &frame, body)?));
+    }
+    Some(Candidate { message, named, proofs })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use quorate_wire::Cluster;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
 use quorate_wire::message::{
-    Bitmap, Commit, Committed, Echoes, Kind, Prepare, ProofMessage, Status as StatusMessage, WANTS_MAX, Want,
+    Bitmap, Commit, Committed, Echoes, Kind, Prepare, Status as StatusMessage, WANTS_MAX, Want,
     encode_pre_prepare,
 };
 
@@ -47,6 +47,8 @@ struct Peer {
     /// The count of starts of another incarnation of this replica that it has seen, not below this one's:
     /// an old disk was put back, or the count was lost with a disk.
     later: Option<u64>,
+    /// What it says of its settings, once that was other than ours.
+    settings: Option<u64>,
 }
 
 /// What a peer's incarnation is to what is known of it.
@@ -158,6 +160,15 @@ impl PeerStatus {
         if peer.incarnation == incarnation { Incarnation::Known } else { Incarnation::Old }
     }
 
+    /// Notes what a peer says of its settings. Says whether that is a difference that was not known yet.
+    fn note_settings(&mut self, from: ReplicaId, settings: u64, own: u64) -> bool {
+        let Some(peer) = self.peers.get_mut(from.index()) else { return false };
+        let differs = (settings != own).then_some(settings);
+        let news = differs.is_some() && peer.settings != differs;
+        peer.settings = differs;
+        news
+    }
+
     fn note_echo(&mut self, from: ReplicaId, echo: u64) {
         let own = self.incarnation;
         let Some(peer) = self.peers.get_mut(from.index()) else { return };
@@ -252,6 +263,7 @@ impl Replica {
             stable: self.log.stable(),
             executed: self.exec.executed,
             incarnation: self.peers.incarnation,
+            settings: self.settings,
             echoes: Echoes::new(&echoes),
             normal: self.status == Status::Normal,
             has_new_view,
@@ -283,6 +295,9 @@ impl Replica {
             }
             Incarnation::Known => {}
             Incarnation::Old => out.reject(Reject::OldIncarnation),
+        }
+        if self.peers.note_settings(from, m.settings, self.settings) {
+            out.report(Milestone::SettingsDiffer { of: from });
         }
         self.peers.note_echo(from, m.echoes.of(self.id));
         self.look_at_echoes(now, out);
@@ -343,7 +358,7 @@ impl Replica {
         if !m.normal {
             self.send_view_changes(now, to, self.view, bit(self.id) & !m.have, out);
             self.send_new_view_to(now, to, m.view, m.have, out);
-            return self.send_proofs(to, m, out);
+            return self.send_proofs(now, to, m, out);
         }
         // 4. Both are in normal operation.
         if self.is_normal() {
@@ -371,7 +386,7 @@ impl Replica {
     /// waiting for it.
     fn send_new_view_to(&mut self, now: Now, to: ReplicaId, from: ViewNum, have: u64, out: &mut Actions) {
         let Some(candidate) = self.views.entered.as_ref().filter(|c| c.view() >= from) else { return };
-        let message = candidate.message.clone();
+        let (message, proofs) = (candidate.message.clone(), candidate.proofs.clone());
         if !self.peers.allow(to, now.mono_ns, message.frame().len(), &self.config) {
             return;
         }
@@ -379,19 +394,7 @@ impl Replica {
         out.forward(Recipient::Replica(to), Kind::NewView, after, message.frame());
         let named = message.body().view_changes.iter().fold(0, |set, (replica, _)| set | bit(*replica));
         self.send_view_changes(now, to, message.body().view, named & !have, out);
-    }
-
-    fn send_proofs(&mut self, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
-        for want in &m.wants {
-            let Some(slot) = self.log.get(want.seq) else { continue };
-            let Some((digest, view)) = slot.claims.iter().find(|(d, u)| *d == want.digest && *u >= want.view)
-            else {
-                continue;
-            };
-            let proof = ProofMessage { seq: want.seq, digest: *digest, view: *view };
-            // What was claimed was durable before it was said.
-            out.send(Recipient::Replica(to), Kind::Proof, Lsn(0), |w| proof.encode(w));
-        }
+        self.show(now, to, &proofs, out);
     }
 
     /// Sends votes and proposals of this view again: the same content, sealed again (SM-3). Also for

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use quorate_wire::batch::{Batch, Body};
 use quorate_wire::codec::Writer;
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
+use quorate_wire::life::Lives;
 use quorate_wire::message::{Kind, Message};
 use quorate_wire::reply::Replies;
 use quorate_wire::{Digest, Verified};
@@ -157,6 +158,9 @@ pub enum Input<'a> {
         root: Digest,
         /// The last executed timestamp of each client lane in the new state, in any order.
         clients: &'a [(ClientId, Timestamp)],
+        /// The lives of the replicas that have had more than one, in the new state (RC-11). None: they cannot be
+        /// read; then this replica votes in no view that rests on VIEW-CHANGEs.
+        lives: Option<&'a [(ReplicaId, Lives)]>,
     },
     /// Every record up to here is on disk.
     Durable(Lsn),

@@ -3,7 +3,8 @@
 //! miss a checkpoint; [OSDI99 §6.3]; spec §9.
 
 use quorate_wire::Digest;
-use quorate_wire::id::{ClientId, SeqNum, Timestamp};
+use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
+use quorate_wire::life::Lives;
 
 use crate::config::MS;
 use crate::replica::Replica;
@@ -115,9 +116,9 @@ impl Replica {
     pub(crate) fn finish_transfer(
         &mut self,
         now: Now,
-        seq: SeqNum,
-        root: Digest,
+        (seq, root): (SeqNum, Digest),
         clients: &[(ClientId, Timestamp)],
+        lives: Option<&[(ReplicaId, Lives)]>,
         out: &mut Actions,
     ) {
         if self.transfer.target != Some((seq, root)) {
@@ -134,7 +135,8 @@ impl Replica {
         if mutant!(M35, true, false) {
             self.clients.reload(clients);
         }
-        self.recovery.note_transfer(clients, seq);
+        self.recovery.note_transfer(lives.unwrap_or(&[]), seq);
+        self.replace_lives(seq, lives);
         // Own checkpoints above are of the wrong state; those below are gone.
         self.checkpoints.own.retain(|n, _| *n < seq);
         if repaired && seq < had {
@@ -144,6 +146,7 @@ impl Replica {
         self.say_checkpoint(seq, root, Recipient::All, out);
         self.judge_checkpoint(now, seq, out);
         self.note_certified(now, out);
+        self.look_at_lives(now, out);
         self.try_execute(now, out);
         self.serve_reads(out);
         self.propose(now, out);

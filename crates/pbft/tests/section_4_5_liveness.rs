@@ -10,6 +10,7 @@ use quorate_pbft::step::{Input, Timer};
 use quorate_pbft::{Config, Milestone};
 use quorate_wire::frame::Frame;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
+use quorate_wire::life::Life;
 use quorate_wire::message::{Kind, NewView, ViewChange};
 
 fn suspected(desk: &Desk, view: u64) -> bool {
@@ -117,6 +118,7 @@ fn b30_timers_of_the_view_before_are_not_held_against_the_new_primary() {
     desk.pass(99);
     let named = [(R1, &others[0]), (R2, &own), (R3, &others[1])];
     let new_view = NewView {
+        life: Life::default(),
         view: ViewNum(1),
         view_changes: named.map(|(from, frame)| (from, desk.digest_of(frame))).to_vec(),
         checkpoint: (SeqNum(0), root(SeqNum(0))),

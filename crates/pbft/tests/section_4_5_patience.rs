@@ -28,6 +28,7 @@ fn says_to_have_executed(desk: &mut Desk, from: ReplicaId, counter: u64, execute
             stable: SeqNum(0),
             executed: SeqNum(executed),
             incarnation: 1 << 20,
+            settings: 0,
             echoes: Echoes::new(&[]),
             normal: true,
             has_new_view: false,

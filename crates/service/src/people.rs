@@ -12,7 +12,8 @@
 //! answer            MAGIC 16 | what 1
 //! ```
 //!
-//! The pages are the last ones of the state: one without changes has the digest that it always had.
+//! The pages are the last ones of the state, before those of the table of lives: one without changes has the digest
+//! that it always had.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -28,7 +29,7 @@ use crate::view::View;
 /// service.
 pub const MAGIC: [u8; 16] = *b"\xff\xfequorate people";
 /// The most clients that were ever added or removed. One more is refused.
-pub const ENTRIES_MAX: u32 = 4096;
+pub const ENTRIES_MAX: u32 = 4032;
 const ENTRY_BYTES: usize = 64;
 
 /// The rights of a client. Each includes the previous ones.
@@ -206,10 +207,10 @@ impl People {
         Self { founders, committed: BTreeMap::new(), tentative: None, version: 0 }
     }
 
-    /// Returns how many pages of a size the table takes, in whole nodes of the digest tree.
+    /// Returns how many pages of a size this table and that of lives take, in whole nodes of the digest tree.
     pub(crate) fn pages(page_bytes: usize) -> u32 {
         let a_page = u32::try_from(page_bytes / ENTRY_BYTES).unwrap_or(1).max(1);
-        ENTRIES_MAX.div_ceil(a_page).next_multiple_of(64)
+        (ENTRIES_MAX.div_ceil(a_page) + crate::lives::pages(page_bytes)).next_multiple_of(64)
     }
 
     /// Counts the changes of what is committed.
@@ -302,18 +303,18 @@ impl People {
         self.tentative = None;
     }
 
-    /// Reads the table from the committed state; its first page is `first`.
+    /// Reads the table from the committed state: from the first of its pages on, and so many.
     pub(crate) fn rebuild(
         &mut self,
         store: &dyn PageStore,
         page_bytes: usize,
-        first: u32,
+        (first, pages): (u32, u32),
     ) -> Result<(), PageFault> {
         self.forget();
         self.committed.clear();
         self.version += 1;
         let a_page = page_bytes / ENTRY_BYTES;
-        for page in 0..Self::pages(page_bytes) {
+        for page in 0..pages {
             let Some(bytes) = store.get(first + page)? else { break };
             for (at, bytes) in bytes.chunks_exact(ENTRY_BYTES).take(a_page).enumerate() {
                 let Some((principal, person)) = decode_entry(bytes) else { return Ok(()) };

@@ -128,6 +128,7 @@ impl Counters {
             | Milestone::Unrepairable { .. }
             | Milestone::ReadQueued { .. }
             | Milestone::ReadRefused { .. }
+            | Milestone::SettingsDiffer { .. }
             | Milestone::BatchFetched { .. } => {}
         }
     }

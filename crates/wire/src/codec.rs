@@ -26,6 +26,8 @@ pub enum DecodeError {
     NotCanonical,
     /// No message has this number.
     UnknownKind(u8),
+    /// A frame of another version of the format.
+    OtherVersion(u8),
 }
 
 impl core::fmt::Display for DecodeError {
@@ -36,6 +38,7 @@ impl core::fmt::Display for DecodeError {
             Self::TooMany { count, max } => write!(f, "a count or length of {count}, at most {max}"),
             Self::NotCanonical => f.write_str("a field has a value that no encoder writes"),
             Self::UnknownKind(kind) => write!(f, "no message has the number {kind}"),
+            Self::OtherVersion(version) => write!(f, "a frame of version {version} of the format"),
         }
     }
 }

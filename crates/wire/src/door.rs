@@ -191,6 +191,16 @@ impl Door {
         self.exchange.refresh(&entropy, wall_ns);
     }
 
+    /// Says from now on in each NEW-KEY that this replica has the settings with this digest.
+    pub fn state_settings(&mut self, settings: u64) {
+        self.exchange.state_settings(settings);
+    }
+
+    /// Returns the digest of the settings that `peer` has stated in its last NEW-KEY; none if it has not.
+    pub fn settings_of(&mut self, peer: Principal) -> Option<u64> {
+        self.exchange.settings_of(peer)
+    }
+
     /// Sends every other replica the current NEW-KEY again (CL-3). A new generation would do harm: requests
     /// under way are sealed with the one that is there.
     pub fn announce(&mut self) {

@@ -74,6 +74,8 @@ pub struct Exchange {
     peers: Peers,
     /// When each NEW-KEY that is owed may leave, and the key holder it is for. At most one each.
     letters: BTreeSet<(u64, u64)>,
+    /// The front of the digest of the settings that all replicas must have alike.
+    settings: u64,
 }
 
 impl core::fmt::Debug for Exchange {
@@ -111,6 +113,7 @@ impl Exchange {
             switch_ns: 0,
             peers: Peers { replicas, clients: BTreeMap::new() },
             letters: BTreeSet::new(),
+            settings: 0,
         };
         exchange.announce();
         exchange
@@ -151,7 +154,17 @@ impl Exchange {
     /// Returns the NEW-KEY of the current generation.
     pub fn new_key(&self, want: bool) -> NewKey {
         let Generation { time, key_id, share, .. } = self.generations.current;
-        NewKey { time, key_id, share, want }
+        NewKey { time, key_id, share, settings: self.settings, want }
+    }
+
+    /// Says from now on in each NEW-KEY that this node has the settings with this digest.
+    pub fn state_settings(&mut self, settings: u64) {
+        self.settings = settings;
+    }
+
+    /// Returns the digest of the settings that `peer` has stated in its last NEW-KEY; none if it has not.
+    pub fn settings_of(&mut self, peer: Principal) -> Option<u64> {
+        self.peers.get(peer)?.share.map(|share| share.settings).filter(|settings| *settings != 0)
     }
 
     /// Sets the time. Ends the previous generation once its grace is over (KX-4).
@@ -250,8 +263,8 @@ impl Exchange {
             Freshness::Stale => return,
             Freshness::Known => {}
             Freshness::New => {
-                let NewKey { time, key_id, share: public, want: _ } = *new_key;
-                peer.replace(Share { time, key_id, public }, self.now_ns.saturating_add(GRACE_NS));
+                let NewKey { time, key_id, share: public, settings, want: _ } = *new_key;
+                peer.replace(Share { time, key_id, public, settings }, self.now_ns.saturating_add(GRACE_NS));
                 // It is there, so it need not wait for its answer. Replays cannot bring this about,
                 // only new signatures, and each of them gets one answer.
                 peer.not_before = 0;

@@ -14,7 +14,7 @@ use crate::message::{Kind, OPERATION_BYTES_MAX};
 /// The first two bytes of every frame.
 pub const MAGIC: u16 = 0x5142;
 /// The version of the format.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes before the body.
 pub const HEADER_BYTES: usize = 20;
 /// The longest frame, in bytes: the longest operation alone in a PRE-PREPARE, with authenticators.
@@ -190,8 +190,12 @@ impl Header {
     fn take(reader: &mut Reader<'_>) -> Decoded<Self> {
         let header: [u8; HEADER_BYTES] = reader.array()?;
         let mut r = Reader::new(&header);
-        if r.u16()? != MAGIC || r.u8()? != VERSION {
+        if r.u16()? != MAGIC {
             return Err(DecodeError::NotCanonical);
+        }
+        let version = r.u8()?;
+        if version != VERSION {
+            return Err(DecodeError::OtherVersion(version));
         }
         let kind = Kind::from_wire(r.u8()?)?;
         let epoch = r.u32()?;

@@ -13,6 +13,7 @@
 //! | session keys, MACs and authenticators | [`keys`] |
 //! | signatures and signed evidence | [`sign`] |
 //! | the exchange of session keys | [`exchange`] |
+//! | lives of replicas, and what opens one | [`life`] |
 //! | the authenticator: received bytes become [`Verified`] messages | [`door`] |
 //!
 //! This crate has no I/O, no clock and no randomness: they are passed in.
@@ -35,6 +36,7 @@ pub mod exchange;
 pub mod frame;
 pub mod id;
 pub mod keys;
+pub mod life;
 mod memo;
 pub mod message;
 pub mod reply;

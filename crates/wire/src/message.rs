@@ -98,7 +98,7 @@ pub enum Message<'a> {
     BodyFetch(BodyFetch<'a>),
     Body(BodyMessage<'a>),
     Committed(Committed),
-    Proof(ProofMessage),
+    Proof(Arc<Signed<ProofMessage>>),
     ReqAck(ReqAck),
     VcFetch(VcFetch),
     ReqReject(ReqReject),

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 
 use super::host::Host;
 
-/// The five liars that a suite has to pass with, one at a time: wrong results, two proposals for one number, wrong
+/// The five liars with which a suite must pass, one at a time: wrong results, two proposals for one number, wrong
 /// digests and checkpoints, MACs that only some can check, silence.
 const LIARS: &[&str] = &["wrong-reply", "equivocate", "wrong-digest", "partial", "mute"];
 /// From one kill to the next, and from a kill to the replica's next start.
@@ -43,7 +43,7 @@ impl Trouble {
         })
     }
 
-    /// What a cluster has to have on disk: a replica that is killed has to come back with what it promised.
+    /// Returns the durability that a cluster needs: a killed replica must restart with its promises.
     pub(crate) fn durability(&self) -> &'static str {
         match self {
             Self::Calm | Self::Liar(_) => "memory",
@@ -51,7 +51,7 @@ impl Trouble {
         }
     }
 
-    /// Does what is done before.
+    /// Injects the faults that begin before the suite.
     fn begin(&self, host: &Host) -> Result<()> {
         if let Self::Liar(name) = self {
             host.quorate("fault", &["lie", "0", "--how", name])?;

@@ -51,6 +51,9 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 tracing::debug!(replica = %by, "equivocates");
                 self.sayings.note_contradiction(*by);
             }
+            Milestone::SettingsDiffer { of } => {
+                warn!(replica = %of, "settings differ from this replica's: compare the node.toml files");
+            }
             Milestone::Restarted { .. } => info!("restarted from its own log"),
             _ => tracing::debug!(?milestone),
         }

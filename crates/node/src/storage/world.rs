@@ -166,7 +166,8 @@ impl World {
                 let mut clients = Vec::new();
                 executor.clients(&mut clients);
                 let checkpoint = found.unwrap_or(initial);
-                Resume::Restart(Restart { incarnation, records, checkpoint, clients })
+                let lives = executor.lives().unwrap();
+                Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives })
             }
         };
         let door = self.keys.door(id.into(), self.now.wall_ns);

@@ -11,6 +11,7 @@ use alloc::vec;
 use core::cmp::Reverse;
 
 use quorate_wire::ReplicaId;
+use quorate_wire::life::Life;
 use quorate_wire::message::{LeaveCert, PrePrepared, Prepared, Suspect, SuspectReason, ViewChange};
 
 use super::*;
@@ -111,7 +112,7 @@ fn empty(cluster: Cluster, view: u64, stable: u64) -> ViewChange {
     ViewChange {
         view: ViewNum(view),
         stable: SeqNum(stable),
-        key_id: 0,
+        life: Life::default(),
         checkpoints: vec![],
         prepared: vec![],
         pre_prepared: vec![],
@@ -311,7 +312,7 @@ impl World {
     ) -> NewView {
         let named = all.keys().map(|r| ReplicaId(*r)).filter(|r| bit(*r) & s != 0);
         let view_changes = named.map(|r| (r, Digest::ZERO)).collect();
-        NewView { view: ViewNum(self.view), view_changes, checkpoint, chosen }
+        NewView { view: ViewNum(self.view), life: Life::default(), view_changes, checkpoint, chosen }
     }
 
     fn messages<'a>(&self, all: &'a BTreeMap<u16, ViewChange>, s: u64) -> Vec<ViewChangeOf<'a>> {

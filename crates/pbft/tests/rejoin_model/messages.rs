@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use quorate_pbft::new_view::ViewChangeOf;
+use quorate_wire::life::Life;
 use quorate_wire::message::{LeaveCert, PrePrepared, Prepared, Suspect, SuspectReason, ViewChange};
-use quorate_wire::{Digest, ReplicaId, SeqNum, ViewNum};
+use quorate_wire::{Digest, ReplicaId, SeqNum, Timestamp, ViewNum};
 
 use crate::case::Case;
 use crate::state::{DIGESTS, Rep};
@@ -77,6 +78,11 @@ impl Messages {
     }
 }
 
+/// The life with this number. What matters of a real one is its order, and that nobody can guess the next.
+pub(crate) fn life(number: u8) -> Life {
+    Life { timestamp: Timestamp(u64::from(number)), bits: u64::from(number) }
+}
+
 /// The state after `seq`.
 pub(crate) fn root(seq: u8) -> Digest {
     Digest([100 + seq; 32])
@@ -105,7 +111,7 @@ fn real(case: &Case, said: &Said) -> ViewChangeOf<'static> {
     let message = ViewChange {
         view: ViewNum(u64::from(said.view)),
         stable: SeqNum(u64::from(said.stable)),
-        key_id: 0,
+        life: life(said.life),
         checkpoints: (said.stable..=top).map(|m| (SeqNum(u64::from(m)), root(m))).collect(),
         prepared: prepared.into_iter().map(|(digest, view)| Prepared { seq: target, digest, view }).collect(),
         pre_prepared: if claims.is_empty() { vec![] } else { vec![PrePrepared { seq: target, claims }] },

@@ -1,8 +1,12 @@
 //! What can happen next: one step of a correct replica, or a fault.
 
+use quorate_pbft::lives::{self, Counts};
+use quorate_wire::ViewNum;
+use quorate_wire::life::Lives;
+
 use crate::case::{Case, Set};
 use crate::decisions::Decisions;
-use crate::messages::Said;
+use crate::messages::{Said, life};
 use crate::state::{DIGESTS, Made, NULL, Phase, Recovery, Rep, State, has, own_batch};
 
 /// A step, as it is printed.
@@ -323,13 +327,15 @@ impl Next<'_> {
     }
 }
 
-/// Says whether every VIEW-CHANGE in V counts by the table of lives after `seq` (RC-11).
+/// Says whether every VIEW-CHANGE in V counts by the table of lives after `seq`, by the real rule (RC-11).
 fn counts(case: &Case, decisions: &Decisions, state: &State, outcome: u16, view: u8, seq: u8) -> bool {
     !case.rules.lives
-        || decisions.outcome(outcome).lives.iter().all(|(sender, life)| {
+        || decisions.outcome(outcome).lives.iter().all(|(sender, number)| {
             let (newest, floor) = state.life_at(usize::from(*sender), seq);
-            let before = case.rules.below_floor && *life + 1 == newest && view <= floor;
-            *life == newest || before
+            let before = newest.saturating_sub(1);
+            let floor = if case.rules.below_floor { floor } else { 0 };
+            let lives = Lives { life: life(newest), before: life(before), floor: ViewNum(u64::from(floor)) };
+            lives::counts(life(*number), ViewNum(u64::from(view)), &lives) == Counts::Yes
         })
 }
 

@@ -190,6 +190,7 @@ mod tests {
     fn new_view(view: u64, chosen: &[Digest]) -> Vec<u8> {
         let new_view = NewView {
             view: ViewNum(view),
+            life: quorate_wire::life::Life::default(),
             view_changes: Vec::new(),
             checkpoint: (SeqNum(0), Digest::ZERO),
             chosen: chosen.to_vec(),

@@ -8,6 +8,7 @@ use quorate_wire::batch::StoredRequest;
 use quorate_wire::codec::Writer;
 use quorate_wire::digest::{ClusterId, Domains};
 use quorate_wire::frame::Frame;
+use quorate_wire::life::Life;
 use quorate_wire::message::{Commit, Prepare, Request, RequestBody, RequestFlags, ViewChange};
 use quorate_wire::reply::{Outcome, Reply};
 
@@ -279,7 +280,7 @@ fn views_that_go_back_and_second_view_changes_are_seen() {
         let body = ViewChange {
             view: ViewNum(1),
             stable: SeqNum(stable),
-            key_id: 1,
+            life: Life::default(),
             checkpoints: Vec::new(),
             prepared: Vec::new(),
             pre_prepared: Vec::new(),

@@ -302,7 +302,7 @@ pub(super) fn hash_input(hash: &mut TraceHash, host: u16, now: Now, input: &Inpu
             None => note(Tag::Cached, &[client.0], &[]),
         },
         Input::Checkpointed { seq, root } => note(Tag::Checkpointed, &[seq.0], &root.0),
-        Input::Fetched { seq, root, clients } => {
+        Input::Fetched { seq, root, clients, .. } => {
             note(Tag::Fetched, &[seq.0, place(clients.len())], &root.0);
         }
         Input::Durable(lsn) => note(Tag::Durable, &[lsn.0], &[]),

@@ -72,7 +72,7 @@ impl<A: App> World<A> {
             Past::Log { records, cut } => {
                 let image: Option<Rc<Vec<u8>>> = self.hosts[h].disk.newest().map(|image| image.state.clone());
                 let mut checkpoint = (SeqNum(0), executor.root_at(SeqNum(0)).unwrap_or_default());
-                let mut clients = Vec::new();
+                let (mut clients, mut lives) = (Vec::new(), Vec::new());
                 let good = match image {
                     None => true,
                     Some(image) => match executor.restore(&image) {
@@ -80,6 +80,7 @@ impl<A: App> World<A> {
                             checkpoint = found;
                             executor.clients(&mut clients);
                             clients.sort_unstable();
+                            lives = executor.lives().unwrap_or_default();
                             true
                         }
                         Err(_) => false,
@@ -87,7 +88,7 @@ impl<A: App> World<A> {
                 };
                 if good {
                     self.remember(h, checkpoint.0, &records, cut);
-                    Resume::Restart(Restart { incarnation, records, checkpoint, clients })
+                    Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives })
                 } else {
                     executor = self.executor(self.now(h).wall_ns.max(self.hosts[h].key_time + RIDS_PER_LIFE));
                     self.lose_memory(h);

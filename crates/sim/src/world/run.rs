@@ -283,8 +283,9 @@ impl<A: App> World<A> {
         let Some(process) = self.process(h) else { return };
         process.executor.clients(&mut clients);
         clients.sort_unstable();
+        let lives = process.executor.lives();
         self.receive_guests(h, true);
-        self.feed(h, Input::Fetched { seq, root, clients: &clients });
+        self.feed(h, Input::Fetched { seq, root, clients: &clients, lives: lives.as_deref() });
     }
 
     /// Returns the time as host `h` sees it.

@@ -62,9 +62,10 @@ impl Door {
         if frame.epoch != self.epoch {
             return Err(DoorError::WrongEpoch { epoch: frame.epoch, own: self.epoch });
         }
-        // Never from the network (CR-4); but a VIEW-CHANGE of one's own is evidence that others keep, and a
-        // replica that has lost its memory may need it to check the NEW-VIEW that names it.
-        if sender.key_holder() == self.own.key_holder() && frame.kind != Kind::ViewChange {
+        // Never from the network (CR-4); but a VIEW-CHANGE or PROOF of one's own is evidence that others keep, and a
+        // replica that has lost its memory may need it to check the NEW-VIEW that rests on it.
+        let evidence = matches!(frame.kind, Kind::ViewChange | Kind::Proof);
+        if sender.key_holder() == self.own.key_holder() && !evidence {
             return Err(DoorError::OwnIdentity);
         }
         if !self.exchange.knows(sender) {
@@ -107,7 +108,7 @@ impl Door {
             Kind::BodyFetch => Message::BodyFetch(BodyFetch::decode(body)?),
             Kind::Body => Message::Body(self.decode_body(body)?),
             Kind::Committed => Message::Committed(Committed::decode(body)?),
-            Kind::Proof => Message::Proof(ProofMessage::decode(body)?),
+            Kind::Proof => Message::Proof(self.signed(frame, ProofMessage::decode(body)?)?),
             Kind::ReqAck => Message::ReqAck(ReqAck::decode(body)?),
             Kind::VcFetch => Message::VcFetch(VcFetch::decode(body)?),
             Kind::ReqReject => Message::ReqReject(ReqReject::decode(body)?),

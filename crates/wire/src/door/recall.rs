@@ -84,7 +84,7 @@ pub fn recall<'a>(frame: &Frame<'a>, proofs: &[Proof], domains: &Domains) -> Dec
         AnyBody::ReplyStable(m) => Message::ReplyStable(m),
         AnyBody::BodyFetch(m) => Message::BodyFetch(m),
         AnyBody::Committed(m) => Message::Committed(m),
-        AnyBody::Proof(m) => Message::Proof(m),
+        AnyBody::Proof(m) => Message::Proof(signed(frame, m, domains)?),
         AnyBody::ReqAck(m) => Message::ReqAck(m),
         AnyBody::VcFetch(m) => Message::VcFetch(m),
         AnyBody::ReqReject(m) => Message::ReqReject(m),

@@ -57,6 +57,8 @@ pub(super) struct Share {
     pub(super) time: u64,
     pub(super) key_id: u32,
     pub(super) public: [u8; 32],
+    /// What it says of its settings.
+    pub(super) settings: u64,
 }
 
 /// The keys that one generation of ours and one of a peer's make.

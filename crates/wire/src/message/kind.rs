@@ -149,7 +149,6 @@ impl Kind {
             | Self::BodyFetch
             | Self::Body
             | Self::Committed
-            | Self::Proof
             | Self::VcFetch
             | Self::ReqReject
             | Self::Statement => Seal::Mac,
@@ -163,7 +162,7 @@ impl Kind {
             | Self::QueryStable
             | Self::ReqAck
             | Self::Probe => Seal::Authenticator,
-            Self::ViewChange | Self::NewView | Self::NewKey | Self::Suspect => Seal::Signature,
+            Self::ViewChange | Self::NewView | Self::NewKey | Self::Suspect | Self::Proof => Seal::Signature,
         }
     }
 

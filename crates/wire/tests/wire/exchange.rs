@@ -129,7 +129,7 @@ fn k16_a_forged_new_key_is_refused() {
 #[test]
 fn k16_a_share_of_low_order_gives_no_key() {
     let mut world = World::new();
-    let share = NewKey { time: u64::MAX, key_id: 5, share: [0; 32], want: false };
+    let share = NewKey { time: u64::MAX, key_id: 5, share: [0; 32], settings: 0, want: false };
     let mut body = Vec::new();
     share.encode(&mut Writer::new(&mut body));
     let frame = world.seal(0, 3, Kind::NewKey, &body);
@@ -142,7 +142,7 @@ fn k16_a_share_of_low_order_gives_no_key() {
 /// A key id of 0 stands for "no key" in an entry.
 #[test]
 fn a_new_key_has_a_key_id() {
-    let body = NewKey { time: 1, key_id: 0, share: [1; 32], want: false };
+    let body = NewKey { time: 1, key_id: 0, share: [1; 32], settings: 0, want: false };
     let mut bytes = Vec::new();
     body.encode(&mut Writer::new(&mut bytes));
     assert!(NewKey::decode(&bytes).is_err());
@@ -219,7 +219,8 @@ fn a_new_share_under_an_old_number_makes_new_keys() {
     let committed = encode(&body(&mut world, Kind::Committed));
     let before = world.seal(3, 0, Kind::Committed, &committed);
     assert_eq!(before, world.seal(3, 0, Kind::Committed, &committed));
-    let again = NewKey { time: 77, key_id: world.doors[0].key_id(), share: [9; 32], want: false };
+    let again =
+        NewKey { time: 77, key_id: world.doors[0].key_id(), share: [9; 32], settings: 0, want: false };
     let mut bytes = Vec::new();
     again.encode(&mut Writer::new(&mut bytes));
     let frame = world.seal(0, 3, Kind::NewKey, &bytes);
@@ -388,4 +389,17 @@ fn only_replicas_let_clients_in() {
     assert!(!world.doors[C0].add_client(ClientId::new(9, 0), &key));
     assert!(!world.doors[0].add_client(ClientId(2), &key));
     assert!(world.doors[0].add_client(ClientId::new(9, 0), &key));
+}
+
+/// The digest of a replica's settings goes with its keys, so that whoever talks to it can see a difference before
+/// anything comes of it. Nothing stated is no difference.
+#[test]
+fn a_new_key_tells_the_settings() {
+    let mut world = World::new();
+    assert_eq!(world.doors[1].settings_of(who(0)), None);
+    world.doors[0].state_settings(77);
+    world.doors[0].refresh([0x55; 32], 5);
+    world.exchange_keys(SECOND);
+    assert_eq!(world.doors[1].settings_of(who(0)), Some(77));
+    assert_eq!(world.doors[1].settings_of(who(2)), None);
 }

@@ -11,7 +11,7 @@ const USAGE: &str = "kernel postmark|andrew [--repeats N] [--arms bfs,bfs-strict
 const REPEATS: usize = 3;
 /// What ours have on disk before they answer.
 const DURABILITIES: [&str; 3] = ["memory", "async", "sync"];
-/// The client alone is of the Andrew benchmark only: there it tells how much of the time is its own computing.
+/// The client alone exists for the Andrew benchmark only: it shows how much of the time is the client's own computing.
 const CLIENT: &str = "client";
 /// The paper's two BFS are of the Andrew benchmark.
 const SYSTEMS: [&str; 6] = ["bfs", "bfs-strict", "bfs-ro-lookup", "bfs-nr", "ganesha", CLIENT];
@@ -47,7 +47,7 @@ pub(super) struct Order {
     pub(super) repeats: usize,
     pub(super) transactions: u32,
     pub(super) copies: u32,
-    /// Whether there is a compiler, and it is to be used.
+    /// Whether a compiler exists and shall be used.
     pub(super) compiles: bool,
     /// The most bytes of a READ and of a WRITE, if not what client and server agree on.
     pub(super) mount_bytes: Option<u32>,

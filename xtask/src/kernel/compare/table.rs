@@ -1,4 +1,4 @@
-//! What a comparison has found: as a table, and as JSON in the form of `quorate bench run`.
+//! The results of a comparison: as a table, and as JSON in the format of `quorate bench run`.
 
 use std::fmt::Write as _;
 
@@ -87,7 +87,7 @@ impl Row {
         median(&self.samples.iter().map(|sample| sample.processor_s).collect::<Vec<_>>())
     }
 
-    /// Says whether the first is to be divided by the second: ours by the same without replicas and by Ganesha, and that
+    /// Says whether the table shows the first divided by the second: ours by the same without replicas and by Ganesha, and that
     /// by Ganesha in memory.
     fn is_compared_with(&self, other: &Self) -> bool {
         match (self.arm, other.arm) {

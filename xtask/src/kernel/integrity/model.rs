@@ -94,7 +94,7 @@ pub(crate) struct File {
     pub(crate) links: u64,
     /// The generation of each block, 0 for a hole, as a reader sees it while the client lives.
     pub(crate) now: Vec<u64>,
-    /// What else a block may be when the client has died: what it was at the last `fsync`, and since.
+    /// The other states that a block may have when the client has died: those at the last `fsync`, and since.
     since: BTreeMap<u64, BTreeSet<u64>>,
     /// How many blocks there may be then.
     sizes: RangeInclusive<u64>,

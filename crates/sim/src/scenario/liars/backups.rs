@@ -1,6 +1,7 @@
 //! Byzantine backups, for one scenario each: votes, view changes, state and replies.
 
 use quorate_pbft::step::Recipient;
+use quorate_wire::life::Life;
 use quorate_wire::message::{
     BodyFetch, BodyKind, Checkpoint, Commit, Committed, LeaveCert, PrePrepared, Prepare, QueryStable, Reply,
     ReqAck, Suspect, SuspectReason, VcFetch, ViewChange,
@@ -162,7 +163,7 @@ impl Liar for HandOverStorm {
             let leaves = ViewChange {
                 view: ViewNum(own + 1),
                 stable: SeqNum(0),
-                key_id: 0,
+                life: Life::default(),
                 checkpoints: vec![(SeqNum(0), AGREED)],
                 prepared: Vec::new(),
                 pre_prepared: Vec::new(),
