@@ -220,7 +220,7 @@ impl Replica {
     }
 
     /// Returns as many of the wanted proofs as a STATUS has room for, starting at a random one: a Byzantine replica
-    /// can make so many claims that the important ones would otherwise never have their turn (DP-4).
+    /// can make enough claims to keep the important ones from ever having their turn (DP-4).
     fn some_wants(&mut self) -> Vec<Want> {
         let wants = &self.views.wants;
         let start = usize::try_from(self.rng.below(u64::try_from(wants.len()).unwrap_or(1))).unwrap_or(0);

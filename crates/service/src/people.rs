@@ -303,7 +303,7 @@ impl People {
         self.tentative = None;
     }
 
-    /// Reads the table from the committed state: from the first of its pages on, and so many.
+    /// Reads the table from the committed state: from the first of its pages on, all of them.
     pub(crate) fn rebuild(
         &mut self,
         store: &dyn PageStore,
