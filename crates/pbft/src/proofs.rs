@@ -159,7 +159,6 @@ impl Replica {
 }
 
 /// Says whether a PROOF is one of those that are wanted.
-
 fn supports(m: &ProofMessage, want: &Want) -> bool {
     m.seq == want.seq && m.digest == want.digest && m.view >= want.view
 }
