@@ -198,7 +198,7 @@ fn refusal(answer: Answer, name: &str, by: &str) -> Failure {
         Answer::LastAdministrator => Failure::new(Code::Rule, format!("{name} is the last administrator"))
             .next("add another administrator first: quorate add-client NAME --dir DIR --admin"),
         Answer::Full => {
-            Failure::new(Code::Rule, "the client registry is full: 4096 clients were added or removed")
+            Failure::new(Code::Rule, "the client registry is full: 4032 clients were added or removed")
                 .next("use the name of a removed client")
         }
         Answer::Done | Answer::AlreadySo | Answer::Malformed => {

@@ -131,7 +131,10 @@ impl<M: Meter> ClientDrive<M> {
         let mut reader = Reader::new(datagram);
         while !reader.is_empty() {
             self.counters.received += 1;
-            let Ok(frame) = Frame::take(&mut reader) else { return self.refuse("malformed") };
+            let frame = match Frame::take(&mut reader) {
+                Ok(frame) => frame,
+                Err(error) => return self.refuse(DoorError::from(error).name()),
+            };
             let admitted = self.door.admit(now.mono_ns, frame);
             self.meter.lap(Part::Admit);
             match &admitted {

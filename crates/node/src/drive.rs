@@ -237,7 +237,10 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         while !reader.is_empty() {
             self.counters.received += 1;
             // After a frame that cannot be parsed, the next one cannot be found.
-            let Ok(frame) = Frame::take(&mut reader) else { return self.refuse("malformed") };
+            let frame = match Frame::take(&mut reader) {
+                Ok(frame) => frame,
+                Err(error) => return self.refuse(DoorError::from(error).name()),
+            };
             self.admit(now, frame);
         }
     }

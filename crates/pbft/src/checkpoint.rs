@@ -228,6 +228,7 @@ impl Replica {
         out.report(Milestone::Stable { seq, root });
         self.persist(Record::Stable { seq, root }, out);
         self.log.advance(seq);
+        // The table as of this checkpoint may know of lives that have ended (RC-11a).
         self.lives.collect(seq);
         self.judge_view();
         self.persist_seen(out);
@@ -249,8 +250,6 @@ impl Replica {
         for n in self.log.numbers() {
             self.advance_quietly(now, n, out);
         }
-        // The table as of this checkpoint may know of lives that have ended (RC-11a).
-        self.look_at_lives(now, out);
         self.propose(now, out);
         // A new primary may have waited for this (DP-5).
         if self.status == Status::ViewChange {

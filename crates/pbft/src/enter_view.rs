@@ -32,8 +32,13 @@ impl Replica {
         let view = self.view;
         let s: Vec<Arc<Signed<ViewChange>>> =
             self.views.received.iter().flatten().filter(|m| m.body().view == view).cloned().collect();
-        let s: Vec<_> =
-            s.into_iter().filter(|m| self.counts_now(m.sender(), m.body()) == Counts::Yes).collect();
+        // RC-11b; and those by which it may vote (RC-11a), so that it need not wait for itself.
+        let counts = |m: &Arc<Signed<ViewChange>>| {
+            let (from, body) = (m.sender(), m.body());
+            let votes = self.may_vote_after(core::iter::once((from, body)));
+            self.counts_now(from, body).max(votes) == Counts::Yes
+        };
+        let s: Vec<Arc<Signed<ViewChange>>> = s.into_iter().filter(counts).collect();
         let (k, window) = (self.config.checkpoint_interval, self.config.window);
         let valid: Vec<ViewChangeOf<'_>> = s
             .iter()
@@ -55,12 +60,6 @@ impl Replica {
                 if checkpoint.0.plus(u64::try_from(chosen.len()).unwrap_or(u64::MAX)) > self.log.high() =>
             {
                 self.set_goal(now, checkpoint, out);
-                self.status_soon(now, out);
-            }
-            // DP-7 once more: in a view that rests on these it may not vote yet (RC-11a).
-            Decision::Complete { .. }
-                if self.may_vote_after(s.iter().map(|m| (m.sender(), m.body()))) != Counts::Yes =>
-            {
                 self.status_soon(now, out);
             }
             Decision::Complete { checkpoint, chosen } => {

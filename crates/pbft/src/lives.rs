@@ -93,6 +93,8 @@ pub(crate) struct LivesKnown {
     known_from: SeqNum,
     /// This replica must not vote in its view: see [`Replica::view_is_void`].
     pub(crate) void: bool,
+    /// A life has begun, or the stable checkpoint has moved, since [`Replica::look_at_lives`] was last called.
+    news: bool,
 }
 
 impl Default for LivesKnown {
@@ -104,7 +106,18 @@ impl Default for LivesKnown {
 impl LivesKnown {
     /// Returns what is known where the state after `seq` has this table.
     pub(crate) fn starting(seq: SeqNum, table: Table) -> Self {
-        Self { tables: BTreeMap::from([(seq, table)]), tentative: Vec::new(), known_from: seq, void: false }
+        Self {
+            tables: BTreeMap::from([(seq, table)]),
+            tentative: Vec::new(),
+            known_from: seq,
+            void: false,
+            news: false,
+        }
+    }
+
+    /// Says whether there are news, and takes them for known.
+    pub(crate) fn take_news(&mut self) -> bool {
+        core::mem::take(&mut self.news)
     }
 
     /// Returns the newest table of a committed state.
@@ -121,6 +134,7 @@ impl LivesKnown {
 
     /// Forgets tables that only numbers below `stable` need.
     pub(crate) fn collect(&mut self, stable: SeqNum) {
+        self.news = true;
         let Some(first) = self.tables.range(..=stable).next_back().map(|(seq, _)| *seq) else { return };
         self.tables = self.tables.split_off(&first);
     }
@@ -154,6 +168,7 @@ impl LivesKnown {
         self.tables.retain(|n, _| *n < seq);
         self.tables.insert(seq, table);
         self.known_from = self.known_from.min(seq);
+        self.news = true;
     }
 }
 
@@ -218,11 +233,8 @@ impl Replica {
         if !begun && !self.lives.void {
             return;
         }
-        let may_vote_again = self.judge_view();
-        if begun {
-            self.look_at_lives(now, out);
-        }
-        if may_vote_again {
+        self.lives.news |= begun;
+        if self.judge_view() {
             for seq in self.log.numbers() {
                 self.advance(now, seq, out);
             }

@@ -257,6 +257,7 @@ impl Replica {
             // The NEW-VIEW of that view comes with the others' statuses.
             self.stop_normal_operation(out);
             self.view = view;
+            self.judge_view();
             self.status = Status::ViewChange;
             out.report(Milestone::ViewChangeStarted { view });
         }

@@ -166,6 +166,10 @@ impl Replica {
             }
             Input::Durable(lsn) => self.on_durable(now, lsn, out),
         }
+        // Last of all: it may lead into another view.
+        while self.lives.take_news() {
+            self.look_at_lives(now, out);
+        }
         self.check_invariants();
     }
 

@@ -146,7 +146,6 @@ impl Replica {
         self.say_checkpoint(seq, root, Recipient::All, out);
         self.judge_checkpoint(now, seq, out);
         self.note_certified(now, out);
-        self.look_at_lives(now, out);
         self.try_execute(now, out);
         self.serve_reads(out);
         self.propose(now, out);

@@ -204,6 +204,7 @@ impl Replica {
         let failed = self.status == Status::ViewChange;
         self.stop_normal_operation(out);
         self.view = view;
+        self.judge_view();
         // "before it receives a valid new-view message for v+1 or before it executes a request in the new
         // view that it had not executed previously" [OSDI99 §4.5.2].
         if failed || !self.views.progressed {

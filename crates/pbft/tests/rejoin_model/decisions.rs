@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use quorate_pbft::new_view::{Decision, Verdict, ViewChangeOf, check, decide};
+use quorate_wire::life::Life;
 use quorate_wire::message::NewView;
 use quorate_wire::{Digest, SeqNum, ViewNum};
 
@@ -191,6 +192,7 @@ fn is_valid(case: &Case, key: &Key, v: &[ViewChangeOf<'_>], outcome: &Outcome) -
     let new_view = NewView {
         view: ViewNum(u64::from(key.view)),
         view_changes: v.iter().map(|m| (m.replica(), Digest::ZERO)).collect(),
+        life: Life::default(),
         checkpoint: (SeqNum(u64::from(outcome.start)), root(outcome.start)),
         chosen,
     };

@@ -1,9 +1,11 @@
 //! Faults of disks: torn tails, damage, full and failing disks, loss, stale disks, slowness (H3-H7, H11).
 
 use quorate_pbft::config::MS;
-use quorate_pbft::step::Milestone;
+use quorate_pbft::step::{Milestone, Reject};
+use quorate_wire::ViewNum;
 
 use super::host::{REJOIN_NS, REJOINED, RESTARTED, TRANSFERRED, VIEW_CHANGES, everyone_remembers};
+use super::liars::lives::Keeper;
 use super::network::together;
 use super::stage::{Ended, Stage};
 use super::{Expect, Scenario};
@@ -116,6 +118,33 @@ pub const SCENARIOS: &[Scenario] = &[
                 stage.world.restart_later(h, 10 * MS);
             }
             stage.until("they have rejoined", REJOIN_NS, everyone_remembers)?;
+        }
+        Ok(())
+    }),
+    Scenario::new(
+        "h6_old_view_changes",
+        &["H6"],
+        "VIEW-CHANGEs that replicas signed before they lost their disks come back afterwards (RC-11)",
+    )
+    .expects(&[REJOINED, Expect::Reject(Reject::EndedLife), Expect::Reject(Reject::LaterLife)])
+    .with(|setup| setup.lying_backups(Keeper::default))
+    .play(|stage| {
+        stage.busy(5)?;
+        for round in 0..3_usize {
+            // Everyone leaves the view: there is something to keep, and later something to confuse it with.
+            let view = stage.view();
+            stage.isolate(&[stage.cluster().primary(ViewNum(view))]);
+            stage.until("the next view", 20_000 * MS, |w| {
+                w.core_facts().any(|facts| facts.normal && facts.view.0 > view)
+            })?;
+            stage.mend();
+            stage.busy(10)?;
+            if round < 2 {
+                let h = stage.correct()[1 - round];
+                stage.world.wipe(h);
+                stage.world.restart_later(h, 10 * MS);
+                stage.until("it has rejoined", REJOIN_NS, everyone_remembers)?;
+            }
         }
         Ok(())
     }),

@@ -2,6 +2,7 @@
 
 pub mod backups;
 pub mod keys;
+pub mod lives;
 
 use quorate_pbft::step::Recipient;
 use quorate_wire::frame::FRAME_BYTES_MAX;
