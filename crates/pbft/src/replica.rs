@@ -192,7 +192,7 @@ impl Replica {
             return out.reject(Reject::WrongSender); // CR-4
         }
         match verified.message() {
-            Message::Request(_) => unreachable!("handled above"),
+            Message::Request(_) | Message::Proof(_) => unreachable!("handled above"),
             Message::Reply(m) => self.on_recovery_reply(now, from, m, out),
             Message::PrePrepare(m) => self.on_pre_prepare(now, from, m, out),
             Message::Prepare(m) => self.on_prepare(now, from, m, out),
@@ -205,7 +205,6 @@ impl Replica {
             Message::BodyFetch(m) => self.on_body_fetch(now, from, m, out),
             Message::Body(m) => self.on_body(now, m, out),
             Message::Committed(m) => self.on_committed(now, from, m, out),
-            Message::Proof(_) => unreachable!("handled above"),
             Message::ReqAck(m) => self.on_req_ack(now, from, m, out),
             Message::ReqReject(m) => self.on_req_reject(now, from, m, out),
             Message::VcFetch(m) => self.on_vc_fetch(now, from, m, out),
