@@ -20,7 +20,7 @@ pub struct Counting;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Charges what is allocated from now on, by any thread, to `account`; none: to nobody.
+/// Charges all allocations from now on, by any thread, to `account`; with none, they are not counted.
 #[inline]
 pub fn charge(account: Option<usize>) {
     CHARGED.store(account.map_or(0, |account| account + 1), Ordering::Relaxed);

@@ -53,7 +53,7 @@ pub(crate) struct Init {
 /// replica restarts with all that it had acknowledged. If its disk has lost some of that, it detects the loss and
 /// rejoins: it fetches the state from the other replicas.
 ///
-/// The log goes to standard error. The variable QUORATE_LOG sets its level: error, warn, info (default) or debug.
+/// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
 ///
 ///   quorate replica --dir cluster/replica-0
 #[derive(Args, Debug)]

@@ -92,7 +92,7 @@ impl Volume<'_, '_> {
         }
         let (first, last) = (offset / page_bytes, (end - 1) / page_bytes);
         if inode.inline_len > 0 && first > 0 {
-            // Inline data moves to a page of its own.
+            // Inline data moves to its own page.
             if left == 0 {
                 return Ok(0);
             }

@@ -1,5 +1,5 @@
-//! Bodies of requests and whole batches that travel apart from what names them: kept by digest,
-//! fetched when missing, taken from anyone because the digest proves them (spec §5.3, PC-5).
+//! Bodies of requests and whole batches that are sent separately from the messages that name them: stored by digest,
+//! fetched when missing, accepted from any sender because the digest proves them (spec §5.3, PC-5).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -258,8 +258,8 @@ impl Replica {
         waiting
     }
 
-    /// Complains about the requests of a batch that are here and not authentic. A body that is missing is
-    /// nobody's fault but the primary's, and no reason to think less of the clients of the others.
+    /// Complains about the requests of a batch that are here and not authentic. Only the primary is responsible for a
+    /// missing body, so clients whose requests are missing are not put on probation for it.
     fn complain_about(&mut self, now: Now, seq: SeqNum, batch: &Batch, out: &mut Actions) {
         let (view, primary) = (self.view, self.primary());
         let other = self.someone_but(primary);

@@ -1,9 +1,8 @@
-//! Votes and certificates: what distinct replicas have said, and when that is enough.
+//! Votes and certificates: what distinct replicas have sent, and when that is enough.
 //!
-//! [OSDI99 §4.2, §4.3] speak of matching messages "from different replicas" throughout. Here the
-//! word *different* is in the type: [`Votes`] holds one value for each replica, so that nobody is
-//! counted twice (PC-1, B1). A certificate has private fields and one constructor that checks it:
-//! its holder need not count again.
+//! [OSDI99 §4.2, §4.3] speak of matching messages "from different replicas" throughout. Here the word *different* is
+//! in the type: [`Votes`] holds one value for each replica, so that no replica is counted twice (PC-1, B1). A
+//! certificate has private fields and one constructor that checks it: its holder need not count again.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -95,7 +94,7 @@ impl<T: Copy + Eq> Votes<T> {
         self.len
     }
 
-    /// Returns whether nobody has voted.
+    /// Returns whether there are no votes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -320,7 +319,7 @@ mod tests {
         assert_eq!((votes.len(), votes.most()), (0, None));
     }
 
-    /// B18: f + 1 senders that say different things vouch for nothing.
+    /// B18: f + 1 senders with different values vouch for nothing.
     #[test]
     fn b18_a_weak_certificate_counts_equal_values() {
         assert_eq!(WeakCertificate::find(four(), &said(&[(0, 1), (1, 2), (2, 3)])), None);

@@ -1,8 +1,8 @@
 //! Non-determinism: the primary chooses, the backups check, the service reads [OSDI99 §4.6], spec §7.
 //!
-//! The choice is the primary's time of day, eight bytes, little-endian nanoseconds since 1970. It is
-//! part of the batch and so of its digest: a faulty primary cannot send different values to different
-//! replicas. A null batch has an empty choice.
+//! The choice is the primary's time of day, eight bytes, little-endian nanoseconds since 1970. It is part of the
+//! batch and of its digest, so a faulty primary cannot send different values to different replicas. A null batch has
+//! an empty choice.
 
 use crate::step::{Now, Reject};
 

@@ -1,4 +1,4 @@
-//! The client: one lane of it, with one request outstanding [OSDI99 §4.1], spec §4.
+//! One lane of a client, with at most one outstanding request [OSDI99 §4.1], spec §4.
 //!
 //! | | |
 //! |---|---|

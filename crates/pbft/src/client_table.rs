@@ -1,8 +1,8 @@
-//! Admission of requests: which ones are new, which wait, and who has to sign [OSDI99 §4.1].
+//! Admission of requests: which are new, which wait, and which clients have to sign [OSDI99 §4.1].
 //!
-//! Exactly-once is decided in the replicated state, in order (EX-2). This table is an index of it,
-//! rebuilt after a transfer; it keeps out what could not execute anyway, holds what is waiting, and
-//! remembers the standing of each client (AU-5).
+//! Exactly-once is decided in the replicated state, in order (EX-2). This table is an index of it, rebuilt after a
+//! transfer. It refuses requests that could not execute, holds those that wait, and records which clients are on
+//! probation (AU-5).
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -72,8 +72,8 @@ pub(crate) struct Client {
     spare: Option<Body>,
 }
 
-/// What this replica thinks of a principal, all lanes together: it holds the keys, and a liar would come
-/// with a new lane each time (AU-5). Local, and never the same everywhere.
+/// What this replica knows about a principal, for all lanes together: the principal holds the keys, and a Byzantine
+/// client would use a new lane each time (AU-5). This is local and differs between replicas.
 #[derive(Clone, Copy, Debug, Default)]
 struct Standing {
     probation_until: u64,

@@ -399,7 +399,7 @@ impl Replica {
         held
     }
 
-    /// Returns requests of proposals that the new view dropped, which nobody may forget (A26, B8).
+    /// Returns requests of proposals that the new view dropped, which must not be lost (A26, B8).
     fn proposals_to_requeue(&self, body: &NewView) -> Vec<quorate_wire::batch::StoredRequest> {
         let mut dropped = Vec::new();
         for slot in self.log.iter() {

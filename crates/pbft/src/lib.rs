@@ -5,7 +5,7 @@
 //!
 //! | Section | File |
 //! |---|---|
-//! | what goes in and out; what is worth knowing | [`step`], [`milestone`] |
+//! | inputs and outputs; events worth recording | [`step`], [`milestone`] |
 //! | settings and their rules | [`config`] |
 //! | the replica: its parts, dispatch, invariants | `replica.rs` |
 //! | requests, retransmission, vouchers [OSDI99 §4.1] | `request.rs`, `client_table.rs` |

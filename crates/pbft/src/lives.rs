@@ -1,13 +1,13 @@
 //! Lives of replicas (RC-11 to RC-11c): which VIEW-CHANGEs count, and in which views this replica may vote.
 //!
-//! A VIEW-CHANGE says what its sender has prepared. One that was signed before the sender lost its memory says it
-//! truthfully for then and falsely for now. So it names the sender's *life*, and the replicated state keeps the
-//! last two lives of each replica. What counts is decided by [`counts`] and [`all_count`], which are pure.
+//! A VIEW-CHANGE reports what its sender has prepared. If it was signed before the sender lost its state, the report
+//! was true then and may be false now. So it names the sender's *life*, and the replicated state keeps the last two
+//! lives of each replica. The pure functions [`counts`] and [`all_count`] decide which messages count.
 //!
-//! They are asked twice. At receipt by the newest executed table: a view in which one may not vote is neither made
-//! nor entered (RC-11b). And before each vote by the table as of the stable checkpoint `h` (RC-11a): this is what
-//! agreement rests on, because whoever votes for a number above the reach of an old life has an `h` that knows the
-//! new one. `docs/adr/0015-lives.md` has the argument.
+//! They are called twice. At receipt, with the newest executed table: a view in which this replica may not vote is
+//! neither made nor entered (RC-11b). And before each vote, with the table as of the stable checkpoint `h` (RC-11a).
+//! Agreement depends on the latter: a replica that votes for a number above the reach of an old life has an `h` whose
+//! table contains the new one. `docs/adr/0015-lives.md` has the argument.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;

@@ -1,9 +1,8 @@
 //! What BODY-FETCH asks for, found by its digest: an index of the requests that this replica holds (SR-2, PC-5).
 //!
-//! Requests come and go with every batch, and are hardly ever asked for. So the index is brought up to date
-//! only when a request arrives, and ordering pays nothing for it. Then each batch is looked at once, for any sender
-//! and however often: without that a few hundred bytes of a liar would cost a search through the whole log
-//! (K14).
+//! Requests change with every batch, and are rarely fetched. So the index is updated only when a BODY-FETCH arrives,
+//! and ordering has no cost for it. Each batch is then indexed once, for all senders and repetitions: without that, a
+//! few hundred bytes from a Byzantine replica would cost a search through the whole log (K14).
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -1,5 +1,5 @@
-//! What happens inside a replica, as data: milestones, and the reasons for turning messages away.
-//! Traces, checkers, metrics and tests read nothing else.
+//! Events inside a replica, as data: milestones, and the reasons for rejecting messages. Traces, checkers, metrics
+//! and tests read only these.
 
 use quorate_wire::Digest;
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, ViewNum};
@@ -185,7 +185,7 @@ rejects! {
     OtherView = "other-view",
     /// Only the view's primary may send it (PP-1).
     NotFromPrimary = "not-from-primary",
-    /// The primary may not send it: its pre-prepare stands for its prepare (PC-1).
+    /// The primary may not send it: its pre-prepare counts as its prepare (PC-1).
     FromPrimary = "from-primary",
     /// The sender may not send this kind (a client, or this replica itself, CR-4).
     WrongSender = "wrong-sender",
@@ -227,7 +227,7 @@ rejects! {
     OldStatus = "old-status",
     /// Asked again too soon (SM-2).
     TooSoon = "too-soon",
-    /// A body that nobody asked for or needs.
+    /// A body that was not requested or needed.
     Unwanted = "unwanted",
     /// A VIEW-CHANGE breaks a rule of its form (VC-5).
     BadViewChange = "bad-view-change",

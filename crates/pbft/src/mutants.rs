@@ -1,5 +1,5 @@
-//! Seeded bugs: one build with the feature `mutants` holds all of them, and one is turned on at run
-//! time, so that swarm and scenarios can show that they would find it (spec §19.4).
+//! Seeded bugs: one build with the feature `mutants` contains all of them, and one is enabled at run time, to show
+//! that the swarm and the scenarios find it (spec §19.4).
 //!
 //! `mutant!(M1, right, wrong)` is `right`. Only with the feature, and only while mutant 1 is active,
 //! is it `wrong`. Without the feature the compiler sees `if false`.

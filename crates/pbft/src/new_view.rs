@@ -19,8 +19,8 @@
 //! | the checkpoint `n*`, and how far the decision reaches | `reports` |
 //! | the conditions A1, A2, A3 and B at one number | `number` |
 //!
-//! Pure functions: the new primary decides with [`decide`], each backup checks with [`check`], and
-//! both stand on the same conditions. Any decision that satisfies them is safe (DP-1, spec §11.10).
+//! Pure functions: the new primary decides with [`decide`], each backup checks with [`check`], and both use the same
+//! conditions. Any decision that satisfies them is safe (DP-1, spec §11.10).
 
 use alloc::vec::Vec;
 

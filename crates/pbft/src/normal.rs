@@ -1,7 +1,7 @@
 //! Normal-case operation: pre-prepare, prepare, commit [OSDI99 §4.2], spec §5.4-5.6.
 //!
-//! Each handler logs its message and calls [`Replica::advance`], which does whatever the log now
-//! allows. No handler depends on the order in which messages come.
+//! Each handler logs its message and calls [`Replica::advance`], which performs the steps that the log now allows. No
+//! handler depends on the order in which messages arrive.
 
 use alloc::sync::Arc;
 
@@ -196,7 +196,7 @@ impl Replica {
             }
             return out.reject(Reject::OtherView);
         }
-        // The primary's pre-prepare stands for its prepare: only backups' prepares count.
+        // The primary's pre-prepare counts as its prepare: only backups' prepares count.
         if from == self.primary() {
             return out.reject(Reject::FromPrimary);
         }
@@ -456,7 +456,7 @@ impl Replica {
         self.piggyback.commits.push((seq, digest));
         self.piggyback.after = self.piggyback.after.max(after);
         let queued = u64::try_from(self.piggyback.commits.len()).unwrap_or(u64::MAX);
-        // PB-4: somebody waits for this one.
+        // PB-4: a client waits for this one.
         if self.config.is_checkpoint(seq) || !self.reads.is_empty() || queued >= self.config.pipeline {
             self.flush_commits(out);
         } else if queued == 1 {

@@ -1,8 +1,8 @@
-//! PROOFs: what a replica pre-prepared, where no VIEW-CHANGE at hand says so (DP-4, A2 of [`crate::new_view`]).
+//! PROOFs: what a replica pre-prepared, if no available VIEW-CHANGE reports it (DP-4, A2 of [`crate::new_view`]).
 //!
-//! They are signed, and whoever has entered a view keeps those that its NEW-VIEW rests on and shows them to others.
-//! With a MAC for one receiver a liar could convince the new primary and nobody else, in one view after the other;
-//! and who came late would ask for what the others have long discarded.
+//! They are signed. A replica that has entered a view keeps the PROOFs on which its NEW-VIEW depends, and sends them
+//! to others. With a MAC for one receiver, a Byzantine replica could convince only the new primary, in one view after
+//! the other; and a late replica would ask for what the others have long discarded.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -94,8 +94,8 @@ impl Replica {
         Some(signed)
     }
 
-    /// Returns the PROOFs that a NEW-VIEW rests on besides the VIEW-CHANGEs that it names: all that support a choice
-    /// whose claims in them are too few (A2).
+    /// Returns the PROOFs that a NEW-VIEW depends on in addition to the VIEW-CHANGEs that it names: all that support
+    /// a choice for which those contain too few claims (A2).
     pub(crate) fn evidence_for(&mut self, v: &[ViewChangeOf<'_>], new_view: &NewView) -> Vec<Shown> {
         let (k, window) = (self.config.checkpoint_interval, self.config.window);
         let alone = new_view::check(self.cluster, k, window, self.null_digest, v, |_, _, _| 0, new_view);
@@ -121,8 +121,8 @@ impl Replica {
         usize::try_from(self.config.window).unwrap_or(usize::MAX) * self.cluster.n()
     }
 
-    /// A replica says that it pre-prepared a batch; its signature was checked at the door, whoever brings it. Only
-    /// what was asked for is kept.
+    /// A replica claims that it pre-prepared a batch. Its signature has been verified, independent of the sender.
+    /// Only requested PROOFs are kept.
     pub(crate) fn on_proof(&mut self, now: Now, proof: &Shown, out: &mut Actions) {
         let m = proof.body();
         let asked =
@@ -159,7 +159,6 @@ impl Replica {
 }
 
 /// Says whether a PROOF is one of those that are wanted.
-
 fn supports(m: &ProofMessage, want: &Want) -> bool {
     m.seq == want.seq && m.digest == want.digest && m.view >= want.view
 }

@@ -1,8 +1,8 @@
-//! A recording of a replica: what it started from, and every input since.
+//! A recording of a replica: its initial state, and every input since then.
 //!
-//! The same inputs give the same actions, so a recording is all that it takes to see a run again, from a
-//! simulator or from a node that has stopped. It holds no keys: frames are kept as the authenticator admitted
-//! them, with how the requests in them were proven.
+//! The same inputs give the same actions, so a recording is enough to replay a run, from a simulator or from a node
+//! that has stopped. It holds no keys: frames are stored as the authenticator admitted them, with how the requests in
+//! them were authenticated.
 //!
 //! `magic 4 | version 1 | id 2 | config | resume | input*`, an input being `len 4 | mono 8 | wall 8 |
 //! kind 1 | fields`.

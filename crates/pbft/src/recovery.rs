@@ -1,7 +1,7 @@
-//! Coming back without a memory (spec §14.4, RC-3 to RC-9): a replica that has lost its log, or whose
-//! disk is an old one, is faulty until its old statements cannot matter any more. It finds a bound on
-//! what it may have said, has everyone note a point in the order, and votes again once a checkpoint
-//! beyond both is stable. [TOCS02, on proactive recovery].
+//! Rejoining after a loss of state (spec §14.4, RC-3 to RC-9). A replica that has lost its log, or whose disk is
+//! stale, is faulty until its old messages can have no effect any more. It determines a limit on what it may have
+//! sent, has all replicas note a point in the order, and votes again once a checkpoint beyond both is stable.
+//! [TOCS02, on proactive recovery].
 
 use alloc::vec::Vec;
 

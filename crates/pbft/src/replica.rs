@@ -1,4 +1,4 @@
-//! The replica: nothing but its parts, and the dispatch of inputs to the files that handle them.
+//! The replica: its parts, and the dispatch of inputs to the files that handle them.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -192,7 +192,7 @@ impl Replica {
             return out.reject(Reject::WrongSender); // CR-4
         }
         match verified.message() {
-            Message::Request(_) => unreachable!("handled above"),
+            Message::Request(_) | Message::Proof(_) => unreachable!("handled above"),
             Message::Reply(m) => self.on_recovery_reply(now, from, m, out),
             Message::PrePrepare(m) => self.on_pre_prepare(now, from, m, out),
             Message::Prepare(m) => self.on_prepare(now, from, m, out),
@@ -205,7 +205,6 @@ impl Replica {
             Message::BodyFetch(m) => self.on_body_fetch(now, from, m, out),
             Message::Body(m) => self.on_body(now, m, out),
             Message::Committed(m) => self.on_committed(now, from, m, out),
-            Message::Proof(_) => unreachable!("handled above"),
             Message::ReqAck(m) => self.on_req_ack(now, from, m, out),
             Message::ReqReject(m) => self.on_req_reject(now, from, m, out),
             Message::VcFetch(m) => self.on_vc_fetch(now, from, m, out),
@@ -280,7 +279,7 @@ impl Replica {
         lsn <= self.durable
     }
 
-    /// Puts off an own vote until its record is durable: nobody counts it before (ADR 5).
+    /// Delays an own vote until its record is durable: it is not counted before (ADR 5).
     pub(crate) fn count_when_durable(&mut self, vote: OwnVote) {
         self.own_votes.push_back(vote);
     }

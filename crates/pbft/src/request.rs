@@ -266,7 +266,7 @@ impl Replica {
         self.hand_off(now, out);
     }
 
-    /// Returns whether a client has to sign, or its requests are nobody's concern.
+    /// Returns whether a client has to sign, or its requests are ignored.
     pub(crate) fn must_sign(&self, now: Now, client: ClientId) -> bool {
         match self.config.request_auth {
             RequestAuth::Mac => false,

@@ -1,4 +1,4 @@
-//! Starting, and starting again from the log (spec §14.3).
+//! Starting, and restarting from the log (spec §14.3).
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;

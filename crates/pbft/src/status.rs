@@ -1,5 +1,5 @@
-//! Retransmission by status: a replica says what it has and lacks, and the others send what it lacks
-//! (spec §10). One mechanism, bounded state, for every kind of message.
+//! Retransmission by status: a replica reports what it has and lacks, and the others send what it lacks (spec §10).
+//! One mechanism, with bounded state, for every kind of message.
 
 use alloc::vec::Vec;
 
@@ -83,8 +83,8 @@ impl PeerStatus {
         }
     }
 
-    /// Returns whether `len` more bytes may be sent again to `to`, and counts them: at most
-    /// `retransmit_bytes` in each `status_min_ns`, so that nobody can ask for endless work (K14).
+    /// Returns whether `len` more bytes may be sent again to `to`, and counts them: at most `retransmit_bytes` in
+    /// each `status_min_ns`, so that no replica can cause unlimited work (K14).
     pub(crate) fn allow(&mut self, to: ReplicaId, now: u64, len: usize, config: &Config) -> bool {
         let Some(peer) = self.budget(to, now, config) else { return false };
         // One item of any size passes: a request of 1 MiB must be obtainable.
@@ -223,15 +223,15 @@ impl Replica {
         self.watch_requests(now, out);
         let mut next = self.config.status_ns;
         if full {
-            // Before anybody can think that the primary is to blame.
+            // Before a replica can suspect the primary.
             self.say_checkpoints_again(out);
             next = next.min(self.patience() / 4);
         }
         Self::set_timer(out, Timer::Status, now.mono_ns.saturating_add(next));
     }
 
-    /// Returns as many of the proofs wanted as a STATUS has room for, from a random one on: a liar can
-    /// claim so much that nobody can prove that what matters would never have its turn (DP-4).
+    /// Returns as many of the wanted proofs as a STATUS has room for, starting at a random one: a Byzantine replica
+    /// can make enough claims to keep the important ones from ever having their turn (DP-4).
     fn some_wants(&mut self) -> Vec<Want> {
         let wants = &self.views.wants;
         let start = usize::try_from(self.rng.below(u64::try_from(wants.len()).unwrap_or(1))).unwrap_or(0);

@@ -1,8 +1,8 @@
-//! What goes into a replica and what comes out: the whole of its contact with the world.
+//! Inputs and outputs of a replica: its complete interface.
 //!
-//! The contract (`ARCHITECTURE.md`): the same inputs give the same actions; actions are performed
-//! in order, except that a [`Action::Send`] waits until its `after` is durable; a message may be
-//! lost, late, doubled or reordered; a timer is named, and setting it again restarts it.
+//! The contract (`ARCHITECTURE.md`): the same inputs give the same actions. Actions are performed in order, except
+//! that a [`Action::Send`] waits until its `after` is durable. A message may be lost, late, duplicated or reordered.
+//! A timer has a name, and setting it again restarts it.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -10,8 +10,8 @@ use crate::step::{Actions, Lsn, Now, Recipient, Timer};
 /// A backup that stays alone with a request says so after a time that doubles each time, so often at most.
 const VOUCH_DOUBLINGS_MAX: u32 = 20;
 
-/// A wait that is this replica's own doing is forgiven so often, without progress between (TM-5): what liars say of
-/// themselves must not keep a backup quiet forever.
+/// The most waits, caused by this replica itself, that are ignored without progress between them (TM-5): claims of
+/// Byzantine replicas about themselves must not keep a backup quiet permanently.
 const EXCUSES_MAX: u32 = 4;
 /// A request may be passed over by this many windows of proposals while the window is full (B8).
 const PASSED_OVER_MAX: u64 = 4;
@@ -190,8 +190,9 @@ impl Replica {
         true
     }
 
-    /// Sends overdue requests to all replicas, so that all correct timers run (TM-2); with them that they are
-    /// authentic here: one that has just come back may be the only one left to say so, and would stay alone.
+    /// Sends overdue requests to all replicas, so that all correct timers run (TM-2), and that they are authentic
+    /// here. A replica that has just restarted may be the only one left that can vouch, and would otherwise stay
+    /// alone.
     fn forward_overdue(&mut self, now: Now, out: &mut Actions) {
         const FORWARDED_BYTES_MAX: usize = 64 << 10;
         let before = now.mono_ns.saturating_sub(self.patience());
@@ -212,7 +213,7 @@ impl Replica {
         }
     }
 
-    /// Arms the timer that looks after requests which nobody times yet.
+    /// Arms the timer for requests that no timer covers yet.
     pub(crate) fn watch_relays(&mut self, now: Now, out: &mut Actions) {
         if !self.watch.relay_armed && self.watches() {
             self.watch.relay_armed = true;

@@ -70,9 +70,9 @@ impl Replica {
         let out_of_reach = match self.transfer.target {
             // Above the window there is nothing to execute one's way with.
             None => goal.0 > self.log.high(),
-            // A replica that has executed so far beyond the target has discarded it (I6): none may hold it any
-            // more, and under load the window moves on in less time than it takes to notice that nobody
-            // answers (ST-4, B19).
+            // A replica that has executed so far beyond the target has discarded it (I6). So no replica may hold it
+            // any more, and under load the window moves on in less time than it takes to detect that none responds
+            // (ST-4, B19).
             Some((target, _)) => goal.0 > target.plus(self.config.window),
         };
         if out_of_reach || stuck >= PATIENCE_NS {

@@ -1,5 +1,5 @@
-//! Leaving a view [OSDI99 §4.4], spec §11.2-11.4: who wishes to, when that is enough, and what is
-//! taken along.
+//! Starting a view change [OSDI99 §4.4], spec §11.2-11.4: which replicas want one, when that is enough, and what is
+//! reported.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -35,8 +35,8 @@ pub(crate) struct ViewChanges {
     own_suspect: Option<(ViewNum, Vec<u8>)>,
     /// The newest valid VIEW-CHANGE of each replica (VC-6).
     pub(crate) received: Vec<Option<Arc<Signed<ViewChange>>>>,
-    /// The newest NEW-VIEW of each replica, under examination. One a replica, so that a liar's NEW-VIEW
-    /// for a far view stands in nobody's way.
+    /// The newest NEW-VIEW of each replica, under examination. There is one for each replica, so that a Byzantine
+    /// replica's NEW-VIEW for a far view does not block others.
     pub(crate) candidates: Vec<Option<Candidate>>,
     /// The NEW-VIEW that this replica last entered a view by.
     pub(crate) entered: Option<Candidate>,
@@ -179,10 +179,10 @@ impl Replica {
     }
 
     /// A LeaveCert for `view`: f + 1 replicas suspect it, so a correct one does; or this is the view and
-    /// its own primary hands it over (LV-2). A hand-over of a *later* view moves nobody: a liar could hand
-    /// over view after view of its own and keep everyone moving. The paper's rule that a view change needs f + 1 replicas holds here for
-    /// every one of them: "a view change will happen only if at least f + 1 replicas" say so
-    /// [OSDI99 §4.5.2].
+    /// its own primary hands it over (LV-2). A hand-over of a *later* view has no effect: a Byzantine replica could
+    /// hand over each view in which it is primary and keep all replicas in view changes. The paper's rule that a view
+    /// change needs f + 1 replicas holds here for every one of them: "a view change will happen only if at least f +
+    /// 1 replicas" say so [OSDI99 §4.5.2].
     fn judge_suspects(&mut self, now: Now, view: ViewNum, out: &mut Actions) {
         let primary = self.cluster.primary(view);
         let of = self.views.suspects.iter().enumerate();
@@ -359,8 +359,8 @@ impl Replica {
         self.on_view_changes_grown(now, out);
     }
 
-    /// Leaves because others have. A LeaveCert of f + 1 replicas is a reason for everyone, so that nobody
-    /// leaves alone (LV-2); a hand-over only for those in that view. Failing both, "if a replica receives a
+    /// Starts a view change because others have. A LeaveCert of f + 1 replicas is a reason for all, so that none
+    /// leaves alone (LV-2); a hand-over only for those in that view. Otherwise, "if a replica receives a
     /// set of f + 1 valid view-change messages from other replicas for views greater than its current view,
     /// it sends a view-change message for the smallest view in the set" [OSDI99 §4.5.2].
     fn follow(&mut self, now: Now, view: ViewNum, leave: &LeaveCert, out: &mut Actions) {

@@ -1,5 +1,5 @@
-//! A service without replicas: operations one after the other on the state itself, without agreement, copies
-//! for checkpoints, digests or replies that are kept. It is what replication is compared with [OSDI99 §7.3].
+//! A service without replicas: it executes operations directly on the state, without agreement, copies for
+//! checkpoints, digests or stored replies. Replication is compared with it [OSDI99 §7.3].
 
 use alloc::vec;
 use alloc::vec::Vec;

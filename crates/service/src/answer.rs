@@ -1,7 +1,7 @@
 //! Answers to other replicas' state transfers: the serving side of spec §9.
 //!
-//! Answers come from complete checkpoints only (ST-7). A question is answered at once or not at all:
-//! nothing is kept for a peer but the numbers of its last questions.
+//! Only complete checkpoints are served (ST-7). A request is answered immediately or not at all: for each peer only
+//! the numbers of its last requests are kept.
 
 use alloc::vec::Vec;
 

@@ -1,12 +1,12 @@
 //! One B+tree over pages: ordered keys of bytes, values of bytes [OSDI99 §6.3: the state is pages].
 //!
-//! Small values stand in the leaf next to their key; larger ones in runs of pages of their own, which
-//! the leaf describes. Inner nodes hold the shortest keys that tell their children apart. The same
-//! operations in the same order give the same pages, so a tree may be part of a replicated state.
+//! Small values are stored in the leaf next to their key; larger ones in pages of their own, which the leaf
+//! describes. Inner nodes hold the shortest keys that separate their children. The same operations in the same order
+//! give the same pages, so a tree may be part of a replicated state.
 //!
-//! Nodes are split when they are full and merged with a neighbour when little is left in both; a node
-//! that is empty goes at once. A page that does not hold what it should gives [`Stop::Corrupt`], never
-//! a panic or an endless loop: a replica must live to be repaired (B21).
+//! Full nodes are split, and two neighbours with few entries are merged; an empty node is removed immediately. A page
+//! with invalid content gives [`Stop::Corrupt`], never a panic or an endless loop, so that a replica keeps running
+//! and can be repaired (B21).
 
 use alloc::vec::Vec;
 
@@ -48,11 +48,11 @@ pub struct Tree {
 pub enum Value<'v> {
     /// It stands in the leaf.
     Inline(&'v [u8]),
-    /// It stands in pages of its own.
+    /// It is stored in its own pages.
     Large(Large<'v>),
 }
 
-/// A value in pages of its own.
+/// A value in its own pages.
 #[derive(Clone, Copy, Debug)]
 pub struct Large<'v> {
     len: usize,

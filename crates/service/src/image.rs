@@ -5,8 +5,8 @@
 //! | digest of all that 32 | (page 4 | lm 8 | content)*, in increasing order
 //! ```
 //!
-//! What comes back from a disk is believed when it gives the digests again, and not before. (The root
-//! covers the state and not its number, so the head has a digest of its own.)
+//! An image read from a disk is trusted only if its digests match. (The root covers the state but not its number, so
+//! the head has its own digest.)
 
 use alloc::vec::Vec;
 

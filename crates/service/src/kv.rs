@@ -341,7 +341,7 @@ fn number(number: usize, out: &mut Vec<u8>) {
     Answer::Value(decimal(i64::try_from(number).unwrap_or(i64::MAX)).as_bytes()).encode(out);
 }
 
-/// Returns the number that stands for a key in an access declaration (FNV-1a).
+/// Returns the number that represents a key in an access declaration (FNV-1a).
 fn key_number(key: &[u8]) -> u64 {
     key.iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))

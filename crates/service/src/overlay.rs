@@ -1,9 +1,8 @@
-//! The pages that a batch has written and that are not part of the state yet (TE-2), with a savepoint
-//! for the operation that is running.
+//! The pages that a batch has written and that are not part of the state yet (TE-2), with a savepoint for the current
+//! operation.
 //!
-//! A page is copied on its first write and never again: committing hands the copy to the state, and
-//! dropping the batch gives it back to the pool. Inside of a batch an operation that is refused is
-//! undone from a log of what it overwrote.
+//! A page is copied once, on its first write. Committing moves the copy to the state; dropping the batch returns it
+//! to the pool. A refused operation inside a batch is undone from a log of the bytes it overwrote.
 
 use alloc::vec::Vec;
 

@@ -1,8 +1,8 @@
-//! The state as an array of pages, and where they are kept.
+//! The state as an array of pages, and where the pages are stored.
 //!
-//! The array is sparse: a page that has never been written, or has been cleared, takes no room and
-//! reads as zeros. Pages move as whole buffers: committing a batch swaps them, and the copy on write
-//! of a checkpoint is the old buffer changing hands (TR-2).
+//! The array is sparse: a page that was never written, or was cleared, takes no memory and reads as zeros. Pages move
+//! as whole buffers: committing a batch swaps them, and copy on write of a checkpoint moves the old buffer to it
+//! (TR-2).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

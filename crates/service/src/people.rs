@@ -1,10 +1,9 @@
-//! Who may ask for what: the clients with their keys and rights, as pages of the state (EX-3).
+//! The client registry: clients with their keys and rights, as pages of the state (EX-3).
 //!
-//! The clients that a cluster was made with are its *founders*: all replicas know them from the same file. What
-//! has changed since is in the state: added clients, with key, rights and address, and removed clients.
-//! It changes by operations that are ordered like any other, so that all replicas see a change at one point of the
-//! order; and as it is written in the same overlay as everything else, it is undone, checkpointed, transferred
-//! and restored together with it.
+//! The clients in the initial configuration of a cluster are its *founders*: all replicas know them from the same
+//! file. Later changes are in the state: added clients, with key, rights and address, and removed clients. They are
+//! made by ordered operations, so all replicas see a change at the same point of the order. They are written to the
+//! same overlay as all other data, so they are undone, checkpointed, transferred and restored together with it.
 //!
 //! ```text
 //! entry, 64 bytes   state 1 | rights 1 | port 2 | - 4 | principal 8 | key 32 | address 16
@@ -304,7 +303,7 @@ impl People {
         self.tentative = None;
     }
 
-    /// Reads the table from the committed state: from the first of its pages on, and so many.
+    /// Reads the table from the committed state: from the first of its pages on, all of them.
     pub(crate) fn rebuild(
         &mut self,
         store: &dyn PageStore,

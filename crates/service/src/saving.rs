@@ -1,12 +1,12 @@
-//! The state on its way to a disk and back, page by page.
+//! Writing the state to a disk and reading it back, page by page.
 //!
-//! Only pages that have changed since they were last copied go to the disk: a bit for each, set by the cut of
-//! a checkpoint or by an installation, taken by [`Executor::begin_save`]. They are copied some at a time,
-//! so that nobody waits for all of them; the checkpoint that is copied must be held until the end.
+//! Only pages that changed since they were last copied are written: each has a bit, set by a checkpoint or an
+//! installation and taken by [`Executor::begin_save`]. Pages are copied a few at a time, so that no request waits for
+//! all of them; the checkpoint that is copied must be held until the end.
 //!
-//! What comes back is believed when it has its digest, and not before. If every page is good and together
-//! they give the root, they are the state. If not, the good ones are put aside: a state transfer finds
-//! them there by their digests, and asks for the others only.
+//! A page that is read back is trusted only if its digest matches. If every page is valid and together they give the
+//! root, they are the state. Otherwise the valid ones are kept aside: a state transfer finds them by their digests
+//! and fetches only the others.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! What a service is: a deterministic state machine over pages, and nothing else [OSDI99 §3].
+//! What a service is: a deterministic state machine over pages [OSDI99 §3].
 
 use alloc::vec::Vec;
 
@@ -92,9 +92,9 @@ impl From<PageFault> for Stop {
 /// How an operation uses a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// It reads what the key stands for.
+    /// It reads the value of the key.
     Read,
-    /// It writes, and may read, what the key stands for.
+    /// It writes, and may read, the value of the key.
     Write,
 }
 
@@ -123,13 +123,13 @@ impl Access {
         self.long = false;
     }
 
-    /// Declares that the operation reads what `key` stands for. Equal things have equal keys;
+    /// Declares that the operation reads the value of `key`. Equal things have equal keys;
     /// different things may share one, which costs parallelism and nothing else (PX-1).
     pub fn read(&mut self, key: u64) {
         self.add(key, Mode::Read);
     }
 
-    /// Declares that the operation writes what `key` stands for.
+    /// Declares that the operation writes the value of `key`.
     pub fn write(&mut self, key: u64) {
         self.add(key, Mode::Write);
     }

@@ -1,7 +1,7 @@
 //! The allocator of a service's pages: one bit a page, in pages of the state.
 //!
-//! The lowest free page is taken first, so that a state stays small and all replicas choose alike.
-//! A page that is freed is cleared: it takes no room and is not part of any digest.
+//! The lowest free page is taken first, so that a state stays small and all replicas choose the same page. A freed
+//! page is cleared: it takes no memory and is not part of any digest.
 
 use crate::service::Stop;
 use crate::view::View;

@@ -1,8 +1,8 @@
-//! The committed state and its checkpoints: logical copies that share every page not written since.
+//! The committed state and its checkpoints: logical copies that share every page not written since then.
 //!
-//! A record belongs to each checkpoint held. It has the pages that were overwritten first after that
-//! checkpoint and before the next, as they were, and the digests that the next cut replaced. Reading
-//! checkpoint `n` takes the first record from `n` on that has the page, else the current one (TR-2).
+//! Each checkpoint held has a record. It contains the old content of pages that were first overwritten between that
+//! checkpoint and the next, and the digests that the next checkpoint replaced. To read a page at checkpoint `n`, take
+//! the first record from `n` on that has it, otherwise the current page (TR-2).
 //!
 //! ```text
 //!  checkpoint   128            256            384          now

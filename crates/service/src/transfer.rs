@@ -1,8 +1,7 @@
-//! State transfer: what goes in and what comes out (spec §9).
+//! State transfer: inputs and outputs (spec §9).
 //!
-//! The walk down the digest tree is in `walk.rs`, the answers to other replicas' walks in
-//! `answer.rs`. Neither knows a clock or a network: the driver brings the time and the messages,
-//! and does what the steps say.
+//! The walk down the digest tree is in `walk.rs`, the answers to other replicas' walks in `answer.rs`. Both are
+//! independent of clocks and networks: the driver passes the time and the messages, and performs the resulting steps.
 
 use alloc::vec::Vec;
 

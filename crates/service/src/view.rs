@@ -128,7 +128,7 @@ impl<'a> View<'a> {
     }
 
     /// Lets what has been written so far stand, even if the execution is refused later. For an operation
-    /// that is made of several, each of which can be refused on its own.
+    /// that is made of several, each of which can be refused individually.
     pub fn keep(&mut self) {
         if let Some(Layer { overlay, pool }) = &mut self.layer {
             overlay.begin(pool);

@@ -1,10 +1,9 @@
-//! The walk of a state transfer: down the digest tree from the certified root, asking for what differs
-//! (ST-2).
+//! The walk of a state transfer: down the digest tree from the certified root, fetching the parts that differ (ST-2).
 //!
-//! A partition whose digest is the one wanted needs no visit: the digest stands for all that is below.
-//! Of the others the children are asked for, and of pages that differ the content. Every answer is
-//! checked against a digest that chains to the root, so one correct replica that answers suffices,
-//! however many lie (K13). Nothing is believed because several say it (B18).
+//! A partition with the wanted digest needs no visit: the digest covers everything below it. Of other partitions the
+//! children are fetched, and of pages that differ the content. Every answer is checked against a digest that leads to
+//! the root. So one correct replica that answers is sufficient, independent of the number of Byzantine ones (K13). No
+//! answer is trusted because several replicas agree on it (B18).
 //!
 //! ```text
 //!  todo: partitions to look at        asked: on their way, a bounded few     staged: pages to install
@@ -12,8 +11,8 @@
 //!  [page 7] -- differs: FETCH --> [page 7, r3, due 40 ms] -- DATA fits ------>  7 -> content
 //! ```
 //!
-//! What has been staged has a tree of its own, over that of the checkpoint that the walk builds on. So when
-//! the target moves, only what differs from what is here is looked at again (ST-4).
+//! Staged pages have their own tree, above that of the checkpoint on which the walk is based. So when the target
+//! moves, only parts that differ from the local ones are visited again (ST-4).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;

@@ -1,9 +1,8 @@
-//! Liars: wrappers in front of a correct replica, that hold its keys and nobody else's.
+//! Byzantine replicas: wrappers around a correct replica that hold only its keys.
 //!
-//! A liar sees what its replica is given and what it wants to say, and may drop, change, add, delay or
-//! replay it, and tell different things to different receivers. The replica behind it stays correct, so
-//! a liar is as dangerous as it is well informed, and each behaviour takes a few lines. Twins need no
-//! liar: they are one identity that runs twice.
+//! A wrapper sees the inputs and outputs of its replica, and may drop, change, add, delay or replay them, and send
+//! different messages to different receivers. The replica inside stays correct, so a wrapper is as well informed as
+//! possible, and each behaviour takes a few lines. Twins need no wrapper: they are one identity that runs twice.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a liar looks for some of many kinds")]
 
@@ -68,7 +67,7 @@ pub trait Liar: Debug {
     /// A frame has arrived, authentic or not.
     fn overhear(&mut self, _rng: &mut Rng, _frame: &[u8]) {}
 
-    /// Something has happened; here a liar can say what nobody asked for.
+    /// Something has happened; a Byzantine replica may send unrequested messages here.
     fn idle(&mut self, _lie: &mut Lie<'_>) {}
 
     /// A message of the state transfer's is about to leave. Returns whether it does.

@@ -1,4 +1,4 @@
-//! What `quorate sim` does: run seeds or scenarios, list scenarios, show a run again.
+//! Implements `quorate sim`: runs seeds or scenarios, lists scenarios, replays a run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

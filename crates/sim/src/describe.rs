@@ -1,4 +1,4 @@
-//! Messages and milestones in words, as traces show them (style §11).
+//! Messages and milestones as text, for traces (style §11).
 
 use std::fmt::Write;
 

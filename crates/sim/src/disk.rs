@@ -1,10 +1,9 @@
 //! A disk: a log of records and the images of checkpoints, with all their faults (H1, H3-H7, H11).
 //!
-//! The log is what a node's own would be: every record carries a checksum over its bytes and the
-//! record before it, and how much of the log was known to be durable when it was written. So a bad
-//! record is either a torn tail, which was promised to nobody and is cut (spec §14.3), or the damage
-//! of something that had been promised: then the log can't be trusted and the replica has lost its
-//! memory (spec §14.4). Which of the two is decided by what later records knew.
+//! The log has the format of a node's log: every record carries a checksum over its bytes and the record before it,
+//! and how much of the log was known to be durable when it was written. So a bad record is either a torn tail, which
+//! was not acknowledged and is cut (spec §14.3), or damage to acknowledged data: then the log cannot be trusted and
+//! the replica has lost its state (spec §14.4). Later records show which of the two it is.
 
 use quorate_pbft::step::Lsn;
 use quorate_wire::{Digest, SeqNum};

@@ -1,4 +1,4 @@
-//! One request through all replicas: of a trace, the lines that concern it (style §12).
+//! Follows one request through all replicas: the lines of a trace that concern it (style §12).
 
 use quorate_wire::{ClientId, Timestamp};
 

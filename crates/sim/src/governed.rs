@@ -1,4 +1,5 @@
-//! Worlds in which the state says who may come in (EX-3): the authenticators follow it, and the double knows the rules.
+//! Worlds in which the state defines the registered clients (EX-3): the authenticators follow it, and the reference
+//! model knows the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 

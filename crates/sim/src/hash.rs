@@ -1,4 +1,4 @@
-//! The hash over a run: the same seed, options and code give the same one, in debug and release.
+//! The hash of a run: the same seed, options and code give the same one, in debug and release.
 
 use quorate_pbft::step::{Lsn, Now};
 

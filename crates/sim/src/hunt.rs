@@ -1,8 +1,8 @@
-//! The hunt for a seeded bug (spec §19.4): runs of the swarm and scenarios, with the bug on, until a
-//! checker finds it.
+//! The hunt for a seeded bug (spec §19.4): runs of the swarm and scenarios, with the bug enabled, until a checker
+//! finds it.
 //!
-//! What counts is a run that fails with the bug and is good without it. The bug is turned on for the
-//! whole process, so there is one hunt at a time, in one thread.
+//! Only a run that fails with the bug and passes without it counts. The bug is enabled for the whole process, so
+//! there is one hunt at a time, in one thread.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! A trace drawn with one lane for each node: a phase at a glance (style §11).
+//! Draws a trace with one lane for each node, to show a phase at a glance (style §11).
 
 use std::fmt::Write;
 

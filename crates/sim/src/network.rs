@@ -1,7 +1,7 @@
-//! The network: delay, loss, duplication, reordering, damage, replay, cuts and clogs (N1-N8).
+//! The network: delay, loss, duplication, reordering, corruption, replay, partitions and congestion (N1-N8).
 //!
-//! Links are directed: what goes one way says nothing about the other. Who may believe what arrives
-//! is the authenticator's business, so a frame may turn up anywhere, at any time, more than once.
+//! Links are directed: each direction has its own faults. The authenticator decides which frames are accepted, so a
+//! frame may arrive at any node, at any time, more than once.
 
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! A recording shown: the replica steps through its inputs again, and what it does is told in the lines of
-//! a trace, whether the recording comes from a simulated host or from a node.
+//! Shows a recording: the replica executes its inputs again, and its actions are printed as lines of a trace. The
+//! recording may come from a simulated host or from a node.
 
 use quorate_pbft::recording::{RecordingError, play};
 use quorate_pbft::step::{Action, Actions, Form, Input, Recipient};

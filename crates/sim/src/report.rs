@@ -1,5 +1,4 @@
-//! What went wrong, for someone tired: the rule, the seed, and the command that shows it again (style
-//! §12).
+//! The report of a failure: the rule, the seed, and the command that reproduces it (style §12).
 
 use std::cell::RefCell;
 use std::fmt;

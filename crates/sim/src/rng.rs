@@ -1,7 +1,6 @@
-//! Chance: a small generator for each concern, all from one seed (style §9).
+//! Randomness: a small generator for each concern, all from one seed (style §9).
 //!
-//! A new draw in one concern leaves the others as they were, so that a fault added to a run does not
-//! change its workload.
+//! A new draw in one concern does not change the others, so a fault added to a run does not change its workload.
 
 /// The purpose of a generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Named scenarios: one for each fault of `docs/faults.md`, at n = 4 and n = 7.
 //!
-//! A scenario is a fixed course of events: who lies, and which faults are injected where; all checkers run after every step.
-//! It has to show that its fault really happened at a correct replica ([`Expect`]). Then the network
-//! heals, every host is up, the liars go on lying, and everything has to finish within a bound of
-//! simulated time: every outstanding request, and all correct replicas in one view within one window.
+//! A scenario is a fixed course of events: which replicas are Byzantine, and which faults are injected where; all
+//! checkers run after every step. It has to show that its fault really happened at a correct replica ([`Expect`]).
+//! Then the network heals, every host is up, Byzantine replicas continue to lie, and everything has to finish within
+//! a limit of simulated time: every outstanding request, and all correct replicas in one view within one window.
 //!
 //! | Keys | Where |
 //! |---|---|
@@ -126,7 +126,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Returns a scenario in which nobody lies and clients keep a quiet cluster busy.
+    /// Returns a scenario without Byzantine replicas in which clients send requests from time to time.
     pub const fn new(name: &'static str, keys: &'static [&'static str], title: &'static str) -> Self {
         Self {
             name,

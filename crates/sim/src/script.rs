@@ -1,6 +1,6 @@
-//! Golden traces: stories of the protocol, told in commands and shown in what came of them (style §11).
+//! Golden traces: sequences of protocol steps, written as commands with their output (style §11).
 //!
-//! A trace is a text file: comments, and blocks of commands, a line `----`, and what they put out.
+//! A trace is a text file: comments, and blocks of commands, a line `----`, and their output.
 //!
 //! ```text
 //! # [OSDI99 §4.2] The primary proposes, the backups agree.

@@ -1,4 +1,4 @@
-//! What a world is made from: who is in it, how they are set up, and who lies.
+//! The description of a world: its members, their settings, and which are Byzantine.
 
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -55,7 +55,7 @@ pub struct Setup {
     pub seed: u64,
     /// The settings of every replica and client.
     pub config: Config,
-    /// How many client principals there are, each a host of its own.
+    /// How many client principals there are, each on its own host.
     pub clients: usize,
     /// How many lanes each of them has.
     pub lanes: u16,
@@ -81,7 +81,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Returns a quiet world of `cluster`: a good network, good disks, nobody lies.
+    /// Returns a quiet world of `cluster`: a good network, good disks, no Byzantine nodes.
     pub fn new(seed: u64, cluster: Cluster) -> Self {
         Self {
             seed,

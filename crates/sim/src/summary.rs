@@ -1,4 +1,4 @@
-//! What happened in a run, counted: at correct replicas, unless said otherwise.
+//! Counts of events in a run: at correct replicas, unless stated otherwise.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 pub struct Counters {
     /// Inputs given to replicas, liars included.
     pub steps: u64,
-    /// Batches executed for good, the first time anywhere.
+    /// Batches executed finally, the first time anywhere.
     pub batches: u64,
     /// Requests that took effect.
     pub commands: u64,

@@ -1,12 +1,11 @@
-//! The swarm: from a seed everything is drawn, cluster settings, workload, network, disks, liars and
+//! The swarm: everything is drawn from a seed: cluster settings, workload, network, disks, Byzantine behaviours, and
 //! which faults come when. Then the faults end, and everything has to finish.
 //!
-//! 1. Under faults, until enough batches are final and enough has gone wrong; the watchers look after
-//!    every step.
-//! 2. Healed: the network is whole, every host is up; liars go on lying. Clients go on until there are
-//!    enough batches.
-//! 3. Clients ask no more: every outstanding request has to finish and all correct replicas have to come
-//!    together within a bound of simulated time, or the run is stuck.
+//! 1. Under faults, until enough batches are final and enough faults have happened; checkers run after every step.
+//! 2. Healed: the network works, every host is up; Byzantine replicas continue to lie. Clients continue until there
+//!    are enough batches.
+//! 3. Clients send no new requests: every outstanding request has to finish and all correct replicas have to reach
+//!    one view within a limit of simulated time, or the run is stuck.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -34,7 +33,7 @@ use plan::Plan;
 const SECOND: u64 = 1_000_000_000;
 /// The longest that the faults last, in simulated time.
 const FAULTS_NS: u64 = 40 * SECOND;
-/// The longest that clients go on after the faults, in simulated time.
+/// The longest that clients continue after the faults, in simulated time.
 const HEALED_NS: u64 = 120 * SECOND;
 /// The longest that everything may take to finish, in simulated time (I23, I24).
 const FINISH_NS: u64 = 60 * SECOND;

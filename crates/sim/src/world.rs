@@ -1,10 +1,10 @@
-//! One world: simulated time, a queue of events, hosts that run replicas, clients, a network between
-//! them, and the watchers. Everything that happens follows from the seed.
+//! One world: simulated time, a queue of events, hosts that run replicas, clients, a network between them, and the
+//! checkers. Everything that happens follows from the seed.
 //!
 //! | Part | Where |
 //! |---|---|
 //! | the queue, time, what an event does | here |
-//! | what a replica wants done: the one `match` over `Action` | [`act`](self) |
+//! | a replica's actions: the one `match` over `Action` | [`act`](self) |
 //! | the service's side of a process | `run.rs` |
 //! | clients and their workload | `clients.rs` |
 //! | crashes, restarts, pauses, clocks, healing | `faults.rs` |

@@ -1,8 +1,8 @@
-//! A batch of requests, kept in the form in which it crosses the wire.
+//! A batch of requests, stored in its wire format.
 //!
-//! The primary appends requests as it received them and a backup copies the bytes once; nothing is
-//! encoded again. Small requests travel inside ("inlined"), large ones are named by digest and
-//! travel apart ("separate"), inlined first in execution order (spec §5.1).
+//! The primary appends requests as received, and a backup copies the bytes once; nothing is encoded again. Small
+//! requests are part of the batch ("inlined"), large ones are named by digest and sent separately ("separate"),
+//! inlined ones first in execution order (spec §5.1).
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;

@@ -1,5 +1,5 @@
-//! The group's arithmetic: how many replicas make a quorum. Written once; everywhere else the code
-//! says [`Cluster::quorum`].
+//! The arithmetic of the group: how many replicas are a quorum. It is written once; everywhere else the code calls
+//! [`Cluster::quorum`].
 
 use crate::id::{ReplicaId, ViewNum};
 

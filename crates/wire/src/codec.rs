@@ -1,7 +1,7 @@
 //! Canonical encoding: little-endian fixed-width integers, counts before items, nothing implicit.
 //!
-//! Decoding is total and bounded (B36, N9): it never panics, checks every count against a stated
-//! bound before it uses it, and refuses what the encoder would not have written.
+//! Decoding is total and bounded (B36, N9): it never panics, checks every count against a stated limit before use,
+//! and refuses bytes that the encoder would not have written.
 
 use alloc::vec::Vec;
 

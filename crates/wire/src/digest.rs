@@ -1,7 +1,7 @@
-//! Digests: BLAKE3-256, one domain for each thing digested (spec §2.2).
+//! Digests: BLAKE3-256, with a domain for each kind of content (spec §2.2).
 //!
-//! `D(tag, x)` is BLAKE3 keyed with `derive_key("quorate/1/" tag, cluster id)`: the domain and the
-//! cluster are in the key, so that a short `x` costs a single compression.
+//! `D(tag, x)` is BLAKE3 keyed with `derive_key("quorate/1/" tag, cluster id)`: the domain and the cluster are in the
+//! key, so that a short `x` costs a single compression.
 
 use crate::short::HashKey;
 

@@ -1,11 +1,10 @@
-//! The authenticator: bytes in, [`Verified`] messages out, and bodies in, sealed frames out (ADR 3).
+//! The authenticator: received bytes become [`Verified`] messages, and bodies become sealed frames (ADR 3).
 //!
-//! Coming in, a frame is authenticated, its body decoded, and every digest recomputed from its
-//! payload, so that the digests of a [`Verified`] message are true (B35). Only then does the core
-//! see it. Which authentication a kind of message needs stands in one exhaustive match, so that no
-//! kind can be forgotten (B27).
+//! A received frame is authenticated, its body is decoded, and every digest is recomputed from its payload, so that
+//! the digests of a [`Verified`] message are true (B35). Only then is it passed to the core. One exhaustive match
+//! defines the authentication of each kind of message, so that no kind can be omitted (B27).
 //!
-//! A forwarded frame is judged by its own authentication: its forwarder proves nothing.
+//! A forwarded frame is verified by its own authentication: its forwarder proves nothing.
 
 mod admit;
 mod error;

@@ -1,9 +1,8 @@
 //! The exchange of session keys: NEW-KEY (spec §2.4, KX-1 to KX-5).
 //!
-//! Every node has a *generation* of keys: an ephemeral X25519 key pair with a random number, the key
-//! id. It signs the public half, its *share*, and sends it to its peers. Two nodes that hold each
-//! other's shares derive two keys from them, one for each direction; once both have forgotten a
-//! generation, nobody can read or forge what it protected.
+//! Every node has a *generation* of keys: an ephemeral X25519 key pair with a random number, the key id. It signs the
+//! public half, its *share*, and sends it to its peers. Two nodes that hold each other's shares derive two keys from
+//! them, one for each direction. When both have deleted a generation, its messages can no longer be read or forged.
 //!
 //! ```text
 //!   r0                                   r1
@@ -11,13 +10,13 @@
 //!   accepted                      <      NEW-KEY t=1 kid=9       (the answer to `want`)
 //! ```
 //!
-//! Any of these may be lost, late, doubled or replayed. Nothing is acknowledged: the generations
-//! that a peer's MACs name tell what it has. A replica is sent ours again, ever more rarely, until
-//! it has used it; anyone whose MAC fails here is sent ours, at most once a second, and `want` is
-//! set while we lack theirs (KX-2). So both ends converge as soon as messages get through.
+//! Any of these messages may be lost, late, duplicated or replayed. There are no acknowledgements: the generations
+//! named by a peer's MACs show which shares it has. A replica is sent our share again, at growing intervals, until it
+//! uses it. A node whose MAC fails here is sent our share, at most once a second, and `want` is set while we lack
+//! theirs (KX-2). So both ends converge as soon as messages are delivered.
 //!
-//! A key is derived when it is first needed: an agreement costs 40 us, and there may be thousands
-//! of clients. There is no I/O, no clock and no randomness here: they are passed in.
+//! A key is derived at its first use: an agreement costs 40 us, and there may be thousands of clients. This module
+//! has no I/O, no clock and no randomness: they are passed in.
 
 mod peer;
 

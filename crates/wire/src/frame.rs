@@ -1,8 +1,8 @@
 //! Frames: `magic 2 | version 1 | kind 1 | epoch 4 | sender 8 | body length 4 | body | auth kind 1 | auth`
 //! (spec §2.1).
 //!
-//! A frame says who sent it and proves it; what it means is the body. A frame that is relayed is
-//! judged by its own authentication, not by who relays it.
+//! A frame states its sender and proves it; the content is in the body. A relayed frame is verified by its own
+//! authentication, not by its relayer.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! Identifiers. Every number has its own type, so that a view cannot be passed for a sequence number.
+//! Identifiers. Every number has its own type, so that a view cannot be used as a sequence number.
 
 /// A view: a period with one primary. Views are numbered from 0 without gaps [OSDI99 §4].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

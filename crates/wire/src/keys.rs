@@ -1,13 +1,12 @@
 //! Session keys, MACs and authenticators (spec §2.3).
 //!
-//! Each receiver's entry is a keyed hash of what the message says: of the bytes themselves where they
-//! fit one block, and otherwise of their hash, which is then computed once for all receivers (CR-2),
-//! the MD5-context trick of [OSDI99 §5.2] with today's primitives; and once for all senders who say the
-//! same.
+//! Each receiver's entry is a keyed hash of the message: of the bytes themselves if they fit one block, otherwise of
+//! their hash, which is computed once for all receivers (CR-2), the MD5-context trick of [OSDI99 §5.2] with today's
+//! primitives. Equal content of several senders is also hashed only once.
 //!
-//! A key serves one direction of one pair of one cluster, in one generation of each end, and kind,
-//! epoch and sender are inside what is covered, so a message can be neither reflected, nor passed off as
-//! another kind, nor moved to another configuration (K16, K17, B28).
+//! A key is for one direction of one pair in one cluster, and for one generation of each end. Kind, epoch and sender
+//! are authenticated, so a message cannot be reflected, used as another kind, or moved to another configuration (K16,
+//! K17, B28).
 
 use crate::digest::{ClusterId, Digest, Domains};
 use crate::frame::{SIGNATURE_BYTES, TAG_BYTES};

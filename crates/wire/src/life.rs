@@ -1,8 +1,8 @@
-//! Lives of replicas (RC-11): what a replica said before it lost its memory must not pass for what it says now.
+//! Lives of replicas (RC-11): messages from before a loss of state must not count as new ones.
 //!
-//! A replica that has lost its memory rejoins with a recovery request. The request opens a new *life*: its
-//! timestamp and 64 random bits that nobody can know before it is made. The replicated state keeps the last two
-//! lives of each replica, and a VIEW-CHANGE names the life that its sender was in.
+//! A replica that has lost its state rejoins with a recovery request. The request opens a new *life*: its timestamp
+//! and 64 random bits that cannot be known before it is made. The replicated state keeps the last two lives of each
+//! replica, and a VIEW-CHANGE names the life that its sender was in.
 
 use alloc::vec::Vec;
 

@@ -1,8 +1,7 @@
-//! One digest for what several senders say alike.
+//! Computes one digest for equal content of several senders.
 //!
-//! All PREPAREs for one number have the same fixed part, and share it with its PRE-PREPARE; all replicas
-//! send a short result. Digesting each of them once costs less than anything else that could be done
-//! about it.
+//! All PREPAREs for one number have the same fixed part, and share it with its PRE-PREPARE; all replicas send a short
+//! result. Hashing each of these once is the cheapest way.
 
 use alloc::vec::Vec;
 

@@ -1,7 +1,7 @@
-//! Every message: its fields, and its body on the wire, byte by byte (`docs/wire-format.md`).
+//! Every message: its fields, and the byte layout of its body on the wire (`docs/wire-format.md`).
 //!
-//! A body is a fixed part, which authentication covers, and for some kinds a payload behind it,
-//! which a digest in the fixed part stands for (CR-3). [`fixed_len`] says where the border is.
+//! A body is a fixed part, which authentication covers, and for some kinds a payload after it, which is covered by a
+//! digest in the fixed part (CR-3). [`fixed_len`] returns where the payload starts.
 //!
 //! | Section | Module |
 //! |---|---|

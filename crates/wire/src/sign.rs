@@ -1,5 +1,5 @@
-//! Signatures: for what is shown to third parties (VIEW-CHANGE, NEW-VIEW, SUSPECT, NEW-KEY, recovery
-//! requests, and requests of clients on probation). Everything else has MACs.
+//! Signatures: for messages that are shown to third parties (VIEW-CHANGE, NEW-VIEW, SUSPECT, NEW-KEY, recovery
+//! requests, and requests of clients on probation). All other messages have MACs.
 //!
 //! Ed25519 with the ZIP-215 rules, so that all replicas agree on what is valid (spec CR-6); or, in
 //! simulations, a keyed hash that only the holder of the secret can make.
@@ -73,7 +73,7 @@ impl Signer {
 pub enum PublicKey {
     /// Ed25519.
     Ed25519([u8; 32]),
-    /// For simulations: the secret itself, which the simulated liars are never given.
+    /// For simulations: the secret itself, which simulated Byzantine replicas never get.
     Toy([u8; 32]),
 }
 

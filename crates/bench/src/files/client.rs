@@ -172,7 +172,7 @@ impl Nfs {
         ask!(self, Read, args, |ok| Ok(ok.data.0.len()))
     }
 
-    /// Writes all of `data`, and returns when it is stable. Like Linux, it uses one FILE_SYNC call if the data fits `wsize`,
+    /// Writes all of `data`, and returns when it is stable. Like Linux, it uses one synchronous call if the data fits `wsize`,
     /// otherwise several calls, followed by a COMMIT if the server requires one.
     pub(crate) fn write(&mut self, file: &[u8], offset: u64, data: &[u8], wsize: usize) -> Result<()> {
         let asked = if data.len() <= wsize { StableHow::FileSync } else { StableHow::Unstable };

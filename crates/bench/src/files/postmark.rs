@@ -1,6 +1,6 @@
 //! `fs-postmark`: the calls that a Linux client makes for `postmark` (DSN01 Figure 9): many small files that come and go.
 //!
-//! The experiment's client makes these calls, with PostMark's parameters and mix: each transaction reads a file or appends
+//! The experiment's client makes these calls, with `PostMark`'s parameters and mix: each transaction reads a file or appends
 //! to it, and creates a file or removes one. A Linux client caches files and names. When a file is opened it asks for the
 //! attributes, and sometimes for the access rights. When it is closed it writes the new data. So a transaction that reads
 //! makes no READ.

@@ -1,4 +1,4 @@
-//! How long a client waits before it sends again, and when it signs.
+//! How long a client waits before it retransmits, and when it signs.
 
 use crate::config::Config;
 use crate::rng::Rng;
@@ -17,9 +17,9 @@ const SIGN_MIN_NS: u64 = 2_000_000_000;
 /// And never longer than this at a time.
 const SIGN_MAX_NS: u64 = 300_000_000_000;
 
-/// `T_CLIENT`: twice the latency that one request in a hundred exceeds, within bounds; doubled with each
-/// retransmission (spec §1.3). Asking again too early costs a few messages, too late the time of everyone who waits
-/// for the primary to be replaced: nobody but the clients knows that it says nothing more.
+/// `T_CLIENT`: twice the latency that one request in a hundred exceeds, within limits; doubled with each
+/// retransmission (spec §1.3). Retransmitting too early costs a few messages. Retransmitting too late delays the
+/// replacement of a faulty primary: only the clients notice that it sends nothing.
 #[derive(Debug)]
 pub(super) struct Patience {
     min_ns: u64,

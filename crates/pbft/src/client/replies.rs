@@ -1,10 +1,9 @@
-//! Reply certificates: when a client may believe a result (spec §4.4).
+//! Reply certificates: when a client may accept a result (spec §4.4).
 //!
 //! "The client waits for f+1 replies with valid signatures from different replicas, and with the same
 //! t and r before accepting the result r. This ensures that the result is valid, since at most f
-//! replicas can be faulty" [OSDI99 §4.1]. That holds for replies that are final. A tentative one may be
-//! undone, and a read that was not ordered has to meet the last write in a correct replica: for these
-//! it takes a quorum [OSDI99 §5.1].
+//! That holds for final replies. A tentative one may be rolled back, and a read that was not ordered has to meet the
+//! last write in a correct replica: both need a quorum [OSDI99 §5.1].
 
 use alloc::boxed::Box;
 use alloc::vec;

@@ -1,8 +1,8 @@
-//! Which replicas a read is not sent to at first (DV-43).
+//! Selects the replicas that a read is not sent to at first (DV-43).
 //!
-//! A read that is not ordered needs the same reply of a quorum (RO-2), so a quorum is asked, and the others
-//! only if these are late or do not agree. That saves a message and a reply in four with f = 1, and leaves each
-//! replica a quarter of the reads. Any quorum will do, so nothing that RO-2 promises depends on who is asked.
+//! A read that is not ordered needs the same reply from a quorum (RO-2). So it is sent to a quorum, and to the others
+//! only if replies are late or do not agree. With f = 1 this saves a quarter of the messages, and of each replica's
+//! reads. Any quorum will do, so the guarantee of RO-2 does not depend on the selection.
 
 use quorate_wire::{Cluster, ReplicaId};
 

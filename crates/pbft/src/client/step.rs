@@ -1,4 +1,4 @@
-//! What goes into a client and what comes out, in the shape of a replica's [`crate::step`].
+//! Inputs and outputs of a client, in the form of a replica's [`crate::step`].
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,7 @@ use quorate_wire::{Cluster, Digest, Message, ReplicaId, Timestamp, Verified, Vie
 
 use crate::step::{Deadline, Span};
 
-/// Some of the replicas: bit `i` stands for replica `i`.
+/// Some of the replicas: bit `i` is replica `i`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Members(u64);
 
@@ -71,7 +71,7 @@ pub enum ClientInput<'a> {
 pub enum Path {
     /// The operation was ordered.
     Ordered,
-    /// It was executed by each replica on its own, without ordering [OSDI99 §5.1].
+    /// Each replica executed it without ordering [OSDI99 §5.1].
     ReadOnly,
     /// It was to be read-only, found no certificate, and was ordered (CL-2).
     FellBack,

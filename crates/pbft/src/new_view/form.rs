@@ -1,4 +1,4 @@
-//! The form of VIEW-CHANGE and NEW-VIEW: what can be said of one without any other (VC-5, VV-1).
+//! The form of VIEW-CHANGE and NEW-VIEW: what can be checked in one message alone (VC-5, VV-1).
 
 use quorate_wire::message::{NewView, ViewChange};
 use quorate_wire::{Cluster, ReplicaId, ViewNum};
@@ -70,8 +70,8 @@ pub fn well_formed_new_view(
 /// Checks the form of a VIEW-CHANGE: every validity rule of spec §11.4 (VC-5). `interval` is K and
 /// `window` is L.
 ///
-/// A field that is absent is a rule broken, not a check skipped (B27), and a list that names a number
-/// twice is refused: counting entries for replicas would give one liar many voices (A17).
+/// A missing field breaks a rule; it does not skip a check (B27). A list that names a number twice is refused:
+/// counting entries instead of replicas would give one Byzantine replica several votes (A17).
 pub fn well_formed(cluster: Cluster, interval: u64, window: u64, m: &ViewChange) -> Result<(), Reject> {
     let high = m.stable.plus(window);
     let rule = |holds: bool| if holds { Ok(()) } else { Err(Reject::BadViewChange) };

@@ -1,10 +1,10 @@
-//! The decision procedure against abstract executions of the voting.
+//! The decision procedure, checked against abstract executions of the voting.
 //!
-//! The model keeps what matters: who pre-prepared, prepared, committed, executed and collected what,
-//! with every message lost or late at the whim of a seed; liars claim anything that is well-formed,
-//! and as primaries propose different batches and send different NEW-VIEWs to each replica. What is
-//! asserted is spec §11.10 and DP-5: a batch that committed is chosen again forever, and with all
-//! correct replicas' messages the procedure completes.
+//! The model keeps what matters: which replica pre-prepared, prepared, committed, executed and collected what, with
+//! every message lost or late as a seed decides. Byzantine replicas claim anything that is well-formed, and as
+//! primaries propose different batches and send different NEW-VIEWs to each replica. The tests assert spec §11.10 and
+//! DP-5: a committed batch is chosen in all later views, and with the messages of all correct replicas the procedure
+//! completes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;

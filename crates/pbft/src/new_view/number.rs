@@ -1,4 +1,4 @@
-//! What S says about one sequence number, and the conditions under which it is decided.
+//! The reports of S about one sequence number, and the conditions under which it is decided.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;

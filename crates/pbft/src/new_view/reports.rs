@@ -1,4 +1,4 @@
-//! What the replicas of S report, all together: which checkpoint to start from, and how far to decide.
+//! The reports of the replicas in S together: which checkpoint to start from, and how far to decide.
 
 use alloc::vec::Vec;
 

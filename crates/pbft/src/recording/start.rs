@@ -1,4 +1,4 @@
-//! What a recorded replica started from: its settings and its past.
+//! The initial state of a recorded replica: its settings, and what it read from its disk.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! What a NEW-VIEW can say, by the real conditions, whoever makes it.
+//! What a NEW-VIEW can say, by the real conditions, whichever replica makes it.
 
 use std::collections::HashMap;
 use std::rc::Rc;

@@ -15,9 +15,9 @@ use crate::steps::{Step, successors};
 pub(crate) enum Verdict {
     /// Every state was seen, and none is bad.
     Holds,
-    /// Two batches committed at one number, after so many steps.
+    /// Two batches committed at one number, after this number of steps.
     Broken { steps: usize },
-    /// After so many steps the live correct replicas could not decide.
+    /// After this number of steps the live correct replicas could not decide.
     Blocked { steps: usize },
     /// There are more states than the search looks at.
     CutOff,

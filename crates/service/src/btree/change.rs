@@ -278,7 +278,7 @@ impl Tree {
         }
     }
 
-    /// Writes a large value to pages of its own and describes it. Returns the description's length.
+    /// Writes a large value to its own pages and describes it. Returns the description's length.
     fn store(
         &self,
         view: &mut View<'_>,

@@ -78,8 +78,8 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         Ok(())
     }
 
-    /// Says why an operation is not the service's to do: it is an order, which is carried out here, or whoever asks
-    /// has no right to it (EX-3).
+    /// Returns why the service does not execute an operation: it is an administrative order, which is executed here,
+    /// or its client has no right to it (EX-3).
     #[inline]
     pub(super) fn govern(
         &mut self,

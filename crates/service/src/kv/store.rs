@@ -8,11 +8,10 @@
 //!            by time     when, 8, big-endian | key -> nothing      the same, the next to expire first
 //! ```
 //!
-//! Time is the agreed time of the batch [OSDI99 §4.6], in milliseconds. A key whose time has come is not
-//! there any more for anybody, whether or not it has been removed already. An execution that is not
-//! ordered knows no more of the time than that it is later than the last batch's: that is enough to say
-//! that a key has expired, and never enough to say that it has not. So it refuses to answer for a key
-//! that expires at a later time, and the question has to be ordered.
+//! Time is the agreed time of the batch [OSDI99 §4.6], in milliseconds. An expired key does not exist for any client,
+//! whether or not it has been removed already. An execution that is not ordered knows only that the time is later
+//! than that of the last batch. That is enough to know that a key has expired, but not that it has not. So it refuses
+//! to answer for a key that expires later, and the request has to be ordered.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! Executors on a network that loses, doubles and reorders: what the tests of a transfer need.
+//! Executors on a network that loses, duplicates and reorders messages, for tests of state transfer.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! Pages of a transfer that go to a disk until they are installed, so that the state may be larger than memory.
+//! Pages of a transfer that are stored on disk until they are installed, so that the state may be larger than memory.
 
 use super::{Arrival, Label, Pool, Staged, Walk};
 

@@ -1,5 +1,5 @@
-//! Whom a walk asks, how often, what last, and what it makes of their answers: who has lied, who keeps silent, how long
-//! an answer takes (ST-2, ST-3).
+//! Selects which replicas a walk asks, how often, and which last, and rates their answers: which have lied, which do
+//! not respond, how long an answer takes (ST-2, ST-3).
 
 use quorate_wire::ReplicaId;
 use quorate_wire::message::Fetch;
@@ -46,7 +46,7 @@ impl Walk {
         let count = self.peers.len();
         let start = usize::try_from(rid % 64).unwrap_or(0);
         let order = (0..count).map(|at| (at + start) % count);
-        // A liar is asked when all others have lied too; not because they have enough to do.
+        // A lying source is asked only when all others have lied too, not when the others are busy.
         let peers = &self.peers;
         let all_lied = peers.iter().all(|peer| peer.lied);
         let others = (0..count).any(|at| but != Some(at) && (all_lied || !peers[at].lied));

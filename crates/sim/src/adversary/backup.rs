@@ -1,4 +1,4 @@
-//! How any replica lies, primary or not (K1-K17).
+//! Byzantine behaviours of any replica, primary or not (K1-K17).
 
 use std::collections::VecDeque;
 

@@ -1,6 +1,5 @@
-//! Liars for people to try on real processes: each with a name and a line that says what it does. They are
-//! those of the [`roster`](super::roster), and a few that show themselves better than they attack; the swarm
-//! draws from the roster alone.
+//! Byzantine behaviours for use on real processes, each with a name and a one-line description. They are those of the
+//! [`roster`](super::roster), and a few that are easier to observe; the swarm draws only from the roster.
 
 use quorate_wire::message::{Checkpoint, Commit, Prepare, Reply};
 use quorate_wire::{Digest, Kind};

@@ -1,5 +1,5 @@
-//! How any replica lies by saying too much: complaints, wishes to leave, questions, and what only somebody
-//! else may say (K1, K4, K7, K14).
+//! Byzantine replicas that send too much: complaints, view changes, queries, and messages that only others may send
+//! (K1, K4, K7, K14).
 
 use quorate_pbft::step::Recipient;
 use quorate_wire::life::Life;
@@ -99,7 +99,7 @@ impl Liar for StatusFlood {
     }
 }
 
-/// K4: says what only somebody else may say, or nobody at that time: proposals as a backup, prepares as
+/// K4: sends messages that only another replica may send, or none at that time: proposals as a backup, prepares as
 /// the primary and proposals for what its NEW-VIEW has fixed, VIEW-CHANGEs for which nobody but itself sees a
 /// reason, and questions of one that rejoins.
 #[derive(Debug, Default)]

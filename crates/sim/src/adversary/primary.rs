@@ -1,4 +1,4 @@
-//! How a primary lies (P1-P17).
+//! Byzantine behaviours of a primary (P1-P17).
 
 use quorate_pbft::step::Recipient;
 use quorate_wire::codec::Writer;
@@ -34,7 +34,7 @@ impl Liar for EquivocateToHalves {
     }
 }
 
-/// P2: every backup is proposed a batch of its own.
+/// P2: proposes a different batch to every backup.
 #[derive(Debug, Default)]
 pub struct EquivocateToEach;
 
@@ -277,7 +277,7 @@ impl Liar for ReplayBatch {
     }
 }
 
-/// P12: proposes digests that are not the batch's, and batches with requests that nobody has, in turn.
+/// P12: proposes digests that are not the batch's, and batches with requests that no replica has, in turn.
 #[derive(Debug, Default)]
 pub struct PhantomBodies {
     wrong: bool,
@@ -337,7 +337,7 @@ impl Liar for BadChoice {
 pub enum BadNewView {
     /// P14: rests on too few VIEW-CHANGEs.
     TooFew,
-    /// P14: names a VIEW-CHANGE that nobody has sent.
+    /// P14: names a VIEW-CHANGE that no replica sent.
     Forged,
     /// P15: takes the null batch where something had prepared.
     Drops,

@@ -1,4 +1,4 @@
-//! What the watchers know of one replica, from what it has reported and done.
+//! What the checkers know about one replica, from its reports and actions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct Facts {
     pub normal: bool,
     /// Its stable checkpoint.
     pub stable: SeqNum,
-    /// The last batch executed for good.
+    /// The last batch executed finally.
     pub executed: SeqNum,
     /// The batch executed tentatively.
     pub tentative: Option<(SeqNum, Arc<Batch>)>,

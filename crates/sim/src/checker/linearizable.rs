@@ -1,13 +1,12 @@
-//! Is the history that the clients saw one that a single machine could have given (I14)?
+//! Checks that a single machine could have given the history that the clients saw (I14).
 //!
-//! The search of Wing and Gong with Lowe's memory of what was tried: take an operation that nobody
-//! waits behind, see whether the model gives the result that its client saw, go on; when stuck, take
-//! the last one back. Two ways that lead to the same set of operations and the same state are one way.
-//! Histories are checked key by key, which is sound because no operation touches two keys.
+//! The search of Wing and Gong with Lowe's memory of visited states: take an operation that no other one precedes,
+//! check whether the model gives the result that its client saw, and continue; when stuck, take the last one back.
+//! Two paths to the same set of operations and the same state count as one. Histories are checked key by key, which
+//! is sound because no operation touches two keys.
 //!
-//! An operation that was never answered may be taken at any time after it was asked for, or never. It is tried
-//! when nothing that was answered fits: most of them never happen, and taking them first would try all their
-//! subsets at every turn.
+//! An operation without an answer may be taken at any time after it was requested, or never. It is tried when no
+//! answered one fits: most of them never happen, and taking them first would try all their subsets at every step.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -22,7 +21,7 @@ pub trait Model {
     type Outcome: Debug;
 
     /// Returns the state after `operation`, or nothing if the machine would not have answered
-    /// `outcome`. No outcome: nobody saw the answer.
+    /// `outcome`. No outcome: no client saw the answer.
     fn apply(
         state: &Self::State,
         operation: &Self::Operation,

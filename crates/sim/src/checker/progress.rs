@@ -1,5 +1,4 @@
-//! After the faults: does everything finish, and do all correct replicas come together (I23, I24)? If
-//! not, why.
+//! After the faults: does everything finish, and do all correct replicas reach one view (I23, I24)? If not, why.
 
 use quorate_wire::{SeqNum, ViewNum};
 

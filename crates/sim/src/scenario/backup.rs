@@ -1,4 +1,4 @@
-//! How backups lie, and what comes of it: nothing (K1-K17).
+//! Byzantine backups, and their effect: none (K1-K17).
 
 use quorate_pbft::client::step::ClientReject;
 use quorate_pbft::config::{Config, MS};
@@ -414,7 +414,7 @@ fn leave_view_0(stage: &mut Stage) -> Ended {
     stage.busy(20)
 }
 
-/// A write completes while `f` correct replicas are behind; then somebody reads.
+/// A write completes while `f` correct replicas are behind; then a client reads.
 fn read_after_write(stage: &mut Stage) -> Ended {
     stage.answer(0, 0, "put x old", 5_000 * MS)?;
     stage.answer(1, 0, "get x", 5_000 * MS)?;

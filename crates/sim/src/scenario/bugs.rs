@@ -1,5 +1,5 @@
-//! Bugs that other implementations of this family had, each tried here (B1-B37). Most others have a test at
-//! the place where they could happen; `docs/faults.md` says which.
+//! Bugs that other implementations of this family had, each tried here (B1-B37). Most others have a test where they
+//! could happen; `docs/faults.md` lists it.
 
 use quorate_pbft::config::{Config, MS};
 use quorate_pbft::step::Milestone;

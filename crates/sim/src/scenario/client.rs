@@ -1,4 +1,4 @@
-//! Clients that lie, clients that send too much, and what becomes of the others (C1-C7).
+//! Clients that lie, clients that send too much, and the effect on the others (C1-C7).
 
 use quorate_pbft::config::MS;
 use quorate_pbft::step::{Milestone, Reject};
@@ -323,8 +323,8 @@ fn sent(stage: &Stage, kind: &str) -> u64 {
     stage.world.counters().kinds.get(kind).copied().unwrap_or(0)
 }
 
-/// The liar's requests carry wrong MACs for those that `spoiled` names. Good clients are answered all the
-/// time: in no more than a few slices of 50 ms, of forty, is nobody. It costs no more than `views` views.
+/// The Byzantine client's requests carry wrong MACs for those that `spoiled` names. Correct clients are served all
+/// the time: at most a few of forty slices of 50 ms have no reply. There are at most `views` view changes.
 fn split_mac(stage: &mut Stage, spoiled: impl Fn(&Stage) -> Vec<ReplicaId>, views: u64) -> Ended {
     let liar = liar(stage);
     stage.world.set_load(Load::Busy(5 * MS, 15 * MS));
@@ -353,7 +353,7 @@ fn flood(stage: &mut Stage) -> Ended {
         post(stage, liar, &honest);
         let spoiled = honest.spoiled(&everyone);
         post(stage, liar, &spoiled);
-        // Somebody whom nobody knows.
+        // A node that is not registered.
         let mut unknown = stage.world.forge(liar, &spoiled).to_vec();
         unknown[13] = 0x77;
         stage.world.post_all(liar, &unknown.into());

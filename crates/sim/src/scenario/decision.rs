@@ -1,10 +1,10 @@
-//! Schedules made for single conditions of a new primary's decision (DP-1 to DP-3), which runs drawn at
-//! random hit about once in ten thousand: the null batch in place of what others have discarded (A18), and
-//! a batch that prepared once and was outvoted later.
+//! Schedules for single conditions of a new primary's decision (DP-1 to DP-3), which random runs hit about once in
+//! ten thousand: the null batch in place of what others have discarded (A18), and a batch that prepared once and was
+//! outvoted later.
 //!
-//! Everyone's part follows from n: `late` replicas, which know nothing of what committed and of which the
-//! first is the primary of view 2; the `absent` one, the primary of view 1, which is cut off when it would
-//! be needed as a witness; the liars, which are the last `f` and hide what they know; and the others.
+//! The roles follow from n: `late` replicas, which know nothing of what committed and of which the first is the
+//! primary of view 2; the `absent` one, the primary of view 1, which is disconnected when it would be needed as a
+//! witness; the Byzantine ones, which are the last `f` and hide what they know; and the others.
 
 use quorate_pbft::config::{Config, MS};
 use quorate_pbft::step::{Recipient, Reject};

@@ -1,4 +1,4 @@
-//! What is noted while a scenario runs, so that it can show that its fault really happened.
+//! What is recorded while a scenario runs, to show that its fault really happened.
 
 use std::collections::{BTreeMap, BTreeSet};
 

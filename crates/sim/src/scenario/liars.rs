@@ -1,4 +1,4 @@
-//! Liars for one scenario each. Those that a swarm may draw are in [`crate::adversary`].
+//! Byzantine behaviours for one scenario each. Those that a swarm may draw are in [`crate::adversary`].
 
 pub mod backups;
 pub mod keys;

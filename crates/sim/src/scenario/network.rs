@@ -266,7 +266,7 @@ fn malformed(stage: &mut Stage) -> Ended {
     Ok(())
 }
 
-/// Keeps every frame that comes in, the first 4096 of them, and now and then sends one to anybody.
+/// Keeps every frame that arrives, the first 4096 of them, and sometimes sends one to any node.
 #[derive(Clone)]
 struct ReplayAll {
     heard: Vec<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! Clients that come and go by order (EX-3).
+//! Clients that are added and removed by ordered operations (EX-3).
 
 use quorate_pbft::config::MS;
 

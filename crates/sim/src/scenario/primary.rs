@@ -1,4 +1,4 @@
-//! How primaries lie, and what comes of it: nothing, after a view change at most (P1-P17).
+//! Byzantine primaries, and their effect: at most a view change (P1-P17).
 
 use quorate_pbft::config::{MS, RequestAuth};
 use quorate_pbft::step::{Milestone, Reject};

@@ -1,4 +1,4 @@
-//! What a scenario's story is told with.
+//! The commands that scenarios are written with.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ impl Stage {
         highest_view(&self.world)
     }
 
-    /// Returns the last number that correct replica `id` has executed for good.
+    /// Returns the last number that correct replica `id` has executed finally.
     pub fn executed(&self, id: ReplicaId) -> u64 {
         self.world.checkers.facts(id).executed.0
     }
@@ -163,7 +163,7 @@ impl Stage {
         self.until(&format!("everyone in view {view}"), ns, entered)
     }
 
-    /// Waits until every correct replica of `ids` has executed number `seq` for good.
+    /// Waits until every correct replica of `ids` has executed number `seq` finally.
     pub fn until_executed(&mut self, ids: &[ReplicaId], seq: u64, ns: u64) -> Ended {
         let ids: Vec<ReplicaId> = ids.iter().copied().filter(|id| self.world.checkers.watches(*id)).collect();
         let reached =

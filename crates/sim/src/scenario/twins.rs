@@ -1,5 +1,5 @@
-//! Twins: `f` replicas run twice, with the same keys, and the group falls apart so that each copy has its own
-//! part of it (K18).
+//! Twins: two copies of each of `f` replicas run with the same keys, and the group is partitioned so that each copy
+//! is connected to its own part (K18).
 
 use quorate_pbft::config::MS;
 use quorate_pbft::step::Milestone;
@@ -61,7 +61,7 @@ fn twin_primary(stage: &mut Stage) -> Ended {
     let many: Vec<NodeId> = (0..n - f).map(NodeId::at).collect();
     let clients = stage.clients();
     stage.world.network.partition(&[&few, &many]);
-    // Each part has a client of its own.
+    // Each part has its own client.
     stage.world.network.partition(&[&few, &clients[..1]]);
     stage.world.network.partition(&[&many, &clients[1..]]);
     stage.world.set_load(Load::Busy(0, 2 * MS));

@@ -1,4 +1,4 @@
-//! The commands of a script, read.
+//! Parses the commands of a script.
 
 use quorate_pbft::Timer;
 use quorate_wire::Kind;

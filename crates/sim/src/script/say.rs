@@ -1,4 +1,4 @@
-//! What a faulty node says in a script, sealed with its own keys and nobody else's.
+//! Messages that a faulty node sends in a script, sealed with only its own keys.
 //!
 //! | Kind | Fields |
 //! |---|---|

@@ -263,7 +263,7 @@ impl Stage {
         ask.map(|ask| ask.operation).ok_or_else(|| format!("`{text}` is no operation"))
     }
 
-    /// A timer runs out, although time has not come so far for anybody else.
+    /// A timer expires, although time has not advanced so far for the others.
     fn run_out(&mut self, who: &str, timer: Timer) -> Result<(), String> {
         let h = self.host(who)?;
         let host = &mut self.world.hosts[h];

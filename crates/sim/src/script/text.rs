@@ -1,4 +1,4 @@
-//! The form of a trace: comments, blocks of commands, and what they put out.
+//! The form of a trace: comments, and blocks of commands and their output.
 
 /// Stands between commands and their output.
 const RULE: &str = "----";

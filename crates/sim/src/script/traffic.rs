@@ -1,4 +1,4 @@
-//! Messages on their way in a script: in which order they arrive, which get lost, which are kept.
+//! Messages in flight in a script: in which order they arrive, which are lost, which are held.
 
 use quorate_wire::Kind;
 

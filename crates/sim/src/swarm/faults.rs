@@ -1,7 +1,7 @@
-//! Which faults come when, within what the cluster has to survive.
+//! Schedules faults, within what the cluster has to survive.
 //!
-//! Crashes with the disk intact may happen to all replicas at once. What makes a replica faulty in the sense of
-//! the protocol (it lies, runs twice, has lost its state or its clock) may happen to `f` at a time.
+//! Crashes with the disk intact may happen to all replicas at once. Faults that make a replica faulty in the sense of
+//! the protocol (it lies, runs twice, has lost its state or its clock) happen to at most `f` at a time.
 
 use quorate_pbft::config::{Durability, MS};
 use quorate_wire::ReplicaId;

@@ -1,4 +1,4 @@
-//! What a seed's world is: drawn once, before anything happens.
+//! The plan of a seed's world: drawn once, before anything happens.
 
 use std::collections::BTreeMap;
 

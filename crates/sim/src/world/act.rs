@@ -1,4 +1,4 @@
-//! What a replica wants done, done: the one `match` over `Action` of the simulator.
+//! Performs a replica's actions: the one `match` over `Action` of the simulator.
 
 use std::sync::Arc;
 

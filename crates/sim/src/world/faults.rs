@@ -309,7 +309,7 @@ impl<A: App> World<A> {
         self.crash(h);
     }
 
-    /// Damages a page of the state of host `h` behind its back (B21).
+    /// Corrupts a page of the state of host `h` in memory (B21).
     pub fn damage_state(&mut self, h: usize, choice: u64) -> bool {
         let done = self.process(h).is_some_and(|process| process.executor.damage(choice));
         if done {
@@ -337,8 +337,8 @@ impl<A: App> World<A> {
         self.settle(h);
     }
 
-    /// Ends every fault: the network is whole, paused processes go on, crashed ones start, clocks are
-    /// right, disks are fast and have room. Liars go on lying.
+    /// Ends every fault: the network works, paused processes continue, crashed ones start, clocks are right, disks
+    /// are fast and have space. Byzantine replicas continue to lie.
     pub fn heal(&mut self) {
         self.network.heal();
         for h in 0..self.hosts.len() {

@@ -1,4 +1,4 @@
-//! Coming in: frames become verified messages.
+//! Receiving: frames become verified messages.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;

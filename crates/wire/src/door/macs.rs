@@ -1,4 +1,4 @@
-//! MACs coming in: this node's entry of a frame.
+//! MACs of received frames: this node's entry.
 
 use super::DoorError;
 use crate::codec::Decoded;

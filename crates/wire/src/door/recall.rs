@@ -1,8 +1,8 @@
-//! A message that was admitted before, from a recording.
+//! A message that was admitted earlier, read from a recording.
 //!
-//! A recording of a replica's inputs holds the frames that its authenticator has admitted, and of the requests in
-//! them how they were proven. That is all that a [`Verified`] message is made of. Session keys are not in
-//! a recording and not needed to step through it.
+//! A recording of a replica's inputs holds the frames that its authenticator admitted, and how the requests in them
+//! were authenticated. A [`Verified`] message consists of these only. Session keys are not in a recording and not
+//! needed to replay it.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;

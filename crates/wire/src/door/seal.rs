@@ -1,4 +1,4 @@
-//! Going out: bodies become sealed frames.
+//! Sending: bodies become sealed frames.
 
 use alloc::vec::Vec;
 

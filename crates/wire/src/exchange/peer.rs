@@ -1,4 +1,4 @@
-//! One side and the other of a session: this node's generations, and what is known of a peer.
+//! The two sides of a session: this node's generations, and what is known about a peer.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -79,7 +79,7 @@ pub(super) struct Peer {
     pairs: Vec<Pair>,
     /// It has used our current generation.
     pub(super) confirmed: bool,
-    /// It has named a generation of its own that we lack.
+    /// It has named one of its generations that we lack.
     pub(super) missed: bool,
     /// When the pending NEW-KEY for it may be sent.
     pub(super) due: Option<u64>,

@@ -1,4 +1,4 @@
-//! Requests and batches that travel apart from their PRE-PREPARE (spec §5.3).
+//! Requests and batches that are sent separately from their PRE-PREPARE (spec §5.3).
 
 use alloc::sync::Arc;
 

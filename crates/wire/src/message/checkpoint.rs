@@ -1,4 +1,4 @@
-//! Checkpoints [OSDI99 §4.3] and what a recovering replica asks about them (spec §13).
+//! Checkpoints [OSDI99 §4.3] and the queries of a recovering replica about them (spec §13).
 
 use crate::digest::Digest;
 use crate::id::{SeqNum, ViewNum};

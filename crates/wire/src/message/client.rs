@@ -1,4 +1,4 @@
-//! What goes between clients and replicas, and what replicas say of clients' requests (spec §4).
+//! Messages between clients and replicas, and messages of replicas about clients' requests (spec §4).
 
 use super::parts::check_len;
 use crate::cluster::REPLICAS_MAX;

@@ -1,7 +1,7 @@
-//! What a replica says of itself to a client that asks: for people and monitoring.
+//! A replica's report about itself to a client that asks, for operators and monitoring.
 //!
-//! These two kinds are the node's, not the protocol's: nobody's correctness rests on them. A statement is
-//! authentic, and still no more than what its sender says; a reader compares those of all replicas.
+//! These two kinds belong to the node, not to the protocol: no correctness property depends on them. A statement is
+//! authentic, but only the claim of its sender; a reader compares those of all replicas.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -97,7 +97,7 @@ pub struct Moved {
     pub took_ms: u64,
     /// Transfers since the replica started, this one with them.
     pub transfers: u64,
-    /// Pages and bytes that all these have moved.
+    /// Pages and bytes that all these have transferred.
     pub since_start: (u64, u64),
 }
 

@@ -1,4 +1,4 @@
-//! What a replica has and lacks, and what it is told then (spec §10).
+//! What a replica has and lacks, and the messages it is sent in return (spec §10).
 
 use alloc::vec::Vec;
 

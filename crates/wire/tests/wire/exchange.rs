@@ -391,8 +391,8 @@ fn only_replicas_let_clients_in() {
     assert!(world.doors[0].add_client(ClientId::new(9, 0), &key));
 }
 
-/// The digest of a replica's settings goes with its keys, so that whoever talks to it can see a difference before
-/// anything comes of it. Nothing stated is no difference.
+/// The digest of a replica's settings is sent with its keys, so that its peers detect a difference before it has an
+/// effect. A missing digest is no difference.
 #[test]
 fn a_new_key_tells_the_settings() {
     let mut world = World::new();

@@ -223,7 +223,7 @@ pub(crate) fn suspect(world: &World, from: u16, view: ViewNum) -> (ReplicaId, Su
     (ReplicaId(from), suspect)
 }
 
-/// The life of whoever says something.
+/// The life of a message's sender.
 fn life() -> Life {
     Life { timestamp: Timestamp(0x0102_0304), bits: 0x5152_5354_5556_5758 }
 }

@@ -1,4 +1,4 @@
-//! Liars among the backups, for one scenario each: votes, view changes, state and replies.
+//! Byzantine backups, for one scenario each: votes, view changes, state and replies.
 
 use quorate_pbft::step::Recipient;
 use quorate_wire::life::Life;
@@ -242,7 +242,7 @@ impl Liar for LyingSource {
     }
 }
 
-/// K14: asks for everything that can be asked for, all the time, and acknowledges what nobody has asked.
+/// K14: requests everything that can be requested, all the time, and acknowledges what was not requested.
 #[derive(Debug, Default)]
 pub struct AskFlood {
     next_at: u64,

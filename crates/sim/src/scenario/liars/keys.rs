@@ -1,4 +1,4 @@
-//! Liars that abuse keys: authenticators, NEW-KEY, what was said under old ones (K15, K16).
+//! Byzantine replicas that abuse keys: authenticators, NEW-KEY, messages under old keys (K15, K16).
 
 use quorate_pbft::step::Recipient;
 use quorate_wire::Kind;
@@ -90,7 +90,7 @@ impl Liar for ReplayOld {
     }
 }
 
-/// K16: takes new keys into use and tells nobody.
+/// K16: uses new keys without announcing them.
 #[derive(Debug, Default)]
 pub struct SecretKeys;
 
@@ -105,8 +105,8 @@ impl Liar for SecretKeys {
     }
 }
 
-/// K16: announces new keys all the time, always asking for everyone's in return: shares that nobody has the
-/// secret of, the neutral element among them, and in the end a time after which there is none.
+/// K16: announces new keys all the time, always asking for everyone's in return: shares that belong to no secret key,
+/// the neutral element among them, and at the end the largest possible time.
 #[derive(Debug, Default)]
 pub struct KeyFlood {
     next_at: u64,

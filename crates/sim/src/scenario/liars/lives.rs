@@ -1,4 +1,4 @@
-//! A liar that keeps what others have signed (RC-11).
+//! A Byzantine replica that keeps messages that others have signed (RC-11).
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ const KEPT_MAX: usize = 64;
 /// How often it sends them all.
 const EVERY_NS: u64 = 50 * MS;
 
-/// H6: keeps the VIEW-CHANGEs of all others and sends them again and again, whatever has become of their senders since.
-/// Beside its own it says one of a life that it will never have.
+/// H6: keeps the VIEW-CHANGEs of all others and sends them repeatedly, also after their senders have lost their state.
+/// In addition to its own VIEW-CHANGE it sends one of a life that it will never have.
 #[derive(Debug, Default)]
 pub struct Keeper {
     kept: BTreeMap<(ReplicaId, ViewNum), Vec<u8>>,
@@ -39,8 +39,8 @@ impl Liar for Keeper {
             && said.own
             && let Ok(own) = ViewChange::decode(said.body)
         {
-            let life = Life { timestamp: Timestamp(u64::MAX), bits: 1 };
-            lie.say_with(said.to, said.kind, |w| ViewChange { life, ..own.clone() }.encode(w));
+            let never = Life { timestamp: Timestamp(u64::MAX), bits: 1 };
+            lie.say_with(said.to, said.kind, |w| ViewChange { life: never, ..own.clone() }.encode(w));
         }
         Fate::Keep
     }
