@@ -7,7 +7,7 @@ use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
 use quorate_wire::life::Life;
 use quorate_wire::message::{Kind, LeaveCert, NewView, ProofMessage, Suspect, ViewChange};
 
-use super::{Desk, R0, R1, root};
+use super::{Desk, R0, R1, root, suspect};
 
 impl Desk {
     /// A PROOF as its sender seals it.
@@ -25,11 +25,11 @@ impl Desk {
         let mut suspects = Vec::new();
         for from in by {
             let mut body = Vec::new();
-            self::suspect(view).encode(&mut Writer::new(&mut body));
+            suspect(view).encode(&mut Writer::new(&mut body));
             let mut frame = Vec::new();
             self.door((*from).into()).seal(Kind::Suspect, None, &body, &mut frame);
             let signature = quorate_wire::frame::signature_of(&frame).unwrap();
-            suspects.push((*from, Suspect { signature, ..self::suspect(view) }));
+            suspects.push((*from, Suspect { signature, ..suspect(view) }));
         }
         LeaveCert { suspects }
     }
