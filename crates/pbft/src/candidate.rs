@@ -15,7 +15,7 @@ pub(crate) struct Candidate {
     pub(crate) message: Arc<Signed<NewView>>,
     /// In the order of the message.
     pub(crate) named: Vec<Option<Arc<Signed<ViewChange>>>>,
-    /// The PROOFs that it rests on besides, once it was found valid: others can be shown them.
+    /// The PROOFs that it rests on as well, once it was found valid: others can be shown them.
     pub(crate) proofs: Vec<Arc<Signed<ProofMessage>>>,
 }
 

@@ -6,7 +6,7 @@
 //!
 //! They are asked twice. At receipt by the newest executed table: a view in which one may not vote is neither made
 //! nor entered (RC-11b). And before each vote by the table as of the stable checkpoint `h` (RC-11a): this is what
-//! agreement rests on, because whoever votes for a number above the reach of an old life has an `h` that knows the
+//! agreement rests on, because who votes for a number above the reach of an old life has an `h` that knows the
 //! new one. `docs/adr/0015-lives.md` has the argument.
 
 use alloc::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! PROOFs: what a replica pre-prepared, where no VIEW-CHANGE at hand says so (DP-4, A2 of [`crate::new_view`]).
 //!
-//! They are signed, and whoever has entered a view keeps those that its NEW-VIEW rests on and shows them to others.
+//! They are signed, and a replica that has entered a view keeps those that its NEW-VIEW rests on and shows them to others.
 //! With a MAC for one receiver a liar could convince the new primary and nobody else, in one view after the other;
 //! and who came late would ask for what the others have long discarded.
 
@@ -94,7 +94,7 @@ impl Replica {
         Some(signed)
     }
 
-    /// Returns the PROOFs that a NEW-VIEW rests on besides the VIEW-CHANGEs that it names: all that support a choice
+    /// Returns the PROOFs that a NEW-VIEW rests on in addition to the VIEW-CHANGEs that it names: all that support a choice
     /// whose claims in them are too few (A2).
     pub(crate) fn evidence_for(&mut self, v: &[ViewChangeOf<'_>], new_view: &NewView) -> Vec<Shown> {
         let (k, window) = (self.config.checkpoint_interval, self.config.window);
@@ -121,7 +121,7 @@ impl Replica {
         usize::try_from(self.config.window).unwrap_or(usize::MAX) * self.cluster.n()
     }
 
-    /// A replica says that it pre-prepared a batch; its signature was checked at the door, whoever brings it. Only
+    /// A replica says that it pre-prepared a batch; its signature was checked when it came in, from whichever replica. Only
     /// what was asked for is kept.
     pub(crate) fn on_proof(&mut self, now: Now, proof: &Shown, out: &mut Actions) {
         let m = proof.body();

@@ -1,4 +1,4 @@
-//! What a new view rests on besides VIEW-CHANGEs: batches that are at hand, and PROOFs that anyone can be shown.
+//! What a new view rests on in addition to VIEW-CHANGEs: batches that are at hand, and PROOFs that anyone can be shown.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test may panic")]
 
 mod desk;
@@ -100,8 +100,8 @@ fn wants(desk: &mut Desk, from: ReplicaId, want: Want) {
     });
 }
 
-/// L2, L15: a backup enters on PROOFs that somebody else brings, keeps them with the view, and shows them to whoever
-/// comes later: the one who gave them may have discarded what it claimed.
+/// L2, L15: a backup enters on PROOFs that somebody else brings, keeps them with the view, and shows them to those
+/// that come later: the one who gave them may have discarded what it claimed.
 #[test]
 fn l15_proofs_are_kept_with_the_view_and_shown_to_who_comes_later() {
     let mut desk = Desk::new(R2);
