@@ -17,6 +17,7 @@ fn main() {
         checkpoint_interval: 4,
         window: 16,
         pipeline: 4,
+        clients_max: 64,
         durability: Durability::Memory,
         ..Setup::new(first, cluster).config
     };
