@@ -27,7 +27,8 @@ use quorate_wire::frame::Frame;
 use quorate_wire::message::Message;
 use quorate_wire::sign::Signer;
 use quorate_wire::{
-    Admitted, ClientId, Digest, Door, DoorError, Principal, ReplicaId, Replies, SeqNum, Timestamp, Verified,
+    Admitted, ClientId, Digest, Door, DoorError, Principal, ReplicaId, Replies, SeqNum, Source, Timestamp,
+    Verified,
 };
 
 use crate::core::Core;
@@ -232,14 +233,28 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
 
     /// Takes one datagram, which may hold many frames.
     pub fn receive(&mut self, now: Now, datagram: &[u8]) {
+        self.receive_from(now, Source::UNKNOWN, datagram);
+    }
+
+    /// Takes one datagram, or what came as one, from `source`. Returns who has made a frame in it that is
+    /// authentic: a replica if there is one of any.
+    #[inline]
+    pub fn receive_from(&mut self, now: Now, source: Source, datagram: &[u8]) -> Option<Principal> {
         self.meter.start();
-        let mut reader = Reader::new(datagram);
+        let (mut reader, mut by) = (Reader::new(datagram), None);
         while !reader.is_empty() {
             self.counters.received += 1;
-            // What follows a frame that cannot be read cannot be found.
-            let Ok(frame) = Frame::take(&mut reader) else { return self.refuse("malformed") };
-            self.admit(now, frame);
+            let Ok(frame) = Frame::take(&mut reader) else {
+                // What follows a frame that cannot be read cannot be found.
+                self.refuse("malformed");
+                return by;
+            };
+            let sender = frame.sender;
+            if self.admit(now, source, frame) && !matches!(by, Some(Principal::Replica(_))) {
+                by = Some(sender);
+            }
         }
+        by
     }
 
     /// Does what is due at `now`.
@@ -287,9 +302,12 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         self.look_after_image();
     }
 
-    fn admit(&mut self, now: Now, frame: Frame<'_>) {
+    /// Says whether a frame was authentic.
+    #[inline]
+    fn admit(&mut self, now: Now, source: Source, frame: Frame<'_>) -> bool {
         self.core.overhear(frame.bytes);
-        let admitted = self.door.admit(now.mono_ns, frame);
+        self.door.enter_view(self.core.replica().view());
+        let admitted = self.door.admit_from(now.mono_ns, source, frame);
         self.meter.lap(Part::Admit);
         match &admitted {
             Ok(Admitted::Message(message)) => self.on_message(now, message, frame.bytes),
@@ -301,6 +319,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 }
             }
         }
+        admitted.is_ok()
     }
 
     /// Hands a message to the replica, or to the state transfer, whose own it is.

@@ -273,10 +273,11 @@ impl<S: Service, C: Core> Running<S, C> {
         let unusable = |error| Trouble::new(Kind::Network, format!("the socket cannot be used: {error}"));
         let (mut burst, mut now) = (0, None::<Now>);
         while burst < BURST_MAX
-            && let Some(datagram) = node.socket.receive().map_err(unusable)?
+            && let Some((source, datagram)) = node.socket.receive().map_err(unusable)?
         {
             burst += 1;
-            drive.receive(*now.get_or_insert_with(|| clock.now()), datagram);
+            let by = drive.receive_from(*now.get_or_insert_with(|| clock.now()), source, datagram);
+            node.socket.judge(by);
         }
         let told = drive.journal().told();
         let reached = told.durable();
