@@ -20,7 +20,7 @@ const CHUNK_BYTES: usize = 32 << 10;
 /// The most bytes of a part of a directory.
 const LIST_BYTES: u32 = 32 << 10;
 /// The longest target of a symbolic link, in bytes.
-const TARGET_BYTES_MAX: usize = 1024;
+const TARGET_BYTES_MAX: usize = 4095;
 
 /// The rights that ACCESS asks for, as the RFC has them.
 pub(crate) const READ: u32 = 1;

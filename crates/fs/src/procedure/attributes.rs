@@ -161,9 +161,9 @@ fn change(inode: &mut Inode, caller: &Caller, set: &SetAttr, now: u64) {
 }
 
 /// Takes away what makes a program run in its owner's name, because it is not his any more, or not what
-/// he wrote.
+/// he wrote. From everything but directories, as Linux does, although only a file can be run.
 pub(super) fn drop_privileges(inode: &mut Inode) {
-    if inode.kind == Kind::Reg {
+    if !inode.is_dir() {
         inode.mode &= !SETUID;
         // Without the group's right to execute, the bit means something else.
         if inode.mode & 0o010 != 0 {
