@@ -22,14 +22,8 @@ use quorate_pbft::step::{Action, Actions, CachedReply, Input, Lsn, Now, ReadResu
 use quorate_pbft::{Replica, Resume};
 use quorate_service::saving::{PageLabel, Saving};
 use quorate_service::{Executor, Options, Service, Steps};
-use quorate_wire::codec::Reader;
-use quorate_wire::frame::Frame;
-use quorate_wire::message::Message;
 use quorate_wire::sign::Signer;
-use quorate_wire::{
-    Admitted, ClientId, Digest, Door, DoorError, Principal, ReplicaId, Replies, SeqNum, Source, Timestamp,
-    Verified,
-};
+use quorate_wire::{ClientId, Digest, Door, ReplicaId, Replies, SeqNum, Timestamp};
 
 use crate::core::Core;
 use crate::directory::Directory;
@@ -49,6 +43,7 @@ mod life;
 mod milestones;
 mod moved;
 mod people;
+mod receive;
 mod send;
 mod statement;
 mod transfer;
@@ -231,32 +226,6 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         self.tick(now);
     }
 
-    /// Takes one datagram, which may hold many frames.
-    pub fn receive(&mut self, now: Now, datagram: &[u8]) {
-        self.receive_from(now, Source::UNKNOWN, datagram);
-    }
-
-    /// Takes one datagram, or what came as one, from `source`. Returns who has made a frame in it that is
-    /// authentic: a replica if there is one of any.
-    #[inline]
-    pub fn receive_from(&mut self, now: Now, source: Source, datagram: &[u8]) -> Option<Principal> {
-        self.meter.start();
-        let (mut reader, mut by) = (Reader::new(datagram), None);
-        while !reader.is_empty() {
-            self.counters.received += 1;
-            let Ok(frame) = Frame::take(&mut reader) else {
-                // What follows a frame that cannot be read cannot be found.
-                self.refuse("malformed");
-                return by;
-            };
-            let sender = frame.sender;
-            if self.admit(now, source, frame) && !matches!(by, Some(Principal::Replica(_))) {
-                by = Some(sender);
-            }
-        }
-        by
-    }
-
     /// Does what is due at `now`.
     pub fn expire(&mut self, now: Now) {
         self.meter.start();
@@ -300,46 +269,6 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         self.outbox.flush(transport);
         self.executor.relax();
         self.look_after_image();
-    }
-
-    /// Says whether a frame was authentic.
-    #[inline]
-    fn admit(&mut self, now: Now, source: Source, frame: Frame<'_>) -> bool {
-        self.core.overhear(frame.bytes);
-        self.door.enter_view(self.core.replica().view());
-        let admitted = self.door.admit_from(now.mono_ns, source, frame);
-        self.meter.lap(Part::Admit);
-        match &admitted {
-            Ok(Admitted::Message(message)) => self.on_message(now, message, frame.bytes),
-            Ok(Admitted::Keys) => self.send_keys(),
-            Err(error) => {
-                self.refuse(error.name());
-                if matches!(error, DoorError::NoKey(_) | DoorError::NotAuthentic(_)) {
-                    self.send_keys(); // it may have missed ours (KX-2)
-                }
-            }
-        }
-        admitted.is_ok()
-    }
-
-    /// Hands a message to the replica, or to the state transfer, whose own it is.
-    fn on_message(&mut self, now: Now, verified: &Verified<Message<'_>>, frame: &[u8]) {
-        let at = now.mono_ns;
-        match (verified.sender(), verified.message()) {
-            (Principal::Replica(from), Message::Fetch(question)) => {
-                self.transfer(now, |executor, steps| executor.on_fetch(at, from, question, steps));
-            }
-            (Principal::Replica(from), Message::MetaData(answer)) => {
-                self.moved.note(0, frame.len(), at);
-                self.transfer(now, |executor, steps| executor.on_meta_data(at, from, answer, steps));
-            }
-            (Principal::Replica(from), Message::Data(answer)) => {
-                self.moved.note(1, frame.len(), at);
-                self.transfer(now, |executor, steps| executor.on_data(at, from, answer, steps));
-            }
-            (Principal::Client(client), Message::Probe(probe)) => self.on_probe(now, client, *probe),
-            _ => self.step(now, Input::Message(verified), frame),
-        }
     }
 
     #[inline]

@@ -62,6 +62,8 @@ pub enum Word {
     Joins,
     /// It has said nothing in time.
     Silent,
+    /// Its disk has no room, so it says nothing that counts.
+    DiskFull,
     /// It is alive, and behind what the others still keep.
     Slow,
     /// Bytes from its address fail authentication.
@@ -81,6 +83,7 @@ impl Word {
             Self::Ok => "ok",
             Self::Joins => "joins",
             Self::Silent => "silent",
+            Self::DiskFull => "disk full",
             Self::Slow => "slow",
             Self::BadMac => Class::BadMac.name(),
             Self::Diverged => Class::Diverged.name(),
@@ -96,7 +99,7 @@ impl Word {
 
     /// Says whether it cannot be counted on to take part.
     pub fn is_away(self) -> bool {
-        matches!(self, Self::Joins | Self::Silent | Self::Slow)
+        matches!(self, Self::Joins | Self::Silent | Self::DiskFull | Self::Slow)
     }
 }
 
@@ -280,6 +283,8 @@ fn word(
         Word::WrongReplies
     } else if agreement.differs_now(id) {
         Word::Diverged
+    } else if says.disk_full {
+        Word::DiskFull
     } else if says.transferring || says.rejoining {
         Word::Joins
     } else if says.executed < stable {

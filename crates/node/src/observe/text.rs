@@ -82,6 +82,13 @@ pub fn page(name: &str, picture: &Picture, latency: Latency) -> String {
     if let Some(item) = picture.evidence.first() {
         lines.push(format!("  do        quorate explain {}", item.class.code()));
     }
+    let full = picture.replicas.iter().find(|health| health.word == Word::DiskFull);
+    if let Some(health) = full {
+        lines.push(format!(
+            "  do        make room on the disk of replica-{}: it goes on by itself",
+            health.id.0
+        ));
+    }
     let silent = picture.replicas.iter().find(|health| health.word == Word::Silent);
     if let Some(health) = silent {
         lines.push(format!("  do        look at replica-{}: does it run, can it be reached?", health.id.0));
@@ -92,7 +99,7 @@ pub fn page(name: &str, picture: &Picture, latency: Latency) -> String {
 fn row(health: &Health, picture: &Picture) -> String {
     let star = if health.id == picture.primary { '*' } else { ' ' };
     let word = match health.word {
-        Word::Ok | Word::Joins | Word::Silent | Word::Slow => health.says_short(),
+        Word::Ok | Word::Joins | Word::Silent | Word::DiskFull | Word::Slow => health.says_short(),
         word @ (Word::BadMac | Word::Diverged | Word::WrongReplies | Word::Equivocates) => {
             word.name().to_uppercase()
         }

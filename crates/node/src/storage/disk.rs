@@ -78,6 +78,12 @@ impl Told {
         self.full.load(Ordering::Relaxed)
     }
 
+    /// Returns how many bytes the log has.
+    #[cfg(test)]
+    pub(super) fn log_bytes(&self) -> usize {
+        usize::try_from(self.log_bytes.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+    }
+
     /// Returns what has failed. The replica must stop: nothing that it writes can be relied on.
     pub fn failure(&self) -> Option<Trouble> {
         if !self.has_failed.load(Ordering::Acquire) {
@@ -169,31 +175,31 @@ impl Disk {
         let waker = Waker::new()?;
         let is_idle = log.is_none();
         let mut starts = starts;
-        let writer = match log {
-            None => {
-                file.write(starts)?;
-                None
-            }
-            Some(mut log) => {
-                // The log exists, and it is known that it does, before anything is promised.
-                log.commit(&[]).map_err(|error| match error {
-                    LogError::Full => Trouble::new(Kind::Disk, "there is no room for the log")
-                        .at("log/ of its directory")
-                        .next(super::ROOM),
-                    LogError::Failed(trouble) => trouble,
-                })?;
-                starts.known = log.known();
-                file.write(starts)?;
-                let writer = Writer { shared: Arc::clone(&shared), waker: waker.clone(), log, starts, file };
-                let thread = std::thread::Builder::new().name("log".to_owned());
-                let spawned = thread.spawn(move || writer.run());
-                Some(
-                    spawned.map_err(|error| {
+        let writer =
+            match log {
+                None => {
+                    file.write(starts)?;
+                    None
+                }
+                Some(mut log) => {
+                    // The log exists, and it is known that it does, before anything is promised.
+                    log.commit(&[]).map_err(|error| match error {
+                        LogError::Full => Trouble::new(Kind::Disk, "there is no room for the log")
+                            .at("log/ of its directory")
+                            .next(super::ROOM),
+                        LogError::Failed(trouble) => trouble,
+                    })?;
+                    starts.known = log.known();
+                    file.write(starts)?;
+                    let (told, bell) = (Arc::clone(&shared), waker.clone());
+                    let writer = Writer { shared: told, waker: bell, log, starts, file, trim_to: None };
+                    let thread = std::thread::Builder::new().name("log".to_owned());
+                    let spawned = thread.spawn(move || writer.run());
+                    Some(spawned.map_err(|error| {
                         Trouble::new(Kind::Disk, format!("no thread for the log: {error}"))
-                    })?,
-                )
-            }
-        };
+                    })?)
+                }
+            };
         let images =
             if is_idle { None } else { Some(Imaging::start(images, waker.clone(), Arc::clone(&shared))?) };
         Ok(Self {
@@ -307,6 +313,8 @@ struct Writer {
     log: Log,
     starts: Starts,
     file: StartsFile,
+    /// The log is to become shorter, and there was no room to note it.
+    trim_to: Option<SeqNum>,
 }
 
 /// What the log's thread is to do next.
@@ -336,10 +344,7 @@ impl Writer {
                     unnoted = false;
                     self.write(&[])
                 }
-                Work::Trim(seq) => match self.log.trim(seq) {
-                    Ok(()) | Err(LogError::Full) => Ok(()),
-                    Err(LogError::Failed(trouble)) => Err(trouble),
-                },
+                Work::Trim(seq) => self.trim(seq).map(|_| ()),
                 Work::Memory(memory) => self.note(memory),
                 Work::Stop => {
                     let clean =
@@ -392,7 +397,31 @@ impl Writer {
         }
     }
 
-    /// Writes a commit; while there is no room it tries again.
+    /// Drops what an image of a checkpoint makes needless. Says whether it could: that takes some room, too.
+    fn trim(&mut self, seq: SeqNum) -> Result<bool, Trouble> {
+        match self.log.trim(seq) {
+            Ok(()) => {
+                self.trim_to = None;
+                Ok(true)
+            }
+            Err(LogError::Full) => {
+                self.trim_to = Some(seq);
+                Ok(false)
+            }
+            Err(LogError::Failed(trouble)) => Err(trouble),
+        }
+    }
+
+    /// Makes room on a full disk, if a checkpoint has come to it since. Says whether there may be some.
+    fn make_room(&mut self) -> Result<bool, Trouble> {
+        let imaged = self.shared.inbox().imaged.take();
+        match imaged.max(self.trim_to) {
+            None => Ok(false),
+            Some(seq) => self.trim(seq),
+        }
+    }
+
+    /// Writes a commit; while there is no room it makes some, or tries again.
     fn write(&mut self, records: &[u8]) -> Result<(), Trouble> {
         loop {
             let begin = Instant::now();
@@ -408,6 +437,9 @@ impl Writer {
                     if !self.shared.told.full.swap(true, Ordering::Relaxed) {
                         tracing::error!("the disk is full: nothing is promised until there is room");
                         self.waker.wake();
+                    }
+                    if self.make_room()? {
+                        continue;
                     }
                     if self.shared.inbox().stop {
                         return Err(Trouble::new(Kind::Disk, "stopped with a full disk"));

@@ -6,7 +6,7 @@ use quorate_pbft::record::Record;
 use quorate_wire::Kind;
 
 use super::file::fault::{Fault, set};
-use super::world::World;
+use super::world::{SEGMENT, World};
 use super::*;
 
 const VICTIM: usize = 1;
@@ -63,6 +63,45 @@ fn a_full_disk_silences_a_replica_until_there_is_room() {
     }
     world.heal("a full disk");
     assert!(votes(&world) > before, "it does not vote again");
+    check_votes(&mut world);
+}
+
+/// N3: a log that has filled the disk is cut as soon as a checkpoint is on the disk, although nobody makes room.
+#[test]
+fn n3_a_log_that_has_filled_the_disk_is_cut_below_a_checkpoint() {
+    let mut world = World::new(VICTIM);
+    let (log, checkpoint) = (world.path(VICTIM).join("log"), world.path(VICTIM).join("checkpoint"));
+    // No checkpoint comes to the disk while the log grows over some segments.
+    set(&checkpoint, Some(Fault::Full));
+    let mut number = 0;
+    let put = |world: &mut World, number: &mut u64| {
+        *number += 1;
+        world.put(*number);
+        assert!(*number < 1_000_000, "it never comes about");
+    };
+    while world.told(VICTIM).log_bytes() < 3 * SEGMENT {
+        put(&mut world, &mut number);
+    }
+    set(&log, Some(Fault::Little(SEGMENT)));
+    while !world.told(VICTIM).is_full() {
+        put(&mut world, &mut number);
+    }
+    let before = votes(&world);
+    (0..20).for_each(|_| put(&mut world, &mut number));
+    assert!(world.told(VICTIM).is_full());
+    assert_eq!(votes(&world), before, "it votes without a record");
+    set(&checkpoint, None);
+    let until = Instant::now() + std::time::Duration::from_secs(60);
+    while world.told(VICTIM).is_full() {
+        assert!(Instant::now() < until, "a full log stays full");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        put(&mut world, &mut number);
+    }
+    while votes(&world) == before {
+        put(&mut world, &mut number);
+    }
+    assert_eq!(world.told(VICTIM).failure(), None);
+    set(&log, None);
     check_votes(&mut world);
 }
 

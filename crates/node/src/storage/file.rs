@@ -63,6 +63,9 @@ impl DiskFile {
     /// Sets room aside, if the file system can.
     pub(super) fn allocate(&self, bytes: usize) -> io::Result<()> {
         self.fails(Deed::Write)?;
+        if u64::try_from(bytes).is_ok_and(|bytes| self.len().is_ok_and(|len| len < bytes)) {
+            self.fails(Deed::Grow(bytes))?;
+        }
         let len = i64::try_from(bytes).unwrap_or(i64::MAX);
         match fallocate(&self.file, FallocateFlags::empty(), 0, len) {
             Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => Ok(()),
@@ -104,6 +107,8 @@ enum Deed {
     Read,
     Write,
     Sync,
+    /// To this many bytes.
+    Grow(usize),
 }
 
 /// Disks that fail, by directory.
@@ -118,6 +123,8 @@ pub(super) mod fault {
     pub(crate) enum Fault {
         /// There is no room.
         Full,
+        /// There is little: for a file of this many bytes there is none.
+        Little(usize),
         /// What was written does not become durable.
         Sync,
         /// It cannot be written.
@@ -140,6 +147,9 @@ pub(super) mod fault {
         let fault = faults.iter().find(|(dir, _)| path.starts_with(dir)).map(|(_, fault)| *fault);
         match (fault, deed) {
             (Some(Fault::Full), Deed::Write) => Err(ErrorKind::StorageFull.into()),
+            (Some(Fault::Little(most)), Deed::Grow(bytes)) if bytes >= most => {
+                Err(ErrorKind::StorageFull.into())
+            }
             (Some(Fault::Write), Deed::Write)
             | (Some(Fault::Sync), Deed::Sync)
             | (Some(Fault::Read), Deed::Read) => Err(io::Error::from(nix::errno::Errno::EIO)),
