@@ -3,7 +3,8 @@
 //! Opening reads and checks everything and takes the ports, in the order in which the least can go wrong
 //! after it; nothing is written before [`ReplicaNode::run`]. So a mistake is told, and nothing is damaged.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -357,10 +358,16 @@ pub(crate) fn replica_of(dir: &Path) -> Result<ReplicaId, Trouble> {
     })
 }
 
-/// Makes sure that no other process runs on a directory: two with one identity would contradict each other.
+/// Makes sure that no other process runs on a directory: two with one identity would contradict each other. And that
+/// nobody else gets at what is in it: a process that can open a lock can hold it.
 pub(crate) fn lock(dir: &Path) -> Result<Flock<File>, Trouble> {
+    let exposed = fs::metadata(dir).is_ok_and(|found| found.permissions().mode() & 0o077 != 0);
+    if exposed {
+        // A directory of an earlier version. Who may not change it may run here all the same.
+        let _ = fs::set_permissions(dir, Permissions::from_mode(0o700));
+    }
     let path = dir.join("lock");
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let file = file.map_err(|error| {
         Trouble::unwritable(&path, &error).next("give this user the right to write there")
     })?;
@@ -435,5 +442,23 @@ pub fn in_words(durability: Durability) -> &'static str {
         Durability::Sync => "every promise is on disk before it is made",
         Durability::Async => "written without waiting: a replica that is killed rejoins from the others",
         Durability::Memory => "nothing is written: if more than f replicas stop, everything is lost",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+
+    /// H5: a node's directory is its user's alone from its next start on.
+    #[test]
+    fn h5_a_nodes_directory_is_closed_to_others() {
+        let dir = TempDir::new("exposed");
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let held = lock(dir.path()).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(dir.path()), mode(&dir.path().join("lock"))), (0o700, 0o600));
+        assert_eq!(lock(dir.path()).unwrap_err().kind, Kind::InUse);
+        drop(held);
     }
 }
