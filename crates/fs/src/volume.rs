@@ -153,7 +153,7 @@ impl<'s, 'v> Volume<'s, 'v> {
         u64::try_from(self.view.page_bytes()).unwrap_or(u64::MAX)
     }
 
-    /// Returns how many pages so many bytes take.
+    /// Returns how many pages `bytes` bytes take.
     pub(crate) fn pages_of(&self, bytes: usize) -> u64 {
         u64::try_from(bytes).unwrap_or(u64::MAX).div_ceil(self.page_bytes())
     }

@@ -71,8 +71,8 @@ impl SideChannel {
         self.inbox.take()
     }
 
-    /// Tells who has made a frame that a connection has brought, if it was authentic: whoever brings no
-    /// such frame is not kept.
+    /// Tells who has made a frame that a connection has brought, if it was authentic. A
+    /// connection that brings no such frame is not kept.
     pub(crate) fn judge(&self, connection: u64, by: Option<Principal>) {
         self.inbox.judge(connection, by);
     }

@@ -1,6 +1,6 @@
 //! What someone without any key can send to a cluster on loopback, and how much of its work is done all the same.
 //!
-//! Each test counts the operations that are done while the attacker makes so many moves, and those that are
+//! Each test counts the operations that are done while the attacker makes a number of moves, and those that are
 //! done while it makes as many and sends nothing.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
@@ -112,9 +112,9 @@ impl HalfOpen {
             let count = self.connections.len();
             let (address, stream) = &mut self.connections[self.next % count];
             self.next += 1;
-            let lives = stream.as_mut().is_some_and(|stream| {
-                matches!(stream.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
-            });
+            let lives = stream.as_mut().is_some_and(
+                |stream| matches!(stream.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock),
+            );
             if !lives {
                 *stream = TcpStream::connect(*address).ok();
                 if let Some(stream) = stream {
@@ -133,7 +133,7 @@ fn h1_half_open_connections_do_not_stop_long_frames() {
     let _alone = ALONE.lock();
     let cluster = Cluster::start(Kv);
     let caller = caller(&cluster);
-    let operation = put(&[7; 200_000]);
+    let operation = put(&vec![7; 200_000]);
     assert!(caller.call(&operation, false).is_ok());
     let calm = done_while(&caller, &operation, 1_000, || ());
     // Someone who is connected stays so: the attack is on those who have to connect again.

@@ -219,7 +219,7 @@ impl Door {
         if !self.exchange.has_share_of(to) {
             return Some((to, frame));
         }
-        // It is known to come from here, whoever floods it with NEW-KEYs in this name (A5).
+        // It is known to come from here, also while others send NEW-KEYs in this name (A5).
         let mut escorted = Vec::new();
         self.escort(Some(to), &frame, &mut escorted);
         Some((to, escorted))

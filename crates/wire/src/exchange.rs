@@ -295,7 +295,13 @@ impl Exchange {
 
     /// Says whether an entry is right, as [`Self::check`] does. A wrong one tells nothing about the peer: the
     /// message has a signature as well.
-    pub fn proves(&mut self, from: Principal, theirs: u32, (own, tag): (u32, Tag), covered: &Covered) -> bool {
+    pub fn proves(
+        &mut self,
+        from: Principal,
+        theirs: u32,
+        (own, tag): (u32, Tag),
+        covered: &Covered,
+    ) -> bool {
         let Some(peer) = self.peers.get(from) else { return false };
         let pair = peer.pair(&self.generations, (self.own, from), (own, theirs), self.now_ns);
         pair.is_some_and(|pair| equal_tags(pair.incoming.tag(covered), tag))
@@ -361,8 +367,8 @@ impl Exchange {
         (0, Tag::default())
     }
 
-    /// Says whether a signature of `from`, a client, may be looked at: a hundred times a second at most, whoever
-    /// sends what it is on (AU-1).
+    /// Says whether a signature of `from`, a client, may be looked at: a hundred times a second at most, wherever
+    /// what it is on comes from (AU-1).
     pub fn may_check_signature(&mut self, from: Principal) -> bool {
         let now = self.now_ns;
         let Some(peer) = self.peers.get(from) else { return false };

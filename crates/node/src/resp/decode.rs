@@ -188,7 +188,7 @@ impl Decoder {
         }
     }
 
-    /// Returns how many bytes are held besides the command's own.
+    /// Returns how many bytes are held, without the command's own.
     pub fn held(&self) -> usize {
         self.words.capacity() * size_of::<Range<usize>>() + self.line.capacity()
     }

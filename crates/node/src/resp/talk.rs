@@ -269,7 +269,9 @@ impl RespTalk {
 /// Says whether a command is a line of HTTP, as a web page can make a browser send it, with commands in its
 /// body: Redis ends such a connection, too.
 fn is_http(words: &[&[u8]]) -> bool {
-    words.first().is_some_and(|word| word.eq_ignore_ascii_case(b"POST") || word.eq_ignore_ascii_case(b"Host:"))
+    words
+        .first()
+        .is_some_and(|word| word.eq_ignore_ascii_case(b"POST") || word.eq_ignore_ascii_case(b"Host:"))
 }
 
 fn facts<'a>(protocol: &'a Protocol, counts: &Counts) -> Facts<'a> {

@@ -33,7 +33,7 @@ impl Peer {
         self.talk.sent(self.talk.output().len());
     }
 
-    /// Sends bytes in pieces of so many, as the gateway takes them. Says whether all of them were taken.
+    /// Sends bytes in pieces of `piece`, as the gateway takes them. Says whether all of them were taken.
     fn send(&mut self, bytes: &[u8], piece: usize) -> bool {
         for piece in bytes.chunks(piece) {
             // What is read at once is no more than this.
@@ -64,8 +64,7 @@ fn command(words: &[&[u8]]) -> Vec<u8> {
 #[test]
 fn r1_commands_of_many_words_are_taken_in_pieces_of_any_size() {
     let keys: Vec<String> = (0..5_000).map(|i| format!("key{i:07}")).collect();
-    let words: Vec<&[u8]> =
-        [&b"DEL"[..]].into_iter().chain(keys.iter().map(|key| key.as_bytes())).collect();
+    let words: Vec<&[u8]> = [&b"DEL"[..]].into_iter().chain(keys.iter().map(String::as_bytes)).collect();
     let many = command(&words);
     let value = vec![b'v'; 100_000];
     let long = command(&[b"SET", b"k", &value, b"EX", b"10"]);
@@ -92,7 +91,7 @@ fn h4_what_is_over_a_limit_is_an_error_reply() {
     let value = vec![b'v'; 4 << 20];
     let half = &value[..WORD_BYTES_MAX / 2 + (40 << 10)];
     let keys: Vec<String> = (0..WORDS_MAX).map(|i| i.to_string()).collect();
-    let words: Vec<&[u8]> = [&b"DEL"[..]].into_iter().chain(keys.iter().map(|key| key.as_bytes())).collect();
+    let words: Vec<&[u8]> = [&b"DEL"[..]].into_iter().chain(keys.iter().map(String::as_bytes)).collect();
     let cases = [
         command(&[b"SET", b"k", &value]),
         command(&[b"SET", b"k", &value[..=WORD_BYTES_MAX]]),

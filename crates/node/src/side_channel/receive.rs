@@ -16,7 +16,7 @@ use super::slots::Slots;
 const WAITING_BYTES_MAX: usize = 32 << 20;
 /// The same for one connection, a replica's as well.
 pub(super) const CONNECTION_BYTES_MAX: usize = 4 << 20;
-/// Bytes that are taken from a connection at once. For the rest of a frame room is made once so many have come.
+/// Bytes that are taken from a connection at once. Once these have come, room is made for the rest of a frame.
 const PIECE: usize = 64 << 10;
 /// A connection that has brought no frame for so long is closed.
 const IDLE: Duration = Duration::from_secs(20);
@@ -163,7 +163,7 @@ pub(super) fn accept(listener: &TcpListener, inbox: &Arc<Inbox>) {
         let shared = Arc::clone(inbox);
         let thread = std::thread::Builder::new().name("side channel in".to_owned());
         let spawned = thread.spawn(move || {
-            // Whatever ends it, whoever sends connects again.
+            // Whatever ends it, the sender connects again.
             let _ = receive(&stream, from, id, &shared);
             shared.shared().slots.close(id);
         });
@@ -200,12 +200,7 @@ fn receive(stream: &TcpStream, from: SocketAddr, id: u64, inbox: &Inbox) -> io::
 }
 
 /// Fills `buffer` until a moment, and tells whenever something comes.
-fn read(
-    mut stream: &TcpStream,
-    mut buffer: &mut [u8],
-    until: Instant,
-    moves: impl Fn(),
-) -> io::Result<()> {
+fn read(mut stream: &TcpStream, mut buffer: &mut [u8], until: Instant, moves: impl Fn()) -> io::Result<()> {
     while !buffer.is_empty() {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {

@@ -36,7 +36,7 @@ struct Slot {
 /// The connections in. See the module.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    slots: BTreeMap<u64, Slot>,
+    held: BTreeMap<u64, Slot>,
     last: u64,
     moments: u64,
 }
@@ -45,14 +45,14 @@ impl Slots {
     /// Takes in a connection and returns its number. None: there is no place.
     pub(super) fn enter(&mut self, host: IpAddr, stream: Arc<TcpStream>) -> Option<u64> {
         let host = host.to_canonical();
-        if self.slots.values().filter(|slot| slot.of.is_none()).count() >= STRANGERS_MAX {
+        if self.held.values().filter(|slot| slot.of.is_none()).count() >= STRANGERS_MAX {
             let stale = self.stalest_stranger()?;
             self.close(stale);
         }
         self.last += 1;
         self.moments += 1;
         let slot = Slot { host, stream, of: None, moved: self.moments, waiting: 0, is_judged_next: false };
-        self.slots.insert(self.last, slot);
+        self.held.insert(self.last, slot);
         Some(self.last)
     }
 
@@ -60,7 +60,7 @@ impl Slots {
     /// that waits to be judged has its place.
     fn stalest_stranger(&self) -> Option<u64> {
         let mut hosts = BTreeMap::<IpAddr, usize>::new();
-        let strangers = || self.slots.iter().filter(|(_, slot)| slot.of.is_none());
+        let strangers = || self.held.iter().filter(|(_, slot)| slot.of.is_none());
         strangers().for_each(|(_, slot)| *hosts.entry(slot.host).or_default() += 1);
         let movable = strangers().filter(|(_, slot)| !slot.is_judged_next);
         let crowd = |slot: &Slot| hosts.get(&slot.host).copied().unwrap_or(0);
@@ -71,7 +71,7 @@ impl Slots {
     /// A connection has brought something.
     pub(super) fn moves(&mut self, id: u64) {
         self.moments += 1;
-        if let Some(slot) = self.slots.get_mut(&id) {
+        if let Some(slot) = self.held.get_mut(&id) {
             slot.moved = self.moments;
         }
     }
@@ -80,7 +80,7 @@ impl Slots {
     /// this one is judged.
     pub(super) fn brings(&mut self, id: u64, len: usize) -> bool {
         self.moves(id);
-        self.slots.get_mut(&id).is_some_and(|slot| {
+        self.held.get_mut(&id).is_some_and(|slot| {
             slot.waiting += len;
             slot.is_judged_next = slot.of.is_none();
             slot.is_judged_next
@@ -89,19 +89,19 @@ impl Slots {
 
     /// The owner takes a frame of `len` bytes that a connection has brought.
     pub(super) fn takes(&mut self, id: u64, len: usize) {
-        if let Some(slot) = self.slots.get_mut(&id) {
+        if let Some(slot) = self.held.get_mut(&id) {
             slot.waiting = slot.waiting.saturating_sub(len);
         }
     }
 
     /// Returns the bytes of a connection's frames that wait for the owner.
     pub(super) fn waiting(&self, id: u64) -> usize {
-        self.slots.get(&id).map_or(0, |slot| slot.waiting)
+        self.held.get(&id).map_or(0, |slot| slot.waiting)
     }
 
     /// Judges a connection by a frame of it: whose it was, if it was authentic.
     pub(super) fn judge(&mut self, id: u64, by: Option<Principal>) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let Some(slot) = self.held.get_mut(&id) else { return };
         slot.is_judged_next = false;
         match (slot.of, by) {
             (None, None) => self.close(id),
@@ -122,8 +122,8 @@ impl Slots {
     }
 
     fn keep(&mut self, most: usize, which: impl Fn(&Slot) -> bool) {
-        while self.slots.values().filter(|slot| which(slot)).count() > most {
-            let found = self.slots.iter().filter(|(_, slot)| which(slot));
+        while self.held.values().filter(|slot| which(slot)).count() > most {
+            let found = self.held.iter().filter(|(_, slot)| which(slot));
             let Some(stale) = found.min_by_key(|(_, slot)| slot.moved).map(|(id, _)| *id) else { return };
             self.close(stale);
         }
@@ -131,29 +131,29 @@ impl Slots {
 
     /// Says whether a connection still has its place.
     pub(super) fn has(&self, id: u64) -> bool {
-        self.slots.contains_key(&id)
+        self.held.contains_key(&id)
     }
 
     /// Says whether a connection waits to be judged.
     pub(super) fn waits(&self, id: u64) -> bool {
-        self.slots.get(&id).is_some_and(|slot| slot.is_judged_next)
+        self.held.get(&id).is_some_and(|slot| slot.is_judged_next)
     }
 
     /// Says whether a connection is a replica's.
     pub(super) fn is_replicas(&self, id: u64) -> bool {
-        self.slots.get(&id).is_some_and(|slot| matches!(slot.of, Some(Principal::Replica(_))))
+        self.held.get(&id).is_some_and(|slot| matches!(slot.of, Some(Principal::Replica(_))))
     }
 
     /// Takes a connection's place away. Its thread notices.
     pub(super) fn close(&mut self, id: u64) {
-        if let Some(slot) = self.slots.remove(&id) {
+        if let Some(slot) = self.held.remove(&id) {
             let _ = slot.stream.shutdown(Shutdown::Both);
         }
     }
 
     /// Closes all of them.
     pub(super) fn close_all(&mut self) {
-        while let Some((id, _)) = self.slots.first_key_value() {
+        while let Some((id, _)) = self.held.first_key_value() {
             self.close(*id);
         }
     }
@@ -209,11 +209,13 @@ mod tests {
         let gone: Vec<u64> = ids.iter().copied().filter(|id| !table.slots.has(*id)).collect();
         assert_eq!(gone, [ids[2]], "the first that has brought nothing since");
         assert!(table.slots.has(other_host) && table.slots.has(next));
-        // Whoever waits for a verdict has a place, and then there is none for others.
+        // Those that wait for a verdict have their places, and then there is none for others.
         (0..STRANGERS_MAX).for_each(|_| _ = table.enter(1));
-        let all: Vec<u64> = table.slots.slots.keys().copied().collect();
+        let all: Vec<u64> = table.slots.held.keys().copied().collect();
         assert_eq!(all.len(), STRANGERS_MAX);
-        all.iter().for_each(|id| assert!(table.slots.brings(*id, 1)));
+        for id in &all {
+            assert!(table.slots.brings(*id, 1));
+        }
         assert_eq!(table.enter(3), None);
         // What is not authentic ends its connection.
         table.slots.judge(all[0], None);
@@ -225,9 +227,10 @@ mod tests {
     fn h1_a_known_peer_keeps_its_place() {
         let mut table = Table::new();
         let replica = table.known(ReplicaId(1).into());
-        let clients: Vec<u64> =
-            (0..3).map(|i| table.known(client(1 + i / 2))).collect();
-        (0..2 * STRANGERS_MAX).for_each(|_| assert!(table.enter(1).is_some()));
+        let clients: Vec<u64> = (0..3).map(|i| table.known(client(1 + i / 2))).collect();
+        for _ in 0..2 * STRANGERS_MAX {
+            assert!(table.enter(1).is_some());
+        }
         assert!(table.slots.has(replica) && clients.iter().all(|id| table.slots.has(*id)));
         // A third of one client takes the place of its own first.
         table.known(client(1));
@@ -238,7 +241,8 @@ mod tests {
         assert!(table.slots.is_replicas(replica));
         let more = u64::try_from(CLIENTS_MAX).unwrap();
         (10..10 + 2 * more).for_each(|number| _ = table.known(client(number)));
-        let of_clients = table.slots.slots.values().filter(|slot| matches!(slot.of, Some(Principal::Client(_))));
+        let of_clients =
+            table.slots.held.values().filter(|slot| matches!(slot.of, Some(Principal::Client(_))));
         assert_eq!(of_clients.count(), CLIENTS_MAX);
         assert!(table.slots.has(replica));
         table.slots.close_all();

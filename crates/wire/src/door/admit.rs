@@ -112,7 +112,12 @@ impl Door {
 
     /// Decodes a message whose MAC or signature is right, and recomputes its digests. `payer` has paid for the
     /// signature, and pays for those inside.
-    fn decode<'a>(&mut self, mono_ns: u64, payer: Payer, frame: &Frame<'a>) -> Result<Message<'a>, DoorError> {
+    fn decode<'a>(
+        &mut self,
+        mono_ns: u64,
+        payer: Payer,
+        frame: &Frame<'a>,
+    ) -> Result<Message<'a>, DoorError> {
         let body = frame.body;
         Ok(match frame.kind {
             Kind::Reply => Message::Reply(self.check_reply(Reply::decode(body)?)?),
@@ -243,12 +248,7 @@ impl Door {
     }
 
     /// Checks the signature over a whole frame. Says who has paid for it.
-    fn check_signed(
-        &mut self,
-        mono_ns: u64,
-        source: Source,
-        frame: &Frame<'_>,
-    ) -> Result<Payer, DoorError> {
+    fn check_signed(&mut self, mono_ns: u64, source: Source, frame: &Frame<'_>) -> Result<Payer, DoorError> {
         if view_of(frame).is_some_and(|view| view < self.view) {
             return Err(DoorError::OldView(frame.kind));
         }
@@ -344,9 +344,8 @@ fn is_form_of(kind: Kind, auth: Auth<'_>) -> bool {
     match (auth, kind.seal()) {
         (Auth::Mac { .. }, Seal::Mac)
         | (Auth::Authenticator { .. }, Seal::Authenticator)
-        | (Auth::Signature(_), Seal::Signature) => true,
         // What is signed may have MACs beside the signature (A5).
-        (Auth::Both { .. }, Seal::Signature) => true,
+        | (Auth::Signature(_) | Auth::Both { .. }, Seal::Signature) => true,
         // A client on probation signs as well, a replica that acts as a client always (AU-1, AU-5).
         (Auth::Signature(_) | Auth::Both { .. }, _) => kind == Kind::Request,
         (Auth::Mac { .. } | Auth::Authenticator { .. }, _) => false,

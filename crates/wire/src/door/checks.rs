@@ -3,8 +3,8 @@
 //!
 //! So every check is paid for, by whom depends on what is known before it. A frame whose MAC is right comes from
 //! the replica in whose name it is, which pays from an allowance of its own: nobody else can use that up. Any other
-//! frame is paid for by where it came from, by the host that is at, and by all of them together. Whoever
-//! floods a node from a few places uses up the allowance of these. A signature that was right is remembered: it costs
+//! frame is paid for by where it came from, by the host that is at, and by all of them together. A flood
+//! from a few places uses up the allowance of these. A signature that was right is remembered: it costs
 //! nothing when it comes again.
 
 use alloc::vec::Vec;
@@ -28,7 +28,7 @@ impl Source {
     pub const UNKNOWN: Self = Self { host: 0, port: 0 };
 }
 
-/// An allowance of checks: so many at once, and after that so many a second.
+/// An allowance of checks: a number at once, and after that a number a second.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     burst: u64,
@@ -151,8 +151,8 @@ impl Checks {
             return false;
         };
         // Frames of which a node does not know where they come from are all of one place: no reason to stop there.
-        let of_place = source == Source::UNKNOWN
-            || (place.has_room(PLACE, now_ns) && host.has_room(HOST, now_ns));
+        let of_place =
+            source == Source::UNKNOWN || (place.has_room(PLACE, now_ns) && host.has_room(HOST, now_ns));
         let may = of_place && self.strangers.has_room(STRANGERS, now_ns);
         for account in [place, host, &mut self.strangers] {
             account.used += u64::from(may);
@@ -251,8 +251,9 @@ mod tests {
     #[test]
     fn right_signatures_are_remembered_in_bounded_numbers() {
         let mut checks = checks();
-        let keys: Vec<Key> =
-            (0..10_000_u32).map(|i| Checks::key(&Digest([i.to_le_bytes()[0]; 32]), &[i.to_le_bytes()[1]; 64])).collect();
+        let keys: Vec<Key> = (0..10_000_u32)
+            .map(|i| Checks::key(&Digest([i.to_le_bytes()[0]; 32]), &[i.to_le_bytes()[1]; 64]))
+            .collect();
         assert!(!checks.knows(&keys[0]));
         for key in &keys {
             checks.remember(*key);

@@ -42,8 +42,8 @@ pub enum DoorError {
     StaleKey(Principal),
     /// A REPLY for another client (K11).
     OtherClient(ClientId),
-    /// So many signatures were looked at for whoever pays for this one that it was not (A5). It is in this
-    /// sender's name.
+    /// The allowance that would pay for a look at this signature is used up (A5). It is in this sender's
+    /// name.
     TooManySignatures(Principal),
     /// It was signed for a view that is over here.
     OldView(Kind),

@@ -83,11 +83,12 @@ impl Door {
     }
 
     /// Appends a frame that this node has signed, with MACs beside the signature: for `to` alone, or for all
-    /// other replicas. They prove nothing to a third party, and no receiver needs them. Who finds its own
+    /// other replicas. They prove nothing to a third party, and no receiver needs them. A receiver that finds its own
     /// right knows before it looks at the signature that the frame is this node's, so that frames
     /// in its name that are not cannot use up what may be spent on it (A5). Anything else is appended as it is.
     pub fn escort(&mut self, to: Option<Principal>, frame: &[u8], out: &mut Vec<u8>) {
-        let Ok(Frame { kind, epoch, sender, body, auth: Auth::Signature(signature), .. }) = Frame::decode(frame)
+        let Ok(Frame { kind, epoch, sender, body, auth: Auth::Signature(signature), .. }) =
+            Frame::decode(frame)
         else {
             return out.extend_from_slice(frame);
         };

@@ -354,4 +354,3 @@ fn every_reason_has_a_name_and_says_what_was_wrong() {
     assert!(reasons.iter().all(|reason| !reason.to_string().is_empty()));
     assert_eq!(Digest::ZERO.to_string(), "0000");
 }
-
