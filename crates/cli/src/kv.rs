@@ -18,24 +18,31 @@ use crate::values;
 /// The status where nobody has answered.
 const SILENT: u8 = 3;
 
-/// Read and write keys, one operation a line
+/// Read and write keys, one operation per line
 ///
-/// Reads operations from standard input and answers each with one line, at once:
+/// Reads operations from standard input, and prints one line for each result:
 ///
 ///   get K   put K V   del K   cas K OLD NEW   incr K N   append K S
 ///
-/// Keys and values are words; OLD is nil for a key that is not there. The answers: ok, with a value if there is one;
-/// nil, if there is no such key; fail TEXT, and nothing was changed; unknown TEXT, no answer came in time and it may
-/// have been done, or may be done yet. Ends with status 3 if operations were given and none was answered.
+/// K and OLD are words; OLD is `nil` for a key that does not exist. V, NEW and S extend to the end of the line.
+///
+/// The results:
+///
+///   ok [VALUE]     done
+///   nil            no such key
+///   fail TEXT      refused: nothing was changed
+///   unknown TEXT   timed out: the operation may or may not take effect
+///
+/// Exits with status 3 if operations were given and none was answered.
 ///
 ///   echo 'incr visitors 1' | quorate kv --dir cluster/client-0
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Kv {
-    /// The client's directory, as `quorate init` made it
+    /// The client's directory, made by `quorate init`
     #[arg(long)]
     dir: PathBuf,
-    /// How long an operation may take, such as 500ms or 10s
+    /// Deadline of an operation, such as 500ms or 10s
     #[arg(long, default_value = "10s", value_parser = values::duration, value_name = "TIME")]
     deadline: Duration,
 }
@@ -51,7 +58,7 @@ impl Kv {
             let (reply, is_answer) = answer(&caller, &line);
             answered |= is_answer;
             silent |= !is_answer;
-            // Whoever has gone away wants no more answers.
+            // The reader of the output has gone.
             let told = output.write_all(&reply).and_then(|()| output.write_all(b"\n"));
             if told.and_then(|()| output.flush()).is_err() {
                 break;
@@ -64,14 +71,14 @@ impl Kv {
 /// Returns the line for an operation, and whether the cluster has answered it, or had not to.
 fn answer(caller: &Caller, line: &[u8]) -> (Vec<u8>, bool) {
     let Some(operation) = parse(line) else {
-        let what = "fail not an operation: get K, put K V, del K, cas K OLD NEW, incr K N, append K S";
+        let what = "fail unknown operation: use get K, put K V, del K, cas K OLD NEW, incr K N or append K S";
         return (what.as_bytes().to_vec(), true);
     };
     let mut bytes = Vec::new();
     operation.encode(&mut bytes);
     let read_only = matches!(operation, Operation::Get { .. });
     let mut result = caller.call(&bytes, read_only);
-    // A key that expires is only known in order.
+    // Whether a key has expired is decided by ordered operations only.
     if read_only && result.as_deref().map(Answer::decode) == Ok(Ok(Answer::Failed(Refusal::NeedsOrder))) {
         result = caller.call(&bytes, false);
     }
@@ -85,7 +92,7 @@ fn answer(caller: &Caller, line: &[u8]) -> (Vec<u8>, bool) {
     (line, is_answer)
 }
 
-/// Reads an operation. Values of `put` and `append` reach to the end of the line.
+/// Parses an operation. Values of `put` and `append` extend to the end of the line.
 fn parse(line: &[u8]) -> Option<Operation<'_>> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let mut words = line.splitn(3, |byte| *byte == b' ');
@@ -109,8 +116,7 @@ fn parse(line: &[u8]) -> Option<Operation<'_>> {
     })
 }
 
-/// Returns the line for an answer. The end of a line inside of a value would look like the next answer:
-/// it is shown as `\n`.
+/// Returns the line for a result. A newline inside a value is shown as `\n`, so that each result is one line.
 fn said(result: &[u8]) -> Vec<u8> {
     match Answer::decode(result) {
         Ok(Answer::Done) => b"ok".to_vec(),

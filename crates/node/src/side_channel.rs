@@ -5,7 +5,7 @@
 //! was ever sent a long frame. Everything is bounded, and what finds no room is lost, as on any network:
 //! retransmission brings it again. Who may connect, and who stays, is in `slots.rs`.
 //!
-//! The owner of the socket sleeps on its datagrams; an empty one to itself says that a frame is there.
+//! The owner of the socket sleeps on its datagrams; an empty datagram to itself announces a frame.
 
 mod receive;
 mod slots;
@@ -34,12 +34,12 @@ pub(crate) struct SideChannel {
     inbox: Arc<Inbox>,
     address: SocketAddr,
     addresses: Vec<SocketAddr>,
-    /// By place; none until a first frame goes there.
+    /// One for each place; none until its first frame.
     outgoing: Vec<Option<SyncSender<Vec<u8>>>>,
 }
 
 impl SideChannel {
-    /// Listens at `address`, where the owner also takes datagrams. `addresses` are those of all places.
+    /// Listens on `address`, where the owner also takes datagrams. `addresses` are those of all places.
     pub(crate) fn open(address: SocketAddr, addresses: &[SocketAddr]) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let bell = UdpSocket::bind(SocketAddr::new(address.ip(), 0))?;
@@ -54,7 +54,7 @@ impl SideChannel {
         Ok(Self { inbox, address, addresses: addresses.to_vec(), outgoing })
     }
 
-    /// Sends to where the places are now.
+    /// Updates the destinations to the present addresses of all places.
     pub(crate) fn follow(&mut self, addresses: &[SocketAddr]) {
         self.outgoing.resize_with(addresses.len(), || None);
         for (place, address) in addresses.iter().enumerate() {
@@ -77,7 +77,7 @@ impl SideChannel {
         self.inbox.judge(connection, by);
     }
 
-    /// Sends a frame to a place. Says whether there was room.
+    /// Sends a frame to a place. Returns false if there was no space.
     pub(crate) fn send(&mut self, to: Place, frame: Vec<u8>) -> bool {
         let (Some(address), Some(slot)) =
             (self.addresses.get(to.index()).copied(), self.outgoing.get_mut(to.index()))
@@ -108,7 +108,7 @@ impl Drop for SideChannel {
 fn carry(address: SocketAddr, frames: &Receiver<Vec<u8>>) {
     let mut stream: Option<TcpStream> = None;
     while let Ok(frame) = frames.recv() {
-        // The other side may have closed a connection that was idle: that is noticed by writing.
+        // The other side may have closed an idle connection: writing detects that.
         for _ in 0..2 {
             if stream.is_none() {
                 stream = connect(address).ok();
@@ -130,7 +130,7 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 }
 
 fn write(stream: &mut TcpStream, frame: &[u8]) -> io::Result<()> {
-    // Nothing ever comes back; an end of the stream does.
+    // The other side sends nothing; reading detects the end of the stream.
     stream.set_nonblocking(true)?;
     let gone = stream.read(&mut [0]).is_ok();
     stream.set_nonblocking(false)?;

@@ -3,14 +3,14 @@
 //! [OSDI99 §4.2, §4.3] speak of matching messages "from different replicas" throughout. Here the
 //! word *different* is in the type: [`Votes`] holds one value for each replica, so that nobody is
 //! counted twice (PC-1, B1). A certificate has private fields and one constructor that checks it:
-//! whoever holds one need not count again.
+//! its holder need not count again.
 
 use alloc::boxed::Box;
 use alloc::vec;
 
 use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum};
 
-/// What [`Votes::insert`] found.
+/// The result of [`Votes::insert`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted<T> {
     /// The replica's first value: it counts from now on.
@@ -95,7 +95,7 @@ impl<T: Copy + Eq> Votes<T> {
         self.len
     }
 
-    /// Says whether nobody has voted.
+    /// Returns whether nobody has voted.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -116,7 +116,7 @@ impl<T: Copy + Eq> Votes<T> {
     }
 
     /// Returns a value that at least `quorum` replicas have said; of several, the one said by the lowest
-    /// replica. Nothing is compared before so many have voted at all.
+    /// replica. Nothing is compared before `quorum` of them have voted.
     #[inline]
     pub fn said_by(&self, quorum: usize) -> Option<&T> {
         if self.len < quorum {
@@ -141,7 +141,7 @@ impl<T: Copy + Eq> Votes<T> {
     #[inline]
     fn slot(&mut self, replica: ReplicaId) -> &mut Option<T> {
         let Some(slot) = self.values.get_mut(replica.index()) else {
-            unreachable!("{replica} votes: the door admits members only")
+            unreachable!("{replica} votes: the authenticator admits members only")
         };
         slot
     }
@@ -224,7 +224,7 @@ impl<T: Copy + Eq> QuorumCertificate<T> {
     }
 }
 
-/// What a CHECKPOINT says about one number.
+/// The content of a CHECKPOINT about one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointVote {
     /// The digest of the state.

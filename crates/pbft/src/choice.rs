@@ -7,7 +7,7 @@
 use crate::step::{Now, Reject};
 
 /// Returns the primary's choice (ND-1): its clock, and never below `last`, what was agreed last, in
-/// nanoseconds. Where the clock stands behind that, time stands still: the service moves on by itself,
+/// nanoseconds. Where the clock stands behind that, time is paused: the service moves on by itself,
 /// `time = max(nd.time, last_time + 1)` (ND-2).
 pub fn propose(now: Now, last: u64) -> [u8; 8] {
     now.wall_ns.max(last).to_le_bytes()

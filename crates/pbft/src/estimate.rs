@@ -11,7 +11,7 @@ use alloc::vec;
 
 use quorate_wire::{Cluster, ReplicaId, SeqNum};
 
-/// What one replica has said, at its least: its smallest checkpoint and its largest prepared number.
+/// One replica's statements, at their least: its smallest checkpoint and its largest prepared number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bounds {
     checkpoint: SeqNum,
@@ -36,7 +36,7 @@ impl Estimate {
         estimate
     }
 
-    /// Takes an answer. Says whether it was one.
+    /// Takes an answer. Returns whether it was one.
     ///
     /// "keeps per replica the minimum c and maximum p seen": one that answers again cannot take back
     /// what it has said, nor stand in for two.

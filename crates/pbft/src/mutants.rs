@@ -73,7 +73,7 @@ mod switch {
         ACTIVE.store(id.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Says whether the mutant with this number is on.
+    /// Returns whether the mutant with this number is on.
     pub fn is_active(id: u32) -> bool {
         ACTIVE.load(Ordering::Relaxed) == id
     }
@@ -82,7 +82,7 @@ mod switch {
 #[cfg(feature = "mutants")]
 pub use switch::{activate, is_active};
 
-/// Says that no mutant is on: this build has none.
+/// Returns that no mutant is on: this build has none.
 #[cfg(not(feature = "mutants"))]
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "a constant, so that both debug and release drop the branch")]

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use quorate_wire::Cluster;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
 use quorate_wire::message::{
-    Bitmap, Commit, Committed, Echoes, Kind, Prepare, ProofMessage, Status as StatusMessage, WANTS_MAX, Want,
+    Bitmap, Commit, Committed, Echoes, Kind, Prepare, Status as StatusMessage, WANTS_MAX, Want,
     encode_pre_prepare,
 };
 
@@ -47,6 +47,8 @@ struct Peer {
     /// The count of starts of another incarnation of this replica that it has seen, not below this one's:
     /// an old disk was put back, or the count was lost with a disk.
     later: Option<u64>,
+    /// What it says of its settings, once that was other than ours.
+    settings: Option<u64>,
 }
 
 /// What a peer's incarnation is to what is known of it.
@@ -56,7 +58,7 @@ enum Incarnation {
     Old,
 }
 
-/// What is known of the others. One entry a replica.
+/// The records of the others. One entry per replica.
 #[derive(Debug)]
 pub(crate) struct PeerStatus {
     peers: Vec<Peer>,
@@ -79,7 +81,7 @@ impl PeerStatus {
         }
     }
 
-    /// Says whether `len` more bytes may be sent again to `to`, and counts them: at most
+    /// Returns whether `len` more bytes may be sent again to `to`, and counts them: at most
     /// `retransmit_bytes` in each `status_min_ns`, so that nobody can ask for endless work (K14).
     pub(crate) fn allow(&mut self, to: ReplicaId, now: u64, len: usize, config: &Config) -> bool {
         let Some(peer) = self.budget(to, now, config) else { return false };
@@ -91,7 +93,7 @@ impl PeerStatus {
         allowed
     }
 
-    /// Says whether `from` may ask for `count` more digests, and counts them whether they are here or not: at
+    /// Returns whether `from` may ask for `count` more digests, and counts them whether they are here or not: at
     /// most [`LOOKUPS_MAX`] in each `status_min_ns` (K14).
     pub(crate) fn allow_lookups(&mut self, from: ReplicaId, now: u64, count: usize, config: &Config) -> bool {
         let Some(peer) = self.budget(from, now, config) else { return false };
@@ -137,7 +139,7 @@ impl PeerStatus {
         self.peers.iter().flat_map(|peer| peer.incarnation.to_le_bytes()).collect()
     }
 
-    /// Takes up what [`Self::seen`] returned in an earlier life.
+    /// Restores what [`Self::seen`] returned in an earlier life.
     pub(crate) fn restore(&mut self, seen: &[u8]) {
         let seen = Echoes::new(seen);
         for (index, peer) in self.peers.iter_mut().enumerate() {
@@ -158,6 +160,15 @@ impl PeerStatus {
         if peer.incarnation == incarnation { Incarnation::Known } else { Incarnation::Old }
     }
 
+    /// Notes what a peer says of its settings. Says whether that is a difference that was not known yet.
+    fn note_settings(&mut self, from: ReplicaId, settings: u64, own: u64) -> bool {
+        let Some(peer) = self.peers.get_mut(from.index()) else { return false };
+        let differs = (settings != own).then_some(settings);
+        let news = differs.is_some() && peer.settings != differs;
+        peer.settings = differs;
+        news
+    }
+
     fn note_echo(&mut self, from: ReplicaId, echo: u64) {
         let own = self.incarnation;
         let Some(peer) = self.peers.get_mut(from.index()) else { return };
@@ -168,7 +179,7 @@ impl PeerStatus {
 }
 
 impl Replica {
-    /// Asks for a status soon: there is evidence of being behind, or somebody waits (SM-1).
+    /// Sends a status soon: there is evidence of being behind, or a request waits (SM-1).
     pub(crate) fn status_soon(&mut self, now: Now, out: &mut Actions) {
         if self.peers.soon {
             return;
@@ -252,6 +263,7 @@ impl Replica {
             stable: self.log.stable(),
             executed: self.exec.executed,
             incarnation: self.peers.incarnation,
+            settings: self.settings,
             echoes: Echoes::new(&echoes),
             normal: self.status == Status::Normal,
             has_new_view,
@@ -284,6 +296,9 @@ impl Replica {
             Incarnation::Known => {}
             Incarnation::Old => out.reject(Reject::OldIncarnation),
         }
+        if self.peers.note_settings(from, m.settings, self.settings) {
+            out.report(Milestone::SettingsDiffer { of: from });
+        }
         self.peers.note_echo(from, m.echoes.of(self.id));
         self.look_at_echoes(now, out);
         let min = self.config.status_min_ns;
@@ -307,7 +322,7 @@ impl Replica {
             peer.answered_in = peer.answered_in.max(along);
         }
         mutant!(M47, self.answer(now, from, m, out), ());
-        // Whoever is ahead will answer our own (SM-1).
+        // A replica that is ahead will answer our own (SM-1).
         if m.view > self.view || m.executed > self.exec.executed {
             self.status_soon(now, out);
         }
@@ -339,11 +354,11 @@ impl Replica {
         if m.view > self.view {
             return;
         }
-        // 5. It waits for the NEW-VIEW of this view: whoever has it sends it, and what it names (SM-4).
+        // 5. It waits for the NEW-VIEW of this view: a replica that has it sends it, and what it names (SM-4).
         if !m.normal {
             self.send_view_changes(now, to, self.view, bit(self.id) & !m.have, out);
             self.send_new_view_to(now, to, m.view, m.have, out);
-            return self.send_proofs(to, m, out);
+            return self.send_proofs(now, to, m, out);
         }
         // 4. Both are in normal operation.
         if self.is_normal() {
@@ -371,7 +386,7 @@ impl Replica {
     /// waiting for it.
     fn send_new_view_to(&mut self, now: Now, to: ReplicaId, from: ViewNum, have: u64, out: &mut Actions) {
         let Some(candidate) = self.views.entered.as_ref().filter(|c| c.view() >= from) else { return };
-        let message = candidate.message.clone();
+        let (message, proofs) = (candidate.message.clone(), candidate.proofs.clone());
         if !self.peers.allow(to, now.mono_ns, message.frame().len(), &self.config) {
             return;
         }
@@ -379,22 +394,10 @@ impl Replica {
         out.forward(Recipient::Replica(to), Kind::NewView, after, message.frame());
         let named = message.body().view_changes.iter().fold(0, |set, (replica, _)| set | bit(*replica));
         self.send_view_changes(now, to, message.body().view, named & !have, out);
+        self.show(now, to, &proofs, out);
     }
 
-    fn send_proofs(&mut self, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
-        for want in &m.wants {
-            let Some(slot) = self.log.get(want.seq) else { continue };
-            let Some((digest, view)) = slot.claims.iter().find(|(d, u)| *d == want.digest && *u >= want.view)
-            else {
-                continue;
-            };
-            let proof = ProofMessage { seq: want.seq, digest: *digest, view: *view };
-            // What was claimed was durable before it was said.
-            out.send(Recipient::Replica(to), Kind::Proof, Lsn(0), |w| proof.encode(w));
-        }
-    }
-
-    /// Sends votes and proposals of this view again: content as the first time, sealed anew (SM-3). Also for
+    /// Sends votes and proposals of this view again: the same content, sealed again (SM-3). Also for
     /// numbers that the peer has executed: it may have done so without having prepared them, or in an earlier
     /// view, and the others may need its COMMIT (PC-4).
     fn send_votes(&mut self, now: Now, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {

@@ -7,8 +7,12 @@ use desk::{Desk, Did, R0, R1, R2, R3, c, root};
 use quorate_pbft::config::Durability;
 use quorate_pbft::step::{Recipient, Reject};
 use quorate_pbft::{Milestone, Restart, Resume};
+use quorate_wire::frame::Frame;
 use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
-use quorate_wire::message::{Bitmap, Echoes, Kind, QueryStable, Reply, ReplyStable, Status, ViewChange};
+use quorate_wire::life::{Recovered, Recovery};
+use quorate_wire::message::{
+    Bitmap, Echoes, Kind, QueryStable, Reply, ReplyStable, RequestBody, Status, ViewChange,
+};
 
 fn sync(config: &mut quorate_pbft::Config) {
     config.durability = Durability::Sync;
@@ -16,6 +20,7 @@ fn sync(config: &mut quorate_pbft::Config) {
 
 /// A STATUS that echoes `seen` as r1's incarnation.
 fn status(desk: &mut Desk, from: ReplicaId, counter: u64, seen: u64) {
+    let desk_settings = desk.config.shared_settings();
     let mut echoes = vec![0_u8; 32];
     echoes[8..16].copy_from_slice(&seen.to_le_bytes());
     desk.hear(from, Kind::Status, |w| {
@@ -25,6 +30,7 @@ fn status(desk: &mut Desk, from: ReplicaId, counter: u64, seen: u64) {
             stable: SeqNum(0),
             executed: SeqNum(0),
             incarnation: 1 << 20,
+            settings: desk_settings,
             echoes: Echoes::new(&echoes),
             normal: true,
             has_new_view: false,
@@ -43,6 +49,7 @@ fn restarted(id: ReplicaId, records: Vec<Vec<u8>>) -> Desk {
         records,
         checkpoint: (SeqNum(0), root(SeqNum(0))),
         clients: vec![],
+        lives: vec![],
     });
     Desk::resumed(id, resume, sync)
 }
@@ -180,7 +187,8 @@ fn h6_a_replica_without_memory_outgrows_its_earlier_starts() {
 fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
     let mut desk = Desk::resumed(R1, Resume::Amnesia { incarnation: 3 << 20 }, |_| {});
     let query = QueryStable::decode(&desk.last_sent(Kind::QueryStable).unwrap().1).unwrap();
-    let answer = ReplyStable { nonce: query.nonce, checkpoint: SeqNum(8), prepared: SeqNum(10) };
+    let view = ViewNum(0);
+    let answer = ReplyStable { nonce: query.nonce, checkpoint: SeqNum(8), prepared: SeqNum(10), view };
     desk.hear(R0, Kind::ReplyStable, |w| ReplyStable { nonce: query.nonce + 1, ..answer }.encode(w));
     assert!(desk.rejected(Reject::WrongNonce));
     for from in [R0, R2, R3] {
@@ -191,7 +199,11 @@ fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
     // It executes at 11: n_R. The bound is max(8 + L, 12 + L) = 20.
     let me = quorate_wire::ClientId(u64::from(R1.0));
     let timestamp = Timestamp(desk.now.wall_ns);
-    let result = 11_u64.to_le_bytes();
+    let (_, frame) = desk.last_sent(Kind::Request).unwrap();
+    let operation = RequestBody::decode(Frame::decode(&frame).unwrap().body).unwrap().operation.to_vec();
+    let asked = Recovery::decode(&operation).unwrap();
+    let mut result = Vec::new();
+    Recovered { seq: SeqNum(11), bits: asked.bits, floor: asked.floor }.encode(&mut result);
     let digest = desk.domains.reply(me.0, timestamp.0, &result);
     for from in [R0, R2, R3] {
         let reply = Reply {

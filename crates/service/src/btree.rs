@@ -26,9 +26,9 @@ use node::{HEAD_BYTES, INNER_CELL_BYTES, Kind, LARGE, LEAF_CELL_BYTES, Node, SLO
 
 /// The longest key, in bytes, whatever the size of a page.
 pub const KEY_BYTES_MAX: usize = 1024;
-/// The most runs of pages for one value. A free space in more pieces than that counts as full.
+/// Maximum number of runs of pages for one value. A free space in more pieces than that counts as full.
 const RUNS_MAX: usize = 4;
-/// The most levels: more than any state has, and a bound for a state that is damaged.
+/// Maximum number of levels: more than any state has, and a bound for a state that is damaged.
 const HEIGHT_MAX: usize = 16;
 /// Bytes of the description of a large value: its length, then its runs.
 const DESCRIPTION_BYTES_MAX: usize = 4 + RUNS_MAX * RUN_BYTES;
@@ -103,7 +103,7 @@ impl Tree {
         }
     }
 
-    /// Says whether there is no key.
+    /// Returns whether there is no key.
     ///
     /// # Errors
     ///
@@ -167,7 +167,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Says whether it has no bytes.
+    /// Returns whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

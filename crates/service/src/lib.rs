@@ -34,6 +34,7 @@ pub mod executor;
 pub mod image;
 mod index;
 pub mod kv;
+mod lives;
 mod mend;
 pub mod null;
 pub mod options;

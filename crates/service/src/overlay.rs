@@ -36,7 +36,7 @@ struct Entry {
     saved: u32,
 }
 
-/// What an operation has overwritten of an entry made by an earlier operation of the batch.
+/// The old values of entries from earlier operations of the batch that an operation has overwritten.
 #[derive(Debug)]
 enum Undo {
     Bytes { entry: usize, offset: usize, start: usize, len: usize },
@@ -44,7 +44,7 @@ enum Undo {
 }
 
 impl Overlay {
-    /// Says whether nothing is written.
+    /// Returns whether nothing is written.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -30,7 +30,7 @@ pub(crate) const SLOT_BYTES: usize = 256;
 pub(crate) const INLINE_BYTES: usize = 192;
 const RESULT_AT: usize = SLOT_BYTES - INLINE_BYTES;
 
-/// Where the lanes are in the state: slots first, then each lane's own pages.
+/// The layout of the lanes in the state: slots first, then each lane's own pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     slots_max: u32,
@@ -109,7 +109,7 @@ impl Kind {
     }
 }
 
-/// What a slot says of its lane's last request.
+/// The content of a slot: its lane's last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lane {
     pub(crate) client: ClientId,
@@ -218,7 +218,7 @@ impl Lanes {
         Ok(())
     }
 
-    /// Appends the result of a lane's last request to `out`. Says whether it is kept.
+    /// Appends the result of a lane's last request to `out`. Returns whether it is kept.
     pub(crate) fn result(&self, state: &View<'_>, lane: &Lane, out: &mut Vec<u8>) -> Result<bool, Stop> {
         match lane.kind {
             Kind::Digest => return Ok(false),

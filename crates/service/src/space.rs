@@ -75,7 +75,7 @@ impl Space {
         Ok(self.count.saturating_sub(self.used(view)?))
     }
 
-    /// Says whether a page is given out. One that is not the allocator's counts as given out.
+    /// Returns whether a page is given out. One that is not the allocator's counts as given out.
     pub fn is_used(&self, view: &View<'_>, page: u32) -> Result<bool, Stop> {
         let Some(bit) = page.checked_sub(self.first).filter(|bit| *bit < self.count) else { return Ok(true) };
         Ok(self.word(view, bit)? >> (bit % 64) & 1 == 1)

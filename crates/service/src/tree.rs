@@ -22,7 +22,7 @@ use quorate_wire::{Digest, SeqNum};
 /// Children of a node: `B` of the spec. A META-DATA has room for as many.
 pub(crate) const BRANCHING: u32 = 64;
 
-/// What the tree says of a page or of a node.
+/// The record of a page or of a node in the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Label {
     /// The last checkpoint that modified it.
@@ -32,10 +32,10 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    /// What is said of an empty page.
+    /// The record of an empty page.
     pub(crate) const EMPTY: Self = Self { modified: SeqNum(0), digest: Digest::ZERO };
 
-    /// Says whether it stands for no page.
+    /// Returns whether it stands for no page.
     pub(crate) fn is_empty(&self) -> bool {
         self.digest == Digest::ZERO
     }
@@ -59,7 +59,7 @@ pub(crate) struct Tree {
     /// `levels[l][i]` are the children, on level `l`, of the node `(l + 1, i)`.
     levels: Vec<Vec<Option<Box<Group>>>>,
     root: Label,
-    /// Nodes to be digested again, while that goes on.
+    /// Nodes to digest again, while that is in progress.
     touched: Vec<u32>,
 }
 
@@ -163,7 +163,7 @@ impl Tree {
         self.rehash(|_| {});
     }
 
-    /// Says whether a node with these children has the digest `digest`.
+    /// Returns whether a node with these children has the digest `digest`.
     pub(crate) fn proves(
         &mut self,
         (level, index): (u8, u32),

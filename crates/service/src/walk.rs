@@ -36,12 +36,12 @@ const LOOKS_MAX: usize = 512;
 /// Pages kept that came after the target had moved: those of as many moves as a walk hardly sees before it has come
 /// by again.
 const EARLY_MAX: usize = 16 * OUTSTANDING_MAX;
-/// The shortest and the longest wait for an answer, in nanoseconds. Whoever answers may be busy.
+/// The shortest and the longest wait for an answer, in nanoseconds. The other replica may be busy.
 const WAIT_NS: (u64, u64) = (20_000_000, 1_000_000_000);
 /// The unit of time in which questions are counted, in nanoseconds.
 const TURN_NS: u64 = 10_000_000;
 
-/// What the walk works with.
+/// The inputs of the walk.
 pub(crate) struct Hands<'a, P> {
     pub(crate) state: &'a mut State<P>,
     pub(crate) pool: &'a mut Pool,
@@ -52,7 +52,7 @@ pub(crate) struct Hands<'a, P> {
     pub(crate) steps: &'a mut Steps,
 }
 
-/// A transfer under way.
+/// A transfer in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
     seq: SeqNum,
@@ -188,12 +188,12 @@ impl Walk {
         self.base
     }
 
-    /// Says whether checkpoint `seq` here is known to be wrong, and must not be given to anyone.
+    /// Returns whether checkpoint `seq` here is known to be wrong, and must not be given to anyone.
     pub(crate) fn is_tainted(&self, seq: SeqNum) -> bool {
         self.check && seq >= self.base
     }
 
-    /// Says whether everything is here.
+    /// Returns whether everything is here.
     pub(crate) fn is_done(&self) -> bool {
         self.todo.is_empty() && self.hot.is_empty() && self.asked.iter().all(|asked| asked.is_old)
     }
@@ -223,7 +223,7 @@ impl Walk {
         self.asked.iter().map(|asked| asked.due_ns).chain(self.paused).min()
     }
 
-    /// Lets a turn go by: the disk is behind.
+    /// Skips a turn: the disk is behind.
     pub(crate) fn wait(&mut self, now_ns: u64) {
         self.paused = Some(now_ns.saturating_add(TURNS * TURN_NS));
     }
@@ -353,7 +353,7 @@ impl Walk {
         found == self.root
     }
 
-    /// Says whether a partition of the target is here, and stages what has to change for it.
+    /// Returns whether a partition of the target is here, and stages what has to change for it.
     fn is_here<P: PageStore>(&mut self, partition: Partition, hands: &mut Hands<'_, P>) -> bool {
         let Partition { level, index, label, .. } = partition;
         if self.label(level, index).digest == label.digest {
@@ -388,7 +388,7 @@ impl Walk {
         true
     }
 
-    /// Says whether the content of a page of the target is here: at our checkpoint, or current.
+    /// Returns whether the content of a page of the target is here: at our checkpoint, or current.
     fn page_is_here<P: PageStore>(&mut self, page: u32, label: Label, hands: &mut Hands<'_, P>) -> bool {
         if let Some((found, content)) = self.early.remove(&page)
             && found.digest == label.digest
@@ -416,7 +416,7 @@ impl Walk {
         false
     }
 
-    /// Says whether a page has been asked for already, for an earlier target.
+    /// Returns whether a page has been asked for already, for an earlier target.
     fn is_coming(&mut self, partition: Partition) -> bool {
         let of = |asked: &&mut Asked| {
             let Partition { level, index, label, .. } = asked.partition;
@@ -430,7 +430,7 @@ impl Walk {
         true
     }
 
-    /// Sees to it that a partition will be empty that is not so here.
+    /// Ensures that a partition will be empty that is not so here.
     fn empty(&mut self, level: u8, index: u32) {
         if level == 0 {
             return self.stage(index, Label::EMPTY, Arrival::New(None));

@@ -1,4 +1,4 @@
-//! What must hold, and the watchers that see to it (spec §18, "S").
+//! What must hold, and the watchers that check it (spec §18, "S").
 //!
 //! They are told everything that correct replicas do and everything that clients accept, and look after
 //! every single step. Liars and second copies of a replica are not watched: they may do as they please.
@@ -44,9 +44,9 @@ use crate::app::Double;
 pub struct Violation {
     /// The rule: its watcher's name, and where there is one its number in spec §18.
     pub rule: &'static str,
-    /// What was seen.
+    /// The observation.
     pub text: String,
-    /// Who was involved.
+    /// The replica involved.
     pub replicas: Vec<ReplicaId>,
 }
 
@@ -140,7 +140,7 @@ impl Checkers {
         }
     }
 
-    /// Says whether replica `id` keeps to the protocol, and is watched.
+    /// Returns whether replica `id` keeps to the protocol, and is watched.
     pub fn watches(&self, id: ReplicaId) -> bool {
         self.facts[id.index()].correct
     }
@@ -328,7 +328,7 @@ impl Checkers {
         }
     }
 
-    /// Says whether a client has accepted what is not final anywhere yet: `q` tentative replies.
+    /// Returns whether a client has accepted what is not final anywhere yet: `q` tentative replies.
     pub fn is_early(&self) -> bool {
         self.exactly_once.is_early()
     }

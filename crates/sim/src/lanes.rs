@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::trace::{Line, What};
 
-/// The most letters in a lane: what is longer is cut.
+/// Maximum number of letters in a lane: what is longer is cut.
 const LETTERS_MAX: usize = 22;
 
 /// Draws `lines`, one lane for each of `names`, in their order. Lines of others are left out.

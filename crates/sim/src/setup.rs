@@ -48,7 +48,7 @@ impl std::fmt::Debug for LiarMaker {
     }
 }
 
-/// What a world is made from.
+/// The description of a world.
 #[derive(Debug)]
 pub struct Setup {
     /// Everything random follows from it.
@@ -100,14 +100,14 @@ impl Setup {
         }
     }
 
-    /// Lets replica `id` lie.
+    /// Makes replica `id` a liar.
     #[must_use]
     pub fn liar<L: Liar + 'static>(mut self, id: ReplicaId, make: impl Fn() -> L + 'static) -> Self {
         self.liars.insert(id, LiarMaker::new(make));
         self
     }
 
-    /// Lets replica `id` run twice.
+    /// Makes replica `id` run twice.
     #[must_use]
     pub fn twin(mut self, id: ReplicaId) -> Self {
         self.twins.push(id);
@@ -148,7 +148,7 @@ impl Keys {
         self.signer(principal).public()
     }
 
-    /// Returns a door of `principal` with fresh session keys.
+    /// Returns an authenticator of `principal` with fresh session keys.
     pub fn door(&self, principal: Principal, cluster: Cluster, entropy: [u8; 32], wall_ns: u64) -> Door {
         let signer = self.signer(principal);
         Door::new(principal, cluster, CLUSTER_ID, 0, signer, self.verifier.clone(), entropy, wall_ns)

@@ -39,7 +39,7 @@ const HEALED_NS: u64 = 120 * SECOND;
 /// The longest that everything may take to finish, in simulated time (I23, I24).
 const FINISH_NS: u64 = 60 * SECOND;
 
-/// What a run is asked for.
+/// The options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
     /// The cluster.
@@ -48,7 +48,7 @@ pub struct Ask<'a> {
     pub config: Option<&'a Config>,
     /// How many batches have to be final.
     pub batches: u64,
-    /// Ends the run after so many steps of the world, as far as it is then; 0: never.
+    /// Ends the run after this many steps of the world, unfinished; 0: never.
     pub steps: u64,
     /// How many last lines of the trace are kept; 0: none, the largest number: all.
     pub lines: usize,
@@ -59,13 +59,13 @@ pub struct Ask<'a> {
 pub struct Run {
     /// Its seed.
     pub seed: u64,
-    /// What happened.
+    /// The counters of events.
     pub counters: Counters,
     /// Simulated time, in nanoseconds.
     pub simulated_ns: u64,
     /// Over every input and action of correct replicas.
     pub hash: [u8; 32],
-    /// What went wrong, if something did.
+    /// The failure, if there was one.
     pub failure: Option<Failure>,
     /// The last lines of its trace.
     pub lines: Vec<Line>,
@@ -192,7 +192,7 @@ fn checked<A: App>(world: &World<A>) -> Result<(), Rule> {
     world.violation().map_or(Ok(()), |violation| Err(Rule::Broken(violation.clone())))
 }
 
-/// Says what is still open, if anything is.
+/// Describes what is still open, if anything is.
 pub(crate) fn why<A: App>(world: &World<A>) -> Option<Stuck> {
     let (count, oldest) = world.outstanding();
     if count > 0 {

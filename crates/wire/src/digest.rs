@@ -10,7 +10,7 @@ use crate::short::HashKey;
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
-    /// All zeros: the digest of nothing. Stands where a field has no digest.
+    /// All zeros: used where a field has no digest.
     pub const ZERO: Self = Self([0; 32]);
 
     /// Returns the first two bytes as they are shown in traces.

@@ -87,7 +87,7 @@ impl ClientId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub u64);
 
-/// Who sent a message. On the wire a `u64`: values below 65,536 are replicas.
+/// The sender of a message. On the wire a `u64`: values below 65,536 are replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Principal {
     /// A replica.

@@ -64,10 +64,10 @@ impl SessionKey {
     }
 }
 
-/// The most bytes that an entry covers as they are: one block of the hash.
+/// Maximum number of bytes that an entry covers as they are: one block of the hash.
 const DIRECT_BYTES_MAX: usize = BLOCK_BYTES;
 
-/// What stands in front where the fixed part is hashed: no kind has this number.
+/// The number in front where the fixed part is hashed: no kind has it.
 const HASHED: u8 = 0;
 
 /// What each entry of a message covers: kind, epoch, sender and the fixed part of the body
@@ -106,9 +106,9 @@ impl Covered {
     }
 
     /// Returns what the entries of a REQUEST cover: its digest stands for client, timestamp and
-    /// operation; replier and flags are covered besides (CR-3), and the signature if there is one: a right
-    /// MAC with a wrong signature is to prove that the client is faulty, not that a bit has flipped on the
-    /// way or at whoever passed it on (AU-1).
+    /// operation; replier and flags are also covered (CR-3), and the signature if there is one: a right
+    /// MAC with a wrong signature must prove that the client is faulty, not that a bit has flipped on the
+    /// way or at the node that forwarded it (AU-1).
     #[inline]
     pub fn request(
         epoch: u32,
@@ -196,7 +196,7 @@ mod tests {
         assert_ne!(long.bytes(), longer.bytes());
     }
 
-    /// The kind is covered besides the hash, which PRE-PREPARE and PREPARE share.
+    /// The kind is covered in addition to the hash, which PRE-PREPARE and PREPARE share.
     #[test]
     fn what_is_hashed_for_one_kind_is_not_for_another() {
         let last = &mut Memo::default();

@@ -13,7 +13,8 @@
 //! | session keys, MACs and authenticators | [`keys`] |
 //! | signatures and signed evidence | [`sign`] |
 //! | the exchange of session keys | [`exchange`] |
-//! | the door: bytes in, [`Verified`] messages out | [`door`] |
+//! | lives of replicas, and what opens one | [`life`] |
+//! | the authenticator: bytes in, [`Verified`] messages out | [`door`] |
 //!
 //! There is no I/O here, no clock and no randomness: they are passed in.
 #![no_std]
@@ -35,6 +36,7 @@ pub mod exchange;
 pub mod frame;
 pub mod id;
 pub mod keys;
+pub mod life;
 mod memo;
 pub mod message;
 pub mod reply;

@@ -19,7 +19,7 @@ pub(crate) struct Memo {
 }
 
 impl Memo {
-    /// The most bytes that are kept.
+    /// Maximum number of bytes that are kept.
     pub(crate) const BYTES_MAX: usize = 1 << 10;
 
     /// Returns the digest of two parts in a row, which `digest` computes unless they are those of the

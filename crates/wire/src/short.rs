@@ -19,7 +19,7 @@ pub(crate) const BLOCK_BYTES: usize = 64;
 /// The same, as the compression takes it.
 const BLOCK_LEN: u8 = 64;
 
-/// The most bytes that are compressed here, about.
+/// Maximum number of bytes that are compressed here, about.
 const SHORT_BYTES_MAX: usize = 4 * BLOCK_BYTES;
 
 /// The flag of a chunk's first block. (An input of up to 16 blocks is one chunk.)

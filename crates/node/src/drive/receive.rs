@@ -27,10 +27,13 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         let (mut reader, mut by) = (Reader::new(datagram), None);
         while !reader.is_empty() {
             self.counters.received += 1;
-            let Ok(frame) = Frame::take(&mut reader) else {
-                // What follows a frame that cannot be read cannot be found.
-                self.refuse("malformed");
-                return by;
+            // After a frame that cannot be parsed, the next one cannot be found.
+            let frame = match Frame::take(&mut reader) {
+                Ok(frame) => frame,
+                Err(error) => {
+                    self.refuse(DoorError::from(error).name());
+                    return by;
+                }
             };
             let sender = frame.sender;
             if self.admit(now, source, frame) && !matches!(by, Some(Principal::Replica(_))) {

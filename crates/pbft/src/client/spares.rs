@@ -9,7 +9,8 @@ use quorate_wire::{Cluster, ReplicaId};
 use super::step::Members;
 use crate::rng::Rng;
 
-/// After so many reads others are left out: one that was late once may be well by now, and the work is spread.
+/// After this many reads others are left out: a replica that was late once may have recovered, and the work is
+/// spread.
 const READS_MAX: u32 = 4096;
 
 /// The replicas beyond a quorum that the next read is not sent to at first: those that were missed last, if any were.
@@ -95,7 +96,7 @@ mod tests {
         for _ in 1..READS_MAX {
             assert_eq!(spares.ask(&mut rng), all.without(two));
         }
-        // Not for ever: then it is drawn anew, and mostly somebody else.
+        // Not forever: then they are drawn again, and are mostly others.
         let next = (0..20).map(|seed| {
             let (mut spares, mut rng) = (Spares::new(Cluster::tolerating(1).unwrap()), Rng::new(seed));
             spares.learn(all.without(two), &mut rng);

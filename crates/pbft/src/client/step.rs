@@ -24,7 +24,7 @@ impl Members {
         Self(1 << replica.index())
     }
 
-    /// Says whether a replica is among them.
+    /// Returns whether a replica is among them.
     pub fn contains(self, replica: ReplicaId) -> bool {
         self.0 >> replica.index() & 1 == 1
     }
@@ -77,10 +77,10 @@ pub enum Path {
     FellBack,
 }
 
-/// What a client wants done.
+/// An action that a client requests.
 #[derive(Clone, Debug)]
 pub enum ClientAction {
-    /// Send a REQUEST, which the door seals.
+    /// Send a REQUEST, which the authenticator seals.
     Send {
         /// The primary, a quorum, or all.
         to: Members,
@@ -170,14 +170,14 @@ pub enum ClientMilestone {
     /// A replica's reply was contradicted by `f + 1` others that agree. At most once for each replica and
     /// request; a correct replica is never reported, as long as no more than `f` are faulty.
     WrongReply {
-        /// Who sent it.
+        /// The sender.
         from: ReplicaId,
         /// The request's number.
         timestamp: Timestamp,
     },
-    /// A message was turned away.
+    /// A message was rejected.
     Rejected {
-        /// Who sent it, if a replica did.
+        /// The sender, if it is a replica.
         from: Option<ReplicaId>,
         /// Why.
         reason: ClientReject,

@@ -94,7 +94,7 @@ pub fn well_formed(cluster: Cluster, interval: u64, window: u64, m: &ViewChange)
         rule(q.claims.iter().enumerate().all(|(i, a)| q.claims.iter().skip(i + 1).all(|b| a.0 != b.0)))?;
     }
 
-    // P: h < n <= h + L, strictly increasing, u < v, and whoever prepared a batch had pre-prepared it (VC-3).
+    // P: h < n <= h + L, strictly increasing, u < v, and a replica that prepared a batch had pre-prepared it (VC-3).
     rule(m.prepared.iter().all(|p| m.stable < p.seq && p.seq <= high && p.view < m.view))?;
     rule(m.prepared.is_sorted_by(|a, b| a.seq < b.seq))?;
     rule(m.prepared.iter().all(|p| {
@@ -107,7 +107,7 @@ pub fn well_formed(cluster: Cluster, interval: u64, window: u64, m: &ViewChange)
 
 /// Checks the `LeaveCert`: "w SUSPECTs for v from distinct replicas, or one from primary(v) itself" (LV-2).
 ///
-/// The signatures have been checked at the door.
+/// The signatures have been checked at the authenticator.
 fn may_leave(cluster: Cluster, m: &ViewChange) -> Result<(), Reject> {
     let left = ViewNum(m.view.0.saturating_sub(1));
     let suspects = &m.leave.suspects;

@@ -24,7 +24,7 @@ use crate::view::View;
 
 /// Bytes of a time.
 const TIME_BYTES: usize = 8;
-/// Where the number of keys stands in page 0.
+/// The offset of the number of keys in page 0.
 const COUNT_AT: usize = Space::HEADER_BYTES + 3 * Tree::HEADER_BYTES;
 
 /// The store as one execution sees it.
@@ -39,7 +39,7 @@ pub(super) struct Store<'s, 'v> {
     ordered: bool,
 }
 
-/// What becomes of a key's deadline when its value is set.
+/// How setting a key's value changes its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deadline {
     /// It stays.
@@ -126,7 +126,7 @@ impl<'s, 'v> Store<'s, 'v> {
         self.set_deadline(key, old, at)
     }
 
-    /// Removes a key. Says whether it was there and had not expired.
+    /// Removes a key. Returns whether it was there and had not expired.
     pub(super) fn remove(&mut self, key: &[u8]) -> Result<bool, Trouble> {
         let old = self.deadline(key)?;
         let there = self.values.remove(self.view, key)?;
@@ -137,7 +137,7 @@ impl<'s, 'v> Store<'s, 'v> {
         Ok(there && old.is_none_or(|at| at > self.now_ms))
     }
 
-    /// Removes keys whose time has come, at most so many, the earliest first. Nobody can tell: they were
+    /// Removes keys whose time has come, at most `max`, the earliest first. Nobody can tell: they were
     /// not there any more. An execution that is not ordered removes nothing.
     pub(super) fn reap(&mut self, max: usize) -> Result<(), Trouble> {
         if !self.ordered {

@@ -8,7 +8,7 @@ impl Walk {
         self.contents
     }
 
-    /// Says whether everything is here, and no more than so many pages of it in memory.
+    /// Returns whether everything is here, with at most this number of its pages in memory.
     pub(crate) fn may_land(&self, contents_max: usize) -> bool {
         self.is_done() && self.contents <= contents_max
     }

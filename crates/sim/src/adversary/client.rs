@@ -45,7 +45,7 @@ impl Forgery {
         Self { lane, ..self }
     }
 
-    /// Says that it is read-only.
+    /// Claims that it is read-only.
     #[must_use]
     pub fn read_only(self) -> Self {
         Self { read_only: true, ..self }

@@ -10,7 +10,7 @@ use crate::rng::Rng;
 
 /// Changes one thing in some of its messages, of every kind.
 pub struct Mutate {
-    /// One message in so many.
+    /// One message in this many.
     pub one_in: u64,
     /// Digests of a moment ago.
     old: Vec<Digest>,

@@ -8,7 +8,7 @@ use quorate_wire::{Batch, ClientId, Digest, Kind, Message, Principal, ReplicaId,
 
 use super::{Fate, Liar, Lie, Said};
 
-/// Says whether this is a proposal of the liar's own to everyone.
+/// Returns whether this is a proposal of the liar's own to everyone.
 fn is_proposal(said: &Said<'_>) -> bool {
     said.kind == Kind::PrePrepare && said.to == Recipient::All
 }
@@ -434,7 +434,7 @@ impl Liar for Oversize {
     }
 }
 
-/// Says nothing as the primary, and everything as a backup.
+/// Sends nothing as the primary, and everything as a backup.
 #[derive(Debug, Default)]
 pub struct SilentPrimary;
 

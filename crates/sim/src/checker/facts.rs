@@ -72,7 +72,7 @@ impl Facts {
         }
     }
 
-    /// Says whether it is correct at the moment, so that it may be counted on.
+    /// Returns whether it is correct at the moment, so that it may be counted on.
     pub fn counts(&self) -> bool {
         self.correct && self.remembers && !self.misled && !self.damaged
     }

@@ -16,9 +16,9 @@ use std::fmt::Debug;
 pub trait Model {
     /// Its state; the first one is the default.
     type State: Clone + Default + Ord;
-    /// What is asked.
+    /// The operations.
     type Operation: Debug;
-    /// What is answered.
+    /// The results.
     type Outcome: Debug;
 
     /// Returns the state after `operation`, or nothing if the machine would not have answered
@@ -37,17 +37,17 @@ pub struct Call<O, R> {
     pub invoked: u64,
     /// When it was answered and what, if it was.
     pub returned: Option<(u64, R)>,
-    /// What was asked.
+    /// The operation.
     pub operation: O,
 }
 
-/// Says whether the calls, all on one key, have an order that the model and real time allow. If not,
+/// Returns whether the calls, all on one key, have an order that the model and real time allow. If not,
 /// returns the time of the return at which no order was left.
 pub fn check<M: Model>(calls: &[Call<M::Operation, M::Outcome>]) -> Result<(), u64> {
     check_within::<M>(calls, u64::MAX).map(|_| ())
 }
 
-/// As [`check`], but gives up after so many steps of the search: false then, and nothing was shown.
+/// Like [`check`], but gives up after this many steps of the search: then it returns false, and nothing is shown.
 pub fn check_within<M: Model>(calls: &[Call<M::Operation, M::Outcome>], steps_max: u64) -> Result<bool, u64> {
     let mut list = List::new(calls);
     let mut state = M::State::default();
@@ -138,7 +138,7 @@ struct Event {
 #[derive(Debug)]
 struct List {
     events: Vec<Event>,
-    /// Where each call's invocation and return are.
+    /// The positions of each call's invocation and return.
     places: Vec<(usize, usize)>,
     /// Before and after each event; the entry behind the last event is the list's head.
     prev: Vec<usize>,

@@ -2,7 +2,7 @@
 
 /// Stands between commands and their output.
 const RULE: &str = "----";
-/// What commands put out that put out nothing.
+/// The output of commands without output.
 const NOTHING: &str = "ok";
 
 /// A part of a trace.

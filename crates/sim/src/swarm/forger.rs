@@ -29,7 +29,7 @@ impl Forger {
         Some(Self { client, timestamp: 1, rng: Rng::nth(world.seed, Concern::Adversary, usize::MAX - 1) })
     }
 
-    /// Tells a lie, of a kind that chance decides.
+    /// Sends a forged message of a random kind.
     pub fn lie<A: App>(&mut self, world: &mut World<A>) {
         let replicas: Vec<ReplicaId> = world.config.cluster.replicas().collect();
         self.timestamp += 1;
@@ -60,7 +60,7 @@ impl Forger {
                     world.post(self.client, to, &frame);
                 }
             }
-            // C4: to one replica only, whoever that is.
+            // C4: to any one replica only.
             4 => {
                 let frame = world.forge(self.client, &honest);
                 if let Some(to) = self.rng.pick(&replicas) {

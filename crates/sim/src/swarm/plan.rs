@@ -14,12 +14,12 @@ use crate::rng::Rng;
 use crate::setup::Setup;
 use crate::world::Load;
 
-/// A seed's world and what will befall it.
+/// A seed's world and its faults.
 #[derive(Debug)]
 pub struct Plan {
     /// The world.
     pub setup: Setup,
-    /// What the clients do.
+    /// The clients' load.
     pub load: Load,
     /// The kinds of faults that come, liars not among them.
     pub kinds: Vec<FaultKind>,

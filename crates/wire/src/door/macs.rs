@@ -10,7 +10,7 @@ use crate::keys::Covered;
 use crate::memo::Memo;
 use crate::message::{Kind, Proof, Request, fixed_len};
 
-/// What it takes to check a MAC: a part of the door, so that a batch can be filled meanwhile.
+/// What it takes to check a MAC: a part of the authenticator, so that a batch can be filled at the same time.
 pub(super) struct Macs<'d> {
     pub(super) exchange: &'d mut Exchange,
     pub(super) domains: &'d Domains,

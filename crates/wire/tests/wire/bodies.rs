@@ -195,7 +195,7 @@ fn b36_whatever_a_liar_puts_into_a_body_decoding_is_total_and_canonical() {
                     | DoorError::OtherClient(_)
                     | DoorError::WrongDigest(Kind::Reply),
                 ) => {}
-                Err(_) => assert!(!accepted, "{} was refused at the door only", kind.name()),
+                Err(_) => assert!(!accepted, "{} was refused by the authenticator only", kind.name()),
             }
         }
     }

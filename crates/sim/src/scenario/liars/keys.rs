@@ -61,7 +61,7 @@ impl Liar for OldKeys {
     }
 }
 
-/// K16: says again what it has heard, whoever said it, for as long as it likes.
+/// K16: repeats messages that it has received, from any sender, at any time.
 #[derive(Debug, Default)]
 pub struct ReplayOld {
     heard: Vec<Vec<u8>>,
@@ -123,7 +123,8 @@ impl Liar for KeyFlood {
         let share = if self.told.is_multiple_of(8) { [0; 32] } else { lie.rng.bytes() };
         let time = if self.told < 100 { lie.now.wall_ns } else { u64::MAX };
         let [a, b, c, d, ..] = share;
-        let new_key = NewKey { time, key_id: u32::from_le_bytes([a, b, c, d]), share, want: true };
+        let new_key =
+            NewKey { time, key_id: u32::from_le_bytes([a, b, c, d]), share, settings: 0, want: true };
         lie.say_with(Recipient::All, Kind::NewKey, |w| new_key.encode(w));
     }
 }
