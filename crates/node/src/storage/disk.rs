@@ -78,12 +78,6 @@ impl Told {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Returns how many bytes the log has.
-    #[cfg(test)]
-    pub(super) fn log_bytes(&self) -> usize {
-        usize::try_from(self.log_bytes.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
-    }
-
     /// Returns what has failed. The replica must stop: nothing that it writes can be relied on.
     pub fn failure(&self) -> Option<Trouble> {
         if !self.has_failed.load(Ordering::Acquire) {
