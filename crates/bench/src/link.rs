@@ -9,7 +9,7 @@ use quorate_node::outbox::Transport;
 use quorate_node::{Place, Socket};
 use quorate_wire::digest::{ClusterId, Domains};
 use quorate_wire::sign::{Signer, Verifier};
-use quorate_wire::{Principal, ReplicaId};
+use quorate_wire::{Principal, ReplicaId, Source};
 
 /// Bytes after a signed datagram: its sender's number and the signature.
 const TRAILER_BYTES: usize = 8 + 64;
@@ -93,18 +93,24 @@ impl Link {
         self.signing.is_none().then_some(&mut self.socket)
     }
 
-    /// Takes the next authentic datagram.
+    /// Takes the next datagram that is authentic, and where it came from.
     #[inline]
-    pub(crate) fn receive(&mut self) -> Result<Option<&[u8]>> {
+    pub(crate) fn receive(&mut self) -> Result<Option<(Source, &[u8])>> {
         let Some(signing) = &self.signing else { return Ok(self.socket.receive()?) };
-        while let Some(datagram) = self.socket.receive()? {
+        while let Some((source, datagram)) = self.socket.receive()? {
             if let Some(len) = signing.verify(datagram) {
                 self.buffer.clear();
                 self.buffer.extend_from_slice(datagram.get(..len).unwrap_or(&[]));
-                return Ok(Some(&self.buffer));
+                return Ok(Some((source, &self.buffer)));
             }
         }
         Ok(None)
+    }
+
+    /// Tells who has made what was received last, if it was authentic.
+    #[inline]
+    pub(crate) fn judge(&mut self, by: Option<Principal>) {
+        self.socket.judge(by);
     }
 
     pub(crate) fn wait(&self, ms: u16) -> Result<()> {

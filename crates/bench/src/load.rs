@@ -244,10 +244,11 @@ impl Clients {
             let now = self.clock.now();
             let mut burst = 0;
             while burst < BURST_MAX
-                && let Some(datagram) = self.link.receive()?
+                && let Some((source, datagram)) = self.link.receive()?
             {
                 burst += 1;
-                self.drive.receive(now, datagram);
+                let by = self.drive.receive_from(now, source, datagram);
+                self.link.judge(by);
                 if load.lanes == 1 && !self.drive.done().is_empty() {
                     break; // what else has come is not needed for this one
                 }

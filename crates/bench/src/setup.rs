@@ -142,9 +142,10 @@ impl Common {
         loop {
             drive.flush(&mut link);
             let mut is_idle = true;
-            while let Some(datagram) = link.receive()? {
+            while let Some((source, datagram)) = link.receive()? {
                 is_idle = false;
-                drive.receive(clock.now(), datagram);
+                let by = drive.receive_from(clock.now(), source, datagram);
+                link.judge(by);
                 drive.flush(&mut link);
             }
             if drive.due() <= clock.mono_ns() {

@@ -15,6 +15,9 @@ use crate::fail::Outcome;
 use crate::node::open_client;
 use crate::values;
 
+/// The status where nobody has answered.
+const SILENT: u8 = 3;
+
 /// Read and write keys, one operation per line
 ///
 /// Reads operations from standard input, and prints one line for each result:
@@ -29,6 +32,8 @@ use crate::values;
 ///   nil            no such key
 ///   fail TEXT      refused: nothing was changed
 ///   unknown TEXT   timed out: the operation may or may not take effect
+///
+/// Exits with status 3 if operations were given and none was answered.
 ///
 ///   echo 'incr visitors 1' | quorate kv --dir cluster/client-0
 #[derive(Args, Debug)]
@@ -47,24 +52,27 @@ impl Kv {
         let node = open_client(&self.dir, ServiceName::Kv)?;
         let options = Options { lanes: 1, deadline: self.deadline };
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;
-        let mut output = std::io::stdout().lock();
+        let (mut output, mut answered, mut silent) = (std::io::stdout().lock(), false, false);
         for line in std::io::stdin().lock().split(b'\n') {
             let Ok(line) = line else { break };
-            let reply = answer(&caller, &line);
+            let (reply, is_answer) = answer(&caller, &line);
+            answered |= is_answer;
+            silent |= !is_answer;
             // The reader of the output has gone.
             let told = output.write_all(&reply).and_then(|()| output.write_all(b"\n"));
             if told.and_then(|()| output.flush()).is_err() {
                 break;
             }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(if silent && !answered { ExitCode::from(SILENT) } else { ExitCode::SUCCESS })
     }
 }
 
-fn answer(caller: &Caller, line: &[u8]) -> Vec<u8> {
+/// Returns the line for an operation, and whether the cluster has answered it, or had not to.
+fn answer(caller: &Caller, line: &[u8]) -> (Vec<u8>, bool) {
     let Some(operation) = parse(line) else {
-        return b"fail unknown operation: use get K, put K V, del K, cas K OLD NEW, incr K N or append K S"
-            .to_vec();
+        let what = "fail unknown operation: use get K, put K V, del K, cas K OLD NEW, incr K N or append K S";
+        return (what.as_bytes().to_vec(), true);
     };
     let mut bytes = Vec::new();
     operation.encode(&mut bytes);
@@ -74,12 +82,14 @@ fn answer(caller: &Caller, line: &[u8]) -> Vec<u8> {
     if read_only && result.as_deref().map(Answer::decode) == Ok(Ok(Answer::Failed(Refusal::NeedsOrder))) {
         result = caller.call(&bytes, false);
     }
-    match result {
+    let is_answer = !matches!(result, Err(CallError::Busy | CallError::Closed | CallError::Unknown { .. }));
+    let line = match result {
         Ok(result) => said(&result),
         Err(error @ CallError::ResultLost) => format!("ok ({error})").into_bytes(),
         Err(error) if error.is_refused() || read_only => format!("fail {error}").into_bytes(),
         Err(error) => format!("unknown {error}").into_bytes(),
-    }
+    };
+    (line, is_answer)
 }
 
 /// Parses an operation. Values of `put` and `append` extend to the end of the line.

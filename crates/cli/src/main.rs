@@ -28,6 +28,8 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+use nix::sys::stat::{Mode, umask};
+
 use crate::bench::Bench;
 use crate::clients::{AddClient, RemoveClient};
 use crate::doctor::Doctor;
@@ -78,9 +80,19 @@ enum Command {
     Explain(Explain),
 }
 
+impl Command {
+    /// Lets nobody but this user read what a node writes: keys, states, logs. What the others write is the user's.
+    fn privately(self) -> Self {
+        if !matches!(self, Self::Fs(_) | Self::Sim(_) | Self::Bench(_)) {
+            umask(Mode::from_bits_truncate(0o077));
+        }
+        self
+    }
+}
+
 fn main() -> ExitCode {
     let outcome = match Cli::try_parse() {
-        Ok(cli) => match cli.command {
+        Ok(cli) => match cli.command.privately() {
             Command::Up(up) => up.run(),
             Command::Down(down) => down.run(),
             Command::Fault(fault) => fault.run(),
@@ -126,7 +138,14 @@ fn usage(error: &clap::Error) -> Failure {
             let typed = context(ContextKind::InvalidSubcommand).unwrap_or_default();
             no_such("command", &typed, &commands(&Cli::command()))
         }
-        ErrorKind::UnknownArgument => no_such("flag", &argument, &flags(&Cli::command())),
+        ErrorKind::UnknownArgument => {
+            let flags = flags(&Cli::command());
+            if flags.contains(&argument) {
+                return Failure::new(Code::Usage, format!("this command has no flag `{argument}`"))
+                    .next("see --help");
+            }
+            no_such("flag", &argument, &flags)
+        }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
             Failure::new(Code::Usage, "no command given").next("quorate --help")
         }
@@ -205,6 +224,9 @@ mod tests {
         assert_eq!(says("quorate smi"), "error Q001: no command `smi`. Nearest: sim\n  do: see --help");
         assert!(says("quorate sim rum").contains("Nearest: run"));
         assert!(says("quorate sim run --sed 3").contains("no flag `--sed`. Nearest: --seed"));
+        // Another command has it.
+        let explained = says("quorate explain Q001 --dir x");
+        assert!(explained.starts_with("error Q001: this command has no flag `--dir`\n"), "{explained}");
         assert!(says("quorate frobnicate").starts_with("error Q001: no command `frobnicate`\n"));
         assert!(
             says("quorate up --listen 1").starts_with("error Q001: this command has no flag `--listen`\n")

@@ -142,6 +142,11 @@ impl Init {
         out::line(format!("  replicas  {}", list(&made.replicas, 'r')));
         out::line(format!("  clients   {}", list(&made.clients, 'c')));
         out::line(format!("  keys      {} keys, mode 0600, in {dir}/*/keys", n + made.clients.len()));
+        if made.replicas.iter().any(|address| !address.ip().is_loopback()) {
+            out::line(
+                "  links     authenticated, not encrypted: let only the nodes reach these ports, UDP and TCP",
+            );
+        }
         out::line("");
         out::line(format!(
             "next:  quorate replica --dir {dir}/replica-0      and the other replicas, each on its machine"

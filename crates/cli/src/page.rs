@@ -3,6 +3,7 @@
 //! A request never reaches the cluster: it is answered from the last observation, which another thread makes once a
 //! second. So HTTP clients cannot slow a replica down, and no request waits for one.
 
+mod host;
 mod reply;
 
 use std::net::{SocketAddr, TcpListener};
@@ -54,7 +55,7 @@ pub(crate) fn serve(listener: TcpListener, watch: Arc<Watch>, name: String) -> R
         |error: std::io::Error| Failure::new(Code::Network, format!("cannot serve the status page: {error}"));
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(failed)?;
-    let page = Arc::new(reply::Page { watch, name });
+    let page = Arc::new(reply::Page { watch, name, host: host::own() });
     let serve = async move {
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));

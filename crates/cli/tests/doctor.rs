@@ -40,6 +40,8 @@ fn trouble_is_found_and_nothing_is_changed() {
     line(&text, "ok", "files", "replica-3");
     line(&text, "ok", "memory", "replica-0");
     line(&text, "ok", "disk", "writing");
+    // Each replica may have a disk of its own.
+    assert!((0..4).all(|i| text.contains(&format!("disk     replica-{i} "))), "{text}");
     assert!(line(&text, "ok", "ports", "replica-1").contains("does not run; free"), "{text}");
     assert!(line(&text, "warn", "places", "cluster").contains("4 replicas on 1 machine"), "{text}");
     assert!(text.lines().last().unwrap().ends_with(" 0 errors"), "{text}");
@@ -48,6 +50,7 @@ fn trouble_is_found_and_nothing_is_changed() {
     fs::set_permissions(path("replica-0/keys/replica.key"), fs::Permissions::from_mode(0o644)).unwrap();
     let toml = fs::read_to_string(path("replica-1/node.toml")).unwrap();
     fs::write(path("replica-1/node.toml"), format!("windov = 256\n{toml}")).unwrap();
+    fs::set_permissions(path("replica-2"), fs::Permissions::from_mode(0o755)).unwrap();
     let taken = UdpSocket::bind((own_address_of(&host), 7002)).unwrap();
     let starts = path("replica-3/log/starts");
     let mut bytes = fs::read(&starts).unwrap();
@@ -58,6 +61,7 @@ fn trouble_is_found_and_nothing_is_changed() {
     fs::write(path("client-0/keys/time"), format!("{}\n", u64::MAX / 2)).unwrap();
     let (status, text) = doctor(&root);
     assert_eq!(status, Some(1), "{text}");
+    assert!(line(&text, "bad", "rights", "replica-2").contains("mode 0755"), "{text}");
     assert!(line(&text, "bad", "files", "replica-0").contains("mode 0644"), "{text}");
     assert!(text.contains("do: chmod 600 "), "{text}");
     assert!(line(&text, "bad", "files", "replica-1").contains("unknown key `windov`"), "{text}");

@@ -38,9 +38,14 @@ impl Page {
 
     /// Asks for something, and returns the whole reply.
     fn ask(&self, request: &str) -> Option<String> {
+        self.ask_as(request, &self.address.to_string())
+    }
+
+    /// The same, as a browser that looks for this name.
+    fn ask_as(&self, request: &str, host: &str) -> Option<String> {
         let mut stream = TcpStream::connect(self.address).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+        write!(stream, "{request} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").ok()?;
         let mut reply = String::new();
         stream.read_to_string(&mut reply).ok()?;
         Some(reply)
@@ -163,6 +168,8 @@ fn machines_can_read_it_and_nobody_can_hang_it() {
     let html = page.get("/");
     assert!(html.to_lowercase().contains("content-security-policy: default-src 'none'"), "{html}");
     assert!(!html.contains("http://") || !html.contains("src=\"http"), "nothing is fetched from elsewhere");
+    // H3: not under a name that somebody else may have.
+    assert!(page.ask_as("GET /api/v1/status", "evil.example:9640").unwrap().starts_with("HTTP/1.1 421"));
     assert!(page.ask("POST /").unwrap().starts_with("HTTP/1.1 405"));
     assert!(page.get("/etc/passwd").starts_with("HTTP/1.1 404"));
     let head = page.ask("HEAD /metrics").unwrap();
@@ -176,7 +183,7 @@ fn machines_can_read_it_and_nobody_can_hang_it() {
     // Events come as they happen.
     let mut stream = TcpStream::connect(page.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(b"GET /api/v1/events HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    stream.write_all(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     page.cluster.kill(1);
     let (mut told, mut buffer) = (String::new(), [0; 4096]);
     while !told.contains("r1 silent") {

@@ -102,6 +102,11 @@ impl<'a> OpaqueAuth<'a> {
     }
 }
 
+/// Says whether a message says that it is a call, or is too short to say.
+pub(crate) fn is_call(message: &[u8]) -> bool {
+    message.get(4..8).is_none_or(|direction| direction == CALL.to_be_bytes())
+}
+
 /// The head of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallHead<'a> {

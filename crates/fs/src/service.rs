@@ -9,7 +9,7 @@ use crate::nfs3::{self, Call, Procedure, Reply, Stat};
 use crate::operation::Operation;
 use crate::procedure::Run;
 use crate::replies::CallId;
-use crate::rpc::{AuthStat, AuthSys, CallHead, Credential, RPC_VERSION, ReplyHead, Status};
+use crate::rpc::{self, AuthStat, AuthSys, CallHead, Credential, RPC_VERSION, ReplyHead, Status};
 use crate::settings::{Atime, Procedures, Settings, SettingsError};
 use crate::volume::Volume;
 use crate::xdr::{self, Reader, Xdr};
@@ -71,8 +71,11 @@ impl Fs {
     fn understand<'a>(&self, call: &'a [u8]) -> Result<Request<'a>, Option<ReplyHead>> {
         let mut r = Reader::new(call);
         let head = CallHead::decode(&mut r).map_err(|_| {
-            // Without a number the reply cannot be addressed.
+            // Without a number there is nobody to answer, and an answer is not answered.
             let xid = xdr::decode(call.get(..4).unwrap_or_default()).ok()?;
+            if !rpc::is_call(call) {
+                return None;
+            }
             Some(ReplyHead { xid, status: Status::GarbageArgs })
         })?;
         let refuse = |status| Some(ReplyHead { xid: head.xid, status });

@@ -153,7 +153,12 @@ impl<'s, 'v> Volume<'s, 'v> {
         u64::try_from(self.view.page_bytes()).unwrap_or(u64::MAX)
     }
 
-    /// Returns the number of free pages, within the settings.
+    /// Returns how many pages `bytes` bytes take.
+    pub(crate) fn pages_of(&self, bytes: usize) -> u64 {
+        u64::try_from(bytes).unwrap_or(u64::MAX).div_ceil(self.page_bytes())
+    }
+
+    /// Returns how many pages are free, of those that the settings let it have.
     pub(crate) fn free_pages(&self) -> Result<u32, Stop> {
         let most = u32::try_from(self.settings.capacity_bytes / self.page_bytes()).unwrap_or(u32::MAX);
         let free = self.space.free_pages(self.view)?;

@@ -194,6 +194,9 @@ fn nfs14_nonsense_does_not_reach_the_cluster() {
     let mut stream = Vec::new();
     put_record(&mut stream, &operation[HEAD_BYTES..]);
     put_record(&mut stream, b"");
+    put_record(&mut stream, b"1234\0\0\0\0");
+    // N6: what is no call gets no answer: a reply, or neither.
+    put_record(&mut stream, &[&b"1234\0\0\0\x01"[..], &operation[HEAD_BYTES + 8..]].concat());
     put_record(&mut stream, b"12345678");
     connection.receive(&fs, &stream).unwrap();
     assert_eq!(submitted(&mut connection), []);

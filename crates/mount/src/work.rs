@@ -19,8 +19,8 @@ use crate::words;
 const CHUNK_BYTES: usize = 32 << 10;
 /// Maximum size of a part of a directory, in bytes.
 const LIST_BYTES: u32 = 32 << 10;
-/// Maximum length of a symbolic link's target, in bytes.
-const TARGET_BYTES_MAX: usize = 1024;
+/// The longest target of a symbolic link, in bytes.
+const TARGET_BYTES_MAX: usize = 4095;
 
 /// The rights of ACCESS, as in the RFC.
 pub(crate) const READ: u32 = 1;

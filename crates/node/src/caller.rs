@@ -367,10 +367,11 @@ impl Worker {
             drive.flush(socket);
             let mut burst = 0;
             while burst < BURST_MAX
-                && let Some(datagram) = socket.receive()?
+                && let Some((source, datagram)) = socket.receive()?
             {
                 burst += 1;
-                drive.receive(clock.now(), datagram);
+                let by = drive.receive_from(clock.now(), source, datagram);
+                socket.judge(by);
             }
             let now = clock.now();
             if drive.due() <= now.mono_ns {

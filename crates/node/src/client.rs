@@ -10,7 +10,9 @@ use quorate_pbft::{Client, Now};
 use quorate_wire::codec::Reader;
 use quorate_wire::frame::Frame;
 use quorate_wire::message::{Message, RequestBody, Statement};
-use quorate_wire::{Admitted, ClientId, Cluster, Door, DoorError, Principal, ReplicaId, Timestamp, Verified};
+use quorate_wire::{
+    Admitted, ClientId, Cluster, Door, DoorError, Principal, ReplicaId, Source, Timestamp, Verified,
+};
 
 use crate::directory::Directory;
 use crate::meter::{Meter, Part};
@@ -127,15 +129,27 @@ impl<M: Meter> ClientDrive<M> {
 
     /// Takes one datagram, which may hold many frames.
     pub fn receive(&mut self, now: Now, datagram: &[u8]) {
+        self.receive_from(now, Source::UNKNOWN, datagram);
+    }
+
+    /// Takes one datagram, or what came as one, from `source`. Returns who has made a frame in it that is
+    /// authentic.
+    #[inline]
+    pub fn receive_from(&mut self, now: Now, source: Source, datagram: &[u8]) -> Option<Principal> {
         self.meter.start();
-        let mut reader = Reader::new(datagram);
+        let (mut reader, mut by) = (Reader::new(datagram), None);
         while !reader.is_empty() {
             self.counters.received += 1;
             let frame = match Frame::take(&mut reader) {
                 Ok(frame) => frame,
-                Err(error) => return self.refuse(DoorError::from(error).name()),
+                Err(error) => {
+                    self.refuse(DoorError::from(error).name());
+                    return by;
+                }
             };
-            let admitted = self.door.admit(now.mono_ns, frame);
+            let sender = frame.sender;
+            let admitted = self.door.admit_from(now.mono_ns, source, frame);
+            by = if admitted.is_ok() { Some(sender) } else { by };
             self.meter.lap(Part::Admit);
             match &admitted {
                 Ok(Admitted::Message(message)) => self.on_message(now, message),
@@ -151,6 +165,7 @@ impl<M: Meter> ClientDrive<M> {
                 }
             }
         }
+        by
     }
 
     /// Handles the timers that are due at `now`.

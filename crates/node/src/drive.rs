@@ -22,13 +22,8 @@ use quorate_pbft::step::{Action, Actions, CachedReply, Input, Lsn, Now, ReadResu
 use quorate_pbft::{Replica, Resume};
 use quorate_service::saving::{PageLabel, Saving};
 use quorate_service::{Executor, Options, Service, Steps};
-use quorate_wire::codec::Reader;
-use quorate_wire::frame::Frame;
-use quorate_wire::message::Message;
 use quorate_wire::sign::Signer;
-use quorate_wire::{
-    Admitted, ClientId, Digest, Door, DoorError, Principal, ReplicaId, Replies, SeqNum, Timestamp, Verified,
-};
+use quorate_wire::{ClientId, Digest, Door, ReplicaId, Replies, SeqNum, Timestamp};
 
 use crate::core::Core;
 use crate::directory::Directory;
@@ -48,6 +43,7 @@ mod life;
 mod milestones;
 mod moved;
 mod people;
+mod receive;
 mod send;
 mod statement;
 mod transfer;
@@ -230,21 +226,6 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         self.tick(now);
     }
 
-    /// Takes one datagram, which may hold many frames.
-    pub fn receive(&mut self, now: Now, datagram: &[u8]) {
-        self.meter.start();
-        let mut reader = Reader::new(datagram);
-        while !reader.is_empty() {
-            self.counters.received += 1;
-            // After a frame that cannot be parsed, the next one cannot be found.
-            let frame = match Frame::take(&mut reader) {
-                Ok(frame) => frame,
-                Err(error) => return self.refuse(DoorError::from(error).name()),
-            };
-            self.admit(now, frame);
-        }
-    }
-
     /// Handles the timers that are due at `now`.
     pub fn expire(&mut self, now: Now) {
         self.meter.start();
@@ -288,42 +269,6 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         self.outbox.flush(transport);
         self.executor.relax();
         self.look_after_image();
-    }
-
-    fn admit(&mut self, now: Now, frame: Frame<'_>) {
-        self.core.overhear(frame.bytes);
-        let admitted = self.door.admit(now.mono_ns, frame);
-        self.meter.lap(Part::Admit);
-        match &admitted {
-            Ok(Admitted::Message(message)) => self.on_message(now, message, frame.bytes),
-            Ok(Admitted::Keys) => self.send_keys(),
-            Err(error) => {
-                self.refuse(error.name());
-                if matches!(error, DoorError::NoKey(_) | DoorError::NotAuthentic(_)) {
-                    self.send_keys(); // it may have missed ours (KX-2)
-                }
-            }
-        }
-    }
-
-    /// Passes a message to the replica, or to the state transfer.
-    fn on_message(&mut self, now: Now, verified: &Verified<Message<'_>>, frame: &[u8]) {
-        let at = now.mono_ns;
-        match (verified.sender(), verified.message()) {
-            (Principal::Replica(from), Message::Fetch(question)) => {
-                self.transfer(now, |executor, steps| executor.on_fetch(at, from, question, steps));
-            }
-            (Principal::Replica(from), Message::MetaData(answer)) => {
-                self.moved.note(0, frame.len(), at);
-                self.transfer(now, |executor, steps| executor.on_meta_data(at, from, answer, steps));
-            }
-            (Principal::Replica(from), Message::Data(answer)) => {
-                self.moved.note(1, frame.len(), at);
-                self.transfer(now, |executor, steps| executor.on_data(at, from, answer, steps));
-            }
-            (Principal::Client(client), Message::Probe(probe)) => self.on_probe(now, client, *probe),
-            _ => self.step(now, Input::Message(verified), frame),
-        }
     }
 
     #[inline]

@@ -10,7 +10,7 @@
 //!
 //! Everything is created in a temporary directory and then renamed, so that a failure leaves nothing half done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
@@ -93,6 +93,7 @@ impl NewCluster {
         let cluster =
             Cluster::tolerating(self.f).map_err(|error| Trouble::new(Kind::Rule, error.to_string()))?;
         let (replicas, clients) = (self.replicas(cluster)?, self.clients(cluster));
+        check_places(&replicas, &clients)?;
         if fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
             let what = "directory is not empty; existing keys are never overwritten";
             return Err(Trouble::new(Kind::Occupied, what)
@@ -179,11 +180,13 @@ impl NewCluster {
             added: BTreeMap::new(),
         };
         for id in cluster.replicas() {
+            make_private_dir(&replica_dir(draft, id))?;
             let keys = replica_dir(draft, id).join("keys");
             make_private_dir(&keys)?;
             members.replicas.push(secret::create(&keys.join("replica.key"))?);
         }
         for number in 0..self.clients {
+            make_private_dir(&client_dir(draft, u64::from(number)))?;
             let keys = client_dir(draft, u64::from(number)).join("keys");
             make_private_dir(&keys)?;
             members.clients.insert(u64::from(number), secret::create(&keys.join("client.key"))?);
@@ -222,6 +225,21 @@ impl NewCluster {
     }
 }
 
+/// Sees that every node has a place of its own.
+fn check_places(replicas: &[SocketAddr], clients: &[SocketAddr]) -> Result<(), Trouble> {
+    let mut seen = BTreeSet::new();
+    let twice = replicas.iter().chain(clients).find(|address| address.port() == 0 || !seen.insert(**address));
+    let Some(address) = twice else { return Ok(()) };
+    let what = if address.port() == 0 {
+        "port 0 is none".to_owned()
+    } else {
+        format!("two nodes would be at {address}: ports end at {}", u16::MAX)
+    };
+    Err(Trouble::new(Kind::Rule, what)
+        .at("--host")
+        .next("choose a lower first port, such as 7000, or other hosts"))
+}
+
 /// Returns the directory of a replica.
 pub fn replica_dir(dir: &Path, id: ReplicaId) -> PathBuf {
     dir.join(format!("replica-{}", id.0))
@@ -253,4 +271,30 @@ pub(crate) fn make_private_dir(path: &Path) -> Result<(), Trouble> {
 
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Trouble> {
     fs::write(path, text).map_err(|error| Trouble::unwritable(path, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+
+    /// A port that is none, and ports that two nodes would share, are told before anything is made.
+    #[test]
+    fn every_node_has_a_port_of_its_own() {
+        let dir = TempDir::new("init");
+        let make = |hosts: &[&str], clients| {
+            let hosts = hosts.iter().map(|host| host.parse().unwrap()).collect();
+            let cluster = NewCluster { hosts, clients, ..NewCluster::local(1) };
+            cluster.make(&dir.path().join("c")).map(|made| made.replicas.len())
+        };
+        for hosts in
+            [&["127.0.0.1:0"][..], &["127.0.0.1:65533"], &["127.0.0.1:7000"; 4], &["127.0.0.1:65520"]]
+        {
+            let trouble = make(hosts, 10).unwrap_err();
+            assert_eq!(trouble.kind, Kind::Rule, "{hosts:?}: {trouble}");
+        }
+        assert!(make(&["127.0.0.1:7000"], u16::MAX).is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert_eq!(make(&["127.0.0.1:65520"], 4), Ok(4));
+    }
 }

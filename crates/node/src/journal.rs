@@ -66,6 +66,11 @@ pub trait Journal: core::fmt::Debug {
     /// The replica has rejoined: its records are valid again.
     fn rejoined(&mut self);
 
+    /// Says whether there is no room on the disk: nothing is promised until there is.
+    fn is_full(&self) -> bool {
+        false
+    }
+
     /// Returns how long the slowest of a hundred writes takes, in microseconds.
     fn write_p99_us(&self) -> u32 {
         0

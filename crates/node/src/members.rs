@@ -156,7 +156,7 @@ impl Members {
     ///
     /// The file cannot be read, or is not what `init` wrote.
     pub fn read(path: &Path) -> Result<Self, Trouble> {
-        let text = std::fs::read_to_string(path).map_err(|error| Trouble::unreadable(path, &error))?;
+        let text = crate::secret::read_text(path)?;
         Self::parse(&text).map_err(|trouble| {
             let next = "copy the file from another node: it is the same on all nodes";
             trouble.in_file(path).next(next)

@@ -33,10 +33,11 @@ pub fn run_replica<S: Service, M: Meter>(
         let mut burst = 0;
         let mut now = None;
         while burst < BURST_MAX
-            && let Some(datagram) = socket.receive()?
+            && let Some((source, datagram)) = socket.receive()?
         {
             burst += 1;
-            drive.receive(*now.get_or_insert_with(|| clock.now()), datagram);
+            let by = drive.receive_from(*now.get_or_insert_with(|| clock.now()), source, datagram);
+            socket.judge(by);
         }
         let mono_ns = now.map_or_else(|| clock.mono_ns(), |now| now.mono_ns);
         if drive.due() <= mono_ns {
@@ -86,10 +87,11 @@ impl<M: Meter> ClientProcess<M> {
         loop {
             let mut burst = 0;
             while burst < BURST_MAX
-                && let Some(datagram) = socket.receive()?
+                && let Some((source, datagram)) = socket.receive()?
             {
                 burst += 1;
-                drive.receive(clock.now(), datagram);
+                let by = drive.receive_from(clock.now(), source, datagram);
+                socket.judge(by);
                 if let Some(done) = drive.done().first() {
                     return Ok(result(done, drive.result(done)));
                 }

@@ -3,7 +3,8 @@
 //! Opening reads and checks everything, and takes the ports, before anything is written. Writing begins in
 //! [`ReplicaNode::run`]. So a configuration error is reported without damage.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -277,10 +278,11 @@ impl<S: Service, C: Core> Running<S, C> {
         let unusable = |error| Trouble::new(Kind::Network, format!("cannot use the socket: {error}"));
         let (mut burst, mut now) = (0, None::<Now>);
         while burst < BURST_MAX
-            && let Some(datagram) = node.socket.receive().map_err(unusable)?
+            && let Some((source, datagram)) = node.socket.receive().map_err(unusable)?
         {
             burst += 1;
-            drive.receive(*now.get_or_insert_with(|| clock.now()), datagram);
+            let by = drive.receive_from(*now.get_or_insert_with(|| clock.now()), source, datagram);
+            node.socket.judge(by);
         }
         let told = drive.journal().told();
         let reached = told.durable();
@@ -366,10 +368,16 @@ pub(crate) fn replica_of(dir: &Path) -> Result<ReplicaId, Trouble> {
     })
 }
 
-/// Locks a directory: two processes with one identity would contradict each other.
+/// Makes sure that no other process runs on a directory: two with one identity would contradict each other. And that
+/// nobody else gets at what is in it: a process that can open a lock can hold it.
 pub(crate) fn lock(dir: &Path) -> Result<Flock<File>, Trouble> {
+    let exposed = fs::metadata(dir).is_ok_and(|found| found.permissions().mode() & 0o077 != 0);
+    if exposed {
+        // A directory of an earlier version. Who may not change it may run here all the same.
+        let _ = fs::set_permissions(dir, Permissions::from_mode(0o700));
+    }
     let path = dir.join("lock");
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let file = file
         .map_err(|error| Trouble::unwritable(&path, &error).next("give this user write permission there"))?;
     let mut open = Some(file);
@@ -440,5 +448,23 @@ pub fn in_words(durability: Durability) -> &'static str {
         Durability::Sync => "everything is on disk before it is acknowledged",
         Durability::Async => "written without waiting: a killed replica has to rejoin",
         Durability::Memory => "nothing is written: if more than f replicas stop, all data is lost",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+
+    /// H5: a node's directory is its user's alone from its next start on.
+    #[test]
+    fn h5_a_nodes_directory_is_closed_to_others() {
+        let dir = TempDir::new("exposed");
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let held = lock(dir.path()).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(dir.path()), mode(&dir.path().join("lock"))), (0o700, 0o600));
+        assert_eq!(lock(dir.path()).unwrap_err().kind, Kind::InUse);
+        drop(held);
     }
 }

@@ -38,6 +38,8 @@ mod reply;
 mod session;
 mod talk;
 #[cfg(test)]
+mod talk_tests;
+#[cfg(test)]
 mod tests;
 
 pub use self::talk::{Protocol, RespTalk};

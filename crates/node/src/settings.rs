@@ -19,6 +19,7 @@ use self::keys::{KEYS, Key};
 use self::value::Value;
 use crate::idle::Waiting;
 use crate::members::{client_name, client_number};
+use crate::secret;
 use crate::trouble::{Kind, Trouble};
 
 mod exports;
@@ -148,7 +149,7 @@ impl Settings {
         cluster: Cluster,
         cluster_id: ClusterId,
     ) -> Result<Self, Trouble> {
-        let text = std::fs::read_to_string(path).map_err(|error| Trouble::unreadable(path, &error))?;
+        let text = secret::read_text(path)?;
         Self::parse(path, &text, own, cluster, cluster_id)
     }
 

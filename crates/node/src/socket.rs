@@ -7,12 +7,13 @@
 //! Nothing blocks: a datagram without buffer space is lost, as on any network.
 
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt};
+use quorate_wire::{Principal, Source};
 
 use crate::directory::{Directory, Place};
 use crate::outbox::Transport;
@@ -39,6 +40,8 @@ pub struct Socket {
     long: Option<SideChannel>,
     /// The last long frame that was returned.
     frame: Vec<u8>,
+    /// The connection that has brought it, until it is judged.
+    connection: Option<u64>,
 }
 
 impl Socket {
@@ -61,6 +64,7 @@ impl Socket {
             lost: 0,
             long: None,
             frame: Vec::new(),
+            connection: None,
         };
         socket.follow(directory)?;
         Ok(socket)
@@ -121,25 +125,36 @@ impl Socket {
         self.inbound.local_addr()
     }
 
-    /// Takes a datagram if there is one.
+    /// Takes a datagram if one is there, and where it came from. The caller is to [`Self::judge`] it before
+    /// the next one.
     ///
     /// # Errors
     ///
     /// The socket has failed.
     #[inline]
-    pub fn receive(&mut self) -> io::Result<Option<&[u8]>> {
-        if let Some(frame) = self.long.as_ref().and_then(SideChannel::take) {
-            self.frame = frame;
-            return Ok(Some(&self.frame));
+    pub fn receive(&mut self) -> io::Result<Option<(Source, &[u8])>> {
+        if let Some(long) = self.long.as_ref().and_then(SideChannel::take) {
+            self.judge(None); // the one before, if nobody has
+            (self.frame, self.connection) = (long.frame, Some(long.connection));
+            return Ok(Some((source(long.from), &self.frame)));
         }
-        match self.inbound.recv(&mut self.buffer) {
-            Ok(len) => Ok(self.buffer.get(..len)),
+        match self.inbound.recv_from(&mut self.buffer) {
+            Ok((len, from)) => Ok(self.buffer.get(..len).map(|datagram| (source(from), datagram))),
             Err(error) if error.kind() == ErrorKind::WouldBlock || is_passing(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Waits until a datagram arrives or the waker is used, for at most `wait_ms` milliseconds.
+    /// Tells who has made what was received last, if it was authentic. A connection of the side channel that
+    /// brings what is not is not kept.
+    #[inline]
+    pub fn judge(&mut self, by: Option<Principal>) {
+        if let (Some(connection), Some(long)) = (self.connection.take(), &self.long) {
+            long.judge(connection, by);
+        }
+    }
+
+    /// Waits until a datagram is there or the waker is used, `wait_ms` milliseconds at most.
     ///
     /// # Errors
     ///
@@ -188,7 +203,17 @@ impl Transport for Socket {
     }
 }
 
-/// Returns whether an error reports an earlier datagram that had no receiver.
+/// Returns where something came from, as the door counts.
+#[inline]
+fn source(from: SocketAddr) -> Source {
+    let host = match from.ip() {
+        IpAddr::V4(host) => u128::from(host.to_bits()),
+        IpAddr::V6(host) => host.to_bits(),
+    };
+    Source { host, port: from.port() }
+}
+
+/// Says whether an error tells of the fate of an earlier datagram: nobody listened.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::Interrupted)
 }
@@ -212,8 +237,10 @@ mod tests {
         a.send(to, b"one");
         a.send(to, b"two");
         b.wait(1000, None).unwrap();
-        assert_eq!(b.receive().unwrap(), Some(&b"one"[..]));
-        assert_eq!(b.receive().unwrap(), Some(&b"two"[..]));
+        let (from, datagram) = b.receive().unwrap().unwrap();
+        assert_eq!((from.host, datagram), (u128::from(u32::from_be_bytes([127, 0, 0, 1])), &b"one"[..]));
+        let (again, datagram) = b.receive().unwrap().unwrap();
+        assert_eq!((again, datagram), (from, &b"two"[..]));
         assert_eq!(b.receive().unwrap(), None);
     }
 
@@ -238,6 +265,6 @@ mod tests {
         b = Socket::open(address, &Directory::new(&[])).unwrap();
         a.send(to, b"there");
         b.wait(1000, None).unwrap();
-        assert_eq!(b.receive().unwrap(), Some(&b"there"[..]));
+        assert_eq!(b.receive().unwrap().map(|(_, datagram)| datagram), Some(&b"there"[..]));
     }
 }

@@ -305,6 +305,25 @@ impl Exchange {
         Err(mismatch)
     }
 
+    /// Says whether an entry is right, as [`Self::check`] does. A wrong one tells nothing about the peer: the
+    /// message has a signature as well.
+    pub fn proves(
+        &mut self,
+        from: Principal,
+        theirs: u32,
+        (own, tag): (u32, Tag),
+        covered: &Covered,
+    ) -> bool {
+        let Some(peer) = self.peers.get(from) else { return false };
+        let pair = peer.pair(&self.generations, (self.own, from), (own, theirs), self.now_ns);
+        pair.is_some_and(|pair| equal_tags(pair.incoming.tag(covered), tag))
+    }
+
+    /// Says whether the share of `peer` is here.
+    pub fn has_share_of(&mut self, peer: Principal) -> bool {
+        self.peers.get(peer).is_some_and(|peer| peer.share.is_some())
+    }
+
     /// Notes that `from` has used our generation `own`.
     #[cold]
     fn has_used(&mut self, from: Principal, own: u32) {
@@ -360,8 +379,8 @@ impl Exchange {
         (0, Tag::default())
     }
 
-    /// Returns whether a signature on a request of `from` may be verified although its MAC was wrong:
-    /// at most a hundred times a second, for all senders together (AU-1).
+    /// Says whether a signature of `from`, a client, may be looked at: a hundred times a second at most, wherever
+    /// what it is on comes from (AU-1).
     pub fn may_check_signature(&mut self, from: Principal) -> bool {
         let now = self.now_ns;
         let Some(peer) = self.peers.get(from) else { return false };

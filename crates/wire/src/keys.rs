@@ -127,6 +127,22 @@ impl Covered {
         Self { bytes, len: 64 }
     }
 
+    /// Returns what the entries beside a signature cover: this signature over this digest, which covers
+    /// kind, epoch, sender and body.
+    pub(crate) fn signed(
+        kind: Kind,
+        epoch: u32,
+        sender: Principal,
+        digest: &Digest,
+        signature: &[u8; SIGNATURE_BYTES],
+    ) -> Self {
+        let mut bytes = [0; DIRECT_BYTES_MAX];
+        bytes[..13].copy_from_slice(&covered_head(kind, epoch, sender));
+        bytes[13..45].copy_from_slice(&digest.0);
+        bytes[45..61].copy_from_slice(&blake3::hash(signature).as_bytes()[..16]);
+        Self { bytes, len: 61 }
+    }
+
     #[cfg(test)]
     fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]

@@ -46,7 +46,7 @@ pub mod sign;
 pub use batch::{Batch, Body};
 pub use cluster::Cluster;
 pub use digest::{ClusterId, Digest};
-pub use door::{Admitted, Door, DoorError, Verified};
+pub use door::{Admitted, Door, DoorError, Source, Verified};
 pub use id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
 pub use message::{Kind, Message};
 pub use reply::Replies;

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use ed25519_zebra::{SigningKey, VerificationKey};
 
 use crate::digest::{Digest, Domains};
-use crate::frame;
+use crate::frame::{self, Auth, Frame};
 use crate::id::{Principal, ReplicaId};
 use crate::message::Kind;
 
@@ -157,9 +157,17 @@ pub struct Signed<M> {
 
 impl<M> Signed<M> {
     /// Binds a body to its frame. The caller has verified the signature or has just made it, and
-    /// `digest` is the domain-separated digest of the body.
-    pub(crate) fn new(sender: ReplicaId, body: M, digest: Digest, frame: &[u8]) -> Self {
-        Self { sender, body, digest, frame: frame.to_vec() }
+    /// `digest` is the domain-separated digest of the body. MACs beside the signature are not kept: they are
+    /// nothing to a third party.
+    pub(crate) fn new(sender: ReplicaId, body: M, digest: Digest, frame: &Frame<'_>) -> Self {
+        let mut bytes = Vec::new();
+        if let Auth::Both { signature, .. } = frame.auth {
+            frame::begin(frame.kind, frame.epoch, frame.sender, frame.body, &mut bytes);
+            frame::end_signed(signature, &mut bytes);
+        } else {
+            bytes.extend_from_slice(frame.bytes);
+        }
+        Self { sender, body, digest, frame: bytes }
     }
 
     /// Returns who signed it.
@@ -186,10 +194,10 @@ impl<M> Signed<M> {
 impl<M> Signed<M> {
     /// Takes up again a message from this node's own disk, where it was written after its signature was
     /// verified. None where the frame carries no signature or its sender is no replica.
-    pub fn reread(domains: &Domains, frame: &crate::frame::Frame<'_>, body: M) -> Option<Self> {
+    pub fn reread(domains: &Domains, frame: &Frame<'_>, body: M) -> Option<Self> {
         let Principal::Replica(sender) = frame.sender else { return None };
-        let crate::frame::Auth::Signature(_) = frame.auth else { return None };
-        Some(Self::new(sender, body, domains.view_change(frame.body), frame.bytes))
+        frame.auth.signature()?;
+        Some(Self::new(sender, body, domains.view_change(frame.body), frame))
     }
 
     /// Signs a message of this node's own.

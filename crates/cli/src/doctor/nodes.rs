@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -10,7 +11,7 @@ use quorate_node::examine::{self, Examined, examine};
 use quorate_node::ports::{Port, holder};
 use quorate_wire::Principal;
 
-use super::{Finding, Grade};
+use super::{Finding, Grade, machine};
 use crate::fail::Failure;
 
 /// A clock that is this far behind a node's own keys was set back, in nanoseconds.
@@ -49,6 +50,10 @@ pub(super) fn look(dirs: &[PathBuf]) -> Vec<Finding> {
             Ok(node) => {
                 let key = "key, members and settings are valid".to_owned();
                 findings.push(Finding::new(Grade::Ok, "files", &name, key));
+                findings.extend(exposed(dir, &name));
+                if let Principal::Replica(_) = node.own {
+                    findings.push(machine::room(dir, &name));
+                }
                 findings.extend(memory(dir, &name, &node));
                 findings.extend(ports(&name, &node));
                 findings.extend(keys_of_the_future(dir, &name));
@@ -58,6 +63,21 @@ pub(super) fn look(dirs: &[PathBuf]) -> Vec<Finding> {
     }
     findings.extend(together(&nodes));
     findings
+}
+
+/// Whatever others can read or write, in a node's directory: its state, its log, its lock.
+fn exposed(dir: &Path, name: &str) -> Option<Finding> {
+    let open = |path: &Path| {
+        let mode = fs::symlink_metadata(path).ok()?.permissions().mode();
+        (mode & 0o077 != 0).then_some(mode & 0o777)
+    };
+    // Others who cannot enter it get at nothing in it.
+    let mode = open(dir)?;
+    let parts = ["log", "checkpoint", "lock", "replica.log", "recording"].map(|part| dir.join(part));
+    let inside = parts.iter().filter(|path| open(path).is_some()).count();
+    let what = format!("others can get into it (mode {mode:04o}), and read {inside} of what it keeps");
+    let next = format!("chmod -R go= {}", dir.display());
+    Some(Finding::new(Grade::Bad, "rights", name, what).next(next))
 }
 
 fn memory(dir: &Path, name: &str, node: &Examined) -> Option<Finding> {

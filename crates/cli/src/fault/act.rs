@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use quorate_node::observe::{Cell, Health, Observer, text};
+use quorate_node::observe::{Cell, Health, Observer, Picture, text};
+use quorate_wire::SeqNum;
 use quorate_wire::message::Moved;
 
 use super::probe::Probe;
@@ -100,12 +101,14 @@ impl<'a> Break<'a> {
         Ok(())
     }
 
-    /// Waits until it has rejoined, as long as it makes progress, and shows that on a terminal. It fetches a
-    /// checkpoint, and operations bring the next one sooner: so the probe runs some.
+    /// Waits until it has rejoined, as long as it comes further or the others do, and shows on a terminal how far it
+    /// is. What it fetches is a checkpoint, and it takes part again above what it may have promised before, a window
+    /// further on: both come the sooner the more is ordered, so something is.
     fn wait_until_back(&self, begin: Instant) -> Result<(), Failure> {
         let (terminal, probe) = (std::io::stdout().is_terminal(), Probe::open(self.local));
         let observer = Observer::open(self.local.dir()).ok();
-        let (mut fetched, mut further, mut looked) = (None, Instant::now(), Instant::now());
+        let (mut fetched, mut looked) = (None, Instant::now());
+        let mut progress = Progress::new(Instant::now());
         while !self.local.is_back(self.name) {
             if begin.elapsed() > GONE && self.local.process(self.name).is_none() {
                 return Err(Failure::new(Code::Network, format!("r{} did not start", self.id))
@@ -113,20 +116,27 @@ impl<'a> Break<'a> {
                     .next(self.local.last_lines(self.name, "replica.log", 4)));
             }
             if looked.elapsed() > LOOK_EVERY {
-                let now = observer.as_ref().and_then(|observer| self.look(observer)?.says?.moved);
-                if now.is_some_and(|now| {
-                    fetched.is_none_or(|before: Moved| before.since_start != now.since_start)
-                }) {
-                    (fetched, further) = (now, Instant::now());
+                let picture = observer.as_ref().map(Observer::look);
+                let own = picture.as_ref().and_then(|picture| self.health_in(picture)?.says.as_ref());
+                if let Some(moved) = own.and_then(|says| says.moved) {
+                    fetched = Some(moved);
                 }
                 looked = Instant::now();
+                progress.note(
+                    looked,
+                    Far {
+                        fetched: fetched.map(|moved: Moved| moved.since_start),
+                        executed: own.map(|says| says.executed),
+                        others: picture.map(|picture| picture.executed),
+                    },
+                );
             }
-            if further.elapsed() > PATIENCE {
+            if progress.last.elapsed() > PATIENCE {
                 let (took, patience) = (begin.elapsed().as_secs(), PATIENCE.as_secs());
                 return Err(Failure::new(
                     Code::Unreachable,
                     format!(
-                        "r{} has not rejoined after {took} s, and has fetched nothing for {patience} s",
+                        "r{} is not back after {took} s; for {patience} s it has fetched and executed nothing, nor have the others",
                         self.id
                     ),
                 )
@@ -155,7 +165,8 @@ impl<'a> Break<'a> {
         let observer = Observer::open(self.local.dir()).ok()?;
         let begin = Instant::now();
         loop {
-            let health = self.look(&observer)?;
+            let picture = observer.look();
+            let health = self.health_in(&picture)?;
             let digest = match health.agrees {
                 Cell::Agrees => "agrees",
                 Cell::Differs => "DIFFERS",
@@ -172,10 +183,10 @@ impl<'a> Break<'a> {
         }
     }
 
-    /// Returns its status.
-    fn look(&self, observer: &Observer) -> Option<Health> {
+    /// Returns how it is.
+    fn health_in<'p>(&self, picture: &'p Picture) -> Option<&'p Health> {
         let id = self.id.parse::<u16>().ok()?;
-        observer.look().replicas.into_iter().find(|health| health.id.0 == id)
+        picture.replicas.iter().find(|health| health.id.0 == id)
     }
 
     pub(super) fn corrupt(&self) -> Result<(), Failure> {
@@ -257,7 +268,35 @@ impl<'a> Break<'a> {
     }
 }
 
-/// Describes how much a replica has fetched since it started.
+/// How far a replica that rejoins has come, and those that it follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Far {
+    /// Pages and bytes that it has fetched.
+    fetched: Option<(u64, u64)>,
+    executed: Option<SeqNum>,
+    others: Option<SeqNum>,
+}
+
+/// When it last came further.
+#[derive(Debug)]
+struct Progress {
+    far: Option<Far>,
+    last: Instant,
+}
+
+impl Progress {
+    fn new(now: Instant) -> Self {
+        Self { far: None, last: now }
+    }
+
+    fn note(&mut self, now: Instant, far: Far) {
+        if self.far.replace(far) != Some(far) {
+            self.last = now;
+        }
+    }
+}
+
+/// Tells what a replica has fetched since it started.
 fn said(moved: &Moved) -> String {
     format!("{} fetched of {}", text::size(moved.since_start.1), text::size(moved.of_bytes))
 }
@@ -287,4 +326,29 @@ fn damage(dir: &Path) -> Result<usize, Failure> {
         damaged += 1;
     }
     Ok(damaged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// N7: a replica that rejoins waits for the others to order a window of batches, which it need not fetch.
+    #[test]
+    fn n7_a_replica_that_waits_for_others_to_go_on_comes_further() {
+        let begin = Instant::now();
+        let at = |s| begin + Duration::from_secs(s);
+        let far = |fetched, executed, others| Far {
+            fetched: Some((fetched, fetched)),
+            executed: Some(SeqNum(executed)),
+            others: Some(SeqNum(others)),
+        };
+        let mut progress = Progress::new(begin);
+        progress.note(at(1), far(7, 100, 100));
+        for (s, now) in [(2, far(8, 100, 100)), (3, far(8, 100, 101)), (4, far(8, 101, 101))] {
+            progress.note(at(s), now);
+            assert_eq!(progress.last, at(s));
+        }
+        progress.note(at(5), far(8, 101, 101));
+        assert_eq!(progress.last, at(4), "nobody has come further");
+    }
 }

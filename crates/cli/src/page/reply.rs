@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
 use quorate_node::observe::{Watch, metrics, watch};
 use tokio::time::{Instant, Sleep, sleep};
+
+use super::host;
 
 /// How often a stream looks for events.
 const LOOK: Duration = Duration::from_millis(500);
@@ -30,6 +32,8 @@ const TEXT: &str = "text/plain; charset=utf-8";
 pub(super) struct Page {
     pub(super) watch: Arc<Watch>,
     pub(super) name: String,
+    /// This machine's name.
+    pub(super) host: String,
 }
 
 impl Page {
@@ -39,6 +43,14 @@ impl Page {
             let mut reply = content(StatusCode::METHOD_NOT_ALLOWED, TEXT, "GET or HEAD\n");
             reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return reply;
+        }
+        let host = request.headers().get(HOST).map(HeaderValue::as_bytes);
+        if !host::is_ours(host, &self.host) {
+            return content(
+                StatusCode::MISDIRECTED_REQUEST,
+                TEXT,
+                "use an address of this machine, or its name\n",
+            );
         }
         let last = self.watch.last();
         match (request.uri().path(), last) {

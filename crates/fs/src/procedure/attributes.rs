@@ -160,9 +160,10 @@ fn change(inode: &mut Inode, caller: &Caller, set: &SetAttr, now: u64) {
     inode.mtime = time(set.mtime, inode.mtime, now);
 }
 
-/// Clears setuid and setgid, because the file has another owner or content now.
+/// Takes away what makes a program run in its owner's name, because it is not his any more, or not what
+/// he wrote. From everything but directories, as Linux does, although only a file can be run.
 pub(super) fn drop_privileges(inode: &mut Inode) {
-    if inode.kind == Kind::Reg {
+    if !inode.is_dir() {
         inode.mode &= !SETUID;
         // Without execute permission for the group, the bit has another meaning.
         if inode.mode & 0o010 != 0 {

@@ -16,8 +16,8 @@ use crate::nfs3::{
 use crate::trouble::Done;
 use crate::xdr::{Opaque, Xdr};
 
-/// Maximum length of a symbolic link's target, in bytes.
-const TARGET_BYTES_MAX: usize = 1024;
+/// The longest target of a symbolic link, in bytes: what other file systems take.
+const TARGET_BYTES_MAX: usize = 4095;
 
 /// The object created, or found to exist already.
 type Made = ([u8; HANDLE_BYTES], Attr);
@@ -53,7 +53,8 @@ impl<'s> Run<'_, 's, '_> {
             let mut inode = run.draft(&dir, Kind::Lnk, &args.attributes)?;
             inode.mode = args.attributes.mode.map_or(0o777, permissions);
             if target.len() > INLINE_BYTES_MAX {
-                run.volume.check_quota(inode.uid, 1, 1)?;
+                let pages = run.volume.pages_of(target.len());
+                run.volume.check_quota(inode.uid, pages, 1)?;
             }
             run.make(dir, args.place.name.0, inode, target)
         })

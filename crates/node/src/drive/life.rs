@@ -24,7 +24,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
 
     /// Begins a new generation of session keys (KX-2). `entropy` is fresh and secret.
     pub fn refresh_keys(&mut self, now: Now, entropy: [u8; 32]) {
-        self.door.refresh(entropy, now.wall_ns.max(self.door.key_time() + 1));
+        self.door.refresh(entropy, now.wall_ns.max(self.door.key_time().saturating_add(1)));
         self.send_keys();
     }
 

@@ -180,6 +180,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             in_view_change: !state.normal,
             transferring: state.transferring,
             rejoining: state.recovering,
+            disk_full: self.journal.is_full(),
             checkpoints: self.sayings.checkpoints.iter().copied().collect(),
             transfer,
             moved,

@@ -63,10 +63,11 @@ impl<M: Meter> Backing for Cluster<M> {
     fn receive(&mut self, clock: &Clock) -> io::Result<bool> {
         let mut burst = 0;
         while burst < BURST_MAX
-            && let Some(datagram) = self.socket.receive()?
+            && let Some((source, datagram)) = self.socket.receive()?
         {
             burst += 1;
-            self.drive.receive(clock.now(), datagram);
+            let by = self.drive.receive_from(clock.now(), source, datagram);
+            self.socket.judge(by);
         }
         Ok(burst > 0)
     }

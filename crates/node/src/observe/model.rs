@@ -62,6 +62,8 @@ pub enum Word {
     Joins,
     /// It did not answer in time.
     Silent,
+    /// Its disk is full, so it makes no statement that counts.
+    DiskFull,
     /// It answers, and is behind the oldest batch that the others still have.
     Slow,
     /// Bytes from its address fail authentication.
@@ -81,6 +83,7 @@ impl Word {
             Self::Ok => "ok",
             Self::Joins => "rejoining",
             Self::Silent => "silent",
+            Self::DiskFull => "disk full",
             Self::Slow => "slow",
             Self::BadMac => Class::BadMac.name(),
             Self::Diverged => Class::Diverged.name(),
@@ -96,7 +99,7 @@ impl Word {
 
     /// Returns whether it does not take part at present.
     pub fn is_away(self) -> bool {
-        matches!(self, Self::Joins | Self::Silent | Self::Slow)
+        matches!(self, Self::Joins | Self::Silent | Self::DiskFull | Self::Slow)
     }
 }
 
@@ -303,6 +306,8 @@ fn word(
         Word::WrongReplies
     } else if agreement.differs_now(id) {
         Word::Diverged
+    } else if says.disk_full {
+        Word::DiskFull
     } else if says.transferring || says.rejoining {
         Word::Joins
     } else if says.executed < stable {

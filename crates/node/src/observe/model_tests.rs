@@ -14,6 +14,8 @@ enum Is {
     Silent,
     Joining,
     Rejoining,
+    /// Without space on its disk.
+    Full,
     /// Behind by this number of batches.
     Behind(u64),
     /// Its newest digest is another one.
@@ -23,7 +25,7 @@ enum Is {
     /// A client has seen this of it, this number of seconds ago.
     Seen(Class, u64),
 }
-use Is::{Accuses, Behind, Joining, Other, Rejoining, Seen, Silent, Well};
+use Is::{Accuses, Behind, Full, Joining, Other, Rejoining, Seen, Silent, Well};
 
 fn reading(is: &[Is]) -> Reading {
     let n = u16::try_from(is.len()).unwrap();
@@ -43,6 +45,7 @@ fn reading(is: &[Is]) -> Reading {
             Well | Seen(..) => {}
             Joining => (says.transferring, says.transfer) = (true, (58, 100)),
             Rejoining => says.rejoining = true,
+            Full => says.disk_full = true,
             Behind(batches) => says.executed = SeqNum(300 - batches),
             Other(fill) => says.checkpoints[1].1 = digest(fill),
             Accuses(by, age_ms) => {
@@ -77,6 +80,8 @@ fn the_verdict_follows_from_what_is_known() {
         (&[Well; 4], &["ok"; 4], Healthy, 1, 1),
         // One that stops or joins is one of the f that may stop; it has not lied.
         (&[Well, Silent, Well, Well], &["ok", "silent", "ok", "ok"], Degraded, 0, 1),
+        (&[Well, Well, Full, Well], &["ok", "ok", "disk full", "ok"], Degraded, 0, 1),
+        (&[Well, Well, Full, Silent], &["ok", "ok", "disk full", "silent"], Halted, 0, 1),
         (&[Well, Well, Well, Joining], &["ok", "ok", "ok", "rejoining"], Degraded, 0, 1),
         (&[Well, Well, Well, Rejoining], &["ok", "ok", "ok", "rejoining"], Degraded, 0, 1),
         // A little behind is nothing; behind what the others keep is.

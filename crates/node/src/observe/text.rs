@@ -78,6 +78,13 @@ pub fn page(name: &str, picture: &Picture, latency: Latency, addresses: &[Socket
     if let Some(item) = picture.evidence.first() {
         lines.push(format!("  do        quorate explain {}", item.class.code()));
     }
+    let full = picture.replicas.iter().find(|health| health.word == Word::DiskFull);
+    if let Some(health) = full {
+        lines.push(format!(
+            "  do        make room on the disk of replica-{}: it goes on by itself",
+            health.id.0
+        ));
+    }
     let silent = picture.replicas.iter().find(|health| health.word == Word::Silent);
     if let Some(health) = silent {
         let address = addresses.get(health.id.index());
@@ -90,7 +97,7 @@ pub fn page(name: &str, picture: &Picture, latency: Latency, addresses: &[Socket
 fn row(health: &Health, picture: &Picture) -> String {
     let star = if health.id == picture.primary { '*' } else { ' ' };
     let word = match health.word {
-        Word::Ok | Word::Joins | Word::Silent | Word::Slow => health.says_short(),
+        Word::Ok | Word::Joins | Word::Silent | Word::DiskFull | Word::Slow => health.says_short(),
         word @ (Word::BadMac | Word::Diverged | Word::WrongReplies | Word::Equivocates) => {
             word.name().to_uppercase()
         }

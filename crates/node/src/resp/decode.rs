@@ -5,8 +5,9 @@
 //! GET k\r\n                          a line of words, typed by users
 //! ```
 //!
-//! Parsed bytes are not parsed again when more arrive, nothing nests, and every length is checked against its limit
-//! before memory is used. So a client can make the decoder hold only one command (ADR 12).
+//! What was read is not read again when more bytes come, nothing nests, and every length is checked
+//! against its bound before anything is kept for it: a client can make the decoder hold one command and
+//! no more (ADR 12). A command that is over a bound is read away piece by piece, and the next one is understood again.
 
 use std::ops::Range;
 
@@ -16,7 +17,11 @@ pub const WORDS_MAX: usize = 65_537;
 pub const WORD_BYTES_MAX: usize = 1 << 20;
 /// Maximum length of an encoded command, in bytes.
 pub const COMMAND_BYTES_MAX: usize = WORD_BYTES_MAX + (64 << 10);
-/// Maximum length of a line, in bytes: a typed command, or a length.
+/// The most words of a command that is read away.
+pub const WORDS_SKIPPED_MAX: usize = 1 << 20;
+/// The longest word that is read away, in bytes: as long as Redis takes one.
+pub const WORD_BYTES_SKIPPED_MAX: usize = 512 << 20;
+/// The longest line, in bytes: a command that somebody types, or a length.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// A violation of the protocol. The connection cannot continue.
@@ -34,8 +39,6 @@ pub enum ProtocolError {
     LineTooLong,
     /// A quote is not closed.
     Quotes,
-    /// The words together exceed the maximum length of a command.
-    TooLong,
 }
 
 impl ProtocolError {
@@ -50,7 +53,6 @@ impl ProtocolError {
             Self::NoEnd => "Protocol error: a bulk string without its end".to_owned(),
             Self::LineTooLong => "Protocol error: too big inline request".to_owned(),
             Self::Quotes => "Protocol error: unbalanced quotes in request".to_owned(),
-            Self::TooLong => "Protocol error: command too long".to_owned(),
         }
     }
 }
@@ -80,11 +82,14 @@ pub struct Decoder {
     /// The words of a typed line without their quotes.
     line: Vec<u8>,
     is_line: bool,
+    /// The command is over a bound: its words are not kept.
+    is_too_long: bool,
 }
 
 impl Decoder {
-    /// Continues to parse `bytes`, which begin with the command and may have grown since the last call. Returns the
-    /// length of the command once it is complete: then [`Self::words`] has its words.
+    /// Reads on in `bytes`, which begin with the command, without what was [`Self::let_go`], and may have grown
+    /// since the last call. Returns how long the rest of the command is once all of it is there: then
+    /// [`Self::words`] has its words, unless it [`Self::is_too_long`].
     ///
     /// # Errors
     ///
@@ -95,6 +100,7 @@ impl Decoder {
                 State::Start => {
                     let Some(first) = bytes.get(self.read) else { return Ok(None) };
                     self.words.clear();
+                    self.is_too_long = false;
                     self.is_line = *first != b'*';
                     let Some(line) = self.take_line(bytes)? else { return Ok(None) };
                     if self.is_line {
@@ -104,9 +110,10 @@ impl Decoder {
                     let count = number(&bytes[line.start + 1..line.end]).ok_or(ProtocolError::WordCount)?;
                     // Redis skips arrays without words, and those with a negative length.
                     let count = usize::try_from(count).unwrap_or(0);
-                    if count > WORDS_MAX {
+                    if count > WORDS_SKIPPED_MAX {
                         return Err(ProtocolError::WordCount);
                     }
+                    self.is_too_long = count > WORDS_MAX;
                     self.state = State::Words(count);
                 }
                 State::Words(0) => return Ok(Some(self.finish())),
@@ -118,13 +125,21 @@ impl Decoder {
                     let Some(line) = self.take_line(bytes)? else { return Ok(None) };
                     let len = number(&bytes[line.start + 1..line.end]).ok_or(ProtocolError::WordLength)?;
                     let len = usize::try_from(len).map_err(|_| ProtocolError::WordLength)?;
-                    if len > WORD_BYTES_MAX {
+                    if len > WORD_BYTES_SKIPPED_MAX {
                         return Err(ProtocolError::WordLength);
                     }
-                    if self.read + len + 2 > COMMAND_BYTES_MAX {
-                        return Err(ProtocolError::TooLong);
+                    if len > WORD_BYTES_MAX || self.read + len + 2 > COMMAND_BYTES_MAX {
+                        self.is_too_long = true;
                     }
                     self.state = State::Word { len, then: count - 1 };
+                }
+                State::Word { len, then } if self.is_too_long && len > 0 => {
+                    let here = len.min(bytes.len().saturating_sub(self.read));
+                    self.read += here;
+                    self.state = State::Word { len: len - here, then };
+                    if here < len {
+                        return Ok(None);
+                    }
                 }
                 State::Word { len, then } => {
                     let end = self.read + len;
@@ -132,7 +147,9 @@ impl Decoder {
                     if tail != b"\r\n" {
                         return Err(ProtocolError::NoEnd);
                     }
-                    self.words.push(self.read..end);
+                    if !self.is_too_long {
+                        self.words.push(self.read..end);
+                    }
                     self.read = end + 2;
                     self.state = State::Words(then);
                 }
@@ -147,12 +164,33 @@ impl Decoder {
         self.words.iter().map(move |word| from.get(word.clone()).unwrap_or(&[]))
     }
 
-    /// Returns the least length of the command, as far as it is known.
+    /// Says whether the command is over a bound.
+    pub fn is_too_long(&self) -> bool {
+        self.is_too_long
+    }
+
+    /// Returns how many bytes at the beginning of the command are not needed any more: some of one that is too
+    /// long. They are not to come again.
+    pub fn let_go(&mut self) -> usize {
+        if !self.is_too_long {
+            return 0;
+        }
+        self.words = Vec::new();
+        std::mem::take(&mut self.read)
+    }
+
+    /// Returns how many bytes the command needs at least, as far as that is known.
     pub fn wants(&self) -> usize {
         match self.state {
-            State::Start | State::Words(_) => self.read + 1,
+            State::Start | State::Words(_) => self.read + self.searched + 1,
+            State::Word { .. } if self.is_too_long => self.read + 1,
             State::Word { len, .. } => self.read + len + 2,
         }
+    }
+
+    /// Returns how many bytes are held, without the command's own.
+    pub fn held(&self) -> usize {
+        self.words.capacity() * size_of::<Range<usize>>() + self.line.capacity()
     }
 
     fn finish(&mut self) -> usize {
@@ -172,7 +210,7 @@ impl Decoder {
         };
         let start = std::mem::replace(&mut self.read, from + at + 1);
         self.searched = 0;
-        if from + at - start > LINE_BYTES_MAX || self.read > COMMAND_BYTES_MAX {
+        if from + at - start > LINE_BYTES_MAX || (self.read > COMMAND_BYTES_MAX && !self.is_too_long) {
             return Err(ProtocolError::LineTooLong);
         }
         let end = from + at;
@@ -305,12 +343,10 @@ mod tests {
 
     #[test]
     fn what_is_not_the_protocol_is_refused() {
-        let huge = format!("*1\r\n${}\r\n", WORD_BYTES_MAX + 1);
-        let words = format!("*{}\r\n", WORDS_MAX + 1);
+        let huge = format!("*1\r\n${}\r\n", WORD_BYTES_SKIPPED_MAX + 1);
+        let words = format!("*{}\r\n", WORDS_SKIPPED_MAX + 1);
         let long = vec![b'x'; LINE_BYTES_MAX + 2];
-        let half = format!("${}\r\n{}\r\n", WORD_BYTES_MAX / 2, "v".repeat(WORD_BYTES_MAX / 2));
-        let together = format!("*4\r\n{half}{half}{half}");
-        let refused: [(&[u8], ProtocolError); 13] = [
+        let refused: [(&[u8], ProtocolError); 12] = [
             (b"*x\r\n", ProtocolError::WordCount),
             (b"*01\r\n", ProtocolError::WordCount),
             (b"*9999999999999999999\r\n", ProtocolError::WordCount),
@@ -318,12 +354,11 @@ mod tests {
             (b"*1\r\n:1\r\n", ProtocolError::Expected(b':')),
             (b"*1\r\n*1\r\n", ProtocolError::Expected(b'*')),
             (b"*1\r\n$-1\r\n", ProtocolError::WordLength),
-            (b"*1\r\n$536870912\r\n", ProtocolError::WordLength),
+            (b"*1\r\n$536870913\r\n", ProtocolError::WordLength),
             (huge.as_bytes(), ProtocolError::WordLength),
             (b"*1\r\n$1\r\nkk\r\n", ProtocolError::NoEnd),
             (&long, ProtocolError::LineTooLong),
             (b"get \"k\r\n", ProtocolError::Quotes),
-            (together.as_bytes(), ProtocolError::TooLong),
         ];
         for (bytes, error) in refused {
             for piece in [1000, bytes.len()] {

@@ -17,6 +17,9 @@ const OUTPUT_BYTES: usize = 256 << 10;
 const UNKNOWN: &str = "UNKNOWN no answer from the cluster in time: it may have been done or may be done yet";
 /// Nothing was changed.
 const NOTHING_DONE: &str = "TRYAGAIN no answer from the cluster in time: nothing was done";
+/// Nothing was done either: it is read away.
+const TOO_LONG: &[u8] =
+    b"ERR command too long: a word has at most 1 MiB, a command 65537 words and little more than 1 MiB in all";
 const RESULT_LOST: &str = "UNKNOWN it was done, but the answer was too long to be kept and got lost";
 
 /// The operation of a connection.
@@ -187,7 +190,7 @@ impl Talk for RespTalk {
     }
 
     fn held(&self) -> usize {
-        self.input.capacity() + self.output.capacity() + self.pack.held()
+        self.input.capacity() + self.output.capacity() + self.pack.held() + self.decoder.held()
     }
 }
 
@@ -203,6 +206,7 @@ impl RespTalk {
                 None => match self.decoder.read(bytes) {
                     Ok(Some(len)) => len,
                     Ok(None) => {
+                        self.taken += self.decoder.let_go();
                         self.ends = self.is_last;
                         break;
                     }
@@ -221,9 +225,22 @@ impl RespTalk {
                 break;
             }
             self.taken += len;
+            if self.decoder.is_too_long() {
+                commands += 1;
+                let (operations, replies) = self.pack.buffers();
+                let at = (operations.len(), replies.len());
+                encode::error(replies, TOO_LONG);
+                self.pack.push(at, None, operation_bytes_max);
+                continue;
+            }
             let words: Vec<&[u8]> = self.decoder.words(bytes).collect();
             if words.is_empty() {
                 continue;
+            }
+            if is_http(&words) {
+                self.pack.clear();
+                self.ends = true;
+                break;
             }
             commands += 1;
             let (operations, replies) = self.pack.buffers();
@@ -246,6 +263,14 @@ impl RespTalk {
         }
         commands
     }
+}
+
+/// Says whether a command is a line of HTTP, as a web page can make a browser send it, with commands in its
+/// body: Redis ends such a connection, too.
+fn is_http(words: &[&[u8]]) -> bool {
+    words
+        .first()
+        .is_some_and(|word| word.eq_ignore_ascii_case(b"POST") || word.eq_ignore_ascii_case(b"Host:"))
 }
 
 fn facts<'a>(protocol: &'a Protocol, counts: &Counts) -> Facts<'a> {

@@ -78,7 +78,7 @@ impl Told {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Returns the failure of the disk. The replica must stop: nothing that it writes is reliable.
+    /// Returns what has failed. The replica must stop: nothing that it writes can be relied on.
     pub fn failure(&self) -> Option<Trouble> {
         if !self.has_failed.load(Ordering::Acquire) {
             return None;
@@ -184,7 +184,8 @@ impl Disk {
                 })?;
                 starts.known = log.known();
                 file.write(starts)?;
-                let writer = Writer { shared: Arc::clone(&shared), waker: waker.clone(), log, starts, file };
+                let (told, bell) = (Arc::clone(&shared), waker.clone());
+                let writer = Writer { shared: told, waker: bell, log, starts, file, trim_to: None };
                 let thread = std::thread::Builder::new().name("log".to_owned());
                 let spawned = thread.spawn(move || writer.run());
                 Some(spawned.map_err(|error| {
@@ -305,6 +306,8 @@ struct Writer {
     log: Log,
     starts: Starts,
     file: StartsFile,
+    /// The log is to become shorter, and there was no room to note it.
+    trim_to: Option<SeqNum>,
 }
 
 /// The next task of the log's thread.
@@ -334,10 +337,7 @@ impl Writer {
                     unnoted = false;
                     self.write(&[])
                 }
-                Work::Trim(seq) => match self.log.trim(seq) {
-                    Ok(()) | Err(LogError::Full) => Ok(()),
-                    Err(LogError::Failed(trouble)) => Err(trouble),
-                },
+                Work::Trim(seq) => self.trim(seq).map(|_| ()),
                 Work::Memory(memory) => self.note(memory),
                 Work::Stop => {
                     let clean =
@@ -390,7 +390,31 @@ impl Writer {
         }
     }
 
-    /// Writes a commit; while the disk is full it retries.
+    /// Drops what an image of a checkpoint makes needless. Says whether it could: that takes some room, too.
+    fn trim(&mut self, seq: SeqNum) -> Result<bool, Trouble> {
+        match self.log.trim(seq) {
+            Ok(()) => {
+                self.trim_to = None;
+                Ok(true)
+            }
+            Err(LogError::Full) => {
+                self.trim_to = Some(seq);
+                Ok(false)
+            }
+            Err(LogError::Failed(trouble)) => Err(trouble),
+        }
+    }
+
+    /// Makes room on a full disk, if a checkpoint has come to it since. Says whether there may be some.
+    fn make_room(&mut self) -> Result<bool, Trouble> {
+        let imaged = self.shared.inbox().imaged.take();
+        match imaged.max(self.trim_to) {
+            None => Ok(false),
+            Some(seq) => self.trim(seq),
+        }
+    }
+
+    /// Writes a commit; while there is no room it makes some, or tries again.
     fn write(&mut self, records: &[u8]) -> Result<(), Trouble> {
         loop {
             let begin = Instant::now();
@@ -406,6 +430,9 @@ impl Writer {
                     if !self.shared.told.full.swap(true, Ordering::Relaxed) {
                         tracing::error!("the disk is full: acknowledging nothing until there is space");
                         self.waker.wake();
+                    }
+                    if self.make_room()? {
+                        continue;
                     }
                     if self.shared.inbox().stop {
                         return Err(Trouble::new(Kind::Disk, "stopped while the disk was full"));

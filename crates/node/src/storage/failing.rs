@@ -6,7 +6,7 @@ use quorate_pbft::record::Record;
 use quorate_wire::Kind;
 
 use super::file::fault::{Fault, set};
-use super::world::World;
+use super::world::{SEGMENT, World};
 use super::*;
 
 const VICTIM: usize = 1;
@@ -66,7 +66,27 @@ fn a_full_disk_silences_a_replica_until_there_is_room() {
     check_votes(&mut world);
 }
 
-/// GC-4: a failed sync is final: the content of the disk is unknown, and nothing more is acknowledged.
+/// N3: a log that has filled the disk is cut although there is no space for another segment, and goes on in one that it
+/// has cut off.
+#[test]
+fn n3_a_log_that_has_filled_the_disk_is_cut() {
+    let dir = crate::testing::TempDir::new("full-log");
+    let owner = Owner { cluster: ClusterId([1; 32]), replica: ReplicaId(0) };
+    let mut log = Log::new(dir.path(), &owner, 7, 1, SEGMENT);
+    let mut records = Vec::new();
+    commit::put(commit::RecordKind::Replica, &[1; 3000], &mut records);
+    while log.bytes() < 3 * SEGMENT {
+        log.commit(&records).unwrap();
+    }
+    set(dir.path(), Some(Fault::Little(SEGMENT)));
+    while log.commit(&records).is_ok() {}
+    assert!(matches!(log.commit(&records), Err(log::LogError::Full)));
+    log.trim(SeqNum(1)).unwrap();
+    log.commit(&records).unwrap();
+    set(dir.path(), None);
+}
+
+/// GC-4: a sync that fails is the end: what the disk holds is not known, and nothing more is promised.
 #[test]
 fn a_failed_sync_or_write_ends_a_replica() {
     for fault in [Fault::Sync, Fault::Write] {

@@ -63,6 +63,9 @@ impl DiskFile {
     /// Allocates space, if the file system supports it.
     pub(super) fn allocate(&self, bytes: usize) -> io::Result<()> {
         self.fails(Deed::Write)?;
+        if u64::try_from(bytes).is_ok_and(|bytes| self.len().is_ok_and(|len| len < bytes)) {
+            self.fails(Deed::Grow(bytes))?;
+        }
         let len = i64::try_from(bytes).unwrap_or(i64::MAX);
         match fallocate(&self.file, FallocateFlags::empty(), 0, len) {
             Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => Ok(()),
@@ -104,6 +107,8 @@ enum Deed {
     Read,
     Write,
     Sync,
+    /// To this many bytes.
+    Grow(usize),
 }
 
 /// Failing disks, by directory.
@@ -118,7 +123,9 @@ pub(super) mod fault {
     pub(crate) enum Fault {
         /// It is full.
         Full,
-        /// Syncs fail.
+        /// There is little: for a file of this many bytes there is none.
+        Little(usize),
+        /// What was written does not become durable.
         Sync,
         /// It cannot be written.
         Write,
@@ -140,6 +147,9 @@ pub(super) mod fault {
         let fault = faults.iter().find(|(dir, _)| path.starts_with(dir)).map(|(_, fault)| *fault);
         match (fault, deed) {
             (Some(Fault::Full), Deed::Write) => Err(ErrorKind::StorageFull.into()),
+            (Some(Fault::Little(most)), Deed::Grow(bytes)) if bytes >= most => {
+                Err(ErrorKind::StorageFull.into())
+            }
             (Some(Fault::Write), Deed::Write)
             | (Some(Fault::Sync), Deed::Sync)
             | (Some(Fault::Read), Deed::Read) => Err(io::Error::from(nix::errno::Errno::EIO)),

@@ -311,8 +311,14 @@ impl Log {
         let size = commit::size(records.len());
         let fits = self.current.as_ref().is_some_and(|(_, at, room)| at + size <= *room);
         if !fits {
-            self.begin_segment(size)?;
+            self.begin_segment(self.segment_bytes.max(size))?;
         }
+        self.commit_here(records, size)?;
+        Ok(!fits)
+    }
+
+    /// Writes a commit of `size` bytes where the last one ends: there is room.
+    fn commit_here(&mut self, records: &[u8], size: usize) -> Result<(), LogError> {
         let head =
             Head { number: self.number + 1, known: self.known, starts: self.starts, before: self.link };
         let link = commit::encode(&self.key, &head, records, &mut self.buffer);
@@ -335,16 +341,16 @@ impl Log {
                 segment.max_seq = segment.max_seq.max(self.lasting.note(bytes));
             }
         }
-        Ok(!fits)
+        Ok(())
     }
 
-    fn begin_segment(&mut self, size: usize) -> Result<(), LogError> {
+    /// Begins a segment with room for `room` bytes.
+    fn begin_segment(&mut self, room: usize) -> Result<(), LogError> {
         let first = self.number + 1;
         let path = self.dir.join(format!("{first:020}.seg"));
         let full = |path: &Path, error: std::io::Error| {
             if is_full(&error) { LogError::Full } else { LogError::Failed(failed(path, "writing", &error)) }
         };
-        let room = self.segment_bytes.max(size);
         if let Some(spare) = self.spares.pop() {
             fs::rename(&spare, &path).map_err(|error| full(&path, error))?;
         }
@@ -374,7 +380,15 @@ impl Log {
             commit::put(RecordKind::Replica, bytes, &mut records);
         }
         commit::put(RecordKind::Trim, &needed.to_le_bytes(), &mut records);
-        self.commit(&records)?;
+        let size = commit::size(records.len());
+        match self.commit(&records) {
+            // A segment has no room, so this is in one of its own: it makes room for others.
+            Err(LogError::Full) => {
+                self.begin_segment(size)?;
+                self.commit_here(&records, size)?;
+            }
+            done => _ = done?,
+        }
         for segment in self.segments.drain(..count) {
             let free = (0..SPARES_MAX).map(|i| self.dir.join(format!("spare-{i}")));
             let gone = match free.into_iter().find(|spare| !self.spares.contains(spare)) {

@@ -25,7 +25,7 @@ use crate::outbox::Transport;
 use crate::testing::TempDir;
 
 const MS: u64 = 1_000_000;
-const SEGMENT: usize = 32 << 10;
+pub(super) const SEGMENT: usize = 32 << 10;
 
 /// The output of a node in one flush.
 #[derive(Default)]

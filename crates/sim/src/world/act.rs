@@ -151,7 +151,7 @@ impl<A: App> World<A> {
         frame.clear();
         let own = Principal::Replica(host.id);
         match form {
-            Form::Frame => frame.extend_from_slice(bytes),
+            Form::Frame => process.door.escort(None, bytes, &mut frame),
             Form::Body if kind == Kind::Request => {
                 if let Ok(body) = RequestBody::decode(bytes) {
                     process.door.seal_request(&body, own.as_client(), true, &mut frame);

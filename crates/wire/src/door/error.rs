@@ -44,8 +44,11 @@ pub enum DoorError {
     StaleKey(Principal),
     /// A REPLY for another client (K11).
     OtherClient(ClientId),
-    /// Signatures in this sender's name were wrong so often that this one was not looked at.
-    TooManyForged(Principal),
+    /// The allowance that would pay for a look at this signature is used up (A5). It is in this sender's
+    /// name.
+    TooManySignatures(Principal),
+    /// It was signed for a view that is over here.
+    OldView(Kind),
     /// A SUSPECT in a VIEW-CHANGE's `LeaveCert` is not its replica's (LV-2).
     BadLeaveCert(ReplicaId),
 }
@@ -66,13 +69,14 @@ impl DoorError {
             Self::WrongDigest(_) => "wrong-digest",
             Self::StaleKey(_) => "stale-key",
             Self::OtherClient(_) => "other-client",
-            Self::TooManyForged(_) => "too-many-forged",
+            Self::TooManySignatures(_) => "too-many-signatures",
+            Self::OldView(_) => "old-view",
             Self::BadLeaveCert(_) => "bad-leave-cert",
         }
     }
 
     /// The name of every reason.
-    pub const NAMES: [&'static str; 14] = [
+    pub const NAMES: [&'static str; 15] = [
         "malformed",
         "other-version",
         "wrong-epoch",
@@ -85,7 +89,8 @@ impl DoorError {
         "wrong-digest",
         "stale-key",
         "other-client",
-        "too-many-forged",
+        "too-many-signatures",
+        "old-view",
         "bad-leave-cert",
     ];
 }
@@ -107,9 +112,10 @@ impl core::fmt::Display for DoorError {
             Self::WrongDigest(kind) => write!(f, "a digest in this {} is not its payload's", kind.name()),
             Self::StaleKey(sender) => write!(f, "a NEW-KEY of {sender} that is not newer than one seen"),
             Self::OtherClient(client) => write!(f, "a REPLY for {client}"),
-            Self::TooManyForged(sender) => {
-                write!(f, "not looked at: too many signatures in the name of {sender} were wrong")
+            Self::TooManySignatures(sender) => {
+                write!(f, "a signature in the name of {sender} that was not looked at: there are too many")
             }
+            Self::OldView(kind) => write!(f, "a {} for a view that is over", kind.name()),
             Self::BadLeaveCert(replica) => write!(f, "the LeaveCert's SUSPECT is not {replica}'s"),
         }
     }

@@ -4,11 +4,11 @@ use alloc::vec::Vec;
 
 use super::Door;
 use crate::codec::Writer;
-use crate::frame::{self, ENTRY_BYTES, HEADER_BYTES, SIGNATURE_BYTES};
+use crate::frame::{self, Auth, ENTRY_BYTES, Frame, HEADER_BYTES, SIGNATURE_BYTES};
 use crate::id::{ClientId, Principal};
 use crate::keys::Covered;
 use crate::message::{Kind, REQUEST_HEAD_BYTES, RequestBody, RequestFlags, Seal, fixed_len};
-use crate::sign::request_digest;
+use crate::sign::{request_digest, signed_digest};
 
 impl Door {
     /// Appends a whole frame: `body` of this kind from this node, sealed as [`Kind::seal`] says.
@@ -80,6 +80,32 @@ impl Door {
             None => out.push(frame::AUTHENTICATOR),
         }
         self.put_authenticator(&covered, out);
+    }
+
+    /// Appends a frame that this node has signed, with MACs beside the signature: for `to` alone, or for all
+    /// other replicas. They prove nothing to a third party, and no receiver needs them. A receiver that finds its own
+    /// right knows before it looks at the signature that the frame is this node's, so that frames
+    /// in its name that are not cannot use up what may be spent on it (A5). Anything else is appended as it is.
+    pub fn escort(&mut self, to: Option<Principal>, frame: &[u8], out: &mut Vec<u8>) {
+        let Ok(Frame { kind, epoch, sender, body, auth: Auth::Signature(signature), .. }) =
+            Frame::decode(frame)
+        else {
+            return out.extend_from_slice(frame);
+        };
+        let may = kind.seal() == Seal::Signature && (kind == Kind::NewKey) == to.is_some();
+        if sender != self.own || !may {
+            return out.extend_from_slice(frame);
+        }
+        let digest = signed_digest(&self.domains, kind, epoch, sender, body);
+        let covered = Covered::signed(kind, epoch, sender, &digest, signature);
+        frame::begin(kind, epoch, sender, body, out);
+        out.push(frame::BOTH);
+        out.extend_from_slice(signature);
+        let Some(to) = to else { return self.put_authenticator(&covered, out) };
+        let key_id = self.exchange.sending_to(to);
+        out.extend_from_slice(&key_id.to_le_bytes());
+        Writer::new(out).count8(1);
+        self.put_entry(to, key_id, &covered, out);
     }
 
     /// Appends the key generation, the count and an entry for every other replica, in order.

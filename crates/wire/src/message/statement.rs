@@ -103,6 +103,7 @@ pub struct Moved {
 
 /// STATEMENT: a replica's answer to PROBE. At most 4 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag on the wire")]
 pub struct Statement {
     /// The question's.
     pub nonce: u64,
@@ -124,6 +125,8 @@ pub struct Statement {
     pub transferring: bool,
     /// It has lost its memory, and does not vote until it has rejoined.
     pub rejoining: bool,
+    /// Its disk has no room: it promises nothing until there is some.
+    pub disk_full: bool,
     /// Its newest checkpoints with the digests of its state, by increasing number. At most
     /// [`STATED_CHECKPOINTS_MAX`].
     pub checkpoints: Vec<(SeqNum, Digest)>,
@@ -169,7 +172,7 @@ impl Statement {
         out.u64(self.high.0);
         let (left, fetches, rejoins) = (self.in_view_change, self.transferring, self.rejoining);
         let has_moved = self.moved.is_some();
-        let flags = [left, fetches, rejoins, has_moved];
+        let flags = [left, fetches, rejoins, has_moved, self.disk_full];
         out.u8(flags.iter().rev().fold(0, |byte, flag| byte << 1 | u8::from(*flag)));
         out.count8(self.checkpoints.len());
         self.checkpoints.iter().for_each(|checkpoint| put_checkpoint(checkpoint, out));
@@ -206,7 +209,7 @@ impl Statement {
             let (nonce, view, executed) = (r.u64()?, ViewNum(r.u64()?), SeqNum(r.u64()?));
             let (committed, stable) = (SeqNum(r.u64()?), take_checkpoint(r)?);
             let (low, high, flags) = (SeqNum(r.u64()?), SeqNum(r.u64()?), r.u8()?);
-            if flags > 15 {
+            if flags > 31 {
                 return Err(DecodeError::NotCanonical);
             }
             let checkpoints = take_list(r.count8(STATED_CHECKPOINTS_MAX)?, || take_checkpoint(r))?;
@@ -238,6 +241,7 @@ impl Statement {
                 in_view_change,
                 transferring,
                 rejoining,
+                disk_full: flags & 16 != 0,
                 checkpoints,
                 transfer,
                 moved,

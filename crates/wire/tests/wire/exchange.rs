@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use quorate_wire::codec::Writer;
 use quorate_wire::exchange::{CLIENTS_MAX, Exchange};
-use quorate_wire::frame::Frame;
+use quorate_wire::frame::{Frame, HEADER_BYTES, SIGNATURE_BYTES};
 use quorate_wire::message::NewKey;
 use quorate_wire::{Admitted, ClientId, Cluster, ClusterId, Door, DoorError, Kind, Principal, ReplicaId};
 
@@ -110,7 +110,9 @@ fn wrong_macs_bring_about_one_new_key_a_second() {
 fn k16_a_forged_new_key_is_refused() {
     let mut world = World::new();
     let frame = sample(&mut world, Kind::NewKey).frame;
-    for at in 0..frame.len() {
+    // Up to the end of the signature: what stands behind it are MACs, which it does not need.
+    let signed = HEADER_BYTES + Frame::decode(&frame).unwrap().body.len() + 1 + SIGNATURE_BYTES;
+    for at in 0..signed {
         let mut forged = frame.clone();
         forged[at] ^= 0x04;
         let Ok(decoded) = Frame::decode(&forged) else { continue };
@@ -118,7 +120,7 @@ fn k16_a_forged_new_key_is_refused() {
         let now = u64::try_from(at).unwrap() * 10 * MS;
         let refused = world.doors[3].admit(now, decoded).err();
         assert!(refused.is_some(), "with byte {at} changed");
-        assert!(!matches!(refused, Some(DoorError::TooManyForged(_))), "with byte {at} changed");
+        assert!(!matches!(refused, Some(DoorError::TooManySignatures(_))), "with byte {at} changed");
     }
     // Nothing of it has stuck: the right one is still taken, and the old keys still work.
     assert_eq!(understands(&mut world.doors, 3, 0, 0), Ok(()));

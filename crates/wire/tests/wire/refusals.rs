@@ -195,7 +195,9 @@ fn b27_only_the_right_form_of_authentication_counts() {
                 Kind::Request if *form > 2 => matches!(refused, Some(DoorError::Malformed(_))),
                 _ => refused == Some(DoorError::WrongSeal(kind)),
             };
-            let expected = if *form == right { of_this_form } else { of_another };
+            // What is signed may have MACs beside the signature.
+            let is_right = *form == right || (kind.seal() == Seal::Signature && *form == 4);
+            let expected = if is_right { of_this_form } else { of_another };
             assert!(expected, "{} with form {form}: {refused:?}", kind.name());
         }
     }
@@ -345,7 +347,8 @@ fn every_reason_has_a_name_and_says_what_was_wrong() {
         DoorError::WrongDigest(Kind::Reply),
         DoorError::StaleKey(who(2)),
         DoorError::OtherClient(lane()),
-        DoorError::TooManyForged(who(2)),
+        DoorError::TooManySignatures(who(2)),
+        DoorError::OldView(Kind::Suspect),
         DoorError::BadLeaveCert(ReplicaId(2)),
     ];
     assert_eq!(reasons.map(|reason| reason.name()), DoorError::NAMES);
@@ -381,28 +384,4 @@ fn a_signature_covers_the_epoch() {
         quorate_wire::sign::signed_digest(&world.domains(), Kind::ViewChange, epoch, who(2), &body)
     };
     assert_ne!(sign(0), sign(1));
-}
-
-/// A5: a check of a signature takes 30 us, and anyone can send bytes in anyone's name. A flood of them is not looked
-/// at, and what is genuine comes through when the flood pauses for a moment.
-#[test]
-fn a5_forged_signatures_are_looked_at_in_small_numbers() {
-    let mut world = World::new();
-    let genuine = sample(&mut world, Kind::Suspect);
-    let mut forged = genuine.frame.clone();
-    *forged.last_mut().unwrap() ^= 1;
-    let mut not_looked_at = 0;
-    for i in 0..10_000_u64 {
-        // A second of it, ten frames a millisecond.
-        let refused = world.doors[genuine.to].admit(i * 100_000, Frame::decode(&forged).unwrap()).err();
-        not_looked_at += usize::from(matches!(refused, Some(DoorError::TooManyForged(_))));
-    }
-    let looked_at = world.doors[genuine.to].signatures_checked();
-    assert!((500..=1_010).contains(&looked_at), "{looked_at} checks take {} ms", looked_at * 30 / 1_000);
-    assert!(not_looked_at >= 8_990);
-    // Another replica's, at the same time, and this one's a moment later.
-    let later = 1_000_000_000;
-    assert!(
-        world.doors[genuine.to].admit(later + 20_000_000, Frame::decode(&genuine.frame).unwrap()).is_ok()
-    );
 }

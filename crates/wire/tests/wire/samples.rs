@@ -179,6 +179,7 @@ pub(crate) fn statement() -> Statement {
         in_view_change: false,
         transferring: true,
         rejoining: false,
+        disk_full: true,
         checkpoints: vec![(SeqNum(0), digest(0xc0)), (SeqNum(128), digest(0xc4))],
         transfer: (4096, 8192),
         moved: Some(Moved {

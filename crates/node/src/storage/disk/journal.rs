@@ -51,7 +51,9 @@ impl Journal for Disk {
         let is_long = usize::try_from(bytes).is_ok_and(|bytes| bytes > self.log_bytes_max);
         // Also: slots freed by the last seal are written only after the store knows (`paged.rs`).
         let may = self.images.is_some() && !self.is_imaging();
-        may && seq > self.newest_image && (self.image_due || is_long || is_crowded)
+        // On a full disk, too: the log becomes shorter.
+        let is_wanted = self.image_due || is_long || is_crowded || self.told().is_full();
+        may && seq > self.newest_image && is_wanted
     }
 
     fn aside(&mut self, copied: Copied) {
@@ -105,6 +107,10 @@ impl Journal for Disk {
     fn write_p99_us(&self) -> u32 {
         let slow = self.shared.told.write_p99_us.load(Ordering::Relaxed) / SMOOTH;
         u32::try_from(slow).unwrap_or(u32::MAX)
+    }
+
+    fn is_full(&self) -> bool {
+        self.told().is_full()
     }
 
     fn image_soon(&mut self) {
