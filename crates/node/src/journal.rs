@@ -57,6 +57,16 @@ pub trait Journal: core::fmt::Debug {
         false
     }
 
+    /// Returns the checkpoint of an image that has become durable since this was last asked.
+    fn take_kept(&self) -> Option<SeqNum> {
+        None
+    }
+
+    /// Says whether there is one.
+    fn has_kept(&self) -> bool {
+        false
+    }
+
     /// The replica has lost its memory, or found that what it has is none (H7). As the others know, it has
     /// started `starts` times at least.
     fn distrust(&mut self, starts: u64);

@@ -48,6 +48,7 @@ pub mod recording;
 pub mod restart;
 pub mod step;
 
+mod archive;
 mod batch;
 mod bodies;
 mod card;
@@ -62,6 +63,7 @@ mod recovery;
 mod replica;
 mod request;
 mod rng;
+mod starts;
 mod status;
 mod timers;
 mod transfer;

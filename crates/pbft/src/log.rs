@@ -49,6 +49,10 @@ pub(crate) struct Slot {
     pub(crate) prepared: Option<(ViewNum, Arc<Batch>)>,
     /// What P's record waits for on its way to the disk: COMMITs and tentative replies do too.
     pub(crate) prepared_lsn: Lsn,
+    /// The batch whose content a record of this number holds: each is written once.
+    pub(crate) logged: Option<Digest>,
+    /// The record that the number has committed, on its way to the disk.
+    pub(crate) committed_lsn: Lsn,
     /// Q: what this replica pre-prepared, each digest with its newest view.
     pub(crate) claims: Vec<(Digest, ViewNum)>,
     /// committed-local holds for this digest.
@@ -71,6 +75,8 @@ impl Slot {
             attested: Votes::new(n),
             prepared: None,
             prepared_lsn: Lsn(0),
+            logged: None,
+            committed_lsn: Lsn(0),
             claims: Vec::new(),
             committed: None,
             fetched: None,
@@ -88,6 +94,8 @@ impl Slot {
         self.attested.clear();
         self.prepared = None;
         self.prepared_lsn = Lsn(0);
+        self.logged = None;
+        self.committed_lsn = Lsn(0);
         self.claims.clear();
         self.committed = None;
         self.fetched = None;
@@ -133,6 +141,12 @@ impl Slot {
         let proposed = self.proposal.as_ref().and_then(|p| p.batch.as_ref());
         let prepared = self.prepared.as_ref().map(|(_, batch)| batch);
         [proposed, prepared, self.fetched.as_ref()].into_iter().flatten().find(|b| b.digest() == *digest)
+    }
+
+    /// Returns what a reply that reflects this number has to wait for, so that a restart knows of it (RO-4): the
+    /// record of P or that it has committed, whichever is there first.
+    pub(crate) fn shown_lsn(&self) -> Lsn {
+        if self.prepared.is_some() { self.prepared_lsn.min(self.committed_lsn) } else { self.committed_lsn }
     }
 
     /// Records that this replica pre-prepared `digest` in `view`: `Qadd` of spec §11.3.

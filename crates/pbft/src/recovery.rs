@@ -277,6 +277,17 @@ impl Replica {
         mutant!(M50, self.recovery.noted.iter().any(|(_, _, noted)| needed(*noted) > stable), true)
     }
 
+    /// Says whether a null batch may stand at `seq`: a recovery is under way, or a batch between here and there will
+    /// begin one. This replica may lag behind a primary that issues several at a time (PR-6).
+    pub(crate) fn null_batch_allowed_at(&self, seq: SeqNum) -> bool {
+        let mut before = (self.exec.executed.0 + 1..seq.0).filter_map(|n| self.log.get(SeqNum(n)));
+        self.null_batches_allowed()
+            || before.any(|slot| {
+                let batch = slot.proposal.as_ref().and_then(|p| p.batch.as_ref());
+                batch.is_some_and(|batch| batch.requests().any(|r| r.client.replica().is_some()))
+            })
+    }
+
     /// Runs the null timer while a recovery needs it.
     pub(crate) fn watch_recoveries(&mut self, now: Now, out: &mut Actions) {
         if !self.recovery.null_timer && self.null_batches_allowed() {
@@ -297,9 +308,11 @@ impl Replica {
         if self.exec.executed > executed {
             self.recovery.still = (self.exec.executed, now.mono_ns);
         }
-        if self.is_primary() && self.batcher.assigned <= self.exec.executed {
-            // One after the other: on slow disks they come as slowly as those can take them.
-            self.propose_null(now, out);
+        if self.is_primary() {
+            // As many as may be in progress: on slow disks they come as slowly as those can take them.
+            for _ in 0..self.config.pipeline {
+                self.propose_null(now, out);
+            }
         } else if self.is_normal()
             && !self.is_primary()
             && self.exec.executed <= executed

@@ -58,7 +58,7 @@ pub struct Desk {
     lsn: u64,
     /// The log.
     pub records: Vec<Vec<u8>>,
-    /// Tell the replica that its records are durable as soon as it writes them.
+    /// Tell the replica that its records are durable as soon as it writes them, and that what it has fetched is.
     pub disk_is_fast: bool,
     deadlines: [Option<u64>; Timer::COUNT],
 }
@@ -227,6 +227,9 @@ impl Desk {
     pub fn fetched(&mut self, seq: u64) {
         let seq = SeqNum(seq);
         self.input(Input::Fetched { seq, root: root(seq), clients: &[] });
+        if self.disk_is_fast {
+            self.input(Input::Kept { seq });
+        }
     }
 
     fn replies(&self, batch: &Batch) -> Replies {

@@ -51,7 +51,8 @@ impl Journal for Disk {
         let is_long = usize::try_from(bytes).is_ok_and(|bytes| bytes > self.log_bytes_max);
         // Also: what is free since the last seal is written only when the store knows (`paged.rs`).
         let may = self.images.is_some() && !self.is_imaging();
-        may && seq > self.newest_image && (self.image_due || is_long || is_crowded)
+        // What was fetched may be what an image was made of before: the state was wrong then.
+        may && (self.image_due || seq > self.newest_image && (is_long || is_crowded))
     }
 
     fn aside(&mut self, copied: Copied) {
@@ -114,6 +115,15 @@ impl Journal for Disk {
     #[inline]
     fn is_image_due(&self) -> bool {
         self.image_due && self.images.is_some()
+    }
+
+    fn take_kept(&self) -> Option<SeqNum> {
+        self.shared.kept.swap(0, Ordering::AcqRel).checked_sub(1).map(SeqNum)
+    }
+
+    #[inline]
+    fn has_kept(&self) -> bool {
+        self.shared.kept.load(Ordering::Acquire) != 0
     }
 
     fn distrust(&mut self, starts: u64) {
