@@ -126,7 +126,7 @@ impl Replica {
         for digest in &own.message.body().chosen {
             seq = seq.next();
             if self.log.holds(seq) && !self.recovery.forbids(seq) {
-                after = mutant!(M58, after.max(self.record_vote(view, seq, *digest, out)), after);
+                after = after.max(self.record_vote(view, seq, *digest, out));
             }
         }
         out.forward(Recipient::All, Kind::NewView, after, own.message.frame());

@@ -61,10 +61,8 @@ mutants! {
     M52 = 52, "view-change-early", "VIEW-CHANGE leaves before its record is durable (D3).";
     M53 = 53, "tentative-early", "A tentative reply leaves before its batch is durable (TE-5).";
     M54 = 54, "shown-early", "Replies leave before a restart would know what they reflect (RO-4).";
-    M55 = 55, "reads-unconfirmed", "Reads are served before the others have confirmed a start (§14.3).";
     M56 = 56, "fetched-unkept", "What is said of a state that was fetched does not wait for its image (D5).";
     M57 = 57, "stable-by-one-flag", "One replica that says that it holds a proof makes a checkpoint stable (CK-2).";
-    M58 = 58, "new-view-early", "NEW-VIEW leaves before its maker's Q entries are written (D1).";
     M59 = 59, "checkpoint-early", "CHECKPOINT leaves before the log up to it is durable (D5).";
     M60 = 60, "prepare-early", "PREPARE leaves before its record is durable (D1).";
     M61 = 61, "no-floor-after-restart", "A restart knows of no number below which reads are not served (RO-4).";

@@ -345,7 +345,7 @@ impl Replica {
             && !self.transfer.is_active()
             && !self.recovery.is_active()
             // §14.3: this may be an old disk, which has forgotten what it has shown.
-            && !mutant!(M55, self.recovery.waits_for_echoes(), false)
+            && !self.recovery.waits_for_echoes()
             && settled
             && past
             && self.exec.executed == self.exec.final_to

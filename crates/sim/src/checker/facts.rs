@@ -96,6 +96,9 @@ impl Facts {
         (self.damaged, self.damaged_in_repair) = (false, false);
         self.stable = stable;
         self.unkept = None;
+        if self.checkpoint == SeqNum(0) {
+            self.checkpoint = stable; // it was not watched when it took that one
+        }
         self.prepared.clear();
         for (seq, view, digest) in prepared {
             let newest = self.prepared.entry(seq.0).or_insert((*view, *digest));

@@ -356,3 +356,15 @@ impl Liar for RepeatReads {
         Fate::Drop
     }
 }
+
+/// K9: says that it holds a proof for each checkpoint, as soon as it has that state.
+#[derive(Debug)]
+pub struct EagerProof;
+
+impl Liar for EagerProof {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        let (Kind::Checkpoint, Ok(m)) = (said.kind, Checkpoint::decode(said.body)) else { return Fate::Keep };
+        lie.say_with(said.to, said.kind, |w| Checkpoint { stable: true, ..m }.encode(w));
+        Fate::Drop
+    }
+}
