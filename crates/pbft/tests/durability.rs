@@ -291,3 +291,30 @@ fn l18_outgrowing_has_an_end() {
     let started = |d: &&Did| matches!(d, Did::Said(Milestone::RejoinStarted { .. }));
     assert_eq!(desk.did.iter().filter(started).count(), 1);
 }
+
+/// CK-6, I6: while a wrong state is repaired a later checkpoint becomes stable. The repair goes on to that one, and does
+/// not end below the window.
+#[test]
+fn l16_a_repair_does_not_end_below_the_window() {
+    let mut desk = Desk::new(R1);
+    for t in 1..=8 {
+        desk.order(t, c(0), t, b"x");
+    }
+    let right = Digest([77; 32]);
+    for from in [R0, R2, R3] {
+        desk.checkpoint(from, 4, right, false);
+    }
+    assert!(desk.said(|m| *m == Milestone::Diverged { seq: SeqNum(4) }));
+    for from in [R0, R2] {
+        desk.checkpoint(from, 8, root(SeqNum(8)), false);
+    }
+    assert_eq!(desk.replica.state().stable, SeqNum(8));
+    desk.input(Input::Fetched { seq: SeqNum(4), root: right, clients: &[] });
+    let last = desk.did.iter().rev().find_map(|d| match d {
+        Did::Fetches(seq, _) => Some(seq.0),
+        _ => None,
+    });
+    assert_eq!(last, Some(8));
+    desk.fetched(8);
+    assert_eq!(desk.replica.state().executed, SeqNum(8));
+}
