@@ -24,7 +24,7 @@ pub const SCENARIOS: &[Scenario] = &[
     )
     .expects(&[Expect::Noted("executed ahead of its disk"), Expect::Noted("asked after the restart")])
     .with(|setup| {
-        let config = Config { tentative: false, piggyback: false, ..patient(setup.config.clone()) };
+        let config = Config { tentative: false, piggyback: false, ..patient(&setup.config) };
         Setup { config, ..setup }.lying_backups(RepeatReads::default)
     })
     .play(read_below_what_was_shown),
@@ -35,7 +35,7 @@ pub const SCENARIOS: &[Scenario] = &[
     )
     .expects(&[Expect::Noted("the write is done"), Expect::Noted("asked after the restart")])
     .with(|setup| {
-        let config = Config { tentative: false, piggyback: false, ..patient(setup.config.clone()) };
+        let config = Config { tentative: false, piggyback: false, ..patient(&setup.config) };
         Setup { config, ..setup }.lying_backups(RepeatReads::default)
     })
     .play(floor_after_a_restart),
@@ -91,7 +91,7 @@ pub const SCENARIOS: &[Scenario] = &[
     )
     .expects(&[Expect::Heard(Kind::Checkpoint), Expect::Noted("a flag and no proof")])
     .with(|setup| {
-        let config = Config { read_only: false, piggyback: false, ..patient(setup.config.clone()) };
+        let config = Config { read_only: false, piggyback: false, ..patient(&setup.config) };
         Setup { config, ..setup }.lying_backups(|| EagerProof)
     })
     .play(|stage| {
@@ -116,17 +116,17 @@ pub const SCENARIOS: &[Scenario] = &[
     )
     .expects(&[TRANSFERRED, Expect::Noted("all lost power")])
     // f + 1 replies are enough for a write then, so that the clients can go on.
-    .with(|setup| Setup { config: Config { read_only: false, ..patient(setup.config.clone()) }, ..setup })
+    .with(|setup| Setup { config: Config { read_only: false, ..patient(&setup.config) }, ..setup })
     .play(fetched_state_is_lost),
 ];
 
 /// Nobody suspects anybody while a story is told.
-fn patient(config: Config) -> Config {
+fn patient(config: &Config) -> Config {
     Config {
         request_timeout_min_ns: 10_000 * MS,
         request_timeout_max_ns: 10_000 * MS,
         view_timeout_max_ns: 10_000 * MS,
-        ..config
+        ..config.clone()
     }
 }
 

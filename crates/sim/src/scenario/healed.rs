@@ -119,13 +119,17 @@ fn cleaned<const AT: usize>(stage: &mut Stage) -> Ended {
         .filter(|h| *h >= f)
         .take(f)
         .collect();
-    away.iter().for_each(|h| stage.world.crash(*h));
+    for h in &away {
+        stage.world.crash(*h);
+    }
     let target = stage.world.committed() + 20;
     stage.until("they go on without f others", RECOVERED_NS, move |w: &mut World<KvApp>| {
         w.committed() >= target
     })?;
     stage.note("as good as new");
-    away.iter().for_each(|h| stage.world.restart(*h));
+    for h in &away {
+        stage.world.restart(*h);
+    }
     Ok(())
 }
 
