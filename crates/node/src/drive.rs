@@ -105,7 +105,9 @@ pub struct Drive<S: Service, M: Meter = (), J: Journal = (), C: Core = Replica> 
     recorder: Option<Recorder>,
     /// The checkpoint that is being copied.
     saving: Option<Saving>,
-    /// Slots of pages that the executor does not know yet.
+    /// The last state that was fetched.
+    fetched: SeqNum,
+    /// Slots of pages that the executor has not been told of yet.
     stored: Vec<(PageLabel, u32)>,
     held: Held,
     guests: Guests,
@@ -201,6 +203,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
             journal,
             recorder: None,
             saving: None,
+            fetched: SeqNum(0),
             stored: Vec::new(),
             held: Held::default(),
             guests: Guests::default(),
@@ -241,6 +244,10 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             self.transfer(now, |executor, steps| executor.on_deadline(now.mono_ns, steps));
         }
         self.go_on(now);
+        // Of a state that was fetched since, this would be the one before.
+        if let Some(seq) = self.journal.take_kept().filter(|_| !self.journal.is_image_due()) {
+            self.step(now, Input::Kept { seq }, &[]);
+        }
         if now.mono_ns >= self.tick_at {
             self.tick(now);
         }
@@ -255,7 +262,8 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Returns the moment of the monotonic clock at which [`Self::expire`] is due, or earlier.
     #[inline]
     pub fn due(&self) -> u64 {
-        if self.saving.is_some() && self.journal.has_room() || !self.stored.is_empty() || self.can_go_on() {
+        let is_busy = self.saving.is_some() && self.journal.has_room() || !self.stored.is_empty();
+        if is_busy || self.can_go_on() || self.journal.has_kept() {
             return 0;
         }
         let transfer = self.executor.deadline().unwrap_or(u64::MAX);
@@ -407,6 +415,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 self.receive_guests(true);
                 self.executor.clients(&mut self.clients);
                 self.journal.image_soon();
+                self.fetched = seq;
                 self.sayings.note_checkpoint(seq, root);
                 Input::Fetched { seq, root, clients: &self.clients, lives: lives.as_deref() }
             }

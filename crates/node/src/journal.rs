@@ -59,8 +59,18 @@ pub trait Journal: core::fmt::Debug {
         false
     }
 
-    /// The replica has lost its state, or found that its state is invalid (H7). According to the others it has
-    /// started at least `starts` times.
+    /// Returns the checkpoint of an image that has become durable since this was last asked.
+    fn take_kept(&self) -> Option<SeqNum> {
+        None
+    }
+
+    /// Says whether there is one.
+    fn has_kept(&self) -> bool {
+        false
+    }
+
+    /// The replica has lost its memory, or found that what it has is none (H7). As the others know, it has
+    /// started `starts` times at least.
     fn distrust(&mut self, starts: u64);
 
     /// The replica has rejoined: its records are valid again.

@@ -53,7 +53,10 @@ mod page_faults;
 mod world;
 
 /// The version of the format.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
+
+/// The oldest version that is read, and written on as [`FORMAT`]. It has fewer kinds of records.
+const FORMAT_READ: u32 = 2;
 
 /// Size of a segment of the log, in bytes, unless one commit needs more.
 const SEGMENT_BYTES: usize = 16 << 20;

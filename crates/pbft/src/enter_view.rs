@@ -94,7 +94,16 @@ impl Replica {
             Arc::new(Signed::sign(&self.signer, &self.domains, Kind::NewView, 0, self.id, body, &bytes));
         out.report(Milestone::NewViewMade { view });
         let own = Candidate { message, named: named.iter().cloned().map(Some).collect(), proofs };
-        let after = self.persist_new_view(&own, out);
+        let mut after = self.persist_new_view(&own, out);
+        // It counts as its maker's vote for all that it takes over: Q has each of these before anyone hears of it
+        // (D1), or a maker that starts again could not claim what the others prepared with its vote.
+        let mut seq = own.message.body().checkpoint.0;
+        for digest in &own.message.body().chosen {
+            seq = seq.next();
+            if self.log.holds(seq) && !self.recovery.forbids(seq) {
+                after = after.max(self.record_vote(view, seq, *digest, out));
+            }
+        }
         out.forward(Recipient::All, Kind::NewView, after, own.message.frame());
         // What it counted and the VIEW-CHANGEs do not show, so that the others can count it, too (DP-4).
         for proof in &own.proofs {
@@ -284,7 +293,8 @@ impl Replica {
         self.log.set_low(start);
         self.views.last_fixed = body.last();
         // RO-4: no reads before what the view took over has been executed.
-        self.reads.floor = self.reads.floor.max(body.last());
+        // What only prepared in an earlier life, and is not among it, was shown to nobody as a whole.
+        self.reads.floor = self.reads.shown.max(body.last());
         self.batcher.clear();
         self.batcher.assigned = self.log.low().max(body.last());
         self.views.wants.clear();

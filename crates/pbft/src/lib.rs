@@ -51,6 +51,7 @@ pub mod recording;
 pub mod restart;
 pub mod step;
 
+mod archive;
 mod batch;
 mod bodies;
 mod candidate;
@@ -67,6 +68,7 @@ mod recovery;
 mod replica;
 mod request;
 mod rng;
+mod starts;
 mod status;
 mod timers;
 mod transfer;

@@ -49,6 +49,10 @@ pub(crate) struct Slot {
     pub(crate) prepared: Option<(ViewNum, Arc<Batch>)>,
     /// What P's record waits for on its way to the disk: COMMITs and tentative replies do too.
     pub(crate) prepared_lsn: Lsn,
+    /// The batch whose content a record of this number holds: each is written once.
+    pub(crate) logged: Option<Digest>,
+    /// The record that the number has committed, on its way to the disk.
+    pub(crate) committed_lsn: Lsn,
     /// Q: what this replica pre-prepared, each digest with its newest view.
     pub(crate) claims: Vec<(Digest, ViewNum)>,
     /// The batches of claims of views that have ended, of the newest `f + 2` at most. A claim may be all that
@@ -74,6 +78,8 @@ impl Slot {
             attested: Votes::new(n),
             prepared: None,
             prepared_lsn: Lsn(0),
+            logged: None,
+            committed_lsn: Lsn(0),
             claims: Vec::new(),
             claimed: Vec::new(),
             committed: None,
@@ -92,6 +98,8 @@ impl Slot {
         self.attested.clear();
         self.prepared = None;
         self.prepared_lsn = Lsn(0);
+        self.logged = None;
+        self.committed_lsn = Lsn(0);
         self.claims.clear();
         self.claimed.clear();
         self.committed = None;
@@ -156,6 +164,12 @@ impl Slot {
         }
         let newest = self.claims.get(..max).unwrap_or(&self.claims);
         self.claimed.retain(|batch| newest.iter().any(|(claim, _)| *claim == batch.digest()));
+    }
+
+    /// Returns what a reply that reflects this number has to wait for, so that a restart knows of it (RO-4): the
+    /// record of P or that it has committed, whichever is there first.
+    pub(crate) fn shown_lsn(&self) -> Lsn {
+        if self.prepared.is_some() { self.prepared_lsn.min(self.committed_lsn) } else { self.committed_lsn }
     }
 
     /// Records that this replica pre-prepared `digest` in `view`: `Qadd` of spec §11.3.

@@ -117,7 +117,8 @@ impl Replica {
         digest: &Digest,
         out: &mut Actions,
     ) -> Option<bool> {
-        let frame = self.find_request(digest)?;
+        let here = self.find_request(digest);
+        let frame = here.or_else(|| Some(self.archive.body(digest)?.frame().to_vec()))?;
         if !self.peers.allow(to, now.mono_ns, frame.len(), &self.config) {
             return Some(false);
         }
@@ -134,7 +135,8 @@ impl Replica {
     ) -> Option<bool> {
         let place = self.lookup.batches.get(digest);
         let in_log = place.and_then(|seq| self.log.get(*seq)).and_then(|slot| slot.batch(digest));
-        let batch = in_log.or_else(|| self.bodies.batch(digest))?.clone();
+        let here = in_log.or_else(|| self.bodies.batch(digest)).cloned();
+        let batch = here.or_else(|| self.archive.batch(digest))?;
         if !self.peers.allow(to, now.mono_ns, batch.payload().len(), &self.config) {
             return Some(false);
         }

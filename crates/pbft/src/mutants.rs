@@ -57,6 +57,17 @@ mutants! {
     M47 = 47, "status-unanswered", "Nobody sends again what a status shows as missing (SM-2).";
     M48 = 48, "committed-untold", "Replicas do not tell those who missed a batch that it committed (ST-5, A9).";
     M49 = 49, "unvouched-timers", "One replica's word about a request starts its timer (TM-2, B31).";
+    M51 = 51, "own-vote-early", "An own vote is counted before it is durable (ADR 5).";
+    M52 = 52, "view-change-early", "VIEW-CHANGE leaves before its record is durable (D3).";
+    M53 = 53, "tentative-early", "A tentative reply leaves before its batch is durable (TE-5).";
+    M54 = 54, "shown-early", "Replies leave before a restart would know what they reflect (RO-4).";
+    M56 = 56, "fetched-unkept", "What is said of a state that was fetched does not wait for its image (D5).";
+    M57 = 57, "stable-by-one-flag", "One replica that says that it holds a proof makes a checkpoint stable (CK-2).";
+    M59 = 59, "checkpoint-early", "CHECKPOINT leaves before the log up to it is durable (D5).";
+    M60 = 60, "prepare-early", "PREPARE leaves before its record is durable (D1).";
+    M61 = 61, "no-floor-after-restart", "A restart knows of no number below which reads are not served (RO-4).";
+    M62 = 62, "oldest-p", "A restart takes P of the oldest view that the log has, not of the newest (VC-1).";
+    M63 = 63, "any-incarnation", "Any count of starts is believed, however far it jumps (§14.3).";
     M50 = 50, "null-anywhere", "Null batches are accepted at any time (PR-6).";
     M90 = 90, "rejoined-by-own-h", "A rejoin is over when this replica's own checkpoint is stable, whatever the others' (RC-9a).";
     M14 = 14, "result-unchecked", "A client takes a result without comparing it with the certified digest (CL-6, K12).";

@@ -14,7 +14,7 @@ use crate::certificate::Inserted;
 use crate::choice;
 use crate::config::RequestAuth;
 use crate::log::Proposal;
-use crate::record::{self, Record};
+use crate::record::Record;
 use crate::replica::{OwnVote, Replica};
 use crate::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 
@@ -343,7 +343,7 @@ impl Replica {
         if self.is_primary() {
             return; // what its NEW-VIEW chose: the NEW-VIEW stands for its pre-prepare
         }
-        let after = lsn.max(self.piggyback.after);
+        let after = mutant!(M60, lsn.max(self.piggyback.after), Lsn(0));
         out.send(Recipient::All, Kind::Prepare, after, |w| {
             Prepare::encode(view, seq, &digest, &self.piggyback.commits, w);
         });
@@ -369,7 +369,7 @@ impl Replica {
         if is_primary {
             return lsn; // its pre-prepare is the q-th vote
         }
-        if self.is_durable(lsn) {
+        if mutant!(M51, self.is_durable(lsn), true) {
             self.count_own_vote(&own);
         } else {
             self.count_when_durable(own);
@@ -419,32 +419,12 @@ impl Replica {
         }
         self.recovery.note_prepared(seq);
         let own = OwnVote { lsn: after, view, seq, digest, commit: true };
-        if self.is_durable(after) {
+        if mutant!(M51, self.is_durable(after), true) {
             self.count_own_vote(&own);
         } else {
             self.count_when_durable(own);
         }
         self.send_commit(now, seq, digest, after, out);
-    }
-
-    /// Writes P of `seq`, with its batch (D2).
-    fn persist_prepared(&mut self, view: ViewNum, seq: SeqNum, out: &mut Actions) -> Lsn {
-        if self.config.durability == crate::config::Durability::Memory {
-            return Lsn(0);
-        }
-        let Some((_, batch)) = self.log.get(seq).and_then(|slot| slot.prepared.as_ref()) else {
-            unreachable!("the caller has set it")
-        };
-        let bytes = record::encoded(batch);
-        self.persist(Record::Prepared { view, seq, batch: &bytes }, out)
-    }
-
-    /// Writes a batch that is executed without having prepared here. Nothing waits for it.
-    pub(crate) fn persist_batch(&mut self, seq: SeqNum, batch: &Batch, out: &mut Actions) {
-        if self.config.durability != crate::config::Durability::Memory {
-            let bytes = record::encoded(batch);
-            self.persist(Record::Batch { seq, batch: &bytes }, out);
-        }
     }
 
     /// Sends a commit, or queues it to ride on the next message (PB-1).
@@ -485,6 +465,9 @@ impl Replica {
         let Some(digest) = slot.committed_now(cluster) else { return };
         slot.committed = Some(digest);
         out.report(Milestone::Committed { seq, digest });
-        self.persist(Record::Committed { seq, digest }, out);
+        let lsn = self.persist(Record::Committed { seq, digest }, out);
+        if let Some(slot) = self.log.get_mut(seq) {
+            slot.committed_lsn = lsn;
+        }
     }
 }

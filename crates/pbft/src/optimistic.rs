@@ -30,6 +30,8 @@ pub(crate) struct Execution {
     /// Results up to here go to nobody: they come of the log of an earlier life, which has answered, or whose
     /// clients ask again.
     pub(crate) replayed_to: SeqNum,
+    /// What a reply that reflects the last final batch has to wait for (RO-4).
+    pub(crate) shown: Lsn,
     /// The batch in the overlay.
     pub(crate) tentative: Option<(SeqNum, Digest)>,
     /// Undone executions whose results are still to come, oldest first (EX-6). At most one a view.
@@ -71,8 +73,11 @@ pub(crate) struct Reads {
     waiting: BTreeMap<ClientId, Body>,
     under_way: VecDeque<Reading>,
     next_ticket: u64,
-    /// Reads are served from here on: what the view took over must have been executed (RO-4).
+    /// Reads are served from here on: what the view took over must have been executed, and what was shown in an
+    /// earlier life (RO-4).
     pub(crate) floor: SeqNum,
+    /// What is known to have been shown, whatever a view takes over: committed, stable or fetched.
+    pub(crate) shown: SeqNum,
 }
 
 /// The most reads under way.
@@ -140,8 +145,15 @@ impl Replica {
     pub(crate) fn hand_over(&mut self, seq: SeqNum, batch: Arc<Batch>, out: &mut Actions) {
         self.exec.handed_over = seq;
         self.exec.final_to = seq;
+        self.note_shown(seq);
         out.push(Action::Execute { seq, batch, tentative: false });
         self.after_final(seq, out);
+    }
+
+    /// Notes what replies wait for from here on. A replica never answers below what it has shown, also after
+    /// a restart: so a restart must know what it has shown (RO-4, §14.1).
+    fn note_shown(&mut self, seq: SeqNum) {
+        self.exec.shown = self.log.get(seq).map_or(Lsn(0), crate::log::Slot::shown_lsn);
     }
 
     /// The tentative batch has committed: its overlay becomes part of the state.
@@ -153,6 +165,7 @@ impl Replica {
         }
         self.exec.tentative = None;
         self.exec.final_to = seq;
+        self.note_shown(seq);
         out.push(Action::Merge { seq });
         self.after_final(seq, out);
         self.settle(now, out);
@@ -199,8 +212,11 @@ impl Replica {
         let tentative = seq > self.exec.final_to;
         out.report(Milestone::Executed { seq, tentative });
         // TE-5: the client's certificate counts on q prepared replicas, so P goes first.
-        let after =
-            if tentative { self.log.get(seq).map_or(Lsn(0), |slot| slot.prepared_lsn) } else { Lsn(0) };
+        let after = if tentative {
+            mutant!(M53, self.log.get(seq).map_or(Lsn(0), |slot| slot.prepared_lsn), Lsn(0))
+        } else {
+            self.shown()
+        };
         for reply in replies.iter() {
             if matches!(reply.outcome, Outcome::Superseded | Outcome::Refused) {
                 continue; // nothing was done, so there is nothing to say
@@ -226,6 +242,11 @@ impl Replica {
         }
         self.watch_recoveries(now, out);
         self.try_execute(now, out);
+    }
+
+    /// What a reply that reflects committed state waits for (RO-4).
+    fn shown(&self) -> Lsn {
+        mutant!(M54, self.exec.shown, Lsn(0))
     }
 
     /// RP-1: the replica that the client names returns the result, the others its digest.
@@ -292,7 +313,7 @@ impl Replica {
         let executed = self.clients.get(client).map_or(Timestamp(0), |c| c.executed);
         // The overlay may hold a newer one, which is not committed: it is not shown.
         if reply.timestamp <= executed {
-            self.send_reply(client, reply.timestamp, reply.digest, false, reply.result, Lsn(0), out);
+            self.send_reply(client, reply.timestamp, reply.digest, false, reply.result, self.shown(), out);
         }
     }
 
@@ -328,6 +349,8 @@ impl Replica {
         self.is_normal()
             && !self.transfer.is_active()
             && !self.recovery.is_active()
+            // §14.3: this may be an old disk, which has forgotten what it has shown.
+            && !self.recovery.waits_for_echoes()
             && settled
             && past
             && self.exec.executed == self.exec.final_to
@@ -364,7 +387,8 @@ impl Replica {
                 out.report(Milestone::ReadServed { client: reading.client });
                 let full = self.sends_full(reading.replier, result.len());
                 let result = Some(result).filter(|_| full);
-                self.send_reply(reading.client, reading.timestamp, digest, false, result, Lsn(0), out);
+                let after = self.shown();
+                self.send_reply(reading.client, reading.timestamp, digest, false, result, after, out);
             }
             // The client need not wait until it is out of patience (RO-1, DV-41). No result has this digest.
             ReadResult::NeedsOrder => {

@@ -153,6 +153,10 @@ fn encode_input(input: &Input<'_>, frame: &[u8], proofs: &mut Vec<Proof>, w: &mu
             w.u8(9);
             w.u64(lsn.0);
         }
+        Input::Kept { seq } => {
+            w.u8(10);
+            w.u64(seq.0);
+        }
     }
 }
 
@@ -322,6 +326,7 @@ impl Scratch {
                 step(now, &Input::Fetched { seq, root, clients: &clients, lives });
             }
             9 => step(now, &Input::Durable(Lsn(r.u64()?))),
+            10 => step(now, &Input::Kept { seq: SeqNum(r.u64()?) }),
             _ => return Err(DecodeError::NotCanonical),
         }
         Ok(())

@@ -277,8 +277,8 @@ impl Replica {
     pub(crate) fn look_at_rejoin(&mut self, now: Now, out: &mut Actions) {
         let Phase::CatchingUp { until } = self.recovery.phase else { return };
         let stable = self.log.stable();
-        let others = self.peers.stable_by(self.cluster.quorum() - 1);
-        if stable < until || mutant!(M90, others < until, false) {
+        let alone = self.peers.stable_at(until) + 1 < self.cluster.quorum();
+        if stable < until || mutant!(M90, alone, false) {
             return;
         }
         self.recovery.phase = Phase::Member;
@@ -289,23 +289,33 @@ impl Replica {
         self.on_view_changes_grown(now, out);
     }
 
-    /// Returns whether a recovery is in progress that needs the order to move on (RC-10). Null batches are
-    /// refused otherwise (PR-6).
-    pub(crate) fn null_batches_allowed(&self) -> bool {
-        self.null_batch_allowed_at(self.log.stable().next())
-    }
-
-    /// Says whether a recovery under way needs a batch at `seq`: up to the checkpoint that ends it. One that was
-    /// proposed before that checkpoint was stable is as good afterwards, or its number would be lost.
-    pub(crate) fn null_batch_allowed_at(&self, seq: SeqNum) -> bool {
+    /// Returns up to where the order has to come for every recovery that is noted to end (RC-7, RC-9).
+    fn null_batches_to(&self) -> SeqNum {
         let (interval, window) = (self.config.checkpoint_interval, self.config.window);
         let needed = |noted: SeqNum| SeqNum(noted.0.div_ceil(interval).saturating_mul(interval)).plus(window);
-        mutant!(M50, self.recovery.noted.iter().any(|(_, _, noted)| needed(*noted) >= seq), true)
+        self.recovery.noted.iter().map(|(_, _, noted)| needed(*noted)).max().unwrap_or_default()
+    }
+
+    /// Says whether a recovery is under way that needs the order to move on (RC-10).
+    fn null_batches_needed(&self) -> bool {
+        self.null_batches_to() > self.log.stable()
+    }
+
+    /// Says whether a null batch may stand at `seq`: a recovery needs the order to come that far, whether it has ended
+    /// here already or not, or a batch between here and there will begin one. This replica may lag behind the primary
+    /// or be ahead of it; the number says the same to all (PR-6).
+    pub(crate) fn null_batch_allowed_at(&self, seq: SeqNum) -> bool {
+        let mut before = (self.exec.executed.0 + 1..seq.0).filter_map(|n| self.log.get(SeqNum(n)));
+        mutant!(M50, seq <= self.null_batches_to(), true)
+            || before.any(|slot| {
+                let batch = slot.proposal.as_ref().and_then(|p| p.batch.as_ref());
+                batch.is_some_and(|batch| batch.requests().any(|r| r.client.replica().is_some()))
+            })
     }
 
     /// Runs the null timer while a recovery needs it.
     pub(crate) fn watch_recoveries(&mut self, now: Now, out: &mut Actions) {
-        if !self.recovery.null_timer && self.null_batches_allowed() {
+        if !self.recovery.null_timer && self.null_batches_needed() {
             self.recovery.null_timer = true;
             self.recovery.still = (self.exec.executed, now.mono_ns);
             Self::set_timer(out, Timer::NullBatch, now.mono_ns.saturating_add(self.config.null_batch_ns));
@@ -316,20 +326,21 @@ impl Replica {
     /// not is suspected.
     pub(crate) fn on_null_batch_timer(&mut self, now: Now, out: &mut Actions) {
         self.recovery.null_timer = false;
-        if !self.null_batches_allowed() {
+        if !self.null_batches_needed() {
             return;
         }
         let (executed, since) = self.recovery.still;
         if self.exec.executed > executed {
             self.recovery.still = (self.exec.executed, now.mono_ns);
         }
-        let next = self.batcher.assigned.next();
-        if self.is_primary()
-            && self.batcher.assigned <= self.exec.executed
-            && self.null_batch_allowed_at(next)
-        {
-            // One after the other: on slow disks they come as slowly as those can take them.
-            self.propose_null(now, out);
+        if self.is_primary() {
+            // As many as may be in progress: on slow disks they come as slowly as those can take them.
+            let needed = self.null_batches_to();
+            for _ in 0..self.config.pipeline {
+                if self.batcher.assigned < needed {
+                    self.propose_null(now, out);
+                }
+            }
         } else if self.is_normal()
             && !self.is_primary()
             && self.exec.executed <= executed

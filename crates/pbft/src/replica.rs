@@ -9,6 +9,7 @@ use quorate_wire::message::Message;
 use quorate_wire::sign::Signer;
 use quorate_wire::{Cluster, Digest, Verified};
 
+use crate::archive::Archive;
 use crate::batch::Batcher;
 use crate::bodies::Bodies;
 use crate::checkpoint::Checkpoints;
@@ -74,6 +75,7 @@ pub struct Replica {
     pub(crate) batcher: Batcher,
     pub(crate) bodies: Bodies,
     pub(crate) lookup: Lookup,
+    pub(crate) archive: Archive,
     pub(crate) exec: Execution,
     pub(crate) reads: Reads,
     pub(crate) checkpoints: Checkpoints,
@@ -121,6 +123,7 @@ impl Replica {
             batcher: Batcher::new(config.window),
             bodies: Bodies::new(&config),
             lookup: Lookup::default(),
+            archive: Archive::new(config.window),
             exec: Execution::default(),
             reads: Reads::default(),
             checkpoints: Checkpoints::new(cluster),
@@ -165,6 +168,7 @@ impl Replica {
                 self.finish_transfer(now, (seq, root), clients, lives, out);
             }
             Input::Durable(lsn) => self.on_durable(now, lsn, out),
+            Input::Kept { seq } => self.on_kept(now, seq, out),
         }
         // Last of all: it may lead into another view.
         while self.lives.take_news() {

@@ -79,14 +79,23 @@ impl Replica {
     fn restart(&mut self, now: Now, restart: &Restart, out: &mut Actions) {
         let (image, root) = restart.checkpoint;
         let history = History::read(&restart.records, &self.domains);
-        // The log may know of a later stable checkpoint than the image on the disk is of (D5, D6). The
-        // window is that one's: votes up to h + L were given, and none of them may be forgotten.
-        let (stable, stable_root) = history.stable.filter(|(seq, _)| *seq > image).unwrap_or((image, root));
+        // The log may know of a later stable checkpoint than the image on the disk is of (D5, D6), or the image be
+        // of a state that was fetched and not known to be stable. The window is that of the stable one: votes
+        // up to h + L were given, and none of them may be forgotten.
+        let (stable, stable_root) = match history.stable {
+            Some(known) => known,
+            // Written by a version that made images of stable checkpoints only.
+            None => (image, root),
+        };
         self.exec.restart_at(image);
         if stable > SeqNum(0) {
             self.log.advance(stable);
         }
         self.checkpoints.own.insert(stable, stable_root);
+        if image > stable {
+            self.checkpoints.own.insert(image, root);
+            self.checkpoints.note_fetched(image);
+        }
         self.clients.reload(&restart.clients);
         self.recovery.note_transfer(&restart.lives, image);
         self.lives = LivesKnown::starting(image, Table::new(restart.lives.clone()));
@@ -97,8 +106,9 @@ impl Replica {
         if stable > image {
             self.execute_from_log(now, &history, (stable, stable_root), out);
         }
-        // RO-4: what prepared here may have been shown to clients.
-        self.reads.floor = history.last_prepared.max(stable);
+        // RO-4: what prepared here may have been shown to clients, and what committed or was fetched was.
+        self.reads.shown = mutant!(M61, history.shown.max(stable).max(image), SeqNum(0));
+        self.reads.floor = mutant!(M61, self.reads.shown.max(history.last_prepared), SeqNum(0));
         if self.cluster.n() > 1 {
             self.recovery.await_echoes();
         }
@@ -134,8 +144,10 @@ impl Replica {
             let Some(slot) = self.log.get_mut(*seq) else { continue };
             let Some(batch) = history.batches.get(digest) else { continue };
             slot.claim(*digest, *view);
-            if slot.prepared.as_ref().is_none_or(|(prepared, _)| prepared <= view) {
+            let newest = slot.prepared.as_ref().is_none_or(|(prepared, _)| prepared <= view);
+            if mutant!(M62, newest, slot.prepared.is_none()) {
                 slot.prepared = Some((*view, batch.clone()));
+                slot.logged = Some(*digest);
             }
         }
         for (seq, digest) in &history.committed {
@@ -245,6 +257,8 @@ struct History {
     pre_prepared: Vec<(ViewNum, SeqNum, Digest)>,
     prepared: Vec<(ViewNum, SeqNum, Digest)>,
     last_prepared: SeqNum,
+    /// The last number that committed here, or whose state was fetched.
+    shown: SeqNum,
     committed: BTreeMap<SeqNum, Digest>,
     batches: BTreeMap<Digest, Arc<Batch>>,
     view: ViewNum,
@@ -272,7 +286,15 @@ impl History {
                     self.last_prepared = self.last_prepared.max(*seq);
                 }
             }
-            Record::Batch { batch, .. } => _ = self.add_batch(batch, domains),
+            Record::PreparedAgain { view, seq, digest } => {
+                self.prepared.push((*view, *seq, *digest));
+                self.last_prepared = self.last_prepared.max(*seq);
+            }
+            Record::Batch { seq, batch } => {
+                self.add_batch(batch, domains);
+                self.shown = self.shown.max(*seq);
+            }
+            Record::Floor { seq } => self.shown = self.shown.max(*seq),
             Record::ViewChange { view, frame } => {
                 if *view > self.view {
                     (self.view, self.view_change, self.new_view) = (*view, Some(frame.to_vec()), None);
@@ -283,7 +305,10 @@ impl History {
                     (self.view, self.view_change, self.new_view) = (*view, None, Some(frames.to_vec()));
                 }
             }
-            Record::Committed { seq, digest } => _ = self.committed.insert(*seq, *digest),
+            Record::Committed { seq, digest } => {
+                self.committed.insert(*seq, *digest);
+                self.shown = self.shown.max(*seq);
+            }
             Record::Seen { incarnations, .. } => self.seen = incarnations.to_vec(),
             Record::Stable { seq, root } => {
                 if self.stable.is_none_or(|(newest, _)| newest <= *seq) {

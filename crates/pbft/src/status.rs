@@ -14,27 +14,27 @@ use crate::certificate::bit;
 use crate::config::{Config, MS};
 use crate::record::Record;
 use crate::replica::{Replica, Status};
+use crate::starts::Incarnation;
 use crate::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 
 /// An older counter is a replay only this soon after a newer one: a replica whose clock went back
 /// together with its memory is heard again, and a replay costs one answer a second (SM-2).
 const REPLAY_NS: u64 = 1_000 * MS;
-/// Low bits of an incarnation that are random, so that two starts from one image differ (§14.3).
-const INCARNATION_RANDOM_BITS: u32 = 20;
-
 /// The most digests that one peer may ask for in each `status_min_ns`: as many as a pipeline of full batches
 /// names, which is far more than the bytes allow to answer.
 const LOOKUPS_MAX: usize = 8 * 1024;
 
 /// What is known of one other replica.
 #[derive(Clone, Copy, Debug, Default)]
-struct Peer {
+pub(crate) struct Peer {
     counter: u64,
     heard_at: u64,
     answered_at: u64,
     /// How far along the views it was when it was last answered: its view, and whether it worked in it.
     answered_in: (ViewNum, bool),
-    incarnation: u64,
+    pub(crate) incarnation: u64,
+    /// When that was seen first.
+    pub(crate) started_at: u64,
     /// What it has executed, it says.
     executed: SeqNum,
     /// Its stable checkpoint, it says.
@@ -45,25 +45,18 @@ struct Peer {
     lookups: usize,
     budget_at: u64,
     /// It echoes this replica's incarnation.
-    echoes_us: bool,
+    pub(crate) echoes_us: bool,
     /// The count of starts of another incarnation of this replica that it has seen, not below this one's:
     /// an old disk was put back, or the count was lost with a disk.
-    later: Option<u64>,
+    pub(crate) later: Option<u64>,
     /// What it says of its settings, once that was other than ours.
     settings: Option<u64>,
-}
-
-/// What a peer's incarnation is to what is known of it.
-enum Incarnation {
-    New,
-    Known,
-    Old,
 }
 
 /// The records of the others. One entry per replica.
 #[derive(Debug)]
 pub(crate) struct PeerStatus {
-    peers: Vec<Peer>,
+    pub(crate) peers: Vec<Peer>,
     counter: u64,
     /// How often this replica has started.
     pub(crate) incarnation: u64,
@@ -117,6 +110,16 @@ impl PeerStatus {
         Some(peer)
     }
 
+    /// Returns how many others say that their stable checkpoint is `seq` or a later one.
+    pub(crate) fn stable_at(&self, seq: SeqNum) -> usize {
+        self.peers.iter().filter(|p| p.stable >= seq).count()
+    }
+
+    /// Returns the stable checkpoint of a peer that has said so in this life.
+    pub(crate) fn known_stable(&self, of: ReplicaId) -> Option<SeqNum> {
+        self.peers.get(of.index()).filter(|p| p.heard_at != 0).map(|p| p.stable)
+    }
+
     /// Returns how many others echo this replica's incarnation.
     pub(crate) fn echoes(&self) -> usize {
         self.peers.iter().filter(|p| p.echoes_us).count()
@@ -124,25 +127,9 @@ impl PeerStatus {
 
     /// Returns a number that `count` others say to have executed.
     pub(crate) fn executed_by(&self, count: usize) -> SeqNum {
-        self.reached_by(count, |p| p.executed)
-    }
-
-    /// Returns a number that is at most the stable checkpoints of `count` others, as they say.
-    pub(crate) fn stable_by(&self, count: usize) -> SeqNum {
-        self.reached_by(count, |p| p.stable)
-    }
-
-    fn reached_by(&self, count: usize, of: impl Fn(&Peer) -> SeqNum) -> SeqNum {
-        let mut numbers: Vec<SeqNum> = self.peers.iter().map(of).collect();
-        numbers.sort_unstable();
-        numbers.iter().rev().nth(count.saturating_sub(1)).copied().unwrap_or_default()
-    }
-
-    /// Returns a count of starts that `count` others have seen this replica exceed or reach in another life.
-    fn later_known_to(&self, count: usize) -> Option<u64> {
-        let mut later: Vec<u64> = self.peers.iter().filter_map(|p| p.later).collect();
-        later.sort_unstable();
-        later.iter().rev().nth(count.saturating_sub(1)).copied()
+        let mut executed: Vec<SeqNum> = self.peers.iter().map(|p| p.executed).collect();
+        executed.sort_unstable();
+        executed.iter().rev().nth(count.saturating_sub(1)).copied().unwrap_or_default()
     }
 
     /// Returns the highest incarnation seen of each replica, as bytes.
@@ -158,34 +145,13 @@ impl PeerStatus {
         }
     }
 
-    /// Notes an incarnation: the counter in its high bits must rise; the same counter with other random
-    /// bits is a second start from one image.
-    fn note_incarnation(&mut self, from: ReplicaId, incarnation: u64) -> Incarnation {
-        let Some(peer) = self.peers.get_mut(from.index()) else { return Incarnation::Old };
-        let (known, new) =
-            (peer.incarnation >> INCARNATION_RANDOM_BITS, incarnation >> INCARNATION_RANDOM_BITS);
-        if new > known {
-            peer.incarnation = incarnation;
-            return Incarnation::New;
-        }
-        if peer.incarnation == incarnation { Incarnation::Known } else { Incarnation::Old }
-    }
-
-    /// Notes what a peer says of its settings. Says whether that is a difference that was not known yet.
+    /// Notes what a peer says of its settings. Returns whether that is a difference that was not known yet.
     fn note_settings(&mut self, from: ReplicaId, settings: u64, own: u64) -> bool {
         let Some(peer) = self.peers.get_mut(from.index()) else { return false };
         let differs = (settings != own).then_some(settings);
         let news = differs.is_some() && peer.settings != differs;
         peer.settings = differs;
         news
-    }
-
-    fn note_echo(&mut self, from: ReplicaId, echo: u64) {
-        let own = self.incarnation;
-        let Some(peer) = self.peers.get_mut(from.index()) else { return };
-        peer.echoes_us = echo == own;
-        let (starts, own_starts) = (echo >> INCARNATION_RANDOM_BITS, own >> INCARNATION_RANDOM_BITS);
-        peer.later = (echo != own && starts >= own_starts).then_some(starts);
     }
 }
 
@@ -298,7 +264,7 @@ impl Replica {
 
     /// Another replica says what it has and lacks.
     pub(crate) fn on_status(&mut self, now: Now, from: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
-        match self.peers.note_incarnation(from, m.incarnation) {
+        match self.peers.note_incarnation(now, from, m.incarnation, self.config.status_min_ns) {
             Incarnation::New => {
                 self.persist_seen(out);
                 // It votes when enough of us have told it that we have seen it start (§14.3).
@@ -319,8 +285,12 @@ impl Replica {
             return out.reject(Reject::OldStatus);
         }
         peer.counter = m.counter;
-        (peer.executed, peer.stable) = (m.executed, m.stable);
+        peer.executed = m.executed;
+        let stable_before = core::mem::replace(&mut peer.stable, m.stable);
         peer.heard_at = now.mono_ns.max(1);
+        if m.stable > stable_before && m.stable > self.log.stable() {
+            self.judge_checkpoints(now, out);
+        }
         self.look_at_rejoin(now, out);
         let Some(peer) = self.peers.peers.get_mut(from.index()) else { return };
         // Never the same to the same peer more than once in this time (SM-2). What it needs in a view that it
@@ -381,9 +351,12 @@ impl Replica {
 
     fn send_committed(&mut self, now: Now, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
         let view = self.view;
-        for seq in m.executed.0.saturating_add(1)..=self.exec.executed.0.min(self.log.high().0) {
+        let last = self.exec.executed.min(self.log.high()).min(m.stable.plus(self.config.window));
+        for seq in m.executed.max(m.stable).0.saturating_add(1)..=last.0 {
             let seq = SeqNum(seq);
-            let Some(digest) = self.log.get(seq).and_then(|slot| slot.committed) else { continue };
+            // What lies below this replica's window may lie in the other's (ST-5).
+            let known = self.log.get(seq).map_or_else(|| self.archive.digest_at(seq), |slot| slot.committed);
+            let Some(digest) = known else { continue };
             if mutant!(M48, m.committed.has(offset(m.stable.next(), seq)), true) {
                 continue;
             }
@@ -454,43 +427,6 @@ impl Replica {
                 out.send(recipient, Kind::Prepare, after, |w| Prepare::encode(view, seq, &digest, &[], w));
             }
         }
-    }
-
-    /// §14.3: before its first vote after a restart, a replica hears from the others that they have
-    /// seen it start, and never that they have seen it later than that.
-    fn look_at_echoes(&mut self, now: Now, out: &mut Actions) {
-        if self.recovery.is_active() {
-            return self.outgrow_earlier_starts(now, out);
-        }
-        if !self.recovery.waits_for_echoes() {
-            return;
-        }
-        if mutant!(M43, self.peers.later_known_to(self.cluster.weak()).is_some(), false) {
-            let incarnation = self.peers.incarnation;
-            out.report(Milestone::RejoinStarted { incarnation });
-            return self.start_rejoin(now, out);
-        }
-        if mutant!(M43, self.peers.echoes() + 1 >= self.cluster.quorum(), true) {
-            self.recovery.heard_echoes();
-            self.on_view_changes_grown(now, out);
-            for seq in self.log.numbers() {
-                self.advance(now, seq, out);
-            }
-            self.propose(now, out);
-        }
-    }
-
-    /// A replica that has lost its memory may have lost its count of starts as well, and go by a clock that
-    /// is behind (D8). It takes a higher one while it rejoins: otherwise its next start, with memory, would
-    /// look like that of an old disk. f + 1 others have seen the count that it goes beyond, so a correct one has.
-    fn outgrow_earlier_starts(&mut self, now: Now, out: &mut Actions) {
-        let Some(starts) = self.peers.later_known_to(self.cluster.weak()) else { return };
-        let chance = self.rng.next() >> (u64::BITS - INCARNATION_RANDOM_BITS);
-        let incarnation = (starts.saturating_add(1) << INCARNATION_RANDOM_BITS) | chance;
-        self.peers.incarnation = incarnation;
-        self.peers.peers.iter_mut().for_each(|peer| peer.later = None);
-        out.report(Milestone::RejoinStarted { incarnation });
-        self.status_soon(now, out);
     }
 }
 

@@ -164,6 +164,11 @@ pub enum Input<'a> {
     },
     /// Every record up to here is on disk.
     Durable(Lsn),
+    /// An image of the state after `seq` is on disk (D5).
+    Kept {
+        /// The checkpoint.
+        seq: SeqNum,
+    },
 }
 
 /// The receivers of a message.
@@ -290,8 +295,9 @@ pub enum Action {
         /// The stable checkpoint.
         below: SeqNum,
     },
-    /// Bring the state to a certified checkpoint; [`Input::Fetched`] tells when it is there. A later
-    /// one replaces the target of an earlier one.
+    /// Bring the state to a certified checkpoint; [`Input::Fetched`] tells when it is there, and, where there
+    /// is a disk, [`Input::Kept`] when it, or a later one, is there as an image (D5, ST-6). A later one replaces
+    /// the target of an earlier one.
     Fetch {
         /// The checkpoint.
         seq: SeqNum,

@@ -175,10 +175,11 @@ impl Replica {
 
     /// Says whether this replica itself is why something waits (TM-5): it stood still, so that its timer comes
     /// `late`; or f + 1 others, so a correct one, have executed what it has not, or it lacks their CHECKPOINTs, and it
-    /// asks them. Never more than [`EXCUSES_MAX`] times without progress.
+    /// asks them; or the primary lacks them, and is told. Never more than [`EXCUSES_MAX`] times without progress.
     fn is_to_blame_itself(&mut self, now: Now, late: u64, out: &mut Actions) -> bool {
         let behind =
             self.peers.executed_by(self.cluster.weak()) > self.exec.executed || self.is_window_full();
+        let behind = behind || self.primary_lacks_checkpoints(out);
         let stood_still = late >= self.patience() / 2;
         if !(behind || stood_still) || self.watch.excuses >= EXCUSES_MAX {
             return false;

@@ -6,7 +6,8 @@ use quorate_wire::Digest;
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
 use quorate_wire::life::Lives;
 
-use crate::config::MS;
+use crate::config::{Durability, MS};
+use crate::record::Record;
 use crate::replica::Replica;
 use crate::step::{Action, Actions, Milestone, Now, Recipient};
 
@@ -112,6 +113,14 @@ impl Replica {
         self.start_transfer(now, seq, root, true, out);
     }
 
+    /// A checkpoint has become stable above the one to which a wrong state is being repaired: whoever is to answer
+    /// may have discarded that, and the state must not end below the window. The repair goes to this one.
+    pub(crate) fn raise_repair(&mut self, now: Now, seq: SeqNum, root: Digest, out: &mut Actions) {
+        if self.transfer.repairing && self.transfer.target.is_some_and(|(target, _)| target < seq) {
+            self.start_transfer(now, seq, root, true, out);
+        }
+    }
+
     /// The state is now the one after `seq` (ST-6).
     pub(crate) fn finish_transfer(
         &mut self,
@@ -139,10 +148,16 @@ impl Replica {
         self.replace_lives(seq, lives);
         // Own checkpoints above are of the wrong state; those below are gone.
         self.checkpoints.own.retain(|n, _| *n < seq);
-        if repaired && seq < had {
-            self.reads.floor = self.reads.floor.max(had); // RO-4: it had shown more than that
+        // RO-4: what it had shown before a repair; and what it may show from here on, also after a restart.
+        let shown = if repaired { seq.max(had) } else { seq };
+        self.reads.shown = self.reads.shown.max(shown);
+        self.reads.floor = self.reads.floor.max(shown);
+        self.exec.shown = self.persist(Record::Floor { seq: shown }, out);
+        if self.config.durability == Durability::Sync {
+            self.checkpoints.await_image(seq);
         }
         self.checkpoints.own.insert(seq, root);
+        self.checkpoints.note_fetched(seq);
         self.say_checkpoint(seq, root, Recipient::All, out);
         self.judge_checkpoint(now, seq, out);
         self.note_certified(now, out);

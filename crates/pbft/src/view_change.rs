@@ -258,6 +258,7 @@ impl Replica {
         message.encode(&mut Writer::new(&mut body));
         let signed = Signed::sign(&self.signer, &self.domains, Kind::ViewChange, 0, self.id, message, &body);
         let after = self.persist(Record::ViewChange { view, frame: signed.frame() }, out);
+        let after = mutant!(M52, after, Lsn(0));
         out.forward(Recipient::All, Kind::ViewChange, after, signed.frame());
         self.views.keep_own(Arc::new(signed));
     }
@@ -266,8 +267,9 @@ impl Replica {
     fn own_view_change(&self, view: ViewNum, leave: LeaveCert) -> ViewChange {
         let stable = self.log.stable();
         let claims_max = self.cluster.f() + 2;
-        let checkpoints =
-            self.checkpoints.own.range(stable..=self.log.high()).map(|(n, d)| (*n, *d)).collect();
+        // D5: of those above the stable one only what the disk can bring back.
+        let last = if self.checkpoints.are_kept() { self.log.high() } else { stable };
+        let checkpoints = self.checkpoints.own.range(stable..=last).map(|(n, d)| (*n, *d)).collect();
         let mut prepared = Vec::new();
         let mut pre_prepared = Vec::new();
         for slot in self.log.iter() {

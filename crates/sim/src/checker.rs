@@ -57,6 +57,17 @@ impl Violation {
     }
 }
 
+/// Where a state with a root comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Root {
+    /// It was cut here: the log can bring it back, if it could bring back what it follows.
+    Cut,
+    /// It was fetched, and is nowhere but in memory.
+    Fetched,
+    /// It was fetched, and no disk is asked for it.
+    Kept,
+}
+
 /// What a watcher says of one step.
 pub type Verdict = Result<(), Violation>;
 
@@ -163,6 +174,11 @@ impl Checkers {
         self.exactly_once.undone(id);
         self.facts[id.index()].forget();
         self.votes.forget(id);
+    }
+
+    /// Replica `id` has lied so far, and keeps to the protocol from its next start on.
+    pub fn cleaned(&mut self, id: ReplicaId) {
+        self.facts[id.index()] = Facts::new(id, true);
     }
 
     /// Replica `id` has had an old disk put in.
@@ -279,14 +295,14 @@ impl Checkers {
         }
     }
 
-    /// The state of replica `id` after `seq` has this root: cut here, or fetched.
-    pub fn root(&mut self, id: ReplicaId, seq: SeqNum, root: Digest, fetched: bool) {
+    /// The state of replica `id` after `seq` has this root.
+    pub fn root(&mut self, id: ReplicaId, seq: SeqNum, root: Digest, from: Root) {
         if !self.watches(id) {
             return;
         }
         let facts = &mut self.facts[id.index()];
-        facts.checkpoint = facts.checkpoint.max(seq);
-        if fetched {
+        facts.hold(seq, from);
+        if from != Root::Cut {
             facts.executed = seq;
             facts.tentative = None;
             self.exactly_once.undone(id);
@@ -295,6 +311,11 @@ impl Checkers {
             let verdict = self.checkpoints.root(id, seq, root);
             self.note(verdict);
         }
+    }
+
+    /// An image of the state of replica `id` after `seq` is on its disk.
+    pub fn kept(&mut self, id: ReplicaId, seq: SeqNum) {
+        self.facts[id.index()].keep(seq);
     }
 
     /// Replica `id` wants a message sent. It may still wait for the disk.

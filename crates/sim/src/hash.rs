@@ -16,6 +16,7 @@ pub enum Tag {
     Fetched,
     Durable,
     Start,
+    Kept,
     Send = 32,
     Persist,
     SetTimer,

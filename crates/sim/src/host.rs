@@ -39,6 +39,8 @@ pub struct Host<S: Service> {
     pub key_time: u64,
     /// Its disk.
     pub disk: Disk<Rc<Vec<u8>>>,
+    /// How long the image of a checkpoint takes to be written, if that is not for the disk to say.
+    pub image_ns: Option<u64>,
     /// The process; none while it is down.
     pub process: Option<Process<S>>,
     /// While paused, the missed events. At most [`MISSED_MAX`] frames.
@@ -91,6 +93,8 @@ pub struct Process<S: Service> {
     pub busy: bool,
     /// The image of a checkpoint is being written.
     pub flushing: Option<(SeqNum, Digest, Rc<Vec<u8>>)>,
+    /// World time at which that is done.
+    pub flushed_at: u64,
 }
 
 impl<S: Service> Process<S> {

@@ -16,6 +16,8 @@
 //! | H1, H2, H8-H10 | [`host`] |
 //! | H3-H7, H11 | [`disk`] |
 //! | B1-B37 | [`bugs`] |
+//! | faults found in this code: what must be on the disk, restarts, transfers | [`durable`] |
+//! | liars of every kind, cleaned | [`healed`] |
 //! | attacks of spec §16.2 on view changes that have no key (A11, A14, ...) | [`views`] |
 
 use std::collections::BTreeMap;
@@ -40,7 +42,9 @@ pub mod bugs;
 pub mod client;
 pub mod decision;
 pub mod disk;
+pub mod durable;
 pub mod evidence;
+pub mod healed;
 pub mod host;
 pub mod liars;
 pub mod network;
@@ -189,6 +193,8 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         network::SCENARIOS,
         host::SCENARIOS,
         disk::SCENARIOS,
+        durable::SCENARIOS,
+        healed::SCENARIOS,
         bugs::SCENARIOS,
     ]
     .into_iter()

@@ -179,6 +179,7 @@ impl<A: App> World<A> {
                 clock: Clock::RIGHT,
                 key_time: 0,
                 disk: Disk::new(*seed, index, setup.disk),
+                image_ns: None,
                 process: None,
                 missed: None,
                 old_disk: false,

@@ -64,7 +64,7 @@ pub(super) fn blessed(tree: &Tree) -> Option<String> {
 }
 
 fn missing(key: &str) -> String {
-    if key.starts_with('B') {
+    if key.starts_with(['B', 'S', 'D', 'L']) {
         format!("{key} has no scenario, test or reason")
     } else {
         format!("{key} has no scenario and no reason")
@@ -132,10 +132,11 @@ struct Coverage {
 }
 
 impl Coverage {
-    /// The scenarios of `key`; for a bug of others, which needs none, its tests as well.
+    /// The scenarios of `key`; for a bug of others or of this code, which needs none, its tests as well.
     fn of(&self, key: &str) -> Option<BTreeSet<&String>> {
         let scenarios = self.scenarios.get(key).into_iter().flatten();
-        let tests = self.tests.get(key).filter(|_| key.starts_with('B')).into_iter().flatten();
+        let tests =
+            self.tests.get(key).filter(|_| key.starts_with(['B', 'S', 'D', 'L'])).into_iter().flatten();
         Some(scenarios.chain(tests).collect()).filter(|names: &BTreeSet<_>| !names.is_empty())
     }
 }
@@ -150,7 +151,7 @@ fn keys_of(name: &str) -> Vec<String> {
 
 /// A letter and a number: `B17`, `P3`.
 fn is_key(word: &str) -> bool {
-    word.strip_prefix(['B', 'P', 'K', 'C', 'N', 'H', 'Q', 'X'])
+    word.strip_prefix(['B', 'P', 'K', 'C', 'N', 'H', 'Q', 'X', 'S', 'D', 'L'])
         .is_some_and(|number| !number.is_empty() && number.chars().all(|c| c.is_ascii_digit()))
 }
 

@@ -55,9 +55,8 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             self.tell_stored();
         }
         if self.journal.is_image_due() {
-            // When the fetched state became stable, the disk was still busy with it, and there may be no later
-            // checkpoint.
-            self.begin_image(self.sayings.stable());
+            // What was fetched is said to nobody before it is on the disk (ST-6), and may not be stable yet.
+            self.begin_image(self.sayings.stable().max(self.fetched));
         }
     }
 

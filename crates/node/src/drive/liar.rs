@@ -28,6 +28,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             meter: self.meter,
             journal: self.journal,
             recorder: self.recorder,
+            fetched: self.fetched,
             saving: self.saving,
             stored: self.stored,
             held: self.held,

@@ -108,6 +108,8 @@ struct Shared {
     /// The slots of the last image's pages, until the replica's thread takes them.
     stored: Mutex<Vec<(PageLabel, u32)>>,
     has_stored: AtomicBool,
+    /// The checkpoint of the last image and 1, until the replica's thread fetches it.
+    kept: AtomicU64,
     /// The same for pages of a transfer.
     aside: Mutex<Vec<(PageLabel, u32)>>,
 }
@@ -123,6 +125,7 @@ impl imaging::Told for Arc<Shared> {
     fn sealed(&self, seq: SeqNum, stored: Vec<(PageLabel, u32)>) {
         *self.stored.lock().unwrap_or_else(PoisonError::into_inner) = stored;
         self.has_stored.store(true, Ordering::Release);
+        self.kept.store(seq.0.saturating_add(1), Ordering::Release);
         self.inbox().imaged = Some(seq);
         self.wanted.notify_one();
     }

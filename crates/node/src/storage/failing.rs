@@ -22,10 +22,13 @@ fn check_votes(world: &mut World) {
     for record in &records {
         match Record::decode(record).unwrap() {
             Record::PrePrepared { view, seq, .. } => prepares.push((view, seq)),
-            Record::Prepared { view, seq, .. } => commits.push((view, seq)),
+            Record::Prepared { view, seq, .. } | Record::PreparedAgain { view, seq, .. } => {
+                commits.push((view, seq));
+            }
             Record::ViewChange { .. }
             | Record::NewView { .. }
             | Record::Batch { .. }
+            | Record::Floor { .. }
             | Record::Stable { .. }
             | Record::Seen { .. }
             | Record::Committed { .. } => {}

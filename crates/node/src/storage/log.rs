@@ -81,7 +81,9 @@ impl Lasting {
             Ok(
                 Record::PrePrepared { seq, .. }
                 | Record::Prepared { seq, .. }
+                | Record::PreparedAgain { seq, .. }
                 | Record::Batch { seq, .. }
+                | Record::Floor { seq }
                 | Record::Committed { seq, .. },
             ) => return seq.0,
             Ok(Record::Stable { seq, .. }) => {
@@ -366,8 +368,10 @@ impl Log {
         Ok(())
     }
 
-    /// Removes the segments that an image of the checkpoint `stable` replaces (D6).
-    pub(super) fn trim(&mut self, stable: SeqNum) -> Result<(), LogError> {
+    /// Drops the segments that an image of the checkpoint `imaged` makes needless (D6): those with records about the
+    /// stable checkpoint and below. The image may be of a state that was fetched and is not known to be stable.
+    pub(super) fn trim(&mut self, imaged: SeqNum) -> Result<(), LogError> {
+        let stable = self.lasting.stable.as_ref().map_or(SeqNum(0), |(seq, _)| *seq).min(imaged);
         let last = self.segments.len().saturating_sub(1);
         let count = self.segments[..last].iter().take_while(|segment| segment.max_seq <= stable.0).count();
         let Some(needed) = self.segments.get(count).map(|segment| segment.first).filter(|_| count > 0) else {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use quorate_wire::codec::{Reader, Writer};
 
 use super::file::DiskFile;
-use super::{FORMAT, Owner, failed, sync_dir};
+use super::{FORMAT, FORMAT_READ, Owner, failed, sync_dir};
 use crate::trouble::{Kind, Trouble};
 
 /// Distance between the copies, in bytes.
@@ -83,9 +83,10 @@ impl StartsFile {
         for copy in 0..2 {
             let Some(block) = bytes.get(copy * BLOCK..).and_then(|rest| rest.get(..USED)) else { continue };
             let Some((format, serial, starts)) = self.decode(block) else { continue };
-            if format != FORMAT {
-                let what =
-                    format!("format {format} of a replica's files: this version reads format {FORMAT}");
+            if !(FORMAT_READ..=FORMAT).contains(&format) {
+                let what = format!(
+                    "format {format} of a replica's files: this version reads formats {FORMAT_READ} to {FORMAT}"
+                );
                 return Err(Trouble::new(Kind::OtherFormat, what)
                     .in_file(&self.path)
                     .next("run the version that wrote it, or move log/ and checkpoint/ away: the replica then rejoins"));

@@ -60,7 +60,7 @@ pub struct Desk {
     lsn: u64,
     /// The log.
     pub records: Vec<Vec<u8>>,
-    /// Tell the replica that its records are durable as soon as it writes them.
+    /// Tell the replica that its records are durable as soon as it writes them, and that what it has fetched is.
     pub disk_is_fast: bool,
     deadlines: [Option<u64>; Timer::COUNT],
 }
@@ -228,6 +228,9 @@ impl Desk {
     /// The state that was being fetched is here.
     pub fn fetched(&mut self, seq: u64) {
         self.fetched_with(seq, &[]);
+        if self.disk_is_fast {
+            self.input(Input::Kept { seq: SeqNum(seq) });
+        }
     }
 
     /// The state that was being fetched is here, and notes these lives.

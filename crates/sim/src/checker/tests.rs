@@ -202,8 +202,8 @@ fn executions_out_of_order_are_seen() {
 #[test]
 fn checkpoints_that_differ_or_cover_too_much_are_seen() {
     let mut c = checkers();
-    c.root(R0, SeqNum(8), Digest([1; 32]), false);
-    c.root(R1, SeqNum(8), Digest([2; 32]), false);
+    c.root(R0, SeqNum(8), Digest([1; 32]), Root::Cut);
+    c.root(R1, SeqNum(8), Digest([2; 32]), Root::Cut);
     assert_eq!(rule(&c), Some("checkpoint (I16)"));
     let mut c = checkers();
     c.execute(R0, SeqNum(1), &batch(&[1]), true);
@@ -218,7 +218,7 @@ fn a_stable_checkpoint_that_nobody_else_holds_is_seen() {
     for (holders, expected) in [(3, None), (2, Some("checkpoint (I16)"))] {
         let mut c = checkers();
         for id in (0..holders).map(ReplicaId) {
-            c.root(id, SeqNum(8), Digest([1; 32]), false);
+            c.root(id, SeqNum(8), Digest([1; 32]), Root::Cut);
         }
         c.milestone(R0, &stable);
         assert_eq!(rule(&c), expected, "{holders} hold it");

@@ -306,5 +306,6 @@ pub(super) fn hash_input(hash: &mut TraceHash, host: u16, now: Now, input: &Inpu
             note(Tag::Fetched, &[seq.0, place(clients.len())], &root.0);
         }
         Input::Durable(lsn) => note(Tag::Durable, &[lsn.0], &[]),
+        Input::Kept { seq } => note(Tag::Kept, &[seq.0], &[]),
     }
 }

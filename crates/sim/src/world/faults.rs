@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use quorate_pbft::config::Durability;
-use quorate_pbft::record::Record;
+use quorate_pbft::record::{self, Record};
 use quorate_pbft::recording::Recorder;
 use quorate_pbft::step::Lsn;
 use quorate_pbft::{Restart, Resume};
@@ -128,6 +128,7 @@ impl<A: App> World<A> {
             recorder,
             busy: false,
             flushing: None,
+            flushed_at: 0,
         });
         self.receive_guests(h, true);
         let node = self.hosts[h].node;
@@ -153,22 +154,20 @@ impl<A: App> World<A> {
             return;
         }
         let domains = self.config.domains();
+        let stable = records.iter().filter_map(|bytes| record::stable_of(bytes)).max().unwrap_or(checkpoint);
         let prepared: Vec<(SeqNum, ViewNum, Digest)> = records
             .iter()
             .filter_map(|bytes| match Record::decode(bytes) {
-                Ok(Record::Prepared { view, seq, batch }) if seq > checkpoint => {
+                Ok(Record::Prepared { view, seq, batch }) if seq > stable => {
                     Some((seq, view, batch_digest(batch, &domains)?))
                 }
+                Ok(Record::PreparedAgain { view, seq, digest }) if seq > stable => Some((seq, view, digest)),
                 _ => None,
             })
             .collect();
         let view = records.iter().fold((ViewNum(0), true), |last, bytes| match Record::decode(bytes) {
             Ok(Record::ViewChange { view, .. }) if view > last.0 => (view, false),
             Ok(Record::NewView { view, .. }) if view >= last.0 => (view, true),
-            _ => last,
-        });
-        let stable = records.iter().fold(checkpoint, |last, bytes| match Record::decode(bytes) {
-            Ok(Record::Stable { seq, .. }) => last.max(seq),
             _ => last,
         });
         self.checkers.restarted(host.id, (checkpoint, stable), view, &prepared);
@@ -190,6 +189,17 @@ impl<A: App> World<A> {
         host.amnesic |= self.config.durability != Durability::Sync;
         self.counters.fault("crash");
         self.tell(h, || What::Fault("crashes".to_owned()));
+    }
+
+    /// Kills the process on host `h`; nothing of what its disk had not made durable is there any more.
+    pub fn lose_power(&mut self, h: usize) {
+        self.hosts[h].disk.lose_tail();
+        self.crash(h);
+    }
+
+    /// Lets the images of host `h` take `ns` nanoseconds each, or as long as its disk takes (H11).
+    pub fn set_image_time(&mut self, h: usize, ns: Option<u64>) {
+        self.hosts[h].image_ns = ns;
     }
 
     /// Starts the process on host `h` again, if it is down.
@@ -229,6 +239,17 @@ impl<A: App> World<A> {
             self.schedule(self.at, node, event);
         }
         self.rewake(h);
+    }
+
+    /// Ends the lies of host `h`: its machine has been cleaned, and its disk is as it was. It is to be started.
+    pub fn clean(&mut self, h: usize) {
+        let id = self.hosts[h].id;
+        self.crash(h);
+        self.liars.remove(&id);
+        self.hosts[h].correct = true;
+        self.checkers.cleaned(id);
+        self.counters.fault("cleaned");
+        self.tell(h, || What::Fault("lies no more".to_owned()));
     }
 
     /// Crashes host `h` and takes its disk away (H6).
@@ -346,6 +367,7 @@ impl<A: App> World<A> {
             self.resume(h);
             self.hosts[h].disk.set_pace(Pace::FAST);
             self.hosts[h].disk.set_full(false);
+            self.hosts[h].image_ns = None;
             if self.hosts[h].clock.is_wrong() {
                 self.hosts[h].clock.repair(at);
                 self.rewake(h);

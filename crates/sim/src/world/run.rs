@@ -13,7 +13,7 @@ use quorate_wire::{Batch, Digest, Kind, ReplicaId, Replies, SeqNum};
 
 use super::{Event, World};
 use crate::app::App;
-use crate::checker::Violation;
+use crate::checker::{Root, Violation};
 use crate::describe;
 use crate::host::{Parcel, Task};
 use crate::network::Frame;
@@ -108,7 +108,7 @@ impl<A: App> World<A> {
                     process.executor.discard(below);
                 }
                 self.receive_guests(h, true);
-                self.flush(h, below);
+                self.flush(h, below, false);
             }
             Task::Fetch(seq, root, check) => {
                 let host = &mut self.hosts[h];
@@ -177,19 +177,21 @@ impl<A: App> World<A> {
                 let text = format!("{id} cuts n={} with root {root}; its pages give {computed}", seq.0);
                 self.checkers.note(Err(Violation::new("checkpoint (I17)", text, &[id])));
             }
-            self.checkers.root(id, seq, root, false);
+            self.checkers.root(id, seq, root, Root::Cut);
         }
         self.feed(h, Input::Checkpointed { seq, root });
     }
 
-    /// Begins to write the image of a stable checkpoint, unless one is being written (D5).
-    fn flush(&mut self, h: usize, seq: SeqNum) {
+    /// Begins to write the image of a stable checkpoint, unless one is being written (D5); or of a state that was
+    /// `fetched`, whatever is being written.
+    fn flush(&mut self, h: usize, seq: SeqNum, fetched: bool) {
         let durability = self.config.durability;
         let host = &mut self.hosts[h];
         let (node, life) = (host.node, host.life);
         let Some(process) = &mut host.process else { return };
         let newer = host.disk.newest().is_none_or(|image| image.seq < seq);
-        if durability == Durability::Memory || process.flushing.is_some() || !newer {
+        let needless = !fetched && (process.flushing.is_some() || !newer);
+        if durability == Durability::Memory || needless {
             return;
         }
         let Some(root) = process.executor.root_at(seq) else { return };
@@ -199,17 +201,24 @@ impl<A: App> World<A> {
         }
         process.flushing = Some((seq, root, Rc::new(bytes)));
         let took = host.disk.image_ns();
-        self.schedule(self.at + took, node, Event::Flushed { life });
+        let at = self.at + host.image_ns.unwrap_or(took);
+        process.flushed_at = at;
+        self.schedule(at, node, Event::Flushed { life });
     }
 
-    /// An image is on the disk: what it makes needless goes (D6).
+    /// An image is on the disk: what it and the stable checkpoint make needless goes (D6).
     pub(super) fn flushed(&mut self, h: usize) {
+        let at = self.at;
         let host = &mut self.hosts[h];
-        let Some(process) = &mut host.process else { return };
+        let Some(process) = host.process.as_mut().filter(|process| process.flushed_at <= at) else { return };
         let Some((seq, root, bytes)) = process.flushing.take() else { return };
         host.disk.keep_image(seq, root, bytes);
-        host.disk.trim(|bytes| record::obsolete(bytes, seq));
+        let stable = host.disk.newest_durable(record::stable_of).unwrap_or_default().min(seq);
+        host.disk.trim(|bytes| record::obsolete(bytes, stable));
         self.counters.images += 1;
+        let id = host.id;
+        self.checkers.kept(id, seq);
+        self.feed(h, Input::Kept { seq });
     }
 
     /// Records are durable: the messages that waited for them are sent, and the replica is told.
@@ -277,7 +286,8 @@ impl<A: App> World<A> {
     fn installed(&mut self, h: usize, seq: SeqNum, root: Digest) {
         let (id, correct) = (self.hosts[h].id, self.hosts[h].correct);
         if correct {
-            self.checkers.root(id, seq, root, true);
+            let is_kept = self.config.durability != Durability::Sync;
+            self.checkers.root(id, seq, root, if is_kept { Root::Kept } else { Root::Fetched });
         }
         let mut clients = Vec::new();
         let Some(process) = self.process(h) else { return };
@@ -285,6 +295,7 @@ impl<A: App> World<A> {
         clients.sort_unstable();
         let lives = process.executor.lives();
         self.receive_guests(h, true);
+        self.flush(h, seq, true);
         self.feed(h, Input::Fetched { seq, root, clients: &clients, lives: lives.as_deref() });
     }
 

@@ -51,9 +51,10 @@ impl Journal for Disk {
         let is_long = usize::try_from(bytes).is_ok_and(|bytes| bytes > self.log_bytes_max);
         // Also: slots freed by the last seal are written only after the store knows (`paged.rs`).
         let may = self.images.is_some() && !self.is_imaging();
-        // On a full disk, too: the log becomes shorter.
-        let is_wanted = self.image_due || is_long || is_crowded || self.told().is_full();
-        may && seq > self.newest_image && is_wanted
+        // On a full disk, too: the log becomes shorter. A fetched state may have the number of the newest image, whose state
+        // was wrong then.
+        let is_short_of_room = is_long || is_crowded || self.told().is_full();
+        may && (self.image_due || seq > self.newest_image && is_short_of_room)
     }
 
     fn aside(&mut self, copied: Copied) {
@@ -120,6 +121,15 @@ impl Journal for Disk {
     #[inline]
     fn is_image_due(&self) -> bool {
         self.image_due && self.images.is_some()
+    }
+
+    fn take_kept(&self) -> Option<SeqNum> {
+        self.shared.kept.swap(0, Ordering::AcqRel).checked_sub(1).map(SeqNum)
+    }
+
+    #[inline]
+    fn has_kept(&self) -> bool {
+        self.shared.kept.load(Ordering::Acquire) != 0
     }
 
     fn distrust(&mut self, starts: u64) {

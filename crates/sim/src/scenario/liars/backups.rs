@@ -326,3 +326,46 @@ impl Liar for StaleReads {
         Fate::Drop
     }
 }
+
+/// Answers reads with the first result that it has given to one, whatever has been written since.
+#[derive(Debug, Default)]
+pub struct RepeatReads {
+    first: Option<Vec<u8>>,
+    asked: Vec<(ClientId, Timestamp)>,
+}
+
+impl Liar for RepeatReads {
+    fn hear(&mut self, _lie: &mut Lie<'_>, _from: Principal, message: &Message<'_>) -> bool {
+        if let Message::Request(m) = message
+            && m.flags.read_only
+        {
+            self.asked.push((m.client, m.timestamp));
+        }
+        true
+    }
+
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        let (Kind::Reply, Ok(m)) = (said.kind, Reply::decode(said.body)) else { return Fate::Keep };
+        if !self.asked.contains(&(m.client, m.timestamp)) {
+            return Fate::Keep;
+        }
+        let Some(result) = m.result else { return Fate::Keep };
+        let first = self.first.get_or_insert_with(|| result.to_vec()).clone();
+        let digest = lie.domains().reply(m.client.0, m.timestamp.0, &first);
+        let stale = Reply { digest, result: Some(&first), ..m };
+        lie.say_with(said.to, Kind::Reply, |w| stale.encode(w));
+        Fate::Drop
+    }
+}
+
+/// K9: says that it holds a proof for each checkpoint, as soon as it has that state.
+#[derive(Debug)]
+pub struct EagerProof;
+
+impl Liar for EagerProof {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        let (Kind::Checkpoint, Ok(m)) = (said.kind, Checkpoint::decode(said.body)) else { return Fate::Keep };
+        lie.say_with(said.to, said.kind, |w| Checkpoint { stable: true, ..m }.encode(w));
+        Fate::Drop
+    }
+}
