@@ -38,6 +38,8 @@ pub struct ClientHost {
     /// World time of the next event that wakes it, or the largest.
     wake_at: u64,
     rng: Rng,
+    /// What is on its disk of the timestamps that it has used.
+    stored: u64,
 }
 
 /// One lane.
@@ -90,7 +92,7 @@ impl ClientHost {
         let entropy = world.keys_rng.bytes();
         let door = world.keys.door(own, world.config.cluster, entropy, crate::clock::EPOCH_NS);
         let node = NodeId::at(world.hosts.len() + index);
-        Self { node, door, lanes, wake_at: u64::MAX, rng }
+        Self { node, door, lanes, wake_at: u64::MAX, rng, stored: 1 }
     }
 }
 
@@ -116,6 +118,22 @@ impl<A: App> World<A> {
             }
             Load::Busy(..) | Load::Idle => None,
         };
+    }
+
+    /// Ends the process of client `c` and starts it again, with a clock that says `wall`. What was outstanding stays
+    /// open: nobody waits for it any more.
+    pub fn restart_client(&mut self, c: usize, wall: u64) {
+        let client = &mut self.clients[c];
+        let first = wall.max(client.stored.saturating_add(1));
+        client.stored = first;
+        for lane in &mut client.lanes {
+            lane.client = Client::new(lane.id, &self.config, Timestamp(first), client.rng.bits());
+            (lane.deadline, lane.outstanding, lane.last_result) = (None, None, None);
+        }
+        for l in 0..self.clients[c].lanes.len() {
+            self.plan(c, l);
+        }
+        self.settle_client(c);
     }
 
     /// Says how many requests are outstanding, and shows the oldest.
