@@ -201,6 +201,8 @@ fn refusal(answer: Answer, name: &str, by: &str) -> Failure {
         }
         Answer::Full => Failure::new(Code::Rule, "the table of clients is full: 4096 were added or removed")
             .next("use a name again that was removed"),
+        Answer::NoLane => Failure::new(Code::TableFull, format!("the replicas keep no last reply for {by}"))
+            .next("wait a minute: a lane that was not used for so long makes room"),
         Answer::Done | Answer::AlreadySo | Answer::Malformed => {
             Failure::new(Code::OtherFormat, "the replicas do not know this order")
                 .next("bring all replicas to this version first")
@@ -215,9 +217,14 @@ mod tests {
 
     #[test]
     fn every_refusal_says_what_to_do_or_is_plain() {
-        for answer in
-            [Answer::NoRight, Answer::OtherKey, Answer::LastAdministrator, Answer::Full, Answer::Malformed]
-        {
+        for answer in [
+            Answer::NoRight,
+            Answer::OtherKey,
+            Answer::LastAdministrator,
+            Answer::Full,
+            Answer::Malformed,
+            Answer::NoLane,
+        ] {
             assert!(refusal(answer, "client-7", "client-1").next.is_some(), "{answer:?}");
         }
         let twice = refusal(Answer::OtherKey, "client-7", "client-1").to_string();

@@ -146,6 +146,19 @@ codes! {
     NoClient = "Q047": "no such client in this cluster",
         "It was never added, or it was removed. `quorate add-client` adds one to a cluster that runs. Nothing was\n\
          done. Status 2.";
+    Timestamps = "Q053": "what a client has used of its timestamps cannot be told",
+        "Replicas tell a client's requests apart by their timestamps, in all its runs. keys/time in the client's\n\
+         directory has the number below which all may have been used; it is damaged, or none is left above it. Write\n\
+         the time of day in nanoseconds since 1970 into it, later than any that this client can have used. Nothing\n\
+         was done. Status 2.";
+    OtherState = "Q062": "a state that an earlier version has written in another form",
+        "Nothing was changed. The last replies to clients stand in the state, and have another form in this version.\n\
+         Run the version that wrote it, copy the data out (quorate fs cp, quorate kv), and write them into a new\n\
+         cluster of this version. Status 2.";
+    TableFull = "Q063": "replicas keep no last reply for another lane of this client",
+        "Replicas keep the last reply to each lane of each client, so that nothing is done twice. A client has\n\
+         client_lanes_max of them, and all clients together clients_max, less an eighth that is for administrators\n\
+         and replicas. A lane that was not used for a minute makes room. Nothing was done. Status 1.";
     NoFile = "Q050": "the file system does not do it",
         "No such file, a name that is taken, a directory that is not empty: the error says which, in the words of any\n\
          file system. Nothing was changed by the call that failed. No room is Q055, no right to it Q056. Status 1.";
@@ -186,6 +199,7 @@ impl Code {
             | Self::Disk
             | Self::Demo
             | Self::NoFile
+            | Self::TableFull
             | Self::NoRoom
             | Self::Denied
             | Self::Damaged
@@ -195,6 +209,8 @@ impl Code {
             | Self::TooMany
             | Self::NoRight
             | Self::NoClient
+            | Self::Timestamps
+            | Self::OtherState
             | Self::Value
             | Self::Taken
             | Self::Rule

@@ -43,7 +43,9 @@ pub(crate) fn of_stat(stat: Stat) -> Errno {
 pub(crate) fn of_call(error: &CallError) -> Errno {
     match error {
         // It may have been done, or not: the cluster is away, or too slow.
-        CallError::Unknown { .. } | CallError::Busy => Errno::ETIMEDOUT,
+        CallError::Unknown { .. } | CallError::Overtaken { .. } | CallError::Busy | CallError::NoLane => {
+            Errno::ETIMEDOUT
+        }
         CallError::NotAllowed { why: Answer::NoRight } => Errno::EROFS,
         CallError::NotAllowed { .. } => Errno::EACCES,
         CallError::TooLong { .. } | CallError::Closed | CallError::ResultLost | CallError::Forgotten | _ => {

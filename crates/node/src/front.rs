@@ -96,6 +96,8 @@ pub enum Failure {
     Unknown,
     /// It was done, and its result was too long to be kept.
     ResultLost,
+    /// Replicas have no place for another lane of the gateway's client: nothing was done.
+    NoLane,
 }
 
 /// An operation for the cluster.

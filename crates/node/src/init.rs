@@ -10,7 +10,7 @@
 //!
 //! Everything is made in a directory beside DIR and then moved, so that a failure leaves nothing half done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
@@ -27,8 +27,16 @@ use crate::trouble::{Kind, Trouble};
 /// The port of the first replica on a host.
 pub const PORT: u16 = 7000;
 
-/// How many of the first clients may add and remove clients.
-const ADMINISTRATORS: u16 = 4;
+/// Returns which clients may add and remove clients: two that are for the command line. The first two serve gateways and
+/// status pages, which have no need of that, nor has whoever breaks into one (a cluster of few clients has no others).
+fn administrators(clients: u16) -> BTreeSet<u64> {
+    let clients = u64::from(clients);
+    match clients {
+        0 => BTreeSet::new(),
+        1 | 2 => [clients - 1].into(),
+        _ => (2..clients.min(4)).collect(),
+    }
+}
 
 /// What a new cluster is to be.
 #[derive(Clone, Debug)]
@@ -174,7 +182,7 @@ impl NewCluster {
             cluster,
             replicas: Vec::new(),
             clients: BTreeMap::new(),
-            administrators: (0..u64::from(self.clients.min(ADMINISTRATORS))).collect(),
+            administrators: administrators(self.clients),
             added: BTreeMap::new(),
         };
         for id in cluster.replicas() {
@@ -253,4 +261,23 @@ pub(crate) fn make_private_dir(path: &Path) -> Result<(), Trouble> {
 
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Trouble> {
     fs::write(path, text).map_err(|error| Trouble::unwritable(path, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// M7: the clients that `up` runs its gateways, its status page and its mounts as are 0, 1 and 4.
+    #[test]
+    fn m7_gateways_are_no_administrators() {
+        assert_eq!(administrators(0), BTreeSet::new());
+        assert_eq!(administrators(1), [0].into(), "somebody has to be");
+        assert_eq!(administrators(2), [1].into());
+        for clients in [3, 4, 5, 100, u16::MAX] {
+            let administrators = administrators(clients);
+            assert!(
+                !administrators.is_empty() && administrators.iter().all(|number| [2, 3].contains(number))
+            );
+        }
+    }
 }

@@ -26,6 +26,10 @@ pub enum Kind {
     WrongKey,
     /// Files of a version that this program does not read.
     OtherFormat,
+    /// A state that an earlier version has written in another form.
+    OtherState,
+    /// What a client has used of its timestamps cannot be told.
+    Timestamps,
     /// There is something already where something new was to be made.
     Occupied,
     /// Another process runs on the same directory.

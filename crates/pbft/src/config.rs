@@ -110,6 +110,8 @@ pub struct Config {
     pub clock_skew_ns: u64,
     /// The most client lanes with an entry (`MAX_CLIENTS`).
     pub clients_max: usize,
+    /// The most lanes of one client among them.
+    pub lanes_max: usize,
     /// Seeds the replica's own random choices: whom to ask.
     pub seed: u64,
 }
@@ -168,6 +170,7 @@ impl Config {
             null_batch_ns: MS,
             clock_skew_ns: 2_000 * MS,
             clients_max: 65_536,
+            lanes_max: 256,
             seed: 0,
         }
     }
@@ -311,6 +314,12 @@ impl Config {
             "clients_max",
             self.clients_max.to_string(),
             "from 16 to 65536 client lanes",
+        )?;
+        rule(
+            (1..=65_536).contains(&self.lanes_max),
+            "lanes_max",
+            self.lanes_max.to_string(),
+            "from 1 to 65536 lanes of one client",
         )
     }
 

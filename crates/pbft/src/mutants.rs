@@ -58,6 +58,11 @@ mutants! {
     M48 = 48, "committed-untold", "Replicas do not tell those who missed a batch that it committed (ST-5, A9).";
     M49 = 49, "unvouched-timers", "One replica's word about a request starts its timer (TM-2, B31).";
     M50 = 50, "null-anywhere", "Null batches are accepted at any time (PR-6).";
+    M51 = 51, "reply-of-another-request", "A client takes a reply by its timestamp, whatever request it answers (S3, RP-5).";
+    M52 = 52, "timestamps-not-kept", "A client keeps the first timestamp of a run only, not those that it uses (S3, CL-10).";
+    M53 = 53, "voucher-counted-twice", "A replica's word about a request counts as two (TM-2).";
+    M54 = 54, "client-judged-by-primary", "A backup puts a client on probation for what the primary says is its request (L4).";
+    M55 = 55, "same-timestamp-again", "A lane's request is executed again under the timestamp of the last one (EX-2).";
     M14 = 14, "result-unchecked", "A client takes a result without comparing it with the certified digest (CL-6, K12).";
 }
 

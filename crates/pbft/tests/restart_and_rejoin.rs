@@ -192,7 +192,7 @@ fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
     let me = quorate_wire::ClientId(u64::from(R1.0));
     let timestamp = Timestamp(desk.now.wall_ns);
     let result = 11_u64.to_le_bytes();
-    let digest = desk.domains.reply(me.0, timestamp.0, &result);
+    let digest = desk.domains.reply(me.0, timestamp.0, &quorate_wire::Digest::ZERO, &result);
     for from in [R0, R2, R3] {
         let reply = Reply {
             view: ViewNum(0),

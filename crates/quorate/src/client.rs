@@ -47,7 +47,7 @@ impl From<CallError> for Error {
     #[allow(clippy::wildcard_enum_match_arm, reason = "refusals are told by their text")]
     fn from(error: CallError) -> Self {
         match error {
-            CallError::Unknown { request } => Self::Unknown { request },
+            CallError::Unknown { request } | CallError::Overtaken { request } => Self::Unknown { request },
             CallError::ResultLost => Self::ReplyLost,
             CallError::Forgotten => Self::Forgotten,
             // Nothing was done: too long, too busy, closed, and what may come to be.

@@ -35,6 +35,8 @@ pub mod image;
 mod index;
 pub mod kv;
 mod mend;
+#[cfg(feature = "mutants")]
+pub mod mutants;
 pub mod null;
 pub mod options;
 mod overlay;
@@ -43,6 +45,7 @@ pub mod people;
 mod replies;
 pub mod saving;
 pub mod service;
+mod shares;
 pub mod space;
 mod state;
 #[cfg(test)]

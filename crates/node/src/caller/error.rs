@@ -29,6 +29,14 @@ pub enum CallError {
         /// Which operation.
         request: RequestId,
     },
+    /// Nothing was done: the table of the clients' last replies has no place for another lane of this client.
+    NoLane,
+    /// It may have been done: this client's identity was used elsewhere, or before, with later timestamps than this
+    /// process knows of. Two processes share a copy of one directory, or it was put back from a copy (RP-5).
+    Overtaken {
+        /// Which operation.
+        request: RequestId,
+    },
     /// It was done, once, but its result was too long for replicas to keep, and got lost on its way.
     ResultLost,
     /// [`Caller::outcome`] was asked for an operation that it does not know any more.
@@ -38,7 +46,10 @@ pub enum CallError {
 impl CallError {
     /// Says whether it is certain that nothing was done and nothing will be.
     pub fn is_refused(&self) -> bool {
-        matches!(self, Self::TooLong { .. } | Self::Busy | Self::Closed | Self::NotAllowed { .. })
+        matches!(
+            self,
+            Self::TooLong { .. } | Self::Busy | Self::Closed | Self::NotAllowed { .. } | Self::NoLane
+        )
     }
 }
 
@@ -59,6 +70,14 @@ impl std::fmt::Display for CallError {
             Self::Unknown { request } => {
                 write!(f, "no answer in time: operation {} may have been done or may be done yet", request.0)
             }
+            Self::NoLane => f.write_str(
+                "refused, table full: replicas keep no more last replies for this client; nothing was done",
+            ),
+            Self::Overtaken { request } => write!(
+                f,
+                "operation {} may or may not have been done: another process uses this client's directory or a copy",
+                request.0
+            ),
             Self::ResultLost => {
                 f.write_str("it was done, but its result was too long to be kept and got lost")
             }

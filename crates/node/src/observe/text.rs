@@ -86,13 +86,24 @@ pub fn page(name: &str, picture: &Picture, latency: Latency) -> String {
     if let Some(health) = silent {
         lines.push(format!("  do        look at replica-{}: does it run, can it be reached?", health.id.0));
     }
+    let clock = picture.replicas.iter().find(|health| health.word == Word::ClockOff);
+    if let Some(health) = clock {
+        lines.push(format!(
+            "  do        set the clock of replica-{} right: it votes for nothing",
+            health.id.0
+        ));
+    }
+    if picture.table_is_full() {
+        let (used, room) = picture.lanes;
+        lines.push(format!("  clients   table full: {used} of {room} lanes; new ones are refused   Q063"));
+    }
     lines.join("\n")
 }
 
 fn row(health: &Health, picture: &Picture) -> String {
     let star = if health.id == picture.primary { '*' } else { ' ' };
     let word = match health.word {
-        Word::Ok | Word::Joins | Word::Silent | Word::Slow => health.says_short(),
+        Word::Ok | Word::Joins | Word::Silent | Word::Slow | Word::ClockOff => health.says_short(),
         word @ (Word::BadMac | Word::Diverged | Word::WrongReplies | Word::Equivocates) => {
             word.name().to_uppercase()
         }

@@ -15,6 +15,9 @@ const OUTPUT_BYTES: usize = 256 << 10;
 
 /// No answer came in time for commands that may have been done.
 const UNKNOWN: &str = "UNKNOWN no answer from the cluster in time: it may have been done or may be done yet";
+/// Replicas keep so many last replies of a client.
+const NO_LANE: &str =
+    "TRYAGAIN refused, table full: no last replies are kept for more lanes; nothing was done";
 /// Nothing was done.
 const NOTHING_DONE: &str = "TRYAGAIN no answer from the cluster in time: nothing was done";
 const RESULT_LOST: &str = "UNKNOWN it was done, but the answer was too long to be kept and got lost";
@@ -156,6 +159,7 @@ impl Talk for RespTalk {
     fn fail(&mut self, _ticket: u64, failure: Failure) {
         let text = match failure {
             Failure::NothingDone => NOTHING_DONE,
+            Failure::NoLane => NO_LANE,
             Failure::Unknown => UNKNOWN,
             Failure::ResultLost => RESULT_LOST,
         };

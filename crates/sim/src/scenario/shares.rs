@@ -1,10 +1,13 @@
 //! Each operation once, and a share of the cluster for every client, whatever the others do (S3, L1, L4, L6).
 
+use quorate_pbft::client::step::ClientReject;
 use quorate_pbft::config::MS;
+use quorate_pbft::step::Reject;
 
 use super::client::{liar, operation, post};
-use super::{Expect, Scenario};
+use super::{Expect, Scenario, one_each};
 use crate::adversary::client::Forgery;
+use crate::adversary::primary::StuffBatches;
 use crate::setup::Setup;
 
 /// The scenarios.
@@ -29,6 +32,53 @@ pub const SCENARIOS: &[Scenario] = &[
             stage.note("done although the clock went back");
         }
         stage.busy(20)
+    }),
+    Scenario::new(
+        "s3_client_put_back",
+        &["S3"],
+        "A client forgets which timestamps it has used: what it is told of its operations is true all the same (RP-5)",
+    )
+    .expects(&[
+        Expect::ClientReject(ClientReject::OtherOperation),
+        Expect::Noted("told that it is not known"),
+        Expect::Noted("done under another timestamp"),
+    ])
+    .with(|setup| Setup { clients: 3, ..setup })
+    .play(|stage| {
+        let mut value = 0;
+        for run in 1..=6_u64 {
+            for _ in 0..run {
+                value += 1;
+                let text = format!("put x {value}");
+                stage.ask(0, 0, &text);
+                stage.until(&text, 5_000 * MS, |w| w.clients[0].lanes[0].outstanding.is_none())?;
+                if stage.world.clients[0].lanes[0].last_result.take().is_none() {
+                    stage.note("told that it is not known");
+                    continue;
+                }
+                let seen = stage.answer(1, 0, "get x", 5_000 * MS)?;
+                let wanted = format!("ok {value}");
+                stage.require(seen == wanted, format!("run {run}, {text} was acknowledged, and x is {seen}"))?;
+                stage.note("done under another timestamp");
+            }
+            stage.world.put_client_back(0);
+        }
+        stage.busy(20)
+    }),
+    Scenario::new(
+        "l4_primary_makes_requests_up",
+        &["L4"],
+        "A primary proposes requests in the names of clients that have not asked for them: that is held against it alone",
+    )
+    .expects(&[Expect::Reject(Reject::UnprovenRequest), Expect::Noted("no client has lost its standing")])
+    .views_max(one_each)
+    .with(|setup| Setup { clients: 3, ..setup }.lying_primaries(StuffBatches::default))
+    .play(|stage| {
+        stage.busy(40)?;
+        let probations = stage.world.counters().probations;
+        stage.require(probations == 0, format!("{probations} clients on probation at correct replicas"))?;
+        stage.note("no client has lost its standing");
+        Ok(())
     }),
     Scenario::new(
         "l1_lanes_of_one_client",

@@ -319,7 +319,7 @@ impl Liar for StaleReads {
             self.old = m.result.map(<[u8]>::to_vec);
             return Fate::Keep;
         };
-        let digest = lie.domains().reply(m.client.0, m.timestamp.0, old);
+        let digest = lie.domains().result(m.client.0, m.timestamp.0, old).answering_like(&m.digest);
         let stale = Reply { digest, result: Some(old), ..m };
         lie.say_with(said.to, said.kind, |w| stale.encode(w));
         Fate::Drop
