@@ -26,14 +26,14 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         time_ns: u64,
     ) -> Result<Option<Outcome>, PageFault> {
         let (released, refused) = self.lanes.numbers(client);
-        if timestamp <= released {
+        if released.0 > 0 && timestamp <= released {
             return Ok(Some(Outcome::Overtaken));
         }
         let privileged = client.replica().is_some()
             || self.people.as_ref().and_then(|people| people.rights(client)) == Some(Rights::Admin);
         let mut view =
             View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, self.reply_pages);
-        if timestamp > refused {
+        if refused.0 == 0 || timestamp > refused {
             let room = self.lanes.make_room(&mut view, client, privileged, time_ns);
             if fault(room)?.unwrap_or(false) {
                 return Ok(None);
