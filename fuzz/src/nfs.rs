@@ -19,7 +19,7 @@ use quorate_service::options::Options;
 use quorate_service::{Executor, Service, View};
 use quorate_wire::digest::Domains;
 use quorate_wire::message::{Proof, Request, RequestFlags};
-use quorate_wire::{Batch, ClientId, ClusterId, Replies, SeqNum, Timestamp};
+use quorate_wire::{Batch, ClientId, ClusterId, Digest, Replies, SeqNum, Timestamp};
 
 use crate::{Target, feature};
 
@@ -73,7 +73,7 @@ impl Server {
     /// Returns what the short way has for an answer, if it has one.
     pub(crate) fn read(&mut self, operation: &[u8]) -> Option<Vec<u8>> {
         let mut result = Vec::new();
-        self.executor.read(ClientId::new(1, 0), Timestamp(0), operation, &mut result)?;
+        self.executor.read((ClientId::new(1, 0), Timestamp(0), &Digest::ZERO), operation, &mut result)?;
         Some(result)
     }
 

@@ -201,6 +201,10 @@ fn refusal(answer: Answer, name: &str, by: &str) -> Failure {
             Failure::new(Code::Rule, "the client registry is full: 4032 clients were added or removed")
                 .next("use the name of a removed client")
         }
+        Answer::NoLane => {
+            Failure::new(Code::TableFull, format!("the replicas keep no further last reply for {by}"))
+                .next("wait a minute: a lane that is idle for a minute makes room")
+        }
         Answer::Done | Answer::AlreadySo | Answer::Malformed => {
             Failure::new(Code::OtherFormat, "the replicas do not support this operation")
                 .next("upgrade all replicas to this version first")
@@ -215,9 +219,14 @@ mod tests {
 
     #[test]
     fn every_refusal_says_what_to_do_or_is_plain() {
-        for answer in
-            [Answer::NoRight, Answer::OtherKey, Answer::LastAdministrator, Answer::Full, Answer::Malformed]
-        {
+        for answer in [
+            Answer::NoRight,
+            Answer::OtherKey,
+            Answer::LastAdministrator,
+            Answer::Full,
+            Answer::Malformed,
+            Answer::NoLane,
+        ] {
             assert!(refusal(answer, "client-7", "client-1").next.is_some(), "{answer:?}");
         }
         let twice = refusal(Answer::OtherKey, "client-7", "client-1").to_string();

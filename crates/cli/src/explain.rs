@@ -154,6 +154,19 @@ codes! {
     NoClient = "Q047": "not a client of this cluster",
         "The client was removed, or not added yet. Nothing was changed. `quorate add-client` adds a client to a\n\
          running cluster. Status 2.";
+    Timestamps = "Q053": "the client's used timestamps are unknown",
+        "Replicas distinguish a client's requests by their timestamps, over all its runs. keys/time in the client's\n\
+         directory holds the number below which all may have been used. It is damaged, or none is left above it. Write\n\
+         the time of day in nanoseconds since 1970 into it, later than any timestamp this client can have used.\n\
+         Nothing was changed. Status 2.";
+    OtherState = "Q062": "state in the format of an earlier version",
+        "The last replies to clients are part of the state and have a new format in this version. Nothing was changed.\n\
+         Run the version that wrote the state, copy the data out (quorate fs cp, quorate kv), and write it into a new\n\
+         cluster of this version. Status 2.";
+    TableFull = "Q063": "no room for another lane of this client",
+        "Replicas keep the last reply to each lane of each client, so that nothing is executed twice. A client has\n\
+         client_lanes_max lanes, and all clients together clients_max, less an eighth that is reserved for\n\
+         administrators and replicas. A lane that is idle for a minute makes room. Nothing was changed. Status 1.";
     NoFile = "Q050": "file system operation failed",
         "The error says why, in the usual terms: no such file, file exists, directory not empty. The failed call\n\
          changed nothing. A full file system is Q055, missing permissions are Q056. Status 1.";
@@ -194,6 +207,7 @@ impl Code {
             | Self::Disk
             | Self::Demo
             | Self::NoFile
+            | Self::TableFull
             | Self::NoRoom
             | Self::Denied
             | Self::Damaged
@@ -203,6 +217,8 @@ impl Code {
             | Self::TooMany
             | Self::NoRight
             | Self::NoClient
+            | Self::Timestamps
+            | Self::OtherState
             | Self::Value
             | Self::Taken
             | Self::Rule

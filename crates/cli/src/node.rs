@@ -228,6 +228,8 @@ impl From<Trouble> for Failure {
             Kind::Unwritable => Code::Unwritable,
             Kind::WrongKey => Code::WrongKey,
             Kind::OtherFormat => Code::OtherFormat,
+            Kind::OtherState => Code::OtherState,
+            Kind::Timestamps => Code::Timestamps,
             Kind::Occupied => Code::Occupied,
             Kind::InUse => Code::InUse,
             Kind::Disk => Code::Disk,

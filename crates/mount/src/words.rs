@@ -42,8 +42,10 @@ pub(crate) fn of_stat(stat: Stat) -> Errno {
 /// Returns the error number for a call without an answer.
 pub(crate) fn of_call(error: &CallError) -> Errno {
     match error {
-        // The call may or may not take effect: the cluster is unreachable or too slow.
-        CallError::Unknown { .. } | CallError::Busy => Errno::ETIMEDOUT,
+        // It may have been done, or not: the cluster is away, or too slow.
+        CallError::Unknown { .. } | CallError::Overtaken { .. } | CallError::Busy | CallError::NoLane => {
+            Errno::ETIMEDOUT
+        }
         CallError::NotAllowed { why: Answer::NoRight } => Errno::EROFS,
         CallError::NotAllowed { .. } => Errno::EACCES,
         CallError::TooLong { .. } | CallError::Closed | CallError::ResultLost | CallError::Forgotten | _ => {

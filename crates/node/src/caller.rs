@@ -27,6 +27,7 @@ pub use quorate_wire::message::OPERATION_BYTES_MAX;
 mod error;
 
 pub use self::error::CallError;
+use crate::client::End;
 use crate::client_node::{ClientNode, OpenClient};
 use crate::clock::Clock;
 use crate::idle::Idle;
@@ -439,7 +440,7 @@ impl Worker {
             let lane = self.lanes.get_mut(usize::from(done.lane)).and_then(Option::take);
             let Some(Lane { call, again, .. }) = lane else { continue };
             self.free.push(done.lane);
-            if done.result_lost
+            if done.end == End::ResultLost
                 && let Some(operation) = again
             {
                 // The first waiting operation gets the lane that has just become free.
@@ -448,12 +449,16 @@ impl Worker {
                 continue;
             }
             let result = drive.result(done);
-            call.finish(match people::Answer::decode(result) {
-                _ if done.result_lost => Err(CallError::ResultLost),
-                Some(why @ (people::Answer::NoRight | people::Answer::NoClient)) if !call.is_order => {
+            call.finish(match (done.end, people::Answer::decode(result)) {
+                (End::ResultLost, _) => Err(CallError::ResultLost),
+                (End::Overtaken, _) => Err(CallError::Overtaken { request: call.id }),
+                (End::Result, Some(people::Answer::NoLane)) => Err(CallError::NoLane),
+                (End::Result, Some(why @ (people::Answer::NoRight | people::Answer::NoClient)))
+                    if !call.is_order =>
+                {
                     Err(CallError::NotAllowed { why })
                 }
-                _ => Ok(result.to_vec()),
+                (End::Result, _) => Ok(result.to_vec()),
             });
         }
         drive.clear_done();

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::Flock;
-use quorate_wire::{Door, Principal, Timestamp};
+use quorate_wire::{Door, Principal};
 
 use crate::client::ClientDrive;
 use crate::clock::Clock;
@@ -16,6 +16,7 @@ use crate::replica::{lock, open_socket};
 use crate::secret;
 use crate::settings::Settings;
 use crate::socket::Socket;
+use crate::timestamps::Timestamps;
 use crate::trouble::{Kind, Trouble};
 
 /// A client's identity, settings and sockets.
@@ -27,7 +28,7 @@ pub struct ClientNode {
     door: Door,
     directory: Directory,
     socket: Socket,
-    first: Timestamp,
+    timestamps: Timestamps,
     dir: PathBuf,
     lock: Flock<File>,
 }
@@ -76,11 +77,12 @@ impl ClientNode {
         let lock = lock(dir)?;
         let directory = Directory::new(&settings.replicas);
         let socket = open_socket(&settings, &directory, &dir.join("node.toml"))?;
-        let time = secret::reserve_time(dir, Clock::new().now().wall_ns)?;
+        let timestamps = Timestamps::open(dir, Clock::new().now().wall_ns)?;
+        let time = timestamps.next().0;
         let (verifier, entropy) = (members.verifier(), secret::entropy()?);
         let door = Door::new(own, members.cluster, cluster_id, 0, signer, verifier, entropy, time);
-        let (first, dir) = (Timestamp(time), dir.to_path_buf());
-        Ok(Self { number, members, settings, door, directory, socket, first, dir, lock })
+        let dir = dir.to_path_buf();
+        Ok(Self { number, members, settings, door, directory, socket, timestamps, dir, lock })
     }
 
     /// Returns its identity.
@@ -105,8 +107,8 @@ impl ClientNode {
 
     /// Returns the client with this number of lanes, each with at most one operation in progress.
     pub fn with_lanes(self, lanes: u16) -> OpenClient {
-        let Self { settings, door, directory, socket, first, dir, lock, .. } = self;
-        let mut drive = ClientDrive::new(&settings.config, door, lanes, directory, first, ());
+        let Self { settings, door, directory, socket, timestamps, dir, lock, .. } = self;
+        let mut drive = ClientDrive::new(&settings.config, door, lanes, directory, timestamps, ());
         drive.keep_evidence(Ledger::keep(&dir));
         OpenClient { drive, socket, waiting: settings.waiting, lock }
     }

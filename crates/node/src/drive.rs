@@ -160,6 +160,7 @@ pub(crate) fn options(config: &Config, first_rid: u64) -> Options {
     let held = config.window / config.checkpoint_interval.max(1) + 2 + COPYING_CHECKPOINTS;
     Options {
         clients_max: u32::try_from(config.clients_max).unwrap_or(u32::MAX),
+        lanes_max: u32::try_from(config.lanes_max).unwrap_or(u32::MAX),
         checkpoints_max: usize::try_from(held).unwrap_or(usize::MAX),
         first_rid,
         ..Options::default()
@@ -353,9 +354,8 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                     None
                 }
                 Action::Read { ticket, request } => {
-                    let (client, timestamp) = (request.client, request.timestamp);
-                    let result = &mut self.result;
-                    let digest = self.executor.read(client, timestamp, request.operation(), result);
+                    let whose = (request.client, request.timestamp, &request.digest);
+                    let digest = self.executor.read(whose, request.operation(), &mut self.result);
                     self.meter.lap(Part::Execute);
                     Some(Outcome::Read { ticket: *ticket, digest })
                 }

@@ -94,6 +94,8 @@ pub enum Failure {
     Unknown,
     /// It took effect, but its result was too long to be stored.
     ResultLost,
+    /// Replicas have no place for another lane of the gateway's client: nothing was done.
+    NoLane,
 }
 
 /// An operation for the cluster.

@@ -27,8 +27,16 @@ use crate::trouble::{Kind, Trouble};
 /// The port of the first replica on a host.
 pub const PORT: u16 = 7000;
 
-/// How many of the first clients may add and remove clients.
-const ADMINISTRATORS: u16 = 4;
+/// Returns which clients may add and remove clients: two that are for the command line. The first two serve gateways and
+/// status pages, which have no need of that, nor has whoever breaks into one (a cluster of few clients has no others).
+fn administrators(clients: u16) -> BTreeSet<u64> {
+    let clients = u64::from(clients);
+    match clients {
+        0 => BTreeSet::new(),
+        1 | 2 => [clients - 1].into(),
+        _ => (2..clients.min(4)).collect(),
+    }
+}
 
 /// The description of a new cluster.
 #[derive(Clone, Debug)]
@@ -176,7 +184,7 @@ impl NewCluster {
             drawn: Some(secret::entropy()?),
             replicas: Vec::new(),
             clients: BTreeMap::new(),
-            administrators: (0..u64::from(self.clients.min(ADMINISTRATORS))).collect(),
+            administrators: administrators(self.clients),
             added: BTreeMap::new(),
         };
         for id in cluster.replicas() {
@@ -296,5 +304,19 @@ mod tests {
         assert!(make(&["127.0.0.1:7000"], u16::MAX).is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         assert_eq!(make(&["127.0.0.1:65520"], 4), Ok(4));
+    }
+
+    /// M7: the clients that `up` runs its gateways, its status page and its mounts as are 0, 1 and 4.
+    #[test]
+    fn m7_gateways_are_no_administrators() {
+        assert_eq!(administrators(0), BTreeSet::new());
+        assert_eq!(administrators(1), [0].into(), "somebody has to be");
+        assert_eq!(administrators(2), [1].into());
+        for clients in [3, 4, 5, 100, u16::MAX] {
+            let administrators = administrators(clients);
+            assert!(
+                !administrators.is_empty() && administrators.iter().all(|number| [2, 3].contains(number))
+            );
+        }
     }
 }

@@ -64,6 +64,7 @@ pub mod surroundings;
 #[cfg(test)]
 mod testing;
 mod timers;
+pub mod timestamps;
 pub mod trouble;
 pub mod wake;
 

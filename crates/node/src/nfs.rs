@@ -147,7 +147,9 @@ impl Talk for NfsTalk {
     fn fail(&mut self, ticket: u64, failure: Failure) {
         match failure {
             Failure::ResultLost => self.connection.ask_again(Ticket(ticket)),
-            Failure::NothingDone | Failure::Unknown => self.connection.unanswered(Ticket(ticket)),
+            Failure::NothingDone | Failure::Unknown | Failure::NoLane => {
+                self.connection.unanswered(Ticket(ticket))
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Files with secrets: a node's signing key, readable by its owner only.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
@@ -110,7 +110,45 @@ pub(crate) fn reserve_time(dir: &Path, wall_ns: u64) -> Result<u64, Trouble> {
     Ok(time)
 }
 
-/// Stores the time of the newest session keys.
+/// Takes `count` numbers that no earlier start has taken, at `wall_ns` or above, and returns the first and the first
+/// that is not among them. They are on disk as taken.
+pub(crate) fn reserve_block(dir: &Path, wall_ns: u64, count: u64) -> Result<(u64, u64), Trouble> {
+    let path = dir.join(TIME);
+    let before = match std::fs::read_to_string(&path) {
+        Ok(text) => match text.trim().parse::<u64>() {
+            // A version that noted the start of a run alone has used that number, too.
+            Ok(before) => before.saturating_add(1),
+            Err(_) => return Err(bad_time(&path, "not a number, or a damaged one")),
+        },
+        Err(error) if error.kind() == ErrorKind::NotFound => 0,
+        Err(error) => return Err(Trouble::unreadable(&path, &error)),
+    };
+    let first = before.max(wall_ns);
+    let below = first.checked_add(count).filter(|below| *below < u64::MAX);
+    let below = below.ok_or_else(|| bad_time(&path, "no number is left above it"))?;
+    keep_time(dir, below)?;
+    Ok((first, below))
+}
+
+fn bad_time(path: &Path, what: &str) -> Trouble {
+    let next = "write the time of day in nanoseconds since 1970 into it, later than any that this client can have used";
+    Trouble::new(Kind::Timestamps, format!("the client's timestamps: {what}")).in_file(path).next(next)
+}
+
+/// Notes a number, so that it stands there after a loss of power.
+pub(crate) fn keep_time(dir: &Path, time: u64) -> Result<(), Trouble> {
+    let (path, draft) = (dir.join(TIME), dir.join("keys/time.new"));
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+        file.write_all(format!("{time}\n").as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&draft, &path)?;
+        File::open(dir.join("keys"))?.sync_all()
+    };
+    write().map_err(|error| Trouble::unwritable(&path, &error))
+}
+
+/// Notes the time of the newest session keys.
 pub(crate) fn note_time(dir: &Path, time: u64) -> Result<(), Trouble> {
     let (path, draft) = (dir.join(TIME), dir.join("keys/time.new"));
     let written = std::fs::write(&draft, format!("{time}\n")).and_then(|()| std::fs::rename(&draft, &path));

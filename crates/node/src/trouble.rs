@@ -26,7 +26,11 @@ pub enum Kind {
     WrongKey,
     /// Files of a version that this program cannot read.
     OtherFormat,
-    /// What should be created exists already.
+    /// A state that an earlier version has written in another form.
+    OtherState,
+    /// What a client has used of its timestamps cannot be told.
+    Timestamps,
+    /// There is something already where something new was to be made.
     Occupied,
     /// Another process uses the same directory.
     InUse,

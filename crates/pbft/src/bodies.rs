@@ -12,12 +12,15 @@ use quorate_wire::message::{
     BodyFetch, BodyKind, BodyMessage, FETCH_DIGESTS_MAX, Kind, Proof, ReqReject, Request,
 };
 
+use crate::client_table::CLIENT_BYTES_MAX;
 use crate::config::Config;
 use crate::replica::Replica;
 use crate::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject, SignatureCheck, Timer};
 
 /// The most signatures under way.
 const CHECKS_MAX: usize = 1024;
+/// The most of them that are of one client's requests, and wait here for it.
+const CLIENT_CHECKS_MAX: usize = 64;
 /// The most requests remembered as proven by signature; forgotten at each stable checkpoint.
 const PROVEN_MAX: usize = 65_536;
 
@@ -65,6 +68,16 @@ impl Bodies {
         self.held.insert(body.digest, body);
     }
 
+    /// A client has moved on to a request that is not kept here: so is the one before it not any more (SR-1). If a
+    /// batch needs it after all, it is fetched.
+    pub(crate) fn drop_older(&mut self, client: ClientId) {
+        if !self.by_client.is_empty()
+            && let Some(old) = self.by_client.remove(&client)
+        {
+            self.held.remove(&old);
+        }
+    }
+
     /// Returns a large request that is kept apart from its batch.
     pub(crate) fn held(&self, digest: &Digest) -> Option<&Body> {
         self.held.get(digest)
@@ -88,10 +101,13 @@ impl Bodies {
     /// Requests a check of a request's signature; the request waits here. Returns whether there was space.
     pub(crate) fn check_signature(&mut self, body: Body, _now: u64, out: &mut Actions) -> bool {
         let Some(signature) = body.signature() else { return false };
-        if self.checks.len() >= CHECKS_MAX {
+        let (client, request) = (body.client, body.digest);
+        let own = self.checks.values().flatten().filter(|body| body.client.principal() == client.principal());
+        let (count, bytes) = own.fold((0, 0), |(n, bytes), body| (n + 1, bytes + body.frame().len()));
+        let over = count >= CLIENT_CHECKS_MAX || bytes + body.frame().len() > CLIENT_BYTES_MAX;
+        if over || self.checks.len() >= CHECKS_MAX {
             return false;
         }
-        let (client, request) = (body.client, body.digest);
         self.checks.insert(request, Some(body));
         out.push(Action::CheckSignature { client, request: Arc::new(SignatureCheck { request, signature }) });
         true
@@ -237,8 +253,8 @@ impl Replica {
         missing
     }
 
-    /// AU-5: a request could not be authenticated here in a round trip. Its client loses its standing,
-    /// the primary is told, and a signed copy is asked for. Says whether any proposal waits for that.
+    /// AU-5: a request could not be authenticated here in a round trip. The primary is told, and a signed copy is
+    /// asked for. Says whether any proposal waits for that.
     fn complain(&mut self, now: Now, out: &mut Actions) -> bool {
         if !self.is_normal() || self.is_primary() {
             return false;
@@ -267,7 +283,7 @@ impl Replica {
             let inlined = batch.inlined().iter().find(|r| r.digest == request.digest).map(|r| r.proof);
             let separate = || batch.bodies().find(|b| b.digest == request.digest).map(|b| b.proof);
             let proof = inlined.or_else(separate).unwrap_or(Proof::Unproven);
-            if self.stands(now, request.client, request.timestamp, &request.digest, proof) {
+            if self.stands(request.client, request.timestamp, &request.digest, proof) {
                 continue;
             }
             if let Some(slot) = self.log.get_mut(seq)
@@ -276,9 +292,9 @@ impl Replica {
                 slot.complained = true;
                 out.reject(Reject::UnprovenRequest);
             }
-            let on_probation = self.clients.on_probation(request.client, now.mono_ns);
-            // Only of clients that have been here: a primary can name any number of others.
-            if !on_probation && self.clients.get(request.client).is_some() {
+            // What a primary says is a client's request says nothing of the client: it may have made it up. It
+            // knows of f + 1 who complain, and gives its view up if it is correct (L4).
+            if mutant!(M74, false, true) && self.clients.get(request.client).is_some() {
                 self.start_probation(now, request.client, out);
             }
             let reject = ReqReject {
@@ -443,7 +459,7 @@ impl Replica {
         for seq in self.log.numbers() {
             let waiting = self.log.get(seq).and_then(|slot| slot.proposal.as_ref()).filter(|p| !p.authentic);
             let Some(batch) = waiting.and_then(|p| p.batch.clone()) else { continue };
-            if self.is_authentic(now, &batch, out) {
+            if self.is_authentic(&batch, out) {
                 if let Some(proposal) = self.log.get_mut(seq).and_then(|slot| slot.proposal.as_mut()) {
                     proposal.authentic = true;
                 }

@@ -25,6 +25,16 @@ const PROBATION_MAX_NS: u64 = 3_600_000 * MS;
 /// A cached reply is sent again to one client at most this often, in nanoseconds (RP-2).
 const RESEND_NS: u64 = 10 * MS;
 
+/// The most bytes of a principal's requests that wait to be executed, besides those of [`SHORT_BYTES`] at most.
+pub(crate) const CLIENT_BYTES_MAX: usize = 16 << 20;
+/// Requests up to this length are bounded by the number of lanes alone, in bytes.
+const SHORT_BYTES: usize = 4 << 10;
+
+/// Returns the names of all lanes of a principal.
+pub(crate) fn lanes_of(principal: u64) -> core::ops::RangeInclusive<ClientId> {
+    ClientId::new(principal, 0)..=ClientId::new(principal, u16::MAX)
+}
+
 /// A request that waits to be executed.
 #[derive(Debug)]
 pub(crate) struct Pending {
@@ -81,21 +91,37 @@ struct Standing {
     shut_out_until: u64,
 }
 
-/// The client lanes. Never more than `clients_max`; a lane beyond that is refused at the service too.
+/// The client lanes. Never more than `clients_max`, and of one principal never more than `lanes_max`: at the bound a
+/// lane with nothing outstanding is forgotten for a new one, which costs nothing but that a request that was executed
+/// is ordered again and found to be (EX-2). The service has bounds of its own.
 #[derive(Debug)]
 pub(crate) struct ClientTable {
     clients: BTreeMap<ClientId, Client>,
     /// Principals that were not in good standing some time. Never more than `clients_max`.
     standings: BTreeMap<u64, Standing>,
+    /// How many lanes each principal has here.
+    lanes: BTreeMap<u64, usize>,
     clients_max: usize,
+    lanes_max: usize,
+    /// The last requests of lanes that the service had no room for: they were not executed, though a batch had them.
+    /// One a lane, and forgotten with it.
+    refused: BTreeMap<ClientId, Timestamp>,
     /// Requests that count for the request timer, oldest first. May hold ones that are done.
     waiting: VecDeque<(ClientId, Timestamp)>,
 }
 
 impl ClientTable {
     /// Returns an empty table.
-    pub(crate) fn new(clients_max: usize) -> Self {
-        Self { clients: BTreeMap::new(), standings: BTreeMap::new(), clients_max, waiting: VecDeque::new() }
+    pub(crate) fn new(clients_max: usize, lanes_max: usize) -> Self {
+        Self {
+            clients: BTreeMap::new(),
+            standings: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            clients_max,
+            lanes_max,
+            refused: BTreeMap::new(),
+            waiting: VecDeque::new(),
+        }
     }
 
     /// Returns what is known of `client`.
@@ -110,10 +136,71 @@ impl ClientTable {
 
     /// Returns the entry of `client`, making one if there is room.
     pub(crate) fn entry(&mut self, client: ClientId) -> Option<&mut Client> {
-        if self.clients.len() >= self.clients_max && !self.clients.contains_key(&client) {
+        if !self.clients.contains_key(&client) && !self.make_room(client.principal()) {
             return None;
         }
         Some(self.clients.entry(client).or_default())
+    }
+
+    /// Makes room for another lane of a principal, and counts it. Says whether there is any.
+    #[cold]
+    fn make_room(&mut self, principal: u64) -> bool {
+        let own = self.lanes.get(&principal).copied().unwrap_or(0);
+        let room = if own >= self.lanes_max {
+            self.forget_one(principal)
+        } else if self.clients.len() >= self.clients_max {
+            // Whoever has most of it gives a place; one that has the most itself, its own.
+            let most = self.lanes.iter().max_by_key(|(_, lanes)| **lanes).map(|(principal, _)| *principal);
+            most.is_some_and(|most| self.forget_one(most)) || (own > 0 && self.forget_one(principal))
+        } else {
+            true
+        };
+        if room {
+            *self.lanes.entry(principal).or_default() += 1;
+        }
+        room
+    }
+
+    /// Forgets a lane of a principal for which nothing waits: the one that executed the earliest timestamp.
+    fn forget_one(&mut self, principal: u64) -> bool {
+        let idle = self.clients.range(lanes_of(principal)).filter(|(_, client)| client.pending.is_none());
+        let Some((id, _)) = idle.min_by_key(|(_, client)| client.executed) else { return false };
+        let id = *id;
+        self.clients.remove(&id);
+        self.refused.remove(&id);
+        if let Some(lanes) = self.lanes.get_mut(&principal) {
+            *lanes -= 1;
+            if *lanes == 0 {
+                self.lanes.remove(&principal);
+            }
+        }
+        true
+    }
+
+    /// Says whether a principal may have a request of `len` bytes waiting: what is short is bounded by its lanes, of
+    /// all others it has so many bytes at most (SR-1). What the lane itself holds goes when it comes.
+    #[inline]
+    pub(crate) fn has_bytes_for(&self, client: ClientId, len: usize) -> bool {
+        len <= SHORT_BYTES || self.long_bytes(client) + len <= CLIENT_BYTES_MAX
+    }
+
+    #[cold]
+    fn long_bytes(&self, but: ClientId) -> usize {
+        let lanes = self.clients.range(lanes_of(but.principal())).filter(|(id, _)| **id != but);
+        let lens = lanes.filter_map(|(_, client)| Some(client.pending.as_ref()?.request.frame().len()));
+        lens.filter(|len| *len > SHORT_BYTES).sum()
+    }
+
+    /// Notes what became of a request in a batch: the service refused it, or executed it.
+    #[inline]
+    pub(crate) fn note_outcome(&mut self, client: ClientId, timestamp: Timestamp, refused: bool) {
+        if refused {
+            if self.clients.contains_key(&client) {
+                self.refused.insert(client, timestamp);
+            }
+        } else if !self.refused.is_empty() && self.refused.get(&client) == Some(&timestamp) {
+            self.refused.remove(&client);
+        }
     }
 
     /// Returns every lane that has a request waiting.
@@ -152,8 +239,7 @@ impl ClientTable {
 
     /// Lets nobody be timed for what a principal has not signed. It waits on, for its signature.
     pub(crate) fn stop_waiting_unsigned(&mut self, client: ClientId) {
-        let lanes = ClientId::new(client.principal(), 0)..=ClientId::new(client.principal(), u16::MAX);
-        for (_, client) in self.clients.range_mut(lanes) {
+        for (_, client) in self.clients.range_mut(lanes_of(client.principal())) {
             if let Some(pending) = client.pending.as_mut().filter(|p| p.request.proof != Proof::Signed) {
                 pending.timed = false;
             }
@@ -207,8 +293,11 @@ impl ClientTable {
 
     /// Notes that a client's request was executed and committed. Older ones do not wait any more.
     pub(crate) fn note_executed(&mut self, client: ClientId, timestamp: Timestamp) {
+        let refused = !self.refused.is_empty() && self.refused.get(&client) == Some(&timestamp);
         let Some(entry) = self.entry(client) else { return };
-        entry.executed = entry.executed.max(timestamp);
+        if !refused {
+            entry.executed = entry.executed.max(timestamp);
+        }
         if entry.pending.as_ref().is_some_and(|p| p.request.timestamp <= timestamp) {
             entry.take_pending();
         }
@@ -273,16 +362,22 @@ impl ClientTable {
         &mut self,
         client: ClientId,
         mode: RequestAuth,
+        weak: usize,
         now: u64,
     ) -> Option<&mut Pending> {
         let must_sign = mode == RequestAuth::Adaptive && self.on_probation(client, now);
-        let pending = self.clients.get_mut(&client)?.pending.as_mut()?;
-        let may = !pending.proposed && (!must_sign || pending.request.proof == Proof::Signed);
+        let Client { pending, vouched, .. } = self.clients.get_mut(&client)?;
+        let pending = pending.as_mut()?;
+        // f + 1 others that hold it as authentic, and will time this primary for it: they will take it (AU-2, TM-2).
+        let vouchers = vouched.iter().filter(|(_, digest)| *digest == pending.request.digest).count();
+        let stands = pending.request.proof == Proof::Signed || vouchers >= weak;
+        let may = !pending.proposed && (!must_sign || stands);
         may.then_some(pending)
     }
 
     /// Takes the table of a transferred state (ST-6): what it shows as executed does not wait.
     pub(crate) fn reload(&mut self, executed: &[(ClientId, Timestamp)]) {
+        self.refused.clear();
         for client in self.clients.values_mut() {
             client.executed = Timestamp(0);
         }

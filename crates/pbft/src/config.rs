@@ -112,6 +112,8 @@ pub struct Config {
     pub clients_max: usize,
     /// The front of a digest of the service's settings that all replicas must have alike.
     pub service_settings: u64,
+    /// The most lanes of one client among them.
+    pub lanes_max: usize,
     /// Seeds the replica's own random choices: whom to ask.
     pub seed: u64,
 }
@@ -171,6 +173,7 @@ impl Config {
             clock_skew_ns: 2_000 * MS,
             clients_max: 65_536,
             service_settings: 0,
+            lanes_max: 256,
             seed: 0,
         }
     }
@@ -314,6 +317,12 @@ impl Config {
             "clients_max",
             self.clients_max.to_string(),
             "from 16 to 65536 client lanes",
+        )?;
+        rule(
+            (1..=65_536).contains(&self.lanes_max),
+            "lanes_max",
+            self.lanes_max.to_string(),
+            "from 1 to 65536 lanes of one client",
         )
     }
 

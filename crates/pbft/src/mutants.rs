@@ -70,6 +70,11 @@ mutants! {
     M63 = 63, "any-incarnation", "Any count of starts is believed, however far it jumps (§14.3).";
     M50 = 50, "null-anywhere", "Null batches are accepted at any time (PR-6).";
     M90 = 90, "rejoined-by-own-h", "A rejoin is over when this replica's own checkpoint is stable, whatever the others' (RC-9a).";
+    M71 = 71, "reply-of-another-request", "A client takes a reply by its timestamp, whatever request it answers (S3, RP-5).";
+    M72 = 72, "timestamps-not-kept", "A client keeps the first timestamp of a run only, not those that it uses (S3, CL-10).";
+    M73 = 73, "voucher-counted-twice", "A replica's word about a request counts as two (TM-2).";
+    M74 = 74, "client-judged-by-primary", "A backup puts a client on probation for what the primary says is its request (L4).";
+    M75 = 75, "same-timestamp-again", "A lane's request is executed again under the timestamp of the last one (EX-2).";
     M14 = 14, "result-unchecked", "A client takes a result without comparing it with the certified digest (CL-6, K12).";
 }
 

@@ -40,7 +40,7 @@ impl Replica {
             return out.reject(reason);
         }
         let batch = self.complete_from_table(&m.batch);
-        let authentic = self.is_authentic(now, &batch, out);
+        let authentic = self.is_authentic(&batch, out);
         let digest = batch.digest();
         let is_complete = batch.is_complete();
         let Some(slot) = self.log.get_mut(m.seq) else {
@@ -135,10 +135,10 @@ impl Replica {
 
     /// PP-5: every request is authentic here. The signatures of those that are not are looked at, where
     /// there are any.
-    pub(crate) fn is_authentic(&mut self, now: Now, batch: &Arc<Batch>, out: &mut Actions) -> bool {
+    pub(crate) fn is_authentic(&mut self, batch: &Arc<Batch>, out: &mut Actions) -> bool {
         let mut all = true;
         for r in batch.inlined() {
-            if self.stands(now, r.client, r.timestamp, &r.digest, r.proof) {
+            if self.stands(r.client, r.timestamp, &r.digest, r.proof) {
                 continue;
             }
             all = false;
@@ -151,7 +151,7 @@ impl Replica {
                 all &= batch.is_complete() || self.bodies.is_proven(digest);
                 continue;
             };
-            if self.stands(now, body.client, body.timestamp, digest, body.proof) {
+            if self.stands(body.client, body.timestamp, digest, body.proof) {
                 continue;
             }
             all = false;
@@ -162,20 +162,20 @@ impl Replica {
         mutant!(M26, all, true)
     }
 
-    /// PP-5 for one request: its entry of the authenticator is right, and its client need not sign; or this
+    /// PP-5 for one request: its entry of the authenticator is right, where that is enough; or this
     /// replica holds the same request as authentic, or saw that the signature is right; or the client is
     /// past it, so that it will not be executed in any case (EX-2). The last matters after a view
     /// change: a primary may propose again what the others have executed, with MACs under keys that the
     /// client has renewed since.
     pub(crate) fn stands(
         &self,
-        now: Now,
         client: ClientId,
         timestamp: Timestamp,
         digest: &Digest,
         proof: Proof,
     ) -> bool {
-        if proof == Proof::Signed || (proof == Proof::Mac && !self.must_sign(now, client)) {
+        let must_sign = self.config.request_auth == RequestAuth::SigMac;
+        if proof == Proof::Signed || (proof == Proof::Mac && !must_sign) {
             return true;
         }
         let here = self.clients.get(client).is_some_and(|known| {

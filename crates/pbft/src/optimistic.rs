@@ -11,6 +11,7 @@ use quorate_wire::reply::{Outcome, Replies};
 use quorate_wire::{Batch, Digest};
 
 use crate::choice;
+use crate::client_table::{CLIENT_BYTES_MAX, lanes_of};
 use crate::replica::Replica;
 use crate::step::{Action, Actions, CachedReply, Lsn, Milestone, Now, ReadResult, Recipient, Reject, Ticket};
 
@@ -80,10 +81,20 @@ pub(crate) struct Reads {
     pub(crate) shown: SeqNum,
 }
 
+/// The most reads of one principal that wait.
+const CLIENT_READS_MAX: usize = 4096;
 /// The most reads under way.
 const READS_UNDER_WAY_MAX: usize = 65_536;
 
 impl Reads {
+    /// Says whether a principal may have this read waiting as well: so many lanes and so many bytes (SR-1).
+    fn has_room_for(&self, body: &Body) -> bool {
+        let waiting = self.waiting.range(lanes_of(body.client.principal()));
+        let others = waiting.filter(|(id, _)| **id != body.client).map(|(_, body)| body.frame().len());
+        let (count, bytes) = others.fold((0, 0), |(count, bytes), len| (count + 1, bytes + len));
+        count < CLIENT_READS_MAX && bytes + body.frame().len() <= CLIENT_BYTES_MAX
+    }
+
     /// Says whether no read waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -218,7 +229,9 @@ impl Replica {
             self.shown()
         };
         for reply in replies.iter() {
-            if matches!(reply.outcome, Outcome::Superseded | Outcome::Refused) {
+            let refused = matches!(reply.outcome, Outcome::Refused | Outcome::Overtaken);
+            self.clients.note_outcome(reply.client, reply.timestamp, refused);
+            if reply.outcome == Outcome::Superseded {
                 continue; // nothing was done, so there is nothing to say
             }
             if let Some(replica) = reply.client.replica() {
@@ -231,6 +244,13 @@ impl Replica {
                 }
             }
             if seq <= self.exec.replayed_to {
+                continue;
+            }
+            if reply.outcome == Outcome::Overtaken {
+                // It says how far the client's lanes had come, as an older reply would (RP-5).
+                let reached = reply.result.and_then(|bytes| bytes.first_chunk()).copied();
+                let reached = Timestamp(reached.map_or(0, u64::from_le_bytes));
+                self.send_reply(reply.client, reached, Digest::ZERO, tentative, None, after, out);
                 continue;
             }
             let full = self.sends_full(reply.replier, reply.result.map_or(0, <[u8]>::len));
@@ -331,7 +351,9 @@ impl Replica {
         if self.may_read() {
             return self.start_read(body, out);
         }
-        if self.reads.waiting.len() >= READS_UNDER_WAY_MAX && !self.reads.waiting.contains_key(&body.client) {
+        if self.reads.waiting.len() >= READS_UNDER_WAY_MAX && !self.reads.waiting.contains_key(&body.client)
+            || !self.reads.has_room_for(&body)
+        {
             return out.reject(Reject::ReadNotServed);
         }
         out.report(Milestone::ReadQueued { client: body.client });

@@ -170,6 +170,7 @@ fn encode_reply(reply: &Reply<'_>, w: &mut Writer<'_>) {
         Outcome::Repeated => 1,
         Outcome::Superseded => 2,
         Outcome::Refused => 3,
+        Outcome::Overtaken => 4,
     });
     encode_result(reply.result, w);
 }
@@ -348,6 +349,7 @@ fn decode_reply(r: &mut Reader<'_>, all: &mut Replies) -> Decoded<()> {
         1 => Outcome::Repeated,
         2 => Outcome::Superseded,
         3 => Outcome::Refused,
+        4 => Outcome::Overtaken,
         _ => return Err(DecodeError::NotCanonical),
     };
     let result = decode_result(r)?;

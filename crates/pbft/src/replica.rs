@@ -119,7 +119,7 @@ impl Replica {
             view: ViewNum(0),
             status: Status::Normal,
             log: Log::new(config.window, cluster),
-            clients: ClientTable::new(config.clients_max),
+            clients: ClientTable::new(config.clients_max, config.lanes_max),
             batcher: Batcher::new(config.window),
             bodies: Bodies::new(&config),
             lookup: Lookup::default(),

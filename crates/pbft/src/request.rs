@@ -17,6 +17,8 @@ impl Replica {
         let mode = self.config.request_auth;
         let separate_above = self.config.separate_above;
         let admitted = self.clients.admits(request, mode, now.mono_ns);
+        let holds = self.is_normal() && self.is_primary() && !request.flags.read_only;
+        let fits = self.clients.has_bytes_for(request.client, request.frame.len());
         let Some(client) = self.clients.entry(request.client) else { return out.reject(Reject::OverQuota) };
         if let Err(reason @ (Reject::Blacklisted | Reject::UnprovenRequest)) = admitted {
             return out.reject(reason);
@@ -24,17 +26,23 @@ impl Replica {
         // "Replicas discard requests whose timestamp is lower than the timestamp in the last reply
         // they sent to the client" [OSDI99 §4.2].
         if request.timestamp < client.executed {
-            // A replica that rejoins with a clock that was set back learns from the newer reply (RC-6).
-            if request.client.replica().is_some() {
-                return self.on_retransmission(now, request, out);
+            // Whoever asks learns from the newer reply: a replica that rejoins with a clock that was set back
+            // (RC-6), a client whose record of what it has used is lost (RP-5).
+            if request.proof == Proof::Unproven {
+                return out.reject(Reject::OldTimestamp);
             }
-            return out.reject(Reject::OldTimestamp);
+            if request.client.replica().is_none() {
+                out.reject(Reject::OldTimestamp);
+            }
+            return self.on_retransmission(now, request, out);
         }
         // "If the request has already been processed, the replicas simply re-send the reply" [OSDI99 §4.1].
         if request.timestamp == client.executed {
             return self.on_retransmission(now, request, out);
         }
         let signature_first = match admitted {
+            // The primary holds what it may have to propose: once it is signed, or f + 1 others vouch for it (AU-5).
+            Err(Reject::OnProbation) if holds => false,
             Err(reason) => return out.reject(reason),
             Ok(as_it_is) => !as_it_is,
         };
@@ -58,6 +66,9 @@ impl Replica {
                 return self.on_known_request(now, request, out);
             }
         }
+        if !fits {
+            return out.reject(Reject::OverQuota);
+        }
         if signature_first {
             return self.ask_for_signature(now, request, out);
         }
@@ -68,6 +79,8 @@ impl Replica {
         {
             let body = pending.request.clone();
             self.bodies.hold(body);
+        } else {
+            self.bodies.drop_older(request.client);
         }
         self.take_up(now, request.client, out);
     }
@@ -98,9 +111,13 @@ impl Replica {
             let same = held.is_some_and(|held| held.digest == body.digest);
             if body.timestamp > client.executed && (newer || same) {
                 let id = body.client;
+                if newer && !self.clients.has_bytes_for(id, body.frame().len()) {
+                    return out.reject(Reject::OverQuota);
+                }
                 if body.operation().len() > self.config.separate_above {
                     self.bodies.hold(body.clone());
                 }
+                let Some(client) = self.clients.entry(id) else { return };
                 if newer {
                     client.keep_stored(body, now.mono_ns);
                 } else {
@@ -201,6 +218,7 @@ impl Replica {
     /// Another replica holds a request as authentic.
     pub(crate) fn on_req_ack(&mut self, now: Now, from: ReplicaId, m: &ReqAck, out: &mut Actions) {
         let must_sign = self.must_sign(now, m.client);
+        let leads = self.is_normal() && self.is_primary();
         // Nobody can fill the table with clients that do not exist: only known ones are vouched for.
         let Some(entry) = self.clients.get_mut(m.client) else { return out.reject(Reject::Unwanted) };
         if m.timestamp <= entry.executed {
@@ -208,6 +226,10 @@ impl Replica {
         }
         let set = entry.vouch(m.digest, from);
         let pending = entry.pending.as_ref().filter(|p| p.request.digest == m.digest);
+        if leads && must_sign && pending.is_some_and(|p| !p.proposed) {
+            self.batcher.push(m.client);
+            return self.propose(now, out);
+        }
         if pending.is_some_and(|p| !must_sign || p.request.proof == Proof::Signed) {
             self.time_if_vouched(now, m.client, set, out);
         }
@@ -218,6 +240,7 @@ impl Replica {
     fn time_if_vouched(&mut self, now: Now, client: ClientId, set: u64, out: &mut Actions) {
         let mine = set & (1 << self.id.index()) != 0;
         let vouchers = usize::try_from(set.count_ones()).unwrap_or(0);
+        let vouchers = mutant!(M73, vouchers, 2 * vouchers);
         if mine && vouchers >= mutant!(M49, self.cluster.weak(), 1) && self.is_normal() && !self.is_primary()
         {
             self.start_waiting(client, now);

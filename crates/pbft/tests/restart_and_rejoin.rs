@@ -209,7 +209,7 @@ fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
     let asked = Recovery::decode(&operation).unwrap();
     let mut result = Vec::new();
     Recovered { seq: SeqNum(11), bits: asked.bits, floor: asked.floor }.encode(&mut result);
-    let digest = desk.domains.reply(me.0, timestamp.0, &result);
+    let digest = desk.domains.reply(me.0, timestamp.0, &quorate_wire::Digest::ZERO, &result);
     for from in [R0, R2, R3] {
         let reply = Reply {
             view: ViewNum(0),

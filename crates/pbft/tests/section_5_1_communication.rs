@@ -218,7 +218,9 @@ fn the_primary_names_a_large_request_by_its_digest() {
 /// on it.
 #[test]
 fn a_full_batch_fits_a_datagram() {
-    let mut desk = Desk::with(R0, 4, 1, |config| (config.pipeline, config.piggyback) = (1, true));
+    let mut desk = Desk::with(R0, 4, 1, |config| {
+        (config.pipeline, config.piggyback, config.lanes_max) = (1, true, 1024);
+    });
     for client in 0..800 {
         desk.request(ClientId::new(1, client), 1, &[7; 100]);
     }

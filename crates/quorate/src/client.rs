@@ -50,7 +50,7 @@ impl From<CallError> for Error {
     )]
     fn from(error: CallError) -> Self {
         match error {
-            CallError::Unknown { request } => Self::Unknown { request },
+            CallError::Unknown { request } | CallError::Overtaken { request } => Self::Unknown { request },
             CallError::ResultLost => Self::ReplyLost,
             CallError::Forgotten => Self::Forgotten,
             // Nothing was changed: too long, overloaded, closed, and future variants.

@@ -27,7 +27,7 @@ use crate::walk::Walk;
 pub struct Cached<'a> {
     /// The request's number.
     pub timestamp: Timestamp,
-    /// Digest over (client, timestamp, result).
+    /// Digest over (client, timestamp, request, result).
     pub digest: Digest,
     /// The result, unless only its digest is kept.
     pub result: Option<&'a [u8]>,
@@ -99,7 +99,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             service,
             state: State::new(store, domains.clone(), options.pages_max, options.checkpoints_max),
             domains,
-            lanes: Lanes::new(layout),
+            lanes: Lanes::new(layout, options.lanes_max),
             people: None,
             pool: Pool::new(options.page_bytes, options.pool_pages_max),
             overlay: Overlay::default(),
@@ -188,11 +188,10 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     }
 
     /// Executes a read-only operation on the committed state, makes `out` its result and returns the
-    /// result's digest. None: it needs to be ordered (RO-1).
+    /// reply's digest. The request is its client, its timestamp and its digest. None: it needs to be ordered (RO-1).
     pub fn read(
         &self,
-        client: ClientId,
-        timestamp: Timestamp,
+        (client, timestamp, request): (ClientId, Timestamp, &Digest),
         operation: &[u8],
         out: &mut Vec<u8>,
     ) -> Option<Digest> {
@@ -204,7 +203,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             && people.committed_rights(client).is_none()
         {
             people::Answer::NoClient.encode(out);
-            return Some(self.domains.reply(client.0, timestamp.0, out));
+            return Some(self.domains.reply(client.0, timestamp.0, request, out));
         }
         let cx = Context {
             client,
@@ -217,7 +216,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         let mut view = View::read_only(self.state.store(), &self.zeros, self.service_pages);
         let done = self.service.execute(cx, operation, &mut view, out);
         let answered = matches!(done, Ok(()) | Err(Stop::Refused)) && out.len() <= RESULT_BYTES_MAX;
-        answered.then(|| self.domains.reply(client.0, timestamp.0, out))
+        answered.then(|| self.domains.reply(client.0, timestamp.0, request, out))
     }
 
     /// Returns the reply that the committed state holds for `client` (RP-2).
@@ -348,20 +347,35 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             outcome: Outcome::Superseded,
             result: None,
         };
+        let refusal = if known.is_none() { self.refusal(client, timestamp, time_ns)? } else { None };
         match known {
             Some(lane) if timestamp < lane.timestamp => {}
-            Some(lane) if timestamp == lane.timestamp => {
+            Some(lane) if timestamp == lane.timestamp && !again() => {
                 reply.outcome = Outcome::Repeated;
                 reply.digest = lane.digest;
                 if self.repeat(&lane)? {
                     reply.result = Some(&self.result);
                 }
             }
-            None if self.lanes.is_full() => reply.outcome = Outcome::Refused,
+            None if refusal == Some(Outcome::Refused) => {
+                self.result.clear();
+                people::Answer::NoLane.encode(&mut self.result);
+                reply.outcome = Outcome::Refused;
+                reply.digest = self.domains.reply(client.0, timestamp.0, &request.digest, &self.result);
+                reply.result = Some(&self.result);
+            }
+            None if refusal == Some(Outcome::Overtaken) => {
+                let (released, _) = self.lanes.numbers(client);
+                self.result.clear();
+                self.result.extend_from_slice(&released.0.to_le_bytes());
+                reply.outcome = Outcome::Overtaken;
+                reply.result = Some(&self.result);
+            }
+            None if refusal.is_some() => {}
             Some(_) | None => {
                 let cx = Context { client, timestamp, seq, index, time_ns, read_only: false };
                 self.run(cx, request.operation)?;
-                let digest = self.domains.reply(client.0, timestamp.0, &self.result);
+                let digest = self.domains.reply(client.0, timestamp.0, &request.digest, &self.result);
                 let mut view = View::new(
                     self.state.store(),
                     &mut self.overlay,
@@ -423,6 +437,16 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     }
 }
 
+/// Says whether the seeded bug is on that executes a request again under the timestamp of the lane's last one.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "a constant, unless the bugs are built in")]
+fn again() -> bool {
+    #[cfg(feature = "mutants")]
+    return crate::mutants::is_active(crate::mutants::SAME_TIMESTAMP_AGAIN);
+    #[cfg(not(feature = "mutants"))]
+    false
+}
+
 /// Separates a page that is not here, which the driver brings, from a page that is not what it should
 /// be, which the next checkpoint shows (CK-6): then there is nothing to say.
 #[inline]
@@ -434,8 +458,11 @@ pub(crate) fn fault<T>(result: Result<T, Stop>) -> Result<Option<T>, PageFault> 
     }
 }
 
+mod admit;
 mod govern;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod shares;
 #[cfg(test)]
 mod tests;

@@ -21,9 +21,9 @@ use crate::state::Arrival;
 use crate::tree::{Label, Tree};
 
 /// Names the format and its version.
-const MAGIC: [u8; 8] = *b"quorImg1";
+const MAGIC: [u8; 8] = *b"quorImg2";
 /// Bytes before the digest of the head.
-const HEAD_BYTES: usize = 64;
+const HEAD_BYTES: usize = 68;
 
 /// Why the bytes of an image are not a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +142,7 @@ fn write_head(options: &Options, seq: SeqNum, root: &Digest, out: &mut Writer<'_
     out.u32(small(options.page_bytes));
     out.u32(options.pages_max);
     out.u32(options.clients_max);
+    out.u32(options.lanes_max);
     out.u32(small(options.result_bytes_max));
     out.u64(seq.0);
     out.digest(root);

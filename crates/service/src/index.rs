@@ -26,6 +26,7 @@ const CELLS_MIN: usize = 16;
 
 impl Index {
     /// Returns the number of entries.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -36,6 +36,8 @@ mod index;
 pub mod kv;
 mod lives;
 mod mend;
+#[cfg(feature = "mutants")]
+pub mod mutants;
 pub mod null;
 pub mod options;
 mod overlay;
@@ -44,6 +46,7 @@ pub mod people;
 mod replies;
 pub mod saving;
 pub mod service;
+mod shares;
 pub mod space;
 mod state;
 #[cfg(test)]

@@ -96,10 +96,12 @@ pub enum Answer {
     Full,
     /// Not an order.
     Malformed,
+    /// The table of last replies has no place for another lane of this client: nothing was done, nor will be.
+    NoLane,
 }
 
 impl Answer {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Done,
         Self::AlreadySo,
         Self::NoRight,
@@ -108,6 +110,7 @@ impl Answer {
         Self::LastAdministrator,
         Self::Full,
         Self::Malformed,
+        Self::NoLane,
     ];
 
     /// Appends the answer as a result.

@@ -21,6 +21,15 @@ use crate::state::Arrival;
 use crate::tree::{Label, Tree};
 use crate::walk::Walk;
 
+/// The form of what this crate itself keeps in a state: last replies, shares, clients. It was 0 before a reply's digest
+/// told which request it answers, and before clients had shares.
+const STATE_FORMAT: u32 = 1;
+
+/// Says whether a state of this shape is in the form of an earlier version.
+pub fn is_of_another_form(shape: &[u8; 16]) -> bool {
+    u32::from(shape[15]) != STATE_FORMAT
+}
+
 /// What a checkpoint says of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageLabel {
@@ -218,11 +227,13 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     pub fn shape(&self) -> [u8; 16] {
         let options = &self.options;
         let small = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+        // Each of them is from 1 to 2^16.
+        let lanes = options.lanes_max.saturating_sub(1) << 16 | options.clients_max.saturating_sub(1);
         let fields = [
             small(options.page_bytes),
             options.pages_max,
-            options.clients_max,
-            small(options.result_bytes_max),
+            lanes,
+            small(options.result_bytes_max) | STATE_FORMAT << 24,
         ];
         let mut shape = [0; 16];
         for (bytes, field) in shape.chunks_exact_mut(4).zip(fields) {

@@ -31,6 +31,11 @@ pub type History = Vec<Call<Vec<u8>, Vec<u8>>>;
 pub trait Double {
     /// Executes the next operation in the agreed order. `cx` has the number of its batch and the agreed time.
     fn execute(&mut self, cx: &Context, operation: &[u8]) -> Vec<u8>;
+
+    /// Says whether a client may add and remove others.
+    fn is_admin(&self, _principal: u64) -> bool {
+        false
+    }
 }
 
 /// A service with everything else that the simulator needs.

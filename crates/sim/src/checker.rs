@@ -26,6 +26,7 @@ pub mod checkpoint;
 pub mod exactly_once;
 pub mod facts;
 pub mod invariants;
+mod lanes;
 pub mod linearizable;
 pub mod progress;
 #[cfg(test)]
@@ -89,19 +90,21 @@ impl std::fmt::Debug for Checkers {
 }
 
 impl Checkers {
-    /// Returns the watchers of the replicas in `correct`, the only ones that keep to the protocol.
+    /// Returns the watchers of the replicas in `correct`, the only ones that keep to the protocol. There is room for
+    /// so many `lanes`, of one client for so many.
     pub fn new(
         cluster: Cluster,
         window: u64,
         domains: Domains,
         correct: &[ReplicaId],
+        lanes: (usize, usize),
         double: Box<dyn Double>,
     ) -> Self {
         let facts = cluster.replicas().map(|id| Facts::new(id, correct.contains(&id))).collect();
         Self {
             facts,
             agreement: Agreement::new(cluster),
-            exactly_once: ExactlyOnce::new(domains, double),
+            exactly_once: ExactlyOnce::new(domains, lanes, double),
             checkpoints: Checkpoints::new(cluster),
             votes: Votes::new(window),
             violation: None,
@@ -342,9 +345,9 @@ impl Checkers {
     }
 
     /// A client has accepted a result. `ordered`: not from the read-only path.
-    pub fn accepted(&mut self, client: ClientId, timestamp: Timestamp, result: &[u8], ordered: bool) {
+    pub fn accepted(&mut self, whose: (ClientId, Timestamp), operation: &[u8], result: &[u8], ordered: bool) {
         if ordered {
-            let verdict = self.exactly_once.accepted(client, timestamp, result);
+            let verdict = self.exactly_once.accepted(whose, operation, result);
             self.note(verdict);
         }
     }

@@ -237,6 +237,7 @@ pub fn client_milestone(milestone: &ClientMilestone) -> String {
         M::Retransmitted { timestamp, times } => format!("retransmits t={} ({times})", timestamp.0),
         M::AskedRest { timestamp } => format!("asks the others, too: t={}", timestamp.0),
         M::FellBack { from, to } => format!("has t={} ordered as t={}", from.0, to.0),
+        M::TimestampTaken { from, to } => format!("t={} was used before: asks as t={}", from.0, to.0),
         M::ResultMissing { timestamp, digest } => format!("lacks the result of t={} d={digest}", timestamp.0),
         M::ViewLearned { view } => format!("learns v={}", view.0),
         M::Signing => "signs from now on".to_owned(),

@@ -59,6 +59,7 @@ pub(crate) fn answer_text(result: &[u8]) -> Option<String> {
         Answer::AlreadySo => "ok, already".to_owned(),
         Answer::NoRight => "refused: no right".to_owned(),
         Answer::NoClient => "refused: no client".to_owned(),
+        Answer::NoLane => "refused: table full".to_owned(),
         other @ (Answer::OtherKey | Answer::LastAdministrator | Answer::Full | Answer::Malformed) => {
             format!("refused: {other:?}")
         }
@@ -114,6 +115,10 @@ impl Governed {
 }
 
 impl Double for Governed {
+    fn is_admin(&self, principal: u64) -> bool {
+        self.rights.get(&principal) == Some(&Rights::Admin)
+    }
+
     fn execute(&mut self, cx: &Context, operation: &[u8]) -> Vec<u8> {
         match self.judge(cx.client.principal(), operation) {
             None => self.inner.execute(cx, operation),

@@ -52,8 +52,10 @@ pub fn hunt(mutant: u32, budget_ns: u64) -> Hunt {
     for (runs, (play, seed)) in plays().enumerate() {
         let mut run = |on: Option<u32>| {
             mutants::activate(on);
+            quorate_service::mutants::activate(on);
             let done = play.run(seed, &options);
             mutants::activate(None);
+            quorate_service::mutants::activate(None);
             hunt.cpu_ns += done.cpu_ns;
             done.failure
         };

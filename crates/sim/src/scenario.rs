@@ -12,6 +12,7 @@
 //! | K18 | [`twins`] |
 //! | C1-C7 | [`client`] |
 //! | C8 | [`people`] |
+//! | S3, L1, L4, L6 | [`shares`] |
 //! | N1-N9 | [`network`] |
 //! | H1, H2, H8-H10 | [`host`] |
 //! | H3-H7, H11 | [`disk`] |
@@ -50,6 +51,7 @@ pub mod liars;
 pub mod network;
 pub mod people;
 pub mod primary;
+pub mod shares;
 pub mod stage;
 pub mod twins;
 pub mod views;
@@ -190,6 +192,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         views::SCENARIOS,
         client::SCENARIOS,
         people::SCENARIOS,
+        shares::SCENARIOS,
         network::SCENARIOS,
         host::SCENARIOS,
         disk::SCENARIOS,

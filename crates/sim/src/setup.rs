@@ -193,7 +193,14 @@ impl<A: App> World<A> {
             None => app.double(),
             Some(founders) => Box::new(Governed::new(app.double(), founders)),
         };
-        let checkers = Checkers::new(cluster, config.window, config.domains(), &correct, double);
+        let checkers = Checkers::new(
+            cluster,
+            config.window,
+            config.domains(),
+            &correct,
+            (config.clients_max, config.lanes_max),
+            double,
+        );
         let mut world = Self {
             seed: *seed,
             keys,
@@ -250,11 +257,12 @@ impl<A: App> World<A> {
 
     /// Returns a new executor with the initial state.
     pub(crate) fn executor(&self, first_rid: u64) -> Executor<A::Service> {
-        let Config { window, checkpoint_interval, clients_max, .. } = self.config;
+        let Config { window, checkpoint_interval, clients_max, lanes_max, .. } = self.config;
         let options = Options {
             page_bytes: self.page_bytes,
             pages_max: 1 << 20,
             clients_max: u32::try_from(clients_max).unwrap_or(u32::MAX),
+            lanes_max: u32::try_from(lanes_max).unwrap_or(u32::MAX),
             result_bytes_max: 8192,
             checkpoints_max: usize::try_from(window / checkpoint_interval).unwrap_or(2) + 1,
             pool_pages_max: 256,

@@ -49,7 +49,7 @@ macro_rules! files {
     )* };
 }
 
-files! { primary backup twins client views network host disk durable healed bugs }
+files! { primary backup twins client people shares views network host disk durable healed bugs }
 
 /// Every way in which three backups can hear the copies of the first primary: one batch stands each time.
 #[test]

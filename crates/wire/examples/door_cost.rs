@@ -59,7 +59,7 @@ fn main() -> Result<(), Failed> {
     let commit = Commit { view: ViewNum(1), seq: SeqNum(2), digest };
     sealed("COMMIT", Kind::Commit, None, &self::body(|w| commit.encode(w)), r1, r2)?;
 
-    let digest = r1.domains().reply(lane.0, 9, &[]);
+    let digest = r1.domains().reply(lane.0, 9, &digest, &[]);
     let reply = Reply {
         view: ViewNum(1),
         timestamp: Timestamp(9),

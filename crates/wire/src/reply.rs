@@ -15,8 +15,11 @@ pub enum Outcome {
     Repeated,
     /// Its timestamp is older than the client's last one: nothing was done (spec EX-2).
     Superseded,
-    /// Its client has no entry and there is no room for another: nothing was done (spec §8.2).
+    /// Its client has no entry and there is no room for another: nothing was done, nor will it be (spec §8.2).
     Refused,
+    /// Its lane had an entry that made room for others, or may have had: what became of the request, nobody knows
+    /// any more. The result is the timestamp that was reached, in 8 bytes.
+    Overtaken,
 }
 
 /// The reply to one request of a batch.
@@ -26,7 +29,7 @@ pub struct Reply<'a> {
     pub client: ClientId,
     /// The client's number for the request.
     pub timestamp: Timestamp,
-    /// Digest of client, timestamp and result.
+    /// Digest of client, timestamp, request and result.
     pub digest: Digest,
     /// The replica that is to send the result; none: all of them.
     pub replier: Option<u16>,

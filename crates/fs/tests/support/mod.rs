@@ -248,7 +248,7 @@ impl Bench {
     pub(crate) fn operate(&mut self, operation: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         let client = ClientId::new(1, 0);
-        match self.executor.read(client, Timestamp(1), operation, &mut out) {
+        match self.executor.read((client, Timestamp(1), &quorate_wire::Digest::ZERO), operation, &mut out) {
             Some(_) => out,
             None => self.order(operation),
         }

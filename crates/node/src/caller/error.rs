@@ -29,7 +29,15 @@ pub enum CallError {
         /// The operation.
         request: RequestId,
     },
-    /// It took effect once, but its result was too long for replicas to store, and was lost on its way.
+    /// Nothing was done: the table of the clients' last replies has no place for another lane of this client.
+    NoLane,
+    /// It may have been done: this client's identity was used elsewhere, or before, with later timestamps than this
+    /// process knows of. Two processes share a copy of one directory, or it was put back from a copy (RP-5).
+    Overtaken {
+        /// Which operation.
+        request: RequestId,
+    },
+    /// It was done, once, but its result was too long for replicas to keep, and got lost on its way.
     ResultLost,
     /// [`Caller::outcome`] was called for an operation that is no longer known.
     Forgotten,
@@ -38,7 +46,10 @@ pub enum CallError {
 impl CallError {
     /// Returns whether it is certain that the operation did not and will not take effect.
     pub fn is_refused(&self) -> bool {
-        matches!(self, Self::TooLong { .. } | Self::Busy | Self::Closed | Self::NotAllowed { .. })
+        matches!(
+            self,
+            Self::TooLong { .. } | Self::Busy | Self::Closed | Self::NotAllowed { .. } | Self::NoLane
+        )
     }
 }
 
@@ -59,6 +70,14 @@ impl std::fmt::Display for CallError {
             Self::Unknown { request } => {
                 write!(f, "timed out: operation {} may or may not take effect", request.0)
             }
+            Self::NoLane => f.write_str(
+                "refused, table full: the replicas keep no further last reply for this client; nothing was changed",
+            ),
+            Self::Overtaken { request } => write!(
+                f,
+                "operation {} may or may not have taken effect: another process uses this client's directory or a copy",
+                request.0
+            ),
             Self::ResultLost => f.write_str(
                 "the operation took effect once, but its result was too long to be stored and was lost",
             ),

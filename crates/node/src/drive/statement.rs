@@ -195,6 +195,8 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             recovered_ms: millis(recovered_ns),
             rejected: self.reasons(),
             contradictions: contradictions.collect(),
+            clock_ms: now.wall_ns / 1_000_000,
+            lanes: self.executor.lanes(),
             version: bounded(env!("CARGO_PKG_VERSION"), VERSION_BYTES_MAX),
         }
     }

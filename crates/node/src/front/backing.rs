@@ -5,8 +5,10 @@ use std::os::fd::AsFd;
 
 use nix::sys::epoll::{Epoll, EpollEvent};
 use quorate_pbft::Now;
+use quorate_service::people::Answer;
 
-use crate::client::ClientDrive;
+use super::Failure;
+use crate::client::{ClientDrive, End};
 use crate::clock::Clock;
 use crate::meter::Meter;
 use crate::socket::Socket;
@@ -42,8 +44,8 @@ pub trait Backing {
     fn flush(&mut self) -> io::Result<()>;
     /// Returns whether there are results.
     fn has_done(&self) -> bool;
-    /// Returns the lanes that have finished, each with its result; none: the result was lost.
-    fn hand_out(&mut self, each: &mut dyn FnMut(u16, Option<&[u8]>));
+    /// Hands out the lanes that are done, each with its result; none: that was lost.
+    fn hand_out(&mut self, each: &mut dyn FnMut(u16, Result<&[u8], Failure>));
 }
 
 /// The cluster, through a client with its sockets.
@@ -93,9 +95,18 @@ impl<M: Meter> Backing for Cluster<M> {
         !self.drive.done().is_empty()
     }
 
-    fn hand_out(&mut self, each: &mut dyn FnMut(u16, Option<&[u8]>)) {
+    fn hand_out(&mut self, each: &mut dyn FnMut(u16, Result<&[u8], Failure>)) {
         for done in self.drive.done() {
-            each(done.lane, (!done.result_lost).then(|| self.drive.result(done)));
+            let result = self.drive.result(done);
+            each(
+                done.lane,
+                match done.end {
+                    End::Result if Answer::decode(result) == Some(Answer::NoLane) => Err(Failure::NoLane),
+                    End::Result => Ok(result),
+                    End::ResultLost => Err(Failure::ResultLost),
+                    End::Overtaken => Err(Failure::Unknown),
+                },
+            );
         }
         self.drive.clear_done();
     }

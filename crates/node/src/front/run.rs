@@ -309,8 +309,8 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
             let Some(Asked { key, question, .. }) = asked else { return };
             let Some(connection) = find(slots, key) else { return };
             match result {
-                Some(result) => connection.talk.answer(protocol, question.ticket, result, counts),
-                None => connection.talk.fail(question.ticket, Failure::ResultLost),
+                Ok(result) => connection.talk.answer(protocol, question.ticket, result, counts),
+                Err(failure) => connection.talk.fail(question.ticket, failure),
             }
             finished.push(key);
         });

@@ -76,6 +76,9 @@ pub fn replica(health: &Health, picture: &Picture) -> Value {
         "fsync_p99_us": says.fsync_p99_us,
         "key_age_s": says.key_age_ms / 1000,
         "recovered_age_s": says.recovered_ms / 1000,
+        "clock_ms": says.clock_ms,
+        "client_lanes": says.lanes.0,
+        "client_lanes_max": says.lanes.1,
         "version": says.version,
     });
     if let Value::Object(more) = more {

@@ -85,6 +85,13 @@ const SAID: &[(&str, &str, &str, Of)] = &[
     }),
     ("quorate_disk_free_bytes", "gauge", "Free space on the replica's disk.", |s| number(s.disk.0)),
     ("quorate_disk_size_bytes", "gauge", "Size of the replica's disk; 0 if unknown.", |s| number(s.disk.1)),
+    ("quorate_clock_seconds", "gauge", "The replica's time of day, in seconds since 1970.", |s| {
+        number(s.clock_ms) / 1e3
+    }),
+    ("quorate_client_lanes", "gauge", "Client lanes whose last reply is kept.", |s| f64::from(s.lanes.0)),
+    ("quorate_client_lanes_max", "gauge", "Client lanes whose last reply can be kept.", |s| {
+        f64::from(s.lanes.1)
+    }),
 ];
 
 fn replicas(out: &mut Metrics, snapshot: &Snapshot) {

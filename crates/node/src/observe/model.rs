@@ -13,7 +13,11 @@ use super::ledger::{Class, Item};
 /// Evidence older than this, in seconds, is history: it no longer affects the verdict.
 pub const FRESH_S: u64 = 60;
 
-/// What an observer knows at one moment.
+/// A clock that is off by more than this votes for nothing, in milliseconds (`clock_skew` as it is by default, ND-2),
+/// and what statements take to come.
+const CLOCK_MS: u64 = 2_500;
+
+/// What a reader knows at one moment.
 #[derive(Clone, Debug)]
 pub struct Reading {
     /// The size of the cluster.
@@ -66,6 +70,8 @@ pub enum Word {
     DiskFull,
     /// It answers, and is behind the oldest batch that the others still have.
     Slow,
+    /// Its clock is too far from the others' for it to vote.
+    ClockOff,
     /// Bytes from its address fail authentication.
     BadMac,
     /// Its state differs from that of f + 1 others.
@@ -85,6 +91,7 @@ impl Word {
             Self::Silent => "silent",
             Self::DiskFull => "disk full",
             Self::Slow => "slow",
+            Self::ClockOff => "clock-off",
             Self::BadMac => Class::BadMac.name(),
             Self::Diverged => Class::Diverged.name(),
             Self::WrongReplies => Class::WrongReplies.name(),
@@ -99,7 +106,7 @@ impl Word {
 
     /// Returns whether it does not take part at present.
     pub fn is_away(self) -> bool {
-        matches!(self, Self::Joins | Self::Silent | Self::DiskFull | Self::Slow)
+        matches!(self, Self::Joins | Self::Silent | Self::DiskFull | Self::Slow | Self::ClockOff)
     }
 }
 
@@ -137,6 +144,9 @@ pub struct Picture {
     pub primary: ReplicaId,
     /// The last batch that f + 1 replicas have executed.
     pub executed: SeqNum,
+    /// Client lanes whose last reply is kept, and how many can be, as f + 1 replicas say: at the bound clients with
+    /// a new lane are refused.
+    pub lanes: (u64, u64),
     /// The replicas, in the order of their ids.
     pub replicas: Vec<Health>,
     /// Which replicas agree at which checkpoint.
@@ -179,7 +189,13 @@ impl Picture {
     /// Returns one sentence for each replica that is not healthy.
     pub fn troubles(&self) -> Vec<String> {
         let troubled = self.replicas.iter().filter(|replica| replica.word != Word::Ok);
-        troubled.map(|replica| format!("{} {}", replica.id, replica.says_short())).collect()
+        let full = self.table_is_full().then(|| "client table full".to_owned());
+        troubled.map(|replica| format!("{} {}", replica.id, replica.says_short())).chain(full).collect()
+    }
+
+    /// Says whether clients with a new lane are refused.
+    pub fn table_is_full(&self) -> bool {
+        self.lanes.1 > 0 && self.lanes.0 >= self.lanes.1
     }
 }
 
@@ -202,6 +218,9 @@ pub fn judge(reading: Reading) -> Picture {
     let weak = |number: fn(&Statement) -> u64| weak_max(cluster, statements.iter().flatten().map(number));
     let (view, executed) = (ViewNum(weak(|s| s.view.0)), SeqNum(weak(|s| s.executed.0)));
     let stable = SeqNum(weak(|s| s.stable.0.0));
+    let lanes = (weak(|s| u64::from(s.lanes.0)), weak(|s| u64::from(s.lanes.1)));
+    let is_full = lanes.1 > 0 && lanes.0 >= lanes.1;
+    let clock = clock(cluster, &statements);
     evidence.retain(|item| cluster.contains(item.replica));
     evidence.extend(seen_here(cluster, &agreement, &statements, now_s));
     evidence.sort_by(|a, b| (b.last, a.replica, b.class).cmp(&(a.last, b.replica, a.class)));
@@ -211,7 +230,7 @@ pub fn judge(reading: Reading) -> Picture {
         let behind = says.as_ref().map_or(0, |says| executed.0.saturating_sub(says.executed.0));
         let row = agreement.rows.get(id.index());
         let agrees = at.and_then(|at| row?.get(at).copied()).unwrap_or(Cell::Absent);
-        let word = word(id, says.as_ref(), &own, &agreement, stable, now_s);
+        let word = word(id, says.as_ref(), &own, &agreement, (stable, clock), now_s);
         Health { id, word, says, behind, agrees, evidence: own }
     });
     let replicas: Vec<Health> = replicas.collect();
@@ -221,7 +240,7 @@ pub fn judge(reading: Reading) -> Picture {
         Verdict::Unsafe
     } else if cluster.n() - away < cluster.quorum() || answered == Some(false) {
         Verdict::Halted
-    } else if replicas.iter().any(|replica| replica.word != Word::Ok) {
+    } else if is_full || replicas.iter().any(|replica| replica.word != Word::Ok) {
         Verdict::Degraded
     } else {
         Verdict::Healthy
@@ -237,6 +256,7 @@ pub fn judge(reading: Reading) -> Picture {
         view,
         primary,
         executed,
+        lanes,
         replicas,
         agreement,
         evidence,
@@ -251,8 +271,17 @@ fn weak_max(cluster: Cluster, numbers: impl Iterator<Item = u64>) -> u64 {
     numbers.get(cluster.weak() - 1).copied().unwrap_or(0)
 }
 
-/// Returns the evidence in the statements themselves: states that differ, and contradictions that f + 1 replicas
-/// report.
+/// Returns the time of day of the replica in the middle, in milliseconds, if a quorum has said theirs: with f that lie,
+/// it is between those of two correct ones.
+fn clock(cluster: Cluster, statements: &[Option<Statement>]) -> Option<u64> {
+    let mut clocks: Vec<u64> = statements.iter().flatten().map(|s| s.clock_ms).filter(|ms| *ms > 0).collect();
+    clocks.sort_unstable();
+    let enough = clocks.len() >= cluster.quorum();
+    clocks.get(clocks.len() / 2).copied().filter(|_| enough)
+}
+
+/// Returns what the reader itself finds in the statements: states that differ, and contradictions that
+/// f + 1 replicas tell of.
 fn seen_here(
     cluster: Cluster,
     agreement: &Agreement,
@@ -292,7 +321,7 @@ fn word(
     says: Option<&Statement>,
     evidence: &[Item],
     agreement: &Agreement,
-    stable: SeqNum,
+    (stable, clock): (SeqNum, Option<u64>),
     now_s: u64,
 ) -> Word {
     let fresh = |class| {
@@ -310,6 +339,8 @@ fn word(
         Word::DiskFull
     } else if says.transferring || says.rejoining {
         Word::Joins
+    } else if clock.is_some_and(|clock| says.clock_ms > 0 && says.clock_ms.abs_diff(clock) > CLOCK_MS) {
+        Word::ClockOff
     } else if says.executed < stable {
         Word::Slow
     } else if fresh(Class::BadMac) {

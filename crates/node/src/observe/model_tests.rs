@@ -18,6 +18,10 @@ enum Is {
     Full,
     /// Behind by this number of batches.
     Behind(u64),
+    /// Its clock says so many milliseconds.
+    Clock(u64),
+    /// So many lanes are in use, of 100.
+    Lanes(u32),
     /// Its newest digest is another one.
     Other(u8),
     /// It says of this replica that it contradicted itself, this number of milliseconds ago.
@@ -25,7 +29,7 @@ enum Is {
     /// A client has seen this of it, this number of seconds ago.
     Seen(Class, u64),
 }
-use Is::{Accuses, Behind, Full, Joining, Other, Rejoining, Seen, Silent, Well};
+use Is::{Accuses, Behind, Clock, Full, Joining, Lanes, Other, Rejoining, Seen, Silent, Well};
 
 fn reading(is: &[Is]) -> Reading {
     let n = u16::try_from(is.len()).unwrap();
@@ -46,6 +50,8 @@ fn reading(is: &[Is]) -> Reading {
             Joining => (says.transferring, says.transfer) = (true, (58, 100)),
             Rejoining => says.rejoining = true,
             Full => says.disk_full = true,
+            Clock(ms) => says.clock_ms = ms,
+            Lanes(used) => says.lanes = (used, 100),
             Behind(batches) => says.executed = SeqNum(300 - batches),
             Other(fill) => says.checkpoints[1].1 = digest(fill),
             Accuses(by, age_ms) => {
@@ -105,6 +111,20 @@ fn the_verdict_follows_from_what_is_known() {
         (&[Other(1), Other(1), Well, Well], &["ok", "ok", "diverged", "diverged"], Unsafe, 0, 0),
         // Three opinions prove nothing about anyone.
         (&[Other(1), Other(2), Other(3), Well], &["ok"; 4], Healthy, 1, 1),
+        // A clock that is an hour off: it votes for nothing, whatever else it says. Which it is, the others say.
+        (
+            &[Clock(9_000_000), Clock(9_000_300), Clock(12_600_000), Clock(9_000_600)],
+            &["ok", "ok", "clock-off", "ok"],
+            Degraded,
+            0,
+            1,
+        ),
+        (&[Clock(9_000), Clock(9_300), Clock(11_000), Clock(9_900)], &["ok"; 4], Healthy, 1, 1),
+        // Two clocks say nothing about one another.
+        (&[Clock(9_000), Clock(90_000), Silent, Well], &["ok", "ok", "silent", "ok"], Degraded, 0, 1),
+        // The table of last replies is full, as f + 1 say.
+        (&[Lanes(100), Lanes(100), Well, Well], &["ok"; 4], Degraded, 1, 1),
+        (&[Lanes(100), Lanes(99), Lanes(99), Lanes(99)], &["ok"; 4], Healthy, 1, 1),
         // f = 2.
         (
             &[Well, Well, wrong, Silent, Well, Well, Well],

@@ -91,13 +91,26 @@ pub fn page(name: &str, picture: &Picture, latency: Latency, addresses: &[Socket
         let address = address.map_or_else(String::new, |address| format!(", and UDP and TCP {address}"));
         lines.push(format!("  do        replica-{} is silent: check its process{address}", health.id.0));
     }
+    let clock = picture.replicas.iter().find(|health| health.word == Word::ClockOff);
+    if let Some(health) = clock {
+        lines.push(format!(
+            "  do        set the clock of replica-{} right: it votes for nothing",
+            health.id.0
+        ));
+    }
+    if picture.table_is_full() {
+        let (used, room) = picture.lanes;
+        lines.push(format!("  clients   table full: {used} of {room} lanes; new ones are refused   Q063"));
+    }
     lines.join("\n")
 }
 
 fn row(health: &Health, picture: &Picture) -> String {
     let star = if health.id == picture.primary { '*' } else { ' ' };
     let word = match health.word {
-        Word::Ok | Word::Joins | Word::Silent | Word::DiskFull | Word::Slow => health.says_short(),
+        Word::Ok | Word::Joins | Word::Silent | Word::DiskFull | Word::Slow | Word::ClockOff => {
+            health.says_short()
+        }
         word @ (Word::BadMac | Word::Diverged | Word::WrongReplies | Word::Equivocates) => {
             word.name().to_uppercase()
         }

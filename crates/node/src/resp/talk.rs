@@ -15,7 +15,10 @@ const OUTPUT_BYTES: usize = 256 << 10;
 
 /// Commands that may take effect have timed out.
 const UNKNOWN: &str = "UNKNOWN no answer from the cluster in time: it may have been done or may be done yet";
-/// Nothing was changed.
+/// Replicas keep so many last replies of a client.
+const NO_LANE: &str =
+    "TRYAGAIN refused, table full: no last replies are kept for more lanes; nothing was done";
+/// Nothing was done.
 const NOTHING_DONE: &str = "TRYAGAIN no answer from the cluster in time: nothing was done";
 /// Nothing was done either: it is read away.
 const TOO_LONG: &[u8] =
@@ -159,6 +162,7 @@ impl Talk for RespTalk {
     fn fail(&mut self, _ticket: u64, failure: Failure) {
         let text = match failure {
             Failure::NothingDone => NOTHING_DONE,
+            Failure::NoLane => NO_LANE,
             Failure::Unknown => UNKNOWN,
             Failure::ResultLost => RESULT_LOST,
         };

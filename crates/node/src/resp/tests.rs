@@ -98,7 +98,9 @@ impl Desk {
         self.timestamp += 1;
         let (timestamp, mut out) = (Timestamp(self.timestamp), Vec::new());
         if read_only {
-            self.executor.read(client, timestamp, operation, &mut out).unwrap();
+            self.executor
+                .read((client, timestamp, &quorate_wire::Digest::ZERO), operation, &mut out)
+                .unwrap();
             return out;
         }
         let domains = Config::new(Cluster::tolerating(1).unwrap(), ClusterId([1; 32])).domains();

@@ -139,6 +139,9 @@ keys! {
     replica "clients_max" = "65536", "client lanes, 16 to 65536",
         "Maximum number of client lanes that the service remembers. Same on all replicas, fixed at the first start.",
         |s, v| s.config.clients_max = usize::try_from(v.number()?).ok()?;
+    replica "client_lanes_max" = "256", "lanes, 1 to 65536",
+        "The most of them that one client has: further ones are refused. The same at all replicas.",
+        |s, v| s.config.lanes_max = usize::try_from(v.number()?).ok()?;
     replica "key_interval" = "\"15min\"", "a duration, at least 5s",
         "How long session keys are used (T_k).",
         |s, v| s.key_interval_ns = v.duration_ns()?;

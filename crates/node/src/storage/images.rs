@@ -10,7 +10,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use quorate_service::saving::{Copied, Loading, PageLabel};
+use quorate_service::saving::{Copied, Loading, PageLabel, is_of_another_form};
 use quorate_service::{Executor, Service};
 use quorate_wire::{Digest, SeqNum};
 
@@ -19,7 +19,7 @@ use super::index::{self, Entry, Index, Seal};
 use super::log::{LogError, files};
 use super::paged::Paged;
 use super::{Owner, failed, sync_dir};
-use crate::trouble::Trouble;
+use crate::trouble::{Kind, Trouble};
 
 /// How far an index may grow beyond twice its shortest form before it is rewritten, in bytes.
 const SLACK: usize = 1 << 20;
@@ -122,6 +122,12 @@ impl PageFile {
     ) -> Result<Option<(SeqNum, Digest)>, Trouble> {
         let indexes = indexes(&self.dir)?;
         let Some((generation, path, mut found)) = self.read_index(&indexes) else { return Ok(None) };
+        if found.seal.as_ref().is_some_and(|seal| is_of_another_form(&seal.shape)) {
+            let what = "the state on the disk is in the form of an earlier version";
+            return Err(Trouble::new(Kind::OtherState, what).in_file(&path).next(
+                "copy the data out with the version that wrote it, and into a new cluster of this version",
+            ));
+        }
         if found.seal.is_some_and(|seal| seal.shape != self.shape) {
             tracing::warn!(?path, "the state on the disk was written with other cluster options");
             return Ok(None);

@@ -69,6 +69,11 @@ impl Patience {
         Deadline(now.mono_ns.saturating_add(wait.min(self.max_ns)))
     }
 
+    /// Returns when to send again a request that has waited for long, now that others are answered.
+    pub(super) fn soon(&self, now: Now, rng: &mut Rng) -> Deadline {
+        Deadline(now.mono_ns.saturating_add(rng.below(START_NS)))
+    }
+
     /// Returns when to send again a request that is sent now, for the `times`-th time after the first.
     pub(super) fn deadline(&self, now: Now, times: u32, rng: &mut Rng) -> Deadline {
         let known = self.observations >= OBSERVATIONS_MIN;

@@ -112,7 +112,9 @@ impl Replies {
     ///
     /// A digest stands for its result, so a reply without the result counts like one with it.
     pub(super) fn take_contradicted(&mut self, path: Path) -> Option<ReplicaId> {
-        let mut digests = self.votes.iter().map(|(_, vote)| vote.digest);
+        // That a read was refused is no result to compare: the same request may have been ordered after that.
+        let mut digests =
+            self.votes.iter().map(|(_, vote)| vote.digest).filter(|digest| *digest != Digest::ZERO);
         let first = digests.next()?;
         if path == Path::ReadOnly || digests.all(|digest| digest == first) {
             return None; // nearly always
@@ -127,11 +129,14 @@ impl Replies {
     fn is_contradicted(&self, vote: &ReplyVote) -> bool {
         let comparable = |other: &ReplyVote| other.view == vote.view || (!other.tentative && !vote.tentative);
         let against = |other: &ReplyVote| other.digest != vote.digest && comparable(other);
-        self.votes.iter().any(|(_, one)| {
-            against(one)
-                && self.votes.count_where(|other| other.digest == one.digest && comparable(other))
-                    >= self.cluster.weak()
-        })
+        let refused = |vote: &ReplyVote| vote.digest == Digest::ZERO;
+        !refused(vote)
+            && self.votes.iter().any(|(_, one)| {
+                against(one)
+                    && !refused(one)
+                    && self.votes.count_where(|other| other.digest == one.digest && comparable(other))
+                        >= self.cluster.weak()
+            })
     }
 
     /// Returns the digest of the result, once there is a certificate for it.
@@ -448,6 +453,19 @@ mod tests {
         ];
         for (path, said) in cases {
             assert_eq!(contradicted(*path, said), [], "{said:?}");
+        }
+    }
+
+    /// A replica that has refused a read, and one that lies in the same way, are not told apart: that is no result.
+    #[test]
+    fn a_refused_read_is_no_contradiction() {
+        for path in [Path::Ordered, Path::FellBack] {
+            let said = [committed(2, Digest::ZERO), committed(0, A), committed(1, A), committed(3, A)];
+            assert_eq!(contradicted(path, &said), []);
+            let said = [committed(0, Digest::ZERO), committed(1, Digest::ZERO), committed(2, A)];
+            assert_eq!(contradicted(path, &said), [], "nor does it contradict");
+            let said = [committed(0, Digest::ZERO), committed(2, B), committed(1, A), committed(3, A)];
+            assert_eq!(contradicted(path, &said), [2], "the others are compared");
         }
     }
 

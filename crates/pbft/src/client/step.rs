@@ -64,6 +64,8 @@ pub enum ClientInput<'a> {
     Message(&'a Verified<Message<'a>>),
     /// The timer has run out.
     Timer,
+    /// Others are answered, or a replica is there again: what has waited for long may be asked for soon.
+    Answered,
 }
 
 /// How a result was obtained.
@@ -84,8 +86,10 @@ pub enum ClientAction {
     Send {
         /// The primary, a quorum, or all.
         to: Members,
-        /// The client's number for it.
+        /// The client's number for it. It may leave once it is on disk that this number is used (CL-10).
         timestamp: Timestamp,
+        /// Of client, timestamp and operation.
+        digest: Digest,
         /// Read-only, signed.
         flags: RequestFlags,
         /// The replica that is to return the full result; none: all of them.
@@ -118,6 +122,14 @@ pub enum ClientAction {
         /// The digest of the result.
         digest: quorate_wire::Digest,
     },
+    /// This lane's identity has been used with a later timestamp, which this run of it does not know: whether the
+    /// operation was done before that, nobody can say. It is not asked for any more (RP-5).
+    Overtaken {
+        /// The request's number.
+        timestamp: Timestamp,
+        /// A number that has been used.
+        by: Timestamp,
+    },
     /// Nothing to do: something worth knowing has happened.
     Report(ClientMilestone),
 }
@@ -148,6 +160,13 @@ pub enum ClientMilestone {
     },
     /// A read-only request is ordered under a new number.
     FellBack {
+        /// The number that is given up.
+        from: Timestamp,
+        /// The new one.
+        to: Timestamp,
+    },
+    /// An earlier run of this lane has used the number for another operation: this one has a new number (RP-5).
+    TimestampTaken {
         /// The number that is given up.
         from: Timestamp,
         /// The new one.
@@ -204,6 +223,8 @@ pub enum ClientReject {
     OtherLane,
     /// It answers another request than the outstanding one.
     OtherRequest,
+    /// It answers another operation under the timestamp of the outstanding one (RP-5).
+    OtherOperation,
     /// Its sender has said something later or firmer already.
     Superseded,
     /// A tentative reply to a read-only request, which no correct replica sends (RO-2).
@@ -212,8 +233,14 @@ pub enum ClientReject {
 
 impl ClientReject {
     /// Every reason.
-    pub const ALL: &'static [Self] =
-        &[Self::NotAReply, Self::OtherLane, Self::OtherRequest, Self::Superseded, Self::TentativeRead];
+    pub const ALL: &'static [Self] = &[
+        Self::NotAReply,
+        Self::OtherLane,
+        Self::OtherRequest,
+        Self::OtherOperation,
+        Self::Superseded,
+        Self::TentativeRead,
+    ];
 
     /// Returns the name used in traces, metrics and scenarios.
     pub fn name(self) -> &'static str {
@@ -221,6 +248,7 @@ impl ClientReject {
             Self::NotAReply => "not-a-reply",
             Self::OtherLane => "other-lane",
             Self::OtherRequest => "other-request",
+            Self::OtherOperation => "other-operation",
             Self::Superseded => "superseded",
             Self::TentativeRead => "tentative-read",
         }
@@ -276,4 +304,4 @@ impl ClientActions {
     }
 }
 
-const _: () = assert!(size_of::<ClientAction>() <= 64);
+const _: () = assert!(size_of::<ClientAction>() <= 96);

@@ -65,6 +65,7 @@ pub(super) fn encode_config(config: &Config, w: &mut Writer<'_>) {
         clock_skew_ns,
         clients_max,
         service_settings,
+        lanes_max,
         seed,
     } = config;
     w.u16(small(cluster.n()));
@@ -91,7 +92,7 @@ pub(super) fn encode_config(config: &Config, w: &mut Writer<'_>) {
     for number in numbers {
         w.u64(*number);
     }
-    let sizes = [batch_bytes_max, separate_above, small_reply, retransmit_bytes, clients_max];
+    let sizes = [batch_bytes_max, separate_above, small_reply, retransmit_bytes, clients_max, lanes_max];
     for size in sizes {
         put_size(*size, w);
     }
@@ -145,6 +146,7 @@ pub(super) fn decode_config(r: &mut Reader<'_>) -> Decoded<Config> {
         small_reply: size(r)?,
         retransmit_bytes: size(r)?,
         clients_max: size(r)?,
+        lanes_max: size(r)?,
         batch_requests_max: r.u16()?,
         batching: r.bool()?,
         separate: r.bool()?,

@@ -62,6 +62,8 @@ pub struct Desk {
     pub records: Vec<Vec<u8>>,
     /// Tell the replica that its records are durable as soon as it writes them, and that what it has fetched is.
     pub disk_is_fast: bool,
+    /// Signatures that are to be checked are not, yet.
+    pub checks_wait: bool,
     deadlines: [Option<u64>; Timer::COUNT],
 }
 
@@ -101,7 +103,7 @@ impl Desk {
         change(&mut config);
         let people: Vec<Principal> = (0..n)
             .map(|i| Principal::Replica(ReplicaId(i)))
-            .chain((0..3).map(|i| Principal::Client(c(i))))
+            .chain((0..9).map(|i| Principal::Client(c(i))))
             .collect();
         let mut verifier = Verifier::default();
         for who in &people {
@@ -139,6 +141,7 @@ impl Desk {
             lsn: 0,
             records: Vec::new(),
             disk_is_fast: true,
+            checks_wait: false,
             deadlines: [None; Timer::COUNT],
         };
         desk.input(Input::Start);
@@ -170,6 +173,7 @@ impl Desk {
                     self.did.push(Did::Timer(*timer));
                 }
                 Action::StopTimer(timer) => self.deadlines[timer.index()] = None,
+                Action::CheckSignature { .. } if self.checks_wait => {}
                 Action::CheckSignature { client, request } => {
                     // Any authenticator will do: all know the same public keys, and its own may be in use.
                     let valid = self.doors[0].check_signature(*client, &request.request, &request.signature);
@@ -202,11 +206,11 @@ impl Desk {
                 Todo::Checkpointed(seq) => self.input(Input::Checkpointed { seq, root: root(seq) }),
                 Todo::Signature(request, valid) => self.input(Input::SignatureChecked { request, valid }),
                 Todo::Read(ticket, client, t) => {
-                    let digest = self.domains.reply(client.0, t.0, b"read");
+                    let digest = self.domains.reply(client.0, t.0, &Digest::ZERO, b"read");
                     self.input(Input::Read { ticket, result: ReadResult::Done { result: b"read", digest } });
                 }
                 Todo::Cached(client) => {
-                    let digest = self.domains.reply(client.0, 1, b"ok");
+                    let digest = self.domains.reply(client.0, 1, &Digest::ZERO, b"ok");
                     let reply = CachedReply { timestamp: Timestamp(1), digest, result: Some(b"ok") };
                     self.input(Input::Cached { client, reply: Some(reply) });
                 }
@@ -248,7 +252,7 @@ impl Desk {
                 Some(Recovery { bits, floor, .. }) => Recovered { seq, bits, floor }.encode(&mut result),
                 None => result.extend_from_slice(b"ok"),
             }
-            let digest = self.domains.reply(r.client.0, r.timestamp.0, &result);
+            let digest = self.domains.reply(r.client.0, r.timestamp.0, &r.digest, &result);
             replies.push(Reply {
                 client: r.client,
                 timestamp: r.timestamp,

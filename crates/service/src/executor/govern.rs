@@ -3,13 +3,13 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use quorate_wire::ReplicaId;
 use quorate_wire::life::Lives;
-use quorate_wire::{ClientId, ReplicaId};
 
 use super::{Executor, fault};
 use crate::lives;
 use crate::pages::PageStore;
-use crate::people::{self, People, Person, Rights};
+use crate::people::{People, Person};
 use crate::service::{Context, PageFault, Service};
 use crate::view::View;
 
@@ -76,32 +76,5 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             recovered.encode(&mut self.result);
         }
         Ok(())
-    }
-
-    /// Returns why the service does not execute an operation: it is an administrative order, which is executed here,
-    /// or its client has no right to it (EX-3).
-    #[inline]
-    pub(super) fn govern(
-        &mut self,
-        client: ClientId,
-        operation: &[u8],
-    ) -> Result<Option<people::Answer>, PageFault> {
-        let pages = self.people_pages();
-        let Some(people) = &mut self.people else { return Ok(None) };
-        let Some(rights) = people.rights(client) else { return Ok(Some(people::Answer::NoClient)) };
-        let Some(order) = people::Order::decode(operation) else {
-            let may = rights >= Rights::Write || self.service.is_read_only(operation);
-            return Ok((!may).then_some(people::Answer::NoRight));
-        };
-        if rights < Rights::Admin {
-            return Ok(Some(people::Answer::NoRight));
-        }
-        let order = match order {
-            Ok(order) => order,
-            Err(answer) => return Ok(Some(answer)),
-        };
-        let mut view = View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, pages);
-        // A page that is damaged shows at the next checkpoint (CK-6).
-        Ok(Some(fault(people.obey(order, &mut view))?.unwrap_or(people::Answer::Malformed)))
     }
 }

@@ -213,7 +213,7 @@ impl Liar for LyingReplies {
         let (Kind::Reply, Ok(m)) = (said.kind, Reply::decode(said.body)) else { return Fate::Keep };
         let result = b"a lie".as_slice();
         let digest = |client: ClientId, timestamp: Timestamp, lie: &Lie<'_>| {
-            lie.domains().reply(client.0, timestamp.0, result)
+            lie.domains().result(client.0, timestamp.0, result).answering_like(&m.digest)
         };
         let wrong = match lie.rng.below(5) {
             // A consistent lie.

@@ -26,7 +26,7 @@ impl Liar for WrongReplies {
             Some(byte) => *byte ^= 1,
             None => result.push(b'!'),
         }
-        let digest = lie.domains().reply(m.client.0, m.timestamp.0, &result);
+        let digest = lie.domains().result(m.client.0, m.timestamp.0, &result).answering_like(&m.digest);
         let wrong = Reply { digest, result: m.result.map(|_| result.as_slice()), ..m };
         lie.say_with(said.to, Kind::Reply, |w| wrong.encode(w));
         Fate::Drop

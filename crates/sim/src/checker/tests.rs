@@ -29,6 +29,8 @@ impl Double for Counter {
     }
 }
 
+const OPERATION: &[u8] = b"op";
+
 fn domains() -> Domains {
     Domains::new(ClusterId([1; 32]))
 }
@@ -36,7 +38,7 @@ fn domains() -> Domains {
 fn checkers() -> Checkers {
     let cluster = Cluster::tolerating(1).unwrap();
     let all: Vec<ReplicaId> = cluster.replicas().collect();
-    Checkers::new(cluster, 16, domains(), &all, Box::new(Counter::default()))
+    Checkers::new(cluster, 16, domains(), &all, (64, 32), Box::new(Counter::default()))
 }
 
 /// A batch with one request for each timestamp.
@@ -48,7 +50,7 @@ fn batch(timestamps: &[u64]) -> Arc<Batch> {
             timestamp: Timestamp(*t),
             flags: RequestFlags::default(),
             replier: None,
-            operation: b"op",
+            operation: OPERATION,
         };
         let (mut bytes, mut frame) = (Vec::new(), Vec::new());
         body.encode(&mut Writer::new(&mut bytes));
@@ -67,7 +69,7 @@ fn replies(results: &[(u64, Outcome, u8)]) -> Replies {
         replies.push(Reply {
             client: C0,
             timestamp: Timestamp(*t),
-            digest: domains().reply(C0.0, *t, &[*result]),
+            digest: domains().reply(C0.0, *t, &domains().request(C0.0, *t, OPERATION), &[*result]),
             replier: None,
             outcome: *outcome,
             result: Some(&[*result]),
@@ -93,7 +95,7 @@ fn equal_executions_are_no_violation() {
         // The second time it comes, it is answered from the table.
         run(&mut c, id, 2, &batch(&[1]), &replies(&[(1, Outcome::Repeated, 1)]));
     }
-    c.accepted(C0, Timestamp(1), &[1], true);
+    c.accepted((C0, Timestamp(1)), OPERATION, &[1], true);
     c.finish();
     assert_eq!(c.violation(), None);
     assert_eq!((c.committed(), c.commands()), (SeqNum(2), 1));
@@ -168,14 +170,14 @@ fn a_wrong_or_lost_result_at_a_client_is_seen() {
     let executed = |c: &mut Checkers| run(c, R0, 1, &batch(&[1]), &replies(&[(1, Outcome::Executed, 1)]));
     let mut c = checkers();
     executed(&mut c);
-    c.accepted(C0, Timestamp(1), &[9], true);
+    c.accepted((C0, Timestamp(1)), OPERATION, &[9], true);
     assert_eq!(rule(&c), Some("results (I15)"), "after");
     let mut c = checkers();
-    c.accepted(C0, Timestamp(1), &[9], true);
+    c.accepted((C0, Timestamp(1)), OPERATION, &[9], true);
     executed(&mut c);
     assert_eq!(rule(&c), Some("results (I15)"), "before");
     let mut c = checkers();
-    c.accepted(C0, Timestamp(1), &[1], true);
+    c.accepted((C0, Timestamp(1)), OPERATION, &[1], true);
     assert!(c.is_early());
     c.finish();
     assert_eq!(rule(&c), Some("results (I15)"), "never");

@@ -80,7 +80,7 @@ pub const SCENARIOS: &[Scenario] = &[
         &["C1", "B31"],
         "A client's authenticator is valid for the primary only: each primary is deceived once (AU-5)",
     )
-    .expects(&[PROBATION, Expect::Reject(Reject::OnProbation)])
+    .expects(&[PROBATION])
     .with(|setup| crate::setup::Setup { clients: 3, ..setup })
     .play(|stage| {
         let n = stage.cluster().n();
@@ -95,7 +95,7 @@ pub const SCENARIOS: &[Scenario] = &[
         &["C1", "B31"],
         "A Byzantine client uses a new lane each time: probation applies to the principal (AU-5)",
     )
-    .expects(&[PROBATION, Expect::Reject(Reject::OnProbation)])
+    .expects(&[PROBATION])
     .with(|setup| crate::setup::Setup { clients: 3, ..setup })
     .play(|stage| {
         let liar = liar(stage);
@@ -261,7 +261,9 @@ pub const SCENARIOS: &[Scenario] = &[
         for lane in 0..200 {
             let forgery = Forgery::new(1, &operation(stage, u64::from(lane))).lane(lane * 300);
             post(stage, liar, &forgery);
-            stage.pass(MS)?;
+            if lane % 100 == 99 {
+                stage.pass(100 * MS)?; // so many at once
+            }
         }
         stage.busy(20)
     }),

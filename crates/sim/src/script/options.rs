@@ -87,6 +87,7 @@ pub(super) fn setup(options: &[(String, String)]) -> Result<(Setup, Vec<ReplicaI
             "batching" => config.batching = switch(key, value)?,
             "separate" => config.separate = switch(key, value)?,
             "clients-max" => config.clients_max = number(value)?,
+            "lanes-max" => config.lanes_max = number(value)?,
             _ => return Err(format!("`{key}` is no option of cluster")),
         }
     }

@@ -107,7 +107,12 @@ impl Stage {
                 let mut result = Vec::new();
                 let value = saying.field("operation").unwrap_or_default();
                 Answer::Value(value.as_bytes()).encode(&mut result);
-                let digest = self.world.config.domains().reply(client.0, timestamp.0, &result);
+                let lanes = self.world.clients.iter().flat_map(|client| &client.lanes);
+                let asked = lanes.filter(|lane| lane.id == client).find_map(|lane| lane.outstanding.as_ref());
+                let operation = asked.map_or(&[][..], |(ask, _)| &ask.operation);
+                let domains = self.world.config.domains();
+                let request = domains.request(client.0, timestamp.0, operation);
+                let digest = domains.reply(client.0, timestamp.0, &request, &result);
                 let (view, tentative) = (view()?, saying.has("tentative"));
                 Reply { view, timestamp, client, tentative, digest, result: Some(&result) }.encode(w);
             }

@@ -38,6 +38,18 @@ pub struct ClientHost {
     /// World time of the next event that wakes it, or the largest.
     wake_at: u64,
     rng: Rng,
+    /// The first timestamp of this run.
+    first: u64,
+    /// On its disk: below this number every timestamp may have been used (CL-10).
+    kept: u64,
+}
+
+/// How many timestamps a client takes at a time.
+const TIMESTAMPS: u64 = 4;
+
+/// Returns `wrong` while a seeded bug is on.
+fn mutant(id: u32, right: u64, wrong: u64) -> u64 {
+    if quorate_pbft::mutants::is_active(id) { wrong } else { right }
 }
 
 /// One lane.
@@ -90,7 +102,7 @@ impl ClientHost {
         let entropy = world.keys_rng.bytes();
         let door = world.keys.door(own, world.config.cluster, entropy, crate::clock::EPOCH_NS);
         let node = NodeId::at(world.hosts.len() + index);
-        Self { node, door, lanes, wake_at: u64::MAX, rng }
+        Self { node, door, lanes, wake_at: u64::MAX, rng, first: 1, kept: 1 }
     }
 }
 
@@ -116,6 +128,30 @@ impl<A: App> World<A> {
             }
             Load::Busy(..) | Load::Idle => None,
         };
+    }
+
+    /// Ends the process of client `c` and starts it again, with a clock that says `wall`. What was outstanding stays
+    /// open: nobody waits for it any more.
+    pub fn restart_client(&mut self, c: usize, wall: u64) {
+        let client = &mut self.clients[c];
+        let kept = mutant(72, client.kept, client.first.saturating_add(1));
+        client.first = wall.max(kept);
+        let first = client.first;
+        for lane in &mut client.lanes {
+            lane.client = Client::new(lane.id, &self.config, Timestamp(first), client.rng.bits());
+            (lane.deadline, lane.outstanding, lane.last_result) = (None, None, None);
+        }
+        for l in 0..self.clients[c].lanes.len() {
+            self.plan(c, l);
+        }
+        self.settle_client(c);
+    }
+
+    /// Puts the disk of client `c` back to what it was in the beginning, and starts it again with the clock of that
+    /// time: it does not know what it has used.
+    pub fn put_client_back(&mut self, c: usize) {
+        (self.clients[c].first, self.clients[c].kept) = (0, 1);
+        self.restart_client(c, 1);
     }
 
     /// Says how many requests are outstanding, and shows the oldest.
@@ -215,7 +251,7 @@ impl<A: App> World<A> {
         self.clients[c].lanes[l].client.step(now, input, &mut actions);
         for action in actions.list() {
             match action {
-                ClientAction::Send { to, timestamp, flags, replier, operation, sign } => {
+                ClientAction::Send { to, timestamp, flags, replier, operation, sign, digest: _ } => {
                     let (timestamp, flags, replier) = (*timestamp, *flags, *replier);
                     let operation = actions.bytes(*operation);
                     let body = RequestBody { timestamp, flags, replier, operation };
@@ -228,8 +264,9 @@ impl<A: App> World<A> {
                     let result = actions.bytes(*result);
                     self.done(c, l, *timestamp, result, *path);
                 }
-                ClientAction::DoneWithoutResult { .. } => {
-                    // Its history stays open: it took effect at some time, with a result that nobody saw.
+                ClientAction::DoneWithoutResult { .. } | ClientAction::Overtaken { .. } => {
+                    // Its history stays open: it took effect at some time, with a result that nobody saw; or it did
+                    // not, which nobody knows.
                     self.clients[c].lanes[l].outstanding = None;
                     self.plan(c, l);
                 }
@@ -264,6 +301,9 @@ impl<A: App> World<A> {
     fn send_request(&mut self, c: usize, l: usize, to: Members, body: &RequestBody<'_>, sign: bool) {
         let client = &mut self.clients[c];
         let (from, id) = (client.node, client.lanes[l].id);
+        if body.timestamp.0 >= client.kept {
+            client.kept = body.timestamp.0.saturating_add(TIMESTAMPS); // before it leaves
+        }
         let mut sealed = Vec::new();
         client.door.seal_request(body, id, sign, &mut sealed);
         let frame: Frame = sealed.into();
@@ -276,11 +316,11 @@ impl<A: App> World<A> {
 
     fn done(&mut self, c: usize, l: usize, timestamp: Timestamp, result: &[u8], path: Path) {
         let lane = &mut self.clients[c].lanes[l];
-        let (id, Some((_, call))) = (lane.id, lane.outstanding.take()) else { return };
+        let (id, Some((ask, call))) = (lane.id, lane.outstanding.take()) else { return };
         lane.last_result = Some(result.to_vec());
         self.counters.accepted += 1;
         self.seen.answered += 1;
-        self.checkers.accepted(id, timestamp, result, path != Path::ReadOnly);
+        self.checkers.accepted((id, timestamp), &ask.operation, result, path != Path::ReadOnly);
         self.seen.moment += 1;
         if let Some(trace) = &mut self.trace {
             let what = What::Milestone(format!("accepts t={} {}", timestamp.0, self.app.result(result)));

@@ -80,8 +80,8 @@ impl<A: App> World<A> {
             Task::Read(ticket, request) => {
                 let Some(process) = self.process(h) else { return };
                 let mut result = Vec::new();
-                let (client, timestamp) = (request.client, request.timestamp);
-                let digest = process.executor.read(client, timestamp, request.operation(), &mut result);
+                let whose = (request.client, request.timestamp, &request.digest);
+                let digest = process.executor.read(whose, request.operation(), &mut result);
                 let result = match digest {
                     Some(digest) => ReadResult::Done { result: &result, digest },
                     None => ReadResult::NeedsOrder,

@@ -160,8 +160,8 @@ impl Door {
         if let Some(result) = reply.result {
             let (client, timestamp) = (reply.client.0, reply.timestamp.0);
             let head = [client.to_le_bytes(), timestamp.to_le_bytes()];
-            let digest = || self.domains.reply(client, timestamp, result);
-            if self.last_result.of(head.as_flattened(), result, digest) != reply.digest {
+            let digest = || self.domains.result(client, timestamp, result);
+            if !self.last_result.of(head.as_flattened(), result, digest).is_of_result(&reply.digest) {
                 return Err(DoorError::WrongDigest(Kind::Reply));
             }
         }

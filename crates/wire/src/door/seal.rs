@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::Door;
 use crate::codec::Writer;
+use crate::digest::Digest;
 use crate::frame::{self, Auth, ENTRY_BYTES, Frame, HEADER_BYTES, SIGNATURE_BYTES};
 use crate::id::{ClientId, Principal};
 use crate::keys::Covered;
@@ -45,12 +46,23 @@ impl Door {
     ///
     /// A replica's own requests are always signed (AU-1). The signed flag is set as `sign` says.
     pub fn seal_request(&mut self, body: &RequestBody<'_>, client: ClientId, sign: bool, out: &mut Vec<u8>) {
+        let request = self.domains.request(client.0, body.timestamp.0, body.operation);
+        self.seal_digested(body, client, &request, sign, out);
+    }
+
+    /// As [`Self::seal_request`], for a request whose digest is known.
+    pub fn seal_digested(
+        &mut self,
+        body: &RequestBody<'_>,
+        client: ClientId,
+        request: &Digest,
+        sign: bool,
+        out: &mut Vec<u8>,
+    ) {
         let sender = Principal::from_wire(client.0);
-        let signature = (sign || client.replica().is_some()).then(|| {
-            let request = self.domains.request(client.0, body.timestamp.0, body.operation);
-            self.signer.sign(&request_digest(&self.domains, self.epoch, sender, &request))
-        });
-        self.seal_request_with(body, client, signature.as_ref(), out);
+        let signature = (sign || client.replica().is_some())
+            .then(|| self.signer.sign(&request_digest(&self.domains, self.epoch, sender, request)));
+        self.put_request(body, client, request, signature.as_ref(), out);
     }
 
     /// Appends a whole REQUEST with a signature that was made elsewhere, or without one. Whether it is
@@ -62,12 +74,23 @@ impl Door {
         signature: Option<&[u8; SIGNATURE_BYTES]>,
         out: &mut Vec<u8>,
     ) {
+        let request = self.domains.request(client.0, body.timestamp.0, body.operation);
+        self.put_request(body, client, &request, signature, out);
+    }
+
+    fn put_request(
+        &mut self,
+        body: &RequestBody<'_>,
+        client: ClientId,
+        request: &Digest,
+        signature: Option<&[u8; SIGNATURE_BYTES]>,
+        out: &mut Vec<u8>,
+    ) {
         let sender = Principal::from_wire(client.0);
         assert!(sender.key_holder() == self.own.key_holder(), "a node sends its own requests only");
         let flags = RequestFlags { read_only: body.flags.read_only, signed: signature.is_some() };
         let body = RequestBody { flags, ..*body };
-        let request = self.domains.request(client.0, body.timestamp.0, body.operation);
-        let covered = Covered::request(self.epoch, sender, &request, body.replier, flags, signature);
+        let covered = Covered::request(self.epoch, sender, request, body.replier, flags, signature);
         let len = REQUEST_HEAD_BYTES + body.operation.len();
         out.reserve(HEADER_BYTES + len + 70 + self.cluster.n() * ENTRY_BYTES);
         frame::begin_header(Kind::Request, self.epoch, sender, len, out);

@@ -157,6 +157,10 @@ pub struct Statement {
     pub rejected: Vec<(String, u64)>,
     /// Who has contradicted itself, by increasing number.
     pub contradictions: Vec<Contradiction>,
+    /// Its time of day, in milliseconds since 1970.
+    pub clock_ms: u64,
+    /// Client lanes that have an entry in the table of last replies, and how many can have one.
+    pub lanes: (u32, u32),
     /// The version of its program.
     pub version: String,
 }
@@ -200,6 +204,9 @@ impl Statement {
             out.u64(*count);
             out.u64(*age_ms);
         }
+        out.u64(self.clock_ms);
+        out.u32(self.lanes.0);
+        out.u32(self.lanes.1);
         put_text(&self.version, out);
     }
 
@@ -228,6 +235,7 @@ impl Statement {
                 Ok(Contradiction { by: ReplicaId(r.u16()?), count: r.u64()?, age_ms: r.u64()? })
             })?;
             increasing(contradictions.iter().map(|contradiction| contradiction.by))?;
+            let (clock_ms, lanes) = (r.u64()?, (r.u32()?, r.u32()?));
             let version = take_text(r, VERSION_BYTES_MAX)?;
             let (in_view_change, transferring, rejoining) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
             Ok(Self {
@@ -256,6 +264,8 @@ impl Statement {
                 recovered_ms,
                 rejected,
                 contradictions,
+                clock_ms,
+                lanes,
                 version,
             })
         })

@@ -203,6 +203,8 @@ pub(crate) fn statement() -> Statement {
         recovered_ms: 60_000,
         rejected: vec![("duplicate".to_owned(), 3), ("not-authentic".to_owned(), 2)],
         contradictions: vec![Contradiction { by: ReplicaId(1), count: 2, age_ms: 900 }],
+        clock_ms: 1_700_000_000_000,
+        lanes: (3, 57_344),
         version: "0.1.0".to_owned(),
     }
 }
@@ -212,7 +214,7 @@ static ECHOES: [u8; 32] =
 
 /// A reply to the first client.
 pub(crate) fn reply(world: &World, result: Option<&'static [u8]>) -> Reply<'static> {
-    let digest = world.domains().reply(lane().0, 7, b"ok");
+    let digest = world.domains().reply(lane().0, 7, &Digest([9; 32]), b"ok");
     Reply { view: VIEW, timestamp: Timestamp(7), client: lane(), tentative: true, digest, result }
 }
 

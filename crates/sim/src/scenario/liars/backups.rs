@@ -320,7 +320,7 @@ impl Liar for StaleReads {
             self.old = m.result.map(<[u8]>::to_vec);
             return Fate::Keep;
         };
-        let digest = lie.domains().reply(m.client.0, m.timestamp.0, old);
+        let digest = lie.domains().result(m.client.0, m.timestamp.0, old).answering_like(&m.digest);
         let stale = Reply { digest, result: Some(old), ..m };
         lie.say_with(said.to, said.kind, |w| stale.encode(w));
         Fate::Drop
@@ -331,7 +331,7 @@ impl Liar for StaleReads {
 #[derive(Debug, Default)]
 pub struct RepeatReads {
     first: Option<Vec<u8>>,
-    asked: Vec<(ClientId, Timestamp)>,
+    asked: Vec<(ClientId, Timestamp, Digest)>,
 }
 
 impl Liar for RepeatReads {
@@ -339,19 +339,19 @@ impl Liar for RepeatReads {
         if let Message::Request(m) = message
             && m.flags.read_only
         {
-            self.asked.push((m.client, m.timestamp));
+            self.asked.push((m.client, m.timestamp, m.digest));
         }
         true
     }
 
     fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
         let (Kind::Reply, Ok(m)) = (said.kind, Reply::decode(said.body)) else { return Fate::Keep };
-        if !self.asked.contains(&(m.client, m.timestamp)) {
-            return Fate::Keep;
-        }
+        let asked =
+            self.asked.iter().find(|(client, timestamp, _)| (*client, *timestamp) == (m.client, m.timestamp));
+        let Some(request) = asked.map(|(.., request)| *request) else { return Fate::Keep };
         let Some(result) = m.result else { return Fate::Keep };
         let first = self.first.get_or_insert_with(|| result.to_vec()).clone();
-        let digest = lie.domains().reply(m.client.0, m.timestamp.0, &first);
+        let digest = lie.domains().reply(m.client.0, m.timestamp.0, &request, &first);
         let stale = Reply { digest, result: Some(&first), ..m };
         lie.say_with(said.to, Kind::Reply, |w| stale.encode(w));
         Fate::Drop
