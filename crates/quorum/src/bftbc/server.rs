@@ -163,6 +163,8 @@ impl Server {
                 auth.is_some_and(|auth| at.crypto.verify(client.into(), &at.object, statement, auth))
             }
         };
+        // A server is no client: the numbers of clients and servers are one range.
+        let authentic = authentic && client.replica().is_none();
         if !authentic || !self.access.may_write(client) {
             return Err(Reject::NotAllowed);
         }

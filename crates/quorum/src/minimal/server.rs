@@ -174,6 +174,8 @@ impl Server {
         crypto: &mut dyn Crypto,
         out: &mut Out,
     ) {
+        // Clients are correct in MINIMAL-C, servers are not: a server may store nothing.
+        let Principal::Client(_) = from else { return out.reject(from, Reject::NotExpected) };
         let own = Principal::from(store.version.client) == from;
         // Readers write back in MINIMAL-C; in MINIMAL-F the servers relay.
         let back = back && !self.is_f();

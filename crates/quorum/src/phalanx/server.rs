@@ -108,6 +108,7 @@ impl Server {
         let (object, version) = (store.object, store.version);
         let own = Principal::from(version.client) == from;
         let listed = !back || self.settings.wrong(Mutant::AccessOnRelays);
+        let Principal::Client(_) = from else { return out.reject(from, Reject::NotExpected) };
         if (!back && !own) || (listed && !self.access.may_write(version.client)) {
             return out.reject(from, Reject::NotAllowed);
         }

@@ -1,0 +1,57 @@
+//! The named scenarios (§17): schedules written out by hand, for what random ones find too rarely.
+//! Each passes with the rule and fails with its bug. n = 4, f = 1; server 3 lies unless said otherwise.
+
+mod bftbc;
+mod minimal;
+mod phalanx;
+
+use quorate_quorum::Mutant;
+
+/// A scenario. `run` returns what is wrong.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// Its name.
+    pub name: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    /// The bugs with which it has to fail.
+    pub mutants: &'static [Mutant],
+    /// Runs it, with a bug or without.
+    pub run: fn(Option<Mutant>) -> Result<(), String>,
+}
+
+/// Every scenario.
+pub const ALL: &[Scenario] = &[
+    bftbc::SLOW_READERS,
+    bftbc::OPTIMISTIC_REPLAY,
+    bftbc::UNTAGGED_THREE,
+    bftbc::TWO_AHEAD,
+    bftbc::WIPED_LISTS,
+    minimal::LOST_STORE,
+    minimal::STOPPED_WRITER,
+    minimal::EVIDENCE_MAXIMUM,
+    minimal::LOST_RELAY,
+    minimal::RESTARTED_RELAY,
+    phalanx::LATE_WRITE_BACK,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scenario_passes_with_the_rule() {
+        for scenario in ALL {
+            assert_eq!((scenario.run)(None), Ok(()), "{}", scenario.name);
+        }
+    }
+
+    #[test]
+    fn every_scenario_fails_with_its_mutants() {
+        for scenario in ALL {
+            for mutant in scenario.mutants {
+                assert!((scenario.run)(Some(*mutant)).is_err(), "{} with {}", scenario.name, mutant.name());
+            }
+        }
+    }
+}
