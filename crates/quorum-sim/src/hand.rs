@@ -125,6 +125,21 @@ impl Hand {
         self.keys.sign(signer.into(), &OBJECT, statement)
     }
 
+    /// The same about another object.
+    pub fn sign_about(
+        &mut self,
+        object: ObjectId,
+        signer: impl Into<Principal>,
+        statement: &Statement,
+    ) -> Signature {
+        self.keys.sign(signer.into(), &object, statement)
+    }
+
+    /// Returns the time of the history.
+    pub fn now(&self) -> u64 {
+        self.time
+    }
+
     /// A good client asks for an operation.
     pub fn invoke(&mut self, client: ClientId, call: Call) {
         self.time += 1;
@@ -220,6 +235,12 @@ impl Hand {
     /// Sends a message by hand and delivers it.
     pub fn tell(&mut self, from: impl Into<Principal>, to: Principal, body: Body) {
         let message = Message { object: OBJECT, body };
+        self.put(&Packet { from: from.into(), to, message });
+    }
+
+    /// The same about another object.
+    pub fn tell_about(&mut self, object: ObjectId, from: impl Into<Principal>, to: Principal, body: Body) {
+        let message = Message { object, body };
         self.put(&Packet { from: from.into(), to, message });
     }
 

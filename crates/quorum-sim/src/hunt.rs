@@ -28,6 +28,7 @@ pub fn protocols(mutant: Mutant) -> Vec<Protocol> {
         Mutant::OptUnpreceded | Mutant::NamedPredecessor => bc(&[Variant::StrongOptimized]),
         Mutant::PreparedPredecessor | Mutant::ValueWithheld => bc(&[Variant::Strong]),
         Mutant::NoH2 => bc(&[Variant::Base, Variant::Optimized]),
+        Mutant::DecideWeak => vec![Protocol::MinimalC],
         _ if name.starts_with("minimal-c") => vec![Protocol::MinimalC],
         _ if name.starts_with("minimal-f") => vec![Protocol::MinimalF],
         _ if name.starts_with("minimal") => vec![Protocol::MinimalC, Protocol::MinimalF],

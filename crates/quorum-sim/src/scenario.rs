@@ -4,6 +4,8 @@
 mod bftbc;
 mod minimal;
 mod phalanx;
+mod rogue;
+mod strong;
 
 use quorate_quorum::Mutant;
 
@@ -27,6 +29,11 @@ pub const ALL: &[Scenario] = &[
     bftbc::UNTAGGED_THREE,
     bftbc::TWO_AHEAD,
     bftbc::WIPED_LISTS,
+    bftbc::PRE_SIGNED,
+    bftbc::OTHER_OBJECT,
+    strong::CHAIN,
+    strong::TIME_BOMB,
+    strong::NAMED_BOMB,
     minimal::LOST_STORE,
     minimal::STOPPED_WRITER,
     minimal::EVIDENCE_MAXIMUM,

@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use quorate_quorum::bftbc::{optimistic_digest, prepare_digest};
-use quorate_quorum::cert::PrepareCert;
-use quorate_quorum::crypto::{Key, Signature, Statement, lock_of};
-use quorate_quorum::message::{Op, OptimisticRequest, Predecessor, PrepareRequest};
+use quorate_quorum::crypto::{Statement, lock_of};
+use quorate_quorum::message::{Op, Predecessor};
 use quorate_quorum::settings::Variant;
 use quorate_quorum::step::Call;
-use quorate_quorum::version::{Value, Version, value_digest};
-use quorate_quorum::{Body, Mutant, Protocol, ServerId};
-use quorate_wire::{ClientId, Digest, Principal, ReplicaId};
+use quorate_quorum::version::{Version, value_digest};
+use quorate_quorum::{Body, Mutant, Protocol};
+use quorate_wire::{Digest, Principal, ReplicaId};
 
 use super::Scenario;
+use super::rogue::{Rogue, certificate, genesis, write};
 use crate::hand::{Hand, client, server, value};
 
 pub(super) const SLOW_READERS: Scenario = Scenario {
@@ -43,6 +42,20 @@ pub(super) const TWO_AHEAD: Scenario = Scenario {
     run: two_ahead,
 };
 
+pub(super) const PRE_SIGNED: Scenario = Scenario {
+    name: "bc-pre-signed",
+    about: "Requests that were signed for several certificates before a stop are good for one (H2)",
+    mutants: &[Mutant::NoH2],
+    run: pre_signed,
+};
+
+pub(super) const OTHER_OBJECT: Scenario = Scenario {
+    name: "bc-other-object",
+    about: "A certificate for one object is none for another (§2.2)",
+    mutants: &[Mutant::OtherObject],
+    run: other_object,
+};
+
 pub(super) const WIPED_LISTS: Scenario = Scenario {
     name: "bc-wiped-lists",
     about: "A server that lost its lists approves nothing in this epoch (§15)",
@@ -50,109 +63,17 @@ pub(super) const WIPED_LISTS: Scenario = Scenario {
     run: wiped_lists,
 };
 
-/// What a rogue client makes and gets.
-struct Rogue {
-    me: ClientId,
-    number: u64,
-}
-
-impl Rogue {
-    fn op(&mut self) -> Op {
-        self.number += 1;
-        Op { incarnation: 1, number: self.number, phase: 1 }
-    }
-
-    fn version(&self, val: u64, value: &Value) -> Version {
-        Version { val, client: self.me, digest: value_digest(value) }
-    }
-
-    /// Signs a PREPARE, to be sent at any time by anybody.
-    fn sign_prepare(&mut self, hand: &mut Hand, before: PrepareCert, version: Version) -> Body {
-        let op = self.op();
-        let predecessor = Predecessor::Prepared(before);
-        let request = PrepareRequest { client: self.me, predecessor, version, own: None };
-        let auth = hand.sign(self.me, &Statement::AskPrepare(self.me, prepare_digest(op, &request)));
-        Body::Prepare { op, request: Arc::new(request), auth: Some(auth) }
-    }
-
-    /// Sends a PREPARE to these servers, and returns the signatures of those that approve.
-    fn prepare(&self, hand: &mut Hand, body: &Body, to: &[u16]) -> Vec<(ServerId, Signature)> {
-        self.ask(hand, body, to, |answer| match answer {
-            Body::PrepareReply { signature, .. } => Some(signature),
-            _ => None,
-        })
-    }
-
-    /// The same for READ-TS-PREP, with the signatures on this version.
-    fn prepare_optimistically(
-        &mut self,
-        hand: &mut Hand,
-        digest: Digest,
-        key: &Key,
-        to: &[u16],
-        version: Version,
-    ) -> Vec<(ServerId, Signature)> {
-        let op = self.op();
-        let lock = lock_of(key);
-        let request = OptimisticRequest { client: self.me, digest, lock, own: None, predecessor: None };
-        let auth = hand.sign(self.me, &Statement::AskOptimistic(self.me, optimistic_digest(op, &request)));
-        let body = Body::ReadTsPrep { op, nonce: 0, request: Arc::new(request), auth: Some(auth) };
-        self.ask(hand, &body, to, |answer| match answer {
-            Body::ReadTsPrepReply { opt: Some((signed, signature)), .. } if signed == version => {
-                Some(signature)
-            }
-            _ => None,
-        })
-    }
-
-    fn ask(
-        &self,
-        hand: &mut Hand,
-        body: &Body,
-        to: &[u16],
-        read: impl Fn(Body) -> Option<Signature>,
-    ) -> Vec<(ServerId, Signature)> {
-        let mut signatures = Vec::new();
-        for number in to {
-            hand.tell(self.me, server(*number), body.clone());
-            let answers = hand.sent(server(*number), Principal::from(self.me));
-            hand.lose(|packet| packet.to == Principal::from(self.me));
-            signatures.extend(answers.into_iter().filter_map(&read).map(|one| (ReplicaId(*number), one)));
-        }
-        signatures
-    }
-}
-
-/// Makes a certificate if there are three signatures.
-fn certificate(
-    version: Version,
-    key: Option<Key>,
-    mut signatures: Vec<(ServerId, Signature)>,
-) -> Option<PrepareCert> {
-    signatures.sort_unstable_by_key(|(server, _)| *server);
-    (signatures.len() >= 3).then(|| PrepareCert { version, key, signatures: signatures.into() })
-}
-
-fn write(hand: &mut Hand, from: ClientId, value: &Value, pcert: &PrepareCert, to: &[u16]) {
-    let op = Op { incarnation: 1, number: 77, phase: 3 };
-    for number in to {
-        let body = Body::Write { op, value: Arc::clone(value), pcert: pcert.clone() };
-        hand.tell(from, server(*number), body);
-    }
-    hand.lose(|packet| packet.to == Principal::from(from));
-}
-
 /// Client c leaves PREPAREs of v0, v1, v2, all with val 1. Two readers are slow; v0 is written, and
 /// overwritten twice; then v1 and v2 are prepared at last, and the liar answers the slow readers.
 fn slow_readers(mutant: Option<Mutant>) -> Result<(), String> {
     let mut hand = Hand::new(Protocol::BftBc(Variant::Base), mutant, |_| {})?;
-    let mut rogue = Rogue { me: client(9), number: 0 };
+    let mut rogue = Rogue::new(9);
     let values = ["v0", "v1", "v2"].map(value);
     let asked: Vec<(Version, Body)> = values
         .iter()
         .map(|value| {
             let version = rogue.version(1, value);
-            (version, rogue.sign_prepare(&mut hand, PrepareCert::genesis(), version))
+            (version, rogue.sign_prepare(&mut hand, genesis(), version))
         })
         .collect();
     hand.history.rogues.push(crate::history::Rogue { client: rogue.me, stopped: Some(0) });
@@ -272,17 +193,17 @@ fn optimistic_replay(mutant: Option<Mutant>) -> Result<(), String> {
 /// liar signs all three.
 fn untagged_three(mutant: Option<Mutant>) -> Result<(), String> {
     let mut hand = Hand::new(Protocol::BftBc(Variant::Optimized), mutant, |_| {})?;
-    let mut rogue = Rogue { me: client(9), number: 0 };
+    let mut rogue = Rogue::new(9);
     let key = [5; 16];
     let values = ["A", "B", "C"].map(value);
     let versions = [0, 1, 2].map(|index: usize| rogue.version(1, &values[index]));
     let [a, b, c] = versions;
-    let mut on_a = rogue.prepare_optimistically(&mut hand, a.digest, &key, &[0, 1], a);
-    let body = rogue.sign_prepare(&mut hand, PrepareCert::genesis(), b);
+    let mut on_a = rogue.prepare_optimistically(&mut hand, &key, &[0, 1], a);
+    let body = rogue.sign_prepare(&mut hand, genesis(), b);
     let mut on_b = rogue.prepare(&mut hand, &body, &[0, 2]);
-    let body = rogue.sign_prepare(&mut hand, PrepareCert::genesis(), c);
+    let body = rogue.sign_prepare(&mut hand, genesis(), c);
     let mut on_c = rogue.prepare(&mut hand, &body, &[1]);
-    on_c.extend(rogue.prepare_optimistically(&mut hand, c.digest, &key, &[2], c));
+    on_c.extend(rogue.prepare_optimistically(&mut hand, &key, &[2], c));
     let liar = ReplicaId(3);
     let lock = Some(lock_of(&key));
     on_a.push((liar, hand.sign(liar, &Statement::Prepared(a, lock))));
@@ -307,23 +228,23 @@ fn untagged_three(mutant: Option<Mutant>) -> Result<(), String> {
 /// Nothing is completed: (1, c) optimistically at 0 and 1, then (2, c) normally over it.
 fn two_ahead(mutant: Option<Mutant>) -> Result<(), String> {
     let mut hand = Hand::new(Protocol::BftBc(Variant::Optimized), mutant, |_| {})?;
-    let mut rogue = Rogue { me: client(9), number: 0 };
+    let mut rogue = Rogue::new(9);
     let key = [5; 16];
     let values = ["one", "two", "three"].map(value);
     let versions =
         [1, 2, 3].map(|val: u64| rogue.version(val, &values[usize::try_from(val - 1).unwrap_or(0)]));
     let [one, two, three] = versions;
-    let mut signatures = rogue.prepare_optimistically(&mut hand, one.digest, &key, &[0, 1], one);
+    let mut signatures = rogue.prepare_optimistically(&mut hand, &key, &[0, 1], one);
     let liar = ReplicaId(3);
     signatures.push((liar, hand.sign(liar, &Statement::Prepared(one, Some(lock_of(&key))))));
     let first = certificate(one, Some(key), signatures).ok_or("no optimistic certificate")?;
-    let body = rogue.sign_prepare(&mut hand, first, two);
+    let body = rogue.sign_prepare(&mut hand, Predecessor::Prepared(first), two);
     let mut signatures = rogue.prepare(&mut hand, &body, &[0, 1, 2]);
     signatures.push((liar, hand.sign(liar, &Statement::Prepared(two, None))));
     let second = certificate(two, None, signatures).ok_or("no normal certificate over it")?;
-    let body = rogue.sign_prepare(&mut hand, second.clone(), three);
+    let body = rogue.sign_prepare(&mut hand, Predecessor::Prepared(second), three);
     let third = rogue.prepare(&mut hand, &body, &[0, 1, 2]);
-    let again = rogue.prepare_optimistically(&mut hand, three.digest, &key, &[0, 1, 2], three);
+    let again = rogue.prepare_optimistically(&mut hand, &key, &[0, 1, 2], three);
     if third.is_empty() && again.is_empty() {
         Ok(())
     } else {
@@ -335,19 +256,95 @@ fn two_ahead(mutant: Option<Mutant>) -> Result<(), String> {
 /// v1 is sent to 0, 1 and 3. No server lies.
 fn wiped_lists(mutant: Option<Mutant>) -> Result<(), String> {
     let mut hand = Hand::new(Protocol::BftBc(Variant::Base), mutant, |_| {})?;
-    let mut rogue = Rogue { me: client(9), number: 0 };
+    let mut rogue = Rogue::new(9);
     let (v0, v1) = (rogue.version(1, &value("v0")), rogue.version(1, &value("v1")));
-    let body = rogue.sign_prepare(&mut hand, PrepareCert::genesis(), v0);
+    let body = rogue.sign_prepare(&mut hand, genesis(), v0);
     let first = certificate(v0, None, rogue.prepare(&mut hand, &body, &[0, 1, 2]));
     for number in [0, 1] {
         hand.wipe(number);
         hand.deliver(|packet| matches!(packet.message.body.name(), "PULL" | "COPIES"));
     }
-    let body = rogue.sign_prepare(&mut hand, PrepareCert::genesis(), v1);
+    let body = rogue.sign_prepare(&mut hand, genesis(), v1);
     let second = certificate(v1, None, rogue.prepare(&mut hand, &body, &[0, 1, 3]));
     match (first.is_some(), second.is_some()) {
         (true, false) => Ok(()),
         (true, true) => Err("two certificates of one client, nothing completed".to_string()),
         (false, _) => Err("v0 was not approved".to_string()),
     }
+}
+
+/// Before its stop c signs a PREPARE over each of two certificates. The first is used; good writes
+/// clear its slot; then the second is sent, while the next good write is under way.
+fn pre_signed(mutant: Option<Mutant>) -> Result<(), String> {
+    let mut hand = Hand::new(Protocol::BftBc(Variant::Base), mutant, |_| {})?;
+    let mut rogue = Rogue::new(9);
+    let (writer, reader) = (client(1), client(2));
+    let mut asked = Vec::new();
+    for (text, left) in [("a", "v0"), ("b", "v1")] {
+        hand.invoke(writer, Call::Write(value(text)));
+        hand.exchange(writer, &[0, 1, 2]);
+        hand.expect(writer, text)?;
+        hand.invoke(reader, Call::Read);
+        hand.deliver(|packet| packet.from == reader.into() && packet.is_to(0));
+        let held = hand.sent(server(0), reader.into());
+        hand.exchange(reader, &[0, 1, 2]);
+        let Some(Body::BcReadReply { pcert, .. }) = held.into_iter().next() else {
+            return Err("server 0 did not answer".to_string());
+        };
+        let version = rogue.version(pcert.version.val + 1, &value(left));
+        asked.push((version, rogue.sign_prepare(&mut hand, Predecessor::Prepared(pcert), version), left));
+    }
+    rogue.stop(&mut hand);
+    let read = |hand: &mut Hand| {
+        hand.invoke(reader, Call::Read);
+        hand.exchange(reader, &[0, 1, 2]);
+    };
+    read(&mut hand);
+    for (index, (version, body, text)) in asked.iter().enumerate() {
+        if let Some(pcert) = certificate(*version, None, rogue.prepare(&mut hand, body, &[0, 1, 2])) {
+            write(&mut hand, rogue.me, &value(text), &pcert, &[0, 1, 2]);
+        } else if index == 0 {
+            return Err("the one request that may be used was refused".to_string());
+        }
+        read(&mut hand);
+        if index == 0 {
+            hand.invoke(writer, Call::Write(value("d")));
+            hand.exchange(writer, &[0, 1, 2]);
+            hand.expect(writer, "d")?;
+            hand.invoke(writer, Call::Write(value("e")));
+            hand.deliver(|packet| {
+                packet.between(writer, &[0, 1, 2]) && packet.message.body.name() != "WRITE"
+            });
+        }
+    }
+    hand.exchange(writer, &[0, 1, 2]);
+    hand.expect(writer, "e")?;
+    hand.check()?;
+    crate::checker::lurking::check(&hand.history, Variant::Base)
+}
+
+/// A client prepares on one object and writes the certificate to another.
+fn other_object(mutant: Option<Mutant>) -> Result<(), String> {
+    let mut hand = Hand::new(Protocol::BftBc(Variant::Base), mutant, |_| {})?;
+    let mut rogue = Rogue::new(9);
+    let v = value("elsewhere");
+    let version = rogue.version(1, &v);
+    let mut object = crate::hand::OBJECT;
+    object.0[0] ^= 1;
+    let body = rogue.sign_prepare_about(&mut hand, object, genesis(), version);
+    let mut signatures = Vec::new();
+    for number in 0..3 {
+        hand.tell_about(object, rogue.me, server(number), body.clone());
+        for answer in hand.sent(server(number), Principal::from(rogue.me)) {
+            if let Body::PrepareReply { signature, .. } = answer {
+                signatures.push((ReplicaId(number), signature));
+            }
+        }
+    }
+    let pcert = certificate(version, None, signatures).ok_or("nothing was approved")?;
+    write(&mut hand, rogue.me, &v, &pcert, &[0, 1, 2]);
+    let reader = client(1);
+    hand.invoke(reader, Call::Read);
+    hand.exchange(reader, &[0, 1, 2]);
+    hand.expect(reader, "")
 }
