@@ -4,6 +4,7 @@
 //! with a new rid and empty state. STORE is repeated until each server has acknowledged it, after
 //! completion too (§2.3).
 
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
 use quorate_wire::Principal;
@@ -19,11 +20,16 @@ use crate::step::{Call, Failure, Outcome, Path, Reject, Timer};
 use crate::thresholds::{ServerId, ServerSet};
 use crate::version::{Value, Version};
 
+/// How many attempts of one operation a server can end.
+const GONE_MAX: u8 = 8;
+
 /// A client's side of one object.
 #[derive(Debug, Default)]
 pub(crate) struct Register {
     number: u64,
     reads: u64,
+    /// How often each server has ended an attempt of this operation.
+    gone: BTreeMap<ServerId, u8>,
     /// The largest version that this client wrote.
     own: Option<Version>,
     state: State,
@@ -38,7 +44,7 @@ enum State {
     /// Write, phase 1: TSR of q servers.
     Ask { round: Round, answers: Answers<Option<Signature>>, value: Value },
     /// A read, or phase 1 of a write that reads.
-    Read { collect: Collect, attempt: u8, wait: u64, gone: ServerSet, write: Option<Value> },
+    Read { collect: Collect, attempt: u8, wait: u64, write: Option<Value> },
     /// Write, phase 2: ACK of q servers to `store`.
     Store { candidates: u8 },
 }
@@ -77,6 +83,7 @@ impl Machine for Register {
 
     fn invoke(&mut self, call: Call, cx: &mut Context<'_>) {
         self.number += 1;
+        self.gone.clear();
         let settings = cx.settings;
         match call {
             Call::Read => self.start_read(None, 0, settings.timing.first, cx),
@@ -111,10 +118,12 @@ impl Machine for Register {
                 };
                 self.said(from, said, cx);
             }
-            (State::Read { collect, gone, .. }, Body::Gone { rid }) if *rid == collect.rid => {
-                gone.insert(from);
-                // One server's word does not end an attempt: it may be a liar's.
-                if gone.len() >= cx.settings.thresholds.weak() {
+            (State::Read { collect, .. }, Body::Gone { rid }) if *rid == collect.rid => {
+                // A server dropped this listener and may have missed a forward. A liar could say so
+                // without end, so each server ends a few attempts at most; then the timer does.
+                let ended = self.gone.entry(from).or_default();
+                if *ended < GONE_MAX {
+                    *ended += 1;
                     self.read_again(cx);
                 }
             }
@@ -154,7 +163,7 @@ impl Register {
         cx.broadcast(&Body::Read { rid, attempt });
         cx.set_timer(Timer::Operation(cx.object), wait);
         let collect = Collect::new(rid, cx.settings);
-        self.state = State::Read { collect, attempt, wait, gone: ServerSet::default(), write };
+        self.state = State::Read { collect, attempt, wait, write };
     }
 
     /// The timer of a read: MINIMAL-C writes the largest vouched version back, since its writer may

@@ -189,6 +189,7 @@ impl Server {
     fn store(&mut self, sender: Sender, store: &Store<'_>, crypto: &mut dyn Crypto, out: &mut Out) {
         let Store { object, version, value, proof } = *store;
         let signed = self.is_f();
+        let facks = signed && self.settings.fack;
         if !self.objects.contains_key(&object) && self.objects.len() >= self.settings.limits.objects {
             if let Sender::Client(from, _) = sender {
                 out.reject(from, Reject::Full);
@@ -201,7 +202,7 @@ impl Server {
         });
         if handled {
             // Superseded or handled before: no cryptography.
-            return acknowledge(sender, object, version, signed, out);
+            return acknowledge(sender, object, version, facks, out);
         }
         let valid = crypto.digest(value) == version.digest && (!signed || self.is_proved(store, crypto));
         if !valid {
@@ -238,14 +239,14 @@ impl Server {
             out.send(client, object, Body::Val { rid, version, value, forwarded: true, signature });
         }
         if !self.settings.relay_first {
-            acknowledge(sender, object, version, signed, out);
+            acknowledge(sender, object, version, facks, out);
         }
         if signed {
             // Once for each version and server, whether it came from a client or from a server.
             self.relay.broadcast(object, version, value, proof, out);
         }
         if self.settings.relay_first {
-            acknowledge(sender, object, version, signed, out);
+            acknowledge(sender, object, version, facks, out);
         }
     }
 
@@ -353,10 +354,10 @@ impl Server {
     }
 }
 
-fn acknowledge(sender: Sender, object: ObjectId, version: Version, signed: bool, out: &mut Out) {
+fn acknowledge(sender: Sender, object: ObjectId, version: Version, facks: bool, out: &mut Out) {
     match sender {
         Sender::Client(from, op) => out.send(from, object, Body::Ack { op, version }),
-        Sender::Peer(peer) if signed => out.send(peer, object, Body::Fack { version }),
+        Sender::Peer(peer) if facks => out.send(peer, object, Body::Fack { version }),
         Sender::Peer(_) | Sender::Repair => {}
     }
 }
