@@ -17,6 +17,7 @@ mod nfs;
 mod node;
 mod out;
 mod page;
+mod quorum;
 mod resp;
 mod sim;
 mod status;
@@ -39,6 +40,7 @@ use crate::kv::Kv;
 use crate::mount::Mount;
 use crate::nfs::Nfs;
 use crate::node::{Init, Replica};
+use crate::quorum::Quorum;
 use crate::resp::Resp;
 use crate::sim::Sim;
 use crate::status::Status;
@@ -74,6 +76,7 @@ enum Command {
     Kv(Kv),
     Fs(Fs),
     Sim(Sim),
+    Quorum(Quorum),
     Bench(Bench),
     Explain(Explain),
 }
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
             Command::Kv(kv) => kv.run(),
             Command::Fs(fs) => fs.run(),
             Command::Sim(sim) => sim.run(),
+            Command::Quorum(quorum) => quorum.run(),
             Command::Bench(bench) => bench.run(),
             Command::Explain(explain) => explain.run(),
         },

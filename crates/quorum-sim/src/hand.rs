@@ -45,8 +45,17 @@ impl Packet {
     }
 }
 
+/// Where a scenario is played: with which bug, and what was seen.
+#[derive(Clone, Debug, Default)]
+pub struct Stage {
+    /// The bug that is planted.
+    pub mutant: Option<Mutant>,
+    /// The lines of the trace.
+    pub lines: Vec<String>,
+}
+
 /// Four servers and some clients.
-pub struct Hand {
+pub struct Hand<'a> {
     settings: Arc<Settings>,
     keys: Keys,
     rng: Rng,
@@ -59,8 +68,7 @@ pub struct Hand {
     pub pool: Vec<Packet>,
     /// What clients were told.
     pub history: History,
-    /// What was delivered, as lines of a trace.
-    pub trace: Vec<String>,
+    trace: &'a mut Vec<String>,
 }
 
 /// Returns the client with this number, from 1.
@@ -78,18 +86,18 @@ pub fn value(text: &str) -> Value {
     text.as_bytes().into()
 }
 
-impl Hand {
+impl<'a> Hand<'a> {
     /// Returns four servers (f = 1) without any traffic.
     pub fn new(
         protocol: Protocol,
-        mutant: Option<Mutant>,
+        stage: &'a mut Stage,
         adjust: impl FnOnce(&mut Settings),
     ) -> Result<Self, String> {
         let thresholds = Thresholds::tolerating(1).map_err(|error| error.to_string())?;
         let mut settings = Settings::new(thresholds, protocol);
         settings.complete = false;
         adjust(&mut settings);
-        if let Some(mutant) = mutant
+        if let Some(mutant) = stage.mutant
             && !settings.plant(mutant)
         {
             return Err("this build has no mutants: build it with the feature `mutants`".to_string());
@@ -106,7 +114,7 @@ impl Hand {
             time: 0,
             pool: Vec::new(),
             history: History::default(),
-            trace: Vec::new(),
+            trace: &mut stage.lines,
         };
         for server in thresholds.servers() {
             let process = quorate_quorum::server(server, Arc::clone(&settings), false);

@@ -59,7 +59,7 @@ pub fn by_swarm(mutant: Mutant, seeds: u64) -> Result<Option<Found>, String> {
 pub fn by_scenario(mutant: Mutant) -> Option<Found> {
     let scenarios = scenario::ALL.iter().filter(|scenario| scenario.mutants.contains(&mutant));
     for scenario in scenarios {
-        if let Err(finding) = (scenario.run)(Some(mutant)) {
+        if let Err(finding) = scenario.run(Some(mutant)) {
             return Some(Found { by: scenario.name.to_string(), seeds: 0, finding });
         }
     }

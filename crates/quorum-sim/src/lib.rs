@@ -12,6 +12,7 @@
 //! | a cluster whose messages are delivered by hand, and the scenarios (§17) | [`hand`], [`scenario`] |
 //! | the hunt for seeded bugs | [`hunt`] |
 //! | the framework: models of network and processors (§11), closed loops on them, one cell (§12) | [`model`], [`geo`], [`lab`], [`cell`], [`stats`] |
+//! | the statements of the comparison, judged on cells (§13) | [`shapes`] |
 //! | what clients were told, and whether a register could have said so (§14) | [`history`], [`checker`] |
 #![cfg_attr(
     test,
@@ -36,6 +37,7 @@ pub mod profile;
 pub mod rng;
 pub mod rogue;
 pub mod scenario;
+pub mod shapes;
 pub mod stats;
 pub mod swarm;
 pub mod world;

@@ -9,17 +9,35 @@ mod strong;
 
 use quorate_quorum::Mutant;
 
+use crate::hand::Stage;
+
 /// A scenario. `run` returns what is wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
     /// Its name.
     pub name: &'static str,
+    /// The paper whose rule it shows.
+    pub source: &'static str,
     /// What it shows.
     pub about: &'static str,
     /// The bugs with which it has to fail.
     pub mutants: &'static [Mutant],
+    /// Runs it on a stage, with a bug or without.
+    pub play: fn(&mut Stage) -> Result<(), String>,
+}
+
+impl Scenario {
     /// Runs it, with a bug or without.
-    pub run: fn(Option<Mutant>) -> Result<(), String>,
+    pub fn run(&self, mutant: Option<Mutant>) -> Result<(), String> {
+        (self.play)(&mut Stage { mutant, lines: Vec::new() })
+    }
+
+    /// Runs it, and returns what was sent, delivered and returned, line by line.
+    pub fn trace(&self) -> Result<Vec<String>, String> {
+        let mut stage = Stage::default();
+        (self.play)(&mut stage)?;
+        Ok(stage.lines)
+    }
 }
 
 /// Every scenario.
@@ -49,7 +67,7 @@ mod tests {
     #[test]
     fn every_scenario_passes_with_the_rule() {
         for scenario in ALL {
-            assert_eq!((scenario.run)(None), Ok(()), "{}", scenario.name);
+            assert_eq!(scenario.run(None), Ok(()), "{}", scenario.name);
         }
     }
 
@@ -57,7 +75,7 @@ mod tests {
     fn every_scenario_fails_with_its_mutants() {
         for scenario in ALL {
             for mutant in scenario.mutants {
-                assert!((scenario.run)(Some(*mutant)).is_err(), "{} with {}", scenario.name, mutant.name());
+                assert!(scenario.run(Some(*mutant)).is_err(), "{} with {}", scenario.name, mutant.name());
             }
         }
     }

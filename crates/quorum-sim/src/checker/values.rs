@@ -1,11 +1,9 @@
-//! The value checker (§14.2), after [`GK97`]: it sees values only, and needs O(n log n).
+//! The value checker (§14.2), after [GK97]: it sees values only, and needs O(n log n).
 //!
 //! For each value a cluster: its write and all reads of it. With lo the first response and hi the
 //! last invocation in the cluster, it is a forward zone [lo, hi] if lo < hi, and otherwise a backward
 //! zone [hi, lo]. The history is linearizable if and only if no two forward zones overlap and no
 //! backward zone lies inside a forward zone.
-//!
-//! [`GK97`]: https://epubs.siam.org/doi/10.1137/S0097539794279614
 
 use std::collections::BTreeMap;
 

@@ -12,61 +12,68 @@ use quorate_wire::{Digest, Principal, ReplicaId};
 
 use super::Scenario;
 use super::rogue::{Rogue, certificate, genesis, write};
-use crate::hand::{Hand, client, server, value};
+use crate::hand::{Hand, Stage, client, server, value};
 
 pub(super) const SLOW_READERS: Scenario = Scenario {
     name: "bc-slow-readers",
+    source: "[ICDCS06]",
     about: "Approvals at or below write_ver use up the slot: slow readers make no second version visible (H2)",
     mutants: &[Mutant::SignOld],
-    run: slow_readers,
+    play: slow_readers,
 };
 
 pub(super) const OPTIMISTIC_REPLAY: Scenario = Scenario {
     name: "bc-optimistic-replay",
+    source: "[ICDCS06]",
     about: "Nobody else can complete the optimistic signatures of a client that went on to PREPARE (§6.4)",
     mutants: &[Mutant::NoLock],
-    run: optimistic_replay,
+    play: optimistic_replay,
 };
 
 pub(super) const UNTAGGED_THREE: Scenario = Scenario {
     name: "bc-untagged-three",
+    source: "[ICDCS06]",
     about: "A certificate is all NORMAL or all OPT: two lurking writes, not three (H3)",
     mutants: &[Mutant::Untagged],
-    run: untagged_three,
+    play: untagged_three,
 };
 
 pub(super) const TWO_AHEAD: Scenario = Scenario {
     name: "bc-two-ahead",
+    source: "[ICDCS06]",
     about: "One client gets two versions ahead, one optimistically and one normally, and no third (L3)",
     mutants: &[],
-    run: two_ahead,
+    play: two_ahead,
 };
 
 pub(super) const PRE_SIGNED: Scenario = Scenario {
     name: "bc-pre-signed",
+    source: "[ICDCS06]",
     about: "Requests that were signed for several certificates before a stop are good for one (H2)",
     mutants: &[Mutant::NoH2],
-    run: pre_signed,
+    play: pre_signed,
 };
 
 pub(super) const OTHER_OBJECT: Scenario = Scenario {
     name: "bc-other-object",
+    source: "[ICDCS06]",
     about: "A certificate for one object is none for another (§2.2)",
     mutants: &[Mutant::OtherObject],
-    run: other_object,
+    play: other_object,
 };
 
 pub(super) const WIPED_LISTS: Scenario = Scenario {
     name: "bc-wiped-lists",
+    source: "[ICDCS06]",
     about: "A server that lost its lists approves nothing in this epoch (§15)",
     mutants: &[Mutant::WipedSigns],
-    run: wiped_lists,
+    play: wiped_lists,
 };
 
 /// Client c leaves PREPAREs of v0, v1, v2, all with val 1. Two readers are slow; v0 is written, and
 /// overwritten twice; then v1 and v2 are prepared at last, and the liar answers the slow readers.
-fn slow_readers(mutant: Option<Mutant>) -> Result<(), String> {
-    let mut hand = Hand::new(Protocol::BftBc(Variant::Base), mutant, |_| {})?;
+fn slow_readers(stage: &mut Stage) -> Result<(), String> {
+    let mut hand = Hand::new(Protocol::BftBc(Variant::Base), stage, |_| {})?;
     let mut rogue = Rogue::new(9);
     let values = ["v0", "v1", "v2"].map(value);
     let asked: Vec<(Version, Body)> = values
@@ -129,8 +136,9 @@ fn slow_readers(mutant: Option<Mutant>) -> Result<(), String> {
 
 /// The liar reads the wire and completes the two optimistic signatures of w with its own, after w
 /// has gone on to PREPARE: one write would be visible under two versions.
-fn optimistic_replay(mutant: Option<Mutant>) -> Result<(), String> {
-    let mut hand = Hand::new(Protocol::BftBc(Variant::Optimized), mutant, |_| {})?;
+fn optimistic_replay(stage: &mut Stage) -> Result<(), String> {
+    let zero = stage.mutant == Some(Mutant::NoLock);
+    let mut hand = Hand::new(Protocol::BftBc(Variant::Optimized), stage, |_| {})?;
     let (d, e, reader, w) = (client(1), client(2), client(3), client(4));
     let (x, y) = (value("x"), value("y"));
     hand.invoke(w, Call::Write(Arc::clone(&x)));
@@ -159,7 +167,6 @@ fn optimistic_replay(mutant: Option<Mutant>) -> Result<(), String> {
         hand.tell(w, server(2), body);
     }
     hand.deliver(|packet| packet.between(w, &[0, 1, 2]) && packet.message.body.name() != "WRITE");
-    let zero = mutant == Some(Mutant::NoLock);
     let lock = if zero { Digest::ZERO } else { lock_of(&[0; 16]) };
     seen.push((ReplicaId(3), hand.sign(ReplicaId(3), &Statement::Prepared(version, Some(lock)))));
     let forged = certificate(version, Some([0; 16]), seen).ok_or("two signatures were not made")?;
@@ -191,8 +198,8 @@ fn optimistic_replay(mutant: Option<Mutant>) -> Result<(), String> {
 
 /// A on r0.opt and r1.opt, B on r0.plist and r2.plist, C on r1.plist and r2.opt, of one client; the
 /// liar signs all three.
-fn untagged_three(mutant: Option<Mutant>) -> Result<(), String> {
-    let mut hand = Hand::new(Protocol::BftBc(Variant::Optimized), mutant, |_| {})?;
+fn untagged_three(stage: &mut Stage) -> Result<(), String> {
+    let mut hand = Hand::new(Protocol::BftBc(Variant::Optimized), stage, |_| {})?;
     let mut rogue = Rogue::new(9);
     let key = [5; 16];
     let values = ["A", "B", "C"].map(value);
@@ -226,8 +233,8 @@ fn untagged_three(mutant: Option<Mutant>) -> Result<(), String> {
 }
 
 /// Nothing is completed: (1, c) optimistically at 0 and 1, then (2, c) normally over it.
-fn two_ahead(mutant: Option<Mutant>) -> Result<(), String> {
-    let mut hand = Hand::new(Protocol::BftBc(Variant::Optimized), mutant, |_| {})?;
+fn two_ahead(stage: &mut Stage) -> Result<(), String> {
+    let mut hand = Hand::new(Protocol::BftBc(Variant::Optimized), stage, |_| {})?;
     let mut rogue = Rogue::new(9);
     let key = [5; 16];
     let values = ["one", "two", "three"].map(value);
@@ -254,8 +261,8 @@ fn two_ahead(mutant: Option<Mutant>) -> Result<(), String> {
 
 /// 0, 1, 2 approve v0. Disk 0, then disk 1 is lost and repaired from peers that hold GENESIS; then
 /// v1 is sent to 0, 1 and 3. No server lies.
-fn wiped_lists(mutant: Option<Mutant>) -> Result<(), String> {
-    let mut hand = Hand::new(Protocol::BftBc(Variant::Base), mutant, |_| {})?;
+fn wiped_lists(stage: &mut Stage) -> Result<(), String> {
+    let mut hand = Hand::new(Protocol::BftBc(Variant::Base), stage, |_| {})?;
     let mut rogue = Rogue::new(9);
     let (v0, v1) = (rogue.version(1, &value("v0")), rogue.version(1, &value("v1")));
     let body = rogue.sign_prepare(&mut hand, genesis(), v0);
@@ -275,8 +282,8 @@ fn wiped_lists(mutant: Option<Mutant>) -> Result<(), String> {
 
 /// Before its stop c signs a PREPARE over each of two certificates. The first is used; good writes
 /// clear its slot; then the second is sent, while the next good write is under way.
-fn pre_signed(mutant: Option<Mutant>) -> Result<(), String> {
-    let mut hand = Hand::new(Protocol::BftBc(Variant::Base), mutant, |_| {})?;
+fn pre_signed(stage: &mut Stage) -> Result<(), String> {
+    let mut hand = Hand::new(Protocol::BftBc(Variant::Base), stage, |_| {})?;
     let mut rogue = Rogue::new(9);
     let (writer, reader) = (client(1), client(2));
     let mut asked = Vec::new();
@@ -324,8 +331,8 @@ fn pre_signed(mutant: Option<Mutant>) -> Result<(), String> {
 }
 
 /// A client prepares on one object and writes the certificate to another.
-fn other_object(mutant: Option<Mutant>) -> Result<(), String> {
-    let mut hand = Hand::new(Protocol::BftBc(Variant::Base), mutant, |_| {})?;
+fn other_object(stage: &mut Stage) -> Result<(), String> {
+    let mut hand = Hand::new(Protocol::BftBc(Variant::Base), stage, |_| {})?;
     let mut rogue = Rogue::new(9);
     let v = value("elsewhere");
     let version = rogue.version(1, &v);

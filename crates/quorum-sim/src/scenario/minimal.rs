@@ -10,48 +10,53 @@ use quorate_quorum::{Body, Mutant, Protocol};
 use quorate_wire::ReplicaId;
 
 use super::Scenario;
-use crate::hand::{Hand, client, server, value};
+use crate::hand::{Hand, Stage, client, server, value};
 
 pub(super) const LOST_STORE: Scenario = Scenario {
     name: "minimal-c-lost-store",
+    source: "[DISC02]",
     about: "A STORE that one server never got does not block readers when another one is silent (§4, pitfall 7)",
     mutants: &[Mutant::NoReaderWriteBack, Mutant::StoreDropped, Mutant::StoreToQuorum],
-    run: lost_store,
+    play: lost_store,
 };
 
 pub(super) const STOPPED_WRITER: Scenario = Scenario {
     name: "minimal-c-stopped-writer",
+    source: "[DISC02]",
     about: "Outside its model MINIMAL-C fails as the theory says: a writer that stops half way blocks reads (§8)",
     mutants: &[],
-    run: stopped_writer,
+    play: stopped_writer,
 };
 
 pub(super) const EVIDENCE_MAXIMUM: Scenario = Scenario {
     name: "minimal-f-evidence-maximum",
+    source: "[DISC02]",
     about: "One server and one client cannot use up the counter where q equal answers prove it (§5, ts_evidence)",
     mutants: &[Mutant::EvidenceMaximum],
-    run: evidence_maximum,
+    play: evidence_maximum,
 };
 
 pub(super) const LOST_RELAY: Scenario = Scenario {
     name: "minimal-f-lost-relay",
+    source: "[DISC02]",
     about: "An FSTORE that was lost is sent again (§2.3)",
     mutants: &[Mutant::RelayOnce, Mutant::NoRelay],
-    run: lost_relay,
+    play: lost_relay,
 };
 
 pub(super) const RESTARTED_RELAY: Scenario = Scenario {
     name: "minimal-f-restarted-relay",
+    source: "[DISC02]",
     about: "A server that restarts relays its version again (§5)",
     mutants: &[Mutant::NoRelayAfterRestart, Mutant::NoRelay],
-    run: restarted_relay,
+    play: restarted_relay,
 };
 
 /// Server 0 acknowledges and then is silent; 1 and 2 store t; STORE to 3 is lost. First the writer
 /// lives on and repeats it; then another writer ends after q acknowledgements, and a reader mends it.
-fn lost_store(mutant: Option<Mutant>) -> Result<(), String> {
+fn lost_store(stage: &mut Stage) -> Result<(), String> {
     for ends in [false, true] {
-        let mut hand = Hand::new(Protocol::MinimalC, mutant, |_| {})?;
+        let mut hand = Hand::new(Protocol::MinimalC, stage, |_| {})?;
         let (writer, reader) = (client(1), client(2));
         hand.invoke(writer, Call::Write(value("t")));
         hand.deliver(|packet| packet.between(writer, &[0, 1, 2]));
@@ -78,8 +83,8 @@ fn lost_store(mutant: Option<Mutant>) -> Result<(), String> {
 
 /// STORE reaches one correct server and the writer is gone; the fourth server answers a fake. No
 /// version ever has q answers, and none but the old one has f + 1.
-fn stopped_writer(mutant: Option<Mutant>) -> Result<(), String> {
-    let mut hand = Hand::new(Protocol::MinimalC, mutant, |_| {})?;
+fn stopped_writer(stage: &mut Stage) -> Result<(), String> {
+    let mut hand = Hand::new(Protocol::MinimalC, stage, |_| {})?;
     let (writer, reader) = (client(1), client(2));
     hand.invoke(writer, Call::Write(value("half")));
     hand.deliver(|packet| packet.between(writer, &[0, 1, 2]) && packet.message.body.name() != "STORE");
@@ -108,8 +113,8 @@ fn lie(hand: &mut Hand, reader: quorate_wire::ClientId, rid: Rid) {
 }
 
 /// A client collects two honest answers and one of server 3 about a version next to the end.
-fn evidence_maximum(mutant: Option<Mutant>) -> Result<(), String> {
-    let mut hand = Hand::new(Protocol::MinimalF, mutant, |settings| {
+fn evidence_maximum(stage: &mut Stage) -> Result<(), String> {
+    let mut hand = Hand::new(Protocol::MinimalF, stage, |settings| {
         settings.evidence = true;
         settings.ts = Ts::Read;
     })?;
@@ -138,23 +143,23 @@ fn evidence_maximum(mutant: Option<Mutant>) -> Result<(), String> {
 }
 
 /// A client writes to server 0 only. Its FSTOREs are lost; then it sends them again.
-fn lost_relay(mutant: Option<Mutant>) -> Result<(), String> {
-    relay(mutant, |hand| {
+fn lost_relay(stage: &mut Stage) -> Result<(), String> {
+    relay(stage, |hand| {
         hand.lose(|packet| packet.message.body.name() == "FSTORE");
         hand.fire(server(0));
     })
 }
 
 /// The same, but server 0 crashes before they leave, and starts again.
-fn restarted_relay(mutant: Option<Mutant>) -> Result<(), String> {
-    relay(mutant, |hand| {
+fn restarted_relay(stage: &mut Stage) -> Result<(), String> {
+    relay(stage, |hand| {
         hand.lose(|packet| packet.message.body.name() == "FSTORE");
         hand.restart(0);
     })
 }
 
-fn relay(mutant: Option<Mutant>, between: impl FnOnce(&mut Hand)) -> Result<(), String> {
-    let mut hand = Hand::new(Protocol::MinimalF, mutant, |_| {})?;
+fn relay(stage: &mut Stage, between: impl FnOnce(&mut Hand)) -> Result<(), String> {
+    let mut hand = Hand::new(Protocol::MinimalF, stage, |_| {})?;
     let (writer, reader) = (client(1), client(2));
     hand.invoke(writer, Call::Write(value("half")));
     hand.deliver(|packet| packet.between(writer, &[0, 1, 2]) && packet.message.body.name() != "STORE");

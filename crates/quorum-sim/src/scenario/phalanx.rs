@@ -4,19 +4,20 @@ use quorate_quorum::step::Call;
 use quorate_quorum::{Mutant, Protocol};
 
 use super::Scenario;
-use crate::hand::{Hand, client, value};
+use crate::hand::{Hand, Stage, client, value};
 
 pub(super) const LATE_WRITE_BACK: Scenario = Scenario {
     name: "phalanx-late-write-back",
+    source: "[SRDS98]",
     about: "A reader that saw an unfinished write returns only after its write-back is acknowledged (§3)",
     mutants: &[Mutant::NoWriteBack, Mutant::WriteBackUnawaited],
-    run: late_write_back,
+    play: late_write_back,
 };
 
 /// A writer stops after WR(v) has reached server 0 only. R1 reads 0, 1, 2 and its write-back is late;
 /// then R2 reads 1, 2, 3. No server lies.
-fn late_write_back(mutant: Option<Mutant>) -> Result<(), String> {
-    let mut hand = Hand::new(Protocol::Phalanx, mutant, |_| {})?;
+fn late_write_back(stage: &mut Stage) -> Result<(), String> {
+    let mut hand = Hand::new(Protocol::Phalanx, stage, |_| {})?;
     let (writer, first, second) = (client(1), client(2), client(3));
     hand.invoke(writer, Call::Write(value("v")));
     hand.deliver(|packet| {

@@ -13,27 +13,30 @@ use quorate_wire::ClientId;
 
 use super::Scenario;
 use super::rogue::{Rogue, certificate, genesis, write};
-use crate::hand::{Hand, client, value};
+use crate::hand::{Hand, Stage, client, value};
 
 pub(super) const CHAIN: Scenario = Scenario {
     name: "strong-chain",
+    source: "[ICDCS06]",
     about: "Colluders cannot chain certificates of writes that nobody completed (§6.7)",
     mutants: &[Mutant::PreparedPredecessor],
-    run: chain,
+    play: chain,
 };
 
 pub(super) const TIME_BOMB: Scenario = Scenario {
     name: "strong-time-bomb",
+    source: "[ICDCS06]",
     about: "A request that was signed before the stop, without a predecessor, is worth nothing later (H7)",
     mutants: &[Mutant::OptUnpreceded],
-    run: time_bomb,
+    play: time_bomb,
 };
 
 pub(super) const NAMED_BOMB: Scenario = Scenario {
     name: "strong-named-bomb",
+    source: "[ICDCS06]",
     about: "To name the version of a live colluder before it exists is not enough (H7)",
     mutants: &[Mutant::NamedPredecessor],
-    run: named_bomb,
+    play: named_bomb,
 };
 
 /// Writes by good clients, each of which has to end.
@@ -58,8 +61,8 @@ fn judge(hand: &mut Hand, variant: Variant) -> Result<(), String> {
 }
 
 /// Four clients prepare, each over the certificate of the one before, and complete nothing.
-fn chain(mutant: Option<Mutant>) -> Result<(), String> {
-    let mut hand = Hand::new(Protocol::BftBc(Variant::Strong), mutant, |_| {})?;
+fn chain(stage: &mut Stage) -> Result<(), String> {
+    let mut hand = Hand::new(Protocol::BftBc(Variant::Strong), stage, |_| {})?;
     let none = WriteCert { version: Version::GENESIS, signatures: Arc::new([]) };
     let mut last = None;
     for number in 0..4 {
@@ -84,23 +87,20 @@ fn chain(mutant: Option<Mutant>) -> Result<(), String> {
 }
 
 /// READ-TS-PREP without a predecessor, sent after three good writes.
-fn time_bomb(mutant: Option<Mutant>) -> Result<(), String> {
-    bomb(mutant, |_| None)
+fn time_bomb(stage: &mut Stage) -> Result<(), String> {
+    bomb(stage, |_| None)
 }
 
 /// READ-TS-PREP that names what a colluder that lives on will write.
-fn named_bomb(mutant: Option<Mutant>) -> Result<(), String> {
-    bomb(mutant, |accomplice| {
+fn named_bomb(stage: &mut Stage) -> Result<(), String> {
+    bomb(stage, |accomplice| {
         let version = Version { val: 3, client: accomplice, digest: value_digest(b"known") };
         Some(WriteCert { version, signatures: Arc::new([]) })
     })
 }
 
-fn bomb(
-    mutant: Option<Mutant>,
-    predecessor: impl FnOnce(ClientId) -> Option<WriteCert>,
-) -> Result<(), String> {
-    let mut hand = Hand::new(Protocol::BftBc(Variant::StrongOptimized), mutant, |_| {})?;
+fn bomb(stage: &mut Stage, predecessor: impl FnOnce(ClientId) -> Option<WriteCert>) -> Result<(), String> {
+    let mut hand = Hand::new(Protocol::BftBc(Variant::StrongOptimized), stage, |_| {})?;
     let mut rogue = Rogue::new(9);
     let (writer, accomplice) = (client(1), client(3));
     let key = [5; 16];
