@@ -82,7 +82,7 @@ impl Cell {
             protocol,
             f,
             faulty: 0,
-            profile: Profile::FakeInflated,
+            profile: Profile::FakeValue,
             kind,
             readers: 0,
             writer: false,
@@ -151,30 +151,30 @@ impl Cell {
         }
         let samples = lab.samples(measured, self.warm_up);
         let done = lab.history.operations[before..].iter().filter(|one| one.responded.is_some()).count();
-        Ok(self.row(&samples, lab.traffic, done, checker::check(&lab.history)))
+        Ok(row(&samples, lab.traffic, done, checker::check(&lab.history)))
     }
+}
 
-    fn row(&self, samples: &[Measured], traffic: Traffic, done: usize, verdict: Result<(), String>) -> Row {
-        let count = |wanted: &dyn Fn(&Measured) -> bool| {
-            let number = samples.iter().filter(|sample| wanted(sample)).count();
-            100.0 * share(number, samples.len())
-        };
-        let each = |number: u64| share(usize::try_from(number).unwrap_or(usize::MAX), done);
-        let Traffic { messages, bytes, jobs: Jobs { signs, verifies }, .. } = traffic;
-        Row {
-            latency: Samples::new(samples.iter().map(|sample| sample.latency).collect()),
-            fast: count(&|sample| sample.path == Path::Fast),
-            write_back: count(&|sample| sample.path == Path::WriteBack),
-            listener_any: count(&|sample| sample.listener_any),
-            listener_needed: count(&|sample| sample.path == Path::ListenerNeeded),
-            two_phase: count(&|sample| sample.path == Path::TwoPhase),
-            messages: each(messages),
-            bytes: each(bytes),
-            signs: each(signs),
-            verifies: each(verifies),
-            operations: done,
-            verdict,
-        }
+fn row(samples: &[Measured], traffic: Traffic, done: usize, verdict: Result<(), String>) -> Row {
+    let count = |wanted: &dyn Fn(&Measured) -> bool| {
+        let number = samples.iter().filter(|sample| wanted(sample)).count();
+        100.0 * share(number, samples.len())
+    };
+    let each = |number: u64| share(usize::try_from(number).unwrap_or(usize::MAX), done);
+    let Traffic { messages, bytes, jobs: Jobs { signs, verifies }, .. } = traffic;
+    Row {
+        latency: Samples::new(samples.iter().map(|sample| sample.latency).collect()),
+        fast: count(&|sample| sample.path == Path::Fast),
+        write_back: count(&|sample| sample.path == Path::WriteBack),
+        listener_any: count(&|sample| sample.listener_any),
+        listener_needed: count(&|sample| sample.path == Path::ListenerNeeded),
+        two_phase: count(&|sample| sample.path == Path::TwoPhase),
+        messages: each(messages),
+        bytes: each(bytes),
+        signs: each(signs),
+        verifies: each(verifies),
+        operations: done,
+        verdict,
     }
 }
 

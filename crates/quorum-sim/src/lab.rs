@@ -233,12 +233,11 @@ impl Lab {
                 }
                 Event::Sent(host, to, message) => {
                     self.hosts[host].busy = false;
-                    match self.model.wire(host, to, &mut self.rng) {
-                        Some(delay) => self.after(delay, Event::Arrived(host, to, message)),
-                        None => {
-                            self.hosts[host].network.push_back((to, message));
-                            self.carry();
-                        }
+                    if let Some(delay) = self.model.wire(host, to, &mut self.rng) {
+                        self.after(delay, Event::Arrived(host, to, message));
+                    } else {
+                        self.hosts[host].network.push_back((to, message));
+                        self.carry();
                     }
                     self.serve(host);
                 }

@@ -86,7 +86,9 @@ pub trait Behaviour {
 pub enum Profile {
     /// Stops, for good.
     Crash,
-    /// A fabricated value at the same version number (the paper's).
+    /// A made-up value in place of the stored one, and honest otherwise (the paper's).
+    FakeValue,
+    /// A fabricated value at the same version number.
     FakeSame,
     /// A fabricated value at a much larger version.
     FakeInflated,
@@ -131,6 +133,7 @@ impl Profile {
             SilentToReaders, Slow, Withhold,
         };
         let mut list = vec![
+            Profile::FakeValue,
             Crash,
             FakeSame,
             FakeInflated,
@@ -210,7 +213,7 @@ impl Liar {
             Body::BcReadReply { value, pcert, wsig, wcert, .. } => {
                 let (version, fake) = self.forge(object, pcert.version, scene);
                 *value = fake;
-                *pcert = self.bad_certificate(object, version, scene);
+                *pcert = Self::bad_certificate(object, version, scene);
                 *wsig = Some(scene.keys.sign(scene.me, &object, &Statement::Stored(version)));
                 *wcert = Some(WriteCert { version, signatures: Arc::clone(&pcert.signatures) });
             }
@@ -219,7 +222,7 @@ impl Liar {
     }
 
     /// A certificate with its own signature only: q times, or under the names of others.
-    fn bad_certificate(&self, object: ObjectId, version: Version, scene: &mut Scene<'_>) -> PrepareCert {
+    fn bad_certificate(object: ObjectId, version: Version, scene: &mut Scene<'_>) -> PrepareCert {
         let Principal::Replica(me) = scene.me else { return PrepareCert::genesis() };
         let own = scene.keys.sign(scene.me, &object, &Statement::Prepared(version, None));
         let q = scene.settings.thresholds.q();
@@ -240,7 +243,7 @@ impl Liar {
         signature[byte] ^= 1 << scene.rng.below(8);
     }
 
-    fn bad_crypto(&self, object: ObjectId, body: &mut Body, scene: &mut Scene<'_>) {
+    fn bad_crypto(object: ObjectId, body: &mut Body, scene: &mut Scene<'_>) {
         match body {
             Body::Tsr { signature: Some(signature), .. }
             | Body::PrepareReply { signature, .. }
@@ -253,7 +256,7 @@ impl Liar {
             }
             Body::ReadTsReply { pcert, .. } | Body::BcReadReply { pcert, .. } => {
                 let version = Version { val: pcert.version.val + 1, ..pcert.version };
-                *pcert = self.bad_certificate(object, version, scene);
+                *pcert = Self::bad_certificate(object, version, scene);
             }
             _ => {}
         }
@@ -398,8 +401,15 @@ impl Behaviour for Liar {
                 self.fake(object, body, scene);
             }
             Profile::Equivocate => {
-                if to.to_wire() / 0x1_0000 % 2 == 0 {
+                if (to.to_wire() / 0x1_0000).is_multiple_of(2) {
                     self.fake(object, body, scene);
+                }
+            }
+            Profile::FakeValue => {
+                if let Body::Val { value, .. } | Body::RdVal { value, .. } | Body::BcReadReply { value, .. } =
+                    body
+                {
+                    *value = scene.rng.bits().to_le_bytes().as_slice().into();
                 }
             }
             Profile::Omit if scene.rng.one_in(2) => return,
@@ -411,7 +421,7 @@ impl Behaviour for Liar {
                     self.fake(object, body, scene);
                 }
             }
-            Profile::BadCrypto => self.bad_crypto(object, body, scene),
+            Profile::BadCrypto => Self::bad_crypto(object, body, scene),
             Profile::InflateTimestamp => match body {
                 Body::Tsr { version, signature, .. } => {
                     version.val = u64::MAX - scene.rng.below(2);
@@ -419,7 +429,7 @@ impl Behaviour for Liar {
                 }
                 Body::ReadTsReply { pcert, .. } | Body::ReadTsPrepReply { pcert, .. } => {
                     let version = Version { val: u64::MAX, ..pcert.version };
-                    *pcert = self.bad_certificate(object, version, scene);
+                    *pcert = Self::bad_certificate(object, version, scene);
                 }
                 _ => {}
             },

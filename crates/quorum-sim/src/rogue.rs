@@ -112,7 +112,7 @@ struct Asked {
 }
 
 /// A client of BFT-BC that prepares as much as it can, leaves its signed requests with a colluder,
-/// and writes what got a certificate after its stop (LurkThenStop, PreSign, CertForge of §10).
+/// and writes what got a certificate after its stop (§10).
 #[derive(Debug)]
 pub struct Hoarder {
     object: ObjectId,
@@ -355,10 +355,10 @@ impl Actor for Hoarder {
                     asked.approvals.entry(*version).or_default().insert(server, *signature);
                 }
             }
-            Body::WriteReply { version, signature, .. } => {
-                if scene.keys.verify(from, &self.object, &Statement::Stored(*version), signature) {
-                    self.stored.entry(*version).or_default().insert(server, *signature);
-                }
+            Body::WriteReply { version, signature, .. }
+                if scene.keys.verify(from, &self.object, &Statement::Stored(*version), signature) =>
+            {
+                self.stored.entry(*version).or_default().insert(server, *signature);
             }
             _ => {}
         }
@@ -389,11 +389,11 @@ impl Actor for Hoarder {
             }
             7 | 8 => {
                 // Before the stop it keeps most of what it has.
-                if stopped || scene.rng.one_in(4) {
-                    if let Some((pcert, value)) = scene.rng.pick(&self.hoard) {
-                        let op = self.op();
-                        self.broadcast(&Body::Write { op, value, pcert }, scene);
-                    }
+                if (stopped || scene.rng.one_in(4))
+                    && let Some((pcert, value)) = scene.rng.pick(&self.hoard)
+                {
+                    let op = self.op();
+                    self.broadcast(&Body::Write { op, value, pcert }, scene);
                 }
             }
             _ => {

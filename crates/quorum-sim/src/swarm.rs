@@ -104,8 +104,8 @@ pub fn run(run: Run) -> Result<Verdict, String> {
     let wiped = place_servers(run, lossy, &mut world, &mut rng, &mut drawn);
     let objects = [ObjectId([2; 32]), other(ObjectId([2; 32]))];
     for (index, client) in clients.iter().enumerate() {
-        let writes = index < usize::try_from(writers).unwrap_or(0);
-        let calls = calls(*client, writes, &objects, &mut rng);
+        let may_write = index < usize::try_from(writers).unwrap_or(0);
+        let calls = calls(*client, may_write, &objects, &mut rng);
         world.client(*client, calls, None);
     }
     place_rogues(run, &mut world, &rogues, &objects, &mut rng, &mut drawn);
@@ -171,14 +171,14 @@ fn place_servers(
         let liar = faulty.contains(&server.index()) && wiped != Some(server.index());
         let profile = rng.pick(&profiles).filter(|_| liar);
         if let Some(profile) = profile {
-            *drawn += &format!(", {server} {profile:?}");
+            note(drawn, format_args!(", {server} {profile:?}"));
             world.group.liars.push(server);
         }
         let from = if rng.one_in(3) { rng.below(4000) } else { 0 };
         world.server(profile.map(|profile| Box::new(Liar::new(profile, from)) as _));
     }
     if let Some(server) = wiped {
-        *drawn += &format!(", r{server} wiped");
+        note(drawn, format_args!(", r{server} wiped"));
     }
     if lossy && rng.one_in(2) {
         for _ in 0..rng.between(1, 3) {
@@ -187,7 +187,7 @@ fn place_servers(
                 .try_into()
                 .unwrap_or(0)];
             let (at, down) = (rng.below(20_000), rng.between(500, 10_000));
-            *drawn += &format!(", r{server} down at {at} for {down}");
+            note(drawn, format_args!(", r{server} down at {at} for {down}"));
             world.crash(server, at, down);
         }
     }
@@ -227,7 +227,7 @@ fn place_rogues(
             Protocol::BftBc(_) => {
                 let acts = u32::try_from(rng.between(20, 120)).unwrap_or(20);
                 let stop = (!rng.one_in(4)).then(|| rng.between(500, 6000));
-                *drawn += &format!(", {rogue} hoards, stopped {stop:?}");
+                note(drawn, format_args!(", {rogue} hoards, stopped {stop:?}"));
                 world.actor(*rogue, Box::new(Hoarder::new(objects[0], objects[1], acts)), stop);
             }
             Protocol::Phalanx | Protocol::MinimalF => {
@@ -237,7 +237,7 @@ fn place_rogues(
                     2 => Fault::Poison,
                     _ => Fault::ListenerLeak,
                 };
-                *drawn += &format!(", {rogue} {fault:?}");
+                note(drawn, format_args!(", {rogue} {fault:?}"));
                 let calls = calls(*rogue, true, objects, rng);
                 world.client(*rogue, calls, Some(Box::new(Faulty::new(fault))));
                 // Servers hear at different times that it may not write any more (§15).
@@ -246,11 +246,16 @@ fn place_rogues(
                     for server in 0..world.settings.thresholds.n() {
                         world.revoke(server, *rogue, at + rng.below(3000));
                     }
-                    *drawn += " revoked";
+                    note(drawn, format_args!(" revoked"));
                 }
             }
         }
     }
+}
+
+/// Adds to what was drawn.
+fn note(drawn: &mut String, what: std::fmt::Arguments<'_>) {
+    drawn.push_str(&what.to_string());
 }
 
 fn judge(run: Run, world: &World, end: End) -> Option<Finding> {

@@ -271,7 +271,7 @@ impl World {
         }
         self.counts.messages += 1;
         let honest = self.is_correct(from);
-        if honest && self.counts.messages % 61 == 0 && !encodes(counter, message) {
+        if honest && self.counts.messages.is_multiple_of(61) && !encodes(counter, message) {
             self.wrong = Some(format!("{} does not encode canonically", message.body.name()));
         }
         let host = &mut self.hosts[to];
@@ -426,19 +426,19 @@ impl World {
             let sends = scene.sends;
             self.send_all(host, sends);
         } else {
-            self.transmit(host, to, message, 0);
+            self.transmit(host, to, &message, 0);
         }
     }
 
     fn send_all(&mut self, host: usize, sends: Vec<(u64, Principal, Message)>) {
         for (delay, to, message) in sends {
-            self.transmit(host, to, message, delay);
+            self.transmit(host, to, &message, delay);
         }
     }
 
-    fn transmit(&mut self, from: usize, to: Principal, message: Message, delay: u64) {
+    fn transmit(&mut self, from: usize, to: Principal, message: &Message, delay: u64) {
         let Some(to) = self.index_of(to) else { return };
-        let counter = self.hosts[from].outgoing.entry(to).or_default().next();
+        let counter = self.hosts[from].outgoing.entry(to).or_default().advance();
         let me = self.hosts[from].me;
         let arrivals = self.network.carry(self.now, from, to, delay, &mut self.rng);
         if arrivals.is_empty() {

@@ -12,23 +12,17 @@ pub struct Outgoing {
 
 impl Outgoing {
     /// Returns the next counter. A message that is sent again gets a new one.
-    pub fn next(&mut self) -> u64 {
+    pub fn advance(&mut self) -> u64 {
         self.last = self.last.saturating_add(1);
         self.last
     }
 }
 
 /// The receiving end: which of the last 1,024 counters have been seen.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Incoming {
     highest: u64,
     seen: [u64; 16],
-}
-
-impl Default for Incoming {
-    fn default() -> Self {
-        Self { highest: 0, seen: [0; 16] }
-    }
 }
 
 impl Incoming {

@@ -138,10 +138,10 @@ impl<M: Machine> Process for Engine<M> {
                 }
             }
             Input::Timer(Timer::Operation(object)) => {
-                self.with(object, crypto, out, |machine, cx| machine.again(cx));
+                self.with(object, crypto, out, Machine::again);
             }
             Input::Timer(Timer::Stores(object)) => {
-                self.with(object, crypto, out, |machine, cx| machine.store_again(cx));
+                self.with(object, crypto, out, Machine::store_again);
             }
             Input::Start
             | Input::Message { from: Principal::Client(_), .. }

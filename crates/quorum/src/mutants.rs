@@ -49,7 +49,7 @@ mutants! {
     NoDigest = "bc-no-digest", "Versions are compared without their digest (H1).";
     NoPlist = "bc-no-plist", "PREPARE is signed without a look at the prepare list (§6.1 c).";
     ClearOnPrepare = "bc-clear-on-prepare", "Prepare certificates clear the prepare list (§6.8).";
-    SignOld = "bc-sign-old", "A version at or below write_ver is signed without using up a slot (§6.1 d, H2).";
+    SignOld = "bc-sign-old", "A version at or below `write_ver` is signed without using up a slot (§6.1 d, H2).";
     WipedSigns = "bc-wiped-signs", "A server that lost its lists signs PREPARE-REPLY (§15).";
     Untagged = "bc-untagged", "A certificate may mix NORMAL and OPT signatures (H3).";
     NoLock = "bc-no-lock", "OPT certificates need no key (§6.4).";

@@ -111,6 +111,7 @@ pub struct Limits {
 }
 
 /// The settings of a cluster.
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Quorum sizes.

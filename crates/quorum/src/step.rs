@@ -70,6 +70,7 @@ pub enum Timer {
 }
 
 /// Something that a process wants done.
+#[allow(clippy::large_enum_variant, reason = "most actions are sends")]
 #[derive(Clone, Debug)]
 pub enum Action {
     /// Send a message.

@@ -100,7 +100,7 @@ impl Run {
         let mut cell = Cell::new(protocol, self.f, kind, self.model()?);
         cell.faulty = self.faulty;
         cell.profile = match self.profile {
-            ProfileName::Fake => Profile::FakeInflated,
+            ProfileName::Fake => Profile::FakeValue,
             ProfileName::Crash => Profile::Crash,
             ProfileName::Forget => Profile::AckNoStore,
             ProfileName::Silent => Profile::SilentToReaders,

@@ -136,6 +136,7 @@ fn slow_readers(stage: &mut Stage) -> Result<(), String> {
 
 /// The liar reads the wire and completes the two optimistic signatures of w with its own, after w
 /// has gone on to PREPARE: one write would be visible under two versions.
+#[allow(clippy::many_single_char_names, reason = "the names of the test plan")]
 fn optimistic_replay(stage: &mut Stage) -> Result<(), String> {
     let zero = stage.mutant == Some(Mutant::NoLock);
     let mut hand = Hand::new(Protocol::BftBc(Variant::Optimized), stage, |_| {})?;

@@ -78,6 +78,7 @@ impl Gathered {
 }
 
 /// Where an operation is.
+#[allow(clippy::large_enum_variant, reason = "there is one for each object in use")]
 #[derive(Debug, Default)]
 pub(super) enum State {
     #[default]

@@ -35,7 +35,13 @@ impl Register {
         match &mut self.state {
             State::Read { round, nonce: mine, answers } if op == round.op && nonce == *mine => {
                 if round.answered(from) {
-                    answers.add(from, read.pcert.version, read);
+                    // The value has to come with its certificate: a liar could name a version that
+                    // nobody holds, and it could not be written back (§6.7).
+                    let withheld = self.value.is_some() && cx.settings.wrong(Mutant::ValueWithheld);
+                    let version = read.pcert.version;
+                    if withheld || cx.crypto.digest(&read.value) == version.digest {
+                        answers.add(from, version, read);
+                    }
                     self.choose_read(cx);
                 }
                 true
@@ -51,16 +57,12 @@ impl Register {
         }
     }
 
-    /// With q answers: the largest valid one. The value has to come with its certificate: a liar
-    /// could name a version that nobody holds, and it could not be written back (§6.7).
+    /// With q answers: the largest valid one.
     fn choose_read(&mut self, cx: &mut Context<'_>) {
         let writes = self.value.is_some();
         let State::Read { answers, round, .. } = &mut self.state else { return };
-        let chosen = answers.choose(cx.q(), |_, version, read: &Read| {
-            let withheld = writes && cx.settings.wrong(Mutant::ValueWithheld);
-            (withheld || cx.crypto.digest(&read.value) == version.digest)
-                && read.pcert.is_valid(cx.settings, cx.crypto, &cx.object)
-        });
+        let chosen = answers
+            .choose(cx.q(), |_, _, read: &Read| read.pcert.is_valid(cx.settings, cx.crypto, &cx.object));
         let Some(chosen) = chosen else { return };
         let (version, first) = (chosen.version, round.op);
         let mut holders = ServerSet::default();

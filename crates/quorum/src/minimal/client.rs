@@ -37,6 +37,7 @@ pub(crate) struct Register {
     store: Option<Unacknowledged>,
 }
 
+#[allow(clippy::large_enum_variant, reason = "there is one for each object in use")]
 #[derive(Debug, Default)]
 enum State {
     #[default]
@@ -116,7 +117,7 @@ impl Machine for Register {
                     forwarded: *forwarded,
                     signature: *signature,
                 };
-                self.said(from, said, cx);
+                self.said(from, &said, cx);
             }
             (State::Read { collect, .. }, Body::Gone { rid }) if *rid == collect.rid => {
                 // A server dropped this listener and may have missed a forward. A liar could say so
@@ -192,7 +193,7 @@ impl Register {
         self.start_read(write, attempt, wait, cx);
     }
 
-    fn said(&mut self, from: ServerId, said: Said, cx: &mut Context<'_>) {
+    fn said(&mut self, from: ServerId, said: &Said, cx: &mut Context<'_>) {
         let State::Read { collect, write, .. } = &mut self.state else { return };
         let mut valid = cx.crypto.digest(&said.value) == said.version.digest;
         if valid && cx.settings.evidence && write.is_some() && !said.version.is_genesis() {
@@ -230,7 +231,7 @@ impl Register {
     }
 
     /// The mutant takes q signed answers, whatever they say, and builds on the largest.
-    fn said_under_maximum(&mut self, from: ServerId, said: Said, cx: &mut Context<'_>) {
+    fn said_under_maximum(&mut self, from: ServerId, said: &Said, cx: &mut Context<'_>) {
         let State::Read { collect, write, .. } = &mut self.state else { return };
         _ = collect.take(from, said, cx.settings);
         let Some(evidence) = collect.any_answers(cx.q()) else { return };

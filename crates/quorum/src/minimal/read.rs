@@ -74,7 +74,7 @@ impl Collect {
     }
 
     /// Takes a VAL whose value hashes to its version. Returns what q servers agree on.
-    pub(crate) fn take(&mut self, from: ServerId, said: Said, settings: &Settings) -> Option<Decided> {
+    pub(crate) fn take(&mut self, from: ServerId, said: &Said, settings: &Settings) -> Option<Decided> {
         let version = said.version;
         let slot = self.largest.get_mut(from.index())?;
         if slot.as_ref().is_none_or(|before| version > before.version) {
@@ -85,7 +85,7 @@ impl Collect {
         }
         let candidate = self.candidates.iter_mut().find(|candidate| candidate.version == version);
         if let Some(candidate) = candidate {
-            candidate.add(from, &said);
+            candidate.add(from, said);
         }
         self.decide(settings)
     }

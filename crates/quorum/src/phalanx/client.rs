@@ -78,7 +78,11 @@ impl Machine for Register {
                 if *op == round.op =>
             {
                 if round.answered(from) {
-                    answers.add(from, *version, (value.clone(), proof.clone()));
+                    // A value that is not its version's costs a hash, and its server is not counted.
+                    let hashes = cx.crypto.digest(value) == version.digest;
+                    if hashes || cx.settings.wrong(Mutant::VerifyNothing) {
+                        answers.add(from, *version, (value.clone(), proof.clone()));
+                    }
                     self.choose_value(cx);
                 }
             }
@@ -139,9 +143,8 @@ impl Register {
     /// With q answers, returns the largest valid one if they are unanimous; otherwise writes it back.
     fn choose_value(&mut self, cx: &mut Context<'_>) {
         let State::Read { answers, round } = &mut self.state else { return };
-        let chosen = answers.choose(cx.q(), |_, version, (value, proof)| {
+        let chosen = answers.choose(cx.q(), |_, version, (_, proof)| {
             is_signed(cx.settings, cx.crypto, &cx.object, version, proof.signature.as_ref())
-                && (cx.settings.wrong(Mutant::VerifyNothing) || cx.crypto.digest(value) == version.digest)
         });
         let Some(chosen) = chosen else { return };
         let (version, (value, proof)) = (chosen.version, chosen.item);

@@ -132,8 +132,9 @@ impl Server {
         if self.objects.get(&object).map_or(Version::GENESIS, |held| held.version) == version {
             return Ok(false);
         }
-        let signed = is_signed(&self.settings, crypto, &object, version, proof.signature.as_ref());
-        if !signed || crypto.digest(&value) != version.digest {
+        let valid = crypto.digest(&value) == version.digest
+            && is_signed(&self.settings, crypto, &object, version, proof.signature.as_ref());
+        if !valid {
             return Err(Reject::BadProof);
         }
         if !self.objects.contains_key(&object) && self.objects.len() >= self.settings.limits.objects {
