@@ -104,6 +104,11 @@ impl World {
         }
     }
 
+    /// Returns what good clients were told.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
     fn add(&mut self, me: Principal, part: Part) -> usize {
         self.hosts.push(Host {
             me,
