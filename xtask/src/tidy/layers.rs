@@ -36,7 +36,17 @@ const ROOMS: &[Room] = &[
     Room {
         directory: "crates/cli",
         uses: &[
-            "bench", "quorate", "mount", "node", "sim", "fs", "quorum", "quorum-sim", "service", "pbft", "wire",
+            "bench",
+            "quorate",
+            "mount",
+            "node",
+            "sim",
+            "fs",
+            "quorum",
+            "quorum-sim",
+            "service",
+            "pbft",
+            "wire",
         ],
         tests_use: &[],
     },
