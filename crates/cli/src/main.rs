@@ -1,5 +1,5 @@
-//! The command `quorate`. Each subcommand is a file with its help text first; the logic is in the
-//! rooms below.
+//! The command `quorate`. Each subcommand is a file that begins with its help text. The logic is in the
+//! library crates.
 
 mod bench;
 mod clients;
@@ -46,12 +46,12 @@ use crate::sim::Sim;
 use crate::status::Status;
 use crate::up::{Down, Up};
 
-/// Replicate a service over machines of which some may lie
+/// Run a service that tolerates Byzantine machines: replicas, gateways, tools, a simulator and benchmarks
 ///
-/// Ends with status 0 if it is done, 1 if what was asked about failed (a checker, a test), 2 if it was
-/// asked in a wrong way. An error has a code; `quorate explain` tells more about it.
+/// Exit status: 0 success, 1 a check failed, 2 wrong usage or settings, 3 cluster unreachable.
+/// Every error has a code, such as Q004. `quorate explain Q004` describes it.
 ///
-///   quorate sim run --seeds 100
+///   quorate up
 #[derive(Parser, Debug)]
 #[command(name = "quorate", version, verbatim_doc_comment, disable_help_subcommand = true)]
 struct Cli {
@@ -115,8 +115,8 @@ fn main() -> ExitCode {
     })
 }
 
-/// Says in our form what clap found wrong.
-#[allow(clippy::wildcard_enum_match_arm, reason = "clap may find more; it says so in its own words")]
+/// Turns an error of clap into one in our format.
+#[allow(clippy::wildcard_enum_match_arm, reason = "clap has more kinds; those keep clap's wording")]
 fn usage(error: &clap::Error) -> Failure {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -132,19 +132,20 @@ fn usage(error: &clap::Error) -> Failure {
         }
         ErrorKind::UnknownArgument => no_such("flag", &argument, &flags(&Cli::command())),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            Failure::new(Code::Usage, "a command is missing").next("quorate --help")
+            Failure::new(Code::Usage, "no command given").next("quorate --help")
         }
         ErrorKind::MissingRequiredArgument => {
-            Failure::new(Code::Usage, format!("{argument} is missing")).next("add it, or see --help")
+            Failure::new(Code::Usage, format!("{argument} is missing")).next("add it; --help describes it")
         }
         ErrorKind::ArgumentConflict => {
             let other = context(ContextKind::PriorArg).unwrap_or_default();
-            Failure::new(Code::Rule, format!("{argument} contradicts {other}")).next("give one of them")
+            Failure::new(Code::Rule, format!("{argument} conflicts with {other}"))
+                .next("give only one of them")
         }
         ErrorKind::InvalidValue | ErrorKind::ValueValidation if !value.is_empty() => {
             let why = std::error::Error::source(error).map(ToString::to_string);
             let valid = context(ContextKind::ValidValue).map(|valid| format!("expected one of {valid}"));
-            let why = why.or(valid).unwrap_or_else(|| "not of the form that is expected".to_owned());
+            let why = why.or(valid).unwrap_or_else(|| "invalid value".to_owned());
             Failure::new(Code::Value, format!("`{value}`: {why}")).at(argument)
         }
         ErrorKind::InvalidValue => {
@@ -159,8 +160,11 @@ fn usage(error: &clap::Error) -> Failure {
 }
 
 fn no_such(what: &str, typed: &str, names: &[String]) -> Failure {
+    if names.iter().any(|name| name == typed) {
+        return Failure::new(Code::Usage, format!("this command has no {what} `{typed}`")).next("see --help");
+    }
     let names = || names.iter().map(String::as_str);
-    // Of names that are equally near, one of the same length: a letter is mistaken more often than lost.
+    // Prefer a name of the same length among equally near ones: letters are swapped more often than lost.
     let near = nearest(typed, names());
     let alike = nearest(typed, names().filter(|name| name.len() == typed.len()));
     let near = if what == "command" { alike.or(near) } else { near };
@@ -171,7 +175,7 @@ fn no_such(what: &str, typed: &str, names: &[String]) -> Failure {
     Failure::new(Code::Usage, says).next("see --help")
 }
 
-/// The names of all commands, subcommands included.
+/// The names of all commands and subcommands.
 fn commands(command: &clap::Command) -> Vec<String> {
     command
         .get_subcommands()
@@ -206,11 +210,14 @@ mod tests {
         assert!(says("quorate sim rum").contains("Nearest: run"));
         assert!(says("quorate sim run --sed 3").contains("no flag `--sed`. Nearest: --seed"));
         assert!(says("quorate frobnicate").starts_with("error Q001: no command `frobnicate`\n"));
+        assert!(
+            says("quorate up --listen 1").starts_with("error Q001: this command has no flag `--listen`\n")
+        );
     }
 
     #[test]
     fn a_missing_command_or_value_is_told() {
-        assert!(says("quorate").starts_with("error Q001: a command is missing"));
+        assert!(says("quorate").starts_with("error Q001: no command given"));
         assert!(says("quorate sim run --seed").starts_with("error Q001: --seed"));
     }
 
@@ -219,7 +226,7 @@ mod tests {
         let says = says("quorate sim run --seed 0xzz");
         assert_eq!(
             says,
-            "error Q002: `0xzz`: a whole number was expected, such as 7 or 0x2f81\n  --> --seed <S>"
+            "error Q002: `0xzz`: expected a whole number, such as 7 or 0x2f81\n  --> --seed <S>"
         );
     }
 
@@ -231,7 +238,7 @@ mod tests {
         [(path.clone(), help)].into_iter().chain(below).collect()
     }
 
-    /// A line of an example, without the command's own name; it may read from a pipe.
+    /// The arguments in an example line. The command may read from a pipe.
     fn example(line: &str) -> Option<&str> {
         let piped = || line.strip_prefix("  ")?.split_once(" | quorate ").map(|(_, rest)| rest);
         line.strip_prefix("  quorate ").or_else(piped)
@@ -267,7 +274,7 @@ mod tests {
             }
         }
         let command = |span: &&str| match span.trim().split_once(" -- ") {
-            // An example is another program.
+            // `--example` runs another program.
             Some((cargo, _)) if cargo.contains("--example") => None,
             Some((cargo, rest)) if cargo.starts_with("cargo run") => Some(rest.to_owned()),
             _ => span.trim().strip_prefix("quorate ").map(str::to_owned),
@@ -275,7 +282,7 @@ mod tests {
         spans.iter().filter_map(command).collect()
     }
 
-    /// What README and CONTRIBUTING tell people to type exists.
+    /// The commands in README and CONTRIBUTING exist.
     #[test]
     fn commands_in_documents_parse() {
         let documents = [include_str!("../../../README.md"), include_str!("../../../CONTRIBUTING.md")];

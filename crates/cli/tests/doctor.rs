@@ -1,4 +1,4 @@
-//! `quorate doctor`: each kind of trouble is found, told in one line with what to do, and nothing is changed.
+//! `quorate doctor` finds each kind of problem, prints one line with what to do, and changes nothing.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use std::fs;
@@ -41,8 +41,8 @@ fn trouble_is_found_and_nothing_is_changed() {
     line(&text, "ok", "memory", "replica-0");
     line(&text, "ok", "disk", "writing");
     assert!(line(&text, "ok", "ports", "replica-1").contains("does not run; free"), "{text}");
-    assert!(line(&text, "warn", "places", "cluster").contains("4 replicas at 1 addresses"), "{text}");
-    assert!(text.lines().last().unwrap().ends_with(" 0 bad"), "{text}");
+    assert!(line(&text, "warn", "places", "cluster").contains("4 replicas on 1 machine"), "{text}");
+    assert!(text.lines().last().unwrap().ends_with(" 0 errors"), "{text}");
 
     let path = |name: &str| dir.path().join("c").join(name);
     fs::set_permissions(path("replica-0/keys/replica.key"), fs::Permissions::from_mode(0o644)).unwrap();
@@ -65,7 +65,7 @@ fn trouble_is_found_and_nothing_is_changed() {
     assert!(line(&text, "bad", "ports", "replica-2").contains(&pid), "{text}");
     assert!(line(&text, "warn", "memory", "replica-3").contains("it will rejoin"), "{text}");
     assert!(line(&text, "warn", "clock", "client-0").contains("set back"), "{text}");
-    assert!(text.lines().last().unwrap().ends_with(" 3 bad"), "{text}");
+    assert!(text.lines().last().unwrap().ends_with(" 3 errors"), "{text}");
     assert_eq!(names(), before, "something was left");
     drop(taken);
 
@@ -75,10 +75,10 @@ fn trouble_is_found_and_nothing_is_changed() {
     assert!(json["findings"].as_array().unwrap().len() > 12, "{json}");
     let none = quorate(&["doctor", "--dir", &dir.join("nowhere")]);
     assert_eq!(none.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&none.stderr).starts_with("error Q017: there is no node"), "{none:?}");
+    assert!(String::from_utf8_lossy(&none.stderr).starts_with("error Q017: no node found"), "{none:?}");
 }
 
-/// Of a cluster that runs the ports are its own, and it is not disturbed.
+/// For a running cluster, the ports are reported as its own, and the cluster is not disturbed.
 #[test]
 fn a_cluster_that_runs_is_well() {
     let cluster = Cluster::start("doctor-runs", &[], "");

@@ -103,7 +103,7 @@ fn element<'a>(dom: &'a str, id: &str) -> &'a str {
     &rest[..rest.find("</table>").or(rest.find("</ul>")).unwrap_or(rest.len())]
 }
 
-/// The verdict, four replicas, and nothing that has to be scrolled sideways, on a desk and on a phone.
+/// The verdict, four replicas, and no horizontal scrolling, on a desktop and on a phone.
 #[test]
 fn a_browser_shows_the_verdict_and_every_replica() {
     let mut page = Page::start("browser");
@@ -124,12 +124,12 @@ fn a_browser_shows_the_verdict_and_every_replica() {
     let dom = page.browse(390, 844, "--dump-dom");
     assert!(element(&dom, "verdict").starts_with("DEGRADED<"), "{dom}");
     assert!(
-        element(&dom, "table").contains("says nothing") && element(&dom, "troubles").contains("r2 silent"),
+        element(&dom, "table").contains("no answer") && element(&dom, "troubles").contains("r2 silent"),
         "{dom}"
     );
 }
 
-/// What monitors rely on: names from the first scrape on, and answers whatever others do.
+/// Metrics have all names from the first scrape on, and misbehaving clients do not block others.
 #[test]
 fn machines_can_read_it_and_nobody_can_hang_it() {
     let mut page = Page::start("metrics");
@@ -167,7 +167,7 @@ fn machines_can_read_it_and_nobody_can_hang_it() {
     assert!(page.get("/etc/passwd").starts_with("HTTP/1.1 404"));
     let head = page.ask("HEAD /metrics").unwrap();
     assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{head}");
-    // Some who connect and say nothing, and one who never ends its question.
+    // Some clients that connect and send nothing, and one that never ends its request.
     let silent: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(page.address).unwrap()).collect();
     let mut endless = TcpStream::connect(page.address).unwrap();
     let _ = endless.write_all(format!("GET / HTTP/1.1\r\nx: {}", "a".repeat(200_000)).as_bytes());

@@ -1,4 +1,4 @@
-//! The relay against a service of one replica: bytes of a stream in, bytes of a stream out.
+//! The gateway against a service of one replica: bytes of a stream in, bytes of a stream out.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::result_large_err, reason = "a test may panic")]
 
 mod support;
@@ -90,7 +90,7 @@ fn nfs14_many_calls_are_in_flight_and_replies_overtake() {
     assert!(connection.is_idle());
 }
 
-/// At its bounds a connection takes no more, and goes on when there is room.
+/// At its bounds a connection takes no more, and continues when there is room.
 #[test]
 fn nfs14_a_peer_costs_bounded_memory() {
     let (fs, mut b) = (fs(), Bench::new());

@@ -1,4 +1,4 @@
-//! A client's process without its sockets: many lanes behind one door (CL-1).
+//! A client's process without its sockets: many lanes that share one authenticator (CL-1).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,10 +19,10 @@ use crate::outbox::{Outbox, Transport};
 
 mod questions;
 
-/// How often the door is told the time, in nanoseconds.
+/// How often the authenticator gets the time, in nanoseconds.
 const TICK_NS: u64 = 100_000_000;
 
-/// An operation that is done.
+/// A finished operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
     /// The lane that invoked it.
@@ -31,23 +31,23 @@ pub struct Done {
     pub timestamp: Timestamp,
     /// How its result was obtained.
     pub path: Path,
-    /// It was done, but its result is longer than what replicas keep, and was lost on its way.
+    /// Whether it took effect, but its result was too long for replicas to store and was lost.
     pub result_lost: bool,
     result: Range<usize>,
 }
 
-/// What has come and gone, and why some of it was turned away. Bounded: one entry for each reason.
+/// Counters of messages. Bounded: one entry for each reason.
 #[derive(Clone, Debug, Default)]
 pub struct ClientCounters {
     /// Frames received.
     pub received: u64,
-    /// Requests sent, each counted once however many replicas get it.
+    /// Requests sent, each counted once for all replicas.
     pub sent: u64,
-    /// Requests sent again.
+    /// Retransmitted requests.
     pub retransmitted: u64,
-    /// Frames turned away at the door, by reason.
+    /// Frames rejected by the authenticator, by reason.
     pub refused: BTreeMap<&'static str, u64>,
-    /// Messages turned away by the client, by reason.
+    /// Messages rejected by the client, by reason.
     pub rejected: BTreeMap<&'static str, u64>,
 }
 
@@ -58,14 +58,14 @@ struct Lane {
     deadline: u64,
 }
 
-/// The lanes of one client with their door. See the module.
+/// The lanes of one client with their authenticator. See the module.
 #[derive(Debug)]
 pub struct ClientDrive<M: Meter = ()> {
     cluster: Cluster,
     door: Door,
     lanes: Vec<Lane>,
     directory: Directory,
-    /// No lane's timer runs out before this.
+    /// No lane's timer expires before this.
     earliest: u64,
     tick_at: u64,
     outbox: Outbox,
@@ -76,16 +76,16 @@ pub struct ClientDrive<M: Meter = ()> {
     /// At most one of each replica.
     statements: Vec<(ReplicaId, Statement)>,
     ledger: Ledger,
-    /// The time of day as of the last tick, in seconds since 1970.
+    /// The time of day at the last tick, in seconds since 1970.
     wall_s: u64,
-    // Memory that is used again in every step.
+    // Buffers that are reused in every step.
     actions: ClientActions,
     frame: Vec<u8>,
 }
 
 impl<M: Meter> ClientDrive<M> {
-    /// Returns `lanes` lanes of the client principal whose door this is. `first` is above every
-    /// timestamp that one of them has ever used.
+    /// Returns `lanes` lanes of the client principal of this authenticator. `first` is above every timestamp that one
+    /// of them has ever used.
     pub fn new(
         config: &Config,
         door: Door,
@@ -119,7 +119,7 @@ impl<M: Meter> ClientDrive<M> {
         }
     }
 
-    /// Has an operation done by a lane that has none outstanding.
+    /// Starts an operation in a lane without one.
     pub fn invoke(&mut self, now: Now, lane: u16, operation: &[u8], read_only: bool) {
         self.meter.start();
         self.step(now, usize::from(lane), ClientInput::Invoke { operation, read_only });
@@ -131,7 +131,10 @@ impl<M: Meter> ClientDrive<M> {
         let mut reader = Reader::new(datagram);
         while !reader.is_empty() {
             self.counters.received += 1;
-            let Ok(frame) = Frame::take(&mut reader) else { return self.refuse("malformed") };
+            let frame = match Frame::take(&mut reader) {
+                Ok(frame) => frame,
+                Err(error) => return self.refuse(DoorError::from(error).name()),
+            };
             let admitted = self.door.admit(now.mono_ns, frame);
             self.meter.lap(Part::Admit);
             match &admitted {
@@ -150,7 +153,7 @@ impl<M: Meter> ClientDrive<M> {
         }
     }
 
-    /// Does what is due at `now`.
+    /// Handles the timers that are due at `now`.
     pub fn expire(&mut self, now: Now) {
         self.meter.start();
         if now.mono_ns >= self.earliest {
@@ -176,29 +179,29 @@ impl<M: Meter> ClientDrive<M> {
         self.earliest.min(self.tick_at)
     }
 
-    /// Hands over everything that may leave.
+    /// Sends everything that may leave.
     #[inline]
     pub fn flush(&mut self, transport: &mut impl Transport) {
         self.outbox.flush(transport);
     }
 
-    /// Returns what is done since [`Self::clear_done`].
+    /// Returns the operations that have finished since [`Self::clear_done`].
     pub fn done(&self) -> &[Done] {
         &self.done
     }
 
-    /// Returns the result of an operation that is done.
+    /// Returns the result of a finished operation.
     pub fn result(&self, done: &Done) -> &[u8] {
         self.results.get(done.result.clone()).unwrap_or(&[])
     }
 
-    /// Forgets what is done, and keeps the memory.
+    /// Forgets the finished operations, and keeps the memory.
     pub fn clear_done(&mut self) {
         self.done.clear();
         self.results.clear();
     }
 
-    /// Returns what has come and gone.
+    /// Returns the counters.
     pub fn counters(&self) -> &ClientCounters {
         &self.counters
     }
@@ -277,7 +280,7 @@ impl<M: Meter> ClientDrive<M> {
         }
     }
 
-    /// Seals a request and puts it into the outbox.
+    /// Seals a request, and puts it into the outbox.
     fn send(&mut self, lane: usize, to: Members, body: &RequestBody<'_>, sign: bool) {
         let id = self.lanes[lane].client.id();
         self.frame.clear();
@@ -288,7 +291,7 @@ impl<M: Meter> ClientDrive<M> {
         self.meter.lap(Part::Seal);
     }
 
-    /// Sends the NEW-KEYs that the door owes.
+    /// Sends the pending NEW-KEYs of the authenticator.
     fn send_keys(&mut self) {
         while let Some((to, frame)) = self.door.take_outgoing() {
             if let Principal::Replica(replica) = to {

@@ -1,4 +1,4 @@
-//! A client from its directory: what a door, a command or a program of the user's speaks through.
+//! A client from its directory: used by gateways, commands and programs.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub struct OpenClient {
     pub socket: Socket,
     /// How it waits.
     pub waiting: Waiting,
-    /// Nobody else uses this identity while it is held.
+    /// The lock that keeps other processes from this identity.
     pub lock: Flock<File>,
 }
 
@@ -50,13 +50,13 @@ impl ClientNode {
     ///
     /// # Errors
     ///
-    /// A file is missing, wrong, or can be read by others; a port is taken; another process uses the
-    /// identity. Nothing has changed then.
+    /// A file is missing, invalid, or accessible to other users; a port is taken; another process uses the identity.
+    /// Nothing has changed then.
     pub fn open(dir: &Path) -> Result<Self, Trouble> {
         if !dir.is_dir() {
-            return Err(Trouble::new(Kind::Unreadable, "there is no such directory")
+            return Err(Trouble::new(Kind::Unreadable, "no such directory")
                 .in_file(dir)
-                .next("quorate init makes the directories of a cluster"));
+                .next("create the directories of a cluster with quorate init"));
         }
         let full = std::fs::canonicalize(dir).map_err(|error| Trouble::unreadable(dir, &error))?;
         let name = full.file_name().and_then(|name| name.to_str()).unwrap_or("");
@@ -67,7 +67,7 @@ impl ClientNode {
         let own = client_identity(number);
         let members = Members::read(&dir.join("cluster.toml"))?;
         let Some(public) = members.key_of(own) else {
-            let what = format!("{name} is not a client of this cluster");
+            let what = format!("{name} is not a member of this cluster");
             return Err(Trouble::new(Kind::Rule, what).in_file(&dir.join("cluster.toml")));
         };
         let cluster_id = members.cluster_id();
@@ -83,7 +83,7 @@ impl ClientNode {
         Ok(Self { number, members, settings, door, directory, socket, first, dir, lock })
     }
 
-    /// Returns who it is.
+    /// Returns its identity.
     pub fn identity(&self) -> Principal {
         client_identity(self.number)
     }
@@ -93,7 +93,7 @@ impl ClientNode {
         self.number
     }
 
-    /// Returns the members of the cluster, as it was made.
+    /// Returns the members of the cluster at its creation.
     pub fn members(&self) -> &Members {
         &self.members
     }
@@ -103,7 +103,7 @@ impl ClientNode {
         &self.settings
     }
 
-    /// Returns the client with so many lanes: each has one operation outstanding at most.
+    /// Returns the client with this number of lanes, each with at most one operation in progress.
     pub fn with_lanes(self, lanes: u16) -> OpenClient {
         let Self { settings, door, directory, socket, first, dir, lock, .. } = self;
         let mut drive = ClientDrive::new(&settings.config, door, lanes, directory, first, ());

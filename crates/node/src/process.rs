@@ -1,4 +1,4 @@
-//! The loop of a node's process: one thread that polls, steps and sends, with no hand-over in between.
+//! The loop of a node's process: one thread that polls, steps and sends.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +12,14 @@ use crate::idle::{Idle, Waiting};
 use crate::meter::Meter;
 use crate::socket::Socket;
 
-/// The most datagrams taken between two flushes.
+/// Maximum number of datagrams taken between two flushes.
 const BURST_MAX: usize = 64;
 
 /// Runs a replica until `stop`.
 ///
 /// # Errors
 ///
-/// The sockets cannot be used any more.
+/// The sockets have failed.
 pub fn run_replica<S: Service, M: Meter>(
     drive: &mut Drive<S, M>,
     socket: &mut Socket,
@@ -62,16 +62,16 @@ pub struct ClientProcess<M: Meter = ()> {
 }
 
 impl<M: Meter> ClientProcess<M> {
-    /// Returns a client that polls as `waiting` says.
+    /// Returns a client that polls according to `waiting`.
     pub fn new(drive: ClientDrive<M>, socket: Socket, waiting: Waiting) -> Self {
         Self { drive, socket, waiting, clock: Clock::new() }
     }
 
-    /// Has an operation done by lane 0, and hands its result to `result`.
+    /// Runs an operation in lane 0, and passes its result to `result`.
     ///
     /// # Errors
     ///
-    /// The sockets cannot be used any more.
+    /// The sockets have failed.
     pub fn invoke<T>(
         &mut self,
         operation: &[u8],

@@ -1,4 +1,4 @@
-//! Files with secrets: a node's signing key, readable by its owner alone.
+//! Files with secrets: a node's signing key, readable by its owner only.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -13,10 +13,10 @@ use crate::trouble::{Kind, Trouble};
 /// The first line of a key file.
 const TITLE: &str = "quorate ed25519 secret 1";
 
-/// Where the time of the newest session keys stands.
+/// The file with the time of the newest session keys.
 const TIME: &str = "keys/time";
 
-/// Returns fresh bytes that nobody can guess.
+/// Returns new random bytes.
 ///
 /// # Errors
 ///
@@ -61,17 +61,17 @@ pub(crate) fn read(path: &Path, public: &[u8; 32]) -> Result<Signer, Trouble> {
     let wrong = |what: &str| {
         Trouble::new(Kind::WrongKey, what)
             .in_file(path)
-            .next("put the file back from a copy; without one this node's place is lost")
+            .next("restore the file from a backup; without the key this node cannot take part")
     };
     let signer = Signer::ed25519(seed.ok_or_else(|| wrong("not a key file, or a damaged one"))?);
     if signer.public() != PublicKey::Ed25519(*public) {
-        return Err(wrong("the key is damaged, or another node's: cluster.toml knows a different one"));
+        return Err(wrong("the key is damaged, or another node's: cluster.toml has a different public key"));
     }
     Ok(signer)
 }
 
-/// Returns a time for the keys of this start that is later than those of all earlier ones, whatever the
-/// clock says, and notes it (KX-1).
+/// Returns and stores a time for the keys of this start. It is later than those of all earlier starts, even if the
+/// clock was set back (KX-1).
 pub(crate) fn reserve_time(dir: &Path, wall_ns: u64) -> Result<u64, Trouble> {
     let before = std::fs::read_to_string(dir.join(TIME)).ok();
     let before = before.and_then(|text| text.trim().parse::<u64>().ok());
@@ -80,7 +80,7 @@ pub(crate) fn reserve_time(dir: &Path, wall_ns: u64) -> Result<u64, Trouble> {
     Ok(time)
 }
 
-/// Notes the time of the newest session keys.
+/// Stores the time of the newest session keys.
 pub(crate) fn note_time(dir: &Path, time: u64) -> Result<(), Trouble> {
     let (path, draft) = (dir.join(TIME), dir.join("keys/time.new"));
     let written = std::fs::write(&draft, format!("{time}\n")).and_then(|()| std::fs::rename(&draft, &path));

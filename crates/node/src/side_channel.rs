@@ -1,11 +1,10 @@
 //! The side channel: TCP for frames that do not fit a datagram.
 //!
-//! A frame proves by itself who sent it, so a connection needs no greeting: each carries `length 4 | frame`
-//! again and again, in one direction. There is a thread for each connection in, and one for each place that
-//! was ever sent a long frame. Everything is bounded, and what finds no room is lost, as on any network:
-//! retransmission brings it again.
+//! A frame authenticates its sender, so a connection needs no handshake: it carries `length 4 | frame` repeatedly, in
+//! one direction. There is a thread for each incoming connection, and one for each place that was ever sent a long
+//! frame. Everything is bounded, and a frame without space is lost, as on any network: it will be retransmitted.
 //!
-//! The owner of the socket sleeps on its datagrams; an empty one to itself says that a frame is there.
+//! The owner of the socket sleeps on its datagrams; an empty datagram to itself announces a frame.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -19,26 +18,26 @@ use quorate_wire::frame::FRAME_BYTES_MAX;
 
 use crate::directory::Place;
 
-/// The most connections in. Beyond it new ones are closed at once.
+/// Maximum number of incoming connections. Further ones are closed immediately.
 const CONNECTIONS_MAX: usize = 256;
-/// Frames that wait for the owner, in bytes. Beyond it connections wait.
+/// Maximum bytes of frames that wait for the owner. Beyond it connections wait.
 const WAITING_BYTES_MAX: usize = 64 << 20;
-/// Frames that wait for one place.
+/// Maximum number of frames that wait for one place.
 const OUTGOING_MAX: usize = 64;
-/// A connection that has brought no whole frame for so long is closed.
+/// A connection without a complete frame in this time is closed.
 const IDLE: Duration = Duration::from_secs(20);
-/// The longest attempt to connect or to write.
+/// Maximum time to connect or to write.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long a connection waits for room.
+/// How long a connection waits for space.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What the threads share with the owner.
+/// The data shared by the threads and the owner.
 #[derive(Debug)]
 struct Inbox {
     frames: Mutex<VecDeque<Vec<u8>>>,
-    /// How many there are.
+    /// Number of frames.
     count: AtomicUsize,
-    /// How many bytes they have.
+    /// Bytes of frames.
     bytes: AtomicUsize,
     connections: AtomicUsize,
     stop: AtomicBool,
@@ -52,12 +51,12 @@ pub(crate) struct SideChannel {
     inbox: Arc<Inbox>,
     address: SocketAddr,
     addresses: Vec<SocketAddr>,
-    /// By place; none until a first frame goes there.
+    /// One for each place; none until its first frame.
     outgoing: Vec<Option<SyncSender<Vec<u8>>>>,
 }
 
 impl SideChannel {
-    /// Listens at `address`, where the owner also takes datagrams. `addresses` are those of all places.
+    /// Listens on `address`, where the owner also takes datagrams. `addresses` are those of all places.
     pub(crate) fn open(address: SocketAddr, addresses: &[SocketAddr]) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let bell = UdpSocket::bind(SocketAddr::new(address.ip(), 0))?;
@@ -79,7 +78,7 @@ impl SideChannel {
         Ok(Self { inbox, address, addresses: addresses.to_vec(), outgoing })
     }
 
-    /// Sends to where the places are now.
+    /// Updates the destinations to the present addresses of all places.
     pub(crate) fn follow(&mut self, addresses: &[SocketAddr]) {
         self.outgoing.resize_with(addresses.len(), || None);
         for (place, address) in addresses.iter().enumerate() {
@@ -90,7 +89,7 @@ impl SideChannel {
         self.addresses = addresses.to_vec();
     }
 
-    /// Takes a frame that has come, if there is one.
+    /// Takes an arrived frame, if there is one.
     #[inline]
     pub(crate) fn take(&self) -> Option<Vec<u8>> {
         if self.inbox.count.load(Ordering::Acquire) == 0 {
@@ -102,7 +101,7 @@ impl SideChannel {
         Some(frame)
     }
 
-    /// Sends a frame to a place. Says whether there was room.
+    /// Sends a frame to a place. Returns false if there was no space.
     pub(crate) fn send(&mut self, to: Place, frame: Vec<u8>) -> bool {
         let (Some(address), Some(slot)) =
             (self.addresses.get(to.index()).copied(), self.outgoing.get_mut(to.index()))
@@ -124,12 +123,12 @@ impl SideChannel {
 impl Drop for SideChannel {
     fn drop(&mut self) {
         self.inbox.stop.store(true, Ordering::Release);
-        // The listener looks at the flag when somebody comes.
+        // The listener checks the flag when a connection arrives.
         let _ = TcpStream::connect_timeout(&self.address, PATIENCE);
     }
 }
 
-/// Takes connections until the owner is gone.
+/// Accepts connections until the owner is gone.
 fn accept(listener: &TcpListener, inbox: &Arc<Inbox>) {
     loop {
         let accepted = listener.accept();
@@ -148,7 +147,7 @@ fn accept(listener: &TcpListener, inbox: &Arc<Inbox>) {
         let shared = Arc::clone(inbox);
         let thread = std::thread::Builder::new().name("side channel in".to_owned());
         let spawned = thread.spawn(move || {
-            // Whatever ends it, whoever sends connects again.
+            // After any error, the sender connects again.
             let _ = receive(stream, &shared);
             shared.connections.fetch_sub(1, Ordering::AcqRel);
         });
@@ -171,7 +170,7 @@ fn receive(mut stream: TcpStream, inbox: &Inbox) -> io::Result<()> {
         if len > FRAME_BYTES_MAX {
             return Err(ErrorKind::InvalidData.into());
         }
-        // Room is set aside as the bytes come, so that announcing a frame costs nobody memory.
+        // Memory is reserved as the bytes arrive, so that announcing a long frame costs no memory.
         let mut frame = Vec::new();
         (&mut stream).take(u64::try_from(len).unwrap_or(0)).read_to_end(&mut frame)?;
         if frame.len() < len {
@@ -191,11 +190,11 @@ fn receive(mut stream: TcpStream, inbox: &Inbox) -> io::Result<()> {
     }
 }
 
-/// Carries frames to one place until the owner is gone.
+/// Sends frames to one place until the owner is gone.
 fn carry(address: SocketAddr, frames: &Receiver<Vec<u8>>) {
     let mut stream: Option<TcpStream> = None;
     while let Ok(frame) = frames.recv() {
-        // The other side may have closed a connection that was idle: that is noticed by writing.
+        // The other side may have closed an idle connection: writing detects that.
         for _ in 0..2 {
             if stream.is_none() {
                 stream = connect(address).ok();
@@ -217,7 +216,7 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 }
 
 fn write(stream: &mut TcpStream, frame: &[u8]) -> io::Result<()> {
-    // Nothing ever comes back; an end of the stream does.
+    // The other side sends nothing; reading detects the end of the stream.
     stream.set_nonblocking(true)?;
     let gone = stream.read(&mut [0]).is_ok();
     stream.set_nonblocking(false)?;
@@ -235,7 +234,7 @@ mod tests {
     use crate::directory::Directory;
     use std::time::Instant;
 
-    /// A channel with the datagram socket that it rings.
+    /// A channel with the datagram socket that it wakes.
     fn open(addresses: &[SocketAddr]) -> (SideChannel, UdpSocket) {
         // The port of a datagram socket may be taken for TCP: then another one is tried.
         for _ in 0..20 {
@@ -287,7 +286,7 @@ mod tests {
         assert_eq!(wait(&receiver), [7, 8, 9]);
     }
 
-    /// A receiver that was away costs the frames of that time and no more; nobody waits for it.
+    /// A receiver that was away loses only the frames of that time; nothing waits for it.
     #[test]
     fn a_receiver_that_comes_back_gets_the_next_frame() {
         let (receiver, _bell) = open(&[]);
@@ -313,10 +312,10 @@ mod tests {
         assert_eq!(wait(&again), [2; 8]);
     }
 
-    /// What a place has no room for is lost.
+    /// Frames beyond the limit of a place are lost.
     #[test]
     fn frames_for_a_place_are_bounded() {
-        // Nobody accepts there, and connecting takes its time.
+        // No one accepts there, and connecting takes time.
         let nowhere = TcpListener::bind("127.0.0.1:0").unwrap();
         let directory = Directory::new(&[nowhere.local_addr().unwrap()]);
         let (mut sender, _) = open(directory.addresses());

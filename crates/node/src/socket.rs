@@ -1,10 +1,10 @@
-//! UDP: one socket to receive with, and one for each place to send with.
+//! UDP: one socket to receive, and one for each place to send.
 //!
-//! The sending sockets are connected, which saves the kernel a look for the route each time: 0.75 us a
-//! datagram where sending from the bound socket takes 0.85. Several datagrams a call (`sendmmsg`,
-//! `recvmmsg`) were no faster for the one to three that are under way here.
+//! The sending sockets are connected, which saves the kernel a route lookup each time: 0.75 us per datagram instead
+//! of 0.85. Several datagrams per system call (`sendmmsg`, `recvmmsg`) were no faster for the usual one to three
+//! datagrams.
 //!
-//! Nothing waits: a datagram for which there is no room is lost, as on any network.
+//! Nothing blocks: a datagram without buffer space is lost, as on any network.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
@@ -19,38 +19,38 @@ use crate::outbox::Transport;
 use crate::side_channel::SideChannel;
 use crate::wake::Waker;
 
-/// The longest datagram.
+/// Maximum length of a datagram.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
-/// Bytes that the kernel may keep for us until we come, if it allows that much.
+/// Size of the receive buffer, in bytes, if the kernel allows that much.
 const BUFFER_BYTES: usize = 4 << 20;
 
 /// A node's sockets.
 #[derive(Debug)]
 pub struct Socket {
     inbound: UdpSocket,
-    /// By place.
+    /// One for each place.
     outbound: Vec<UdpSocket>,
-    /// Where they lead.
+    /// Their destinations.
     addresses: Vec<SocketAddr>,
-    /// The version of the directory that they are of.
+    /// The version of the directory that they were made from.
     version: Option<u64>,
     buffer: Vec<u8>,
     lost: u64,
     long: Option<SideChannel>,
-    /// The long frame that was handed over last.
+    /// The last long frame that was returned.
     frame: Vec<u8>,
 }
 
 impl Socket {
-    /// Opens the sockets of a node that listens at `address`.
+    /// Opens the sockets of a node that listens on `address`.
     ///
     /// # Errors
     ///
-    /// The address is taken or not ours, or there are too many open files.
+    /// The address is taken or not on this machine, or there are too many open files.
     pub fn open(address: SocketAddr, directory: &Directory) -> io::Result<Self> {
         let inbound = UdpSocket::bind(address)?;
         inbound.set_nonblocking(true)?;
-        // The kernel may grant less, which costs datagrams under load and nothing else.
+        // The kernel may grant less, which only costs datagrams under load.
         let _ = setsockopt(&inbound, sockopt::RcvBuf, &BUFFER_BYTES);
         let mut socket = Self {
             inbound,
@@ -66,11 +66,11 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Sends to where the places are now, those that are new as well. Cheap if nothing has changed.
+    /// Updates the destinations to the present addresses of all places. Cheap if nothing has changed.
     ///
     /// # Errors
     ///
-    /// There are too many open files. What is sent to the place meanwhile is lost.
+    /// There are too many open files. Until a retry succeeds, datagrams to the place are lost.
     #[inline]
     pub fn follow(&mut self, directory: &Directory) -> io::Result<()> {
         if self.version == Some(directory.version()) { Ok(()) } else { self.connect(directory) }
@@ -78,7 +78,7 @@ impl Socket {
 
     #[cold]
     fn connect(&mut self, directory: &Directory) -> io::Result<()> {
-        // Not again at every turn if it fails.
+        // After a failure, not again in every turn.
         self.version = Some(directory.version());
         let own = SocketAddr::new(self.inbound.local_addr()?.ip(), 0);
         for (place, address) in directory.addresses().iter().enumerate() {
@@ -101,18 +101,18 @@ impl Socket {
         Ok(())
     }
 
-    /// Opens the side channel as well: TCP at the same address, for frames longer than a datagram. They
-    /// come out of [`Self::receive`] as if they were one.
+    /// Also opens the side channel: TCP on the same address, for frames longer than a datagram. [`Self::receive`]
+    /// returns them like datagrams.
     ///
     /// # Errors
     ///
-    /// The address is taken or not ours, or there are too many open files.
+    /// The address is taken or not on this machine, or there are too many open files.
     pub fn open_side_channel(&mut self, directory: &Directory) -> io::Result<()> {
         self.long = Some(SideChannel::open(self.address()?, directory.addresses())?);
         Ok(())
     }
 
-    /// Returns the address that is listened at.
+    /// Returns the address that it listens on.
     ///
     /// # Errors
     ///
@@ -121,11 +121,11 @@ impl Socket {
         self.inbound.local_addr()
     }
 
-    /// Takes a datagram if one is there.
+    /// Takes a datagram if there is one.
     ///
     /// # Errors
     ///
-    /// The socket cannot be read any more.
+    /// The socket has failed.
     #[inline]
     pub fn receive(&mut self) -> io::Result<Option<&[u8]>> {
         if let Some(frame) = self.long.as_ref().and_then(SideChannel::take) {
@@ -139,11 +139,11 @@ impl Socket {
         }
     }
 
-    /// Waits until a datagram is there or the waker is used, `wait_ms` milliseconds at most.
+    /// Waits until a datagram arrives or the waker is used, for at most `wait_ms` milliseconds.
     ///
     /// # Errors
     ///
-    /// The socket cannot be waited for.
+    /// The wait has failed.
     pub fn wait(&self, wait_ms: u16, waker: Option<&Waker>) -> io::Result<()> {
         let inbound = PollFd::new(self.inbound.as_fd(), PollFlags::POLLIN);
         let waker = waker.map(|waker| PollFd::new(waker.fd(), PollFlags::POLLIN));
@@ -158,13 +158,13 @@ impl Socket {
         }
     }
 
-    /// Returns how many datagrams the kernel did not take.
+    /// Returns how many datagrams the kernel refused.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 }
 
-/// To wait for it among others.
+/// The descriptor, to wait for it together with others.
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inbound.as_fd()
@@ -188,7 +188,7 @@ impl Transport for Socket {
     }
 }
 
-/// Says whether an error tells of the fate of an earlier datagram: nobody listened.
+/// Returns whether an error reports an earlier datagram that had no receiver.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::Interrupted)
 }
@@ -225,7 +225,7 @@ mod tests {
         assert!(start.elapsed() < Duration::from_secs(5));
     }
 
-    /// A peer that is down for a while costs the datagrams of that while and no more.
+    /// A peer that is down for a while loses only the datagrams of that time.
     #[test]
     fn a_peer_that_comes_back_gets_the_next_datagram() {
         let mut b = Socket::open(any(), &Directory::new(&[])).unwrap();

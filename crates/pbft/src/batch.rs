@@ -22,13 +22,15 @@ pub(crate) struct Batcher {
     pool: BatchPool,
     /// The last number assigned by this replica as primary, or fixed by the NEW-VIEW.
     pub(crate) assigned: SeqNum,
+    /// The latest choice in a proposal of this view, whether of its NEW-VIEW or proposed here (ND-1).
+    pub(crate) choice: u64,
 }
 
 impl Batcher {
     /// Returns an empty queue.
     pub(crate) fn new(window: u64) -> Self {
         let pooled = usize::try_from(window).unwrap_or(usize::MAX).saturating_mul(2);
-        Self { queue: VecDeque::new(), pool: BatchPool::new(pooled), assigned: SeqNum(0) }
+        Self { queue: VecDeque::new(), pool: BatchPool::new(pooled), assigned: SeqNum(0), choice: 0 }
     }
 
     /// Appends a client whose request is new.
@@ -43,13 +45,14 @@ impl Batcher {
 }
 
 impl Replica {
-    /// Says whether this replica, as primary, may assign the next number (PR-2).
+    /// Returns whether this replica, as primary, may assign the next number (PR-2).
     fn may_propose(&self) -> bool {
         let next = self.batcher.assigned.next();
         self.is_normal()
             && self.is_primary()
             && !self.recovery.is_active()
             && !self.recovery.forbids_leading(self.view)
+            && !self.lives.void
             && !self.handing_off
             && next <= self.exec.executed.plus(self.config.pipeline)
             && next <= self.log.high()
@@ -63,6 +66,12 @@ impl Replica {
             let Some(batch) = self.next_batch(now) else { return };
             self.assign(now, batch, out);
         }
+    }
+
+    /// Returns the latest choice in a proposal of this view.
+    pub(crate) fn latest_proposed_choice(&self) -> u64 {
+        let proposed = self.log.iter().filter_map(|slot| slot.proposal.as_ref()?.batch.as_ref());
+        proposed.filter_map(|batch| choice::decode(batch.choice())).max().unwrap_or(0)
     }
 
     /// Proposes an empty batch, where PR-6 allows one.
@@ -84,17 +93,19 @@ impl Replica {
 
     /// Takes requests from the queue into a batch, in the queue's order, inlined ones first.
     fn next_batch(&mut self, now: Now) -> Option<Arc<Batch>> {
+        // Never below what is proposed already: when that has been executed, the backups would turn this down.
+        let last = self.last_choice.max(self.batcher.choice);
         let Batcher { queue, pool, .. } = &mut self.batcher;
         let (clients, config, domains) = (&mut self.clients, &self.config, &self.domains);
         let requests_max = if config.batching { usize::from(config.batch_requests_max) } else { 1 };
-        let choice = choice::propose(now, self.last_choice);
+        let choice = choice::propose(now, last);
         let mut separate = Vec::new();
-        let besides = pre_prepare_bytes_besides(self.cluster.n(), self.piggyback.commits.len());
+        let overhead = pre_prepare_bytes_besides(self.cluster.n(), self.piggyback.commits.len());
         let filled = pool.fill(|batch| {
-            let mut bytes = besides;
+            let mut bytes = overhead;
             while let Some(client) = queue.front().copied() {
                 let Some(pending) = clients.proposable(client, config.request_auth, now.mono_ns) else {
-                    queue.pop_front(); // executed or superseded meanwhile, or its client has to sign
+                    queue.pop_front(); // executed or superseded by now, or its client has to sign
                     continue;
                 };
                 let apart = config.separate && pending.request.operation().len() > config.separate_above;
@@ -131,6 +142,7 @@ impl Replica {
     fn assign(&mut self, now: Now, batch: Arc<Batch>, out: &mut Actions) {
         let seq = self.batcher.assigned.next();
         self.batcher.assigned = seq;
+        self.batcher.choice = self.batcher.choice.max(choice::decode(batch.choice()).unwrap_or(0));
         let digest = batch.digest();
         let view = self.view;
         let vote = self.record_vote(view, seq, digest, out);

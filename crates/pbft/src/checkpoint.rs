@@ -22,7 +22,7 @@ pub(crate) struct Checkpoints {
     cluster: Cluster,
     /// This replica's own roots, from the stable checkpoint on.
     pub(crate) own: BTreeMap<SeqNum, Digest>,
-    /// What all replicas said, by number: inside the window, and of the one that is fetched.
+    /// All replicas' statements, by number: inside the window, and for the checkpoint that is fetched.
     said: BTreeMap<SeqNum, Votes<Statement>>,
     /// The checkpoint that is fetched or was fetched last. When it is here the others have long gone on: unless
     /// what they said of it were kept, it would never be stable here, and the next would have to be fetched.
@@ -121,12 +121,12 @@ impl Replica {
     }
 
     /// Says whether this replica has executed all that the window admits and lacks others' CHECKPOINTs to go on.
-    /// Nothing moves then, whoever is primary, and the request timers run (A24).
+    /// Then no primary can make progress, and the request timers run (A24).
     pub(crate) fn is_window_full(&self) -> bool {
         self.log.high() > self.log.stable() && self.checkpoints.own.contains_key(&self.log.high())
     }
 
-    /// Says its checkpoints again that are not stable here: if all lack the same, all do.
+    /// Sends its checkpoints again that are not stable here: if all replicas lack the same, all send them.
     pub(crate) fn say_checkpoints_again(&mut self, out: &mut Actions) {
         for (seq, root) in self.checkpoints.own.clone() {
             if seq > self.log.stable() {
@@ -228,6 +228,9 @@ impl Replica {
         out.report(Milestone::Stable { seq, root });
         self.persist(Record::Stable { seq, root }, out);
         self.log.advance(seq);
+        // The table as of this checkpoint may know of lives that have ended (RC-11a).
+        self.lives.collect(seq);
+        self.judge_view();
         self.persist_seen(out);
         // The others may have gone on in a later view, which this replica does not know of yet.
         self.batcher.assigned = self.batcher.assigned.max(seq);
@@ -242,7 +245,7 @@ impl Replica {
             self.views.calm_down(self.watch.request_timeout());
         }
         self.adopt_rest_of_new_view(now, out);
-        self.recovery_made_stable(now, seq, out);
+        self.recovery_made_stable(now, out);
         // Others may lack the last vote; it now carries the proof (CK-2).
         for n in self.log.numbers() {
             self.advance_quietly(now, n, out);

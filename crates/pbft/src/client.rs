@@ -1,4 +1,4 @@
-//! The client: one lane of it, with one request outstanding [OSDI99 §4.1], spec §4.
+//! One lane of a client, with at most one outstanding request [OSDI99 §4.1], spec §4.
 //!
 //! | | |
 //! |---|---|
@@ -33,7 +33,7 @@ pub mod step;
 #[cfg(test)]
 mod tests;
 
-/// New keys go out before every one of so many retransmissions (CL-3).
+/// New keys are sent before every one of this number of retransmissions (CL-3).
 const RETRANSMISSIONS_PER_KEYS: u32 = 4;
 /// A client signs from this retransmission on (AU-5).
 const UNSIGNED_RETRANSMISSIONS: u32 = 1;
@@ -233,7 +233,7 @@ impl Client {
         out.push(ClientAction::Send { to, timestamp, flags, replier, operation, sign });
     }
 
-    /// Asks those for a read who have not been asked at first, for the full result: whoever was to send it may be
+    /// Asks those for a read who have not been asked at first, for the full result: the designated replier may be
     /// the one that is late.
     fn ask_rest(&mut self, now: Now, mut request: Outstanding, out: &mut ClientActions) {
         let all = Members::all(self.cluster);
@@ -281,7 +281,7 @@ impl Client {
         self.send(now, request, out);
     }
 
-    /// Says whether there are replicas that have not been asked for a read.
+    /// Returns whether there are replicas that have not been asked for a read.
     fn has_rest(&self, request: &Outstanding) -> bool {
         request.path == Path::ReadOnly && request.asked != Members::all(self.cluster)
     }

@@ -1,11 +1,12 @@
-//! Admission of requests: which ones are new, which wait, and who has to sign [OSDI99 §4.1].
+//! Admission of requests: which are new, which wait, and which clients have to sign [OSDI99 §4.1].
 //!
-//! Exactly-once is decided in the replicated state, in order (EX-2). This table is an index of it,
-//! rebuilt after a transfer; it keeps out what could not execute anyway, holds what is waiting, and
-//! remembers the standing of each client (AU-5).
+//! Exactly-once is decided in the replicated state, in order (EX-2). This table is an index of it, rebuilt after a
+//! transfer. It refuses requests that could not execute, holds those that wait, and records which clients are on
+//! probation (AU-5).
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use quorate_wire::batch::{Body, StoredRequest};
 use quorate_wire::id::{ClientId, SeqNum, Timestamp};
@@ -56,22 +57,23 @@ impl Pending {
     }
 }
 
-/// What is known of one client lane.
+/// The record of one client lane.
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     /// The last request that was executed and committed.
     pub(crate) executed: Timestamp,
     /// The one that waits, authentic here. At most one (`CW`).
     pub(crate) pending: Option<Pending>,
-    /// Replicas that vouch for a request: its digest and a set (TM-2). At most one.
-    vouched: Option<(quorate_wire::Digest, u64)>,
+    /// For which request each replica vouches, the last that it named (TM-2). At most one a replica: what one says
+    /// of another request changes nothing of what the others have said.
+    vouched: Vec<(quorate_wire::ReplicaId, quorate_wire::Digest)>,
     resent_at: u64,
     /// Memory of the last request, to be used again.
     spare: Option<Body>,
 }
 
-/// What this replica thinks of a principal, all lanes together: it holds the keys, and a liar would come
-/// with a new lane each time (AU-5). Local, and never the same everywhere.
+/// What this replica knows about a principal, for all lanes together: the principal holds the keys, and a Byzantine
+/// client would use a new lane each time (AU-5). This is local and differs between replicas.
 #[derive(Clone, Copy, Debug, Default)]
 struct Standing {
     probation_until: u64,
@@ -124,7 +126,7 @@ impl ClientTable {
         self.clients.iter_mut().filter_map(|(id, client)| Some((*id, client.pending.as_mut()?)))
     }
 
-    /// Notes that a request counts for the request timer, after those that came before it. `accepted` is the last
+    /// Records that a request counts for the request timer, after those that came before it. `accepted` is the last
     /// number accepted so far, `proposed` whether the request is in one of the proposals.
     pub(crate) fn start_waiting(&mut self, client: ClientId, now: u64, accepted: SeqNum, proposed: bool) {
         if let Some(pending) = self.clients.get_mut(&client).and_then(|c| c.pending.as_mut())
@@ -158,12 +160,12 @@ impl ClientTable {
         }
     }
 
-    /// Says whether any request counts for the request timer.
+    /// Returns whether any request counts for the request timer.
     pub(crate) fn any_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Notes that the primary has proposed a request, if it waits here.
+    /// Records that the primary has proposed a request, if it waits here.
     pub(crate) fn note_proposed(&mut self, client: ClientId, digest: &quorate_wire::Digest) {
         let pending = self.clients.get_mut(&client).and_then(|c| c.pending.as_mut());
         if let Some(pending) = pending.filter(|p| p.request.digest == *digest) {
@@ -185,7 +187,7 @@ impl ClientTable {
         waiting.iter().filter_map(|(client, timestamp)| of(client, *timestamp)).find(|p| !p.proposed)
     }
 
-    /// Gives every waiting request the time from now on: timers stood still meanwhile (TM-5).
+    /// Gives every waiting request the time from now on: timers stood still until now (TM-5).
     pub(crate) fn restart_clock(&mut self, now: u64) {
         for (_, pending) in self.pending_mut() {
             pending.since = now;
@@ -223,7 +225,7 @@ impl ClientTable {
         Some(self.standings.entry(client.principal()).or_default())
     }
 
-    /// Says whether the requests of a client must be signed now (AU-5).
+    /// Returns whether the requests of a client must be signed now (AU-5).
     pub(crate) fn on_probation(&self, client: ClientId, now: u64) -> bool {
         now < self.standing(client).probation_until
     }
@@ -237,14 +239,14 @@ impl ClientTable {
     }
 
     /// Shuts a client out here for a while: its MAC was right and its signature wrong (AU-1). Not for
-    /// good: the MAC does not cover the signature, and whoever is on the line can damage that.
+    /// good: the MAC does not cover the signature, and an attacker on the network can damage that.
     pub(crate) fn shut_out(&mut self, client: ClientId, now: u64) {
         if let Some(standing) = self.standing_mut(client) {
             standing.shut_out_until = now.saturating_add(SHUT_OUT_NS);
         }
     }
 
-    /// Says whether a request may be taken up as it is, in the order of AU-1. `Ok(false)` asks for its
+    /// Returns whether a request may be taken up as it is, in the order of AU-1. `Ok(false)` asks for its
     /// signature to be checked first.
     pub(crate) fn admits(&self, request: &Request<'_>, mode: RequestAuth, now: u64) -> Result<bool, Reject> {
         let standing = self.standing(request.client);
@@ -291,7 +293,7 @@ impl ClientTable {
 }
 
 impl Client {
-    /// Says whether the cached reply may be sent again now (RP-2), and notes it.
+    /// Returns whether the cached reply may be sent again now (RP-2), and notes it.
     pub(crate) fn may_resend(&mut self, now: u64) -> bool {
         let may = self.resent_at == 0 || now >= self.resent_at.saturating_add(RESEND_NS);
         if may {
@@ -308,7 +310,7 @@ impl Client {
     }
 
     /// Keeps the waiting request as it has come again: sealed with the keys that its client uses now, which
-    /// is what others will check. A signature, once seen to be right, is good for ever.
+    /// is what others will check. A signature, once verified, stays valid forever.
     pub(crate) fn renew(&mut self, request: &Request<'_>) {
         if self.pending.as_ref().is_some_and(|p| p.request.proof == Proof::Signed) {
             return;
@@ -352,7 +354,7 @@ impl Client {
         }
     }
 
-    /// Lets go of the waiting request.
+    /// Drops the waiting request.
     pub(crate) fn take_pending(&mut self) {
         if let Some(pending) = self.pending.take() {
             self.recycle(pending.request);
@@ -361,12 +363,34 @@ impl Client {
 
     /// Notes that `replica` vouches for a request. Returns the set of those who do (TM-2).
     pub(crate) fn vouch(&mut self, digest: quorate_wire::Digest, replica: quorate_wire::ReplicaId) -> u64 {
-        let bit = 1_u64 << replica.index();
-        let set = match self.vouched {
-            Some((d, set)) if d == digest => set | bit,
-            Some(_) | None => bit,
-        };
-        self.vouched = Some((digest, set));
-        set
+        match self.vouched.iter_mut().find(|(by, _)| *by == replica) {
+            Some((_, last)) => *last = digest,
+            None => self.vouched.push((replica, digest)),
+        }
+        let same = self.vouched.iter().filter(|(_, of)| *of == digest);
+        same.fold(0, |set, (by, _)| set | crate::certificate::bit(*by))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_wire::{Digest, ReplicaId};
+
+    use super::*;
+
+    /// TM-2, L10: what one replica says of another request does not undo what others have said of this one.
+    #[test]
+    fn l10_a_wrong_voucher_changes_nothing_of_the_right_ones() {
+        let (right, wrong) = (Digest([1; 32]), Digest([2; 32]));
+        let mut client = Client::default();
+        assert_eq!(client.vouch(right, ReplicaId(1)), 0b0010);
+        assert_eq!(client.vouch(wrong, ReplicaId(3)), 0b1000);
+        assert_eq!(client.vouch(right, ReplicaId(2)), 0b0110);
+        // One that changes its mind counts for the last only, and nothing grows.
+        assert_eq!(client.vouch(right, ReplicaId(3)), 0b1110);
+        for byte in 0..100 {
+            client.vouch(Digest([byte; 32]), ReplicaId(3));
+        }
+        assert_eq!(client.vouched.len(), 3);
     }
 }

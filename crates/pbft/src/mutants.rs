@@ -1,5 +1,5 @@
-//! Seeded bugs: one build with the feature `mutants` holds all of them, and one is turned on at run
-//! time, so that swarm and scenarios can show that they would find it (spec §19.4).
+//! Seeded bugs: one build with the feature `mutants` contains all of them, and one is enabled at run time, to show
+//! that the swarm and the scenarios find it (spec §19.4).
 //!
 //! `mutant!(M1, right, wrong)` is `right`. Only with the feature, and only while mutant 1 is active,
 //! is it `wrong`. Without the feature the compiler sees `if false`.
@@ -58,6 +58,7 @@ mutants! {
     M48 = 48, "committed-untold", "Replicas do not tell those who missed a batch that it committed (ST-5, A9).";
     M49 = 49, "unvouched-timers", "One replica's word about a request starts its timer (TM-2, B31).";
     M50 = 50, "null-anywhere", "Null batches are accepted at any time (PR-6).";
+    M90 = 90, "rejoined-by-own-h", "A rejoin is over when this replica's own checkpoint is stable, whatever the others' (RC-9a).";
     M14 = 14, "result-unchecked", "A client takes a result without comparing it with the certified digest (CL-6, K12).";
 }
 
@@ -73,7 +74,7 @@ mod switch {
         ACTIVE.store(id.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Says whether the mutant with this number is on.
+    /// Returns whether the mutant with this number is on.
     pub fn is_active(id: u32) -> bool {
         ACTIVE.load(Ordering::Relaxed) == id
     }
@@ -82,7 +83,7 @@ mod switch {
 #[cfg(feature = "mutants")]
 pub use switch::{activate, is_active};
 
-/// Says that no mutant is on: this build has none.
+/// Returns that no mutant is on: this build has none.
 #[cfg(not(feature = "mutants"))]
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "a constant, so that both debug and release drop the branch")]

@@ -1,7 +1,7 @@
 //! Normal-case operation: pre-prepare, prepare, commit [OSDI99 §4.2], spec §5.4-5.6.
 //!
-//! Each handler logs its message and calls [`Replica::advance`], which does whatever the log now
-//! allows. No handler depends on the order in which messages come.
+//! Each handler logs its message and calls [`Replica::advance`], which performs the steps that the log now allows. No
+//! handler depends on the order in which messages arrive.
 
 use alloc::sync::Arc;
 
@@ -67,7 +67,7 @@ impl Replica {
     /// The conditions for accepting a pre-prepare, in the order of the paper.
     fn accepts_pre_prepare(&mut self, now: Now, from: ReplicaId, m: &PrePrepare<'_>) -> Result<(), Reject> {
         // "the signatures in the request and the pre-prepare message are correct and d is the digest
-        // for m": seen to at the door, but for requests that it could not prove (below, PP-5).
+        // for m": seen to at the authenticator, but for requests that it could not prove (below, PP-5).
         // "it is in view v", and so only this view's primary may propose (PP-1).
         if m.view != self.view {
             return Err(Reject::OtherView);
@@ -110,7 +110,7 @@ impl Replica {
         }
         // PP-6, PR-6: an empty batch only where the protocol asks for one.
         if m.batch.is_empty() {
-            return if m.batch.is_null() && self.null_batches_allowed() {
+            return if m.batch.is_null() && self.null_batch_allowed_at(m.seq) {
                 Ok(())
             } else {
                 Err(Reject::NullBatch)
@@ -164,7 +164,7 @@ impl Replica {
 
     /// PP-5 for one request: its entry of the authenticator is right, and its client need not sign; or this
     /// replica holds the same request as authentic, or saw that the signature is right; or the client is
-    /// past it, so that it will not be executed, whoever made it (EX-2). The last matters after a view
+    /// past it, so that it will not be executed in any case (EX-2). The last matters after a view
     /// change: a primary may propose again what the others have executed, with MACs under keys that the
     /// client has renewed since.
     pub(crate) fn stands(
@@ -196,7 +196,7 @@ impl Replica {
             }
             return out.reject(Reject::OtherView);
         }
-        // The primary's pre-prepare stands for its prepare: only backups' prepares count.
+        // The primary's pre-prepare counts as its prepare: only backups' prepares count.
         if from == self.primary() {
             return out.reject(Reject::FromPrimary);
         }
@@ -233,7 +233,7 @@ impl Replica {
     }
 
     /// PB-2: commits that rode on a message count as COMMITs of its sender, even if the carrier is
-    /// turned away for another reason.
+    /// rejected for another reason.
     fn log_piggyback(
         &mut self,
         now: Now,
@@ -300,7 +300,7 @@ impl Replica {
         }
     }
 
-    /// Does whatever the messages logged for `seq` now allow, in whatever order they came.
+    /// Does whatever the messages logged for `seq` now allow, independently of their order.
     pub(crate) fn advance(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
         self.accept_vouched(seq);
         self.prepare(seq, out);
@@ -324,7 +324,7 @@ impl Replica {
     /// "If backup i accepts the pre-prepare message, it enters the prepare phase by multicasting a
     /// PREPARE message to all other replicas and adds both messages to its log" [OSDI99 §4.2].
     fn prepare(&mut self, seq: SeqNum, out: &mut Actions) {
-        if !self.is_normal() || self.recovery.forbids(seq) || !self.log.admits(seq) {
+        if !self.is_normal() || self.forbids_vote(seq) || !self.log.admits(seq) {
             return;
         }
         let view = self.view;
@@ -381,7 +381,7 @@ impl Replica {
     pub(crate) fn count_own_vote(&mut self, vote: &OwnVote) {
         let id = self.id;
         if vote.view != self.log.view() {
-            return; // the view has ended meanwhile
+            return; // the view has ended since
         }
         let Some(slot) = self.log.get_mut(vote.seq) else { return };
         let votes = if vote.commit { &mut slot.commits } else { &mut slot.prepares };
@@ -395,7 +395,7 @@ impl Replica {
     /// When prepared(m, v, n, i) becomes true: P, its record with the batch (D2), then "Replica i
     /// multicasts a COMMIT to the other replicas" [OSDI99 §4.2], PC-2.
     fn commit(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
-        if !self.is_normal() || self.recovery.forbids(seq) || !self.log.admits(seq) {
+        if !self.is_normal() || self.forbids_vote(seq) || !self.log.admits(seq) {
             return;
         }
         let view = self.view;
@@ -456,7 +456,7 @@ impl Replica {
         self.piggyback.commits.push((seq, digest));
         self.piggyback.after = self.piggyback.after.max(after);
         let queued = u64::try_from(self.piggyback.commits.len()).unwrap_or(u64::MAX);
-        // PB-4: somebody waits for this one.
+        // PB-4: a client waits for this one.
         if self.config.is_checkpoint(seq) || !self.reads.is_empty() || queued >= self.config.pipeline {
             self.flush_commits(out);
         } else if queued == 1 {
@@ -475,7 +475,7 @@ impl Replica {
         self.piggyback_sent(out);
     }
 
-    /// Notes that a batch has committed here (committed-local).
+    /// Records that a batch has committed here (committed-local).
     fn note_committed(&mut self, seq: SeqNum, out: &mut Actions) {
         let cluster = self.cluster;
         let Some(slot) = self.log.get_mut(seq) else { return };

@@ -25,7 +25,7 @@ pub(crate) struct Execution {
     pub(crate) final_to: SeqNum,
     /// The last batch whose results are back.
     returned: SeqNum,
-    /// Where the state came from: the last transfer, the image at the start, or 0.
+    /// The origin of the state: the last transfer, the image at the start, or 0.
     pub(crate) base: SeqNum,
     /// Results up to here go to nobody: they come of the log of an earlier life, which has answered, or whose
     /// clients ask again.
@@ -37,7 +37,7 @@ pub(crate) struct Execution {
 }
 
 impl Execution {
-    /// Says whether the service is at work: results are still to come.
+    /// Returns whether the service is at work: results are still to come.
     pub(crate) fn is_running(&self) -> bool {
         self.returned < self.handed_over
     }
@@ -56,7 +56,7 @@ impl Execution {
     }
 }
 
-/// A read under way.
+/// A read in progress.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     ticket: Ticket,
@@ -86,8 +86,8 @@ impl Reads {
 }
 
 impl Replica {
-    /// Hands batches to the executor as far as the log allows: "after committed-local is true and i's
-    /// state reflects the sequential execution of all requests with lower sequence number"
+    /// Passes batches to the executor as far as the log allows: after committed-local is true and "i's
+    /// state reflects the sequential execution of all requests with lower sequence numbers"
     /// [OSDI99 §4.2]; or tentatively, one batch ahead of that [OSDI99 §5.1].
     pub(crate) fn try_execute(&mut self, now: Now, out: &mut Actions) {
         while !self.transfer.is_active() {
@@ -109,7 +109,7 @@ impl Replica {
             let batch = self.find_batch(seq, &digest).filter(|batch| batch.is_complete()).cloned();
             let Some(batch) = batch else {
                 if self.find_batch(seq, &digest).is_none() {
-                    self.want_batch(now, seq, digest, out);
+                    self.want_batch(now, digest, out);
                 } else {
                     self.seek_bodies(now, out);
                 }
@@ -159,8 +159,8 @@ impl Replica {
         true
     }
 
-    /// "Checkpoints are produced [...] when a request with a sequence number divisible by some constant
-    /// is executed" [OSDI99 §4.3]: exactly after batch n, once it has committed (EX-4, TE-6).
+    /// Checkpoints are "generated periodically, when a request with a sequence number divisible by some constant
+    /// (e.g., 100) is executed" [OSDI99 §4.3]: exactly after batch n, once it has committed (EX-4, TE-6).
     fn after_final(&mut self, seq: SeqNum, out: &mut Actions) {
         // Agreed now, and only now: batches in progress may arrive in any order (ND-2).
         let batch = self.log.get(seq).and_then(|slot| slot.committed).and_then(|d| self.find_batch(seq, &d));
@@ -179,6 +179,7 @@ impl Replica {
         out.push(Action::Undo { after: self.exec.final_to });
         out.report(Milestone::RolledBack { seq });
         self.exec.handed_over = self.exec.final_to;
+        self.lives.undo(self.exec.final_to);
         if self.exec.returned >= seq {
             self.exec.returned = self.exec.final_to;
         } else {
@@ -206,6 +207,9 @@ impl Replica {
             }
             if let Some(replica) = reply.client.replica() {
                 self.recovery.note_request(replica, reply.timestamp, seq);
+                if let (Outcome::Executed, Some(result)) = (reply.outcome, reply.result) {
+                    self.note_life(seq, replica, reply.timestamp, result);
+                }
                 if tentative {
                     continue; // RC-6: committed replies only
                 }
@@ -252,7 +256,7 @@ impl Replica {
         }
     }
 
-    /// Takes note of batches that are both executed and committed by now.
+    /// Records batches that are both executed and committed by now.
     fn settle(&mut self, now: Now, out: &mut Actions) {
         let reached = self.exec.returned.min(self.exec.final_to);
         while self.exec.executed < reached {
@@ -276,6 +280,7 @@ impl Replica {
             self.views.note_executed();
             mutant!(M46, (), self.clients.restart_clock(now.mono_ns));
         }
+        self.settle_lives(now, out);
         self.serve_reads(out);
         self.propose(now, out);
         self.watch_requests(now, out);

@@ -1,4 +1,4 @@
-//! What a replica must not forget: the records of the write-ahead log (spec §14.1).
+//! Durable state of a replica: the records of the write-ahead log (spec §14.1).
 //!
 //! | # | Record | Durable before |
 //! |---|---|---|

@@ -1,8 +1,8 @@
-//! A recording of a replica: what it started from, and every input since.
+//! A recording of a replica: its initial state, and every input since then.
 //!
-//! The same inputs give the same actions, so a recording is all that it takes to see a run again, from a
-//! simulator or from a node that has stopped. It holds no keys: frames are kept as the door admitted
-//! them, with how the requests in them were proven.
+//! The same inputs give the same actions, so a recording is enough to replay a run, from a simulator or from a node
+//! that has stopped. It holds no keys: frames are stored as the authenticator admitted them, with how the requests in
+//! them were authenticated.
 //!
 //! `magic 4 | version 1 | id 2 | config | resume | input*`, an input being `len 4 | mono 8 | wall 8 |
 //! kind 1 | fields`.
@@ -26,7 +26,7 @@ use crate::step::{Actions, CachedReply, Input, Lsn, Now, ReadResult, Ticket, Tim
 mod start;
 
 const MAGIC: u32 = 0x5152_4543;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// The longest input: a frame and the proofs of its requests.
 const INPUT_BYTES_MAX: usize = FRAME_BYTES_MAX + (8 << 10);
 
@@ -73,7 +73,7 @@ impl Recorder {
         }
     }
 
-    /// Says whether every input so far is in it.
+    /// Returns whether every input so far is in it.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
@@ -141,11 +141,13 @@ fn encode_input(input: &Input<'_>, frame: &[u8], proofs: &mut Vec<Proof>, w: &mu
             w.u64(seq.0);
             w.digest(root);
         }
-        Input::Fetched { seq, root, clients } => {
+        Input::Fetched { seq, root, clients, lives } => {
             w.u8(8);
             w.u64(seq.0);
             w.digest(root);
             start::encode_clients(clients, w);
+            w.u8(u8::from(lives.is_some()));
+            start::encode_lives(lives.unwrap_or(&[]), w);
         }
         Input::Durable(lsn) => {
             w.u8(9);
@@ -248,7 +250,7 @@ pub fn play(
     Ok(replica)
 }
 
-/// What inputs borrow from.
+/// The buffers that inputs borrow from.
 #[derive(Default)]
 struct Scratch {
     replies: Replies,
@@ -314,7 +316,10 @@ impl Scratch {
             8 => {
                 let (seq, root) = (SeqNum(r.u64()?), r.digest()?);
                 let clients = start::decode_clients(&mut r)?;
-                step(now, &Input::Fetched { seq, root, clients: &clients });
+                let known = r.bool()?;
+                let lives = start::decode_lives(&mut r)?;
+                let lives = known.then_some(lives.as_slice());
+                step(now, &Input::Fetched { seq, root, clients: &clients, lives });
             }
             9 => step(now, &Input::Durable(Lsn(r.u64()?))),
             _ => return Err(DecodeError::NotCanonical),

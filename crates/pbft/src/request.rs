@@ -10,7 +10,7 @@ use crate::replica::Replica;
 use crate::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject};
 
 impl Replica {
-    /// Takes up a request, whoever brought it: its authenticity is its own.
+    /// Takes a request from any sender: it is authenticated by itself.
     pub(crate) fn on_request(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
         // SR-4: a body that an ordered batch names is needed whatever its authenticator says here.
         self.supply_body(now, request, out);
@@ -72,7 +72,7 @@ impl Replica {
         self.take_up(now, request.client, out);
     }
 
-    /// Has the expensive check done outside of the step; the request waits in the body table.
+    /// Requests the expensive check outside of the step; the request waits in the body table.
     fn ask_for_signature(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
         let Some(client) = self.clients.entry(request.client) else { return };
         let body = client.store(request);
@@ -114,7 +114,7 @@ impl Replica {
         }
     }
 
-    /// Does what a new request calls for: the primary orders it, a backup sends it on and will watch.
+    /// Handles a new request: the primary orders it, a backup forwards it and watches.
     fn take_up(&mut self, now: Now, client: ClientId, out: &mut Actions) {
         self.recheck_hungry(now, out);
         if !self.is_normal() || self.recovery.is_active() {
@@ -145,7 +145,7 @@ impl Replica {
         }
     }
 
-    /// Lets a request count for the request timer, from now on.
+    /// Counts a request for the request timer, from now on.
     fn start_waiting(&mut self, client: ClientId, now: Now) {
         let Some(pending) = self.clients.get(client).and_then(|c| c.pending.as_ref()) else { return };
         let digest = pending.request.digest;
@@ -178,7 +178,7 @@ impl Replica {
         }
     }
 
-    /// Says to all that a request is authentic here, and counts who does (TM-2).
+    /// Tells all that a request is authentic here, and counts the replicas that do (TM-2).
     pub(crate) fn vouch(&mut self, now: Now, client: ClientId, out: &mut Actions) {
         let id = self.id;
         let must_sign = self.must_sign(now, client);
@@ -266,7 +266,7 @@ impl Replica {
         self.hand_off(now, out);
     }
 
-    /// Says whether a client has to sign, or its requests are nobody's concern.
+    /// Returns whether a client has to sign, or its requests are ignored.
     pub(crate) fn must_sign(&self, now: Now, client: ClientId) -> bool {
         match self.config.request_auth {
             RequestAuth::Mac => false,

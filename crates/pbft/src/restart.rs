@@ -1,4 +1,4 @@
-//! Starting, and starting again from the log (spec §14.3).
+//! Starting, and restarting from the log (spec §14.3).
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -6,17 +6,19 @@ use alloc::vec::Vec;
 
 use quorate_wire::digest::Domains;
 use quorate_wire::frame::Frame;
-use quorate_wire::id::{ClientId, SeqNum, Timestamp, ViewNum};
-use quorate_wire::message::{NewView, SuspectReason, ViewChange};
+use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::life::Lives;
+use quorate_wire::message::{NewView, ProofMessage, SuspectReason, ViewChange};
 use quorate_wire::{Batch, Digest, Signed};
 
-use crate::enter_view::Candidate;
+use crate::candidate::Candidate;
+use crate::lives::{LivesKnown, Table};
 use crate::log::Proposal;
 use crate::record::{self, Record};
 use crate::replica::{Replica, Status};
 use crate::step::{Action, Actions, Lsn, Milestone, Now, Timer};
 
-/// What a replica starts from.
+/// The initial state of a replica.
 #[derive(Clone, Debug)]
 pub enum Resume {
     /// The first start of a new cluster: the initial state, nothing said yet.
@@ -33,7 +35,7 @@ pub enum Resume {
     },
 }
 
-/// What the disk gives back. The driver has checked its checksums and cut a torn tail.
+/// The data from the disk. The driver has checked its checksums and cut an incomplete tail.
 #[derive(Clone, Debug)]
 pub struct Restart {
     /// The incarnation, higher than every one before.
@@ -44,6 +46,8 @@ pub struct Restart {
     pub checkpoint: (SeqNum, Digest),
     /// The last executed timestamp of each client lane in that image.
     pub clients: Vec<(ClientId, Timestamp)>,
+    /// The lives of the replicas that have had more than one, in that image (RC-11).
+    pub lives: Vec<(ReplicaId, Lives)>,
 }
 
 impl Replica {
@@ -84,10 +88,12 @@ impl Replica {
         }
         self.checkpoints.own.insert(stable, stable_root);
         self.clients.reload(&restart.clients);
-        self.recovery.note_transfer(&restart.clients, image);
+        self.recovery.note_transfer(&restart.lives, image);
+        self.lives = LivesKnown::starting(image, Table::new(restart.lives.clone()));
         self.restore_slots(&history);
         self.peers.restore(&history.seen);
         self.resume_view(now, &history);
+        self.judge_view();
         if stable > image {
             self.execute_from_log(now, &history, (stable, stable_root), out);
         }
@@ -105,6 +111,8 @@ impl Replica {
         if self.is_normal() && self.is_primary() && self.cluster.n() > 1 {
             self.hand_off(now, out);
         }
+        // What its NEW-VIEW chose and it had not voted for yet (L7).
+        self.adopt_rest_of_new_view(now, out);
         self.try_execute(now, out);
         self.exec.replayed_to = self.exec.final_to;
         self.watch.note_odd(self.log.high());
@@ -156,7 +164,7 @@ impl Replica {
         }
     }
 
-    /// Goes back into the view that the log ends in: I7.
+    /// Returns to the view at the end of the log: I7.
     fn resume_view(&mut self, now: Now, history: &History) {
         self.view = mutant!(M40, history.view, ViewNum(0));
         if let Some(frame) = &history.view_change {
@@ -195,7 +203,7 @@ impl Replica {
         }
     }
 
-    /// Says why a view is left by a primary that shuts down in order.
+    /// Returns why a view is left by a primary that shuts down in order.
     pub fn shut_down(&mut self, now: Now, out: &mut Actions) {
         if self.is_normal() && self.is_primary() {
             self.handing_off = true;
@@ -204,7 +212,7 @@ impl Replica {
     }
 }
 
-/// What a log says was executed behind an image: for those who look at a replica that does not run.
+/// The committed batches in a log after an image, for examining a stopped replica.
 #[derive(Clone, Debug)]
 pub struct Committed {
     /// The batches, from the one behind the image on, without a gap.
@@ -230,7 +238,7 @@ impl Committed {
     }
 }
 
-/// What the log says, sorted.
+/// The content of the log, sorted.
 #[derive(Debug, Default)]
 struct History {
     stable: Option<(SeqNum, Digest)>,
@@ -305,11 +313,18 @@ fn read_new_view(frames: &[&[u8]], replica: &Replica) -> Option<Candidate> {
     let frame = Frame::decode(first).ok()?;
     let body = NewView::decode(frame.body).ok()?;
     let message = Arc::new(Signed::reread(&replica.domains, &frame, body)?);
+    let (changes, told) = rest.split_at_checked(message.body().view_changes.len())?;
     let mut named = Vec::new();
-    for bytes in rest {
+    for bytes in changes {
         named.push(Some(Arc::new(read_view_change(bytes, replica)?)));
     }
-    (named.len() == message.body().view_changes.len()).then_some(Candidate { message, named })
+    let mut proofs = Vec::new();
+    for bytes in told {
+        let frame = Frame::decode(bytes).ok()?;
+        let body = ProofMessage::decode(frame.body).ok()?;
+        proofs.push(Arc::new(Signed::reread(&replica.domains, &frame, body)?));
+    }
+    Some(Candidate { message, named, proofs })
 }
 
 #[cfg(test)]
@@ -320,7 +335,7 @@ mod tests {
     use super::*;
 
     /// [OSDI99 §4.4] A new view fills its gaps with null batches, which are all one; after a fail-over there are often several
-    /// in a row. Whoever looks at the log must not take the second one for its end.
+    /// in a row. A reader of the log must not take the second one for its end.
     #[test]
     fn the_same_null_batch_is_read_at_several_numbers() {
         let domains = Domains::new(ClusterId([7; 32]));

@@ -1,12 +1,12 @@
-//! Retransmission by status: a replica says what it has and lacks, and the others send what it lacks
-//! (spec §10). One mechanism, bounded state, for every kind of message.
+//! Retransmission by status: a replica reports what it has and lacks, and the others send what it lacks (spec §10).
+//! One mechanism, with bounded state, for every kind of message.
 
 use alloc::vec::Vec;
 
 use quorate_wire::Cluster;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
 use quorate_wire::message::{
-    Bitmap, Commit, Committed, Echoes, Kind, Prepare, ProofMessage, Status as StatusMessage, WANTS_MAX, Want,
+    Bitmap, Commit, Committed, Echoes, Kind, Prepare, Status as StatusMessage, WANTS_MAX, Want,
     encode_pre_prepare,
 };
 
@@ -37,6 +37,8 @@ struct Peer {
     incarnation: u64,
     /// What it has executed, it says.
     executed: SeqNum,
+    /// Its stable checkpoint, it says.
+    stable: SeqNum,
     /// Bytes sent again to it since `budget_at`.
     sent_bytes: usize,
     /// Digests that it has asked for since then.
@@ -47,6 +49,8 @@ struct Peer {
     /// The count of starts of another incarnation of this replica that it has seen, not below this one's:
     /// an old disk was put back, or the count was lost with a disk.
     later: Option<u64>,
+    /// What it says of its settings, once that was other than ours.
+    settings: Option<u64>,
 }
 
 /// What a peer's incarnation is to what is known of it.
@@ -56,7 +60,7 @@ enum Incarnation {
     Old,
 }
 
-/// What is known of the others. One entry a replica.
+/// The records of the others. One entry per replica.
 #[derive(Debug)]
 pub(crate) struct PeerStatus {
     peers: Vec<Peer>,
@@ -79,8 +83,8 @@ impl PeerStatus {
         }
     }
 
-    /// Says whether `len` more bytes may be sent again to `to`, and counts them: at most
-    /// `retransmit_bytes` in each `status_min_ns`, so that nobody can ask for endless work (K14).
+    /// Returns whether `len` more bytes may be sent again to `to`, and counts them: at most `retransmit_bytes` in
+    /// each `status_min_ns`, so that no replica can cause unlimited work (K14).
     pub(crate) fn allow(&mut self, to: ReplicaId, now: u64, len: usize, config: &Config) -> bool {
         let Some(peer) = self.budget(to, now, config) else { return false };
         // One item of any size passes: a request of 1 MiB must be obtainable.
@@ -91,7 +95,7 @@ impl PeerStatus {
         allowed
     }
 
-    /// Says whether `from` may ask for `count` more digests, and counts them whether they are here or not: at
+    /// Returns whether `from` may ask for `count` more digests, and counts them whether they are here or not: at
     /// most [`LOOKUPS_MAX`] in each `status_min_ns` (K14).
     pub(crate) fn allow_lookups(&mut self, from: ReplicaId, now: u64, count: usize, config: &Config) -> bool {
         let Some(peer) = self.budget(from, now, config) else { return false };
@@ -120,9 +124,18 @@ impl PeerStatus {
 
     /// Returns a number that `count` others say to have executed.
     pub(crate) fn executed_by(&self, count: usize) -> SeqNum {
-        let mut executed: Vec<SeqNum> = self.peers.iter().map(|p| p.executed).collect();
-        executed.sort_unstable();
-        executed.iter().rev().nth(count.saturating_sub(1)).copied().unwrap_or_default()
+        self.reached_by(count, |p| p.executed)
+    }
+
+    /// Returns a number that is at most the stable checkpoints of `count` others, as they say.
+    pub(crate) fn stable_by(&self, count: usize) -> SeqNum {
+        self.reached_by(count, |p| p.stable)
+    }
+
+    fn reached_by(&self, count: usize, of: impl Fn(&Peer) -> SeqNum) -> SeqNum {
+        let mut numbers: Vec<SeqNum> = self.peers.iter().map(of).collect();
+        numbers.sort_unstable();
+        numbers.iter().rev().nth(count.saturating_sub(1)).copied().unwrap_or_default()
     }
 
     /// Returns a count of starts that `count` others have seen this replica exceed or reach in another life.
@@ -137,7 +150,7 @@ impl PeerStatus {
         self.peers.iter().flat_map(|peer| peer.incarnation.to_le_bytes()).collect()
     }
 
-    /// Takes up what [`Self::seen`] returned in an earlier life.
+    /// Restores what [`Self::seen`] returned in an earlier life.
     pub(crate) fn restore(&mut self, seen: &[u8]) {
         let seen = Echoes::new(seen);
         for (index, peer) in self.peers.iter_mut().enumerate() {
@@ -158,6 +171,15 @@ impl PeerStatus {
         if peer.incarnation == incarnation { Incarnation::Known } else { Incarnation::Old }
     }
 
+    /// Notes what a peer says of its settings. Says whether that is a difference that was not known yet.
+    fn note_settings(&mut self, from: ReplicaId, settings: u64, own: u64) -> bool {
+        let Some(peer) = self.peers.get_mut(from.index()) else { return false };
+        let differs = (settings != own).then_some(settings);
+        let news = differs.is_some() && peer.settings != differs;
+        peer.settings = differs;
+        news
+    }
+
     fn note_echo(&mut self, from: ReplicaId, echo: u64) {
         let own = self.incarnation;
         let Some(peer) = self.peers.get_mut(from.index()) else { return };
@@ -168,7 +190,7 @@ impl PeerStatus {
 }
 
 impl Replica {
-    /// Asks for a status soon: there is evidence of being behind, or somebody waits (SM-1).
+    /// Sends a status soon: there is evidence of being behind, or a request waits (SM-1).
     pub(crate) fn status_soon(&mut self, now: Now, out: &mut Actions) {
         if self.peers.soon {
             return;
@@ -201,15 +223,15 @@ impl Replica {
         self.watch_requests(now, out);
         let mut next = self.config.status_ns;
         if full {
-            // Before anybody can think that the primary is to blame.
+            // Before a replica can suspect the primary.
             self.say_checkpoints_again(out);
             next = next.min(self.patience() / 4);
         }
         Self::set_timer(out, Timer::Status, now.mono_ns.saturating_add(next));
     }
 
-    /// Returns as many of the proofs wanted as a STATUS has room for, from a random one on: a liar can
-    /// claim so much that nobody can prove that what matters would never have its turn (DP-4).
+    /// Returns as many of the wanted proofs as a STATUS has room for, starting at a random one: a Byzantine replica
+    /// can make enough claims to keep the important ones from ever having their turn (DP-4).
     fn some_wants(&mut self) -> Vec<Want> {
         let wants = &self.views.wants;
         let start = usize::try_from(self.rng.below(u64::try_from(wants.len()).unwrap_or(1))).unwrap_or(0);
@@ -252,6 +274,7 @@ impl Replica {
             stable: self.log.stable(),
             executed: self.exec.executed,
             incarnation: self.peers.incarnation,
+            settings: self.settings,
             echoes: Echoes::new(&echoes),
             normal: self.status == Status::Normal,
             has_new_view,
@@ -284,6 +307,9 @@ impl Replica {
             Incarnation::Known => {}
             Incarnation::Old => out.reject(Reject::OldIncarnation),
         }
+        if self.peers.note_settings(from, m.settings, self.settings) {
+            out.report(Milestone::SettingsDiffer { of: from });
+        }
         self.peers.note_echo(from, m.echoes.of(self.id));
         self.look_at_echoes(now, out);
         let min = self.config.status_min_ns;
@@ -293,8 +319,10 @@ impl Replica {
             return out.reject(Reject::OldStatus);
         }
         peer.counter = m.counter;
-        peer.executed = m.executed;
+        (peer.executed, peer.stable) = (m.executed, m.stable);
         peer.heard_at = now.mono_ns.max(1);
+        self.look_at_rejoin(now, out);
+        let Some(peer) = self.peers.peers.get_mut(from.index()) else { return };
         // Never the same to the same peer more than once in this time (SM-2). What it needs in a view that it
         // has just come to is not the same: at most two answers for each of this replica's own views.
         let along = (m.view, m.normal);
@@ -307,7 +335,7 @@ impl Replica {
             peer.answered_in = peer.answered_in.max(along);
         }
         mutant!(M47, self.answer(now, from, m, out), ());
-        // Whoever is ahead will answer our own (SM-1).
+        // A replica that is ahead will answer our own (SM-1).
         if m.view > self.view || m.executed > self.exec.executed {
             self.status_soon(now, out);
         }
@@ -339,11 +367,11 @@ impl Replica {
         if m.view > self.view {
             return;
         }
-        // 5. It waits for the NEW-VIEW of this view: whoever has it sends it, and what it names (SM-4).
+        // 5. It waits for the NEW-VIEW of this view: a replica that has it sends it, and what it names (SM-4).
         if !m.normal {
             self.send_view_changes(now, to, self.view, bit(self.id) & !m.have, out);
             self.send_new_view_to(now, to, m.view, m.have, out);
-            return self.send_proofs(to, m, out);
+            return self.send_proofs(now, to, m, out);
         }
         // 4. Both are in normal operation.
         if self.is_normal() {
@@ -371,7 +399,7 @@ impl Replica {
     /// waiting for it.
     fn send_new_view_to(&mut self, now: Now, to: ReplicaId, from: ViewNum, have: u64, out: &mut Actions) {
         let Some(candidate) = self.views.entered.as_ref().filter(|c| c.view() >= from) else { return };
-        let message = candidate.message.clone();
+        let (message, proofs) = (candidate.message.clone(), candidate.proofs.clone());
         if !self.peers.allow(to, now.mono_ns, message.frame().len(), &self.config) {
             return;
         }
@@ -379,22 +407,10 @@ impl Replica {
         out.forward(Recipient::Replica(to), Kind::NewView, after, message.frame());
         let named = message.body().view_changes.iter().fold(0, |set, (replica, _)| set | bit(*replica));
         self.send_view_changes(now, to, message.body().view, named & !have, out);
+        self.show(now, to, &proofs, out);
     }
 
-    fn send_proofs(&mut self, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
-        for want in &m.wants {
-            let Some(slot) = self.log.get(want.seq) else { continue };
-            let Some((digest, view)) = slot.claims.iter().find(|(d, u)| *d == want.digest && *u >= want.view)
-            else {
-                continue;
-            };
-            let proof = ProofMessage { seq: want.seq, digest: *digest, view: *view };
-            // What was claimed was durable before it was said.
-            out.send(Recipient::Replica(to), Kind::Proof, Lsn(0), |w| proof.encode(w));
-        }
-    }
-
-    /// Sends votes and proposals of this view again: content as the first time, sealed anew (SM-3). Also for
+    /// Sends votes and proposals of this view again: the same content, sealed again (SM-3). Also for
     /// numbers that the peer has executed: it may have done so without having prepared them, or in an earlier
     /// view, and the others may need its COMMIT (PC-4).
     fn send_votes(&mut self, now: Now, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {

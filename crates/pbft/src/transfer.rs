@@ -1,9 +1,10 @@
 //! State transfer: when, and to which checkpoint (ST-1, ST-4, ST-5). The walk over the state's tree is
-//! the executor's; this file chooses the target and goes on from there. [OSDI99 §4.4] on replicas that
+//! the executor's; this file chooses the target and continues from there. [OSDI99 §4.4] on replicas that
 //! miss a checkpoint; [OSDI99 §6.3]; spec §9.
 
 use quorate_wire::Digest;
-use quorate_wire::id::{ClientId, SeqNum, Timestamp};
+use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
+use quorate_wire::life::Lives;
 
 use crate::config::MS;
 use crate::replica::Replica;
@@ -12,7 +13,7 @@ use crate::step::{Action, Actions, Milestone, Now, Recipient};
 /// How long a replica that is behind tries to catch up by batches before it fetches state (CK-5, ST-5).
 const PATIENCE_NS: u64 = 200 * MS;
 
-/// What is being fetched.
+/// The state that is being fetched.
 #[derive(Debug, Default)]
 pub(crate) struct Transfer {
     target: Option<(SeqNum, Digest)>,
@@ -24,19 +25,19 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// Says whether state is being fetched: nothing executes meanwhile (EX-5).
+    /// Returns whether state is being fetched: nothing is executed during that time (EX-5).
     pub(crate) fn is_active(&self) -> bool {
         self.target.is_some()
     }
 
-    /// Says whether the state was found wrong and is being repaired.
+    /// Returns whether the state was found wrong and is being repaired.
     pub(crate) fn is_repairing(&self) -> bool {
         self.repairing
     }
 }
 
 impl Replica {
-    /// Notes the highest checkpoint that `f + 1` replicas certify above this replica's state.
+    /// Records the highest checkpoint that `f + 1` replicas certify above this replica's state.
     pub(crate) fn note_certified(&mut self, now: Now, out: &mut Actions) {
         let Some(best) = self.checkpoints.certified_above(self.exec.executed) else { return };
         self.set_goal(now, best, out);
@@ -69,9 +70,9 @@ impl Replica {
         let out_of_reach = match self.transfer.target {
             // Above the window there is nothing to execute one's way with.
             None => goal.0 > self.log.high(),
-            // Whoever has executed so far beyond the target has discarded it (I6): nobody may hold it any
-            // more, and under load the window moves on in less time than it takes to notice that nobody
-            // answers (ST-4, B19).
+            // A replica that has executed so far beyond the target has discarded it (I6). So no replica may hold it
+            // any more, and under load the window moves on in less time than it takes to detect that none responds
+            // (ST-4, B19).
             Some((target, _)) => goal.0 > target.plus(self.config.window),
         };
         if out_of_reach || stuck >= PATIENCE_NS {
@@ -115,9 +116,9 @@ impl Replica {
     pub(crate) fn finish_transfer(
         &mut self,
         now: Now,
-        seq: SeqNum,
-        root: Digest,
+        (seq, root): (SeqNum, Digest),
         clients: &[(ClientId, Timestamp)],
+        lives: Option<&[(ReplicaId, Lives)]>,
         out: &mut Actions,
     ) {
         if self.transfer.target != Some((seq, root)) {
@@ -134,7 +135,8 @@ impl Replica {
         if mutant!(M35, true, false) {
             self.clients.reload(clients);
         }
-        self.recovery.note_transfer(clients, seq);
+        self.recovery.note_transfer(lives.unwrap_or(&[]), seq);
+        self.replace_lives(seq, lives);
         // Own checkpoints above are of the wrong state; those below are gone.
         self.checkpoints.own.retain(|n, _| *n < seq);
         if repaired && seq < had {

@@ -8,6 +8,7 @@ use quorate_pbft::step::{Recipient, Reject};
 use quorate_pbft::{Milestone, Timer};
 use quorate_wire::Digest;
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::life::Life;
 use quorate_wire::message::{Kind, NewView, Reply, ReqAck, ReqReject, SuspectReason};
 
 /// "Each message sent by the replicas to the client includes the current view number, allowing the client
@@ -196,7 +197,13 @@ fn held_unsigned_and_on_probation(id: ReplicaId) -> Desk {
         named.push((id, desk.digest_of(&own)));
         named.sort_unstable();
         let checkpoint = (SeqNum(0), root(SeqNum(0)));
-        let new_view = NewView { view: ViewNum(1), view_changes: named, checkpoint, chosen: vec![] };
+        let new_view = NewView {
+            view: ViewNum(1),
+            life: Life::default(),
+            view_changes: named,
+            checkpoint,
+            chosen: vec![],
+        };
         let frame = desk.new_view(R1, &new_view);
         desk.frame(&frame);
     }

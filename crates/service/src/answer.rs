@@ -1,7 +1,7 @@
 //! Answers to other replicas' state transfers: the serving side of spec §9.
 //!
-//! Answers come from complete checkpoints only (ST-7). A question is answered at once or not at all:
-//! nothing is kept for a peer but the numbers of its last questions.
+//! Only complete checkpoints are served (ST-7). A request is answered immediately or not at all: for each peer only
+//! the numbers of its last requests are kept.
 
 use alloc::vec::Vec;
 
@@ -14,9 +14,9 @@ use crate::service::Service;
 use crate::transfer::{Refusal, Steps};
 use crate::tree::{BRANCHING, Label};
 
-/// Numbers of a peer's questions that are remembered: more than it has under way.
+/// Numbers of a peer's questions that are remembered: more than it has in progress.
 const SEEN: u64 = 1024;
-/// The most answers to one peer in each [`TURN_NS`]: more than a correct one asks, for it may ask in bursts.
+/// Maximum number of answers to one peer in each [`TURN_NS`]: more than a correct one asks, for it may ask in bursts.
 const ANSWERS_MAX: u32 = 256;
 /// The time over which a peer's questions are counted, in nanoseconds.
 const TURN_NS: u64 = 10_000_000;
@@ -72,7 +72,7 @@ impl Asker {
         (&mut self.seen[at / 64], 1 << (at % 64))
     }
 
-    /// Counts an answer. Says whether there may be one.
+    /// Counts an answer. Returns whether there may be one.
     fn has_room(&mut self, now_ns: u64) -> bool {
         let turn = now_ns / TURN_NS;
         if turn != self.turn {

@@ -10,14 +10,14 @@ use crate::replies::Layout;
 pub struct Options {
     /// Bytes of a page, a power of two from 512 to 65536. Replicated.
     pub page_bytes: usize,
-    /// The most pages of the state, those of the replies included. Replicated.
+    /// Maximum number of pages of the state, those of the replies included. Replicated.
     pub pages_max: u32,
     /// The most client lanes with an entry (`MAX_CLIENTS`). Replicated.
     pub clients_max: u32,
     /// The longest result that is kept for its client; of longer ones only the digest is
     /// (`RESULT_CACHE`), in bytes. Replicated.
     pub result_bytes_max: usize,
-    /// The most checkpoints held at a time: `L / K + 1` and one being cut. At the bound the oldest
+    /// Maximum number of checkpoints held at a time: `L / K + 1` and one being cut. At the bound the oldest
     /// goes.
     pub checkpoints_max: usize,
     /// The most unused page buffers kept for later.

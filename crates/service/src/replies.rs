@@ -1,8 +1,8 @@
 //! The last reply of each client lane, as pages of the state [OSDI99 §4.2].
 //!
-//! Timestamps and replies are written in the same overlay as the operation they answer, so they are
-//! committed, rolled back, checkpointed and transferred together with its effects: exactly-once
-//! survives all of it (EX-2, B12, B17). A lane has a slot of fixed size,
+//! Timestamps and replies are written to the same overlay as the operation they answer, so they are committed, rolled
+//! back, checkpointed and transferred together with its effects. Exactly-once semantics therefore hold in all these
+//! cases (EX-2, B12, B17). A lane has a slot of fixed size,
 //!
 //! ```text
 //! 0        4          8        16          24     32       64               256
@@ -13,7 +13,7 @@
 //! beyond that the digest is kept alone. `time` is the agreed time of the batch: the largest one is
 //! the last agreed time of the state, which needs no place of its own.
 //!
-//! Where a lane's slot is says an index in memory. It can be built again from the pages at any time.
+//! An index in memory gives the position of a lane's slot. It can be rebuilt from the pages at any time.
 
 use alloc::vec::Vec;
 
@@ -30,14 +30,14 @@ pub(crate) const SLOT_BYTES: usize = 256;
 pub(crate) const INLINE_BYTES: usize = 192;
 const RESULT_AT: usize = SLOT_BYTES - INLINE_BYTES;
 
-/// Where the lanes are in the state: slots first, then each lane's own pages.
+/// The layout of the lanes in the state: slots first, then each lane's own pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     slots_max: u32,
     page_bytes: usize,
     slots_per_page: u32,
     result_bytes_max: usize,
-    /// Pages of its own that each lane has.
+    /// Each lane's own pages.
     lane_pages: u32,
     /// The first of them.
     lanes_at: u32,
@@ -73,7 +73,7 @@ impl Layout {
         first..first + self.lane_pages
     }
 
-    /// Returns how many pages of its own a lane uses.
+    /// Returns how many of its own pages a lane uses.
     fn own_pages_used(&self, lane: &Lane) -> usize {
         if lane.kind == Kind::Pages { lane.len.div_ceil(self.page_bytes) } else { 0 }
     }
@@ -86,7 +86,7 @@ enum Kind {
     Inline,
     /// In pages of the lane's own.
     Pages,
-    /// Not at all: it is longer than the bound.
+    /// It is not stored: it is longer than the limit.
     Digest,
 }
 
@@ -109,7 +109,7 @@ impl Kind {
     }
 }
 
-/// What a slot says of its lane's last request.
+/// The content of a slot: its lane's last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lane {
     pub(crate) client: ClientId,
@@ -218,7 +218,7 @@ impl Lanes {
         Ok(())
     }
 
-    /// Appends the result of a lane's last request to `out`. Says whether it is kept.
+    /// Appends the result of a lane's last request to `out`. Returns whether it is kept.
     pub(crate) fn result(&self, state: &View<'_>, lane: &Lane, out: &mut Vec<u8>) -> Result<bool, Stop> {
         match lane.kind {
             Kind::Digest => return Ok(false),

@@ -15,7 +15,7 @@ use crate::describe::Words;
 use crate::governed;
 use crate::rng::Rng;
 
-/// What a client is to ask for.
+/// A request for a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// The operation.
@@ -33,7 +33,7 @@ pub trait Double {
     fn execute(&mut self, cx: &Context, operation: &[u8]) -> Vec<u8>;
 }
 
-/// A service with all that the simulator needs besides.
+/// A service with everything else that the simulator needs.
 pub trait App: Words + Clone + 'static {
     /// The service.
     type Service: Service;

@@ -1,7 +1,7 @@
-//! What must hold, and the watchers that see to it (spec §18, "S").
+//! Invariants, and the checkers that verify them (spec §18, "S").
 //!
-//! They are told everything that correct replicas do and everything that clients accept, and look after
-//! every single step. Liars and second copies of a replica are not watched: they may do as they please.
+//! They receive every action of correct replicas and every result that clients accept, and run after every step.
+//! Byzantine replicas and second copies of a replica are not checked.
 //!
 //! | Rule | Watcher |
 //! |---|---|
@@ -44,9 +44,9 @@ use crate::app::Double;
 pub struct Violation {
     /// The rule: its watcher's name, and where there is one its number in spec §18.
     pub rule: &'static str,
-    /// What was seen.
+    /// The observation.
     pub text: String,
-    /// Who was involved.
+    /// The replica involved.
     pub replicas: Vec<ReplicaId>,
 }
 
@@ -107,7 +107,7 @@ impl Checkers {
         &self.facts[id.index()]
     }
 
-    /// Returns the highest number that has been executed for good anywhere.
+    /// Returns the highest number that any replica has executed finally.
     pub fn committed(&self) -> SeqNum {
         self.agreement.last()
     }
@@ -127,7 +127,7 @@ impl Checkers {
     }
 
     /// A client reports that replica `id` contradicts the others. That must be true of it: it lies, or its
-    /// state has been damaged behind its back.
+    /// state has been corrupted in memory.
     pub fn accused(&mut self, id: ReplicaId) {
         let facts = &self.facts[id.index()];
         let truthful = facts.correct && !facts.was_damaged;
@@ -140,7 +140,7 @@ impl Checkers {
         }
     }
 
-    /// Says whether replica `id` keeps to the protocol, and is watched.
+    /// Returns whether replica `id` keeps to the protocol, and is watched.
     pub fn watches(&self, id: ReplicaId) -> bool {
         self.facts[id.index()].correct
     }
@@ -176,7 +176,7 @@ impl Checkers {
         (facts.remembers, facts.misled) = (false, false);
     }
 
-    /// The state of replica `id` was damaged behind its back.
+    /// The state of replica `id` was corrupted in memory.
     pub fn damaged(&mut self, id: ReplicaId) {
         self.facts[id.index()].damage();
     }
@@ -226,7 +226,7 @@ impl Checkers {
         }
     }
 
-    /// A batch has become part of a replica's state for good.
+    /// A batch has become a final part of a replica's state.
     fn settle(&mut self, id: ReplicaId, seq: SeqNum, batch: &Arc<Batch>) {
         match self.agreement.executed(id, seq, batch.digest()) {
             Ok(true) => {
@@ -246,8 +246,8 @@ impl Checkers {
         }
     }
 
-    /// The service of replica `id` has executed a batch. What comes of one that its replica has dropped since
-    /// is nobody's.
+    /// The service of replica `id` has executed a batch. Results of a batch that the replica has dropped since are
+    /// ignored.
     pub fn executed(&mut self, id: ReplicaId, seq: SeqNum, batch: Digest, replies: &Replies) {
         let facts = &self.facts[id.index()];
         if !self.watches(id) || facts.damaged {
@@ -328,7 +328,7 @@ impl Checkers {
         }
     }
 
-    /// Says whether a client has accepted what is not final anywhere yet: `q` tentative replies.
+    /// Returns whether a client has accepted what is not final anywhere yet: `q` tentative replies.
     pub fn is_early(&self) -> bool {
         self.exactly_once.is_early()
     }

@@ -1,10 +1,9 @@
-//! A disk: a log of records and the images of checkpoints, with all that befalls them (H1, H3-H7, H11).
+//! A disk: a log of records and the images of checkpoints, with all their faults (H1, H3-H7, H11).
 //!
-//! The log is what a node's own would be: every record carries a checksum over its bytes and the
-//! record before it, and how much of the log was known to be durable when it was written. So a bad
-//! record is either a torn tail, which was promised to nobody and is cut (spec §14.3), or the damage
-//! of something that had been promised: then the log can't be trusted and the replica has lost its
-//! memory (spec §14.4). Which of the two is decided by what later records knew.
+//! The log has the format of a node's log: every record carries a checksum over its bytes and the record before it,
+//! and how much of the log was known to be durable when it was written. So a bad record is either a torn tail, which
+//! was not acknowledged and is cut (spec §14.3), or damage to acknowledged data: then the log cannot be trusted and
+//! the replica has lost its state (spec §14.4). Later records show which of the two it is.
 
 use quorate_pbft::step::Lsn;
 use quorate_wire::{Digest, SeqNum};
@@ -53,7 +52,7 @@ impl Pace {
     pub const SLOW: Self = Self { low_ns: 20_000_000, high_ns: 200_000_000 };
 }
 
-/// What can befall a disk that had taken good care of everything (H4, H5).
+/// Damage to a disk after everything was durable (H4, H5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     /// A bit of a record flips.
@@ -73,12 +72,12 @@ impl Damage {
     pub const ALL: [Self; 5] = [Self::BitRot, Self::Zeroed, Self::Misdirected, Self::Lost, Self::ImageRot];
 }
 
-/// What a start finds on the disk.
+/// The result of reading the disk at a start.
 #[derive(Debug)]
 pub enum Found {
     /// Nothing: a new disk.
     Empty,
-    /// Everything that was promised. `cut` says that a torn tail was thrown away.
+    /// Everything that was promised. `cut` says that a torn tail was discarded.
     Log {
         /// The records, oldest first.
         records: Vec<Vec<u8>>,
@@ -133,12 +132,12 @@ impl<I: Clone> Disk<I> {
         self.pace = pace;
     }
 
-    /// Says that there is no room left, or room again. A full disk finishes no sync (GC-4).
+    /// Sets whether the disk is full. A full disk finishes no sync (GC-4).
     pub fn set_full(&mut self, full: bool) {
         self.full = full;
     }
 
-    /// Notes a start and returns how many there have been (spec §14.3), or `at_least` if that is more.
+    /// Records a start and returns how many there have been (spec §14.3), or `at_least` if that is more.
     pub fn start(&mut self, at_least: u64) -> u64 {
         self.incarnation = (self.incarnation + 1).max(at_least);
         self.known = self.last_durable();
@@ -154,7 +153,7 @@ impl<I: Clone> Disk<I> {
         (self.known, self.rejoining) = (0, true);
     }
 
-    /// Notes that the replica itself has found that this is no memory (H7), and how often it has started at least.
+    /// Records that the replica itself has found that this is no memory (H7), and how often it has started at least.
     pub fn distrust(&mut self, starts: u64) {
         self.rejoining = true;
         self.incarnation = self.incarnation.max(starts);
@@ -165,12 +164,12 @@ impl<I: Clone> Disk<I> {
         self.incarnation
     }
 
-    /// Notes that it has rejoined.
+    /// Records that it has rejoined.
     pub fn rejoined(&mut self) {
         self.rejoining = false;
     }
 
-    /// Says whether something that was written is not durable yet.
+    /// Returns whether something that was written is not durable yet.
     pub fn is_behind(&self) -> bool {
         self.log.last().is_some_and(|last| last.place > self.durable)
     }
@@ -184,7 +183,7 @@ impl<I: Clone> Disk<I> {
         self.log.push(Entry { place, lsn, known, sum, bytes: bytes.to_vec() });
     }
 
-    /// Begins a sync if there is something to sync and none is under way. Returns how long it takes.
+    /// Begins a sync if there is something to sync and none is in progress. Returns how long it takes.
     pub fn begin_sync(&mut self) -> Option<u64> {
         let last = self.log.last()?.place;
         if self.syncing.is_some() || self.full || last <= self.durable {
@@ -200,7 +199,7 @@ impl<I: Clone> Disk<I> {
         self.log.iter().rev().find(|entry| entry.place <= self.durable).map(|entry| entry.lsn)
     }
 
-    /// Says how long flushing an image takes.
+    /// Returns how long flushing an image takes.
     pub fn image_ns(&mut self) -> u64 {
         8 * self.rng.between(self.pace.low_ns, self.pace.high_ns)
     }

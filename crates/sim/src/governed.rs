@@ -1,4 +1,5 @@
-//! Worlds in which the state says who may come in (EX-3): the doors follow it, and the double knows the rules.
+//! Worlds in which the state defines the registered clients (EX-3): the authenticators follow it, and the reference
+//! model knows the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use crate::app::{App, Double};
 use crate::setup::Keys;
 use crate::world::World;
 
-/// Returns the first so many clients: the first one administers.
+/// Returns the first `count` clients: the first one is the administrator.
 pub(crate) fn founders(count: usize) -> BTreeMap<u64, Person> {
     let principals = 1..=u64::try_from(count).unwrap_or(0);
     principals
@@ -125,7 +126,7 @@ impl Double for Governed {
     }
 }
 
-/// Whom a door knows, as far as orders can change it.
+/// The clients that an authenticator knows, as far as ordered operations can change them.
 #[derive(Clone, Copy, Debug)]
 pub struct Guests {
     version: u64,
@@ -133,10 +134,10 @@ pub struct Guests {
 }
 
 impl Guests {
-    /// Of a door that has not looked yet.
+    /// Of an authenticator that has not looked yet.
     pub const NEW: Self = Self { version: u64::MAX, leaving: true };
 
-    /// Lets in whom the committed state knows, and at a start, a stable checkpoint or a new state nobody else.
+    /// Accepts the clients in the committed state; at a start, a stable checkpoint or a new state no others.
     fn receive<S: Service>(
         &mut self,
         executor: &Executor<S>,
@@ -167,7 +168,7 @@ impl Guests {
 }
 
 impl<A: App> World<A> {
-    /// Lets the door of host `h` follow its state.
+    /// Updates the authenticator of host `h` from its state.
     pub(crate) fn receive_guests(&mut self, h: usize, shut_out: bool) {
         if self.founders.is_none() {
             return;

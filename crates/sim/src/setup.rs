@@ -1,4 +1,4 @@
-//! What a world is made from: who is in it, how they are set up, and who lies.
+//! The description of a world: its members, their settings, and which are Byzantine.
 
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -48,14 +48,14 @@ impl std::fmt::Debug for LiarMaker {
     }
 }
 
-/// What a world is made from.
+/// The description of a world.
 #[derive(Debug)]
 pub struct Setup {
     /// Everything random follows from it.
     pub seed: u64,
     /// The settings of every replica and client.
     pub config: Config,
-    /// How many client principals there are, each a host of its own.
+    /// How many client principals there are, each on its own host.
     pub clients: usize,
     /// How many lanes each of them has.
     pub lanes: u16,
@@ -81,7 +81,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Returns a quiet world of `cluster`: a good network, good disks, nobody lies.
+    /// Returns a quiet world of `cluster`: a good network, good disks, no Byzantine nodes.
     pub fn new(seed: u64, cluster: Cluster) -> Self {
         Self {
             seed,
@@ -100,14 +100,14 @@ impl Setup {
         }
     }
 
-    /// Lets replica `id` lie.
+    /// Makes replica `id` a liar.
     #[must_use]
     pub fn liar<L: Liar + 'static>(mut self, id: ReplicaId, make: impl Fn() -> L + 'static) -> Self {
         self.liars.insert(id, LiarMaker::new(make));
         self
     }
 
-    /// Lets replica `id` run twice.
+    /// Makes replica `id` run twice.
     #[must_use]
     pub fn twin(mut self, id: ReplicaId) -> Self {
         self.twins.push(id);
@@ -148,7 +148,7 @@ impl Keys {
         self.signer(principal).public()
     }
 
-    /// Returns a door of `principal` with fresh session keys.
+    /// Returns an authenticator of `principal` with fresh session keys.
     pub fn door(&self, principal: Principal, cluster: Cluster, entropy: [u8; 32], wall_ns: u64) -> Door {
         let signer = self.signer(principal);
         Door::new(principal, cluster, CLUSTER_ID, 0, signer, self.verifier.clone(), entropy, wall_ns)

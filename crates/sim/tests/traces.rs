@@ -1,6 +1,6 @@
 //! Every golden trace under `traces/` is played and has to come out as it stands there.
 //!
-//! `UPDATE_TRACES=1 cargo test -p quorate-sim --test traces` writes the files anew.
+//! `UPDATE_TRACES=1 cargo test -p quorate-sim --test traces` rewrites the files.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use std::fs;

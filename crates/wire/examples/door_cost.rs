@@ -1,4 +1,4 @@
-//! Prints what the door costs: nanoseconds for each frame admitted and sealed, n = 4.
+//! Prints what the authenticator costs: nanoseconds for each frame admitted and sealed, n = 4.
 //!
 //! ```text
 //! cargo run --release -p quorate-wire --example door_cost

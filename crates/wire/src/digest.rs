@@ -1,7 +1,7 @@
-//! Digests: BLAKE3-256, one domain for each thing digested (spec §2.2).
+//! Digests: BLAKE3-256, with a domain for each kind of content (spec §2.2).
 //!
-//! `D(tag, x)` is BLAKE3 keyed with `derive_key("quorate/1/" tag, cluster id)`: the domain and the
-//! cluster are in the key, so that a short `x` costs a single compression.
+//! `D(tag, x)` is BLAKE3 keyed with `derive_key("quorate/1/" tag, cluster id)`: the domain and the cluster are in the
+//! key, so that a short `x` costs a single compression.
 
 use crate::short::HashKey;
 
@@ -10,7 +10,7 @@ use crate::short::HashKey;
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
-    /// All zeros: the digest of nothing. Stands where a field has no digest.
+    /// All zeros: used where a field has no digest.
     pub const ZERO: Self = Self([0; 32]);
 
     /// Returns the first two bytes as they are shown in traces.

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::digest::Digest;
 use crate::id::{ClientId, Timestamp};
 
-/// What became of one request of a batch.
+/// The result of one request of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It ran now.
@@ -22,7 +22,7 @@ pub enum Outcome {
 /// The reply to one request of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply<'a> {
-    /// Who asked.
+    /// The requesting client.
     pub client: ClientId,
     /// The client's number for the request.
     pub timestamp: Timestamp,
@@ -30,7 +30,7 @@ pub struct Reply<'a> {
     pub digest: Digest,
     /// The replica that is to send the result; none: all of them.
     pub replier: Option<u16>,
-    /// What became of the request.
+    /// The result of the request.
     pub outcome: Outcome,
     /// The result. None where only its digest is kept (`RESULT_CACHE`).
     pub result: Option<&'a [u8]>,
@@ -70,7 +70,7 @@ impl Replies {
         self.entries.len()
     }
 
-    /// Says whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -1,5 +1,5 @@
-//! Signatures: for what is shown to third parties (VIEW-CHANGE, NEW-VIEW, SUSPECT, NEW-KEY, recovery
-//! requests, and requests of clients on probation). Everything else has MACs.
+//! Signatures: for messages that are shown to third parties (VIEW-CHANGE, NEW-VIEW, SUSPECT, NEW-KEY, recovery
+//! requests, and requests of clients on probation). All other messages have MACs.
 //!
 //! Ed25519 with the ZIP-215 rules, so that all replicas agree on what is valid (spec CR-6); or, in
 //! simulations, a keyed hash that only the holder of the secret can make.
@@ -68,12 +68,12 @@ impl Signer {
     }
 }
 
-/// What verifies a node's signatures.
+/// Verifies nodes' signatures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublicKey {
     /// Ed25519.
     Ed25519([u8; 32]),
-    /// For simulations: the secret itself, which the simulated liars are never given.
+    /// For simulations: the secret itself, which simulated Byzantine replicas never get.
     Toy([u8; 32]),
 }
 
@@ -90,7 +90,7 @@ enum Verifying {
 }
 
 impl Verifier {
-    /// Adds or replaces a key. Says whether it is a valid one.
+    /// Adds or replaces a key. Returns whether it is a valid one.
     pub fn insert(&mut self, holder: Principal, key: &PublicKey) -> bool {
         let key = match key {
             PublicKey::Ed25519(bytes) => match VerificationKey::try_from(*bytes) {
@@ -108,7 +108,7 @@ impl Verifier {
         self.keys.remove(&holder.key_holder());
     }
 
-    /// Says whether `holder` is known.
+    /// Returns whether `holder` is known.
     pub fn knows(&self, holder: Principal) -> bool {
         self.keys.contains_key(&holder.key_holder())
     }
@@ -119,7 +119,7 @@ impl Verifier {
         clients.map(|(holder, _)| Principal::from_wire(*holder))
     }
 
-    /// Says whether `signature` is `signer`'s over `digest`.
+    /// Returns whether `signature` is `signer`'s over `digest`.
     pub fn verify(&self, signer: Principal, digest: &Digest, signature: &[u8; 64]) -> bool {
         match self.keys.get(&signer.key_holder()) {
             None => false,

@@ -1,4 +1,4 @@
-//! What the door allocates: nothing in steady state, and never what a count merely claims.
+//! What the authenticator allocates: nothing in steady state, and never what a count merely claims.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -10,7 +10,7 @@ use crate::tree::Tree;
 /// The registry. The last column of its tables is written by `cargo xtask tidy --bless`.
 pub(super) const REGISTRY: &str = "docs/faults.md";
 const DEVIATIONS: &str = "docs/deviations.md";
-/// What the last column says where a reason stands in `docs/deviations.md`.
+/// The last column of a fault whose reason is in `docs/deviations.md`.
 const EXCUSED: &str = "[not yet](deviations.md#faults-that-do-not-apply-yet)";
 /// The heading there under which the reasons stand.
 const HEADING: &str = "## Faults that do not apply yet";

@@ -1,4 +1,4 @@
-//! Who may know whom (`ARCHITECTURE.md`), read from the `Cargo.toml` files.
+//! Which crate may use which (`ARCHITECTURE.md`), read from the `Cargo.toml` files.
 
 use super::Finding;
 use crate::tree::Tree;

@@ -283,7 +283,7 @@ impl Load {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Waits for so many more.
+    /// Waits for `more` more.
     pub(crate) fn wait(&self, more: u64) {
         let (target, until) = (self.done() + more, Instant::now() + PATIENCE);
         while self.done() < target {

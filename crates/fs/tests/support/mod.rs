@@ -156,7 +156,7 @@ pub(crate) fn size(size: u64) -> SetAttr {
     SetAttr { size: Some(size), ..SetAttr::default() }
 }
 
-/// Settings that trust everyone, as a test's clients are whoever they like.
+/// Settings that trust everyone, because a test's clients choose their users.
 pub(crate) fn open_settings() -> Settings {
     let export = Export { squash: Squash::Nobody, ..Export::of("/") };
     Settings { exports: vec![export], reply_pages: 16, ..Settings::default() }
@@ -167,7 +167,7 @@ impl Bench {
         Self::with(open_settings(), 1 << 20)
     }
 
-    /// Returns a client of a file system with these settings and so many pages, root to begin with.
+    /// Returns a client of a file system with these settings and `pages` pages, root to begin with.
     pub(crate) fn with(settings: Settings, pages: u32) -> Self {
         let options = Options {
             pages_max: pages,

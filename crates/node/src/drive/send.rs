@@ -1,4 +1,4 @@
-//! What leaves a drive: sealed once, and packed by place.
+//! The output of a drive: sealed once, and packed by place.
 
 use quorate_pbft::step::{Form, Lsn, Recipient};
 use quorate_service::Service;

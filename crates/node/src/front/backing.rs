@@ -1,4 +1,4 @@
-//! What stands behind a door: the cluster.
+//! The service behind a gateway: the cluster.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,47 +11,47 @@ use crate::clock::Clock;
 use crate::meter::Meter;
 use crate::socket::Socket;
 
-/// The most datagrams between two flushes.
+/// Maximum number of datagrams between two flushes.
 const BURST_MAX: usize = 64;
 
-/// Who does the operations that come through a door. Each lane has one at a time.
+/// Executes the operations of a gateway. Each lane has one at a time.
 pub trait Backing {
-    /// Has the poller tell when something comes.
+    /// Registers with the poller, which reports input.
     ///
     /// # Errors
     ///
-    /// It cannot.
+    /// The registration failed.
     fn watch(&self, poller: &Epoll, event: EpollEvent) -> io::Result<()>;
-    /// Takes what has come. Says whether there was anything.
+    /// Takes input. Returns whether there was any.
     ///
     /// # Errors
     ///
-    /// Nothing can come any more.
+    /// There can be no more input.
     fn receive(&mut self, clock: &Clock) -> io::Result<bool>;
-    /// Has a lane that is free do an operation.
+    /// Starts an operation in a free lane.
     fn invoke(&mut self, now: Now, lane: u16, operation: &[u8], read_only: bool);
-    /// Returns when something is due, in nanoseconds of the monotonic clock.
+    /// Returns when a timer is due, in nanoseconds of the monotonic clock.
     fn due(&self) -> u64;
-    /// Does what is due.
+    /// Handles the timers that are due.
     fn expire(&mut self, now: Now);
-    /// Lets out what was done since the last flush.
+    /// Sends what was done since the last flush.
     ///
     /// # Errors
     ///
-    /// It cannot be done.
+    /// It failed.
     fn flush(&mut self) -> io::Result<()>;
-    /// Says whether there are results.
+    /// Returns whether there are results.
     fn has_done(&self) -> bool;
-    /// Hands out the lanes that are done, each with its result; none: that was lost.
+    /// Returns the lanes that have finished, each with its result; none: the result was lost.
     fn hand_out(&mut self, each: &mut dyn FnMut(u16, Option<&[u8]>));
 }
 
-/// The cluster: a client of it, with its sockets.
+/// The cluster, through a client with its sockets.
 #[derive(Debug)]
 pub struct Cluster<M: Meter = ()> {
     /// The client.
     pub drive: ClientDrive<M>,
-    /// Its own.
+    /// Its sockets.
     pub socket: Socket,
 }
 

@@ -14,13 +14,13 @@ enum Is {
     Silent,
     Joining,
     Rejoining,
-    /// Behind by so many batches.
+    /// Behind by this number of batches.
     Behind(u64),
     /// Its newest digest is another one.
     Other(u8),
-    /// It says of this replica that it contradicted itself, so many milliseconds ago.
+    /// It says of this replica that it contradicted itself, this number of milliseconds ago.
     Accuses(u16, u64),
-    /// A client has seen this of it, so many seconds ago.
+    /// A client has seen this of it, this number of seconds ago.
     Seen(Class, u64),
 }
 use Is::{Accuses, Behind, Joining, Other, Rejoining, Seen, Silent, Well};
@@ -77,8 +77,8 @@ fn the_verdict_follows_from_what_is_known() {
         (&[Well; 4], &["ok"; 4], Healthy, 1, 1),
         // One that stops or joins is one of the f that may stop; it has not lied.
         (&[Well, Silent, Well, Well], &["ok", "silent", "ok", "ok"], Degraded, 0, 1),
-        (&[Well, Well, Well, Joining], &["ok", "ok", "ok", "joins"], Degraded, 0, 1),
-        (&[Well, Well, Well, Rejoining], &["ok", "ok", "ok", "joins"], Degraded, 0, 1),
+        (&[Well, Well, Well, Joining], &["ok", "ok", "ok", "rejoining"], Degraded, 0, 1),
+        (&[Well, Well, Well, Rejoining], &["ok", "ok", "ok", "rejoining"], Degraded, 0, 1),
         // A little behind is nothing; behind what the others keep is.
         (&[Well, Well, Behind(5), Well], &["ok"; 4], Healthy, 1, 1),
         (&[Well, Well, Behind(45), Well], &["ok", "ok", "slow", "ok"], Degraded, 0, 1),
@@ -157,12 +157,21 @@ fn a_reader_that_gets_no_answer_says_so() {
     assert_eq!(judge(Reading { answered: Some(true), ..reading(&[Well; 4]) }).verdict, Verdict::Healthy);
 }
 
-/// Evidence about replicas that the cluster does not have is somebody else's.
+#[test]
+fn margins_name_what_is_tolerated_or_what_is_needed() {
+    let margins = |is: &[Is]| judge(reading(is)).margins();
+    assert_eq!(margins(&[Well; 4]), "tolerates 1 more crash, 1 more Byzantine replica");
+    assert_eq!(margins(&[Well, Silent, Well, Well]), "tolerates no more crashes, 1 more Byzantine replica");
+    assert_eq!(margins(&[Silent, Silent, Well, Well]), "needs 1 more replica to serve again");
+    assert_eq!(margins(&[Silent; 4]), "needs 3 more replicas to serve again");
+}
+
+/// Evidence about replicas outside the cluster is ignored.
 #[test]
 fn troubles_are_told_with_their_replica() {
     let mut reading = reading(&[Well, Well, Seen(Class::WrongReplies, 1), Joining]);
     reading.evidence.push(Item { replica: ReplicaId(9), ..reading.evidence[0].clone() });
     let picture = judge(reading);
-    assert_eq!(picture.troubles(), ["r2 wrong replies", "r3 joins 58 %"]);
+    assert_eq!(picture.troubles(), ["r2 wrong replies", "r3 rejoining 58 %"]);
     assert_eq!(picture.evidence.len(), 1);
 }

@@ -1,26 +1,25 @@
-//! Reads commands of the Redis protocol, version 2, from bytes that come in pieces.
+//! Parses commands of the Redis protocol, version 2, from bytes that arrive in pieces.
 //!
 //! ```text
-//! *2\r\n$3\r\nGET\r\n$1\r\nk\r\n      an array of bulk strings, which is what programs send
-//! GET k\r\n                          a line of words, which is what people type
+//! *2\r\n$3\r\nGET\r\n$1\r\nk\r\n      an array of bulk strings, sent by programs
+//! GET k\r\n                          a line of words, typed by users
 //! ```
 //!
-//! What was read is not read again when more bytes come, nothing nests, and every length is checked
-//! against its bound before anything is kept for it: a client can make the decoder hold one command and
-//! no more (ADR 12).
+//! Parsed bytes are not parsed again when more arrive, nothing nests, and every length is checked against its limit
+//! before memory is used. So a client can make the decoder hold only one command (ADR 12).
 
 use std::ops::Range;
 
-/// The most words of a command.
+/// Maximum number of words of a command.
 pub const WORDS_MAX: usize = 65_537;
-/// The longest word, in bytes.
+/// Maximum length of a word, in bytes.
 pub const WORD_BYTES_MAX: usize = 1 << 20;
-/// The longest command in its encoding, in bytes.
+/// Maximum length of an encoded command, in bytes.
 pub const COMMAND_BYTES_MAX: usize = WORD_BYTES_MAX + (64 << 10);
-/// The longest line, in bytes: a command that somebody types, or a length.
+/// Maximum length of a line, in bytes: a typed command, or a length.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes that are not the protocol. The connection cannot go on.
+/// A violation of the protocol. The connection cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
     /// The number of words is not a number, or too large.
@@ -35,12 +34,12 @@ pub enum ProtocolError {
     LineTooLong,
     /// A quote is not closed.
     Quotes,
-    /// The words together are longer than a command may be.
+    /// The words together exceed the maximum length of a command.
     TooLong,
 }
 
 impl ProtocolError {
-    /// Returns what the client is told: what Redis says, where it has a word for it.
+    /// Returns the error text for the client: that of Redis, if it has one.
     pub fn text(self) -> String {
         match self {
             Self::WordCount => "Protocol error: invalid multibulk length".to_owned(),
@@ -56,27 +55,27 @@ impl ProtocolError {
     }
 }
 
-/// Where a decoder is in a command.
+/// The state of a decoder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     /// Before a command.
     #[default]
     Start,
-    /// So many words are still to come.
+    /// This number of words is still missing.
     Words(usize),
-    /// The bytes of a word of this length, and then so many words.
+    /// The bytes of a word of this length, and then this number of words.
     Word { len: usize, then: usize },
 }
 
-/// Reads one command after the other from a buffer that grows at its end.
+/// Parses one command after the other from a buffer that grows at its end.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: State,
-    /// Bytes of the command that were read.
+    /// Parsed bytes of the command.
     read: usize,
-    /// Bytes from there on in which there is no end of a line.
+    /// Bytes after that which contain no end of a line.
     searched: usize,
-    /// Where the words are, from the beginning of the command on; of a typed line, in `line`.
+    /// The ranges of the words, from the beginning of the command; of a typed line, in `line`.
     words: Vec<Range<usize>>,
     /// The words of a typed line without their quotes.
     line: Vec<u8>,
@@ -84,8 +83,8 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Reads on in `bytes`, which begin with the command and may have grown since the last call. Returns
-    /// how long the command is once all of it is there: then [`Self::words`] has its words.
+    /// Continues to parse `bytes`, which begin with the command and may have grown since the last call. Returns the
+    /// length of the command once it is complete: then [`Self::words`] has its words.
     ///
     /// # Errors
     ///
@@ -103,7 +102,7 @@ impl Decoder {
                         return Ok(Some(self.finish()));
                     }
                     let count = number(&bytes[line.start + 1..line.end]).ok_or(ProtocolError::WordCount)?;
-                    // Redis skips arrays without words, and those of a negative length.
+                    // Redis skips arrays without words, and those with a negative length.
                     let count = usize::try_from(count).unwrap_or(0);
                     if count > WORDS_MAX {
                         return Err(ProtocolError::WordCount);
@@ -141,14 +140,14 @@ impl Decoder {
         }
     }
 
-    /// Returns the words of the command that [`Self::read`] has found at the beginning of `bytes`; none
-    /// of an empty one.
+    /// Returns the words of the command that [`Self::read`] has found at the beginning of `bytes`; none for an empty
+    /// one.
     pub fn words<'a>(&'a self, bytes: &'a [u8]) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
         let from = if self.is_line { &self.line[..] } else { bytes };
         self.words.iter().map(move |word| from.get(word.clone()).unwrap_or(&[]))
     }
 
-    /// Returns how many bytes the command needs at least, as far as that is known.
+    /// Returns the least length of the command, as far as it is known.
     pub fn wants(&self) -> usize {
         match self.state {
             State::Start | State::Words(_) => self.read + 1,
@@ -162,7 +161,7 @@ impl Decoder {
         std::mem::take(&mut self.read)
     }
 
-    /// Takes a line and returns where it is, without its end.
+    /// Takes a line and returns its range, without its end.
     fn take_line(&mut self, bytes: &[u8]) -> Result<Option<Range<usize>>, ProtocolError> {
         let from = self.read + self.searched;
         let rest = bytes.get(from..).unwrap_or(&[]);
@@ -180,8 +179,8 @@ impl Decoder {
         Ok(Some(start..if bytes[start..end].last() == Some(&b'\r') { end - 1 } else { end }))
     }
 
-    /// Splits a typed line into words. In double quotes a backslash makes `\n`, `\x00` and the like; in
-    /// single quotes it only guards a quote.
+    /// Splits a typed line into words. In double quotes a backslash escapes, as in `\n` and `\x00`; in single quotes
+    /// it only escapes a quote.
     fn split(&mut self, line: &[u8]) -> Result<(), ProtocolError> {
         self.line.clear();
         let mut rest = line;
@@ -212,7 +211,7 @@ impl Decoder {
     }
 }
 
-/// Appends what is quoted, up to the closing `quote`, and returns what is behind it.
+/// Appends a quoted text, up to the closing `quote`, and returns the rest.
 fn unquote<'a>(quote: u8, mut rest: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
     loop {
         let (byte, tail) = rest.split_first()?;
@@ -245,7 +244,7 @@ fn unquote<'a>(quote: u8, mut rest: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [
     }
 }
 
-/// Reads a decimal number as Redis does: a minus or nothing before it, no leading zeros.
+/// Parses a decimal number like Redis: an optional minus, no leading zeros.
 pub fn number(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let canonical = match digits {
@@ -262,7 +261,7 @@ mod tests {
 
     type Commands = (Vec<Vec<Vec<u8>>>, Result<(), ProtocolError>);
 
-    /// Decodes bytes that come in pieces of so many.
+    /// Decodes bytes in pieces of this length.
     fn decode(bytes: &[u8], piece: usize) -> Commands {
         let (mut decoder, mut buffer, mut commands) = (Decoder::default(), Vec::new(), Vec::new());
         for piece in bytes.chunks(piece) {

@@ -1,4 +1,4 @@
-//! The door's replies against those of Redis itself.
+//! The gateway's replies against those of Redis itself.
 //!
 //! `redis.txt` is a transcript: commands, and what Redis 7.0.15 replied. Here the same commands go
 //! through the decoder, the packs and a key-value service in memory, and have to come out alike, byte
@@ -26,7 +26,7 @@ use super::pack::{Pack, Then};
 use super::reply::Facts;
 use super::session::Session;
 
-/// A door without sockets: what a connection would be told.
+/// A gateway without sockets: what a connection would be told.
 struct Desk {
     executor: Executor<Kv>,
     session: Session,

@@ -1,4 +1,4 @@
-//! A disk that fails under a replica that runs: what it has said is on the disk, whatever happens (H5).
+//! A disk that fails under a running replica: everything that it has sent is on the disk (H5).
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use super::*;
 
 const VICTIM: usize = 1;
 
-/// Checks that every vote that the victim has given is in its log, or below its state.
+/// Checks that every vote of the victim is in its log, or below its state.
 fn check_votes(world: &mut World) {
     world.stop_as_killed();
     let (mut storage, past) = world.open(VICTIM);
@@ -42,13 +42,13 @@ fn votes(world: &World) -> usize {
     world.votes.len()
 }
 
-/// GC-4: while there is no room nothing is promised; then it goes on.
+/// GC-4: while the disk is full nothing is acknowledged; then it continues.
 #[test]
 fn a_full_disk_silences_a_replica_until_there_is_room() {
     let mut world = World::new(VICTIM);
     (1..=10).for_each(|number| world.put(number));
     set(&world.path(VICTIM), Some(Fault::Full));
-    // What was handed over before may still get through.
+    // Records that were passed before may still be written.
     (11..=12).for_each(|number| world.put(number));
     assert!(world.told(VICTIM).is_full());
     let before = votes(&world);
@@ -66,7 +66,7 @@ fn a_full_disk_silences_a_replica_until_there_is_room() {
     check_votes(&mut world);
 }
 
-/// GC-4: a sync that fails is the end: what the disk holds is not known, and nothing more is promised.
+/// GC-4: a failed sync is final: the content of the disk is unknown, and nothing more is acknowledged.
 #[test]
 fn a_failed_sync_or_write_ends_a_replica() {
     for fault in [Fault::Sync, Fault::Write] {
@@ -81,7 +81,7 @@ fn a_failed_sync_or_write_ends_a_replica() {
         assert_eq!(votes(&world), before, "{fault:?}: it votes without a record");
         set(&world.path(VICTIM), None);
         check_votes(&mut world);
-        // A new disk, or the old one once it is well.
+        // A new disk, or the old one after it is healed.
         world.start(VICTIM);
         world.heal("a failed sync");
     }

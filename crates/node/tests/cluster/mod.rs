@@ -50,7 +50,7 @@ impl Cluster {
         Self { controls, threads, keys, config, directory, client_at }
     }
 
-    /// Returns the client with so many lanes, and its sockets.
+    /// Returns the client with this number of lanes, and its sockets.
     pub(crate) fn client(&self, lanes: u16) -> (ClientDrive, Socket) {
         let door = self.keys.door(Principal::Client(ClientId::new(1, 0)), wall_ns());
         let directory = self.directory.clone();
@@ -59,7 +59,7 @@ impl Cluster {
         (ClientDrive::new(&self.config, door, lanes, directory, Timestamp(wall_ns()), ()), socket)
     }
 
-    /// Lets a replica stand still. When this returns it does.
+    /// Lets a replica be paused. When this returns it does.
     pub(crate) fn pause(&self, replica: usize) {
         self.controls[replica].store(PAUSES, Ordering::Relaxed);
         while self.controls[replica].load(Ordering::Relaxed) != STANDS {

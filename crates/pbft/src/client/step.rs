@@ -1,4 +1,4 @@
-//! What goes into a client and what comes out, in the shape of a replica's [`crate::step`].
+//! Inputs and outputs of a client, in the form of a replica's [`crate::step`].
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,7 @@ use quorate_wire::{Cluster, Digest, Message, ReplicaId, Timestamp, Verified, Vie
 
 use crate::step::{Deadline, Span};
 
-/// Some of the replicas: bit `i` stands for replica `i`.
+/// Some of the replicas: bit `i` is replica `i`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Members(u64);
 
@@ -24,7 +24,7 @@ impl Members {
         Self(1 << replica.index())
     }
 
-    /// Says whether a replica is among them.
+    /// Returns whether a replica is among them.
     pub fn contains(self, replica: ReplicaId) -> bool {
         self.0 >> replica.index() & 1 == 1
     }
@@ -71,16 +71,16 @@ pub enum ClientInput<'a> {
 pub enum Path {
     /// The operation was ordered.
     Ordered,
-    /// It was executed by each replica on its own, without ordering [OSDI99 §5.1].
+    /// Each replica executed it without ordering [OSDI99 §5.1].
     ReadOnly,
     /// It was to be read-only, found no certificate, and was ordered (CL-2).
     FellBack,
 }
 
-/// What a client wants done.
+/// An action that a client requests.
 #[derive(Clone, Debug)]
 pub enum ClientAction {
-    /// Send a REQUEST, which the door seals.
+    /// Send a REQUEST, which the authenticator seals.
     Send {
         /// The primary, a quorum, or all.
         to: Members,
@@ -170,14 +170,14 @@ pub enum ClientMilestone {
     /// A replica's reply was contradicted by `f + 1` others that agree. At most once for each replica and
     /// request; a correct replica is never reported, as long as no more than `f` are faulty.
     WrongReply {
-        /// Who sent it.
+        /// The sender.
         from: ReplicaId,
         /// The request's number.
         timestamp: Timestamp,
     },
-    /// A message was turned away.
+    /// A message was rejected.
     Rejected {
-        /// Who sent it, if a replica did.
+        /// The sender, if it is a replica.
         from: Option<ReplicaId>,
         /// Why.
         reason: ClientReject,

@@ -1,4 +1,4 @@
-//! A client between real doors: replies are sealed by replicas and admitted by the client's own door.
+//! A client with real authenticators: replies are sealed by replicas and admitted by the client's own.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -296,7 +296,7 @@ fn a_reply_to_something_else_does_not_count() {
     assert_eq!(test.full(3, 100, "ok"), [Did::Stop, done(100, "ok", Path::Ordered)]);
 }
 
-/// I12: who is not a member has no voice, though the door knows its keys.
+/// I12: a node that is not a member has no vote, though the authenticator knows its keys.
 #[test]
 fn a_stranger_does_not_count() {
     let mut test = Test::new(&config(2));
@@ -342,7 +342,7 @@ fn silence_is_answered_with_more() {
     let signing = Did::Said(ClientMilestone::Signing);
     assert_eq!(test.quorum(100, "ok"), [Did::Stop, done(100, "ok", Path::Ordered), signing]);
     assert_eq!(test.take(ClientInput::Timer), [], "nothing is outstanding");
-    // It goes on signing for a while.
+    // It keeps signing for a while.
     test.now.mono_ns += 1_000 * MS;
     let signed = Did::Send { to: Some(0), t: 101, read: false, full: false, sign: true };
     assert_eq!(test.invoke(b"put", false)[1], signed);

@@ -1,4 +1,4 @@
-//! One replica on a desk: the test speaks as everyone else, with their real doors, and sees what the
+//! One replica on a desk: the test speaks as everyone else, with their real authenticators, and sees what the
 //! replica says and reports. For the clauses of the paper, one at a time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "a test may panic")]
 #![allow(
@@ -17,13 +17,15 @@ use quorate_wire::digest::{ClusterId, Domains};
 use quorate_wire::door::Admitted;
 use quorate_wire::frame::Frame;
 use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::life::{Lives, Recovered, Recovery};
 use quorate_wire::message::{
-    Checkpoint, Commit, Kind, LeaveCert, NewView, Prepare, RequestBody, RequestFlags, Suspect, SuspectReason,
-    ViewChange, encode_pre_prepare,
+    Checkpoint, Commit, Kind, Prepare, RequestBody, RequestFlags, Suspect, SuspectReason, encode_pre_prepare,
 };
 use quorate_wire::reply::{Outcome, Replies, Reply};
 use quorate_wire::sign::{Signer, Verifier};
 use quorate_wire::{Batch, Cluster, Digest, Door, Signed};
+
+mod signed;
 
 pub const MS: u64 = 1_000_000;
 pub const R0: ReplicaId = ReplicaId(0);
@@ -169,14 +171,14 @@ impl Desk {
                 }
                 Action::StopTimer(timer) => self.deadlines[timer.index()] = None,
                 Action::CheckSignature { client, request } => {
-                    // Any door will do: all know the same public keys, and its own may be in use.
+                    // Any authenticator will do: all know the same public keys, and its own may be in use.
                     let valid = self.doors[0].check_signature(*client, &request.request, &request.signature);
                     todo.push(Todo::Signature(request.request, valid));
                 }
                 Action::Execute { seq, batch, tentative } => {
                     let operations = batch.requests().map(|r| r.operation.to_vec()).collect();
                     self.did.push(Did::Executed { seq: *seq, tentative: *tentative, operations });
-                    todo.push(Todo::Executed(*seq, self.replies(batch)));
+                    todo.push(Todo::Executed(*seq, self.replies(*seq, batch)));
                 }
                 Action::Merge { seq } => self.did.push(Did::Merged(*seq)),
                 Action::Undo { after } => self.did.push(Did::Undid(*after)),
@@ -225,21 +227,32 @@ impl Desk {
 
     /// The state that was being fetched is here.
     pub fn fetched(&mut self, seq: u64) {
-        let seq = SeqNum(seq);
-        self.input(Input::Fetched { seq, root: root(seq), clients: &[] });
+        self.fetched_with(seq, &[]);
     }
 
-    fn replies(&self, batch: &Batch) -> Replies {
+    /// The state that was being fetched is here, and notes these lives.
+    pub fn fetched_with(&mut self, seq: u64, lives: &[(ReplicaId, Lives)]) {
+        let seq = SeqNum(seq);
+        self.input(Input::Fetched { seq, root: root(seq), clients: &[], lives: Some(lives) });
+    }
+
+    fn replies(&self, seq: SeqNum, batch: &Batch) -> Replies {
         let mut replies = Replies::new();
         for r in batch.requests() {
-            let digest = self.domains.reply(r.client.0, r.timestamp.0, b"ok");
+            // A recovery request opens a life (RC-6).
+            let mut result = Vec::new();
+            match Recovery::decode(r.operation) {
+                Some(Recovery { bits, floor, .. }) => Recovered { seq, bits, floor }.encode(&mut result),
+                None => result.extend_from_slice(b"ok"),
+            }
+            let digest = self.domains.reply(r.client.0, r.timestamp.0, &result);
             replies.push(Reply {
                 client: r.client,
                 timestamp: r.timestamp,
                 digest,
                 replier: r.replier,
                 outcome: Outcome::Executed,
-                result: Some(b"ok"),
+                result: Some(&result),
             });
         }
         replies
@@ -346,54 +359,6 @@ impl Desk {
             }
         }
         digest
-    }
-
-    /// A LeaveCert for `view`, by `f + 1` others.
-    pub fn leave_cert(&mut self, view: u64, by: &[ReplicaId]) -> LeaveCert {
-        let mut suspects = Vec::new();
-        for from in by {
-            let mut body = Vec::new();
-            self::suspect(view).encode(&mut Writer::new(&mut body));
-            let mut frame = Vec::new();
-            self.door((*from).into()).seal(Kind::Suspect, None, &body, &mut frame);
-            let signature = quorate_wire::frame::signature_of(&frame).unwrap();
-            suspects.push((*from, Suspect { signature, ..self::suspect(view) }));
-        }
-        LeaveCert { suspects }
-    }
-
-    pub fn view_change(&mut self, from: ReplicaId, m: &ViewChange) -> Vec<u8> {
-        let mut body = Vec::new();
-        m.encode(&mut Writer::new(&mut body));
-        let mut frame = Vec::new();
-        self.door(from.into()).seal(Kind::ViewChange, None, &body, &mut frame);
-        frame
-    }
-
-    pub fn new_view(&mut self, from: ReplicaId, m: &NewView) -> Vec<u8> {
-        let mut body = Vec::new();
-        m.encode(&mut Writer::new(&mut body));
-        let mut frame = Vec::new();
-        self.door(from.into()).seal(Kind::NewView, None, &body, &mut frame);
-        frame
-    }
-
-    /// The digest by which a NEW-VIEW names a VIEW-CHANGE.
-    pub fn digest_of(&self, frame: &[u8]) -> Digest {
-        self.domains.view_change(Frame::decode(frame).unwrap().body)
-    }
-
-    /// An empty VIEW-CHANGE for `view`: nothing stable, nothing prepared.
-    pub fn empty_view_change(&mut self, view: u64) -> ViewChange {
-        ViewChange {
-            view: ViewNum(view),
-            stable: SeqNum(0),
-            key_id: 0,
-            checkpoints: vec![(SeqNum(0), root(SeqNum(0)))],
-            prepared: vec![],
-            pre_prepared: vec![],
-            leave: self.leave_cert(view - 1, &[R0, R1]),
-        }
     }
 
     /// Time passes; timers that run out are handled.

@@ -1,4 +1,4 @@
-//! How any replica lies, primary or not (K1-K17).
+//! Byzantine behaviours of any replica, primary or not (K1-K17).
 
 use std::collections::VecDeque;
 
@@ -240,7 +240,7 @@ impl Liar for LyingReplies {
     }
 }
 
-/// K13: lies to whoever fetches state: wrong pages and nodes, or none, or only some.
+/// K13: lies to replicas that fetch state: wrong pages and nodes, or none, or only some.
 #[derive(Debug, Default)]
 pub struct LyingState {
     given: u64,

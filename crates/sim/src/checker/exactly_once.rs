@@ -15,7 +15,7 @@ use quorate_wire::{Batch, ClientId, Digest, ReplicaId, Replies, SeqNum, Timestam
 use super::{Verdict, Violation};
 use crate::app::Double;
 
-/// What came of one request, in truth or at a replica.
+/// The result of one request, really or at a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     client: ClientId,
@@ -59,7 +59,7 @@ pub struct ExactlyOnce {
     clients: BTreeMap<ClientId, Last>,
     /// Batch `n` is at `n - 1`.
     truth: Vec<Vec<Seen>>,
-    /// What each replica's tentative batch gave, until it is final.
+    /// The results of each replica's tentative batch, until it is final.
     tentative: BTreeMap<ReplicaId, (SeqNum, Vec<Seen>)>,
     /// At most one for each client lane.
     early: BTreeMap<ClientId, Early>,
@@ -190,7 +190,7 @@ impl ExactlyOnce {
         }
     }
 
-    /// Says whether a client has accepted what is not final anywhere yet.
+    /// Returns whether a client has accepted what is not final anywhere yet.
     pub fn is_early(&self) -> bool {
         !self.early.is_empty()
     }

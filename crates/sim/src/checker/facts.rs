@@ -1,4 +1,4 @@
-//! What the watchers know of one replica, from what it has reported and done.
+//! What the checkers know about one replica, from its reports and actions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct Facts {
     pub normal: bool,
     /// Its stable checkpoint.
     pub stable: SeqNum,
-    /// The last batch executed for good.
+    /// The last batch executed finally.
     pub executed: SeqNum,
     /// The batch executed tentatively.
     pub tentative: Option<(SeqNum, Arc<Batch>)>,
@@ -72,7 +72,7 @@ impl Facts {
         }
     }
 
-    /// Says whether it is correct at the moment, so that it may be counted on.
+    /// Returns whether it is correct at the moment, so that it may be counted on.
     pub fn counts(&self) -> bool {
         self.correct && self.remembers && !self.misled && !self.damaged
     }

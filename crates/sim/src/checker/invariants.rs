@@ -1,4 +1,4 @@
-//! What a correct replica may say, whatever happened to it in between (I5, I7, I8, I19).
+//! What a correct replica may send, whatever happened to it in between (I5, I7, I8, I19).
 
 use std::collections::BTreeMap;
 
@@ -148,7 +148,7 @@ pub fn may_read(facts: &Facts) -> Verdict {
     Err(Violation::new("reads (I19)", format!("{} serves a read {why}", facts.id), &[facts.id]))
 }
 
-/// A vote, in a message of its own or riding on another.
+/// A vote, in its own message or piggybacked on another.
 #[derive(Clone, Copy, Debug)]
 struct Vote {
     view: ViewNum,

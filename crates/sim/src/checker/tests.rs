@@ -8,6 +8,7 @@ use quorate_wire::batch::StoredRequest;
 use quorate_wire::codec::Writer;
 use quorate_wire::digest::{ClusterId, Domains};
 use quorate_wire::frame::Frame;
+use quorate_wire::life::Life;
 use quorate_wire::message::{Commit, Prepare, Request, RequestBody, RequestFlags, ViewChange};
 use quorate_wire::reply::{Outcome, Reply};
 
@@ -139,7 +140,7 @@ fn a_late_result_of_a_dropped_batch_is_nobodys() {
     c.executed(R0, SeqNum(1), dropped.digest(), &replies(&[(1, Outcome::Executed, 1)]));
     c.executed(R0, SeqNum(1), kept.digest(), &replies(&[(2, Outcome::Executed, 1)]));
     assert_eq!(c.violation(), None);
-    // Whoever has it as final without saying so is not let off.
+    // A replica that has it as final without saying so is not exempt.
     run(&mut c, R1, 1, &dropped, &replies(&[(1, Outcome::Executed, 1)]));
     assert_eq!(rule(&c), Some("agreement (I1)"));
 }
@@ -279,7 +280,7 @@ fn views_that_go_back_and_second_view_changes_are_seen() {
         let body = ViewChange {
             view: ViewNum(1),
             stable: SeqNum(stable),
-            key_id: 1,
+            life: Life::default(),
             checkpoints: Vec::new(),
             prepared: Vec::new(),
             pre_prepared: Vec::new(),

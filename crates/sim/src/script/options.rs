@@ -97,7 +97,7 @@ pub(super) fn setup(options: &[(String, String)]) -> Result<(Setup, Vec<ReplicaI
     Ok((setup, faulty))
 }
 
-/// Says whether replicas say now and then what they have. If not, what they say of it at other times gets
+/// Returns whether replicas say now and then what they have. If not, what they say of it at other times gets
 /// lost, too.
 pub(super) fn has_statuses(setup: &Setup) -> bool {
     setup.config.status_ns < NEVER_NS

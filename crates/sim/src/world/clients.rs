@@ -1,4 +1,4 @@
-//! Clients: hosts with a door and some lanes, each of which has at most one request outstanding.
+//! Clients: hosts with an authenticator and some lanes, each of which has at most one request outstanding.
 
 use quorate_pbft::Client;
 use quorate_pbft::client::step::{ClientAction, ClientInput, ClientMilestone, Members, Path};
@@ -17,7 +17,7 @@ use crate::network::{Frame, NodeId};
 use crate::rng::{Concern, Rng};
 use crate::trace::{Line, What};
 
-/// What the clients do by themselves.
+/// The clients' own activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
     /// Nothing: a script asks.
@@ -31,7 +31,7 @@ pub enum Load {
 pub struct ClientHost {
     /// Its place in the network.
     pub node: NodeId,
-    /// Its door.
+    /// Its authenticator.
     pub door: Door,
     /// Its lanes.
     pub lanes: Vec<Lane>,
@@ -56,14 +56,14 @@ pub struct Lane {
     pub last_result: Option<Vec<u8>>,
 }
 
-/// What all clients have asked and been told.
+/// The operations and results of all clients.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// The history.
     pub history: History,
     /// Orders invocations and returns.
     pub moment: u64,
-    /// What the next write writes.
+    /// The value of the next write.
     pub tag: u64,
     /// Requests answered.
     pub answered: u64,
@@ -128,7 +128,7 @@ impl<A: App> World<A> {
         (waiting.len(), oldest.unwrap_or_default())
     }
 
-    /// Lets a lane ask for something. Says whether it was free.
+    /// Sends a request on a lane. Returns whether it was free.
     pub fn ask_for(&mut self, c: usize, l: usize, ask: &Ask) -> bool {
         let Some(lane) = self.clients.get_mut(c).and_then(|client| client.lanes.get_mut(l)) else {
             return false;
@@ -310,7 +310,7 @@ impl<A: App> World<A> {
         }
     }
 
-    /// After each event: sends the keys that the door owes, and schedules the next wake-up.
+    /// After each event: sends the keys that the authenticator owes, and schedules the next wake-up.
     fn settle_client(&mut self, c: usize) {
         while let Some((to, frame)) = self.clients[c].door.take_outgoing() {
             if let Principal::Replica(to) = to {

@@ -45,14 +45,14 @@ impl<A: App> World<A> {
         }
     }
 
-    /// The task under way is done.
+    /// The task in progress is done.
     pub(super) fn ran(&mut self, h: usize) {
         self.end_task(h);
         self.run_tasks(h);
     }
 
     fn end_task(&mut self, h: usize) {
-        // Still busy meanwhile: what the replica adds now comes after this task.
+        // Still busy until then: what the replica adds now comes after this task.
         if let Some(process) = self.process(h)
             && let Some(task) = process.tasks.pop_front()
         {
@@ -166,15 +166,15 @@ impl<A: App> World<A> {
         }
     }
 
-    /// Cuts a checkpoint, and compares the root kept up to date with one computed anew (I17).
+    /// Takes a checkpoint, and compares the incremental root with a recomputed one (I17).
     fn cut(&mut self, h: usize, seq: SeqNum) {
         let (id, correct) = (self.hosts[h].id, self.hosts[h].correct);
         let Some(process) = self.process(h) else { return };
         let root = process.executor.checkpoint(seq);
         if correct {
-            let anew = process.executor.recompute();
-            if anew != root && !self.is_suspect(h) {
-                let text = format!("{id} cuts n={} with root {root}; its pages give {anew}", seq.0);
+            let computed = process.executor.recompute();
+            if computed != root && !self.is_suspect(h) {
+                let text = format!("{id} cuts n={} with root {root}; its pages give {computed}", seq.0);
                 self.checkers.note(Err(Violation::new("checkpoint (I17)", text, &[id])));
             }
             self.checkers.root(id, seq, root, false);
@@ -212,7 +212,7 @@ impl<A: App> World<A> {
         self.counters.images += 1;
     }
 
-    /// Records are on the disk: what waited for them leaves, and the replica is told.
+    /// Records are durable: the messages that waited for them are sent, and the replica is told.
     pub(super) fn synced(&mut self, h: usize) {
         let host = &mut self.hosts[h];
         let Some(lsn) = host.disk.end_sync() else { return };
@@ -229,7 +229,7 @@ impl<A: App> World<A> {
         self.feed(h, Input::Durable(lsn));
     }
 
-    /// Does what the walk of a state transfer wants.
+    /// Performs the actions of a state transfer's walk.
     pub(super) fn perform_steps(&mut self, h: usize) {
         let mut steps = std::mem::take(&mut self.steps);
         for step in steps.list() {
@@ -265,7 +265,7 @@ impl<A: App> World<A> {
         self.release(h, &Parcel { to: Recipient::Replica(to), kind, frame });
     }
 
-    /// A message of a transfer's was turned away.
+    /// A message of a transfer's was rejected.
     fn refused(&mut self, h: usize, from: ReplicaId, why: Refusal) {
         if self.hosts[h].correct {
             self.counters.refused(why);
@@ -283,8 +283,9 @@ impl<A: App> World<A> {
         let Some(process) = self.process(h) else { return };
         process.executor.clients(&mut clients);
         clients.sort_unstable();
+        let lives = process.executor.lives();
         self.receive_guests(h, true);
-        self.feed(h, Input::Fetched { seq, root, clients: &clients });
+        self.feed(h, Input::Fetched { seq, root, clients: &clients, lives: lives.as_deref() });
     }
 
     /// Returns the time as host `h` sees it.

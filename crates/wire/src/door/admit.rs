@@ -1,4 +1,4 @@
-//! Coming in: frames become verified messages.
+//! Receiving: frames become verified messages.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -17,7 +17,7 @@ use crate::message::{
 };
 use crate::sign::{Signed, request_digest, signed_digest};
 
-/// Who a node is to its peers.
+/// The role of a node for its peers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Replica,
@@ -62,9 +62,10 @@ impl Door {
         if frame.epoch != self.epoch {
             return Err(DoorError::WrongEpoch { epoch: frame.epoch, own: self.epoch });
         }
-        // Never from the network (CR-4); but a VIEW-CHANGE of one's own is evidence that others keep, and a
-        // replica that has lost its memory may need it to check the NEW-VIEW that names it.
-        if sender.key_holder() == self.own.key_holder() && frame.kind != Kind::ViewChange {
+        // Never from the network (CR-4); but a VIEW-CHANGE or PROOF of one's own is evidence that others keep, and a
+        // replica that has lost its memory may need it to check the NEW-VIEW that rests on it.
+        let evidence = matches!(frame.kind, Kind::ViewChange | Kind::Proof);
+        if sender.key_holder() == self.own.key_holder() && !evidence {
             return Err(DoorError::OwnIdentity);
         }
         if !self.exchange.knows(sender) {
@@ -107,7 +108,7 @@ impl Door {
             Kind::BodyFetch => Message::BodyFetch(BodyFetch::decode(body)?),
             Kind::Body => Message::Body(self.decode_body(body)?),
             Kind::Committed => Message::Committed(Committed::decode(body)?),
-            Kind::Proof => Message::Proof(ProofMessage::decode(body)?),
+            Kind::Proof => Message::Proof(self.signed(frame, ProofMessage::decode(body)?)?),
             Kind::ReqAck => Message::ReqAck(ReqAck::decode(body)?),
             Kind::VcFetch => Message::VcFetch(VcFetch::decode(body)?),
             Kind::ReqReject => Message::ReqReject(ReqReject::decode(body)?),
@@ -256,7 +257,7 @@ fn signature_of(frame: &Frame<'_>) -> Result<[u8; 64], DoorError> {
     frame.auth.signature().copied().ok_or(DoorError::WrongSeal(frame.kind))
 }
 
-/// Says whether a kind of message may be authenticated in this form. With [`Kind::seal`], the one
+/// Returns whether a kind of message may be authenticated in this form. With [`Kind::seal`], the one
 /// place that says so: no form is missing, none is left to chance (B27).
 fn is_form_of(kind: Kind, auth: Auth<'_>) -> bool {
     match (auth, kind.seal()) {

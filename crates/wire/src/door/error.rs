@@ -1,15 +1,17 @@
-//! Why bytes are turned away at the door.
+//! Why bytes are rejected by the authenticator.
 
 use crate::codec::DecodeError;
 use crate::id::{ClientId, Principal, ReplicaId};
 use crate::message::Kind;
 
-/// Why bytes were turned away at the door. Never a reason to panic: anyone can send bytes.
+/// Why bytes were rejected by the authenticator. Never a reason to panic: anyone can send bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DoorError {
     /// The bytes are not the encoding of a message (B36, N9).
     Malformed(DecodeError),
+    /// The frame is of another version of the format: its sender runs another version of the program.
+    OtherVersion(u8),
     /// The frame is of another epoch of the configuration (K16).
     WrongEpoch {
         /// The frame's.
@@ -25,7 +27,7 @@ pub enum DoorError {
     WrongRole {
         /// The kind.
         kind: Kind,
-        /// Who says it sent it.
+        /// The claimed sender.
         sender: Principal,
     },
     /// The message is authenticated in a way that its kind does not have, or for another number of
@@ -53,6 +55,7 @@ impl DoorError {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Malformed(_) => "malformed",
+            Self::OtherVersion(_) => "other-version",
             Self::WrongEpoch { .. } => "wrong-epoch",
             Self::UnknownSender(_) => "unknown-sender",
             Self::OwnIdentity => "own-identity",
@@ -69,8 +72,9 @@ impl DoorError {
     }
 
     /// The name of every reason.
-    pub const NAMES: [&'static str; 13] = [
+    pub const NAMES: [&'static str; 14] = [
         "malformed",
+        "other-version",
         "wrong-epoch",
         "unknown-sender",
         "own-identity",
@@ -90,6 +94,7 @@ impl core::fmt::Display for DoorError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Malformed(error) => write!(f, "malformed: {error}"),
+            Self::OtherVersion(version) => write!(f, "a frame of version {version} of the format"),
             Self::WrongEpoch { epoch, own } => write!(f, "of epoch {epoch}, this one is {own}"),
             Self::UnknownSender(sender) => write!(f, "{sender} is neither a member nor a known client"),
             Self::OwnIdentity => f.write_str("claims to come from this node itself"),
@@ -114,6 +119,13 @@ impl core::error::Error for DoorError {}
 
 impl From<DecodeError> for DoorError {
     fn from(error: DecodeError) -> Self {
-        Self::Malformed(error)
+        match error {
+            DecodeError::OtherVersion(version) => Self::OtherVersion(version),
+            DecodeError::Truncated
+            | DecodeError::Trailing
+            | DecodeError::TooMany { .. }
+            | DecodeError::NotCanonical
+            | DecodeError::UnknownKind(_) => Self::Malformed(error),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! MACs coming in: this node's entry of a frame.
+//! MACs of received frames: this node's entry.
 
 use super::DoorError;
 use crate::codec::Decoded;
@@ -10,7 +10,7 @@ use crate::keys::Covered;
 use crate::memo::Memo;
 use crate::message::{Proof, Request, fixed_len};
 
-/// What it takes to check a MAC: a part of the door, so that a batch can be filled meanwhile.
+/// What it takes to check a MAC: a part of the authenticator, so that a batch can be filled at the same time.
 pub(super) struct Macs<'d> {
     pub(super) exchange: &'d mut Exchange,
     pub(super) domains: &'d Domains,

@@ -1,4 +1,4 @@
-//! Going out: bodies become sealed frames.
+//! Sending: bodies become sealed frames.
 
 use alloc::vec::Vec;
 
@@ -13,12 +13,12 @@ use crate::sign::request_digest;
 impl Door {
     /// Appends a whole frame: `body` of this kind from this node, sealed as [`Kind::seal`] says.
     ///
-    /// Kinds with one MAC need `to`; an authenticator has an entry for every other replica, whoever
-    /// it is sent to. REQUESTs go through [`Self::seal_request`].
+    /// Kinds with one MAC need `to`; an authenticator has an entry for every other replica, for any
+    /// receiver. REQUESTs go through [`Self::seal_request`].
     ///
     /// # Panics
     ///
-    /// If a kind with one MAC is sealed for nobody, or `kind` is REQUEST: our own mistake.
+    /// If a kind with one MAC is sealed without a receiver, or `kind` is REQUEST: a bug in the caller.
     pub fn seal(&mut self, kind: Kind, to: Option<Principal>, body: &[u8], out: &mut Vec<u8>) {
         assert!(kind != Kind::Request, "seal_request seals REQUESTs");
         let (epoch, own) = (self.epoch, self.own);

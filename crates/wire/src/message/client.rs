@@ -1,4 +1,4 @@
-//! What goes between clients and replicas, and what replicas say of clients' requests (spec §4).
+//! Messages between clients and replicas, and messages of replicas about clients' requests (spec §4).
 
 use super::parts::check_len;
 use crate::cluster::REPLICAS_MAX;
@@ -52,7 +52,7 @@ pub struct Request<'a> {
     pub client: ClientId,
     /// The client's number for it.
     pub timestamp: Timestamp,
-    /// Digest of client, timestamp and operation. Computed at the door, not on the wire.
+    /// Digest of client, timestamp and operation. Computed at the authenticator, not on the wire.
     pub digest: Digest,
     /// Read-only, signed.
     pub flags: RequestFlags,
@@ -60,7 +60,7 @@ pub struct Request<'a> {
     pub replier: Option<u16>,
     /// The operation, opaque here.
     pub operation: &'a [u8],
-    /// Where the operation starts in `frame`.
+    /// The offset of the operation in `frame`.
     pub operation_at: usize,
     /// The whole frame as received.
     pub frame: &'a [u8],

@@ -1,7 +1,7 @@
-//! What a replica says of itself to a client that asks: for people and monitoring.
+//! A replica's report about itself to a client that asks, for operators and monitoring.
 //!
-//! These two kinds are the node's, not the protocol's: nobody's correctness rests on them. A statement is
-//! authentic, and still no more than what its sender says; a reader compares those of all replicas.
+//! These two kinds belong to the node, not to the protocol: no correctness property depends on them. A statement is
+//! authentic, but only the claim of its sender; a reader compares those of all replicas.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,9 +12,9 @@ use crate::codec::{DecodeError, Decoded, Reader, Writer};
 use crate::digest::Digest;
 use crate::id::{ReplicaId, SeqNum, ViewNum};
 
-/// The most checkpoints in a statement: the newest ones.
+/// Maximum number of checkpoints in a statement: the newest ones.
 pub const STATED_CHECKPOINTS_MAX: u8 = 16;
-/// The most reasons for turning something away in a statement.
+/// Maximum number of reasons for turning something away in a statement.
 pub const STATED_REASONS_MAX: u8 = 64;
 /// The longest name of a reason, in bytes.
 pub const REASON_BYTES_MAX: u8 = 24;
@@ -29,7 +29,7 @@ plain_message! {
     }
 }
 
-/// What a replica keeps on disk before it promises something, as it says.
+/// What a replica writes to disk before it acknowledges, by its own statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keeps {
     /// Every promise is on disk before it is made.
@@ -69,10 +69,10 @@ impl Keeps {
     }
 }
 
-/// What a replica has seen of another one that contradicted itself.
+/// A replica's observation of another one that has equivocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contradiction {
-    /// Who did.
+    /// The replica that equivocated.
     pub by: ReplicaId,
     /// How often.
     pub count: u64,
@@ -97,7 +97,7 @@ pub struct Moved {
     pub took_ms: u64,
     /// Transfers since the replica started, this one with them.
     pub transfers: u64,
-    /// Pages and bytes that all these have moved.
+    /// Pages and bytes that all these have transferred.
     pub since_start: (u64, u64),
 }
 
@@ -141,7 +141,7 @@ pub struct Statement {
     pub disk: (u64, u64),
     /// How long it has run, in milliseconds.
     pub uptime_ms: u64,
-    /// What is on disk before it is promised.
+    /// The durability.
     pub keeps: Keeps,
     /// Of the last writes to its log, one in a hundred took longer than this, in microseconds.
     pub fsync_p99_us: u32,

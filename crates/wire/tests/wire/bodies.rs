@@ -187,13 +187,13 @@ fn b36_whatever_a_liar_puts_into_a_body_decoding_is_total_and_canonical() {
             }
             let frame = world.seal(from, to, kind, &changed);
             match world.admit(to, &frame) {
-                Ok(_) => assert!(accepted, "{} got through the door only", kind.name()),
+                Ok(_) => assert!(accepted, "{} was admitted by the authenticator only", kind.name()),
                 Err(
                     DoorError::BadLeaveCert(_)
                     | DoorError::OtherClient(_)
                     | DoorError::WrongDigest(Kind::Reply),
                 ) => {}
-                Err(_) => assert!(!accepted, "{} was refused at the door only", kind.name()),
+                Err(_) => assert!(!accepted, "{} was refused by the authenticator only", kind.name()),
             }
         }
     }

@@ -1,6 +1,7 @@
-//! Liars among the backups, for one scenario each: votes, view changes, state and replies.
+//! Byzantine backups, for one scenario each: votes, view changes, state and replies.
 
 use quorate_pbft::step::Recipient;
+use quorate_wire::life::Life;
 use quorate_wire::message::{
     BodyFetch, BodyKind, Checkpoint, Commit, Committed, LeaveCert, PrePrepared, Prepare, QueryStable, Reply,
     ReqAck, Suspect, SuspectReason, VcFetch, ViewChange,
@@ -10,7 +11,7 @@ use quorate_wire::{ClientId, Digest, Kind, Message, Principal, SeqNum, Timestamp
 use crate::adversary::{Answered, Fate, Liar, Lie, Said};
 use crate::rng::Rng;
 
-/// What all liars of one kind agree to say instead of the truth.
+/// The false statement that all liars of one kind agree on.
 const AGREED: Digest = Digest([0xa6; 32]);
 
 /// K1: votes for the proposal to half of the others, and for something else, on which all liars agree, to
@@ -112,7 +113,7 @@ pub struct ForgetsSince {
 }
 
 impl ForgetsSince {
-    /// Returns a liar that knows of nothing above this checkpoint.
+    /// Returns a liar that ignores everything above this checkpoint.
     pub fn checkpoint(checkpoint: u64) -> Self {
         Self { checkpoint: SeqNum(checkpoint), digest: AGREED }
     }
@@ -162,7 +163,7 @@ impl Liar for HandOverStorm {
             let leaves = ViewChange {
                 view: ViewNum(own + 1),
                 stable: SeqNum(0),
-                key_id: 0,
+                life: Life::default(),
                 checkpoints: vec![(SeqNum(0), AGREED)],
                 prepared: Vec::new(),
                 pre_prepared: Vec::new(),
@@ -186,7 +187,7 @@ impl Liar for AnotherCheckpoint {
     }
 }
 
-/// How whoever is asked for state answers.
+/// How a liar answers when asked for state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateLie {
     /// With bytes changed.
@@ -199,7 +200,7 @@ pub enum StateLie {
     More,
 }
 
-/// K13: lies to whoever fetches state.
+/// K13: lies to replicas that fetch state.
 #[derive(Debug)]
 pub struct LyingSource {
     how: StateLie,
@@ -215,7 +216,7 @@ impl LyingSource {
 
 impl Liar for LyingSource {
     fn answer(&mut self, rng: &mut Rng, kind: Kind, body: &mut Vec<u8>) -> Answered {
-        /// Where the number of the checkpoint, or for a page that of its last change, stands.
+        /// The offset of the number of the checkpoint, or for a page that of its last change.
         const NUMBER_AT: usize = 17;
         if !matches!(kind, Kind::MetaData | Kind::Data) {
             return Answered::Truth;
@@ -241,7 +242,7 @@ impl Liar for LyingSource {
     }
 }
 
-/// K14: asks for everything that can be asked for, all the time, and acknowledges what nobody has asked.
+/// K14: requests everything that can be requested, all the time, and acknowledges what was not requested.
 #[derive(Debug, Default)]
 pub struct AskFlood {
     next_at: u64,
