@@ -28,8 +28,8 @@ pub(super) struct Mutants {
 
 impl Mutants {
     pub(super) fn run(&self) -> Outcome {
-        let named = |mutant: &&Mutant| self.only.as_deref().is_none_or(|only| only == mutant.name());
-        let chosen: Vec<Mutant> = Mutant::ALL.iter().filter(named).copied().collect();
+        let chosen = |mutant: &&Mutant| self.only.as_deref().is_none_or(|only| only == mutant.name());
+        let chosen: Vec<Mutant> = Mutant::ALL.iter().filter(chosen).copied().collect();
         if let (Some(only), true) = (&self.only, chosen.is_empty()) {
             let names = Mutant::ALL.iter().map(|mutant| mutant.name());
             let near = nearest(only, names).map_or(String::new(), |near| format!(". Nearest: {near}"));
