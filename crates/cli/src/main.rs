@@ -17,6 +17,7 @@ mod nfs;
 mod node;
 mod out;
 mod page;
+mod quorum;
 mod resp;
 mod sim;
 mod status;
@@ -41,6 +42,7 @@ use crate::kv::Kv;
 use crate::mount::Mount;
 use crate::nfs::Nfs;
 use crate::node::{Init, Replica};
+use crate::quorum::Quorum;
 use crate::resp::Resp;
 use crate::sim::Sim;
 use crate::status::Status;
@@ -76,6 +78,7 @@ enum Command {
     Kv(Kv),
     Fs(Fs),
     Sim(Sim),
+    Quorum(Quorum),
     Bench(Bench),
     Explain(Explain),
 }
@@ -108,6 +111,7 @@ fn main() -> ExitCode {
             Command::Kv(kv) => kv.run(),
             Command::Fs(fs) => fs.run(),
             Command::Sim(sim) => sim.run(),
+            Command::Quorum(quorum) => quorum.run(),
             Command::Bench(bench) => bench.run(),
             Command::Explain(explain) => explain.run(),
         },

@@ -132,11 +132,12 @@ struct Coverage {
 }
 
 impl Coverage {
-    /// The scenarios of `key`; for a bug of others or of this code, which needs none, its tests as well.
+    /// The scenarios of `key`; for a bug of others or of this code, which needs none, and for a fault of the registers,
+    /// which have a simulator of their own, its tests as well.
     fn of(&self, key: &str) -> Option<BTreeSet<&String>> {
         let scenarios = self.scenarios.get(key).into_iter().flatten();
-        let tests =
-            self.tests.get(key).filter(|_| key.starts_with(['B', 'S', 'D', 'L'])).into_iter().flatten();
+        let has_tests = key.starts_with(['B', 'Q', 'S', 'D', 'L']);
+        let tests = self.tests.get(key).filter(|_| has_tests).into_iter().flatten();
         Some(scenarios.chain(tests).collect()).filter(|names: &BTreeSet<_>| !names.is_empty())
     }
 }
