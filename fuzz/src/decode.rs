@@ -1,6 +1,6 @@
 //! All decoders: what crosses the wire and what comes back from the write-ahead log.
 //!
-//! The first byte of an input chooses the decoder. Whatever decodes is encoded again and has to give
+//! The first byte of an input chooses the decoder. An input that decodes is encoded again and must give
 //! the same bytes: the encoding is canonical (ADR 10).
 
 use quorate_pbft::record::Record;
@@ -8,6 +8,7 @@ use quorate_wire::batch::Batch;
 use quorate_wire::codec::{DecodeError, Reader, Writer};
 use quorate_wire::digest::{ClusterId, Domains};
 use quorate_wire::frame::{self, Frame};
+use quorate_wire::life::Life;
 use quorate_wire::message::{
     BodyMessage, Kind, LeaveCert, NewKey, PrePrepareHead, PrePrepared, Prepared, Request, RequestBody,
     RequestFlags, Suspect, SuspectReason, ViewChange, decode_any, encode_pre_prepare,
@@ -117,6 +118,7 @@ fn outcome_of(error: &DecodeError) -> u64 {
         DecodeError::Trailing => 101,
         DecodeError::NotCanonical => 102,
         DecodeError::UnknownKind(_) => 103,
+        DecodeError::OtherVersion(_) => 105,
         DecodeError::TooMany { max, .. } => 104 + max,
     }
 }
@@ -152,7 +154,7 @@ fn bodies() -> Vec<(Kind, Vec<u8>)> {
     let view_change = ViewChange {
         view: ViewNum(1),
         stable: seq,
-        key_id: 1,
+        life: Life::default(),
         checkpoints: vec![(seq, digest)],
         prepared: vec![Prepared { seq: SeqNum(129), digest, view: ViewNum(0) }],
         pre_prepared: vec![PrePrepared { seq: SeqNum(129), claims: vec![(digest, ViewNum(0))] }],
@@ -166,7 +168,7 @@ fn bodies() -> Vec<(Kind, Vec<u8>)> {
     }
     batch.push_separate(digest, None);
     batch.seal(&domains, &[1; 8]);
-    let new_key = NewKey { time: 1, key_id: 1, share: [9; 32], want: true };
+    let new_key = NewKey { time: 1, key_id: 1, share: [9; 32], settings: 2, want: true };
     vec![
         (Kind::NewKey, encode(&|w| new_key.encode(w))),
         (Kind::ViewChange, encode(&|w| view_change.encode(w))),

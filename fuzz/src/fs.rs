@@ -1,9 +1,9 @@
 //! The file system as a service: any bytes as operations, some of which have been ordered by a client that
 //! keeps to no rule, in a state that is soon full.
 //!
-//! Every operation goes the short way and then is ordered. Whatever they are, none panics, and the state is in
-//! order at the end, and what users own is what is counted. An input is a byte that chooses the settings, and operations,
-//! each behind its length in two bytes.
+//! Every operation is first tried as read-only and then ordered. None panics, and at the end the state is in
+//! order and the counted usage matches what users own. An input is a byte that chooses the settings, and operations,
+//! each after its length in two bytes.
 
 use quorate_fs::rpc::ReplyHead;
 use quorate_fs::settings::{Export, Quota, Squash};

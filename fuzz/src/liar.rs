@@ -1,6 +1,6 @@
 //! An authenticated liar: one replica of four holds its own keys and says whatever the input makes
-//! it say, to replicas that are correct and to clients that are busy. Nobody may panic, hang or take
-//! too much memory, and no rule that the simulator watches may break.
+//! it say, to correct replicas and busy clients. No process may panic, hang or use
+//! too much memory, and no rule that the simulator checks may break.
 //!
 //! The input is read byte by byte: it lets the replica's own messages pass, drops or changes them,
 //! and adds others of any kind, made from the newest genuine one of that kind with small changes
@@ -34,7 +34,7 @@ pub const TARGET: Target = Target {
 
 /// The most events of a run.
 const STEPS_MAX: u64 = 800;
-/// Kinds that a liar may not seal: its door sends them by itself.
+/// Kinds that a liar may not seal: its authenticator sends them by itself.
 const NOT_SAID: &[Kind] = &[Kind::NewKey];
 
 fn run(input: &[u8]) -> u64 {

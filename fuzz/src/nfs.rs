@@ -1,9 +1,8 @@
-//! What clients of the file system can send: streams of bytes on connections of a relay, whose calls are executed by
-//! one replica.
+//! Input of file system clients: streams of bytes on connections of a gateway, whose calls one replica executes.
 //!
-//! Whatever comes, replies are replies, the bounds of the connections hold, and the state is in order at the end. The
-//! first byte says in how large pieces the stream comes and on how many connections: they all send the same, in pieces
-//! of their own size that take turns, and so the calls of one come again on the next. Two are one client's.
+//! For any input, replies are well-formed, the bounds of the connections hold, and the state is in order at the end. The
+//! first byte chooses the size of the pieces and the number of connections. All connections send the same stream in turns,
+//! each in pieces of its own size, so the calls of one are repeated on the next. Two belong to one client.
 
 use quorate_fs::nfs3::{
     Call, CommitArgs, CreateArgs, CreateHow, DirOp, LinkArgs, MkDirArgs, MkNodArgs, MkNodData, PROGRAM,
@@ -20,7 +19,7 @@ use quorate_service::options::Options;
 use quorate_service::{Executor, Service, View};
 use quorate_wire::digest::Domains;
 use quorate_wire::message::{Proof, Request, RequestFlags};
-use quorate_wire::{Batch, ClientId, ClusterId, Replies, SeqNum, Timestamp};
+use quorate_wire::{Batch, ClientId, ClusterId, Digest, Replies, SeqNum, Timestamp};
 
 use crate::{Target, feature};
 
@@ -46,16 +45,16 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Returns a replica whose file system has so many pages.
+    /// Returns a replica whose file system has this many pages.
     pub(crate) fn new(pages: u32) -> Option<Self> {
         Self::with(pages, Settings::default())
     }
 
-    /// Returns a replica whose file system has so many pages and these settings, but few replies.
+    /// Returns a replica whose file system has this many pages and these settings, but few replies.
     pub(crate) fn with(pages: u32, settings: Settings) -> Option<Self> {
         let fs = Fs::new(Settings { reply_pages: 2, ..settings }).ok()?;
         let options = Options { clients_max: 1, result_bytes_max: 0, ..Options::default() };
-        // The fewest pages that there are besides: those of the one client's replies.
+        // The fewest pages in addition to these: those of the one client's replies.
         let options = (pages..).map(|pages_max| Options { pages_max, ..options.clone() });
         let options = options.take(64).find(|options| options.check().is_ok())?;
         let domains = Domains::new(ClusterId([1; 32]));
@@ -74,7 +73,7 @@ impl Server {
     /// Returns what the short way has for an answer, if it has one.
     pub(crate) fn read(&mut self, operation: &[u8]) -> Option<Vec<u8>> {
         let mut result = Vec::new();
-        self.executor.read(ClientId::new(1, 0), Timestamp(0), operation, &mut result)?;
+        self.executor.read((ClientId::new(1, 0), Timestamp(0), &Digest::ZERO), operation, &mut result)?;
         Some(result)
     }
 

@@ -1,4 +1,4 @@
-//! What clients of the key-value store can send: the Redis protocol at the door, and operations behind it.
+//! Input of key-value store clients: the Redis protocol at the gateway, and the operations behind it.
 //!
 //! The first byte chooses, and says in how large pieces the bytes of a connection come: whatever the
 //! pieces, the same commands come out and the same error ends them.

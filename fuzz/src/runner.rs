@@ -15,15 +15,15 @@ use crate::{Target, alloc};
 
 /// The most inputs that are kept.
 const CORPUS_MAX: usize = 4096;
-/// How often the progress is told.
+/// How often progress is printed.
 const TELL_EVERY: Duration = Duration::from_secs(10);
-/// How often an input is run that took too long: on a machine that stands still for a while, that while is counted as
-/// the thread's.
+/// How often an input that took too long is run again: when the machine pauses, the pause counts as time of
+/// the thread.
 const TRIES: usize = 3;
-/// How often it is looked whether an execution ends.
+/// How often the runner checks whether an execution has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
     /// Executions.
@@ -32,7 +32,7 @@ pub struct Report {
     pub corpus: usize,
     /// The most memory that one execution took, in bytes.
     pub peak_bytes: usize,
-    /// The longest execution, in processor time: what others do on the machine is none of its.
+    /// The longest execution, in processor time, so that the load of other processes does not count.
     pub longest: Duration,
 }
 
@@ -169,7 +169,7 @@ impl Watchdog {
         let running = Running::default();
         let watched = Arc::downgrade(&running);
         let limit = Duration::from_millis(target.millis_max) * 20;
-        // Looks are counted and not the time between them: a machine that stands still looks as seldom as it works.
+        // Looks are counted and not the time between them: a machine that stands still looks as rarely as it works.
         let looks_max = u64::try_from(limit.as_millis() / LOOK_EVERY.as_millis()).unwrap_or(u64::MAX);
         let name = target.name;
         std::thread::spawn(move || {

@@ -21,7 +21,7 @@ pub const TARGET: Target = Target {
     millis_max: 1000,
 };
 
-/// Decoders besides those of a procedure's arguments and results.
+/// Decoders other than those of a procedure's arguments and results.
 const OTHERS: usize = 7;
 /// The longest record.
 const RECORD_BYTES_MAX: usize = 32 << 10;

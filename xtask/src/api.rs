@@ -1,4 +1,4 @@
-//! What changed in the public API: the lines that declare public items, now and at a commit.
+//! Changes of the public API: the lines that declare public items, now and at a commit.
 //!
 //! It reads declarations, not types: a `pub` item in a private module is listed as well. That is
 //! enough to see what a reviewer has to look at, and needs no nightly compiler.

@@ -7,7 +7,7 @@
 //!
 //! The kernel is Debian's package `user-mode-linux`: it runs as a process, needs no virtualization and nothing of
 //! the host's kernel but a tap device. The guest's root is the host's, read-only, so that it has all programs that
-//! the host has. The newest package runs with its own C library, in a jail of its own; nothing is installed.
+//! the host has. The newest package runs with its own C library, in a jail; nothing is installed.
 
 mod compare;
 mod directory;
@@ -31,17 +31,17 @@ use self::machine::Machine;
 use self::trouble::Trouble;
 use crate::shell::{cargo, root, run};
 
-/// What programs do with files: the suite that is run if none is named.
+/// Everyday operations on files: the default suite.
 const BASIC: &str = include_str!("../kernel/basic.sh");
 
 const USAGE: &str = "kernel [basic|pjdfstest|fsx] [--runs N|A-B] [--while calm|kills|lie:NAME|liars|all], or \
                      kernel integrity [--runs N|A-B] [--seconds N], or kernel directory [--files N], with [--program FILE] [--dir DIR]; \
                      kernel postmark --help, kernel andrew --help";
-/// How often the integrity of the files is looked at, and for how long each time.
+/// The default number of runs of the suite `integrity`, and the seconds of each.
 const RUNS: u64 = 24;
 const SECONDS: u64 = 60;
 
-/// What is run in the directory that the guest has mounted.
+/// A suite, run in the directory that the guest has mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Suite {
     Basic,
@@ -101,7 +101,7 @@ struct Order {
     troubles: Vec<Trouble>,
     /// The `quorate` that is run; none is built then.
     program: Option<PathBuf>,
-    /// Where the clusters are while they run.
+    /// The directory of the clusters during the run.
     dir: Option<PathBuf>,
     /// The seeds, if not as many as the suite has, and how long each is run.
     runs: Option<RangeInclusive<u64>>,
@@ -167,7 +167,7 @@ fn ready(program: Option<&Path>) -> Result<(PathBuf, Machine, PathBuf)> {
     Ok((cache, machine, program))
 }
 
-/// Runs a suite against a cluster of its own, once with each trouble.
+/// Runs a suite against a new cluster, once with each fault.
 pub(crate) fn kernel(args: &[String]) -> Result<()> {
     if let [name, rest @ ..] = args
         && name == "guest"
@@ -220,7 +220,7 @@ pub(crate) fn kernel(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Runs a script once, in `dir`; returns what it said, and how many replicas were killed meanwhile.
+/// Runs a script once, in `dir`; returns its output, and how many replicas were killed during the run.
 fn run_one(
     machine: &Machine,
     program: &Path,

@@ -1,7 +1,7 @@
-//! The project's own chores: `cargo xtask TASK`.
+//! The project's own tasks: `cargo xtask TASK`.
 //!
 //! Scripts are Rust, so that they are read, linted and tested like everything else. One command
-//! before handing anything over: `cargo xtask ci`, the same as on the build machine.
+//! before submitting a change: `cargo xtask ci`, the same as on the build machine.
 
 mod api;
 mod ci;
@@ -16,41 +16,37 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-/// A chore: `cargo xtask NAME`.
+/// A task: `cargo xtask NAME`.
 struct Task {
     name: &'static str,
     help: &'static str,
     run: fn(&[String]) -> Result<()>,
 }
 
-/// Every chore, in the order in which `--help` lists them.
+/// Every task, in the order in which `--help` lists them.
 const TASKS: &[Task] = &[
     Task {
         name: "ci",
-        help: "everything below but mutants, soak and kernel (a smoke run of fuzz), in the order of how fast it fails",
+        help: "everything below except mutants, soak and kernel (fuzz only briefly), fastest failures first",
         run: ci::ci,
     },
     Task { name: "fmt", help: "rustfmt; --fix writes", run: ci::fmt },
     Task {
         name: "tidy",
-        help: "the house rules, see xtask/src/tidy.rs; --bless rewrites generated tables",
+        help: "the project rules, see xtask/src/tidy.rs; --bless rewrites generated tables",
         run: tidy::run,
     },
-    Task {
-        name: "deny",
-        help: "licences, sources and duplicate versions of what we depend on",
-        run: deny::run,
-    },
+    Task { name: "deny", help: "licences, sources and duplicate versions of dependencies", run: deny::run },
     Task {
         name: "api",
-        help: "what changed in the public API since a commit (default: the last tag)",
+        help: "changes of the public API since a commit (default: the last tag)",
         run: api::run,
     },
     Task { name: "lint", help: "clippy for all targets: warnings are errors", run: ci::lint },
     Task { name: "docs", help: "rustdoc: warnings are errors", run: ci::docs },
     Task {
         name: "same",
-        help: "seeds and scenarios are good, and give the same runs in debug and in release",
+        help: "seeds and scenarios pass, with the same runs in debug and in release",
         run: ci::same,
     },
     Task {
@@ -60,13 +56,13 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "mutants",
-        help: "turns on each seeded bug and asks swarm and scenarios to find it; --only NAME, --seconds N each",
+        help: "enables each planted bug and expects swarm and scenarios to find it; --only NAME, --seconds N each",
         run: ci::mutants,
     },
     Task {
         name: "soak",
-        help: "simulates fresh seeds; --minutes N (default 10), and all that `quorate sim run` takes; \
-               --processes --minutes N: real processes, which must not grow",
+        help: "simulates new seeds; --minutes N (default 10), and all options of `quorate sim run`; \
+               --processes --minutes N: real processes, whose memory must not grow",
         run: ci::soak,
     },
     Task {
@@ -76,9 +72,10 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "kernel",
-        help: "the file system through the NFS client of a Linux kernel, which is fetched; root; basic|pjdfstest|fsx \
-               --while calm|kills|lie:NAME|liars|all (default basic, calm); integrity --runs N|A-B --seconds N (default \
-               24, 60); postmark|andrew compare servers, --help after them says how; --program FILE runs that one and builds none; --dir DIR is where the clusters are",
+        help: "the file system through the NFS client of a Linux kernel, which is downloaded; needs root. \
+               basic|pjdfstest|fsx --while calm|kills|lie:NAME|liars|all (default basic, calm); directory --files N; \
+               integrity --runs N|A-B --seconds N (default 24, 60); postmark|andrew compare servers (--help after \
+               the name). --program FILE runs that program instead of building one; --dir DIR holds the clusters",
         run: kernel::kernel,
     },
 ];

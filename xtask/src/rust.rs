@@ -1,21 +1,23 @@
 //! As much of Rust's syntax as the checks need: code apart from comments and strings, the bodies
 //! of `match`, and what stands under `#[cfg(test)]`.
 
-/// A source text taken apart. Both parts have the length and the lines of the original, with
-/// blanks in place of what is not theirs.
+/// A source text taken apart. Every part has the length and the lines of the original, with
+/// blanks in place of what is not its own.
 pub(crate) struct Source {
     /// Code, with the insides of strings and characters blanked.
     pub(crate) code: String,
     /// Comments and documentation.
     pub(crate) comments: String,
+    /// Strings and characters, with their quotes.
+    pub(crate) texts: String,
 }
 
 impl Source {
     /// Takes a text apart. Total: a text that is not Rust gives something, not an error.
     pub(crate) fn new(text: &str) -> Self {
         let chars: Vec<char> = text.chars().collect();
-        let mut source =
-            Self { code: String::with_capacity(text.len()), comments: String::with_capacity(text.len()) };
+        let part = || String::with_capacity(text.len());
+        let mut source = Self { code: part(), comments: part(), texts: part() };
         let mut at = 0;
         while at < chars.len() {
             let (end, part) = token(&chars, at);
@@ -27,6 +29,7 @@ impl Source {
                     blank
                 });
                 source.comments.push(if part == Part::Comment { c } else { blank });
+                source.texts.push(if part == Part::Text { c } else { blank });
             }
             at = end;
         }
@@ -177,7 +180,7 @@ pub(crate) fn matches(code: &str) -> Vec<Match> {
         .collect()
 }
 
-/// Returns the places where `word` stands as a word of its own.
+/// Returns the positions of `word` as a whole word.
 pub(crate) fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     code.match_indices(word).map(|(at, _)| at).filter(move |&at| {
         let before = code[..at].chars().next_back().unwrap_or(' ');

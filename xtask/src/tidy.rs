@@ -1,4 +1,4 @@
-//! The house rules that no compiler checks. Each is a function from the files to what breaks it,
+//! The project rules that no compiler checks. Each is a function from the files to what breaks it,
 //! and each has a test that hands it a tree that does.
 
 mod actions;
@@ -9,8 +9,10 @@ mod layers;
 mod links;
 mod markdown;
 mod open;
+mod prose;
 mod rooms;
 mod text;
+mod words;
 
 use std::fs;
 
@@ -34,17 +36,17 @@ impl Finding {
     }
 }
 
-/// A rule and the words in which it is told.
+/// A rule and its description.
 struct Rule {
     says: &'static str,
     check: fn(&Tree) -> Vec<Finding>,
 }
 
 const RULES: &[Rule] = &[
-    Rule { says: "rooms depend only downwards", check: layers::check },
+    Rule { says: "crates depend only downwards", check: layers::check },
     Rule { says: "every crate takes the workspace's lints", check: layers::lints },
     Rule { says: "one match over Action in each driver, without a wildcard", check: actions::check },
-    Rule { says: "the protocol's rooms are no_std", check: rooms::no_std },
+    Rule { says: "the protocol's crates are no_std", check: rooms::no_std },
     Rule { says: "unsafe only where it is listed", check: rooms::no_unsafe },
     Rule { says: "no source file over 500 lines", check: rooms::size },
     Rule { says: "nothing left open, no path of a machine", check: text::check },
@@ -52,6 +54,9 @@ const RULES: &[Rule] = &[
     Rule { says: "rules that are cited stand in docs/rules.md", check: citations::rules },
     Rule { says: "links and file names in documents resolve", check: links::check },
     Rule { says: "commands in documents exist", check: links::commands },
+    Rule { says: "Rust in README is a part of an example", check: links::excerpts },
+    Rule { says: "plain English, see xtask/src/tidy/words.rs", check: words::check },
+    Rule { says: "short sentences in README and in help texts", check: words::sentences },
     Rule { says: "a trace opens by saying what it shows", check: coverage::headings },
     Rule { says: "every Reject and Milestone occurs in a trace or scenario", check: coverage::check },
     Rule {
@@ -60,7 +65,7 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// Checks every rule; with `--bless` first writes the generated tables anew.
+/// Checks every rule; with `--bless` first rewrites the generated tables.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let mut tree = Tree::read(&root())?;
     match args {
@@ -90,7 +95,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         broken += 1;
     }
     if broken > 0 {
-        bail!("{broken} findings break the house rules");
+        bail!("{broken} findings break the project rules");
     }
     println!("tidy: {} rules hold, {} gaps in what is tested are on record", RULES.len(), open.len());
     Ok(())

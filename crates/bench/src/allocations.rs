@@ -1,12 +1,12 @@
-//! Counts allocations, for whom the work is being done.
+//! Counts allocations by account.
 //!
-//! The system's allocator with a counter in front of it, which is off until somebody asks.
+//! The system's allocator with a counter in front of it, which is off by default.
 #![allow(unsafe_code, reason = "an allocator is unsafe by its trait; this one hands everything on")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// How many accounts there are.
+/// Number of accounts.
 pub const ACCOUNTS: usize = 16;
 
 /// The account that is charged, plus 1; 0: none.
@@ -20,7 +20,7 @@ pub struct Counting;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Charges what is allocated from now on, by any thread, to `account`; none: to nobody.
+/// Charges all allocations from now on, by any thread, to `account`; with none, they are not counted.
 #[inline]
 pub fn charge(account: Option<usize>) {
     CHARGED.store(account.map_or(0, |account| account + 1), Ordering::Relaxed);
@@ -78,7 +78,7 @@ mod tests {
         let boxed = std::hint::black_box(Box::new(7_u64));
         charge(None);
         let other = std::hint::black_box(Box::new(8_u64));
-        // Other tests may have allocated meanwhile, which is counted too.
+        // Other tests may have allocated in that time, which is counted too.
         assert!(count(ACCOUNTS - 1) > before);
         assert_eq!(*boxed + *other, 15);
     }

@@ -1,6 +1,5 @@
-//! The arms of an experiment: systems that run at the same time, each with its own clients, of which one
-//! after the other has its turn, in every repeat. Whoever has no turn sleeps, and a busy machine is busy
-//! for all of them.
+//! The arms of an experiment: systems that are started together, each with its own clients. In every repeat, one arm
+//! after the other is measured while the others sleep. So other load on the machine affects all arms alike.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -17,16 +16,16 @@ use crate::setup::{Common, Setup, free_addresses};
 use crate::unreplicated::{self, Seal};
 use crate::{Settings, nodes, progress};
 
-/// The most clients of a process.
+/// Maximum number of clients in a process.
 const LANES_MAX: u16 = 500;
 
-/// Where the processes of an arm are, and how they wait.
+/// Where the processes of an arm run, and how they wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Each is held on a core, and polls for a millisecond: for latencies.
+    /// Each is pinned to a core and polls for a millisecond: for latencies.
     Pinned,
-    /// Wherever there is room, and nobody polls for long, as there are more processes than cores: for
-    /// throughput. So many processes of clients.
+    /// On any core, without long polling, because there are more processes than cores: for throughput. The value is the
+    /// number of client processes.
     Free(usize),
 }
 
@@ -35,10 +34,10 @@ const REPLICA_CORES: [usize; 4] = [1, 0, 0, 1];
 const CLIENT_CORE: usize = 0;
 const SERVER_CORE: usize = 1;
 
-/// Bounds are for a machine whose polled echo takes less than so many microseconds.
+/// The bounds are for a machine whose polled echo takes less than this, in microseconds.
 pub(crate) const ECHO_US_MAX: f64 = 6.0;
 
-/// Returns what both echoes of a run took, polled and blocking, in microseconds.
+/// Returns the time of both echoes of a run, polling and blocking, in microseconds.
 pub(crate) fn echoes(rows: &[Row]) -> (f64, f64) {
     let took = |system: &str| rows.iter().find(|row| row.system == system).and_then(|row| row.p50_us);
     (took("echo-polling").unwrap_or(f64::NAN), took("echo-blocking").unwrap_or(f64::NAN))
@@ -60,7 +59,7 @@ impl Place {
         }
     }
 
-    /// Says it in words.
+    /// Returns it as text.
     pub(crate) fn in_words(self) -> String {
         let nice = processes::nice_level();
         match self {
@@ -80,7 +79,7 @@ pub(crate) struct Arm {
     durability: &'static str,
     servers: Vec<Part>,
     hosts: Vec<Part>,
-    /// The server has to be told how many operations come.
+    /// Whether the server has to be told the number of operations.
     counts: bool,
 }
 
@@ -122,7 +121,7 @@ impl Arm {
         Ok(Self::baseline(system, way.name().to_owned(), server, hosts, false))
     }
 
-    /// Starts an echo between the client's core and another one, or on the same.
+    /// Starts an echo between the client's core and another one, or on the same core.
     pub(crate) fn echo(way: Way, mac: bool, server_core: usize) -> Result<Self> {
         let mac_word = mac.to_string();
         let mut server = Part::start(server_core, &strings(&["echo", way.name(), &mac_word]))?;
@@ -135,7 +134,7 @@ impl Arm {
         Ok(Self::baseline(system, variant, server, vec![host], true))
     }
 
-    /// Starts both echoes between two cores: what a latency is to be compared with.
+    /// Starts both echoes between two cores, as the baseline of latencies.
     pub(crate) fn echoes() -> Result<[Self; 2]> {
         Ok([Self::echo(Way::Polling, false, SERVER_CORE)?, Self::echo(Way::Blocking, false, SERVER_CORE)?])
     }
@@ -144,7 +143,7 @@ impl Arm {
         Self { system, variant, setup: None, durability: "memory", servers: vec![server], hosts, counts }
     }
 
-    /// Has so many clients work.
+    /// Runs a load with this number of clients.
     pub(crate) fn measure(&mut self, clients: u16, until: Until, op: Op) -> Result<Sample> {
         if let (true, Until::Ops(count), Some(server)) = (self.counts, until, self.servers.first_mut()) {
             let _now = server.answer(&count.to_string())?;
@@ -171,14 +170,14 @@ impl Arm {
     }
 }
 
-/// What the samples of a point are.
+/// The unit of a point's samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Figure {
     Latency,
     Throughput,
 }
 
-/// One arm with one load, and what its repeats have shown.
+/// One arm with one load, and the results of its repeats.
 struct Point {
     arm: usize,
     clients: u16,
@@ -188,7 +187,7 @@ struct Point {
     samples: Vec<Sample>,
 }
 
-/// What is measured: arms, and the points of their curves.
+/// The plan of an experiment: arms, and the points of their curves.
 pub(crate) struct Plan {
     figure: Figure,
     arms: Vec<Arm>,
@@ -206,12 +205,12 @@ impl Plan {
         self.arms.len() - 1
     }
 
-    /// Adds a point. `paper` is the paper's figure in microseconds or operations a second.
+    /// Adds a point. `paper` is the paper's figure in microseconds or operations per second.
     pub(crate) fn point(&mut self, arm: usize, clients: u16, until: Until, op: Op, paper: Option<f64>) {
         self.points.push(Point { arm, clients, until, op, paper, samples: Vec::new() });
     }
 
-    /// Warms every arm up, and then gives each point its turn in each repeat. Returns a row for each point.
+    /// Warms up every arm, then measures each point once in each repeat. Returns a row for each point.
     pub(crate) fn run(mut self, settings: Settings, repeats: usize) -> Result<Vec<Row>> {
         for arm in &mut self.arms {
             let warm_up = settings.effort.of(2_000, 400, 20);
@@ -274,7 +273,7 @@ impl Plan {
     }
 }
 
-/// Is one process of an arm.
+/// Runs one process of an arm.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! `checkpoint-cost`: what the digest of a checkpoint costs, by the size of a page, the pages changed and the pages
-//! there are (OSDI99 sections 6.3 and 6.4).
+//! `checkpoint-cost`: the cost of a checkpoint's digest, by the size of a page, the number of changed pages and the number
+//! of all pages (OSDI99 sections 6.3 and 6.4).
 //!
 //! Two ways to keep a digest of an array of pages up to date, behind one trait: the tree of the product, and a sum of
 //! hashes as the paper has it, wide enough to be safe: `LtHash`, the sum of vectors of 1024 numbers of 16 bits.
@@ -23,15 +23,15 @@ use crate::{Experiment, Settings};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "checkpoint-cost",
     source: "OSDI99 sections 6.3, 6.4",
-    about: "the digest of a checkpoint: pages of 512 to 8192 bytes, a hash tree and LtHash, by pages changed and pages there",
+    about: "time to digest a checkpoint: hash tree and LtHash, pages of 512 to 8192 bytes, by changed pages and all pages",
     run,
     figures,
 };
 
 const PAGES: [usize; 3] = [512, 4096, 8192];
-/// A state that is so many times larger may cost so many times more, for the same number of changed pages.
+/// How much larger the large state is, and how much more it may cost with the same number of changed pages.
 const GROWTH_MAX: f64 = 3.0;
-/// Ten times the changed pages cost so many times more, at least and at most.
+/// The least and most that ten times the changed pages may cost.
 const PER_PAGE: (f64, f64) = (3.0, 20.0);
 
 /// A digest of an array of pages that is kept up to date.
@@ -62,7 +62,7 @@ impl Service for Pages {
     }
 }
 
-/// The product's tree, in the product's executor.
+/// The hash tree of quorate, in its executor.
 struct Tree {
     executor: Executor<Pages>,
     domains: Domains,
@@ -110,7 +110,7 @@ impl Digests for Tree {
         });
         batch.seal(&self.domains, &self.seq.to_le_bytes());
         let done = self.executor.execute(SeqNum(self.seq), &batch, false, &mut self.replies);
-        ensure!(done.is_ok(), "a page is not there");
+        ensure!(done.is_ok(), "a page is missing");
         Ok(())
     }
 
@@ -122,7 +122,7 @@ impl Digests for Tree {
 /// Numbers of a sum.
 const WIDTH: usize = 1024;
 
-/// A sum of hashes: what a page was goes, what it is comes.
+/// A sum of hashes: the old digest of a changed page is subtracted, the new one added.
 struct LtHash {
     sum: Box<[u16; WIDTH]>,
     /// The digests of the pages as of the last cut.
@@ -168,7 +168,7 @@ impl Digests for LtHash {
     }
 }
 
-/// Changes `changed` of `there` pages, as far apart as they can be, and returns how long the cut takes, in microseconds.
+/// Changes `changed` of `there` pages, as far apart as possible, and returns how long the checkpoint takes, in microseconds.
 fn cut(digests: &mut dyn Digests, page_bytes: usize, (changed, there): (u32, u32), round: u8) -> Result<f64> {
     let content = vec![round; page_bytes];
     for number in 0..changed {
@@ -213,7 +213,7 @@ fn run(settings: Settings) -> Result<Report> {
             .to_owned(),
     );
     report.notes.push(
-        "lthash is no part of the product: a sum has no parts that a replica could ask for when it fetches the state"
+        "lthash is not part of quorate: a sum has no parts that a replica could request when it fetches the state"
             .to_owned(),
     );
     Ok(report)
@@ -269,14 +269,14 @@ fn shapes(rows: &[Row]) -> Vec<Shape> {
             [
                 Shape::new(
                     format!(
-                        "tree, pages of {page} B: the cost does not follow the state: {large} pages instead of {small} \
+                        "tree, pages of {page} B: the cost does not depend on the size of the state: {large} pages instead of {small} \
                          cost at most {GROWTH_MAX} times as much"
                     ),
                     growth <= GROWTH_MAX,
                     format!("{growth:.2} times for {most} changed pages"),
                 ),
                 Shape::new(
-                    format!("tree, pages of {page} B: the cost follows the pages changed: {most} instead of {tenth}"),
+                    format!("tree, pages of {page} B: the cost grows with the changed pages: {most} instead of {tenth}"),
                     (PER_PAGE.0..=PER_PAGE.1).contains(&each),
                     format!("{each:.1} times"),
                 ),
@@ -302,7 +302,7 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
             figure = figure.with(curve(&format!("{system}, {variant}"), of, crate::figure::argument, p50));
         }
     }
-    vec![figure.caption("For the largest state. Dots are the repeats.")]
+    vec![figure.caption("With the largest state. Dots are the repeats.")]
 }
 
 #[cfg(test)]
@@ -311,7 +311,7 @@ mod tests {
 
     type Way = fn() -> Result<Box<dyn Digests>>;
 
-    /// Both digests are of the pages alone: the order of writing is nothing to them, and every byte is something.
+    /// Both digests depend only on the pages: on every byte, but not on the order of writes.
     #[test]
     fn both_digests_are_of_the_pages() -> Result<()> {
         let ways: [Way; 2] = [|| Ok(Box::new(Tree::new(512)?)), || Ok(Box::new(LtHash::new()))];
@@ -328,7 +328,7 @@ mod tests {
         Ok(())
     }
 
-    /// What a page was is gone from a sum.
+    /// The old content of a page has no effect on a sum.
     #[test]
     fn a_sum_forgets_what_was_written_over() -> Result<()> {
         let (mut one, mut other) = (LtHash::new(), LtHash::new());

@@ -1,8 +1,8 @@
-//! `core-step`: the work of the protocol itself. Four replicas and a client in one process, with real
-//! doors, keys and executors, and queues in memory for a network.
+//! `core-step`: the work of the protocol itself. Four replicas and a client in one process, with real authenticators,
+//! keys and executors, and queues in memory instead of a network.
 //!
-//! What is measured is processor time of the one thread, so that neighbours disturb little; the blocks'
-//! median is reported.
+//! It measures the processor time of one thread, so other processes have little effect. It reports the median of the
+//! blocks.
 
 use std::time::{Duration, Instant};
 
@@ -22,18 +22,18 @@ use crate::{Effort, Experiment, Settings, allocations, instructions};
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "core-step",
-    source: "none: the protocol's own work for each message",
-    about: "four replicas, a client, real doors, one process, no sockets",
+    source: "ours",
+    about: "processor time per message: four replicas and a client with real authenticators, in one process, no sockets",
     run,
     figures: |_| Vec::new(),
 };
 
-/// The most nanoseconds for a received message, replicas and client together.
+/// Maximum nanoseconds per received message, replicas and client together.
 const NS_MAX: f64 = 400.0;
-/// The most allocations of a replica for an ordered 0/0.
+/// Maximum allocations of a replica for an ordered 0/0.
 const ALLOCATIONS_MAX: f64 = 2.0;
 
-/// A part of the work that took as long as this was interrupted by somebody else's: it does not count.
+/// A part of the work that took longer than this was interrupted by another process: it does not count.
 const INTERRUPTED: Duration = Duration::from_micros(20);
 
 const WARM_UP: usize = 2_000;
@@ -64,18 +64,18 @@ fn run(settings: Settings) -> Result<Report> {
         report.rows.push(row);
     }
     report.notes.push(format!(
-        "{} operations a variant after {WARM_UP}; durability memory; thread processor time; {}",
+        "{} operations per variant after {WARM_UP} to warm up; durability memory; thread processor time; {}",
         blocks * BLOCK,
         if report.rows.iter().all(|row| row.instructions_per_message.is_some()) {
             "instructions counted by valgrind (AVX2)"
         } else {
-            "instructions not counted: there is no valgrind, or no time"
+            "instructions not counted: valgrind is missing, or the run is a quick one"
         },
     ));
     Ok(report)
 }
 
-/// Runs so many operations and nothing else, for a count of instructions from outside.
+/// Runs a number of operations and nothing else, for counting instructions from outside.
 ///
 /// # Errors
 ///
@@ -143,9 +143,9 @@ fn measure(variant: &Variant, blocks: usize) -> Result<Row> {
 
 fn shapes(row: &Row) -> Vec<Shape> {
     let variant = &row.variant;
-    let time = row.ns_per_message.map(|ns| {
-        Shape::at_most(format!("{variant}: under 400 ns for each received message"), ns, NS_MAX, "ns")
-    });
+    let time = row
+        .ns_per_message
+        .map(|ns| Shape::at_most(format!("{variant}: under 400 ns per received message"), ns, NS_MAX, "ns"));
     let most = row.allocations_per_op.iter().copied().reduce(f64::max).map(|most| {
         let name = format!("{variant}: at most 2 allocations for an ordered 0/0 at each replica");
         Shape::at_most(name, most, ALLOCATIONS_MAX, "allocations")

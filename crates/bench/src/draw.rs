@@ -1,7 +1,7 @@
-//! Draws a figure: as SVG, and as PNG with a font of its own, so that it looks alike on every machine.
+//! Draws a figure as SVG, and as PNG with a built-in font, so that it looks the same on every machine.
 //!
-//! Colours are told apart also by those who see colours otherwise, and every curve has its own kind of mark
-//! besides. Ours are filled, a paper's are hollow and grey. Samples are dots beside their median.
+//! The colours are safe for colour-blind readers, and every curve has its own kind of mark too. Our marks are filled, a
+//! paper's are hollow and grey. Samples are dots next to their median.
 
 mod scale;
 
@@ -22,18 +22,18 @@ const PLOT: f64 = 300.0;
 const LINE: f64 = 17.0;
 /// Characters of a line of the caption.
 const CAPTION: usize = 104;
-/// Samples that are drawn one by one.
+/// Up to this number, samples are drawn one by one.
 const DOTS_MAX: usize = 30;
 
 /// The colours of Okabe and Ito, the two that are hard to see on white last.
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f6a00"];
 
-/// What a drawing lies on.
+/// The background of a drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Theme {
-    /// White: a file of its own.
+    /// White: for a separate file.
     White,
-    /// A page, whose colours it takes.
+    /// A page, whose colours it uses.
     Page,
 }
 
@@ -51,7 +51,7 @@ impl Theme {
     }
 }
 
-/// Draws a figure as SVG; none if there is nothing on it.
+/// Draws a figure as SVG; none if it is empty.
 pub fn svg(figure: &Figure, theme: Theme) -> Option<String> {
     if figure.is_empty() {
         return None;
@@ -100,11 +100,11 @@ pub fn svg(figure: &Figure, theme: Theme) -> Option<String> {
     ))
 }
 
-/// Draws a figure as PNG, at twice its size; none if there is nothing on it.
+/// Draws a figure as PNG, at twice its size; none if it is empty.
 ///
 /// # Errors
 ///
-/// The drawing is no picture: our mistake.
+/// The SVG is invalid, which is a bug.
 pub fn png(figure: &Figure) -> Result<Option<Vec<u8>>> {
     let Some(text) = svg(figure, Theme::White) else { return Ok(None) };
     let mut options = usvg::Options { font_family: "DejaVu Sans".to_owned(), ..usvg::Options::default() };
@@ -154,7 +154,7 @@ struct Look {
 }
 
 impl Look {
-    /// Returns how the series at `place` is drawn: the paper's have marks like ours, in the same order.
+    /// Returns the style of the series at `place`. The paper's series have the same marks as ours, in the same order.
     fn of(figure: &Figure, place: usize, theme: Theme) -> Self {
         let hollow = |series: &Series| series.origin == Origin::Paper;
         let origin = figure.series.get(place).map(|series| series.origin).unwrap_or_default();
@@ -188,6 +188,15 @@ impl Look {
 fn line(pen: &mut Pen, series: &Series, look: &Look, (x, y): (&Scale, &Scale)) {
     let many = series.points.len() > 60;
     let at = |dot: &Dot| (x.at(dot.x), y.at(dot.y));
+    if series.is_level {
+        for dot in &series.points {
+            let at = y.at(dot.y);
+            let more = "stroke-width=\"1.5\" stroke-dasharray=\"5 4\"";
+            pen.line((LEFT, at), (WIDTH - RIGHT, at), look.colour, more);
+            pen.text((WIDTH - RIGHT - 4.0, at - 4.0), "end", "font-size=\"10\"", &series.name);
+        }
+        return;
+    }
     if !series.is_scattered && series.points.len() > 1 {
         let path: Vec<String> = series.points.iter().map(at).map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let dash = if look.dashed { " stroke-dasharray=\"5 4\"" } else { "" };
@@ -216,7 +225,7 @@ fn bar(
         let left = x.at(dot.x) - room / 2.0 + width * whole(place);
         let (top, bottom) = (y.at(dot.y), TOP + PLOT);
         if y.is_log() {
-            // A bar says how much by its length, which a logarithmic axis does not.
+            // On a logarithmic axis the length of a bar has no meaning.
             let middle = left + width / 2.0;
             samples(pen, dot, look.colour, middle, y);
             look.mark(pen, (middle, top));
@@ -236,7 +245,7 @@ fn bar(
     }
 }
 
-/// Draws what the point is the median of.
+/// Draws the samples of a point.
 fn samples(pen: &mut Pen, dot: &Dot, colour: &str, x: f64, y: &Scale) {
     if (2..DOTS_MAX).contains(&dot.samples.len()) {
         for sample in &dot.samples {
@@ -248,7 +257,7 @@ fn samples(pen: &mut Pen, dot: &Dot, colour: &str, x: f64, y: &Scale) {
     }
 }
 
-/// Writes the names of the series, as many a line as fit, and returns where the next line may begin.
+/// Writes the names of the series, wrapped into lines, and returns the position of the next line.
 fn legend(pen: &mut Pen, figure: &Figure, mut y: f64) -> f64 {
     let mut x = LEFT - 56.0;
     for (place, series) in figure.series.iter().enumerate() {
@@ -264,7 +273,7 @@ fn legend(pen: &mut Pen, figure: &Figure, mut y: f64) -> f64 {
     y + LINE + 4.0
 }
 
-/// What is drawn so far.
+/// The drawing so far.
 struct Pen {
     out: String,
     theme: Theme,
@@ -295,7 +304,7 @@ impl Pen {
     }
 }
 
-/// Returns a text as it stands in XML.
+/// Escapes a text for XML.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -348,6 +357,24 @@ mod tests {
         assert!(svg(&example(true), Theme::White).unwrap_or_default().contains("op/s (logarithmic)"));
         let nothing = Figure::new("name", "title", Axis::default(), Axis::default());
         assert_eq!(svg(&nothing, Theme::White), None);
+    }
+
+    #[test]
+    fn a_level_is_a_line_across_and_has_no_place_on_the_x_axis() {
+        let paper = example(false).paper_level("paper's maximum", 500.0);
+        let level = |figure: &Figure| {
+            let drawing = svg(figure, Theme::White).unwrap_or_default();
+            let line = drawing.lines().find(|line| line.starts_with("<line") && line.contains("dasharray"));
+            line.map(str::to_owned)
+        };
+        let line = level(&paper).unwrap_or_default();
+        assert!(line.contains(&format!("x1=\"{LEFT:.1}\"")), "{line}");
+        assert!(line.contains(&format!("x2=\"{:.1}\"", WIDTH - RIGHT)), "{line}");
+        let y = |name: &str| line.split(&format!("{name}=\"")).nth(1).map(|rest| rest.split('"').next());
+        assert_eq!(y("y1"), y("y2"));
+        assert_eq!(level(&example(false)), None);
+        let empty = Figure::new("name", "title", Axis::default(), Axis::default()).paper_level("paper", 1.0);
+        assert!(empty.is_empty(), "there is nothing of ours to compare it with");
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! `durable`: what it costs to have promises on disk before they are made: `memory`, which is the papers'
-//! model, `async` and `sync`.
+//! `durable`: the cost of writing to disk before acknowledging: `memory`, which is the papers' model, `async` and `sync`.
 
 use anyhow::{Context, Result};
 
@@ -16,19 +15,19 @@ use crate::{Experiment, Settings};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "durable",
     source: "ours",
-    about: "memory, async and sync: latency of one client, throughput of 100, with replicas as they are run in earnest",
+    about: "durability memory, async and sync: latency of one client, throughput of 100, with replicas as in production",
     run,
     figures,
 };
 
-/// The longest that one client's operation takes with every promise on disk, and the least that 100 do.
+/// Maximum latency of one client, and minimum throughput of 100 clients, with `sync`.
 const ONE_US_MAX: f64 = 1000.0;
 const MANY_MIN: f64 = 10_000.0;
 const MANY: u16 = 100;
 
 const WAYS: [&str; 3] = ["memory", "async", "sync"];
 
-/// A cluster and its clients, and what was measured.
+/// A cluster and its clients, with the measurements.
 struct Arm {
     way: &'static str,
     nodes: Nodes,
@@ -107,7 +106,7 @@ fn run(settings: Settings) -> Result<Report> {
     report.shapes = shapes(&report.rows);
     let place = if nodes::is_in_memory() { "in memory (tmpfs)" } else { "on a disk" };
     report.notes.push(format!(
-        "logs {place}, all four replicas' on the same; set QUORATE_BENCH_DIR to choose another place; {ms} ms a point"
+        "logs {place}, shared by all four replicas; QUORATE_BENCH_DIR sets another place; {ms} ms per point"
     ));
     Ok(report)
 }
@@ -117,10 +116,10 @@ fn shapes(rows: &[Row]) -> Vec<Shape> {
         |way: &str, clients: u16| rows.iter().find(|r| r.variant == way && r.clients == u32::from(clients));
     let p50 = |way| find(way, 1).and_then(|row| row.p50_us).unwrap_or(f64::NAN);
     let ops = |way| find(way, MANY).and_then(|row| row.ops_per_s).unwrap_or(f64::NAN);
-    let one = "with sync one client's operation takes less than 1 ms";
-    let many = "with sync 100 clients do more than 10,000 op/s";
+    let one = "sync: latency of one client under 1 ms";
+    let many = "sync: throughput of 100 clients over 10,000 op/s";
     let mut shapes = if nodes::is_in_memory() {
-        let why = "the logs are in memory, on tmpfs: set QUORATE_BENCH_DIR to a place on a disk";
+        let why = "the logs are on tmpfs, in memory: set QUORATE_BENCH_DIR to a directory on a disk";
         vec![Shape::incomparable(one, why), Shape::incomparable(many, why)]
     } else {
         vec![
@@ -129,7 +128,7 @@ fn shapes(rows: &[Row]) -> Vec<Shape> {
         ]
     };
     shapes.push(Shape::new(
-        "memory is at least as fast as async, and async as sync, for one client",
+        "one client: memory is at least as fast as async, and async at least as fast as sync",
         p50("memory") <= p50("async") * 1.1 && p50("async") <= p50("sync") * 1.1,
         format!("{:.0}, {:.0}, {:.0} us", p50("memory"), p50("async"), p50("sync")),
     ));
@@ -151,7 +150,7 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
     };
     vec![
         bars("Durability: latency of one client", "latency", "microseconds", 1, |row| row.p50_us),
-        bars("Durability: throughput of 100 clients", "throughput", "operations a second", MANY, |row| {
+        bars("Durability: throughput of 100 clients", "throughput", "operations per second", MANY, |row| {
             row.ops_per_s
         }),
     ]

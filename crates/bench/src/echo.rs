@@ -1,7 +1,7 @@
-//! The baseline of every latency: a datagram there and back, polling and blocking.
+//! The baseline of every latency: a UDP round trip, polling and blocking.
 //!
-//! Blocking between two cores tells what a wake-up costs, polling what the network costs. A latency says
-//! little without both.
+//! Blocking between two cores shows the cost of a wake-up, polling the cost of the network. A latency says little without
+//! both.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -17,7 +17,7 @@ use crate::unreplicated::Seal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Polling,
-    /// Polling and giving way: the other end is on the same core.
+    /// Polling and yielding: the other end is on the same core.
     Yielding,
     Blocking,
 }
@@ -47,17 +47,17 @@ impl Way {
 
 /// Bytes of an echo: about a REQUEST of 0/0.
 const BYTES: usize = 117;
-/// A datagram that has not come back by then is lost: a busy machine may let nobody run for as long as a second.
+/// A datagram without an answer by then is lost: on a busy machine a process may not run for a second.
 const LOST: Duration = Duration::from_secs(10);
 
-/// Sends back what comes, until killed: says its address first.
+/// Prints its address, then sends back every datagram until killed.
 pub(crate) fn serve(way: Way, seal: &Seal) -> Result<()> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     socket.set_nonblocking(way != Way::Blocking)?;
     let lines = processes::ready()?;
     processes::say(&socket.local_addr()?.to_string())?;
     let (mut buffer, mut answer) = ([0; 2048], Vec::new());
-    // One that polls would take the core from whoever has his turn, so it stands still until it is told.
+    // A polling process would take the core from the measured one, so it waits until it is started.
     for line in lines {
         let line = line?;
         let count: usize = line.parse().with_context(|| format!("{line:?} is no number of echoes"))?;
@@ -81,7 +81,7 @@ pub(crate) fn serve(way: Way, seal: &Seal) -> Result<()> {
     Ok(())
 }
 
-/// Measures so many echoes of a server as a load orders.
+/// Measures the echoes of a server that a load requests.
 pub(crate) fn measure(server: SocketAddr, way: Way, load: &Load, seal: &Seal) -> Result<Sample> {
     let Until::Ops(count) = load.until else { bail!("echoes are counted") };
     let socket = UdpSocket::bind("127.0.0.1:0")?;
@@ -110,7 +110,7 @@ pub(crate) fn measure(server: SocketAddr, way: Way, load: &Load, seal: &Seal) ->
                     }
                     way.rest();
                 }
-                Err(error) => return Err(error).context("the echo server is gone"),
+                Err(error) => return Err(error).context("the echo server has exited"),
             }
         }
         progress.next(0)?;

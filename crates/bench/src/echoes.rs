@@ -1,5 +1,5 @@
-//! `echo`: a datagram there and back, polling and blocking, on one core and on two, with and without a MAC:
-//! what the machine itself costs, before any protocol.
+//! `echo`: a UDP round trip, polling and blocking, on one core and on two, with and without a MAC: the cost of the machine
+//! itself, without any protocol.
 
 use anyhow::Result;
 
@@ -15,7 +15,7 @@ use crate::{Experiment, Settings};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "echo",
     source: "baselines",
-    about: "a UDP datagram there and back: polling and blocking, one core and two, with and without a MAC",
+    about: "UDP round trip: polling and blocking, on one core and on two, with and without a MAC",
     run,
     figures,
 };
@@ -42,12 +42,12 @@ fn run(settings: Settings) -> Result<Report> {
             "polling between two cores is faster than blocking",
             polling < blocking,
             format!(
-                "{polling:.1} us against {blocking:.1} us: a wake-up costs {:.1} us a message",
+                "{polling:.1} us against {blocking:.1} us: a wake-up costs {:.1} us per message",
                 (blocking - polling) / 2.0
             ),
         ),
         Shape::new(
-            "a MAC on both messages costs less than the network",
+            "MACs on both messages cost less than the network",
             mac < 2.0 * polling,
             format!("{mac:.1} us with, {polling:.1} us without"),
         ),
@@ -71,5 +71,7 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
         let points = [0.0, 1.0, 2.0, 3.0].into_iter().zip(&figure.categories).filter_map(dot).collect();
         figure = figure.with(Series { name: name.to_owned(), points, ..Series::default() });
     }
-    vec![figure.caption("Bars: medians of the repeats' medians; dots: the repeats. No paper gives this.")]
+    vec![figure.caption(
+        "Bars: medians of the repeats' medians; dots: the repeats. None of the papers has this figure.",
+    )]
 }

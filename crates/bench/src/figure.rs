@@ -1,11 +1,11 @@
-//! What a figure shows: curves or bars, ours, the paper's and somebody else's, before anyone draws it.
+//! The content of a figure, before it is drawn: curves or bars, ours, the paper's and another system's.
 
 use crate::report::Row;
 
 /// A figure.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figure {
-    /// Part of a file's name.
+    /// Part of the file's name.
     pub name: String,
     /// Its title.
     pub title: String,
@@ -13,32 +13,32 @@ pub struct Figure {
     pub x: Axis,
     /// The vertical one: from zero, unless it is logarithmic.
     pub y: Axis,
-    /// Names of places on the x axis, at 0, 1, 2, ...: with them it shows bars.
+    /// Names of places on the x axis, at 0, 1, 2, ...: if there are any, the figure shows bars.
     pub categories: Vec<String>,
-    /// In the order of the legend.
+    /// The series, in the order of the legend.
     pub series: Vec<Series>,
-    /// What stands below: where the paper's figures come from.
+    /// The text below: the source of the paper's figures.
     pub caption: String,
 }
 
 /// An axis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Axis {
-    /// What it shows, with its unit.
+    /// The quantity, with its unit.
     pub label: String,
-    /// Logarithmic.
+    /// Whether it is logarithmic.
     pub log: bool,
 }
 
-/// Whose figures they are.
+/// The origin of a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
     /// Measured here.
     #[default]
     Ours,
-    /// A paper's: drawn hollow and grey.
+    /// From a paper: drawn hollow and grey.
     Paper,
-    /// Of a file that was given to compare with.
+    /// From a file given for comparison.
     Against,
 }
 
@@ -47,41 +47,43 @@ pub enum Origin {
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
-    /// Whose it is.
+    /// Its origin.
     pub origin: Origin,
     /// Its points, from left to right.
     pub points: Vec<Dot>,
-    /// Points alone, without a line between them.
+    /// Only points, without a line between them.
     pub is_scattered: bool,
+    /// A horizontal line through its one point: a value without a place on the x axis.
+    pub is_level: bool,
 }
 
 /// A point of a curve, or a bar.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Dot {
-    /// Where it is.
+    /// Its place on the x axis.
     pub x: f64,
     /// The median.
     pub y: f64,
-    /// What it is the median of.
+    /// The samples of the median.
     pub samples: Vec<f64>,
 }
 
-/// What a row shows on an axis.
+/// The value of a row on an axis.
 pub type Of = fn(&Row) -> Option<f64>;
 
 impl Figure {
-    /// Returns a figure without anything on it.
+    /// Returns an empty figure.
     pub fn new(name: &str, title: &str, x: Axis, y: Axis) -> Self {
         Self { name: name.to_owned(), title: title.to_owned(), x, y, ..Self::default() }
     }
 
-    /// The same with what stands below.
+    /// Sets the text below.
     #[must_use]
     pub fn caption(self, caption: &str) -> Self {
         Self { caption: caption.to_owned(), ..self }
     }
 
-    /// The same with a series, unless that has no point.
+    /// Adds a series, unless it has no point.
     #[must_use]
     pub fn with(mut self, series: Series) -> Self {
         if !series.points.is_empty() {
@@ -90,19 +92,30 @@ impl Figure {
         self
     }
 
-    /// The same with the paper's points, if there are any.
+    /// Adds the paper's points, if there are any.
     #[must_use]
     pub fn paper(self, name: &str, points: &[(f64, f64)]) -> Self {
         let points = points.iter().map(|(x, y)| Dot { x: *x, y: *y, samples: Vec::new() }).collect();
-        self.with(Series { name: name.to_owned(), origin: Origin::Paper, points, is_scattered: true })
+        let (name, origin) = (name.to_owned(), Origin::Paper);
+        self.with(Series { name, origin, points, is_scattered: true, ..Series::default() })
     }
 
-    /// Says whether there is anything to see.
+    /// Adds a value of the paper that has no place on the x axis, as a horizontal line. Without other points there is
+    /// nothing to compare it with.
+    #[must_use]
+    pub fn paper_level(self, name: &str, y: f64) -> Self {
+        let first = self.series.iter().flat_map(|series| &series.points).map(|dot| dot.x).next();
+        let points = first.map(|x| Dot { x, y, samples: Vec::new() }).into_iter().collect();
+        let (name, origin) = (name.to_owned(), Origin::Paper);
+        self.with(Series { name, origin, points, is_level: true, ..Series::default() })
+    }
+
+    /// Returns whether the figure has no points.
     pub fn is_empty(&self) -> bool {
         self.series.iter().all(|series| series.points.is_empty())
     }
 
-    /// Adds another's series of ours as somebody else's.
+    /// Adds the series of `other` for comparison.
     pub fn add_against(&mut self, other: &Self, whose: &str) {
         for series in other.series.iter().filter(|series| series.origin == Origin::Ours) {
             let name = format!("{whose}: {}", series.name);
@@ -117,7 +130,7 @@ impl Axis {
         Self { label: label.to_owned(), log: false }
     }
 
-    /// An axis whose distances are ratios.
+    /// A logarithmic axis.
     pub fn log(label: &str) -> Self {
         Self { label: label.to_owned(), log: true }
     }
@@ -128,7 +141,7 @@ pub fn curve<'r>(name: &str, rows: impl Iterator<Item = &'r Row>, x: Of, y: Of) 
     let mut points: Vec<Dot> = rows
         .filter_map(|row| {
             let (x, y) = (x(row)?, y(row)?);
-            // The samples are of the row's first figure: they are this one's if the median is.
+            // The samples belong to the row's first figure; they are used if their median is `y`.
             let is_theirs = (crate::figures::median(&row.samples) - y).abs() <= y.abs() * 1e-6;
             let samples = if is_theirs { row.samples.clone() } else { Vec::new() };
             Some(Dot { x, y, samples })
@@ -138,7 +151,7 @@ pub fn curve<'r>(name: &str, rows: impl Iterator<Item = &'r Row>, x: Of, y: Of) 
     Series { name: name.to_owned(), points, ..Series::default() }
 }
 
-/// Returns a curve divided, point by point, by another where that has the same place.
+/// Returns a curve divided by another, at the places that both have.
 pub fn ratio_of(name: &str, above: &Series, below: &Series) -> Series {
     let at = |x: f64| below.points.iter().find(|dot| (dot.x - x).abs() < 1e-9 && dot.y > 0.0);
     let points = above.points.iter().filter_map(|dot| {
@@ -168,7 +181,7 @@ pub fn p50(row: &Row) -> Option<f64> {
     row.p50_us
 }
 
-/// Operations a second.
+/// Operations per second.
 pub fn ops(row: &Row) -> Option<f64> {
     row.ops_per_s
 }

@@ -18,7 +18,7 @@ pub fn percentile(samples: &[f64], percent: usize) -> f64 {
 }
 
 /// Returns `amount / count`; 0 if there is nothing to divide by.
-#[allow(clippy::cast_precision_loss, reason = "figures for people: 53 bits are enough")]
+#[allow(clippy::cast_precision_loss, reason = "53 bits are enough for figures to look at")]
 pub fn ratio(amount: u64, count: u64) -> f64 {
     if count == 0 { 0.0 } else { amount as f64 / count as f64 }
 }

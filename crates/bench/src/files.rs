@@ -1,13 +1,13 @@
-//! The file system's experiments: the same client before BFS, the same service without replicas, and NFS-Ganesha.
+//! The file system's experiments: the same client with BFS, the unreplicated service, and NFS-Ganesha.
 //!
 //! ```text
-//! client --TCP--> relay --UDP--> four replicas        bfs, bfs-strict, bfs-ro-lookup
-//!        --TCP--> relay with the service in it        bfs-nr
+//! client --TCP--> gateway --UDP--> four replicas      bfs, bfs-strict, bfs-ro-lookup
+//!        --TCP--> gateway with the service in it      bfs-nr
 //!        --TCP--> ganesha.nfsd                        VFS on the disk, VFS on tmpfs, MEM
 //! ```
 //!
-//! The client is in this process (`client`): it needs no root, is the same for all arms and keeps nothing of a file,
-//! so that each experiment says which calls it makes.
+//! The client is part of this process (`client`). It needs no root, is the same for all arms, and caches nothing. So each
+//! experiment defines its calls.
 
 pub mod andrew;
 pub(crate) mod client;
@@ -17,12 +17,13 @@ pub mod micro;
 pub mod postmark;
 pub(crate) mod servers;
 
-/// What stands below every table.
-pub(crate) const CONDITIONS: &str = "bfs: four replicas and a relay, bfs-nr: a relay with the service in it, all on this \
-    machine; durability is the variant's: memory writes nothing, sync has everything on disk before it is answered; \
-    NFS-Ganesha syncs data that is written FILE_SYNC and leaves names to the file system's journal";
+/// The note below every table.
+pub(crate) const CONDITIONS: &str = "bfs: four replicas and a gateway, bfs-nr: a gateway with the service in it, all on \
+    this machine; the papers' unreplicated service had two UDP relays at the client and a thin veneer at the server; \
+    durability is the variant's: memory writes nothing, sync writes everything to disk before it is answered; NFS-Ganesha \
+    syncs data that is written FILE_SYNC and leaves names to the file system's journal";
 
-/// Numbers that look random and are the same in every run. Marsaglia's xorshift, 64 bits.
+/// Pseudo-random numbers, the same in every run: Marsaglia's xorshift with 64 bits.
 #[derive(Clone, Debug)]
 pub(crate) struct Chance(u64);
 
@@ -41,7 +42,7 @@ impl Chance {
     }
 }
 
-/// Returns bytes that look random.
+/// Returns pseudo-random bytes.
 pub(crate) fn noise(bytes: usize) -> Vec<u8> {
     let mut chance = Chance::new(7);
     (0..bytes).map(|_| u8::try_from(chance.below(256)).unwrap_or(0)).collect()

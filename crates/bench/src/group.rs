@@ -1,5 +1,5 @@
-//! Four replicas and a client in one process: real doors, real session keys, real executors, and
-//! queues in memory where the network would be.
+//! Four replicas and a client in one process, with real authenticators, session keys and executors, and queues in memory
+//! instead of a network.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,11 +12,10 @@ use quorate_wire::{ClientId, Cluster, Principal, Timestamp};
 
 use crate::allocations;
 
-/// How far the clocks move with each operation, in nanoseconds: the same in every run, so that the same
-/// work is done in every run.
+/// How far the clocks advance with each operation, in nanoseconds. It is fixed, so every run does the same work.
 const OPERATION_NS: u64 = 10_000;
 
-/// Datagrams under way, in order.
+/// Datagrams in flight, in order.
 #[derive(Debug, Default)]
 struct Queue {
     datagrams: VecDeque<(Place, Vec<u8>)>,
@@ -72,15 +71,14 @@ impl<M: Meter> Group<M> {
         Ok(group)
     }
 
-    /// Exchanges keys: until nobody has anything to say.
+    /// Exchanges keys, until no node has anything to send.
     fn settle(&mut self) -> Result<()> {
         self.pump();
         ensure!(self.queue.datagrams.is_empty());
         Ok(())
     }
 
-    /// Invokes an operation and hands datagrams over until nothing is under way. Says how many bytes
-    /// the result has.
+    /// Invokes an operation, and delivers datagrams until none is in flight. Returns the length of the result.
     pub(crate) fn invoke(&mut self, operation: &[u8], read_only: bool) -> Result<usize> {
         self.now.mono_ns += OPERATION_NS;
         self.now.wall_ns += OPERATION_NS;
@@ -92,7 +90,7 @@ impl<M: Meter> Group<M> {
         Ok(len)
     }
 
-    /// Hands datagrams over in order until nothing is under way.
+    /// Delivers datagrams in order until none is in flight.
     fn pump(&mut self) {
         let now = self.now;
         for (account, replica) in self.replicas.iter_mut().enumerate() {
@@ -121,13 +119,13 @@ impl<M: Meter> Group<M> {
         }
     }
 
-    /// Returns how many frames the doors have received.
+    /// Returns how many frames the authenticators have received.
     pub(crate) fn received(&self) -> u64 {
         let replicas: u64 = self.replicas.iter().map(|replica| replica.counters().received).sum();
         replicas + self.client.counters().received
     }
 
-    /// Returns how many frames were turned away at the doors, and how many requests were sent again.
+    /// Returns how many frames the authenticators rejected, and how many requests were retransmitted.
     pub(crate) fn errors(&self) -> u64 {
         let client = self.client.counters();
         let replicas = self.replicas.iter().flat_map(|replica| replica.counters().refused.values());

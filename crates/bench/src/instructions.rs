@@ -1,7 +1,7 @@
-//! Counts machine instructions, which do not depend on what else the machine does.
+//! Counts machine instructions, which do not depend on other load on the machine.
 //!
-//! A virtual machine often has no hardware counters, so valgrind counts: the same work is run under it
-//! with two numbers of operations, and the difference is the work's own, without start and key exchange.
+//! A virtual machine often has no hardware counters, so valgrind counts. The same work is run with two numbers of
+//! operations; the difference excludes the start and the key exchange.
 //! (Valgrind has no AVX-512; the hash uses AVX2 under it, which takes more instructions.)
 
 use std::process::Command;
@@ -18,7 +18,7 @@ const LONG: u64 = 1280;
 ///
 /// # Errors
 ///
-/// Valgrind is there and does not say what it should.
+/// Valgrind is installed, but its output is unexpected.
 pub fn per_op(arguments: &[&str]) -> Result<Option<f64>> {
     if Command::new("valgrind").arg("--version").output().is_err() {
         return Ok(None);

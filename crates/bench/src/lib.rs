@@ -1,17 +1,17 @@
-//! Benchmarks: what the papers reported, measured again, and what they did not.
+//! Benchmarks: the papers' experiments, repeated, and others.
 //!
 //! | Part | Module |
 //! |---|---|
 //! | the protocol's own work, without sockets | [`core_step`] |
-//! | a datagram there and back | [`echoes`] |
+//! | a UDP round trip | [`echoes`] |
 //! | the latency of one operation, over UDP | [`micro_latency`] |
-//! | operations a second, over UDP | [`micro_throughput`] |
-//! | what each optimisation is worth | [`optimisations`] |
-//! | what MACs buy, what a fault costs, what a disk costs | [`crypto`], [`recovery`], [`durable`] |
-//! | the file system: as it is, unreplicated, and other servers | [`files`] |
+//! | operations per second, over UDP | [`micro_throughput`] |
+//! | the effect of each optimisation | [`optimisations`] |
+//! | the cost of MACs and signatures, of a fault, of the disk | [`crypto`], [`recovery`], [`durable`] |
+//! | the file system: replicated, unreplicated, and other servers | [`files`] |
 //! | the digest of a checkpoint | [`checkpoint_cost`] |
-//! | how experiments are run: arms that take turns, processes, loads | `arms`, `setup`, `load`, `processes`, `nodes` |
-//! | what an experiment reports, and how that looks | [`report`], [`figure`], [`draw`], [`page`] |
+//! | running experiments: arms that take turns, processes, loads | `arms`, `setup`, `load`, `processes`, `nodes` |
+//! | reports, figures and the page | [`report`], [`figure`], [`draw`], [`page`] |
 //! | allocations, instructions | [`allocations`], [`instructions`] |
 
 pub mod allocations;
@@ -49,18 +49,18 @@ use serde::{Deserialize, Serialize};
 pub use figure::Figure;
 pub use report::{Report, Row, Verdict};
 
-/// The arguments that make this program a part of an experiment: see [`child`].
+/// The arguments that run a part of an experiment: see [`child`].
 pub const CHILD: [&str; 2] = ["bench", "child"];
 
 /// How much is measured, least first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effort {
-    /// Just enough to see that it runs: the figures mean nothing.
+    /// Just enough to test that it runs: the figures mean nothing.
     Tiny,
     /// Within a minute.
     Quick,
-    /// As the papers did, as far as it makes sense.
+    /// As in the papers, as far as it makes sense.
     #[default]
     Full,
 }
@@ -76,7 +76,7 @@ impl Effort {
     }
 }
 
-/// How an experiment is run.
+/// The settings of an experiment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
     /// How much is measured.
@@ -90,11 +90,11 @@ pub struct Experiment {
     pub name: &'static str,
     /// The paper's table or figure that it repeats.
     pub source: &'static str,
-    /// What it measures.
+    /// A description of what it measures.
     pub about: &'static str,
     /// Runs it.
     pub run: fn(Settings) -> Result<Report>,
-    /// Draws what it has found.
+    /// Draws the results.
     pub figures: fn(&[Row]) -> Vec<Figure>,
 }
 
@@ -124,12 +124,12 @@ pub fn find(name: &str) -> Option<&'static Experiment> {
     EXPERIMENTS.iter().find(|experiment| experiment.name == name)
 }
 
-/// Runs one part of an experiment, in a process that the experiment has started with [`CHILD`] and these
+/// Runs one part of an experiment, in a process that the experiment started with [`CHILD`] and these
 /// arguments.
 ///
 /// # Errors
 ///
-/// The part failed, or there is none of that name.
+/// The part failed, or there is no part with that name.
 pub fn child(arguments: &[String]) -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.split_first() {
@@ -140,6 +140,6 @@ pub fn child(arguments: &[String]) -> Result<()> {
             processes::settle()?;
             arms::child(&words)
         }
-        None => bail!("no part of an experiment is named"),
+        None => bail!("the part of the experiment is missing"),
     }
 }

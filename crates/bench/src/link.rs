@@ -1,19 +1,19 @@
-//! A node's socket in an experiment; where signatures are to show what they cost, with one on every datagram.
+//! A node's socket in an experiment. To measure the cost of signatures, it can sign every datagram.
 //!
-//! The protocol has no mode that signs everything. So each datagram carries its sender's signature besides its
-//! MACs, and is not looked at before that has been verified: what the MACs cost is small beside it. A datagram
-//! that goes to several replicas is signed once.
+//! The protocol has no mode that signs everything. So each datagram carries its sender's signature in addition to its MACs,
+//! and the signature is verified first. The cost of the MACs is small compared with it. A datagram for several replicas is
+//! signed once.
 
 use anyhow::Result;
 use quorate_node::outbox::Transport;
 use quorate_node::{Place, Socket};
 use quorate_wire::digest::{ClusterId, Domains};
 use quorate_wire::sign::{Signer, Verifier};
-use quorate_wire::{Principal, ReplicaId};
+use quorate_wire::{Principal, ReplicaId, Source};
 
-/// Bytes behind a signed datagram: its sender's number and the signature.
+/// Bytes after a signed datagram: its sender's number and the signature.
 const TRAILER_BYTES: usize = 8 + 64;
-/// A replica's number is its id, a client's has this bit besides.
+/// A replica's number is its id; a client's number has this bit set.
 const CLIENT: u64 = 1 << 63;
 
 /// A socket. See the module.
@@ -23,7 +23,7 @@ pub(crate) struct Link {
     buffer: Vec<u8>,
 }
 
-/// What a node needs to sign and to verify.
+/// The keys to sign and verify with.
 pub(crate) struct Signing {
     own: u64,
     signer: Signer,
@@ -73,7 +73,7 @@ impl Signing {
         &self.last
     }
 
-    /// Returns how many bytes of a datagram are its sender's own; none if the signature is wrong.
+    /// Returns the length of a datagram without its signature; none if the signature is wrong.
     fn verify(&self, datagram: &[u8]) -> Option<usize> {
         let (covered, signature) = datagram.split_last_chunk::<64>()?;
         let (body, sender) = covered.split_last_chunk::<8>()?;
@@ -93,18 +93,24 @@ impl Link {
         self.signing.is_none().then_some(&mut self.socket)
     }
 
-    /// Takes the next datagram that is authentic.
+    /// Takes the next datagram that is authentic, and where it came from.
     #[inline]
-    pub(crate) fn receive(&mut self) -> Result<Option<&[u8]>> {
+    pub(crate) fn receive(&mut self) -> Result<Option<(Source, &[u8])>> {
         let Some(signing) = &self.signing else { return Ok(self.socket.receive()?) };
-        while let Some(datagram) = self.socket.receive()? {
+        while let Some((source, datagram)) = self.socket.receive()? {
             if let Some(len) = signing.verify(datagram) {
                 self.buffer.clear();
                 self.buffer.extend_from_slice(datagram.get(..len).unwrap_or(&[]));
-                return Ok(Some(&self.buffer));
+                return Ok(Some((source, &self.buffer)));
             }
         }
         Ok(None)
+    }
+
+    /// Tells who has made what was received last, if it was authentic.
+    #[inline]
+    pub(crate) fn judge(&mut self, by: Option<Principal>) {
+        self.socket.judge(by);
     }
 
     pub(crate) fn wait(&self, ms: u16) -> Result<()> {

@@ -1,4 +1,4 @@
-//! A process of clients: it does what the experiment says, and answers with what has come of it.
+//! A process of clients: it runs the loads that the experiment requests, and answers with the results.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ use crate::figures::{percentile, ratio};
 use crate::link::Link;
 use crate::processes;
 
-/// What is under way after this time is given up.
+/// Operations still in progress after this time are abandoned.
 const GIVE_UP: Duration = Duration::from_secs(5);
-/// The most datagrams taken between two flushes.
+/// Maximum number of datagrams taken between two flushes.
 const BURST_MAX: usize = 64;
-/// The most samples that are kept of a load.
+/// Maximum number of samples kept of a load.
 const SAMPLES_MAX: usize = 1 << 21;
 
 /// Arguments and results of an operation, in bytes, and whether it is read-only.
@@ -53,13 +53,13 @@ impl Op {
 /// When a load ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// So many operations are done, of each lane.
+    /// Each lane has finished this number of operations.
     Ops(usize),
-    /// So many milliseconds are over.
+    /// This number of milliseconds has passed.
     Ms(u64),
 }
 
-/// A load, as the experiment orders it.
+/// A load that the experiment requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) lanes: u16,
@@ -68,7 +68,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Returns the line that orders it.
+    /// Returns the line that requests it.
     pub(crate) fn line(&self) -> String {
         let until = match self.until {
             Until::Ops(count) => format!("ops {count}"),
@@ -104,7 +104,7 @@ impl Load {
     }
 }
 
-/// What came of a load.
+/// The results of a load.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(crate) done: u64,
@@ -113,15 +113,15 @@ pub(crate) struct Sample {
     pub(crate) p50_us: f64,
     pub(crate) p75_us: f64,
     pub(crate) p99_us: f64,
-    /// Sent again; or lost, where nothing is.
+    /// Number of retransmitted requests; or of lost ones, where nothing is retransmitted.
     pub(crate) resent: u64,
-    /// For each second of processor time of the servers, all together.
+    /// Operations per second of processor time of all servers together.
     #[serde(default)]
     pub(crate) ops_per_core: f64,
 }
 
 impl Sample {
-    /// Adds what came of another process at the same time: of latencies the larger.
+    /// Adds the results of another process in the same run; of latencies it keeps the larger.
     pub(crate) fn add(&mut self, other: &Self) {
         self.done += other.done;
         self.ops_per_s += other.ops_per_s;
@@ -133,7 +133,7 @@ impl Sample {
     }
 }
 
-/// When each lane began its operation, and how long those took that are done.
+/// When each lane began its operation, and the latencies of finished operations.
 #[derive(Debug)]
 pub(crate) struct Progress {
     start: Instant,
@@ -152,7 +152,7 @@ impl Progress {
         Self { start, until: load.until, since: vec![start; lanes], left: vec![left; lanes], took_ns }
     }
 
-    /// A lane's operation is done, and its next one begins. Says whether there is to be one.
+    /// A lane's operation is finished. Returns whether it begins another one.
     pub(crate) fn next(&mut self, lane: usize) -> Result<bool> {
         let now = Instant::now();
         let since = self.since.get_mut(lane).context("no such lane")?;
@@ -166,7 +166,7 @@ impl Progress {
         Ok(in_time && *left > 0)
     }
 
-    /// Says whether the time of the load is over.
+    /// Returns whether the time of the load is over.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over_at(Instant::now())
     }
@@ -175,13 +175,13 @@ impl Progress {
         matches!(self.until, Until::Ms(ms) if now.duration_since(self.start) >= Duration::from_millis(ms))
     }
 
-    /// Says whether what is under way is to be given up.
+    /// Returns whether to abandon the operations in progress.
     pub(crate) fn is_hopeless(&self) -> bool {
         let time = if let Until::Ms(ms) = self.until { Duration::from_millis(ms) } else { 24 * GIVE_UP };
         self.start.elapsed() > time + GIVE_UP
     }
 
-    /// Returns what has come of it.
+    /// Returns the results.
     pub(crate) fn sample(&self, resent: u64) -> Sample {
         let mut samples: Vec<f64> = self.took_ns.iter().map(|ns| ratio(*ns, 1000)).collect();
         samples.sort_by(f64::total_cmp); // once, and not for each percentile
@@ -203,12 +203,12 @@ impl Progress {
     }
 }
 
-/// Does what the experiment orders, until it orders nothing more, and answers.
+/// Runs the loads that the experiment requests, and answers each, until there are no more requests.
 pub(crate) fn obey(mut work: impl FnMut(&Load) -> Result<Sample>) -> Result<()> {
     obey_with(|load| processes::say(&serde_json::to_string(&work(load)?)?))
 }
 
-/// The same where the work answers itself.
+/// The same, for work that answers itself.
 pub(crate) fn obey_with(mut work: impl FnMut(&Load) -> Result<()>) -> Result<()> {
     for line in processes::ready()? {
         work(&Load::parse(&line?)?)?;
@@ -229,8 +229,8 @@ impl Clients {
         Self { drive, link, clock: Clock::new(), waiting }
     }
 
-    /// Keeps the lanes busy until the load ends, and waits for what is under way then. `done` hears of
-    /// every operation.
+    /// Keeps the lanes busy until the load ends, then waits for the operations in progress. Calls `done` for every
+    /// finished operation.
     pub(crate) fn work(&mut self, load: &Load, mut done: impl FnMut()) -> Result<Sample> {
         let resent = self.drive.counters().retransmitted;
         let (operation, result) = (load.operation(), load.result_len());
@@ -244,10 +244,11 @@ impl Clients {
             let now = self.clock.now();
             let mut burst = 0;
             while burst < BURST_MAX
-                && let Some(datagram) = self.link.receive()?
+                && let Some((source, datagram)) = self.link.receive()?
             {
                 burst += 1;
-                self.drive.receive(now, datagram);
+                let by = self.drive.receive_from(now, source, datagram);
+                self.link.judge(by);
                 if load.lanes == 1 && !self.drive.done().is_empty() {
                     break; // what else has come is not needed for this one
                 }
@@ -277,7 +278,7 @@ impl Clients {
     }
 }
 
-/// How long a process of clients has had nothing to do.
+/// How long a process of clients has been idle.
 #[derive(Debug, Default)]
 struct Idle {
     since: Option<u64>,

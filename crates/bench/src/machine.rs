@@ -1,4 +1,4 @@
-//! Where an experiment ran.
+//! The machine on which an experiment ran.
 
 use std::fmt;
 use std::fs;
@@ -6,23 +6,23 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-/// A machine and what it was doing.
+/// A machine and its load.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
-    /// Processors that may be used.
+    /// The number of usable processors.
     pub cores: usize,
-    /// What they are.
+    /// Their model.
     pub cpu: String,
     /// The kernel.
     pub kernel: String,
     /// The load average over the last minute, at the start.
     pub load: f64,
-    /// Which process was held on which core.
+    /// Which process was pinned to which core.
     pub pinning: String,
-    /// What the links between hosts were.
+    /// The links between hosts.
     pub links: String,
-    /// Ours.
+    /// The version of quorate.
     pub version: String,
     /// The command.
     pub command: String,
@@ -30,14 +30,14 @@ pub struct Machine {
     pub at: u64,
     /// How long it took.
     pub seconds: f64,
-    /// The part of all processors that others used meanwhile.
+    /// The share of all processors that other programs used during the run.
     pub others_percent: f64,
     #[serde(skip)]
     busy: Option<(Instant, f64, f64)>,
 }
 
 impl Machine {
-    /// Looks at this machine.
+    /// Describes this machine.
     pub fn look(pinning: impl Into<String>) -> Self {
         let cpu = read("/proc/cpuinfo");
         let name = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
@@ -60,7 +60,7 @@ impl Machine {
         }
     }
 
-    /// Says how long it took, and how much of the machine others used: the experiment's processes have ended.
+    /// Adds the duration, and how much of the machine other programs used, after the experiment's processes have ended.
     pub fn finish(&mut self) {
         let Some((start, all, own)) = self.busy.take() else { return };
         self.seconds = start.elapsed().as_secs_f64();
@@ -70,14 +70,14 @@ impl Machine {
     }
 }
 
-/// What the kernel counts processor time in: the same on every Linux.
+/// The kernel's unit of processor time: the same on every Linux.
 const TICKS_PER_S: f64 = 100.0;
 
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Returns the ticks in which processors were not idle.
+/// Returns the number of ticks in which processors were not idle.
 fn all_ticks() -> f64 {
     let text = read("/proc/stat");
     let line = text.lines().next().unwrap_or_default();

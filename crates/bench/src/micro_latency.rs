@@ -1,5 +1,5 @@
-//! `micro-latency`: how long one operation takes, over UDP, each replica and the client a process
-//! (OSDI99 Table 1, DSN01 Figures 2 and 3).
+//! `micro-latency`: the latency of one operation over UDP, with a process for each replica and the client (OSDI99 Table 1,
+//! DSN01 Figures 2 and 3).
 
 mod drawn;
 mod parts;
@@ -18,18 +18,18 @@ use crate::{Experiment, Settings};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "micro-latency",
     source: "OSDI99 Table 1, DSN01 Figures 2 and 3",
-    about: "latency over UDP, ordered and read-only, of any size, with f = 1 and 2, against the service unreplicated",
+    about: "latency over UDP: ordered and read-only, by size, with f = 1 and 2, against the unreplicated service",
     run,
     figures: drawn::figures,
 };
 
-/// The most microseconds of a 0/0, ordered and read-only, on a machine where a polled echo takes less than
+/// Maximum microseconds of a 0/0, ordered and read-only, on a machine where a polled echo takes less than
 /// [`ECHO_US_MAX`].
 const BOUNDS: [(&str, &str, f64); 2] = [("rw", "ordered", 45.0), ("ro", "read-only", 18.0)];
 
-/// The bytes of arguments or results; the other is 8 bytes long [DSN01 §4.2].
+/// The sizes of arguments or results, in bytes; the other has 8 bytes [DSN01 §4.2].
 const SIZES: [usize; 5] = [256, 1024, 2048, 4096, 8192];
-/// The other size then.
+/// The other size.
 const SMALL: usize = 8;
 
 /// The paper's table, in microseconds: argument and result, read-write, read-only, unreplicated
@@ -90,7 +90,7 @@ fn run(settings: Settings) -> Result<Report> {
     report.shapes = shapes(&report.rows);
     report.notes = parts::of(&mut report.rows, settings.effort.of(20_000, 2_000, 50))?;
     report.notes.push(format!(
-        "{count} operations a repeat; polling and giving way when idle; durability memory, as in the paper; \
+        "{count} operations per repeat; processes poll, and yield when idle; durability memory, as in the paper; \
          Table 1 has no bytes beside the 4 KB, sizes of the figures have {SMALL} on the other side"
     ));
     Ok(report)
@@ -147,7 +147,7 @@ fn shapes(rows: &[Row]) -> Vec<Shape> {
     };
     let [none, argument, result] = TABLE.map(over);
     shapes.push(Shape::new(
-        "the relative overhead of 0/0 is larger than of 4/0, and that larger than of 0/4",
+        "the relative overhead of 0/0 is larger than that of 4/0, which is larger than that of 0/4",
         none > argument && argument > result,
         format!(
             "{:.0} %, {:.0} %, {:.0} % over NO-REP (paper 309 %, 207 %, 72 %)",
@@ -171,7 +171,7 @@ fn shapes(rows: &[Row]) -> Vec<Shape> {
         of.at(OURS, mode, argument, 0) / of.at(NO_REP_MAC, "rw", argument, 0) * 100.0 - 100.0
     };
     shapes.push(Shape::new(
-        "against a baseline with MACs read-only 4/0 costs less than read-write 0/0",
+        "compared with NO-REP+MAC, read-only 4/0 has less overhead than read-write 0/0",
         mac("ro", 4096) < mac("rw", 0),
         format!("+{:.0} % and +{:.0} % (paper +4 % and +243 %)", mac("ro", 4096), mac("rw", 0)),
     ));
@@ -202,7 +202,11 @@ fn read_only_is_faster(rows: &[Row], of: &Medians<'_>) -> Shape {
     } else {
         broken.join("; ")
     };
-    Shape::new("read-only is faster than read-write, everywhere", broken.is_empty() && count > 0, evidence)
+    Shape::new(
+        "read-only is faster than read-write for all operations",
+        broken.is_empty() && count > 0,
+        evidence,
+    )
 }
 
 /// The largest cost of three more replicas, over all sizes.
@@ -221,7 +225,7 @@ fn seven_replicas(rows: &[Row], of: &Medians<'_>, mode: &str) -> Shape {
         format!("f = 2 costs at most {paper} % ({mode})"),
         cost <= f64::from(paper),
         format!(
-            "{cost:.0} % at {argument}/{result} B; {cores} cores for 8 processes, where the paper had a machine each"
+            "{cost:.0} % at {argument}/{result} B; 8 processes share {cores} cores, where the paper had a machine for each"
         ),
     )
 }

@@ -1,8 +1,7 @@
-//! `micro-throughput`: operations a second as clients become more, over UDP (DSN01 Figure 4).
+//! `micro-throughput`: operations per second over UDP, by the number of clients (DSN01 Figure 4).
 //!
-//! A client is a lane with one operation outstanding at a time; lanes are spread over a few processes, as
-//! the paper's were over five hosts. A point begins with all lanes at once and ends when its time is over;
-//! what is then under way does not count.
+//! A client is a lane with one operation in progress. The lanes are spread over a few processes, as the paper's clients
+//! were over five hosts. At each point all lanes start together; operations in progress at its end do not count.
 
 use anyhow::Result;
 
@@ -19,25 +18,25 @@ use crate::{Effort, Experiment, Settings};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "micro-throughput",
     source: "DSN01 Figure 4",
-    about: "operations a second over UDP with 1 to 1000 clients, ordered and read-only, and unreplicated",
+    about: "throughput over UDP with 1 to 1000 clients: ordered, read-only, and the unreplicated service",
     run,
     figures,
 };
 
-/// Processes of clients.
+/// Number of client processes.
 const HOSTS: usize = 2;
 /// Bytes of 1 KB and 4 KB.
 const KB: usize = 1024;
 const KB4: usize = 4096;
 
-/// Echoes a repeat: how fast this machine is just then.
+/// Echoes per repeat, which measure the machine's present speed.
 const ECHOES: usize = 2000;
-/// The least operations a second, by operation and mode.
+/// Minimum operations per second, by operation and mode.
 const BOUNDS: [(&str, &str, f64); 4] =
     [("0/0", "rw", 100_000.0), ("0/0", "ro", 100_000.0), ("1/1", "rw", 50_000.0), ("4/0", "rw", 25_000.0)];
-/// The least operations for each second of processor time that the replicas spend, all together.
+/// Minimum operations per second of processor time of all replicas together.
 const OPS_PER_CORE_MIN: f64 = 60_000.0;
-/// What 1000 clients keep of the peak, and the longest that 99 of 100 of their operations take.
+/// The share of the peak that 1000 clients reach, and the maximum of their 99th percentile.
 const KEPT: f64 = 0.95;
 const P99_MS_MAX: f64 = 50.0;
 
@@ -69,37 +68,40 @@ fn run(settings: Settings) -> Result<Report> {
     for op in ops {
         let counts = if op == Op::rw(0, 0) { curve } else { few };
         for count in counts {
-            plan.point(quorate, *count, Until::Ms(ms), op, paper(op, *count, true));
+            plan.point(quorate, *count, Until::Ms(ms), op, None);
             if !op.read_only {
-                plan.point(no_rep, *count, Until::Ms(ms), op, paper(op, *count, false));
+                plan.point(no_rep, *count, Until::Ms(ms), op, None);
             }
         }
     }
     report.rows = plan.run(settings, repeats)?;
     report.shapes = shapes(&report.rows);
     report.notes.push(format!(
-        "{ms} ms a point; {HOSTS} processes of clients; they and the replicas share the processors; NO-REP sends nothing \
-         again, and what it lost stands under `resent`; durability memory"
+        "{ms} ms per point; {HOSTS} client processes, which share the processors with the replicas; NO-REP does not \
+         retransmit, and its lost requests are counted under `resent`; durability memory"
     ));
     report.notes.push(
-        "no links: the paper's bounds of 3,000 op/s for 4 KB are those of its 100 Mbit/s switch".to_owned(),
+        "no links: the paper's limits of 3,000 op/s for 4 KB come from its 100 Mbit/s switch".to_owned(),
     );
+    let maxima =
+        PAPER.iter().flat_map(|(op, maxima)| maxima.iter().map(move |(name, most)| (op, name, most)));
+    let maxima: Vec<String> = maxima.map(|(op, name, most)| format!("{op} {name} {most:.0}")).collect();
+    report.notes.push(format!(
+        "the paper's maxima in op/s, for which it gives no number of clients [DSN01 §4.3]: {}",
+        maxima.join(", ")
+    ));
     Ok(report)
 }
 
-/// Returns the paper's figure, where its text gives one: the most that was reached [DSN01 §4.3]. Those of 4/0 are
-/// computed: it says 11 % and 2 % less than the 2,921 of NO-REP.
-fn paper(op: Op, clients: u16, quorate: bool) -> Option<f64> {
-    match (op.argument, op.result, op.read_only, quorate, clients) {
-        (0, 4096, false, true, 200) => Some(6625.0),
-        (0, 4096, true, true, 200) => Some(8987.0),
-        (KB4, 0, false, true, 200) => Some(2600.0),
-        (KB4, 0, true, true, 200) => Some(2863.0),
-        _ => None,
-    }
-}
+/// An operation, and the maxima that the paper's text gives for it [DSN01 §4.3]. It does not say with how many clients
+/// they were reached. Those of 4/0 are computed: the text says 11 % and 2 % less than the 2,921 of NO-REP.
+type Maxima = (&'static str, [(&'static str, f64); 3]);
+const PAPER: [Maxima; 2] = [
+    ("0/4", [("read-write", 6625.0), ("read-only", 8987.0), ("NO-REP", 3000.0)]),
+    ("4/0", [("read-write", 2600.0), ("read-only", 2863.0), ("NO-REP", 2921.0)]),
+];
 
-/// Returns the row of `quorate` that did most in an operation and mode.
+/// Returns the row with the highest throughput of a system in an operation and mode.
 fn best<'r>(rows: &'r [Row], system: &str, op: &str, mode: &str) -> Option<&'r Row> {
     let rows = rows.iter().filter(|row| row.system == system && row.op == op && row.mode == mode);
     rows.max_by(|a, b| ops(a).unwrap_or(0.0).total_cmp(&ops(b).unwrap_or(0.0)))
@@ -111,10 +113,10 @@ fn shapes(rows: &[Row]) -> Vec<Shape> {
     let mut shapes: Vec<Shape> = BOUNDS
         .into_iter()
         .map(|(op, mode, least)| {
-            let name = format!("{op} {mode}: over {least:.0} op/s at its best");
+            let name = format!("{op} {mode}: maximum over {least:.0} op/s");
             let most = peak("quorate", op, mode);
             if most < least && polling >= ECHO_US_MAX {
-                let said = format!("{most:.0} op/s, on a machine whose polled echo takes {polling:.1} us, not under {ECHO_US_MAX}");
+                let said = format!("{most:.0} op/s, but a polled echo takes {polling:.1} us on this machine, not under {ECHO_US_MAX}");
                 Shape::incomparable(name, said)
             } else {
                 Shape::at_least(name, most, least, "op/s")
@@ -123,7 +125,7 @@ fn shapes(rows: &[Row]) -> Vec<Shape> {
         .collect();
     let top = best(rows, "quorate", "0/0", "rw");
     shapes.push(Shape::at_least(
-        "ordered 0/0 at its best: over 60,000 op for each core-second of the replicas",
+        "ordered 0/0 at its maximum: over 60,000 op per core-second of the replicas",
         top.and_then(|row| row.ops_per_core_s).unwrap_or(0.0),
         OPS_PER_CORE_MIN,
         "op/core-s",
@@ -137,7 +139,7 @@ fn shapes(rows: &[Row]) -> Vec<Shape> {
     let one = ordered(1).and_then(ops).unwrap_or(f64::NAN);
     let most = peak("quorate", "0/0", "rw");
     shapes.push(Shape::at_least(
-        "0/0 rw grows with clients: five times one client's",
+        "0/0 rw: the maximum is at least five times the throughput of one client",
         most,
         5.0 * one,
         "op/s",
@@ -152,7 +154,7 @@ fn shapes(rows: &[Row]) -> Vec<Shape> {
         ));
     }
     for op in ["0/0", "0/4", "4/0"] {
-        let name = format!("{op}: read-only does at least as much as read-write");
+        let name = format!("{op}: read-only throughput is at least that of read-write");
         shapes.push(Shape::at_least(name, peak("quorate", op, "ro"), peak("quorate", op, "rw"), "op/s"));
     }
     let why = |op: &str| {
@@ -169,28 +171,8 @@ fn shapes(rows: &[Row]) -> Vec<Shape> {
 
 fn figures(rows: &[Row]) -> Vec<Figure> {
     let mut figures = Vec::new();
-    for (name, op, paper) in [
-        ("0-0", "0/0", &[][..]),
-        (
-            "0-4",
-            "0/4",
-            &[
-                ("read-write, paper's most", 6625.0),
-                ("read-only, paper's most", 8987.0),
-                ("NO-REP, paper's most", 3000.0),
-            ][..],
-        ),
-        (
-            "4-0",
-            "4/0",
-            &[
-                ("read-write, paper's most", 2600.0),
-                ("read-only, paper's most", 2863.0),
-                ("NO-REP, paper's most", 2921.0),
-            ][..],
-        ),
-        ("1-1", "1/1", &[][..]),
-    ] {
+    for (name, op) in [("0-0", "0/0"), ("0-4", "0/4"), ("4-0", "4/0"), ("1-1", "1/1")] {
+        let paper = PAPER.iter().find(|(of, _)| *of == op).map(|(_, maxima)| maxima);
         let series = |name: &str, system: &str, mode: &str| {
             let rows = rows.iter().filter(|row| row.system == system && row.op == op && row.mode == mode);
             curve(name, rows, clients, ops)
@@ -204,34 +186,33 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
             name,
             &format!("DSN01 Figure 4: throughput, operation {op}"),
             Axis::log("clients"),
-            Axis::linear("operations a second"),
+            Axis::linear("operations per second"),
         )
         .with(rw.clone())
         .with(ro.clone())
         .with(base.clone());
-        for (name, most) in paper {
-            a = a.paper(name, &[(200.0, *most)]);
+        for (name, most) in paper.into_iter().flatten() {
+            a = a.paper_level(&format!("{name}, paper's maximum"), *most);
         }
         figures.push(a.caption(&format!(
-            "Medians; dots: repeats. Grey: what DSN01 section 4.3 gives as the most, 600 MHz machines and 100 Mbit/s{}; \
-             ours is loopback, replicas and clients on one machine.",
-            if op == "4/0" { " (it says 2,921 for NO-REP, and 11 % and 2 % less for the others: computed)" } else { "" }
+            "Medians; dots: repeats. Grey lines: the maxima in DSN01 section 4.3, with any number of clients, 600 MHz \
+             machines and 100 Mbit/s{}; ours is loopback, with replicas and clients on one machine.",
+            if op == "4/0" { " (computed from 2,921 for NO-REP, and 11 % and 2 % less for the others)" } else { "" }
         )));
         let mut b = Figure::new(
             &format!("{name}-normalised"),
-            &format!("DSN01 Figure 4: operation {op}, divided by the own unreplicated service"),
+            &format!("DSN01 Figure 4: operation {op}, divided by the unreplicated service"),
             Axis::log("clients"),
             Axis::linear("times NO-REP"),
         )
         .with(ratio_of("read-write", &rw, &base))
         .with(ratio_of("read-only", &ro, &base));
-        if let [(_, rw), (_, ro), (_, base)] = paper {
-            b = b
-                .paper("read-write, paper", &[(200.0, rw / base)])
-                .paper("read-only, paper", &[(200.0, ro / base)]);
+        if let Some([(_, rw), (_, ro), (_, base)]) = paper {
+            b = b.paper_level("read-write, paper", rw / base).paper_level("read-only, paper", ro / base);
         }
         figures.push(b.caption(
-            "Each divided by its own NO-REP with as many clients; the paper's most by its NO-REP's most.",
+            "Ours: divided by NO-REP with the same number of clients. The paper's: its maximum divided by the maximum of \
+             its NO-REP.",
         ));
     }
     figures

@@ -1,5 +1,4 @@
-//! A cluster from directories, as whoever runs it in earnest has it: with a log on a disk, and replicas that
-//! are this program's own command.
+//! A cluster with directories, as in production: with a log on disk, and replicas that run this program's own command.
 
 use std::fs::{self, File, OpenOptions};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -19,30 +18,30 @@ use crate::link::Link;
 use crate::load::{self, Clients};
 use crate::processes::{self, Part};
 
-/// The variable that names the place of the directories, if not that of temporary files.
+/// The environment variable with the parent of the directories; the default is the directory of temporary files.
 const PLACE: &str = "QUORATE_BENCH_DIR";
 
-/// A cluster of four on this machine, with its directory, which goes with it.
+/// A cluster of four replicas on this machine. Its directory is removed when it is dropped.
 pub(crate) struct Nodes {
     dir: PathBuf,
     ip: IpAddr,
     replicas: Vec<Option<Child>>,
-    /// What stands in front of it.
+    /// Its gateways.
     doors: Vec<Child>,
 }
 
-/// The port of a door, at an address that is ours alone.
+/// The port of a gateway, at an address that no other program uses.
 const DOOR: u16 = 20490;
 
 impl Nodes {
-    /// Makes the directories of a cluster with the null service and starts the replicas. One client has a key.
+    /// Creates the directories of a cluster with the null service and one client, and starts the replicas.
     pub(crate) fn start(name: &str, durability: &str) -> Result<Self> {
         let mut nodes = Self::make(name, ServiceName::Null, durability, &[])?;
         nodes.start_replicas()?;
         Ok(nodes)
     }
 
-    /// Makes the directories alone. `chosen` are further settings, which the client has as well.
+    /// Only creates the directories. `chosen` are further settings of the replicas and the client.
     pub(crate) fn make(
         name: &str,
         service: ServiceName,
@@ -77,10 +76,10 @@ impl Nodes {
         Ok(())
     }
 
-    /// Starts the door for NFS clients, and returns where it is.
+    /// Starts the NFS gateway, and returns its address.
     pub(crate) fn open_nfs(&mut self, flags: &[&str]) -> Result<SocketAddr> {
         let address = SocketAddr::new(self.ip, DOOR);
-        let log = File::create(self.dir.join("door.log"))?;
+        let log = File::create(self.dir.join("gateway.log"))?;
         let child = Command::new(std::env::current_exe()?)
             .args(["nfs", "--listen", &address.to_string(), "--dir"])
             .arg(self.node("client-0"))
@@ -89,7 +88,7 @@ impl Nodes {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn();
-        self.doors.push(child.context("the door does not start")?);
+        self.doors.push(child.context("the gateway does not start")?);
         Ok(address)
     }
 
@@ -97,7 +96,7 @@ impl Nodes {
         self.dir.join("cluster").join(name)
     }
 
-    /// Returns what a replica has said so far.
+    /// Returns a replica's log so far.
     pub(crate) fn log(&self, id: usize) -> String {
         fs::read_to_string(self.dir.join(format!("r{id}.log"))).unwrap_or_default()
     }
@@ -123,12 +122,12 @@ impl Nodes {
         Part::start_anywhere(&["node-client".to_owned(), dir])
     }
 
-    /// Returns the processes of the replicas that run.
+    /// Returns the processes of the running replicas.
     pub(crate) fn pids(&self) -> Vec<u32> {
         self.replicas.iter().flatten().map(Child::id).collect()
     }
 
-    /// Returns those and the doors.
+    /// Returns the processes of the running replicas and the gateways.
     pub(crate) fn all_pids(&self) -> Vec<u32> {
         self.replicas.iter().flatten().chain(&self.doors).map(Child::id).collect()
     }
@@ -170,7 +169,7 @@ impl Nodes {
 impl Drop for Nodes {
     fn drop(&mut self) {
         for child in self.replicas.iter_mut().flatten().chain(&mut self.doors) {
-            // It may have gone already, which is as good; one that stands still dies as well.
+            // It may have exited already; SIGKILL also ends a paused one.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -178,8 +177,7 @@ impl Drop for Nodes {
     }
 }
 
-/// Returns a directory that is not there yet, and an address of loopback that no other cluster of this machine uses at
-/// the time.
+/// Returns a new directory, and a loopback address that no other cluster on this machine uses.
 pub(crate) fn new_place(name: &str) -> Result<(PathBuf, IpAddr)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -187,25 +185,25 @@ pub(crate) fn new_place(name: &str) -> Result<(PathBuf, IpAddr)> {
     Ok((dir, own_address(number)?))
 }
 
-/// Returns where directories are made.
+/// Returns the parent of the directories.
 pub(crate) fn place() -> PathBuf {
     std::env::var_os(PLACE).map_or_else(std::env::temp_dir, PathBuf::from)
 }
 
-/// Says whether directories are in memory: then a disk's figures are not to be had.
+/// Returns whether directories are in memory, so that a disk cannot be measured.
 pub(crate) fn is_in_memory() -> bool {
     let path = place();
     let path: &Path = if path.exists() { &path } else { Path::new("/") };
     statfs(path).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC)
 }
 
-/// Returns an address of loopback that no other cluster of this machine uses at the time.
+/// Returns a loopback address that no other cluster on this machine uses.
 fn own_address(number: u64) -> Result<IpAddr> {
     let [.., high, low] = std::process::id().to_be_bytes();
     Ok(IpAddr::V4(Ipv4Addr::new(127, 100 + u8::try_from(number % 100)?, high, low.clamp(1, 254))))
 }
 
-/// Is the process of the clients in `dir`.
+/// Runs the process of the clients in `dir`.
 pub(crate) fn client(dir: &str) -> Result<()> {
     let node = ClientNode::open(Path::new(dir)).map_err(|trouble| anyhow!("{trouble}"))?;
     let open = node.with_lanes(500);
@@ -225,7 +223,7 @@ pub(crate) fn client(dir: &str) -> Result<()> {
     })
 }
 
-/// The most operations whose moments are kept.
+/// Maximum number of operations whose times are kept.
 const MOMENTS_MAX: usize = 1 << 22;
 /// Microseconds of a bucket.
 pub(crate) const BUCKET_US: u32 = 1000;

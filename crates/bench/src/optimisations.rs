@@ -1,13 +1,12 @@
-//! What each optimisation is worth: the whole system with it and without, at the same time
-//! (DSN01 §4.4).
+//! The effect of each optimisation: the whole system with it and without it, in the same run (DSN01 §4.4).
 //!
 //! | Optimisation | Module | In the paper |
 //! |---|---|---|
 //! | one replica sends the result, the others its digest | [`digest_replies`] | Figure 5 |
-//! | a protocol instance for many requests | [`batching`] | Figure 6 |
-//! | long requests travel apart from the PRE-PREPARE | [`separate`] | Figure 7 |
+//! | many requests in one protocol instance | [`batching`] | Figure 6 |
+//! | long requests are sent separately from the PRE-PREPARE | [`separate`] | Figure 7 |
 //! | execution before the commit | [`tentative`] | text |
-//! | commits ride on the next message | [`piggyback`] | text |
+//! | commits are sent as part of the next message | [`piggyback`] | text |
 
 pub mod batching;
 pub mod digest_replies;
@@ -25,22 +24,22 @@ use crate::report::{Report, Row};
 use crate::setup::Setup;
 use crate::{Experiment, Settings};
 
-/// Processes of clients where throughput is measured.
+/// Number of client processes for throughput.
 const HOSTS: usize = 2;
 
-/// What one optimisation's experiment measures.
+/// The measurements of an optimisation's experiment.
 struct Trial<'t> {
     experiment: &'t Experiment,
-    /// With it, without it, and what else is to be compared.
+    /// The variants: with it, without it, and others to compare.
     setups: &'t [Setup],
-    /// Operations of one client, whose latency counts.
+    /// Operations of one client, for latency.
     latencies: Vec<Op>,
-    /// Operations and the numbers of clients that invoke them, whose throughput counts.
+    /// Operations and numbers of clients, for throughput.
     throughputs: Vec<(Op, Vec<u16>)>,
 }
 
 impl Trial<'_> {
-    /// Measures latencies beside both echoes, and then throughput.
+    /// Measures latencies together with both echoes, and then throughput.
     fn run(self, settings: Settings) -> Result<Report> {
         let Self { experiment, setups, latencies, throughputs } = self;
         let pinning = format!(
@@ -83,7 +82,7 @@ impl Trial<'_> {
     }
 }
 
-/// Numbers of clients of a curve.
+/// Numbers of clients on a curve.
 fn many(settings: Settings) -> Vec<u16> {
     settings.effort.of(vec![1, 5, 10, 20, 50, 100, 200], vec![1, 10, 50, 200], vec![1, 5])
 }
@@ -92,7 +91,7 @@ fn many(settings: Settings) -> Vec<u16> {
 struct Rows<'r>(&'r [Row]);
 
 impl<'r> Rows<'r> {
-    /// Returns the rows of a variant whose samples have this unit: those of latencies or of throughput.
+    /// Returns the rows of a variant with this unit: of latency or of throughput.
     fn of(&self, variant: &str, n: u16, unit: &str) -> impl Iterator<Item = &'r Row> {
         let (variant, unit) = (variant.to_owned(), unit.to_owned());
         self.0.iter().filter(move |row| row.variant == variant && row.n == Some(n) && row.unit == unit)
@@ -108,13 +107,13 @@ impl<'r> Rows<'r> {
         row.and_then(|row| row.p50_us).unwrap_or(f64::NAN)
     }
 
-    /// Returns the operations a second with so many clients.
+    /// Returns the operations per second with this number of clients.
     fn ops(&self, variant: &str, n: u16, clients: u32) -> f64 {
         let row = self.of(variant, n, "op/s").find(|row| row.clients == clients);
         row.and_then(|row| row.ops_per_s).unwrap_or(f64::NAN)
     }
 
-    /// Returns the most operations a second.
+    /// Returns the maximum of operations per second.
     fn peak(&self, variant: &str, n: u16) -> f64 {
         self.of(variant, n, "op/s").filter_map(|row| row.ops_per_s).fold(f64::NAN, f64::max)
     }
@@ -130,7 +129,7 @@ impl<'r> Rows<'r> {
     }
 }
 
-/// Returns by how many percent the first figure is below the second.
+/// Returns how far the first figure is below the second, in percent.
 fn gain(with: f64, without: f64) -> f64 {
     (1.0 - with / without) * 100.0
 }

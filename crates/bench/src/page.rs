@@ -1,4 +1,4 @@
-//! All results on one page: HTML that needs nothing else, Markdown, CSV.
+//! All results in one report: self-contained HTML, Markdown, CSV.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::{EXPERIMENTS, find};
 
 const STYLE: &str = include_str!("page.css");
 
-/// When others used more of the machine than this, in percent, it stands in red.
+/// If other programs used more of the machine than this, in percent, it is shown in red.
 const OTHERS_MAX: f64 = 10.0;
 
 /// Returns one line about an experiment.
@@ -43,7 +43,7 @@ fn all_shapes(reports: &[Report]) -> impl Iterator<Item = (&Report, &Shape)> {
     reports.iter().flat_map(|report| report.shapes.iter().map(move |shape| (report, shape)))
 }
 
-/// Returns our figure, the paper's, and how often the one goes into the other.
+/// Returns our figure, the paper's, and their ratio.
 fn beside_the_paper(row: &Row) -> Option<(String, f64, f64, f64)> {
     let paper = row.paper?;
     let ours = crate::figures::median(&row.samples);

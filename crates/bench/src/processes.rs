@@ -1,7 +1,6 @@
 //! The processes of an experiment: this program, started again for one part of it.
 //!
-//! A child says `ready` when it is, and then does what the lines on its standard input say. It dies
-//! with its parent.
+//! A child prints `ready` when it is, then follows the commands on its standard input. It dies with its parent.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -15,10 +14,10 @@ use nix::unistd::Pid;
 /// The nice level that measured processes ask for.
 const NICE: &str = "-15";
 
-/// Returns the nice level that children get: [`NICE`] if we may, or ours.
+/// Returns the nice level of children: [`NICE`] if that is permitted, otherwise the present one.
 pub(crate) fn nice_level() -> &'static str {
     let tried = Command::new("nice").args(["-n", NICE, "true"]).output();
-    // `nice` goes on with a warning if it may not.
+    // `nice` continues with a warning if it may not.
     if tried.is_ok_and(|output| output.status.success() && output.stderr.is_empty()) { NICE } else { "0" }
 }
 
@@ -38,7 +37,7 @@ impl Part {
         Self::start_on(&(core % cores).to_string(), arguments)
     }
 
-    /// The same, on whatever core is free.
+    /// The same, on any free core.
     pub(crate) fn start_anywhere(arguments: &[String]) -> Result<Self> {
         Self::start_on(ANYWHERE, arguments)
     }
@@ -63,14 +62,14 @@ impl Part {
         Ok(part)
     }
 
-    /// Tells it what to do.
+    /// Sends it a command.
     pub(crate) fn tell(&mut self, line: &str) -> Result<()> {
         writeln!(self.input, "{line}").with_context(|| format!("{} is gone", self.name))?;
         self.input.flush()?;
         Ok(())
     }
 
-    /// Waits for what it says next.
+    /// Waits for its next line.
     pub(crate) fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         self.output.read_line(&mut line)?;
@@ -78,7 +77,7 @@ impl Part {
         Ok(line.trim().to_owned())
     }
 
-    /// Tells it what to do and waits for its answer.
+    /// Sends it a command and waits for its answer.
     pub(crate) fn answer(&mut self, line: &str) -> Result<String> {
         self.tell(line)?;
         self.line()
@@ -86,13 +85,13 @@ impl Part {
 }
 
 impl Part {
-    /// Returns the processor time that it has had, in nanoseconds.
+    /// Returns the processor time that it has used, in nanoseconds.
     pub(crate) fn cpu_ns(&self) -> Result<u64> {
         all_threads_ns(self.child.id())
     }
 }
 
-/// Returns the processor time that all threads of a process have had, in nanoseconds.
+/// Returns the processor time that all threads of a process have used, in nanoseconds.
 pub(crate) fn all_threads_ns(pid: u32) -> Result<u64> {
     let mut all = 0;
     for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -104,7 +103,7 @@ pub(crate) fn all_threads_ns(pid: u32) -> Result<u64> {
     Ok(all)
 }
 
-/// Returns a process and all that it has started.
+/// Returns a process and all its descendants.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let started = text.split_whitespace().filter_map(|word| word.parse().ok());
@@ -121,15 +120,15 @@ impl Drop for Part {
 
 /// The variable that names a child's core.
 const CORE: &str = "QUORATE_BENCH_CORE";
-/// What it says where any core will do.
+/// The value of that variable for any core.
 const ANYWHERE: &str = "any";
-/// What a child says when it is ready.
+/// The line that a child prints when it is ready.
 const READY: &str = "ready";
 
 /// Puts this process, a child, on its core, and lets it die with its parent.
 pub(crate) fn settle() -> Result<()> {
     set_pdeathsig(Signal::SIGKILL)?;
-    let core = std::env::var(CORE).context("a part of an experiment is started by the experiment")?;
+    let core = std::env::var(CORE).context("only experiments can start this command")?;
     if core != ANYWHERE {
         let mut cores = CpuSet::new();
         cores.set(core.parse()?)?;
@@ -138,13 +137,13 @@ pub(crate) fn settle() -> Result<()> {
     Ok(())
 }
 
-/// Says that this process is ready, and returns the lines of its parent.
+/// Reports that this process is ready, and returns the lines of its parent.
 pub(crate) fn ready() -> Result<impl Iterator<Item = std::io::Result<String>>> {
     say(READY)?;
     Ok(std::io::stdin().lines())
 }
 
-/// Says something to the parent.
+/// Sends a line to the parent.
 pub(crate) fn say(line: &str) -> Result<()> {
     let mut output = std::io::stdout().lock();
     writeln!(output, "{line}")?;

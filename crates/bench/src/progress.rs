@@ -1,9 +1,9 @@
-//! A line on standard error that says how far an experiment is, where somebody looks at it.
+//! A progress line on standard error, if that is a terminal.
 
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
-/// Says that turn number `index` of `count` begins.
+/// Reports that turn `index` of `count` begins.
 pub(crate) fn turn(index: usize, count: usize, start: Instant) {
     let mut error = std::io::stderr();
     if !error.is_terminal() || index == 0 {

@@ -1,9 +1,8 @@
-//! `recovery`: one replica of four is killed, stands still, lies, is slow, or loses its disk: how long nobody
-//! is served, when the replica takes part again, and what is done before, meanwhile and after.
+//! `recovery`: one replica of four is killed, paused, lies, is slow, or loses its disk. Measures how long no client is
+//! served, when the replica takes part again, and the throughput before, during and after the fault.
 //!
-//! That a replica takes part again is seen from outside: the moment it is healed another one is made to stand
-//! still, so that nothing is done without it. A replica that has lost its disk counts as a fault until it has
-//! rejoined, so there its own log says when that was.
+//! That a replica takes part again is observed from outside: when it is healed, another replica is paused, so nothing can
+//! be done without the healed one. A replica that lost its disk counts as faulty until it has rejoined; its log says when.
 
 use std::time::{Duration, Instant};
 
@@ -22,18 +21,18 @@ use crate::{Experiment, Settings, processes};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "recovery",
     source: "ours",
-    about: "a replica is killed, stands still, lies, is slow or loses its disk: the gap, and when it is back",
+    about: "a replica is killed, paused, lies, is slow or loses its disk: time without service, and until it takes part again",
     run,
     figures,
 };
 
 const LANES: u16 = 20;
-/// The longest time without an operation done when the primary goes: its time-out, the view change, and what a
-/// busy machine adds.
+/// Maximum time without a finished operation when the primary fails: the time-out, the view change, and delays of a busy
+/// machine.
 const GAP_MS_MAX: f64 = 1000.0;
-/// What is done after it all, of what was done before.
+/// The share of the throughput before the fault that is reached after it.
 const AFTER_MIN: f64 = 0.5;
-/// Whom the faults befall: the primary of view 0, and a backup that stays one.
+/// The replicas with injected faults: the primary of view 0, and a backup that stays one.
 const PRIMARY: usize = 0;
 const BACKUP: usize = 3;
 
@@ -48,13 +47,13 @@ enum Fault {
 
 const FAULTS: [(Fault, &str); 5] = [
     (Fault::KillPrimary, "primary killed"),
-    (Fault::PausePrimary, "primary stands still"),
+    (Fault::PausePrimary, "primary paused"),
     (Fault::SlowPrimary, "primary is slow"),
     (Fault::LyingBackup, "backup lies"),
     (Fault::WipedBackup, "backup loses its disk"),
 ];
 
-/// When the fault begins and ends, and when it is over, in milliseconds.
+/// When the fault begins and ends, and when the run ends, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     fault: u64,
@@ -62,9 +61,9 @@ struct Times {
     end: u64,
 }
 
-/// What was seen of one fault.
+/// The measurements of one fault.
 struct Seen {
-    /// Operations done in each millisecond.
+    /// Finished operations in each millisecond.
     buckets: Vec<u32>,
     times: Times,
     gap_ms: f64,
@@ -87,12 +86,12 @@ fn run(settings: Settings) -> Result<Report> {
     report.shapes = shapes(&report.rows);
     report.notes.push(format!(
         "{LANES} clients, ordered 0/0; the fault begins after {third} ms and ends after {}; durability sync; a liar stays one; \
-         a slow primary stands still for 40 of every 50 ms",
+         a slow primary is paused for 40 of every 50 ms",
         times.heal
     ));
     report.notes.push(
-        "back: from healing the replica until an operation is done that needs it, as another replica stands still from then \
-         on; of a lost disk, until the replica says that it has rejoined"
+        "back: from healing the replica until an operation finishes that needs it, because another replica is paused from \
+         then on; for a lost disk, until the replica logs that it has rejoined"
             .to_owned(),
     );
     Ok(report)
@@ -156,7 +155,7 @@ fn inflict(fault: Fault, times: Times) -> Result<Seen> {
     let line = host.line()?;
     let sample: Sample = serde_json::from_str(&line).with_context(|| line.clone())?;
     let buckets: Vec<u32> = serde_json::from_str(&host.line()?)?;
-    ensure!(!buckets.is_empty(), "nothing was done at all");
+    ensure!(!buckets.is_empty(), "no operation finished");
     let index = |ms: u64| usize::try_from(ms).unwrap_or(usize::MAX).min(buckets.len());
     let gap_ms = longest_gap(buckets.get(index(times.fault)..index(times.heal)).unwrap_or(&[]));
     let behind = buckets.get(index(times.heal)..).unwrap_or(&[]);
@@ -168,7 +167,7 @@ fn inflict(fault: Fault, times: Times) -> Result<Seen> {
     Ok(Seen { buckets, times, gap_ms, back_ms, sample })
 }
 
-/// How the backup lies.
+/// The backup's liar.
 const LIE: &str = "wrong-reply";
 
 /// Returns the longest run without an operation, in milliseconds.
@@ -182,7 +181,7 @@ fn longest_gap(buckets: &[u32]) -> f64 {
 }
 
 impl Seen {
-    /// Returns the operations a second between two moments.
+    /// Returns the operations per second between two moments.
     fn rate(&self, from_ms: u64, to_ms: u64) -> f64 {
         let index = |ms: u64| usize::try_from(ms).unwrap_or(usize::MAX);
         let count = self.buckets.iter().skip(index(from_ms)).take(index(to_ms - from_ms));
@@ -190,7 +189,7 @@ impl Seen {
         ratio(done, to_ms - from_ms) * 1000.0
     }
 
-    /// Returns its curve: of each 50 ms the operations a second.
+    /// Returns its curve: operations per second for each 50 ms.
     fn timeline(&self) -> Vec<(f64, f64)> {
         const STEP: u64 = 50;
         (0..self.times.end / STEP)
@@ -250,9 +249,9 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
         let points: Vec<Dot> =
             row.timeline.iter().map(|(x, y)| Dot { x: *x, y: *y, samples: Vec::new() }).collect();
         let title = format!("Recovery: {}", row.variant);
-        Figure::new(&row.variant.replace(' ', "-"), &title, Axis::linear("seconds"), Axis::linear("operations a second"))
+        Figure::new(&row.variant.replace(' ', "-"), &title, Axis::linear("seconds"), Axis::linear("operations per second"))
             .with(Series { name: "ordered 0/0, 20 clients".to_owned(), points, ..Series::default() })
-            .caption("The first repeat, 50 ms a point. The fault begins after a quarter of the time and ends at half of it.")
+            .caption("The first repeat, 50 ms per point. The fault begins at a quarter of the time and ends at half of it.")
     };
     rows.iter().map(one).collect()
 }

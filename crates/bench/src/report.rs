@@ -1,4 +1,4 @@
-//! What an experiment has found: rows, and whether the paper's statements hold (`spec/interfaces.md`).
+//! The results of an experiment: rows, and whether the paper's statements hold.
 
 use std::fmt;
 
@@ -12,18 +12,18 @@ use crate::machine::Machine;
 pub struct Report {
     /// The experiment's name.
     pub experiment: String,
-    /// What it repeats.
+    /// The paper's table or figure that it repeats.
     pub source: String,
     /// How much was measured.
     #[serde(default)]
     pub effort: Effort,
-    /// Where it ran.
+    /// The machine.
     pub machine: Machine,
     /// Measurements.
     pub rows: Vec<Row>,
     /// Statements, and whether they hold.
     pub shapes: Vec<Shape>,
-    /// What a reader has to know besides.
+    /// Further notes.
     #[serde(default)]
     pub notes: Vec<String>,
 }
@@ -43,12 +43,12 @@ impl Report {
         }
     }
 
-    /// Says whether every shape holds that can be compared at all.
+    /// Returns whether every shape holds that can be compared.
     pub fn holds(&self) -> bool {
         self.count(Verdict::NotHeld) == 0
     }
 
-    /// Returns how many shapes came out like that.
+    /// Returns the number of shapes with this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.shapes.iter().filter(|shape| shape.verdict() == verdict).count()
     }
@@ -64,7 +64,7 @@ impl Report {
 pub struct Row {
     /// `quorate`, or the name of a baseline.
     pub system: String,
-    /// What is switched on or off.
+    /// The switches that are on or off.
     #[serde(default)]
     pub variant: String,
     /// Argument and result, in KB.
@@ -91,7 +91,7 @@ pub struct Row {
     /// Bytes of the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_bytes: Option<usize>,
-    /// What is kept on disk: `memory`, `async` or `sync`.
+    /// The durability: `memory`, `async` or `sync`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<String>,
     /// The first quartile of the latency, in microseconds: of the repeats, the median.
@@ -109,16 +109,16 @@ pub struct Row {
     /// Operations per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ops_per_s: Option<f64>,
-    /// Operations for each second of processor time that the servers spend, all together.
+    /// Operations per second of processor time of all servers together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ops_per_core_s: Option<f64>,
-    /// Seconds that all of it took: of the repeats, the median.
+    /// Total time in seconds: the median of the repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
-    /// The longest time without an operation done, in milliseconds.
+    /// The longest time without a finished operation, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap_ms: Option<f64>,
-    /// Time until a replica that was broken takes part again, in milliseconds.
+    /// Time until a healed replica takes part again, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back_ms: Option<f64>,
     /// Operations per second before the fault.
@@ -127,7 +127,7 @@ pub struct Row {
     /// Operations per second after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_ops_per_s: Option<f64>,
-    /// Requests sent again, or lost where nothing is sent again.
+    /// Retransmitted requests, or lost ones where nothing is retransmitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resent: Option<f64>,
     /// Nanoseconds for each message received, all nodes together.
@@ -142,16 +142,16 @@ pub struct Row {
     /// Machine instructions for each message received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions_per_message: Option<f64>,
-    /// Bytes of what is measured, such as an authenticator.
+    /// Size of the measured object in bytes, such as an authenticator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<usize>,
-    /// Nanoseconds that went into a part of the work: of each message, or of each operation.
+    /// Nanoseconds of each part of the work, per message or per operation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts_ns: Vec<(String, f64)>,
     /// Seconds since the start, and operations per second at that time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timeline: Vec<(f64, f64)>,
-    /// Operations that failed or had to be sent again.
+    /// Operations that failed or were retransmitted.
     #[serde(default)]
     pub errors: u64,
     /// The paper's figure, in the unit of the samples.
@@ -172,26 +172,26 @@ pub struct Shape {
     pub name: String,
     /// It holds.
     pub held: bool,
-    /// The figures that say so.
+    /// The figures.
     pub evidence: String,
-    /// False: it is about something that was not there, and the evidence says what.
+    /// False: it needs something that is missing here; the evidence says what.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub comparable: bool,
 }
 
-/// What has become of a statement.
+/// The verdict on a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It holds.
     Held,
     /// It does not.
     NotHeld,
-    /// It can't be told here.
+    /// It cannot be compared here.
     NotComparable,
 }
 
 impl Verdict {
-    /// Returns it in words.
+    /// Returns it as text.
     pub fn in_words(self) -> &'static str {
         match self {
             Self::Held => "held",
@@ -216,12 +216,12 @@ impl Shape {
         Self { name: name.into(), held, evidence: evidence.into(), comparable: true }
     }
 
-    /// Returns a statement about which nothing can be said here, and why.
+    /// Returns a statement that cannot be compared here, with the reason.
     pub fn incomparable(name: impl Into<String>, why: impl Into<String>) -> Self {
         Self { comparable: false, ..Self::new(name, false, why) }
     }
 
-    /// Says what has become of it.
+    /// Returns the verdict.
     pub fn verdict(&self) -> Verdict {
         match (self.comparable, self.held) {
             (false, _) => Verdict::NotComparable,
@@ -297,7 +297,7 @@ fn span(least: f64, most: f64) -> String {
     if most < 1000.0 { format!("{least:.1}-{most:.1}") } else { format!("{least:.0}-{most:.0}") }
 }
 
-/// Returns the variant of a row, with the number of replicas where that is not 4.
+/// Returns the variant of a row, with the number of replicas if that is not 4.
 fn named(row: &Row) -> String {
     match row.n {
         Some(n) if n != 4 => format!("{} n={n}", row.variant),
@@ -306,7 +306,7 @@ fn named(row: &Row) -> String {
 }
 
 impl Report {
-    /// Writes the rows as a table of the columns that any of them has.
+    /// Writes the rows as a table with all columns that some row has.
     fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let used: Vec<&Column> =
             COLUMNS.iter().filter(|(_, figure)| self.rows.iter().any(|row| figure(row).is_some())).collect();

@@ -1,4 +1,4 @@
-//! How a cluster of an experiment is set up. It is told to every process as text.
+//! The set-up of an experiment's cluster. Every process gets it as text.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicBool;
@@ -28,7 +28,7 @@ impl Setup {
     /// The defaults.
     pub(crate) const DEFAULT: Self = Self { name: "default", f: 1, switches: "" };
 
-    /// Returns the defaults but for one switch.
+    /// Returns the defaults with one switch changed.
     pub(crate) const fn with(name: &'static str, switches: &'static str) -> Self {
         Self { name, f: 1, switches }
     }
@@ -38,13 +38,13 @@ impl Setup {
         Self { f, ..self }
     }
 
-    /// Returns how many replicas there are.
+    /// Returns the number of replicas.
     pub(crate) fn n(self) -> u16 {
         3 * self.f + 1
     }
 }
 
-/// Sets one switch of the protocol's; false: there is none of that name, or not with that value.
+/// Sets one switch of the protocol. False: there is no such switch or value.
 fn set(config: &mut Config, key: &str, value: &str) -> bool {
     let is_on = match value {
         "on" => Some(true),
@@ -68,36 +68,36 @@ fn set(config: &mut Config, key: &str, value: &str) -> bool {
     true
 }
 
-/// Finds addresses that nobody listens at, at an IP of loopback where no other program looks for some.
+/// Finds free addresses on a loopback IP that no other program uses.
 pub(crate) fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
     let [.., high, low] = std::process::id().to_be_bytes();
     let ip = [127, 78, high, low.clamp(1, 254)];
     Ok(ports::free(IpAddr::from(ip), count)?)
 }
 
-/// What every process of a cluster knows: the replicas, and the clients, each a principal with its process.
+/// The replicas and the client principals with their processes, known to every process of a cluster.
 pub(crate) struct Common {
     config: Config,
     keys: TestKeys,
     directory: Directory,
     addresses: Vec<SocketAddr>,
-    /// Every datagram is signed besides.
+    /// Whether every datagram is also signed.
     signs: bool,
 }
 
 impl Common {
-    /// Returns what is known of the replicas and clients at these addresses, replicas first.
+    /// Returns the replicas and clients at these addresses, replicas first.
     pub(crate) fn new(f: &str, switches: &str, addresses: &[&str]) -> Result<Self> {
         let cluster = Cluster::tolerating(f.parse()?)?;
         let addresses = addresses.iter().map(|word| word.parse()).collect::<Result<Vec<SocketAddr>, _>>()?;
         let (replicas, clients) =
-            addresses.split_at_checked(cluster.n()).context("the addresses of the replicas are expected")?;
+            addresses.split_at_checked(cluster.n()).context("expected the addresses of the replicas")?;
         let keys = TestKeys::new(1, cluster, u64::try_from(clients.len())?);
         let mut config = Config::new(cluster, keys.cluster_id());
         config.durability = Durability::Memory;
         let mut signs = false;
         for switch in switches.split(',').filter(|switch| !switch.is_empty()) {
-            let (key, value) = switch.split_once('=').context("KEY=VALUE is expected")?;
+            let (key, value) = switch.split_once('=').context("expected KEY=VALUE")?;
             if switch == "signatures=on" {
                 signs = true;
             } else if !set(&mut config, key, value) {
@@ -121,7 +121,7 @@ impl Common {
         Ok(Link::new(socket, signing))
     }
 
-    /// Is replica `id` until it is killed.
+    /// Runs replica `id` until it is killed.
     pub(crate) fn run_replica(self, id: u16, waiting: Waiting) -> Result<()> {
         let id = ReplicaId(id);
         let own = Principal::Replica(id);
@@ -131,7 +131,7 @@ impl Common {
         let incarnation = 1 << 20;
         let mut drive = Drive::new(id, config, keys.signer(own), door, directory, Null, incarnation, ())?;
         let mut lines = processes::ready()?;
-        lines.next().context("nobody says when to start")??;
+        lines.next().context("the experiment has exited before the start")??;
         let never = AtomicBool::new(false);
         if let Some(socket) = link.plain() {
             quorate_node::run_replica(&mut drive, socket, waiting, &never)?;
@@ -142,9 +142,10 @@ impl Common {
         loop {
             drive.flush(&mut link);
             let mut is_idle = true;
-            while let Some(datagram) = link.receive()? {
+            while let Some((source, datagram)) = link.receive()? {
                 is_idle = false;
-                drive.receive(clock.now(), datagram);
+                let by = drive.receive_from(clock.now(), source, datagram);
+                link.judge(by);
                 drive.flush(&mut link);
             }
             if drive.due() <= clock.mono_ns() {

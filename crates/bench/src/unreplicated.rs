@@ -1,5 +1,5 @@
-//! NO-REP: the null service without replication, over plain UDP, as the papers' baseline. Nothing is sent
-//! again: what is lost is counted. NO-REP+MAC authenticates every message.
+//! NO-REP: the null service without replication, over plain UDP, as the papers' baseline. It does not retransmit, but counts
+//! lost requests. NO-REP+MAC authenticates every message.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -19,17 +19,16 @@ use quorate_wire::{ClusterId, Principal, ReplicaId};
 use crate::load::{Load, Progress, Sample, Until};
 use crate::processes;
 
-/// The longest datagram.
+/// Maximum length of a datagram.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
-/// Bytes that the kernel may keep for us until we come.
+/// Size of the socket's receive buffer, in bytes.
 const BUFFER_BYTES: usize = 4 << 20;
 /// Bytes before the operation in a request, and before the result in an answer: the lane and its number.
 const HEAD_BYTES: usize = 16;
-/// An operation that is not answered by then is lost, and its lane begins the next one.
+/// An operation without an answer by then is lost, and its lane begins the next one.
 const LOST: Duration = Duration::from_millis(50);
 
-/// Authenticates datagrams, if they are to be: with a digest of what they say and its MAC, as the protocol
-/// does it.
+/// Authenticates datagrams, if enabled: with a digest of the content and its MAC, like the protocol.
 pub(crate) struct Seal(Option<(Domains, SessionKey)>);
 
 impl Seal {
@@ -53,7 +52,7 @@ impl Seal {
         }
     }
 
-    /// Returns what is in front of the tag; none if it is not authentic.
+    /// Returns the content before the tag; none if it is not authentic.
     pub(crate) fn open<'d>(&self, datagram: &'d [u8]) -> Option<&'d [u8]> {
         let Some(keys) = &self.0 else { return Some(datagram) };
         let (says, tag) = datagram.split_last_chunk::<{ size_of::<Tag>() }>()?;
@@ -61,7 +60,7 @@ impl Seal {
     }
 }
 
-/// Opens a socket with room for a burst of all clients, as the replicas' have.
+/// Opens a socket with a buffer for a burst of all clients, like the replicas' sockets.
 fn open() -> Result<UdpSocket> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     socket.set_nonblocking(true)?;
@@ -70,7 +69,7 @@ fn open() -> Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Receives one datagram if one is there.
+/// Receives one datagram if there is one.
 fn receive<'b>(socket: &UdpSocket, buffer: &'b mut [u8]) -> Result<Option<(&'b [u8], SocketAddr)>> {
     match socket.recv_from(buffer) {
         Ok((len, from)) => Ok(Some((buffer.get(..len).unwrap_or(&[]), from))),
@@ -81,7 +80,7 @@ fn receive<'b>(socket: &UdpSocket, buffer: &'b mut [u8]) -> Result<Option<(&'b [
     }
 }
 
-/// Gives way for a while, and then sleeps until something comes.
+/// Yields for a while, then sleeps until a datagram arrives.
 fn rest(socket: &UdpSocket, since: Instant, waiting: Waiting, sleep_ms: u8) -> Result<()> {
     match waiting {
         Waiting::Poll(patience) if since.elapsed() < Duration::from_nanos(patience) => {
@@ -95,7 +94,7 @@ fn rest(socket: &UdpSocket, since: Instant, waiting: Waiting, sleep_ms: u8) -> R
     Ok(())
 }
 
-/// Executes what comes, until killed: says its address first.
+/// Prints its address, then executes requests until killed.
 pub(crate) fn serve(waiting: Waiting, seal: &Seal) -> Result<()> {
     let socket = open()?;
     let lines = processes::ready()?;
@@ -108,7 +107,7 @@ pub(crate) fn serve(waiting: Waiting, seal: &Seal) -> Result<()> {
             rest(&socket, since, waiting, u8::MAX)?;
             continue;
         };
-        let request = seal.open(datagram).context("a request that is not authentic")?;
+        let request = seal.open(datagram).context("received a request that is not authentic")?;
         let (head, operation) = request.split_at_checked(HEAD_BYTES).context("a short request")?;
         answer.clear();
         answer.extend_from_slice(head);
@@ -156,7 +155,7 @@ pub(crate) fn work(server: SocketAddr, load: &Load, waiting: Waiting, seal: &Sea
             continue;
         };
         since = Instant::now();
-        let answer = seal.open(datagram).context("an answer that is not authentic")?;
+        let answer = seal.open(datagram).context("received an answer that is not authentic")?;
         let (head, result) = answer.split_first_chunk::<HEAD_BYTES>().context("a short answer")?;
         ensure!(result.len() == load.result_len(), "a result of {} bytes", result.len());
         let (lane, number) = head.split_at(8);

@@ -1,4 +1,4 @@
-//! `quorate bench`: what the papers reported, measured again.
+//! `quorate bench`: repeats the papers' experiments.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use crate::explain::Code;
 use crate::fail::{Failure, Outcome, nearest};
 use crate::out;
 
-/// Measure what the papers measured
+/// Repeat the experiments of the papers
 ///
-/// An experiment prints a table with its conditions and says which statements of the paper hold. It runs
-/// its baselines and variants in the same run, on real processes where the network counts.
+/// An experiment prints a table with its conditions, and says which statements of the paper hold. Its baselines
+/// and variants are part of the same run. Experiments that depend on the network use real processes.
 ///
 ///   quorate bench run micro-latency --quick
 #[derive(Args, Debug)]
@@ -35,9 +35,7 @@ enum Command {
     Child(Child),
 }
 
-/// List every experiment with the table or figure that it repeats
-///
-/// With --json: one object.
+/// List all experiments, with the table or figure that each repeats
 ///
 ///   quorate bench list
 #[derive(Args, Debug)]
@@ -50,37 +48,37 @@ struct List {
 
 /// Run an experiment, or all of them
 ///
-/// Ends with status 1 if a statement does not hold. Figures of a busy machine mean little: the load is
-/// printed with them, and how much of the machine others used meanwhile.
+/// Exit status 1 if a statement does not hold. Figures from a busy machine mean little, so the output includes
+/// the load, and how much of the machine other programs used during the run.
 ///
-/// `all` writes NAME.json for each experiment into the directory of --out and leaves out those that are
-/// there, so that it can be stopped and run again; what was run with --quick is run again without it.
+/// `all` writes NAME.json for each experiment into the directory of --out. You can stop it and run it again:
+/// experiments with a result are skipped. Results of --quick do not count without --quick.
 ///
 ///   quorate bench run micro-latency --quick --plot plots
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 struct Run {
-    /// An experiment of `quorate bench list`, or all
+    /// An experiment of `quorate bench list`, or `all`
     name: String,
-    /// End within a minute: fewer repeats and points
+    /// Finish within a minute, with fewer repeats and points
     #[arg(long)]
     quick: bool,
-    /// Run for the shape of the output alone: the figures mean nothing
+    /// Run only to produce output of the right shape: the figures mean nothing
     #[arg(long, hide = true, conflicts_with = "quick")]
     tiny: bool,
-    /// Write every sample to this file, as JSON
+    /// Write all samples to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draw the figures into NAME-FIGURE.svg and .png in this directory
+    /// Draw the figures as NAME-FIGURE.svg and .png in this directory
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
-    /// Draw the rows of this file besides: another run's --json, or another system's in the same form
+    /// Also draw the results in this file: the --json output of another run, or of another system in that format
     #[arg(long, value_name = "FILE", requires = "plot")]
     against: Option<PathBuf>,
-    /// What hosts are connected by. Only none, which is loopback, until links are simulated
+    /// Simulated link between the hosts; only `none` (loopback) works so far
     #[arg(long, value_enum, default_value = "none")]
     links: Links,
-    /// Where `all` keeps its results
+    /// Directory for the results of `all`
     #[arg(long, value_name = "DIR", default_value = "bench-results")]
     out: PathBuf,
 }
@@ -94,28 +92,28 @@ enum Links {
     Gigabit,
 }
 
-/// Make one page of all results
+/// Combine all results into one report
 ///
-/// Reads the NAME.json files of a directory and writes report.html, report.md and report.csv there. The page needs
-/// no network and no other file. Experiments that have not been run are named.
+/// Reads the NAME.json files of a directory, and writes report.html, report.md and report.csv there. report.html
+/// is self-contained. The report names the experiments without results.
 ///
 ///   quorate bench report bench-results
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 struct Page {
-    /// The directory with the results of `quorate bench run all`
+    /// Directory with the results of `quorate bench run all`
     directory: PathBuf,
 }
 
-/// Be one process of an experiment
+/// Run one process of an experiment
 ///
-/// Experiments start this themselves.
+/// Experiments start this command themselves.
 ///
 ///   quorate bench child core-step
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 struct Child {
-    /// The experiment and what it tells its part
+    /// The experiment, and the arguments for this process
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
@@ -155,8 +153,8 @@ impl List {
 impl Run {
     fn run(&self) -> Outcome {
         if self.links != Links::None {
-            let what = "links are not simulated yet: every host is on loopback";
-            return Err(Failure::new(Code::Rule, what).at("--links").next("leave --links out"));
+            let what = "links are not simulated yet: all hosts are on loopback";
+            return Err(Failure::new(Code::Rule, what).at("--links").next("omit --links"));
         }
         if self.name == "all" {
             return self.run_all();
@@ -195,7 +193,7 @@ impl Run {
         Ok(report)
     }
 
-    /// Runs what has not been run yet, and says how long the rest may take.
+    /// Runs the experiments without a result, and estimates the remaining time.
     fn run_all(&self) -> Outcome {
         fs::create_dir_all(&self.out).map_err(|error| unwritten(&self.out, &error))?;
         let (begin, mut seconds) = (Instant::now(), 0.0);
@@ -203,10 +201,10 @@ impl Run {
         let count = EXPERIMENTS.len();
         for (index, experiment) in EXPERIMENTS.iter().enumerate() {
             let path = self.out.join(format!("{}.json", experiment.name));
-            // What was measured with less effort does not stand for what is asked for.
+            // A result that was measured with less effort does not count.
             let there: Option<Report> = read_json(&path);
             let report = if let Some(report) = there.filter(|report| report.effort >= self.effort()) {
-                eprintln!("experiment {} of {count}: {} is there", index + 1, experiment.name);
+                eprintln!("experiment {} of {count}: {} has a result already", index + 1, experiment.name);
                 report
             } else {
                 let ran = u32::try_from(index).map_or(1.0, f64::from);
@@ -217,7 +215,7 @@ impl Run {
                     String::new()
                 };
                 eprintln!("experiment {} of {count}: {}{eta}", index + 1, experiment.name);
-                // One that fails does not keep the others from being run.
+                // After a failure, the other experiments still run.
                 let report = match self.measure(experiment) {
                     Ok(report) => report,
                     Err(failure) => {
@@ -240,10 +238,9 @@ impl Run {
         }
         write_page(&self.out)?;
         if !failed.is_empty() {
-            let what = format!("{} did not run to its end", failed.join(", "));
-            return Err(
-                Failure::new(Code::Experiment, what).next("run the same command again: the others are kept")
-            );
+            let what = format!("{} did not finish", failed.join(", "));
+            return Err(Failure::new(Code::Experiment, what)
+                .next("run the command again: the other results are kept"));
         }
         verdict(broken, all)
     }
@@ -253,11 +250,8 @@ impl Run {
         let mut figures = (experiment.figures)(&report.rows);
         if let Some(path) = &self.against {
             let Some(other) = read_json(path) else {
-                return Err(Failure::new(
-                    Code::Value,
-                    "no results of `quorate bench run --json`, or not in that form",
-                )
-                .at(path.display().to_string()));
+                return Err(Failure::new(Code::Value, "not the output of `quorate bench run --json`")
+                    .at(path.display().to_string()));
             };
             let whose = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
             for (figure, theirs) in figures.iter_mut().zip((experiment.figures)(&other.rows)) {
@@ -266,7 +260,7 @@ impl Run {
         }
         figures.retain(|figure| !figure.is_empty());
         if figures.is_empty() {
-            out::line(format!("{} has nothing to draw", experiment.name));
+            out::line(format!("{} has no figures", experiment.name));
         }
         fs::create_dir_all(directory).map_err(|error| unwritten(directory, &error))?;
         for figure in &figures {
@@ -294,10 +288,10 @@ impl Page {
     }
 }
 
-/// Writes the page with everything that a directory has, and says how many experiments those are.
+/// Writes the report of a directory, and returns the number of experiments with results.
 fn write_page(directory: &Path) -> Result<usize, Failure> {
     if !directory.is_dir() {
-        return Err(Failure::new(Code::Value, "there is no such directory")
+        return Err(Failure::new(Code::Value, "no such directory")
             .at(directory.display().to_string())
             .next(format!("quorate bench run all --quick --out {}", directory.display())));
     }
@@ -325,7 +319,7 @@ fn read_json(path: &Path) -> Option<Report> {
     serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
 }
 
-/// Writes beside and then moves, so that what is there is whole.
+/// Writes a temporary file and renames it, so that the result is always complete.
 fn write_json(path: &Path, report: &Report) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(report).map_err(|error| unwritten(path, &error))?;
     let draft = path.with_extension("json.draft");

@@ -1,4 +1,4 @@
-//! `quorate add-client` and `quorate remove-client`: client identities and rights, as operations of the order.
+//! `quorate add-client` and `quorate remove-client`: ordered operations on the client registry.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,58 +17,58 @@ use crate::explain::Code;
 use crate::fail::{Failure, Outcome};
 use crate::{out, values};
 
-/// Add a client to a cluster that runs
+/// Add a client to a running cluster
 ///
-/// Makes its key pair and its directory under DIR, and has its public key added by an operation that is ordered like
-/// any other: every replica lets it in from the same point on. It takes an administrator: by default one of those that
-/// cluster.toml names, whose directory is under DIR and not in use.
+/// Creates a key pair and a directory for the client under DIR, and adds its public key with an ordered operation:
+/// all replicas accept the client from the same point on. Only an administrator can do this. By default the
+/// command connects as one from cluster.toml whose directory is under DIR and not in use.
 ///
-/// The command can be repeated: if its outcome is unknown, or to give a client other rights or another address.
+/// Repeat the command if its outcome is unknown, or to change a client's rights or address.
 ///
 ///   quorate add-client --dir cluster client-2 --read-only
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct AddClient {
-    /// The client's name: client-2, client-3, ...
+    /// Name of the new client: client-2, client-3, ...
     name: String,
     #[command(flatten)]
     by: By,
-    /// It may ask only for what changes nothing
+    /// Allow only operations that change nothing
     #[arg(long, conflicts_with = "admin")]
     read_only: bool,
-    /// It may add and remove clients as well
+    /// Also allow adding and removing clients
     #[arg(long)]
     admin: bool,
-    /// Where it will listen, IP:PORT: without it, on the administrator's machine
+    /// Address of the client, IP or IP:PORT (default: the administrator's machine)
     #[arg(long, value_name = "ADDR")]
     host: Option<Host>,
 }
 
-/// Remove a client from a cluster that runs
+/// Remove a client from a running cluster
 ///
-/// By an operation that is ordered like any other: nothing that the client asks for behind it is done. Its directory
-/// stays, and is worth nothing any more. It can be repeated if its outcome is unknown.
+/// Removes the client with an ordered operation: later requests of the client are refused. Its directory
+/// stays, but its key is no longer valid. Repeat the command if its outcome is unknown.
 ///
 ///   quorate remove-client --dir cluster client-2
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct RemoveClient {
-    /// The client's name
+    /// Name of the client to remove
     name: String,
     #[command(flatten)]
     by: By,
 }
 
-/// Who gives the order.
+/// The administrator, and how to reach the cluster.
 #[derive(Args, Debug)]
 struct By {
-    /// Where the directories of the clients are
+    /// Directory that holds the clients' directories
     #[arg(long)]
     dir: PathBuf,
-    /// The administrator who gives the order, such as client-1
+    /// The administrator to connect as, such as client-1
     #[arg(long = "as", value_name = "NAME")]
     administrator: Option<String>,
-    /// How long to wait for the answer
+    /// Time to wait for the answer, such as 500ms or 10s
     #[arg(long, default_value = "10s", value_parser = values::duration, value_name = "TIME")]
     deadline: Duration,
 }
@@ -97,11 +97,11 @@ impl AddClient {
             Rights::Admin => "may read, write, and add and remove clients",
         };
         match answer {
-            Answer::Done => out::line(format!("{name} {may}: every replica knows it from here on")),
-            Answer::AlreadySo => out::line(format!("{name} {may}: it is so already")),
+            Answer::Done => out::line(format!("{name} {may}: all replicas accept it from now on")),
+            Answer::AlreadySo => out::line(format!("{name} {may} already: nothing was changed")),
             _ => return Err(refusal(answer, name, &by)),
         }
-        out::line(format!("its directory: {dir} (listens at {})", recruit.listen));
+        out::line(format!("its directory: {dir} (listens on {})", recruit.listen));
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -115,9 +115,9 @@ impl RemoveClient {
         let name = &self.name;
         match answer {
             Answer::Done => {
-                out::line(format!("{name} is out: nothing that it asks for from here on is done"));
+                out::line(format!("{name} is removed: its requests are refused from now on"));
             }
-            Answer::AlreadySo => out::line(format!("{name} is out already")),
+            Answer::AlreadySo => out::line(format!("{name} was already removed")),
             _ => return Err(refusal(answer, name, &by)),
         }
         let dir = client_dir(&self.by.dir, number);
@@ -129,7 +129,7 @@ impl RemoveClient {
 }
 
 impl By {
-    /// Opens the administrator's directory: the one that is named, or the first one that nobody uses.
+    /// Opens the directory of the given administrator, or of the first one that is not in use.
     fn open(&self, about: u64) -> Result<ClientNode, Failure> {
         if let Some(name) = &self.administrator {
             return Ok(ClientNode::open(&client_dir(&self.dir, number(name)?))?);
@@ -143,9 +143,9 @@ impl By {
         }
         Err(match in_use {
             Some(trouble) => Failure::from(trouble).next("stop it, or name another administrator with --as"),
-            None => Failure::new(Code::Unreadable, "no directory of an administrator")
+            None => Failure::new(Code::Unreadable, "no administrator's directory found")
                 .at(self.dir.display().to_string())
-                .next("give the directory that has the clients' directories, or name one of them with --as"),
+                .next("set --dir to the directory that holds the clients' directories, or name an administrator with --as"),
         })
     }
 
@@ -158,7 +158,7 @@ impl By {
     fn failed(&self, error: &CallError) -> Failure {
         Failure::new(Code::Unreachable, error.to_string())
             .at(self.dir.display().to_string())
-            .next("the same command again: what is done already is not done twice")
+            .next("repeat the command: it takes effect at most once")
     }
 }
 
@@ -177,33 +177,37 @@ fn administrators(dir: &Path) -> Vec<u64> {
 
 fn number(name: &str) -> Result<u64, Failure> {
     client_number(name).ok_or_else(|| {
-        Failure::new(Code::Value, format!("`{name}`: client-0, client-1, ... was expected")).at("NAME")
+        Failure::new(Code::Value, format!("`{name}` is not a client name: use client-N")).at("NAME")
     })
 }
 
-/// Says why the replicas did not carry out an order of `by` about `name`.
+/// Describes why the replicas refused the operation of `by` on `name`.
 fn refusal(answer: Answer, name: &str, by: &str) -> Failure {
     match answer {
         Answer::NoRight => Failure::new(Code::NoRight, format!("{by} may not add or remove clients"))
             .next("name an administrator with --as"),
-        Answer::NoClient if by == name => Failure::new(Code::NoClient, format!("{name} is not a client")),
+        Answer::NoClient if by == name => {
+            Failure::new(Code::NoClient, format!("{name} is not a member of this cluster"))
+        }
         Answer::NoClient => Failure::new(
             Code::NoClient,
-            format!("{name} is not a client of this cluster, or {by} is not any more"),
+            format!("{name} is not a member of this cluster, or {by} was removed"),
         ),
-        Answer::OtherKey => {
-            Failure::new(Code::Occupied, format!("there is a {name} already, with another key"))
-                .next("take the next number, or remove the other one first")
+        Answer::OtherKey => Failure::new(Code::Occupied, format!("{name} already exists with another key"))
+            .next("use the next number, or remove the existing client first"),
+        Answer::LastAdministrator => Failure::new(Code::Rule, format!("{name} is the last administrator"))
+            .next("add another administrator first: quorate add-client NAME --dir DIR --admin"),
+        Answer::Full => {
+            Failure::new(Code::Rule, "the client registry is full: 4032 clients were added or removed")
+                .next("use the name of a removed client")
         }
-        Answer::LastAdministrator => {
-            Failure::new(Code::Rule, format!("{name} is the last that may add and remove clients"))
-                .next("add another one first: quorate add-client ... --admin")
+        Answer::NoLane => {
+            Failure::new(Code::TableFull, format!("the replicas keep no further last reply for {by}"))
+                .next("wait a minute: a lane that is idle for a minute makes room")
         }
-        Answer::Full => Failure::new(Code::Rule, "the table of clients is full: 4096 were added or removed")
-            .next("use a name again that was removed"),
         Answer::Done | Answer::AlreadySo | Answer::Malformed => {
-            Failure::new(Code::OtherFormat, "the replicas do not know this order")
-                .next("bring all replicas to this version first")
+            Failure::new(Code::OtherFormat, "the replicas do not support this operation")
+                .next("upgrade all replicas to this version first")
         }
     }
 }
@@ -215,13 +219,18 @@ mod tests {
 
     #[test]
     fn every_refusal_says_what_to_do_or_is_plain() {
-        for answer in
-            [Answer::NoRight, Answer::OtherKey, Answer::LastAdministrator, Answer::Full, Answer::Malformed]
-        {
+        for answer in [
+            Answer::NoRight,
+            Answer::OtherKey,
+            Answer::LastAdministrator,
+            Answer::Full,
+            Answer::Malformed,
+            Answer::NoLane,
+        ] {
             assert!(refusal(answer, "client-7", "client-1").next.is_some(), "{answer:?}");
         }
         let twice = refusal(Answer::OtherKey, "client-7", "client-1").to_string();
-        assert!(twice.starts_with("error Q021: there is a client-7 already, with another key"), "{twice}");
+        assert!(twice.starts_with("error Q021: client-7 already exists with another key"), "{twice}");
         assert_eq!(number("clint-1").unwrap_err().code, Code::Value);
     }
 }

@@ -1,6 +1,5 @@
-//! `quorate up --demo`: the story of a cluster that is broken in every way that f = 1 allows, one after the
-//! other, while clients use it. It types the commands that a person would, and believes nothing: every value is
-//! compared with what was written.
+//! `quorate up --demo`: a cluster gets every kind of fault that f = 1 allows, one after the other, while clients use
+//! it. The demo runs the commands that a user would, and compares every value with what was written.
 
 mod files;
 mod keys;
@@ -29,39 +28,39 @@ use crate::fail::{Failure, Outcome};
 use crate::local::{Local, unwritable};
 use crate::out;
 
-/// How long anything in the story may take.
+/// The deadline of anything in the demo.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A directory with this file belongs to demonstrations, which may make it anew.
+/// A directory with this file was made by a demo, which may recreate it.
 const MARK: &str = "made-by-quorate-up-demo";
-/// The client that the story is told with, where it needs one of its own.
+/// The client that the demo uses.
 const CLIENT: &str = "client-4";
-/// Pieces of work that are waited for before and after each fault.
+/// Operations of the load to wait for before and after each fault.
 const LOAD: u64 = 100;
-/// What a step has come to: what was seen, or what is wrong.
+/// The result of a step: what was seen, or what is wrong.
 type Step = Result<String, String>;
 
-/// Whoever uses the cluster in the story.
+/// The workload of the demo.
 trait Usage {
-    /// Says what [`Self::write`] does.
+    /// Describes what [`Self::write`] does.
     fn writes(&self) -> String;
 
-    /// Writes what is not to be lost.
+    /// Writes the data that must not be lost.
     fn write(&mut self) -> Result<(), String>;
 
-    /// Returns how many things are read while a replica lies: what takes a second or two under load.
+    /// Returns how many items to read while a replica lies: about a second or two under load.
     fn sample(&self) -> u32;
 
-    /// Reads it, or the first `most` things of it, and compares.
+    /// Reads the data, or its first `most` items, and compares.
     fn read(&mut self, most: u32) -> Result<(), String>;
 
-    /// Starts somebody who does one thing after the other meanwhile.
+    /// Starts the load, which runs during the faults.
     fn load(&self) -> Result<Load, String>;
 
-    /// Compares what that one was told with what is there, and says what all of it comes to.
+    /// Compares the load's acknowledged operations with the state, and describes the result.
     fn account(&mut self, account: Account) -> Result<String, String>;
 }
 
-/// What is replicated in the story.
+/// The service of the demo, and the amount of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plot {
     /// This many files.
@@ -70,12 +69,12 @@ pub(crate) enum Plot {
     Keys(u32),
 }
 
-/// What is told.
+/// A demo.
 #[derive(Debug)]
 pub(crate) struct Demo {
-    /// Where, if it was said; else a new directory that goes when all is well.
+    /// The directory, if it was given; otherwise a temporary one, removed after success.
     pub(crate) dir: Option<PathBuf>,
-    /// The front door, if it was said.
+    /// The gateway's address, if it was given.
     pub(crate) door: Option<SocketAddr>,
     pub(crate) plot: Plot,
 }
@@ -84,16 +83,16 @@ impl Demo {
     pub(crate) fn run(&self) -> Outcome {
         let stop = signals::stop_flag()?;
         let [_, b, c, d] = std::process::id().to_be_bytes();
-        // An address of loopback that nobody else is likely to use at the time.
+        // A loopback address that other programs are unlikely to use.
         let own = IpAddr::V4(Ipv4Addr::new(127, 64 | (b & 63), c, d.clamp(1, 254)));
         let port = if matches!(self.plot, Plot::Keys(_)) { 6380 } else { 20490 };
-        let door = self.door.unwrap_or(SocketAddr::new(own, port));
+        let gateway = self.door.unwrap_or(SocketAddr::new(own, port));
         let dir = self.prepare()?;
         let data = dir.join("cluster");
         let begin = Instant::now();
-        let mut up = start(&dir, &data, self.plot, door, own)?;
-        let told = wait_for(&mut up, self.plot, door, &dir, &stop).and_then(|mut usage| {
-            out::line(format!("4 replicas, f = 1, behind the door {door}, in {}", dir.display()));
+        let mut up = start(&dir, &data, self.plot, gateway, own)?;
+        let told = wait_for(&mut up, self.plot, gateway, &dir, &stop).and_then(|mut usage| {
+            out::line(format!("4 replicas, f = 1, gateway {gateway}, in {}", dir.display()));
             let story = Story { local: Local::made(&data)?, stop: &stop };
             Ok(story.tell(&mut *usage))
         });
@@ -109,7 +108,7 @@ impl Demo {
         if let Some(wrong) = wrong {
             return Err(Failure::new(Code::Demo, wrong)
                 .at(dir.display().to_string())
-                .next("everything is left there; each replica's replica.log tells what it saw"));
+                .next("the directory is kept: read the log of each replica, replica.log"));
         }
         out::line(format!("nothing was lost.   {:.1} s", begin.elapsed().as_secs_f64()));
         if self.dir.is_none() {
@@ -118,23 +117,20 @@ impl Demo {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Makes the directory, or empties one of an earlier demonstration.
+    /// Creates the directory, or empties the one of an earlier demo.
     fn prepare(&self) -> Result<PathBuf, Failure> {
         let name = || std::env::temp_dir().join(format!("quorate-demo-{}", std::process::id()));
         let dir = self.dir.clone().unwrap_or_else(name);
         let full = fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some());
         if full && !dir.join(MARK).exists() {
-            return Err(Failure::new(
-                Code::Occupied,
-                "there is something already that no demonstration made",
-            )
-            .at(dir.display().to_string())
-            .next("choose another directory, or leave --dir away"));
+            return Err(Failure::new(Code::Occupied, "directory is not empty, and was not made by a demo")
+                .at(dir.display().to_string())
+                .next("choose another directory, or omit --dir"));
         }
         if full && Local::at(&dir.join("cluster")).runs() {
-            return Err(Failure::new(Code::InUse, "a demonstration runs there")
+            return Err(Failure::new(Code::InUse, "another demo runs in this directory")
                 .at(dir.display().to_string())
-                .next("wait for its end, or leave --dir away"));
+                .next("wait until it has finished, or omit --dir"));
         }
         let make = || {
             if full {
@@ -148,7 +144,7 @@ impl Demo {
     }
 }
 
-/// This program, for a command of its own.
+/// Returns a command that runs this program.
 fn quorate() -> Result<Command, Failure> {
     let program = std::env::current_exe();
     let program = program.map_err(|error| {
@@ -175,7 +171,7 @@ fn start(dir: &Path, data: &Path, plot: Plot, door: SocketAddr, own: IpAddr) -> 
     child.map_err(|error| Failure::new(Code::Network, format!("`quorate up` cannot be started: {error}")))
 }
 
-/// Waits until the cluster can be used, and returns whoever uses it.
+/// Waits until the cluster is usable, and returns the workload.
 fn wait_for(
     up: &mut Child,
     plot: Plot,
@@ -193,7 +189,7 @@ fn wait_for(
                 .at(path.display().to_string())
                 .next(said.trim_end()));
         }
-        // With this line the service has answered once.
+        // `up` prints this line after the first response of the service.
         if said.contains("next:") {
             let usage: Result<Box<dyn Usage>, String> = match plot {
                 Plot::Files(count) => {
@@ -209,7 +205,7 @@ fn wait_for(
     }
 }
 
-/// Checks the file systems of all replicas, which have stopped, and returns what is wrong.
+/// Checks the file systems of all replicas, which have stopped, and returns the first finding.
 fn check(data: &Path) -> Option<String> {
     let (begin, replicas) = (Instant::now(), Local::at(data).replicas());
     let mut inodes = 0;
@@ -218,19 +214,19 @@ fn check(data: &Path) -> Option<String> {
             Ok(checked) if checked.is_clean() => inodes = checked.report.inodes,
             Ok(checked) => {
                 let first =
-                    checked.report.findings.first().map_or("another state than agreed on", String::as_str);
+                    checked.report.findings.first().map_or("the state is not the agreed one", String::as_str);
                 return Some(format!("step 6: the file system of {name}: {first}"));
             }
             Err(trouble) => return Some(format!("step 6: {name}: {}", trouble.what)),
         }
     }
     let (n, seconds) = (replicas.len(), begin.elapsed().as_secs_f64());
-    let what = "stopped all, checked their file systems";
-    out::line(format!("  6 {what:<48} ok     {seconds:>5.1} s  {n} of {n} in order, {inodes} inodes"));
+    let what = "stopped all replicas, checked their file systems";
+    out::line(format!("  6 {what:<48} ok     {seconds:>5.1} s  {n} of {n} clean, {inodes} inodes"));
     None
 }
 
-/// Stops everything in order, and insists if that takes too long.
+/// Stops everything in order, and kills what takes too long.
 fn stop_all(up: &mut Child, data: &Path) {
     terminate(up, || {
         let local = Local::at(data);
@@ -238,7 +234,7 @@ fn stop_all(up: &mut Child, data: &Path) {
     });
 }
 
-/// Asks a process to end, waits for that, and kills it if that takes too long; `then` something has to be done.
+/// Terminates a process and waits for it. If that takes too long, kills it and calls `then`.
 fn terminate(process: &mut Child, then: impl Fn()) {
     if let Ok(pid) = i32::try_from(process.id()) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
@@ -253,14 +249,14 @@ fn terminate(process: &mut Child, then: impl Fn()) {
     }
 }
 
-/// The story, and who tells it.
+/// The steps of the demo.
 struct Story<'a> {
     local: Local,
     stop: &'a AtomicBool,
 }
 
 impl Story<'_> {
-    /// Tells all steps, and returns what was wrong first.
+    /// Runs all steps, and returns the first failure.
     fn tell(&self, usage: &mut dyn Usage) -> Option<String> {
         let mut wrong = None;
         let mut tell = |number: u8, what: &str, step: &mut dyn FnMut() -> Step| {
@@ -284,7 +280,7 @@ impl Story<'_> {
         let mut load = None;
         let running = |load: &Option<Load>, step: &mut dyn FnMut(&Load) -> Step| match load {
             Some(load) => step(load),
-            None => Err("nobody works".to_owned()),
+            None => Err("no load is running".to_owned()),
         };
         tell(1, &usage.writes(), &mut || {
             usage.write()?;
@@ -292,7 +288,7 @@ impl Story<'_> {
             Ok(String::new())
         });
         tell(2, "killed the primary under load", &mut || running(&load, &mut |load| self.kill(load)));
-        tell(3, "replica 2 lied to clients and to replicas", &mut || {
+        tell(3, "replica 2 lied to clients and replicas", &mut || {
             running(&load, &mut |load| self.lie(load, usage))
         });
         tell(4, "wiped replica 3", &mut || running(&load, &mut |load| self.wipe(load)));
@@ -311,7 +307,7 @@ impl Story<'_> {
         self.count(load)?;
         let gap = load.take_gap();
         let killed = self.local.replicas().into_iter().find(|name| self.local.fault(name).is_some());
-        let killed = killed.ok_or("nobody was killed")?;
+        let killed = killed.ok_or("no replica was killed")?;
         let view = self.local.view();
         self.fault(&["heal", killed.trim_start_matches("replica-")])?;
         self.count(load)?;
@@ -339,13 +335,13 @@ impl Story<'_> {
     fn wipe(&self, load: &Load) -> Step {
         let said = self.fault(&["wipe", "3"])?;
         self.count(load)?;
-        let back = said.lines().find_map(|line| line.strip_prefix("r3 back ")).unwrap_or("");
-        Ok(format!("back {back}"))
+        let back = said.lines().find_map(|line| line.strip_prefix("r3 rejoined ")).unwrap_or("");
+        Ok(format!("rejoined {back}"))
     }
 
     fn read_back(&self, load: Option<Load>, usage: &mut dyn Usage) -> Step {
         let load = load.ok_or("the load has ended")?;
-        // While there is load there are new checkpoints to compare.
+        // The load brings new checkpoints to compare.
         let at = self.compare_digests()?;
         let account = load.stop().map_err(|error| error.to_string())?;
         usage.read(u32::MAX)?;
@@ -353,8 +349,8 @@ impl Story<'_> {
         Ok(format!("{seen}, all digests agree at {at}"))
     }
 
-    /// Asks every replica for the digests of its state, until all of them agree at one checkpoint; returns its
-    /// number. One that differs is none that waiting helps.
+    /// Asks every replica for its state digests until all agree at one checkpoint, and returns its number. A digest
+    /// that differs is a failure: waiting would not help.
     fn compare_digests(&self) -> Result<u64, String> {
         let observer = Observer::open(self.local.dir()).map_err(|trouble| trouble.what)?;
         let begin = Instant::now();
@@ -365,26 +361,26 @@ impl Story<'_> {
             for (index, seq) in agreement.checkpoints.iter().enumerate().rev() {
                 if let Some(id) = agreement.rows.iter().position(|row| row.get(index) == Some(&Cell::Differs))
                 {
-                    return Err(format!("the state of r{id} at {} is not that of the others", seq.0));
+                    return Err(format!("the state of r{id} at {} differs from the others", seq.0));
                 }
                 if all(index, Cell::Agrees) {
                     return Ok(seq.0);
                 }
             }
             if begin.elapsed() > PATIENCE || self.stop.load(Ordering::Relaxed) {
-                return Err("there is no checkpoint at which all replicas say what their state is".to_owned());
+                return Err("no checkpoint for which all replicas report a digest".to_owned());
             }
             std::thread::sleep(Duration::from_millis(100));
         }
     }
 
-    /// Waits until the load has got on.
+    /// Waits until the load has made progress.
     fn count(&self, load: &Load) -> Result<(), String> {
         let got_on = load.wait(LOAD, PATIENCE, self.stop);
-        if got_on { Ok(()) } else { Err("the load does not get on".to_owned()) }
+        if got_on { Ok(()) } else { Err("the load makes no progress".to_owned()) }
     }
 
-    /// Types `quorate fault`.
+    /// Runs `quorate fault`.
     fn fault(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = quorate().map_err(|failure| failure.to_string())?;
         let ended = command.arg("fault").args(arguments).arg("--dir").arg(self.local.dir()).output();

@@ -1,5 +1,5 @@
-//! `quorate doctor`: what is wrong here, before or after it has hurt. It looks and changes nothing, but for a
-//! file that it writes to see how long that takes, and removes.
+//! `quorate doctor`: checks the nodes of a directory and this machine. It changes nothing, except that it writes one
+//! file to time the disk, and removes it.
 
 mod machine;
 mod nodes;
@@ -14,25 +14,27 @@ use crate::explain::Code;
 use crate::fail::{Failure, Outcome};
 use crate::out;
 
-/// Look for what is wrong with the nodes of a directory, and with this machine
+/// Check the nodes in a directory, and this machine
 ///
-/// One line for each thing that was looked at: ok, warn or bad, and what to do. Keys, settings, members and
-/// formats of every node; ports and who holds them; room, rights and speed of the disk; the clock; the sizes
-/// of socket buffers. Ends with status 1 if something is bad. Times are in milliseconds.
+/// Checks the keys, settings, members, file formats and ports of every node. Checks this machine's disk (free space,
+/// permissions, speed), its clock and its socket buffers.
+///
+/// Prints one line for each check: ok, warn or bad, with what to do. Exit status 1 if a check is bad. The
+/// command changes nothing.
 ///
 ///   quorate doctor --dir quorate-data
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Doctor {
-    /// The directory with the nodes, or the directory of one node
+    /// Directory that holds the nodes, or the directory of one node
     #[arg(long, default_value = "quorate-data")]
     dir: PathBuf,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// How well something is.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Grade {
     Ok,
@@ -50,16 +52,16 @@ impl Grade {
     }
 }
 
-/// Something that was looked at.
+/// One check, with its result.
 #[derive(Clone, Debug)]
 struct Finding {
     grade: Grade,
-    /// What was looked at: keys, ports, ...
+    /// What was checked: keys, ports, ...
     check: &'static str,
-    /// Whose: a node, a directory, this machine.
+    /// The node, directory or machine that was checked.
     of: String,
     what: String,
-    /// What to do about it.
+    /// What to do.
     next: Option<String>,
 }
 
@@ -78,13 +80,20 @@ impl Finding {
     }
 }
 
+/// A number with its noun.
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 impl Doctor {
     pub(crate) fn run(&self) -> Outcome {
         let found = nodes::find(&self.dir);
         if found.is_empty() {
-            return Err(Failure::new(Code::Unreadable, "there is no node")
+            return Err(Failure::new(Code::Unreadable, "no node found")
                 .at(self.dir.display().to_string())
-                .next("quorate up, or quorate init, makes some; or name another directory with --dir"));
+                .next(
+                    "create nodes with `quorate up` or `quorate init`, or name another directory with --dir",
+                ));
         }
         let mut findings = nodes::look(&found);
         findings.extend(machine::look(&self.dir));
@@ -100,7 +109,7 @@ impl Doctor {
             for finding in &findings {
                 out::line(finding.line());
             }
-            out::line(format!("{ok} ok, {warn} to think about, {bad} bad"));
+            out::line(format!("{ok} ok, {}, {}", counted(warn, "warning"), counted(bad, "error")));
         }
         Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

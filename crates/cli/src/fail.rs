@@ -1,5 +1,5 @@
-//! What goes wrong for whoever types a command: what, where, and what to do next, under a stable
-//! code that `quorate explain` tells more about.
+//! Errors of commands: what failed, where, and what to do next, under a stable code that `quorate explain`
+//! describes.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -10,15 +10,15 @@ use crate::explain::Code;
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: Code,
-    /// One sentence without a full stop.
+    /// What failed: one sentence without a full stop.
     pub(crate) what: String,
-    /// The flag, file or address that it is about.
+    /// The flag, file or address concerned.
     pub(crate) place: Option<String>,
     /// What to type next.
     pub(crate) next: Option<String>,
 }
 
-/// What a command comes to.
+/// The result of a command.
 pub(crate) type Outcome = Result<ExitCode, Failure>;
 
 impl Failure {
@@ -48,7 +48,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Returns the one of `names` that `typed` was most likely meant to be, if any is near.
+/// Returns the name that is most similar to `typed`, if one is similar.
 pub(crate) fn nearest<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = typed.chars().count().max(3) / 3;
     let mut best: Option<(usize, &str)> = None;
@@ -61,7 +61,7 @@ pub(crate) fn nearest<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>)
     best.map(|(_, name)| name)
 }
 
-/// How many characters have to be changed, added, dropped or swapped with their neighbour.
+/// The edit distance: characters changed, added, dropped or swapped with their neighbour.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];

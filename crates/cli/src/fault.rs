@@ -1,4 +1,4 @@
-//! `quorate fault`: break a replica of a cluster that `quorate up` runs, to see that it does not matter.
+//! `quorate fault`: injects faults into the replicas of a cluster that `quorate up` runs.
 
 mod act;
 pub(crate) mod probe;
@@ -14,37 +14,41 @@ use crate::fail::{Failure, Outcome};
 use crate::liar::Way;
 use crate::local::Local;
 
-/// Break a replica on purpose, or heal it
+/// Inject a fault into a replica, or heal it
 ///
-/// Only on clusters that `quorate up` runs. With f of them broken the service goes on; one more is refused, unless forced.
+/// Works only on clusters that `quorate up` runs. The service continues with up to f faulty replicas. One more
+/// fault is refused, unless --yes-break-it is given.
 ///
-///   kill      ends the process at once, as a crash does (SIGKILL)
-///   pause     lets it stand still, as a machine that hangs does (SIGSTOP)
-///   wipe      kills it, empties its log and state, and starts it: it rejoins from the others
-///   corrupt   kills it, damages its log and its newest state, and starts it: it notices, and repairs itself
-///   lie       starts it again as a liar, --how says which: wrong-reply (the default), or see `replica --liar list`
-///   slow      starts it again as one that says everything late, --how says by how much: 50ms (the default)
-///   heal      undoes kill, pause, lie and slow: it catches up with what it missed
+///   kill      end the process immediately, like a crash (SIGKILL)
+///   pause     suspend the process, like a machine that hangs (SIGSTOP)
+///   wipe      kill it, empty its log and state, and restart it: it rejoins
+///   corrupt   kill it, damage its log and newest state, and restart it: it detects and repairs the damage
+///   lie       restart it as a liar; --how names which: wrong-reply (default), or one of `quorate replica --liar list`
+///   slow      restart it so that all its messages are late; --how sets the delay: 50ms (default)
+///   heal      undo kill, pause, lie or slow: the replica catches up
 ///
 ///   quorate fault kill primary
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Fault {
-    /// What befalls it
+    /// The fault to inject
     #[arg(value_enum)]
     what: What,
-    /// Which replica: its number, or primary
+    /// The replica: its number, or `primary`
     replica: String,
-    /// Where the cluster lives
+    /// Data directory of the cluster
     #[arg(long, default_value = "quorate-data")]
     dir: PathBuf,
-    /// How it lies, or by how much it is slow
+    /// Name of the liar (lie), or delay (slow)
     #[arg(long, value_name = "NAME|TIME")]
     how: Option<String>,
-    /// Break it even if the service stops because of that
+    /// Inject the fault even if it stops the service
     #[arg(long = "yes-break-it", alias = "force")]
     force: bool,
 }
+
+/// The state of a replica that has not rejoined yet.
+const REJOINING: &str = "is rejoining";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum What {
@@ -61,7 +65,7 @@ impl Fault {
     pub(crate) fn run(&self) -> Outcome {
         let local = Local::made(&self.dir)?;
         if !local.runs() {
-            return Err(Failure::new(Code::Unreachable, "the cluster does not run")
+            return Err(Failure::new(Code::Unreachable, "the cluster is not running")
                 .at(self.dir.display().to_string())
                 .next("quorate up"));
         }
@@ -84,20 +88,20 @@ impl Fault {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Returns how it is to lie, if it is to.
+    /// Returns the way of lying, if the fault is one.
     fn way(&self) -> Result<Option<Way>, Failure> {
         match (self.what, self.how.as_deref()) {
             (What::Lie, how) => Way::read(how.unwrap_or("wrong-reply")).map(Some),
             (What::Slow, how) => Way::read(&format!("slow:{}", how.unwrap_or("50ms"))).map(Some),
             (_, None) => Ok(None),
             (_, Some(_)) => {
-                let what = "--how says how a replica lies, or by how much it is slow";
-                Err(Failure::new(Code::Rule, what).at("--how").next("leave it away, or: quorate fault lie"))
+                let what = "--how is only for lie and slow";
+                Err(Failure::new(Code::Rule, what).at("--how").next("omit --how, or use: quorate fault lie"))
             }
         }
     }
 
-    /// Returns the name of the replica that is meant.
+    /// Returns the name of the chosen replica.
     fn choose<'a>(&self, local: &Local, names: &'a [String]) -> Result<&'a str, Failure> {
         let id = match self.replica.as_str() {
             "primary" => usize::try_from(local.view() % u64::try_from(names.len()).unwrap_or(1)).ok(),
@@ -106,20 +110,20 @@ impl Fault {
         id.and_then(|id: usize| names.get(id)).map(String::as_str).ok_or_else(|| {
             Failure::new(
                 Code::Value,
-                format!("`{}`: a replica, 0 to {}, or primary was expected", self.replica, names.len() - 1),
+                format!("`{}`: expected a replica, 0 to {}, or primary", self.replica, names.len() - 1),
             )
             .at("REPLICA")
         })
     }
 
-    /// More than f faults are refused, unless forced: says whether it comes to that.
+    /// Refuses more than f faults, unless forced. Returns whether this fault is one too many.
     fn check_margin(&self, local: &Local, names: &[String], name: &str) -> Result<bool, Failure> {
         let broken: Vec<(&str, String)> = names
             .iter()
             .filter(|other| *other != name)
             .filter_map(|other| {
                 let stopped = || local.process(other).is_none().then(|| "has stopped".to_owned());
-                let rejoins = || local.rejoins(other).then(|| "is not back yet".to_owned());
+                let rejoins = || local.rejoins(other).then(|| REJOINING.to_owned());
                 let how = local.fault(other).or_else(stopped).or_else(rejoins)?;
                 Some((other.trim_start_matches("replica-"), how))
             })
@@ -132,18 +136,20 @@ impl Fault {
         let liars = broken.iter().filter(|(_, how)| how.starts_with("lies")).count();
         let liars = liars + usize::from(self.what == What::Lie);
         let means = if liars > f {
-            "more liars than f could make clients believe what is wrong"
+            "more than f liars could make clients accept wrong results"
         } else {
-            "one more fault stops the service until one heals"
+            "one more fault stops the service until a replica is healed"
         };
         let verb = if broken.len() == 1 { "already" } else { "already," };
         let what = format!("{} {verb} and f = {f}: {means}", list.join(", "));
-        // What only takes time is waited for; the rest is healed.
-        let heal = broken.iter().find(|(_, how)| how != "is not back yet");
-        let next =
-            heal.map_or_else(|| "wait for it".to_owned(), |(id, _)| format!("quorate fault heal {id}"));
+        // A replica that rejoins needs only time; the others have to be healed.
+        let heal = broken.iter().find(|(_, how)| how != REJOINING);
+        let next = heal.map_or_else(
+            || "wait until it has rejoined".to_owned(),
+            |(id, _)| format!("quorate fault heal {id}"),
+        );
         Err(Failure::new(Code::TooMany, what)
             .at(self.dir.display().to_string())
-            .next(format!("{next}      or say --yes-break-it to see that")))
+            .next(format!("{next}      or give --yes-break-it to see the service stop")))
     }
 }

@@ -1,4 +1,4 @@
-//! `quorate fs`: the file system without a mount.
+//! `quorate fs`: use the file system without a mount.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -23,20 +23,21 @@ use crate::{out, values};
 
 /// Use the file system without a mount
 ///
-/// Paths that begin with `q:` are in the replicated file system, from its root; others are here. You are who
-/// you are here: your user and group. Exports that are limited to networks go by the client's address in node.toml.
+/// Paths that begin with `q:` are in the replicated file system, relative to its root. All other paths are on this
+/// machine. The replicas check the permissions of your user and groups on this machine. Exports limited to networks
+/// use the client's address in its node.toml.
 ///
 ///   quorate fs --dir cluster/client-1 cp report.pdf q:reports/
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Fs {
-    /// The client's directory, as `quorate init` made it; for fsck a replica's
+    /// The client's directory, made by `quorate init`; for fsck a replica's directory
     #[arg(long)]
     dir: PathBuf,
-    /// What is mounted, one of `fs_exports`
+    /// Export to use, one of `fs_exports` in node.toml
     #[arg(long, default_value = "/", value_name = "PATH")]
     export: String,
-    /// How long an operation may take, such as 500ms or 10s
+    /// Deadline of an operation, such as 500ms or 10s
     #[arg(long, default_value = "10s", value_parser = values::duration, value_name = "TIME")]
     deadline: Duration,
     #[command(subcommand)]
@@ -45,15 +46,15 @@ pub(crate) struct Fs {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// List a directory, or a file
+    /// List a directory or a file
     ///
     ///   quorate fs --dir cluster/client-1 ls -l q:
     #[command(verbatim_doc_comment)]
     Ls {
-        /// With type, mode, links, owner, group, size in bytes
+        /// Also print type, mode, links, owner, group and size in bytes
         #[arg(short)]
         long: bool,
-        /// What to list
+        /// Path to list
         #[arg(default_value = "q:/")]
         path: String,
     },
@@ -62,30 +63,31 @@ enum What {
     ///   quorate fs --dir cluster/client-1 cat q:hello
     #[command(verbatim_doc_comment)]
     Cat {
-        /// The file
+        /// Path of the file
         path: String,
     },
-    /// Copy a file into the file system or out of it
+    /// Copy a file into or out of the file system
     ///
-    /// What is copied in is durable when the command ends. A file that is there is replaced as a whole, or stays as it
-    /// was: the copy is made beside it, under a name `.quorate-cp-*`, and takes its place, its mode and, if you may give
-    /// that, its owner; other names of the old file keep the old content. If the cluster goes away meanwhile the draft
-    /// stays: remove it.
+    /// A file that was copied in is durable when the command ends. An existing file is replaced atomically. The copy is
+    /// written as `.quorate-cp-*` in the same directory, gets the mode of the old file, and its owner if you may set
+    /// that. Then it is renamed. Hard links to the old file keep the old content.
+    ///
+    /// If the cluster becomes unreachable during the copy, the `.quorate-cp-*` file is left behind: remove it.
     ///
     ///   quorate fs --dir cluster/client-1 cp hello q:
     #[command(verbatim_doc_comment)]
     Cp {
-        /// The file to copy
+        /// File to copy
         from: String,
-        /// Where to: a directory, or a new name
+        /// Target: a directory, or a file name
         to: String,
     },
-    /// Make a directory
+    /// Create a directory
     ///
     ///   quorate fs --dir cluster/client-1 mkdir q:reports
     #[command(verbatim_doc_comment)]
     Mkdir {
-        /// Its path
+        /// Path of the new directory
         path: String,
     },
     /// Remove a file or an empty directory
@@ -93,19 +95,20 @@ enum What {
     ///   quorate fs --dir cluster/client-1 rm q:hello
     #[command(verbatim_doc_comment)]
     Rm {
-        /// Its path
+        /// Path to remove
         path: String,
     },
-    /// Say how much room there is, in bytes and files
+    /// Show used and free space, in bytes and files
     ///
     ///   quorate fs --dir cluster/client-1 df
     #[command(verbatim_doc_comment)]
     Df,
-    /// Check the whole file system of a replica that does not run
+    /// Check the file system of a stopped replica
     ///
-    /// Every page has one owner, every name an inode, every inode as many names as it says, every directory a
-    /// way up to the root; and the state is the one that the replicas had agreed on. It takes memory for the whole
-    /// state. Nothing is changed or repaired: what is in disorder is told, and the status is 1.
+    /// Checks that every page has one owner, every name an inode, every inode the right link count, and every
+    /// directory a path to the root. Also checks that the state is the one the replicas agreed on.
+    ///
+    /// Needs memory for the entire state. It only reports: nothing is repaired. Exit status 1 if there are findings.
     ///
     ///   quorate fs --dir cluster/replica-3 fsck
     #[command(verbatim_doc_comment)]
@@ -160,7 +163,7 @@ impl Fs {
     }
 }
 
-/// Checks the file system of a replica that does not run.
+/// Checks the file system of a stopped replica.
 fn check(dir: &Path, json: bool) -> Outcome {
     let checked = fsck::check(dir)?;
     let Checked { seq, agreed, differs, report } = &checked;
@@ -176,32 +179,29 @@ fn check(dir: &Path, json: bool) -> Outcome {
         );
     } else {
         let Report { inodes, names, pages, .. } = report;
-        out::line(format!(
-            "looked at {inodes} inodes, {names} names and {pages} pages, as of batch {}",
-            seq.0
-        ));
+        out::line(format!("checked {inodes} inodes, {names} names and {pages} pages, as of batch {}", seq.0));
         match agreed {
             Some((seq, _)) if differs.is_none() => {
-                out::line(format!("the state at batch {} is the one that was agreed on", seq.0));
+                out::line(format!("the state at batch {} is the agreed one", seq.0));
             }
             Some((seq, _)) => {
-                out::line(format!("the state at batch {} is NOT the one that was agreed on", seq.0));
+                out::line(format!("the state at batch {} is NOT the agreed one", seq.0));
             }
-            None => out::line("no checkpoint was agreed on yet: there is nothing to compare with"),
+            None => out::line("no agreed checkpoint yet: nothing to compare with"),
         }
         report.findings.iter().for_each(out::line);
     }
     if checked.is_clean() {
         if !json {
-            out::line("in order");
+            out::line("clean");
         }
         return Ok(ExitCode::SUCCESS);
     }
     let count = report.findings_count + u64::from(differs.is_some());
-    let things = if count == 1 { "thing" } else { "things" };
-    Err(Failure::new(Code::Damaged, format!("{count} {things} not in order"))
+    let findings = if count == 1 { "finding" } else { "findings" };
+    Err(Failure::new(Code::Damaged, format!("the file system is damaged: {count} {findings}"))
         .at(dir.display().to_string())
-        .next("run it on another replica as well; quorate explain Q051 says what follows"))
+        .next("check another replica too; see quorate explain Q051"))
 }
 
 fn list(files: &Files, path: &str, long: bool) -> Result<(), Failure> {
@@ -216,7 +216,7 @@ fn list(files: &Files, path: &str, long: bool) -> Result<(), Failure> {
         entries.push(Entry { name: path.as_bytes().to_vec(), attributes: Some(attributes) });
     }
     for entry in &entries {
-        // A name may hold anything; on a terminal it must not.
+        // A name may hold control characters, which must not reach the terminal.
         let name = entry.name.escape_ascii();
         match &entry.attributes {
             Some(attributes) if long => out::line(format!("{} {name}", details(attributes))),
@@ -272,20 +272,20 @@ fn copy(files: &Files, from: &str, to: &str) -> Result<(), Failure> {
                 | _) => failed(&error, path),
             })
         }
-        _ => Err(Failure::new(Code::Value, "one of the two has to begin with q:, the other must not")
+        _ => Err(Failure::new(Code::Value, "exactly one of the two paths must begin with q:")
             .at(format!("{from} {to}"))
-            .next("quorate fs cp FILE q:/FILE, or quorate fs cp q:/FILE FILE")),
+            .next("quorate fs cp FILE q:/FILE      or: quorate fs cp q:/FILE FILE")),
     }
 }
 
-/// Copies a file to a path here. A regular file that is there stays as it is until all has come.
+/// Copies a file to a local path. An existing regular file is replaced only when the copy is complete.
 fn take_out(files: &Files, file: &[u8], target: &Path) -> Result<(), FilesError> {
     let old = std::fs::metadata(target).ok();
     if old.as_ref().is_some_and(|old| !old.is_file()) {
         let mut output = File::create(target).map_err(FilesError::Local)?;
         return files.read_to(file, &mut output).map(drop);
     }
-    // A link stays one: what it points to is replaced.
+    // A symbolic link stays: its target is replaced.
     let target =
         if old.is_some() { target.canonicalize().map_err(FilesError::Local)? } else { target.into() };
     let draft = target.with_file_name(format!(".quorate-cp-{}", std::process::id()));
@@ -305,12 +305,12 @@ fn take_out(files: &Files, file: &[u8], target: &Path) -> Result<(), FilesError>
 /// Returns the path without its `q:`.
 fn inside(path: &str) -> Result<&str, Failure> {
     path.strip_prefix("q:").ok_or_else(|| {
-        Failure::new(Code::Value, format!("`{path}`: a path in the file system begins with q:"))
+        Failure::new(Code::Value, format!("`{path}`: a path in the file system must begin with q:"))
             .next(format!("q:/{}", path.trim_start_matches('/')))
     })
 }
 
-/// Returns the directory that a path names a thing in, and the name.
+/// Returns the parent directory of a path, and the last component.
 fn place<'a>(files: &Files, path: &'a str) -> Result<(Vec<u8>, &'a str), Failure> {
     let trimmed = path.trim_end_matches('/');
     let (dir, name) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
@@ -318,34 +318,37 @@ fn place<'a>(files: &Files, path: &'a str) -> Result<(Vec<u8>, &'a str), Failure
     Ok((dir, name))
 }
 
-/// Tells a refusal as what it is, with what to do about it.
+/// Turns an error of the file system into a failure with its code and what to do.
 pub(crate) fn failed(error: &FilesError, path: &str) -> Failure {
     let (code, next) = match error {
         FilesError::Call(CallError::Unknown { .. } | CallError::Busy) => {
-            (Code::Unreachable, "quorate status says what is missing")
+            (Code::Unreachable, "quorate status shows which replicas are missing")
         }
-        FilesError::Call(CallError::NotAllowed { .. }) => {
-            (Code::NoRight, "take the directory of a client that may: quorate add-client makes one")
-        }
+        FilesError::Call(CallError::NotAllowed { .. }) => (
+            Code::NoRight,
+            "use the directory of a client with the right to do this; quorate add-client adds one",
+        ),
         FilesError::Nfs(Stat::NoSpc) => (
             Code::NoRoom,
-            "quorate fs df says how much there is: remove something, or copy all to a file system with more fs_capacity",
+            "remove files (quorate fs df shows the usage), or copy everything to a cluster with a larger fs_capacity",
         ),
         FilesError::Nfs(Stat::DQuot) => (
             Code::NoRoom,
-            "remove something of yours: fs_quota_bytes and fs_quota_inodes in node.toml say how much you may own",
+            "remove files that you own: fs_quota_bytes and fs_quota_inodes in node.toml are the limits",
         ),
         FilesError::Nfs(Stat::Access | Stat::Perm) | FilesError::Mount(MountStat::Access) => (
             Code::Denied,
-            "quorate fs ls -l says who may; fs_exports in node.toml says who root is, and from where",
+            "check the permissions with quorate fs ls -l, and root_squash and the networks in fs_exports in node.toml",
         ),
         FilesError::Nfs(Stat::RoFs) => {
-            (Code::Denied, "give an --export that fs_exports in node.toml has as rw")
+            (Code::Denied, "use an --export that is rw in fs_exports in node.toml")
         }
         FilesError::Mount(_) => {
-            (Code::NoFile, "give one of fs_exports in the replicas' node.toml as --export")
+            (Code::NoFile, "use an --export that fs_exports in the replicas' node.toml lists")
         }
-        FilesError::Nfs(Stat::NoEnt | Stat::NotDir) => (Code::NoFile, "quorate fs ls says what is there"),
+        FilesError::Nfs(Stat::NoEnt | Stat::NotDir) => {
+            (Code::NoFile, "list the directory with quorate fs ls")
+        }
         FilesError::Local(_) => (Code::Unwritable, ""),
         FilesError::Nfs(_) | FilesError::Call(_) | FilesError::Unanswered(_) | _ => (Code::NoFile, ""),
     };
@@ -357,19 +360,19 @@ fn here(error: &std::io::Error, path: &str) -> Failure {
     Failure::new(Code::Unreadable, error.to_string()).at(path)
 }
 
-/// Returns who runs this, as the kernel has it.
+/// Returns the user of this process, from the kernel.
 pub(crate) fn own_user() -> User {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let numbers = |key: &str| -> Vec<u32> {
         let line = status.lines().find_map(|line| line.strip_prefix(key));
         line.unwrap_or_default().split_whitespace().filter_map(|number| number.parse().ok()).collect()
     };
-    // The second of each is the effective one; nobody, where it is not told.
+    // The second number is the effective one. The user is nobody if the kernel does not say.
     let effective = |key| numbers(key).get(1).copied().unwrap_or(65_534);
     User { uid: effective("Uid:"), gid: effective("Gid:"), gids: numbers("Groups:") }
 }
 
-/// A number that another process does not have.
+/// A number that differs between processes.
 pub(crate) fn since_1970() -> u32 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     now.subsec_nanos()

@@ -15,24 +15,34 @@ use crate::fail::Outcome;
 use crate::node::open_client;
 use crate::values;
 
-/// Read and write keys, one operation a line
+/// The status where nobody has answered.
+const SILENT: u8 = 3;
+
+/// Read and write keys, one operation per line
 ///
-/// Reads operations from standard input and answers each with one line, at once:
+/// Reads operations from standard input, and prints one line for each result:
 ///
 ///   get K   put K V   del K   cas K OLD NEW   incr K N   append K S
 ///
-/// Keys and values are words; OLD is nil for a key that is not there. The answers: ok, with a value if there is one;
-/// nil, if there is no such key; fail TEXT, and nothing was changed; unknown TEXT, no answer came in time and it may
-/// have been done, or may be done yet.
+/// K and OLD are words; OLD is `nil` for a key that does not exist. V, NEW and S extend to the end of the line.
+///
+/// The results:
+///
+///   ok [VALUE]     done
+///   nil            no such key
+///   fail TEXT      refused: nothing was changed
+///   unknown TEXT   timed out: the operation may or may not take effect
+///
+/// Exits with status 3 if operations were given and none was answered.
 ///
 ///   echo 'incr visitors 1' | quorate kv --dir cluster/client-0
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Kv {
-    /// The client's directory, as `quorate init` made it
+    /// The client's directory, made by `quorate init`
     #[arg(long)]
     dir: PathBuf,
-    /// How long an operation may take, such as 500ms or 10s
+    /// Deadline of an operation, such as 500ms or 10s
     #[arg(long, default_value = "10s", value_parser = values::duration, value_name = "TIME")]
     deadline: Duration,
 }
@@ -42,41 +52,47 @@ impl Kv {
         let node = open_client(&self.dir, ServiceName::Kv)?;
         let options = Options { lanes: 1, deadline: self.deadline };
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;
-        let mut output = std::io::stdout().lock();
+        let (mut output, mut answered, mut silent) = (std::io::stdout().lock(), false, false);
         for line in std::io::stdin().lock().split(b'\n') {
             let Ok(line) = line else { break };
-            let reply = answer(&caller, &line);
-            // Whoever has gone away wants no more answers.
+            let (reply, is_answer) = answer(&caller, &line);
+            answered |= is_answer;
+            silent |= !is_answer;
+            // The reader of the output has gone.
             let told = output.write_all(&reply).and_then(|()| output.write_all(b"\n"));
             if told.and_then(|()| output.flush()).is_err() {
                 break;
             }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(if silent && !answered { ExitCode::from(SILENT) } else { ExitCode::SUCCESS })
     }
 }
 
-fn answer(caller: &Caller, line: &[u8]) -> Vec<u8> {
+/// Returns the line for an operation, and whether the cluster has answered it, or had not to.
+fn answer(caller: &Caller, line: &[u8]) -> (Vec<u8>, bool) {
     let Some(operation) = parse(line) else {
-        return b"fail not an operation: get K, put K V, del K, cas K OLD NEW, incr K N, append K S".to_vec();
+        let what = "fail unknown operation: use get K, put K V, del K, cas K OLD NEW, incr K N or append K S";
+        return (what.as_bytes().to_vec(), true);
     };
     let mut bytes = Vec::new();
     operation.encode(&mut bytes);
     let read_only = matches!(operation, Operation::Get { .. });
     let mut result = caller.call(&bytes, read_only);
-    // A key that expires is only known in order.
+    // Whether a key has expired is decided by ordered operations only.
     if read_only && result.as_deref().map(Answer::decode) == Ok(Ok(Answer::Failed(Refusal::NeedsOrder))) {
         result = caller.call(&bytes, false);
     }
-    match result {
+    let is_answer = !matches!(result, Err(CallError::Busy | CallError::Closed | CallError::Unknown { .. }));
+    let line = match result {
         Ok(result) => said(&result),
         Err(error @ CallError::ResultLost) => format!("ok ({error})").into_bytes(),
         Err(error) if error.is_refused() || read_only => format!("fail {error}").into_bytes(),
         Err(error) => format!("unknown {error}").into_bytes(),
-    }
+    };
+    (line, is_answer)
 }
 
-/// Reads an operation. Values of `put` and `append` reach to the end of the line.
+/// Parses an operation. Values of `put` and `append` extend to the end of the line.
 fn parse(line: &[u8]) -> Option<Operation<'_>> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let mut words = line.splitn(3, |byte| *byte == b' ');
@@ -100,8 +116,7 @@ fn parse(line: &[u8]) -> Option<Operation<'_>> {
     })
 }
 
-/// Returns the line for an answer. The end of a line inside of a value would look like the next answer:
-/// it is shown as `\n`.
+/// Returns the line for a result. A newline inside a value is shown as `\n`, so that each result is one line.
 fn said(result: &[u8]) -> Vec<u8> {
     match Answer::decode(result) {
         Ok(Answer::Done) => b"ok".to_vec(),

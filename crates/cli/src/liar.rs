@@ -1,5 +1,5 @@
-//! Replicas that lie on purpose: the simulator's liars on real processes. This is the one place where the two
-//! meet (a liar is a core like a replica, and `node` drives any core).
+//! The simulator's liars as real processes. A liar is a core like a replica, and `node` drives any core; this is the
+//! only module that joins the two.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,16 +20,16 @@ use crate::explain::Code;
 use crate::fail::{Failure, nearest};
 use crate::{out, values};
 
-/// A way of lying, as it is typed: a name, or `slow:TIME`.
+/// A way of lying, as given on the command line: a name, or `slow:TIME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Way {
     pub(crate) name: String,
-    /// How late, for one that is slow.
+    /// The delay, for `slow`.
     pub(crate) by: Option<Duration>,
 }
 
 impl Way {
-    /// Reads a way of lying.
+    /// Parses a way of lying.
     pub(crate) fn read(text: &str) -> Result<Self, Failure> {
         let (name, by) = match text.split_once(':') {
             Some(("slow", by)) => {
@@ -48,17 +48,17 @@ impl Way {
         Ok(Self { name: name.to_owned(), by })
     }
 
-    /// Returns how it is typed.
+    /// Returns its form on the command line.
     pub(crate) fn typed(&self) -> String {
         self.by.map_or_else(|| self.name.clone(), |by| format!("{}:{}ms", self.name, by.as_millis()))
     }
 
-    /// What it does, in a line.
+    /// Describes it in one line.
     pub(crate) fn says(&self) -> String {
         match self.by {
-            Some(by) => format!("says everything {} ms late", by.as_millis()),
+            Some(by) => format!("sends every message {} ms late", by.as_millis()),
             None => NAMED.iter().find(|named| named.name == self.name).map_or_else(
-                || format!("lies as `{}` of the simulator does", self.name),
+                || format!("behaves like `{}` of the simulator", self.name),
                 |it| it.says.into(),
             ),
         }
@@ -93,10 +93,10 @@ pub(crate) fn list() {
     for named in NAMED {
         out::line(format!("{:<14}{}", named.name, named.says));
     }
-    out::line("slow:TIME     says everything so late, such as slow:200ms");
+    out::line("slow:TIME     sends every message that much late, such as slow:200ms");
     let rest: Vec<&str> = named::names().skip(NAMED.len()).collect();
     out::line("");
-    out::line("and those of the simulator, as docs/faults.md has them:");
+    out::line("and the other liars of the simulator; docs/faults.md describes them:");
     for row in rest.chunks(8) {
         out::line(format!("  {}", row.join(" ")));
     }
@@ -106,13 +106,13 @@ pub(crate) fn list() {
 #[derive(Debug)]
 pub(crate) struct LiarCore {
     lying: Lying,
-    /// How many lies it has told, for whoever asks.
+    /// The number of lies told so far; others read it.
     told: Arc<AtomicU64>,
     dead: bool,
 }
 
 impl LiarCore {
-    /// Notes how many lies there are, and says so in the log at 1, 2, 4, 8 and so on.
+    /// Counts the lies, and logs the count at 1, 2, 4, 8 and so on.
     fn note(&mut self) {
         let told = self.lying.lies();
         let before = self.told.swap(told, Ordering::Relaxed);
@@ -121,7 +121,7 @@ impl LiarCore {
         }
         if self.lying.is_dead() && !self.dead {
             self.dead = true;
-            tracing::warn!("its own replica has believed its lies and stopped: it says nothing any more");
+            tracing::warn!("its own replica accepted the lies and stopped: it sends nothing from now on");
         }
     }
 }

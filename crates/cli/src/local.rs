@@ -1,13 +1,13 @@
-//! Clusters on one machine, as `quorate up` makes them: processes with a file each that says which one it is.
+//! Clusters on one machine, made by `quorate up`: one process for each node, with its process id in a file.
 //!
 //! ```text
 //! DIR/up.lock            held by `quorate up` while it runs, with its process id
 //! DIR/run/replica-0.pid  the process that runs replica 0, if one does
-//! DIR/run/replica-0.how  what is wrong with it on purpose, if anything is: killed, paused, ...
-//! DIR/replica-0/         as `quorate init` made it, and replica.log
+//! DIR/run/replica-0.how  the injected fault, if there is one: killed, paused, ...
+//! DIR/replica-0/         made by `quorate init`, and replica.log
 //! ```
 //!
-//! A process is found by its id, and believed only if it was started on this directory: ids are used again.
+//! A process id is valid only if that process was started with this directory: the system reuses ids.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -28,12 +28,12 @@ use crate::fail::Failure;
 
 /// How long a process may take to stop cleanly before it is killed.
 const STOP: Duration = Duration::from_secs(5);
-/// How much of the end of a log is looked at, in bytes.
+/// How much of the end of a log is read, in bytes.
 const LOG_BYTES: u64 = 64 << 10;
-/// What a replica that starts reads of its log and its state in a second, at the least: a slow disk with others on it.
+/// The least that a starting replica reads of its log and state in a second, on a slow and busy disk.
 const READ_BYTES: u64 = 8 << 20;
 
-/// What a replica says when it has read its state. Whoever finds another on the directory says "runs", too.
+/// What a replica logs when it has read its state. (The error for a second process also contains "runs".)
 const RUNS: &str = ": runs replica=";
 
 /// A cluster on this machine.
@@ -43,7 +43,7 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// The cluster in `dir`, whether or not it runs.
+    /// The cluster in `dir`, running or not.
     pub(crate) fn at(dir: &Path) -> Self {
         Self { dir: fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf()) }
     }
@@ -54,9 +54,9 @@ impl Local {
         if local.dir.join("run").is_dir() {
             return Ok(local);
         }
-        Err(Failure::new(Code::Unreadable, "no cluster that `quorate up` made")
+        Err(Failure::new(Code::Unreadable, "no cluster made by `quorate up`")
             .at(dir.display().to_string())
-            .next("quorate up, or name its directory with --dir"))
+            .next("quorate up      or name the cluster's directory with --dir"))
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -74,35 +74,35 @@ impl Local {
         names.take_while(|name| self.dir.join(name).is_dir()).collect()
     }
 
-    /// Returns what is replicated.
+    /// Returns the replicated service.
     pub(crate) fn service(&self) -> Result<ServiceName, Failure> {
         Ok(self.settings()?.service)
     }
 
-    /// Says whether what the cluster has done is there when all its replicas have stopped.
+    /// Returns whether the cluster's state survives when all its replicas stop.
     pub(crate) fn keeps(&self) -> Result<bool, Failure> {
         Ok(self.settings()?.config.durability != Durability::Memory)
     }
 
-    /// The settings of the first replica; `up` gives all the same.
+    /// The settings of the first replica; `up` gives all replicas the same.
     fn settings(&self) -> Result<Settings, Failure> {
         let (dir, own) = (self.node("replica-0"), Principal::Replica(ReplicaId(0)));
         let members = Members::read(&dir.join("cluster.toml"))?;
         Ok(Settings::read(&dir.join("node.toml"), own, members.cluster, members.cluster_id())?)
     }
 
-    /// Says whether `quorate up` runs on it.
+    /// Returns whether `quorate up` runs on it.
     pub(crate) fn runs(&self) -> bool {
         let file = OpenOptions::new().read(true).open(self.dir.join("up.lock"));
         file.is_ok_and(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err())
     }
 
-    /// Says whether a replica runs: without its `quorate up` it is what a killed one has left.
+    /// Returns whether a replica runs. Without a running `quorate up`, a killed one left it.
     pub(crate) fn any_replica_runs(&self) -> bool {
         self.replicas().iter().any(|name| self.process(name).is_some())
     }
 
-    /// Returns the highest view that more than f replicas say in their logs to have entered.
+    /// Returns the highest view that more than f replicas have entered, according to their logs.
     pub(crate) fn view(&self) -> u64 {
         let names = self.replicas();
         let mut views: Vec<u64> = names.iter().map(|name| self.last_view(name)).collect();
@@ -112,14 +112,14 @@ impl Local {
         views.get(names.len().saturating_sub(f + 1)).copied().unwrap_or(0)
     }
 
-    /// Says whether a replica's log tells of lost memory, and not yet that it has rejoined.
+    /// Returns whether a replica has lost its state and not rejoined yet, according to its log.
     pub(crate) fn rejoins(&self, name: &str) -> bool {
         let text = self.log(name, "replica.log");
         let last = |what: &str| text.rfind(what);
-        last("memory is lost").max(last("has lost its memory")) > last("has rejoined")
+        last("memory is lost").max(last("state lost or untrusted")) > last("has rejoined")
     }
 
-    /// Returns how long a replica may take to read what it has on disk, before it runs.
+    /// Returns how long a replica may take to read its disk before it runs.
     pub(crate) fn reads_for(&self, name: &str) -> Duration {
         let parts = ["log", "checkpoint"].map(|part| self.node(name).join(part));
         let files = parts.iter().filter_map(|part| fs::read_dir(part).ok()).flatten().flatten();
@@ -127,12 +127,12 @@ impl Local {
         Duration::from_secs(bytes / READ_BYTES)
     }
 
-    /// Says whether a replica runs that was started when its log was so long.
+    /// Returns whether a replica has started to run since its log had this length.
     pub(crate) fn runs_since(&self, name: &str, bytes: u64) -> bool {
         self.log_since(name, bytes).contains(RUNS)
     }
 
-    /// Says whether a replica has rejoined since it was started.
+    /// Returns whether a replica has rejoined since it was started.
     pub(crate) fn is_back(&self, name: &str) -> bool {
         let text = self.log(name, "replica.log");
         text.rfind("has rejoined") > text.rfind(RUNS)
@@ -144,7 +144,7 @@ impl Local {
         line.and_then(|line| line.split("view=").nth(1)?.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// Starts a node with this subcommand and these further arguments; what it says goes to `log`.
+    /// Starts a node with this subcommand and arguments; its standard error goes to its log file.
     pub(crate) fn start(&self, name: &str, command: &str, arguments: &[String]) -> Result<Child, Failure> {
         let program = std::env::current_exe().map_err(|error| {
             Failure::new(Code::Unreadable, format!("this program's own file cannot be found: {error}"))
@@ -175,7 +175,7 @@ impl Local {
         let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let dir = self.node(name);
         let ours = line.split(|byte| *byte == 0).any(|word| word == dir.as_os_str().as_encoded_bytes());
-        // A process that has ended and that nobody has waited for has no command line.
+        // A zombie process has no command line.
         ours.then(|| Pid::from_raw(pid))
     }
 
@@ -184,9 +184,9 @@ impl Local {
         self.process(name).is_some_and(|pid| kill(pid, signal).is_ok())
     }
 
-    /// Stops a node: asks it first, then insists.
+    /// Stops a node: with SIGTERM first, then with SIGKILL.
     pub(crate) fn stop(&self, name: &str) {
-        // One that stands still would not hear.
+        // A paused process would not handle SIGTERM.
         self.signal(name, Signal::SIGCONT);
         self.signal(name, Signal::SIGTERM);
         if !self.wait_until_gone(name, STOP) {
@@ -196,7 +196,7 @@ impl Local {
         let _ = fs::remove_file(self.file(name, "pid"));
     }
 
-    /// Waits until a node does not run any more, and says whether it came to that.
+    /// Waits until a node's process has ended. Returns false if it has not in time.
     pub(crate) fn wait_until_gone(&self, name: &str, within: Duration) -> bool {
         let end = Instant::now() + within;
         while self.process(name).is_some() || self.ends(name) {
@@ -208,7 +208,7 @@ impl Local {
         true
     }
 
-    /// Says whether a node's process is about to be gone: it has no memory any more, and still its ports.
+    /// Returns whether a node's process is still ending: its memory is gone, but not its ports.
     fn ends(&self, name: &str) -> bool {
         let Some(pid) = self.read(name, "pid") else { return false };
         let pid = pid.trim();
@@ -216,12 +216,12 @@ impl Local {
         !has_memory && fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| holds(&stat))
     }
 
-    /// Returns what is wrong with a node on purpose.
+    /// Returns the fault injected into a node.
     pub(crate) fn fault(&self, name: &str) -> Option<String> {
         self.read(name, "how")
     }
 
-    /// Notes what is wrong with a node on purpose, or that nothing is.
+    /// Records the fault injected into a node, or that there is none.
     pub(crate) fn set_fault(&self, name: &str, how: Option<&str>) -> Result<(), Failure> {
         if let Some(how) = how {
             return self.write(name, "how", how);
@@ -230,27 +230,27 @@ impl Local {
         Ok(())
     }
 
-    /// Returns the last lines of a node's log, for whoever asks why it stopped.
+    /// Returns the last lines of a node's log, which say why it stopped.
     pub(crate) fn last_lines(&self, name: &str, log: &str, count: usize) -> String {
         let text = self.log(name, log);
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(count)..].join("\n")
     }
 
-    /// Returns how long a replica's log is.
+    /// Returns the length of a replica's log, in bytes.
     pub(crate) fn log_bytes(&self, name: &str) -> u64 {
         fs::metadata(self.node(name).join("replica.log")).map_or(0, |data| data.len())
     }
 
-    /// Returns what a replica's log has got since it was so long: its end, if that is much.
+    /// Returns what was added to a replica's log since it had this length: only the end, if that is long.
     pub(crate) fn log_since(&self, name: &str, bytes: u64) -> String {
         let more = usize::try_from(self.log_bytes(name).saturating_sub(bytes)).unwrap_or(usize::MAX);
         let text = self.log(name, "replica.log").into_bytes();
         String::from_utf8_lossy(&text[text.len().saturating_sub(more)..]).into_owned()
     }
 
-    /// Returns the end of a node's log. Replicas write a line for what is rare only, so that much of it reaches
-    /// far back; and it is read once a second.
+    /// Returns the end of a node's log. It is read once a second, and replicas log only rare events, so the end
+    /// reaches far back.
     fn log(&self, name: &str, log: &str) -> String {
         let read = || {
             let mut file = File::open(self.node(name).join(log))?;
@@ -278,10 +278,10 @@ impl Local {
     }
 }
 
-/// Says whether a process without memory still holds its ports and locks, from what the kernel tells of it: until all
-/// its threads have ended, and with a large state one may be in the middle of a long read when the first has.
+/// Returns whether a process without memory still holds its ports and locks, from its `/proc` status. It does until
+/// all its threads have ended; one may still be in a long read of a large state.
 fn holds(stat: &str) -> bool {
-    // Behind the program's name, in which anything may stand: the state, and 17 words later the number of threads.
+    // After the program's name, which may contain anything: the state, and 17 words later the number of threads.
     let mut words = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     let is_zombie = words.next().is_none_or(|state| matches!(state, "Z" | "X"));
     let threads = words.nth(16).and_then(|word| word.parse().ok()).unwrap_or(0);
@@ -302,9 +302,9 @@ mod tests {
         let stat = |state: &str, threads: u32| {
             format!("71 (a ) b) {state} 1 71 71 0 -1 4228364 9 0 0 0 1 2 0 0 20 0 {threads} 0 5173 0 0")
         };
-        assert!(holds(&stat("R", 1)), "about to end");
+        assert!(holds(&stat("R", 1)), "still ending");
         assert!(holds(&stat("Z", 2)), "its first thread has ended, another reads");
-        assert!(!holds(&stat("Z", 1)), "nobody has waited for it");
+        assert!(!holds(&stat("Z", 1)), "a zombie");
         assert!(!holds(&stat("X", 0)));
     }
 
@@ -324,7 +324,7 @@ mod tests {
     fn the_more_a_replica_has_on_disk_the_longer_it_may_read() -> std::io::Result<()> {
         let dir = std::env::temp_dir().join(format!("quorate-test-reads-for-{}", std::process::id()));
         let local = Local::at(&dir);
-        assert_eq!(local.reads_for("replica-0"), Duration::ZERO, "there is nothing");
+        assert_eq!(local.reads_for("replica-0"), Duration::ZERO, "an empty directory");
         for (part, bytes) in [("log", 1 << 30), ("checkpoint", 3 << 30)] {
             fs::create_dir_all(dir.join("replica-0").join(part))?;
             File::create(dir.join("replica-0").join(part).join("0"))?.set_len(bytes)?;

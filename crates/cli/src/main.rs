@@ -1,5 +1,5 @@
-//! The command `quorate`. Each subcommand is a file with its help text first; the logic is in the
-//! rooms below.
+//! The command `quorate`. Each subcommand is a file that begins with its help text. The logic is in the
+//! library crates.
 
 mod bench;
 mod clients;
@@ -17,6 +17,7 @@ mod nfs;
 mod node;
 mod out;
 mod page;
+mod quorum;
 mod resp;
 mod sim;
 mod status;
@@ -27,6 +28,8 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
+
+use nix::sys::stat::{Mode, umask};
 
 use crate::bench::Bench;
 use crate::clients::{AddClient, RemoveClient};
@@ -39,17 +42,18 @@ use crate::kv::Kv;
 use crate::mount::Mount;
 use crate::nfs::Nfs;
 use crate::node::{Init, Replica};
+use crate::quorum::Quorum;
 use crate::resp::Resp;
 use crate::sim::Sim;
 use crate::status::Status;
 use crate::up::{Down, Up};
 
-/// Replicate a service over machines of which some may lie
+/// Run a service that tolerates Byzantine machines: replicas, gateways, tools, a simulator and benchmarks
 ///
-/// Ends with status 0 if it is done, 1 if what was asked about failed (a checker, a test), 2 if it was
-/// asked in a wrong way. An error has a code; `quorate explain` tells more about it.
+/// Exit status: 0 success, 1 a check failed, 2 wrong usage or settings, 3 cluster unreachable.
+/// Every error has a code, such as Q004. `quorate explain Q004` describes it.
 ///
-///   quorate sim run --seeds 100
+///   quorate up
 #[derive(Parser, Debug)]
 #[command(name = "quorate", version, verbatim_doc_comment, disable_help_subcommand = true)]
 struct Cli {
@@ -74,13 +78,24 @@ enum Command {
     Kv(Kv),
     Fs(Fs),
     Sim(Sim),
+    Quorum(Quorum),
     Bench(Bench),
     Explain(Explain),
 }
 
+impl Command {
+    /// Lets nobody but this user read what a node writes: keys, states, logs. What the others write is the user's.
+    fn privately(self) -> Self {
+        if !matches!(self, Self::Fs(_) | Self::Sim(_) | Self::Bench(_)) {
+            umask(Mode::from_bits_truncate(0o077));
+        }
+        self
+    }
+}
+
 fn main() -> ExitCode {
     let outcome = match Cli::try_parse() {
-        Ok(cli) => match cli.command {
+        Ok(cli) => match cli.command.privately() {
             Command::Up(up) => up.run(),
             Command::Down(down) => down.run(),
             Command::Fault(fault) => fault.run(),
@@ -96,6 +111,7 @@ fn main() -> ExitCode {
             Command::Kv(kv) => kv.run(),
             Command::Fs(fs) => fs.run(),
             Command::Sim(sim) => sim.run(),
+            Command::Quorum(quorum) => quorum.run(),
             Command::Bench(bench) => bench.run(),
             Command::Explain(explain) => explain.run(),
         },
@@ -111,8 +127,8 @@ fn main() -> ExitCode {
     })
 }
 
-/// Says in our form what clap found wrong.
-#[allow(clippy::wildcard_enum_match_arm, reason = "clap may find more; it says so in its own words")]
+/// Turns an error of clap into one in our format.
+#[allow(clippy::wildcard_enum_match_arm, reason = "clap has more kinds; those keep clap's wording")]
 fn usage(error: &clap::Error) -> Failure {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -126,21 +142,29 @@ fn usage(error: &clap::Error) -> Failure {
             let typed = context(ContextKind::InvalidSubcommand).unwrap_or_default();
             no_such("command", &typed, &commands(&Cli::command()))
         }
-        ErrorKind::UnknownArgument => no_such("flag", &argument, &flags(&Cli::command())),
+        ErrorKind::UnknownArgument => {
+            let flags = flags(&Cli::command());
+            if flags.contains(&argument) {
+                return Failure::new(Code::Usage, format!("this command has no flag `{argument}`"))
+                    .next("see --help");
+            }
+            no_such("flag", &argument, &flags)
+        }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            Failure::new(Code::Usage, "a command is missing").next("quorate --help")
+            Failure::new(Code::Usage, "no command given").next("quorate --help")
         }
         ErrorKind::MissingRequiredArgument => {
-            Failure::new(Code::Usage, format!("{argument} is missing")).next("add it, or see --help")
+            Failure::new(Code::Usage, format!("{argument} is missing")).next("add it; --help describes it")
         }
         ErrorKind::ArgumentConflict => {
             let other = context(ContextKind::PriorArg).unwrap_or_default();
-            Failure::new(Code::Rule, format!("{argument} contradicts {other}")).next("give one of them")
+            Failure::new(Code::Rule, format!("{argument} conflicts with {other}"))
+                .next("give only one of them")
         }
         ErrorKind::InvalidValue | ErrorKind::ValueValidation if !value.is_empty() => {
             let why = std::error::Error::source(error).map(ToString::to_string);
             let valid = context(ContextKind::ValidValue).map(|valid| format!("expected one of {valid}"));
-            let why = why.or(valid).unwrap_or_else(|| "not of the form that is expected".to_owned());
+            let why = why.or(valid).unwrap_or_else(|| "invalid value".to_owned());
             Failure::new(Code::Value, format!("`{value}`: {why}")).at(argument)
         }
         ErrorKind::InvalidValue => {
@@ -155,8 +179,11 @@ fn usage(error: &clap::Error) -> Failure {
 }
 
 fn no_such(what: &str, typed: &str, names: &[String]) -> Failure {
+    if names.iter().any(|name| name == typed) {
+        return Failure::new(Code::Usage, format!("this command has no {what} `{typed}`")).next("see --help");
+    }
     let names = || names.iter().map(String::as_str);
-    // Of names that are equally near, one of the same length: a letter is mistaken more often than lost.
+    // Prefer a name of the same length among equally near ones: letters are swapped more often than lost.
     let near = nearest(typed, names());
     let alike = nearest(typed, names().filter(|name| name.len() == typed.len()));
     let near = if what == "command" { alike.or(near) } else { near };
@@ -167,7 +194,7 @@ fn no_such(what: &str, typed: &str, names: &[String]) -> Failure {
     Failure::new(Code::Usage, says).next("see --help")
 }
 
-/// The names of all commands, subcommands included.
+/// The names of all commands and subcommands.
 fn commands(command: &clap::Command) -> Vec<String> {
     command
         .get_subcommands()
@@ -201,12 +228,18 @@ mod tests {
         assert_eq!(says("quorate smi"), "error Q001: no command `smi`. Nearest: sim\n  do: see --help");
         assert!(says("quorate sim rum").contains("Nearest: run"));
         assert!(says("quorate sim run --sed 3").contains("no flag `--sed`. Nearest: --seed"));
+        // Another command has it.
+        let explained = says("quorate explain Q001 --dir x");
+        assert!(explained.starts_with("error Q001: this command has no flag `--dir`\n"), "{explained}");
         assert!(says("quorate frobnicate").starts_with("error Q001: no command `frobnicate`\n"));
+        assert!(
+            says("quorate up --listen 1").starts_with("error Q001: this command has no flag `--listen`\n")
+        );
     }
 
     #[test]
     fn a_missing_command_or_value_is_told() {
-        assert!(says("quorate").starts_with("error Q001: a command is missing"));
+        assert!(says("quorate").starts_with("error Q001: no command given"));
         assert!(says("quorate sim run --seed").starts_with("error Q001: --seed"));
     }
 
@@ -215,7 +248,7 @@ mod tests {
         let says = says("quorate sim run --seed 0xzz");
         assert_eq!(
             says,
-            "error Q002: `0xzz`: a whole number was expected, such as 7 or 0x2f81\n  --> --seed <S>"
+            "error Q002: `0xzz`: expected a whole number, such as 7 or 0x2f81\n  --> --seed <S>"
         );
     }
 
@@ -227,7 +260,7 @@ mod tests {
         [(path.clone(), help)].into_iter().chain(below).collect()
     }
 
-    /// A line of an example, without the command's own name; it may read from a pipe.
+    /// The arguments in an example line. The command may read from a pipe.
     fn example(line: &str) -> Option<&str> {
         let piped = || line.strip_prefix("  ")?.split_once(" | quorate ").map(|(_, rest)| rest);
         line.strip_prefix("  quorate ").or_else(piped)
@@ -263,7 +296,7 @@ mod tests {
             }
         }
         let command = |span: &&str| match span.trim().split_once(" -- ") {
-            // An example is another program.
+            // `--example` runs another program.
             Some((cargo, _)) if cargo.contains("--example") => None,
             Some((cargo, rest)) if cargo.starts_with("cargo run") => Some(rest.to_owned()),
             _ => span.trim().strip_prefix("quorate ").map(str::to_owned),
@@ -271,7 +304,7 @@ mod tests {
         spans.iter().filter_map(command).collect()
     }
 
-    /// What README and CONTRIBUTING tell people to type exists.
+    /// The commands in README and CONTRIBUTING exist.
     #[test]
     fn commands_in_documents_parse() {
         let documents = [include_str!("../../../README.md"), include_str!("../../../CONTRIBUTING.md")];

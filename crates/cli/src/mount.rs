@@ -16,24 +16,25 @@ use crate::fs::{own_user, since_1970};
 use crate::node::open_client;
 use crate::{out, values};
 
-/// Calls that are under way at a time.
+/// Maximum number of calls in progress.
 const LANES: u16 = 64;
 
-/// Mount the file system on a directory of this machine
+/// Mount the file system through FUSE
 ///
-/// It needs neither root nor a front door: this process asks the replicas itself, and believes no single one. It
-/// stays in the foreground; Ctrl-C or SIGTERM unmounts. What `write` has returned for is durable. What others
-/// change is seen within a second. Locks hold among the processes of this mount alone. Rights are checked where a
-/// file is opened, for whoever opens it; exports that are limited to networks go by the client's address in its
-/// node.toml.
+/// Needs neither root nor a gateway: this process is a client of the cluster, and accepts a result only if enough
+/// replicas agree on it. It stays in the foreground. Ctrl-C or SIGTERM unmounts.
 ///
-/// While a primary is replaced calls wait; one that has no answer within --wait fails with ETIMEDOUT ("Connection
-/// timed out"), and may have been done, or be done yet: as with a soft NFS mount, even after a later write to the
-/// same place. Give --wait more than an outage takes; or, after ETIMEDOUT, close the file, wait until `quorate
-/// status` is well again, and read before you write.
+/// Data is durable when `write` returns. Changes by others become visible within a second. File locks work among the
+/// processes of this mount only. Permissions are checked when a file is opened, for the user who opens it. Exports
+/// limited to networks use the client's address in its node.toml.
 ///
-/// A file that is removed while it is open stays as `.quorate-open-*` until it is closed. A mount that was killed
-/// leaves such files: remove them when no mount has them open.
+/// Calls wait during a view change. A call without an answer within --wait fails with ETIMEDOUT ("Connection timed
+/// out"). It may still take effect, even after a later write to the same place, as with a soft NFS mount. So set
+/// --wait longer than the longest outage. Otherwise, after ETIMEDOUT, close the file, wait until `quorate status`
+/// prints HEALTHY, and read before you write.
+///
+/// A file that is removed while open is kept as `.quorate-open-*` until it is closed. A killed mount leaves such
+/// files behind: remove them when no mount has them open.
 ///
 ///   quorate mount /mnt/q
 ///
@@ -43,22 +44,22 @@ const LANES: u16 = 64;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Mount {
-    /// The client's directory; the default is one that `quorate up` makes for this
+    /// The client's directory; the default is made by `quorate up`
     #[arg(long, default_value = "quorate-data/client-4", value_name = "CLIENT")]
     dir: PathBuf,
-    /// The directory to mount on; it has to exist
+    /// Existing directory to mount on
     #[arg(value_name = "DIR")]
     on: PathBuf,
-    /// What is mounted, one of `fs_exports`
+    /// Export to mount, one of `fs_exports` in node.toml
     #[arg(long, default_value = "/", value_name = "PATH")]
     export: String,
-    /// How long a call may take before it fails, such as 500ms or 10s
+    /// Time to wait for an answer before a call fails, such as 500ms or 10s
     #[arg(long, default_value = "30s", value_parser = values::duration, value_name = "TIME")]
     wait: Duration,
-    /// How many requests are worked on at a time: 1 to 256
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    /// Number of requests handled in parallel, 1 to 256
+    #[arg(long, default_value_t = 16, value_parser = values::within::<u16, 1, 256>)]
     threads: u16,
-    /// Let the other users of this machine in as well; who is not root needs `user_allow_other` in /etc/fuse.conf
+    /// Also admit other users of this machine; without root, this needs `user_allow_other` in /etc/fuse.conf
     #[arg(long)]
     allow_other: bool,
 }
@@ -77,7 +78,7 @@ impl Mount {
         let mounted = mounted.map_err(|error| self.failed(&error))?;
         out::line(format!("mounted on {}      Ctrl-C unmounts", self.on.display()));
         let in_use = mounted.run(&stop).map_err(|error| self.failed(&error))?;
-        let so = if in_use { ", and something still used it: that gets errors from now on" } else { "" };
+        let so = if in_use { "; programs that still use it get errors from now on" } else { "" };
         out::line(format!("unmounted {}{so}", self.on.display()));
         Ok(ExitCode::SUCCESS)
     }
@@ -100,27 +101,26 @@ impl Mount {
     }
 }
 
-/// Says why this machine cannot mount on a directory that `flag` names.
+/// Describes why this machine cannot mount on the directory that `flag` names.
 pub(crate) fn failed(error: &MountError, on: &Path, flag: &str) -> Failure {
     let on = on.display();
     let (code, place, next) = match error {
         MountError::NoDirectory(_) => (Code::Unreadable, format!("{flag} {on}"), format!("mkdir -p {on}")),
         MountError::NoDevice => {
-            let next =
-                "modprobe fuse; in a container: --device /dev/fuse --cap-add SYS_ADMIN. Without: quorate fs";
+            let next = "modprobe fuse; in a container: --device /dev/fuse --cap-add SYS_ADMIN. Without FUSE: quorate fs";
             (Code::NoFuse, "/dev/fuse".to_owned(), next.to_owned())
         }
         MountError::Closed(_) => {
-            let next = "as root: modprobe fuse && chmod 666 /dev/fuse. Without: quorate fs, or quorate nfs";
+            let next =
+                "as root: modprobe fuse && chmod 666 /dev/fuse. Without FUSE: quorate fs, or quorate nfs";
             (Code::NoFuse, "/dev/fuse".to_owned(), next.to_owned())
         }
         MountError::NoHelper => {
-            let next = "apt-get install fuse3, or run it as root. Without: quorate fs, or quorate nfs";
+            let next = "apt-get install fuse3, or run as root. Without FUSE: quorate fs, or quorate nfs";
             (Code::NoFuse, "PATH".to_owned(), next.to_owned())
         }
         MountError::Files(_) | MountError::Kernel(_) | _ => {
-            let next =
-                format!("see that {on} is yours, and that no mount was left there: fusermount3 -u {on}");
+            let next = format!("check that you own {on}, and remove an old mount there: fusermount3 -u {on}");
             (Code::NoFuse, format!("{flag} {on}"), next)
         }
     };

@@ -1,4 +1,4 @@
-//! `quorate nfs`: the relay between NFS clients and the cluster.
+//! `quorate nfs`: the gateway between NFS clients and the cluster.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,13 +16,14 @@ use crate::fail::Outcome;
 use crate::node::{Durability, open_client};
 use crate::out;
 
-/// Open the front door for NFS clients
+/// Run an NFS gateway
 ///
-/// It turns each call of an NFS version 3 client into one operation of the cluster, and believes no single
-/// replica. It keeps nothing itself: it may be killed and started again, and there may be several. Whoever
-/// mounts trusts it for the users that it forwards, so run one on each machine that mounts. An export of a
-/// subdirectory is no wall: who makes calls of his own can name any file of the service by its handle, with the
-/// rights of that export. What must be apart needs a service of its own.
+/// The gateway turns each call of an NFS version 3 client into one operation of the cluster, and accepts a result
+/// only if enough replicas agree on it. It has no state: you can kill and restart it, and run several.
+///
+/// The replicas trust the gateway to report the user of each call, so run one on each machine that mounts.
+/// Exporting only a subdirectory does not isolate it: a client that sends its own calls can reach any file by its
+/// handle, with the rights of that export. To isolate files, use a separate cluster.
 ///
 ///   quorate nfs --dir cluster/client-0 --listen 127.0.0.1:20490
 ///
@@ -30,28 +31,28 @@ use crate::out;
 ///
 ///   mount -t nfs -o vers=3,tcp,nolock,port=20490,mountport=20490 localhost:/ /mnt
 ///
-/// With --unreplicated no cluster is asked: the file system is in this process, in memory, behind the same door and
-/// with the same settings, and forgotten when it stops. That is what benchmarks compare the cluster with.
+/// With --unreplicated, the gateway serves a file system in its own memory, with the same settings, and uses no
+/// cluster. The files are lost when it stops. Benchmarks compare the cluster with it.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Nfs {
-    /// The client's directory, as `quorate init` made it
+    /// The client's directory, made by `quorate init`
     #[arg(long)]
     dir: PathBuf,
-    /// Where NFS clients connect, for both NFS and MOUNT, IP:PORT
+    /// Address for NFS clients (NFS and MOUNT protocols), IP:PORT
     #[arg(long, default_value = "127.0.0.1:20490", value_name = "ADDR")]
     listen: SocketAddr,
-    /// The most connections
+    /// Maximum number of connections
     #[arg(long, default_value_t = Limits::default().connections_max)]
     connections: usize,
-    /// How many calls are under way at a time
+    /// Maximum number of calls in progress
     #[arg(long, default_value_t = Limits::default().lanes)]
     lanes: u16,
-    /// Serve a file system of this process instead, without replicas: for measuring
+    /// Serve a file system in this process instead, without replicas, for measurements
     #[arg(long)]
     unreplicated: bool,
-    /// Where what changes it is written before it is answered: nowhere, or to the file DIR/unreplicated.log, which
-    /// is never read
+    /// What --unreplicated writes to disk before it answers: nothing (memory), or each change, to
+    /// DIR/unreplicated.log, which is never read
     #[arg(long, value_enum, requires = "unreplicated", default_value_t = Durability::Memory)]
     durability: Durability,
 }
@@ -75,13 +76,13 @@ impl Nfs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Serves a file system of this process.
+    /// Serves a file system in this process.
     fn serve_alone(&self, node: ClientNode, fs: Fs, limits: Limits, stop: &AtomicBool) -> Outcome {
         let client = node.with_lanes(0);
         let log = self.dir.join("unreplicated.log");
         let mut door = nfs::open_alone(self.listen, limits, fs, self.durability.config(), &log)
             .map_err(|error| front::not_open("NFS", self.listen, &error))?;
-        out::line(format!("NFS  {}     not replicated: for measuring", self.listen));
+        out::line(format!("NFS  {}     not replicated, for measurements", self.listen));
         door.run(client.waiting, stop).map_err(|error| Trouble::new(Kind::Network, error.to_string()))?;
         drop(client.lock);
         let _ = std::fs::remove_file(log);
@@ -89,7 +90,7 @@ impl Nfs {
     }
 }
 
-/// Returns the command that mounts the file system behind a relay.
+/// Returns the command that mounts the file system of a gateway.
 pub(crate) fn mount_command(relay: SocketAddr) -> String {
     let (ip, port) = (relay.ip(), relay.port());
     format!("sudo mount -t nfs -o vers=3,tcp,nolock,port={port},mountport={port} {ip}:/ /mnt")

@@ -17,53 +17,55 @@ use crate::fail::{Failure, Outcome};
 use crate::liar::{self, Way};
 use crate::{out, values};
 
-/// Make the directories of a new cluster, one for each node
+/// Create a new cluster: one directory for each node
 ///
-/// Each gets a node.toml with its settings, a cluster.toml with everyone's public keys, and its own secret
-/// key with mode 0600. Copy each directory to its machine, and start it there with `quorate replica`.
-/// There are 3f + 1 replicas; f of them may crash, lie or be taken over.
+/// Each directory holds node.toml (settings), cluster.toml (everyone's public keys) and the node's secret key,
+/// mode 0600. Copy each directory to its machine, and start `quorate replica` there.
+/// The cluster has 3f + 1 replicas and tolerates f Byzantine ones.
 ///
 ///   quorate init --dir cluster --f 1
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Init {
-    /// Where to make them; empty, or not there yet
+    /// Directory to create the nodes in; must be empty or not exist
     #[arg(long)]
     dir: PathBuf,
-    /// Faulty replicas to tolerate
+    /// Number of Byzantine replicas to tolerate
     #[arg(long, default_value_t = 1)]
     f: u16,
-    /// Where the replicas are, IP or IP:PORT: none for this machine, one for all of them, or one each
+    /// Addresses of the replicas, IP or IP:PORT: one for all, or one each (default: this machine)
     #[arg(long, value_name = "ADDR", num_args = 1..)]
     host: Vec<Host>,
-    /// How many clients get a key; each door or other client needs one of its own
+    /// Number of clients to create keys for; each gateway or other client needs its own
     #[arg(long, default_value_t = 2)]
     clients: u16,
-    /// What is replicated
+    /// Service to replicate
     #[arg(long, value_enum, default_value_t = Service::Kv)]
     service: Service,
-    /// What is on disk before it is promised: sync is everything, async and memory are for measuring
+    /// What replicas write to disk before they answer: everything (sync), or less, for measurements (async, memory)
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
 }
 
 /// Run one replica in the foreground
 ///
-/// It stops cleanly on SIGTERM or Ctrl-C: the primary hands over, and everything is written. Killed in any
-/// other way it comes back with all that it had promised, or it notices that it cannot, and rejoins from
-/// the others. Its log goes to standard error; the variable `QUORATE_LOG` says how much (error, warn, info, debug).
+/// SIGTERM or Ctrl-C stops it cleanly: a primary hands over its view, and everything is written to disk. A killed
+/// replica restarts with all that it had acknowledged. If its disk has lost some of that, it detects the loss and
+/// rejoins: it fetches the state from the other replicas.
+///
+/// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
 ///
 ///   quorate replica --dir cluster/replica-0
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Replica {
-    /// The replica's directory, as `quorate init` made it
+    /// The replica's directory, made by `quorate init`
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Lie on purpose, for tests and demonstrations: `list` says how one can; it counts as one of the f
+    /// Run as a liar, for tests and demos; it counts as one of the f Byzantine replicas; `list` prints the names
     #[arg(long, value_name = "NAME")]
     liar: Option<String>,
-    /// What a liar's chance follows from
+    /// Seed for a liar's random choices
     #[arg(long, value_parser = values::seed, default_value = "1")]
     seed: u64,
 }
@@ -74,7 +76,7 @@ pub(crate) enum Service {
     Fs,
     /// A key-value store
     Kv,
-    /// Nothing at all, for measuring
+    /// A service without state, for measurements
     Null,
 }
 
@@ -120,12 +122,9 @@ impl Durability {
 impl Init {
     pub(crate) fn run(&self) -> Outcome {
         if self.f == 0 {
-            return Err(Failure::new(
-                Code::Rule,
-                "f = 0: a cluster that tolerates nothing needs no protocol",
-            )
-            .at("--f 0")
-            .next("--f 1, which takes 4 replicas"));
+            return Err(Failure::new(Code::Rule, "f = 0: must be at least 1")
+                .at("--f 0")
+                .next("--f 1, which needs 4 replicas"));
         }
         let mut cluster = NewCluster::local(self.f);
         cluster.hosts.clone_from(&self.host);
@@ -135,14 +134,7 @@ impl Init {
         let made = cluster.make(&self.dir)?;
         let dir = self.dir.display();
         let n = made.replicas.len();
-        out::line(format!(
-            "made {dir}: {n} replicas, f = {} ({})",
-            self.f,
-            match self.f {
-                1 => "one of them may crash, lie or be taken over".to_owned(),
-                f => format!("{f} of them may crash, lie or be taken over"),
-            }
-        ));
+        out::line(format!("created {dir}: {n} replicas, {}", tolerates(usize::from(self.f))));
         let list = |addresses: &[std::net::SocketAddr], letter: char| {
             let each = addresses.iter().enumerate().map(|(i, address)| format!("{letter}{i} {address}"));
             each.collect::<Vec<_>>().join("  ")
@@ -150,9 +142,14 @@ impl Init {
         out::line(format!("  replicas  {}", list(&made.replicas, 'r')));
         out::line(format!("  clients   {}", list(&made.clients, 'c')));
         out::line(format!("  keys      {} keys, mode 0600, in {dir}/*/keys", n + made.clients.len()));
+        if made.replicas.iter().any(|address| !address.ip().is_loopback()) {
+            out::line(
+                "  links     authenticated, not encrypted: let only the nodes reach these ports, UDP and TCP",
+            );
+        }
         out::line("");
         out::line(format!(
-            "next:  quorate replica --dir {dir}/replica-0      and so on, each where it belongs"
+            "next:  quorate replica --dir {dir}/replica-0      and the other replicas, each on its machine"
         ));
         Ok(ExitCode::SUCCESS)
     }
@@ -166,9 +163,11 @@ impl Replica {
         }
         let way = self.liar.as_deref().map(Way::read).transpose()?;
         let Some(dir) = &self.dir else {
-            return Err(Failure::new(Code::Usage, "--dir <DIR> is missing").next("add it, or see --help"));
+            return Err(
+                Failure::new(Code::Usage, "--dir <DIR> is missing").next("add it; --help describes it")
+            );
         };
-        // Before any thread: threads inherit who takes signals.
+        // Before any thread starts: threads inherit the signal mask.
         let stop = signals::stop_flag()?;
         let filter = EnvFilter::try_from_env("QUORATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
         tracing_subscriber::fmt()
@@ -179,7 +178,7 @@ impl Replica {
         let node = ReplicaNode::open(dir)?;
         let settings = node.settings();
         out::line(format!(
-            "{} listens at {}, service {}, durability {:?}: {}",
+            "{} listens on {}, service {}, durability {:?}: {}",
             node.id(),
             settings.listen,
             settings.service.name(),
@@ -200,14 +199,20 @@ impl Replica {
     }
 }
 
-/// Opens the client in `dir`, whose cluster has to run this service.
+/// Returns how many Byzantine replicas a cluster tolerates, as text.
+pub(crate) fn tolerates(f: usize) -> String {
+    let replicas = if f == 1 { "replica" } else { "replicas" };
+    format!("tolerates {f} Byzantine {replicas}")
+}
+
+/// Opens the client in `dir`, whose cluster must run this service.
 pub(crate) fn open_client(dir: &Path, service: ServiceName) -> Result<ClientNode, Failure> {
     let node = ClientNode::open(dir)?;
     let runs = node.settings().service;
     if runs == service {
         return Ok(node);
     }
-    let what = format!("the cluster runs the service {}, and this needs {}", runs.name(), service.name());
+    let what = format!("the cluster runs the service {}; this command needs {}", runs.name(), service.name());
     Err(Trouble::new(Kind::Rule, what).in_file(&dir.join("node.toml")).into())
 }
 
@@ -223,6 +228,8 @@ impl From<Trouble> for Failure {
             Kind::Unwritable => Code::Unwritable,
             Kind::WrongKey => Code::WrongKey,
             Kind::OtherFormat => Code::OtherFormat,
+            Kind::OtherState => Code::OtherState,
+            Kind::Timestamps => Code::Timestamps,
             Kind::Occupied => Code::Occupied,
             Kind::InUse => Code::InUse,
             Kind::Disk => Code::Disk,

@@ -1,8 +1,8 @@
-//! Standard output, where whoever reads may stop reading: `quorate sim replay --seed 7 | head`.
+//! Standard output, whose reader may stop reading: `quorate sim replay --seed 7 | head`.
 
 use std::io::{ErrorKind, Write as _};
 
-/// Prints a line. Ends the process in silence when nobody reads any more.
+/// Prints a line. If the reader has gone, ends the process silently.
 pub(crate) fn line(text: impl std::fmt::Display) {
     let mut out = std::io::stdout().lock();
     if let Err(error) = writeln!(out, "{text}") {

@@ -1,8 +1,9 @@
-//! The page on how a cluster is, and what machines read of it: over HTTP, on a thread of its own.
+//! The status page and the endpoints for machines, over HTTP, on a separate thread.
 //!
-//! A request never asks the cluster: it is answered from the last look, which somebody else takes once a second. So
-//! nobody who reads can slow a replica down, and no request waits for one.
+//! A request never reaches the cluster: it is answered from the last observation, which another thread makes once a
+//! second. So HTTP clients cannot slow a replica down, and no request waits for one.
 
+mod host;
 mod reply;
 
 use std::net::{SocketAddr, TcpListener};
@@ -20,16 +21,16 @@ use tokio::time::{sleep, timeout};
 use crate::explain::Code;
 use crate::fail::Failure;
 
-/// The most connections; further ones wait until one is closed.
+/// Maximum number of connections; further ones wait until one is closed.
 const CONNECTIONS_MAX: usize = 64;
-/// How long a client may take to ask, and how long a connection may rest.
+/// How long a client may take to send a request, and how long a connection may be idle.
 const ASK_MAX: Duration = Duration::from_secs(5);
-/// The longest life of a connection: streams begin again then, and whoever reads slowly has to.
+/// Maximum lifetime of a connection. Event streams reconnect after it, and slow readers are cut off.
 const LIFE_MAX: Duration = Duration::from_secs(60);
-/// The most bytes of a request.
+/// Maximum size of a request, in bytes.
 const REQUEST_BYTES_MAX: usize = 16 << 10;
 
-/// Takes the address at which the page is to be, before anything else is done.
+/// Listens on the page's address, before anything else is started.
 pub(crate) fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, Failure> {
     let listener = TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
@@ -48,13 +49,13 @@ pub(crate) fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, Fai
     })
 }
 
-/// Serves what `watch` sees, until the process ends.
+/// Serves what `watch` observes, until the process ends.
 pub(crate) fn serve(listener: TcpListener, watch: Arc<Watch>, name: String) -> Result<(), Failure> {
     let failed =
-        |error: std::io::Error| Failure::new(Code::Network, format!("the page cannot be served: {error}"));
+        |error: std::io::Error| Failure::new(Code::Network, format!("cannot serve the status page: {error}"));
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(failed)?;
-    let page = Arc::new(reply::Page { watch, name });
+    let page = Arc::new(reply::Page { watch, name, host: host::own() });
     let serve = async move {
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));

@@ -1,4 +1,4 @@
-//! `quorate resp`: the RESP front door.
+//! `quorate resp`: the RESP gateway.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,31 +15,34 @@ use crate::fail::Outcome;
 use crate::node::open_client;
 use crate::out;
 
-/// Open the front door for Redis clients
+/// Run a RESP gateway for Redis clients
 ///
-/// It is a client of the cluster, and believes no single replica; whoever uses it believes the door, so run
-/// one on each machine that does. Commands: PING, ECHO, HELLO 2, AUTH, SELECT 0, SET (NX, XX, EX, PX, GET),
-/// GET, GETDEL, DEL, EXISTS, INCR, DECR, INCRBY, APPEND, STRLEN, MGET, MSET, EXPIRE, TTL, PERSIST, DBSIZE,
-/// FLUSHALL, INFO, CONFIG GET, COMMAND, CLIENT; a pipeline is done in its order, as one operation. Besides
-/// replies there are two errors: -TRYAGAIN, nothing was done; -UNKNOWN, it may have been done, or may be yet.
+/// The gateway is a client of the cluster, and accepts a result only if enough replicas agree on it. Its users trust
+/// the gateway itself, so run one on each machine that uses the cluster. Supported commands:
+///
+///   PING, ECHO, HELLO 2, AUTH, SELECT 0, SET (NX, XX, EX, PX, GET), GET, GETDEL, DEL, EXISTS, INCR, DECR, INCRBY,
+///   APPEND, STRLEN, MGET, MSET, EXPIRE, TTL, PERSIST, DBSIZE, FLUSHALL, INFO, CONFIG GET, COMMAND, CLIENT
+///
+/// A pipeline is executed in order, as one operation. Two errors report problems of the cluster: -TRYAGAIN means
+/// that nothing was changed, -UNKNOWN that the command may or may not take effect.
 ///
 ///   quorate resp --dir cluster/client-0 --listen 127.0.0.1:6380
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Resp {
-    /// The client's directory, as `quorate init` made it
+    /// The client's directory, made by `quorate init`
     #[arg(long)]
     dir: PathBuf,
-    /// Where Redis clients connect, IP:PORT
+    /// Address for Redis clients, IP:PORT
     #[arg(long, default_value = "127.0.0.1:6380", value_name = "ADDR")]
     listen: SocketAddr,
-    /// A file, mode 0600, with the password that clients have to give with AUTH; none without it
+    /// File with the password for AUTH, mode 0600 (default: no password)
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
-    /// The most connections
+    /// Maximum number of connections
     #[arg(long, default_value_t = Limits::default().connections_max)]
     connections: usize,
-    /// How many packs of commands are under way at a time, each of another connection
+    /// Maximum number of operations in progress, at most one for each connection
     #[arg(long, default_value_t = Limits::default().lanes)]
     lanes: u16,
 }

@@ -18,10 +18,10 @@ use crate::explain::Code;
 use crate::fail::{Failure, Outcome, nearest};
 use crate::values;
 
-/// Simulate clusters with faults, from seeds
+/// Simulate clusters with injected faults, from seeds
 ///
-/// Time, network, disks, faults and load of a run follow from its seed, so the same seed and code
-/// give the same run, debug or release.
+/// The seed of a run determines its time, network, disks, faults and load. The same seed and code always give the
+/// same run, in debug and release builds.
 ///
 ///   quorate sim run --seeds 100
 #[derive(Args, Debug)]
@@ -40,13 +40,13 @@ enum Command {
     Mutants(mutants::Mutants),
 }
 
-/// The service that the replicas of the swarm run.
+/// The service of the simulated replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Runs {
-    /// The key-value store, now and then one that does nothing
+    /// The key-value store, and sometimes a service without state
     #[default]
     Kv,
-    /// The file system; its state has to be in order at every replica when a run ends
+    /// The file system; its state is also checked at every replica when a run ends
     Fs,
 }
 
@@ -71,7 +71,7 @@ impl Sim {
     }
 }
 
-/// Checks a size and how many may be faulty.
+/// Checks the size of the cluster and the number of faulty replicas.
 fn size(n: Option<u16>, f: Option<u16>) -> Result<Option<Cluster>, Failure> {
     match (n, f) {
         (None, None) => Ok(None),
@@ -79,7 +79,7 @@ fn size(n: Option<u16>, f: Option<u16>) -> Result<Option<Cluster>, Failure> {
     }
 }
 
-/// Returns the settings of a run, if any are given: those that scenarios start from, with these.
+/// Returns the settings of a run, if any are given: the defaults of scenarios, with the given ones changed.
 fn configured(given: &[String], n: Option<u16>, f: Option<u16>) -> Result<Option<Config>, Failure> {
     if given.is_empty() {
         return Ok(None);
@@ -113,15 +113,16 @@ fn with_settings(report: &str, service: Runs, given: &[String], flags: &str) -> 
     report.replace("quorate sim replay ", &command)
 }
 
-/// The settings, behind the help.
+/// The list of settings at the end of the help.
 fn settings_help() -> String {
     format!(
-        "Settings for --set; what is not given is as scenarios have it. A node.toml says what each means.\n\n{}",
+        "Settings for --set. Without --set, all of them follow from the seed. With --set, all other settings have the\n\
+         defaults of scenarios. A node.toml describes each setting.\n\n{}",
         protocol_keys()
     )
 }
 
-/// Says why nothing was run.
+/// Turns a refusal into a failure.
 fn refused(error: &Refused) -> Failure {
     match error {
         Refused::NoScenario(name) => {

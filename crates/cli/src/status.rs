@@ -1,4 +1,4 @@
-//! `quorate status`: what each replica says of itself, and what a reader makes of it.
+//! `quorate status`: asks every replica about itself, and compares the answers.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,32 +14,32 @@ use quorate_node::signals;
 use crate::fail::Outcome;
 use crate::{out, page};
 
-/// How often a stream has something new.
+/// How often the status is updated.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Show how a cluster is
+/// Show the status of a cluster
 ///
-/// Asks every replica how it is, has two small operations done, reads what the cluster's clients have seen, and
-/// compares. No replica is believed about another. It speaks as one of the cluster's clients that nobody uses, the
-/// last one first. Silent is who says nothing for 700 ms.
+/// Asks every replica about itself, runs two small operations, reads the evidence that clients have stored, and
+/// compares all of it. A replica's statements about other replicas are not trusted. A replica is "silent" after
+/// 700 ms without an answer. The command connects with a client key that no other program uses.
 ///
-/// Ends with status 0 if the cluster is HEALTHY, 1 if it is DEGRADED, HALTED or UNSAFE, 3 if no replica answers.
-/// With --json there is one object for the cluster, then one a replica.
+/// Exit status: 0 HEALTHY; 1 DEGRADED, HALTED or UNSAFE; 3 no replica answers. With --json, the first line is an
+/// object for the cluster, and each further line one for a replica.
 ///
 ///   quorate status --dir cluster
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Status {
-    /// Where the cluster's directories are
+    /// Directory that holds the nodes of the cluster
     #[arg(long, default_value = "quorate-data")]
     dir: PathBuf,
-    /// Print JSON, an object a line
+    /// Print JSON, one object per line
     #[arg(long)]
     json: bool,
-    /// Go on, once a second, until Ctrl-C
+    /// Print a line every second until Ctrl-C
     #[arg(long)]
     watch: bool,
-    /// Serve a page and /metrics there, IP:PORT, until Ctrl-C; whoever can connect can read it
+    /// Serve the status page and /metrics on IP:PORT until Ctrl-C; readable by everyone who can connect
     #[arg(long, value_name = "ADDR", conflicts_with_all = ["json", "watch"])]
     serve: Option<SocketAddr>,
 }
@@ -67,7 +67,7 @@ impl Status {
             } else if self.watch {
                 out::line(text::line(&picture, None));
             } else {
-                out::line(text::page(&name, &picture, latency));
+                out::line(text::page(&name, &picture, latency, observer.addresses()));
             }
             if !self.watch {
                 return Ok(ExitCode::from(status_of(&picture)));
@@ -82,7 +82,7 @@ impl Status {
     }
 }
 
-/// Looks once a second until `stop`, and says how the cluster is whenever that has changed.
+/// Checks the cluster once a second until `stop`, and passes each status line to `say`.
 pub(crate) fn follow(watch: &Watch, stop: &AtomicBool, mut say: impl FnMut(&str)) {
     while !stop.load(Ordering::Relaxed) {
         let begin = Instant::now();
@@ -94,7 +94,7 @@ pub(crate) fn follow(watch: &Watch, stop: &AtomicBool, mut say: impl FnMut(&str)
     }
 }
 
-/// The exit status that says how a cluster is.
+/// Returns the exit status for a verdict.
 fn status_of(picture: &Picture) -> u8 {
     match picture.verdict {
         _ if picture.answered() == 0 => 3,

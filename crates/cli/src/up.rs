@@ -1,4 +1,4 @@
-//! `quorate up` and `quorate down`: a whole cluster on this machine.
+//! `quorate up` and `quorate down`: a complete cluster on this machine.
 
 use std::fs::{self, OpenOptions};
 use std::io::{IsTerminal as _, Write as _};
@@ -24,71 +24,72 @@ use crate::explain::Code;
 use crate::fail::{Failure, Outcome};
 use crate::local::{Local, unwritable};
 use crate::nfs::mount_command;
-use crate::node::{Durability, Service};
-use crate::{out, page};
+use crate::node::{Durability, Service, tolerates};
+use crate::{out, page, values};
 
-/// The client whose identity the front door has, and the one that looks after the service.
+/// The client that the gateway runs as, and the one that `up` probes the cluster with.
 const DOOR: &str = "client-0";
 const WATCH: &str = "client-1";
-/// The one that mounts: the default of `quorate mount`.
+/// The client that mounts: the default of `quorate mount`.
 const MOUNT: &str = "client-4";
-/// How long a cluster may take until it answers.
+/// How long a cluster may take until it responds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What is left of a cluster that kept everything in memory.
-const FORGOTTEN: &str = "nothing is kept: durability is memory";
-/// The flag that chooses where the page is.
+/// What `up` and `down` print about a cluster without durable state.
+const FORGOTTEN: &str = "its data is gone: durability is memory";
+/// The flag with the address of the status page.
 const STATUS_FLAG: &str = "quorate up --status";
 
-/// Start a cluster on this machine, and its front door
+/// Start a cluster and a gateway on this machine
 ///
-/// Makes the directory with keys and settings if there is none, starts 3f + 1 replicas as processes and the
-/// front door for NFS clients, or with --service kv for Redis clients, waits until the service answers, and
-/// then says once a second how it is. Ctrl-C stops everything in order. Run again it comes back with all data. All
-/// replicas are on one machine here, so this is for trying things; `quorate init` makes a cluster for several.
+/// Creates the data directory if needed, starts 3f + 1 replica processes and a gateway, and waits until the
+/// service responds. Then it prints a status line every second. The gateway serves NFS clients, or Redis clients
+/// with --service kv. Ctrl-C stops everything in order. The next `quorate up` continues with all data.
+///
+/// All replicas run on one machine here, which is good for trials only. For several machines, use `quorate init`.
 ///
 ///   quorate up
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Up {
-    /// Where it lives (default quorate-data; with --demo a new directory that goes afterwards)
+    /// Data directory (default quorate-data; with --demo a temporary directory)
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Faulty replicas to tolerate, when it is made: 1 to 4
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4))]
+    /// Number of Byzantine replicas to tolerate, 1 to 4; only for a new cluster (default 1)
+    #[arg(long, value_parser = values::within::<u16, 1, 4>)]
     f: Option<u16>,
-    /// Where the replicas listen, IP or IP:PORT of the first, when it is made (default 127.0.0.1:7000)
+    /// Address of the first replica, IP or IP:PORT; only for a new cluster (default 127.0.0.1:7000)
     #[arg(long, value_name = "ADDR")]
     host: Option<Host>,
-    /// What is replicated, when it is made, or in the story (default fs)
+    /// Service to replicate; only for a new cluster or a demo (default fs)
     #[arg(long, value_enum)]
     service: Option<Service>,
-    /// Where Redis clients connect, IP:PORT
+    /// Address of the RESP gateway, for Redis clients, IP:PORT
     #[arg(long, value_name = "ADDR", default_value = RESP)]
     resp: SocketAddr,
-    /// Where NFS clients connect, IP:PORT
+    /// Address of the NFS gateway, IP:PORT
     #[arg(long, value_name = "ADDR", default_value = NFS)]
     nfs: SocketAddr,
-    /// Mount the file system on this directory as well, through FUSE; it has to exist
+    /// Also mount the file system on this existing directory, through FUSE
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
-    /// Where a page and /metrics say how it is, IP:PORT
+    /// Address of the status page and /metrics, IP:PORT
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9640")]
     status: SocketAddr,
-    /// What is on disk before it is promised, when it is made (default sync)
+    /// What replicas write to disk before they answer; only for a new cluster (default sync)
     #[arg(long, value_enum)]
     durability: Option<Durability>,
-    /// Tell a story instead: writes, through FUSE if it can; a killed primary, a liar, a wiped disk; 1 if anything is lost
+    /// Run a demo: write data, kill the primary, run a liar, wipe a disk, compare; status 1 if data was lost
     #[arg(long, conflicts_with_all = ["f", "host", "durability", "mount"])]
     demo: bool,
-    /// How many files the story writes: 1 to 100000
-    #[arg(long, requires = "demo", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    /// Number of files that the demo writes, 1 to 100000
+    #[arg(long, requires = "demo", default_value_t = 300, value_parser = values::within::<u32, 1, 100_000>)]
     demo_files: u32,
-    /// How many keys the story writes with --service kv: 1 to 1000000
-    #[arg(long, requires = "demo", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    /// Number of keys that the demo writes with --service kv, 1 to 1000000
+    #[arg(long, requires = "demo", default_value_t = 20_000, value_parser = values::within::<u32, 1, 1_000_000>)]
     demo_keys: u32,
 }
 
-/// The front doors' addresses, if none was given.
+/// Default addresses of the gateways.
 const RESP: &str = "127.0.0.1:6380";
 const NFS: &str = "127.0.0.1:20490";
 
@@ -98,22 +99,22 @@ const NFS: &str = "127.0.0.1:20490";
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Down {
-    /// Where it lives
+    /// Data directory of the cluster
     #[arg(long, default_value = "quorate-data")]
     dir: PathBuf,
 }
 
-/// The front door of a service.
+/// The gateway of a service.
 #[derive(Clone, Copy, Debug)]
 struct FrontDoor {
     protocol: &'static str,
-    /// The subcommand that opens it, and the flag for its address.
+    /// The subcommand that runs the gateway, and the flag with its address.
     command: &'static str,
     address: SocketAddr,
 }
 
 impl FrontDoor {
-    /// Sees to it that its port is free.
+    /// Checks that the gateway's port is free.
     fn check(&self) -> Result<(), Failure> {
         let Self { protocol, command, address } = *self;
         TcpListener::bind(address).map(drop).map_err(|error| {
@@ -125,12 +126,12 @@ impl FrontDoor {
                 (Code::Network, format!("cannot listen: {error}"))
             };
             Failure::new(code, what)
-                .at(format!("door {protocol}, {address}"))
+                .at(format!("{protocol} gateway, {address}"))
                 .next(format!("quorate up --{command} {other}      or stop the other process"))
         })
     }
 
-    /// Returns how it is used, and what to try first.
+    /// Returns the command that uses the gateway, and the first command to try.
     fn usage(&self) -> (String, String) {
         let port = self.address.port();
         if self.command == "resp" {
@@ -142,7 +143,7 @@ impl FrontDoor {
 }
 
 impl Up {
-    /// Returns the front door of a service, if it has one.
+    /// Returns the gateway of a service, if the service has one.
     fn door(&self, service: ServiceName) -> Option<FrontDoor> {
         match service {
             ServiceName::Fs => Some(FrontDoor { protocol: "NFS", command: "nfs", address: self.nfs }),
@@ -161,7 +162,7 @@ impl Up {
                 None | Some(Service::Fs) => (Plot::Files(self.demo_files), self.nfs, NFS),
                 Some(Service::Kv) => (Plot::Keys(self.demo_keys), self.resp, RESP),
                 Some(Service::Null) => {
-                    let what = "there is no story of a service that does nothing";
+                    let what = "--demo needs a service with state: use --service fs or kv";
                     return Err(Failure::new(Code::Rule, what).next("quorate up --demo --service fs"));
                 }
             };
@@ -189,19 +190,19 @@ impl Up {
         fs::create_dir_all(&run).map_err(|error| unwritable(&run, &error))?;
         let lock = lock(local.dir())?;
         if !is_new {
-            // What an `up` that was killed has left running, its door among it.
+            // Processes that a killed `up` left running, including its gateway.
             stop_all(&local);
             self.check_mount(local.service()?)?;
             self.door(local.service()?).map_or(Ok(()), |door| door.check())?;
         }
-        // An `up` that was killed has left no page, but one that runs is told of by the lock first.
+        // A killed `up` leaves no status page. The lock reports a running `up` before this can fail.
         let page = page.map_or_else(|| page::listen(self.status, STATUS_FLAG), Ok)?;
         let mut nodes = Vec::new();
         let ended = self.serve(&local, page, (is_new, begin), &stop, &mut nodes);
         for (name, _) in nodes.iter().rev() {
             local.stop(name);
         }
-        // Replicas that were started again meanwhile are not our children.
+        // Replicas that `quorate fault` restarted are not our children.
         local.replicas().iter().for_each(|name| local.stop(name));
         for (_, child) in &mut nodes {
             let _ = child.wait();
@@ -209,18 +210,18 @@ impl Up {
         drop(lock);
         ended?;
         out::line(if local.keeps()? {
-            format!("stopped. all data is in {}; quorate up brings it back", self.dir().display())
+            format!("stopped. all data is in {}; `quorate up` continues with it", self.dir().display())
         } else {
             format!("stopped. {FORGOTTEN}")
         });
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Sees to it that what is asked for can be mounted.
+    /// Checks that the file system can be mounted where --mount says.
     fn check_mount(&self, service: ServiceName) -> Result<(), Failure> {
         let Some(dir) = &self.mount else { return Ok(()) };
         if service != ServiceName::Fs {
-            let what = format!("the service {} is no file system", service.name());
+            let what = format!("the service {} is not a file system", service.name());
             return Err(Failure::new(Code::Rule, what).at(format!("--mount {}", dir.display())));
         }
         quorate_mount::check(dir).map_err(|error| crate::mount::failed(&error, dir, "--mount"))
@@ -229,20 +230,19 @@ impl Up {
     fn make(&self) -> Result<(), Failure> {
         let mut cluster = NewCluster::local(self.f.unwrap_or(1));
         cluster.hosts = self.host.into_iter().collect();
-        // One for the door, one for `up`, one for whoever breaks something and wants to see what comes of it, one for
-        // whoever asks how it is, one to mount with.
+        // The gateway, `up`, the probe of `fault`, `status`, and the mount.
         cluster.clients = 5;
         cluster.service = self.service.unwrap_or(Service::Fs).name();
         cluster.chosen = self.durability.and_then(Durability::chosen).into_iter().collect();
         if cluster.service == ServiceName::Fs {
-            // Nobody but the users of this machine reaches it: its root is root.
+            // Only users of this machine can reach it, so root keeps its rights.
             cluster.chosen.push(("fs_exports", "\"/(rw,no_root_squash)\"".to_owned()));
         }
         cluster.make(self.dir())?;
         Ok(())
     }
 
-    /// A cluster that exists keeps its settings: flags that would change them are refused.
+    /// Refuses flags that would change the settings of an existing cluster.
     fn check_settings(&self) -> Result<(), Failure> {
         let flags = [
             ("--f", self.f.is_some()),
@@ -252,35 +252,36 @@ impl Up {
         ];
         match flags.iter().find(|(_, given)| *given) {
             None => Ok(()),
-            Some((flag, _)) => {
-                Err(Failure::new(Code::Rule, "the cluster exists, and keeps what it was made with")
-                    .at(format!("{flag}, {}", self.dir().display()))
-                    .next(format!("leave {flag} away, or choose another directory with --dir")))
-            }
+            Some((flag, _)) => Err(Failure::new(
+                Code::Rule,
+                "the cluster already exists, and this setting cannot be changed",
+            )
+            .at(format!("{flag}, {}", self.dir().display()))
+            .next(format!("omit {flag}, or choose another directory with --dir"))),
         }
     }
 
-    /// Replicas that all have forgotten everything would wait for each other for ever.
+    /// Refuses to start replicas that all lost their state: they would wait for each other forever.
     fn check_kept(&self, local: &Local) -> Result<(), Failure> {
         if local.keeps()? || local.runs() {
             return Ok(());
         }
         let dir = self.dir().display();
         let (what, next) = if local.any_replica_runs() {
-            // An `up` that was killed has left them: as long as they run they have everything.
+            // A killed `up` left them running; they have their state until they stop.
             (
-                "the replicas of an `up` that was killed run, and keep nothing when they stop",
+                "the replicas of an `up` that was killed still run, and lose their state when they stop",
                 format!("quorate down --dir {dir}"),
             )
         } else {
-            ("the cluster kept nothing when it stopped: its durability is memory", format!("rm -r {dir}"))
+            ("the cluster kept nothing when it stopped: durability is memory", format!("rm -r {dir}"))
         };
         Err(Failure::new(Code::Rule, what)
             .at(local.node("replica-0").join("node.toml").display().to_string())
             .next(format!("{next}      or choose another directory with --dir")))
     }
 
-    /// Runs everything until `stop`. Whatever was started is in `nodes`.
+    /// Runs everything until `stop`. `nodes` holds every process started so far.
     fn serve(
         &self,
         local: &Local,
@@ -312,9 +313,9 @@ impl Up {
                 return Ok(());
             }
             if begin.elapsed() > patience {
-                return Err(Failure::new(Code::Unreachable, "the service does not answer")
+                return Err(Failure::new(Code::Unreachable, "the service does not respond")
                     .at(format!("{}/replica-*/replica.log", self.dir().display()))
-                    .next("look at what the replicas say there"));
+                    .next("read the replicas' logs there"));
             }
         }
         if let Some(door) = door {
@@ -334,41 +335,39 @@ impl Up {
         Ok(())
     }
 
-    /// Says what there is now and how to use it.
+    /// Prints the endpoints and the next commands to try.
     fn introduce(&self, local: &Local, is_new: bool, begin: Instant, door: Option<FrontDoor>) {
         let (dir, n) = (self.dir().display(), local.replicas().len());
         let f = (n - 1) / 3;
-        let made = if is_new { "made" } else { "opened" };
+        let made = if is_new { "created" } else { "opened" };
+        out::line(format!("{made} {dir}: {n} replicas, {}", tolerates(f)));
         out::line(format!(
-            "{made} {dir}: {n} replicas, f = {f} ({f} of them may crash, lie or be taken over)"
-        ));
-        out::line(format!(
-            "  replicas  started in {:.1} s, and the service answers",
+            "  replicas  started in {:.1} s; the service responds",
             begin.elapsed().as_secs_f64()
         ));
         if let Some(door) = door {
             let (usage, first) = door.usage();
-            out::line(format!("  door      {}  {}     {usage}", door.protocol, door.address));
+            out::line(format!("  gateway   {}  {}     {usage}", door.protocol, door.address));
             if door.command == "nfs" {
                 let dir = self.dir().join(MOUNT);
                 out::line(format!("            no root?     quorate mount --dir {} DIR", dir.display()));
-                out::line("            locks stay on this machine (nolock)");
+                out::line("            file locks work within this machine only (nolock)");
             }
             if let Some(on) = &self.mount {
                 out::line(format!("  mounted   {}", on.display()));
             }
             out::line(format!("  status    page  {}     http://{}", self.status, self.status));
             out::line(
-                "  trust     the door is a client of the cluster: run one on each machine that uses it",
+                "  trust     its users trust the gateway: run one on each machine that uses the cluster",
             );
             out::line("");
-            out::line(format!("next:  {first}        break it:  quorate fault kill primary"));
+            out::line(format!("next:  {first}        inject a fault:  quorate fault kill primary"));
         }
     }
 }
 
-/// Says once a second how the cluster is, until `stop`: on one line, where there is a terminal, else whenever
-/// the verdict, the margins or a replica's state have changed.
+/// Reports the cluster's status until `stop`. On a terminal one line is rewritten every second; otherwise a line is
+/// printed when the verdict, the view or a replica's state has changed.
 fn look_after(watch: &Watch, stop: &AtomicBool) {
     let (terminal, mut last) = (std::io::stdout().is_terminal(), String::new());
     crate::status::follow(watch, stop, |line| {
@@ -390,7 +389,7 @@ fn look_after(watch: &Watch, stop: &AtomicBool) {
     }
 }
 
-/// Stops everything that runs there.
+/// Stops every process of the cluster.
 fn stop_all(local: &Local) {
     let mut names = local.replicas();
     names.extend([DOOR, MOUNT].map(str::to_owned));
@@ -399,13 +398,13 @@ fn stop_all(local: &Local) {
     }
 }
 
-/// Makes sure that no other `quorate up` runs on the directory, and leaves this one's process id there.
+/// Checks that no other `quorate up` uses the directory, and writes this one's process id there.
 fn lock(dir: &Path) -> Result<Flock<fs::File>, Failure> {
     let path = dir.join("up.lock");
     let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
     let file = file.map_err(|error| unwritable(&path, &error))?;
     let mut lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
-        Failure::new(Code::InUse, "another `quorate up` runs on this directory")
+        Failure::new(Code::InUse, "another `quorate up` runs in this directory")
             .at(dir.display().to_string())
             .next(format!("quorate down --dir {}", dir.display()))
     })?;
@@ -417,16 +416,16 @@ fn lock(dir: &Path) -> Result<Flock<fs::File>, Failure> {
 impl Down {
     pub(crate) fn run(&self) -> Outcome {
         let local = Local::made(&self.dir)?;
-        let after = if local.keeps()? { "quorate up brings it back" } else { FORGOTTEN };
+        let after = if local.keeps()? { "`quorate up` continues with its data" } else { FORGOTTEN };
         let path = local.dir().join("up.lock");
         let pid = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
         let Some(pid) = pid.filter(|_| local.runs()) else {
             let is_left = local.any_replica_runs();
             stop_all(&local);
             out::line(if is_left {
-                format!("stopped what a killed `up` had left of {}; {after}", self.dir.display())
+                format!("stopped what a killed `up` had left in {}; {after}", self.dir.display())
             } else {
-                format!("{} does not run", self.dir.display())
+                format!("{} is not running", self.dir.display())
             });
             return Ok(ExitCode::SUCCESS);
         };

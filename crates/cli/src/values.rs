@@ -1,4 +1,4 @@
-//! The forms of values on the command line.
+//! Parsers for values on the command line.
 
 use std::time::Duration;
 
@@ -14,20 +14,26 @@ pub(crate) fn seed(text: &str) -> Result<u64, String> {
         Some(hex) => u64::from_str_radix(hex, 16),
         None => digits.parse(),
     };
-    number.map_err(|_| "a whole number was expected, such as 7 or 0x2f81".to_owned())
+    number.map_err(|_| "expected a whole number, such as 7 or 0x2f81".to_owned())
 }
 
 /// Reads a count: a whole number above 0.
 pub(crate) fn count(text: &str) -> Result<u64, String> {
     match text.parse() {
-        Ok(0) | Err(_) => Err("a whole number above 0 was expected".to_owned()),
+        Ok(0) | Err(_) => Err("expected a whole number above 0".to_owned()),
         Ok(number) => Ok(number),
     }
 }
 
+/// Reads a whole number from `MIN` to `MAX`.
+pub(crate) fn within<T: TryFrom<u32>, const MIN: u32, const MAX: u32>(text: &str) -> Result<T, String> {
+    let number = text.parse().ok().filter(|number| (MIN..=MAX).contains(number));
+    number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| format!("must be {MIN} to {MAX}"))
+}
+
 /// Reads a duration: a whole number and its unit.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let expected = || "a time with its unit was expected, such as 500ms or 10s".to_owned();
+    let expected = || "expected a duration with its unit, such as 500ms or 10s".to_owned();
     let (digits, unit): (_, fn(u64) -> Duration) = match text.strip_suffix("ms") {
         Some(digits) => (digits, Duration::from_millis),
         None => (text.strip_suffix('s').ok_or_else(expected)?, Duration::from_secs),
@@ -41,7 +47,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 /// Reads a replica's name: `r0`.
 pub(crate) fn replica(text: &str) -> Result<ReplicaId, String> {
     let number = text.strip_prefix('r').and_then(|number| number.parse().ok());
-    number.map(ReplicaId).ok_or_else(|| "a replica was expected, such as r0".to_owned())
+    number.map(ReplicaId).ok_or_else(|| "expected a replica, such as r0".to_owned())
 }
 
 /// A client's request, by its number.
@@ -60,18 +66,15 @@ pub(crate) fn request(text: &str) -> Result<RequestName, String> {
         let client = ClientId::new(principal, lane.parse().ok()?);
         Some(RequestName { client, timestamp: Timestamp(timestamp.parse().ok()?) })
     };
-    read().ok_or_else(|| "a client and its request's number were expected, such as c0:1 or c0.2:1".to_owned())
+    read().ok_or_else(|| "expected a client and a request number, such as c0:1 or c0.2:1".to_owned())
 }
 
-/// Returns the cluster of `n` replicas that tolerates `f` faulty ones, by default as many as it can.
+/// Returns the cluster of `n` replicas that tolerates `f` Byzantine ones, by default as many as possible.
 pub(crate) fn cluster(n: u16, f: Option<u16>) -> Result<Cluster, Failure> {
     let rule = |what: String, key: &str| Failure::new(Code::Rule, what).at(key.to_owned());
     let f = match f {
         Some(0) => {
-            return Err(rule(
-                "f = 0: a cluster that tolerates nothing needs no protocol".to_owned(),
-                "--f 0",
-            ));
+            return Err(rule("f = 0: must be at least 1".to_owned(), "--f 0"));
         }
         Some(f) => f,
         None => (n.saturating_sub(1) / 3).max(1),
@@ -94,6 +97,14 @@ mod tests {
         assert_eq!(seed("0xffff_ffff_ffff_ffff"), Ok(u64::MAX));
         for wrong in ["", "0x", "-1", "1.5", "0x1_0000_0000_0000_0000", "seven"] {
             assert!(seed(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_within_its_range() {
+        assert_eq!(within::<u16, 1, 4>("4"), Ok(4));
+        for wrong in ["0", "5", "-1", "", "x", "4294967297"] {
+            assert_eq!(within::<u16, 1, 4>(wrong), Err("must be 1 to 4".to_owned()), "{wrong}");
         }
     }
 

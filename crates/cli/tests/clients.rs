@@ -36,8 +36,8 @@ fn command(cluster: &Cluster, what: &str, rest: &[&str]) -> (Option<i32>, String
     (output.status.code(), said(&output))
 }
 
-/// EX-3: a client that is added comes in at every replica, keeps to its rights, comes in again after all of them have
-/// started anew, and is out when it is removed.
+/// EX-3: every replica accepts an added client within its rights, also after all replicas have restarted, and refuses it
+/// after its removal.
 #[test]
 fn clients_come_and_go() {
     let mut cluster = Cluster::start("clients", &[], "checkpoint_interval = 16\nwindow = 32");
@@ -48,9 +48,9 @@ fn clients_come_and_go() {
     assert_eq!(fs::metadata(key).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(kv(&cluster, "client-2", "30s", "put k one\nget k\n"), "ok\nok one\n");
     // The same again changes nothing; other rights do.
-    assert!(command(&cluster, "add-client", &["client-2"]).1.contains("it is so already"));
+    assert!(command(&cluster, "add-client", &["client-2"]).1.contains("already: nothing was changed"));
     assert_eq!(command(&cluster, "add-client", &["client-2", "--read-only"]).0, Some(0));
-    let may_not = "fail this client has no right to it: nothing was done\n";
+    let may_not = "fail permission denied: this client lacks the right; nothing was changed\n";
     assert_eq!(kv(&cluster, "client-2", "30s", "get k\nput k two\n"), format!("ok one\n{may_not}"));
     // It may not let in others, nor may a client that is not an administrator be named for one.
     let (status, text) = command(&cluster, "add-client", &["client-3", "--as", "client-2"]);
@@ -59,7 +59,7 @@ fn clients_come_and_go() {
     let (status, text) = command(&cluster, "remove-client", &["client-9"]);
     assert!(status == Some(2) && text.starts_with("error Q047"), "{text}");
 
-    // Whoever starts again, from its own log or from the others, still knows it.
+    // A replica that restarts, from its own log or from the others' state, still knows it.
     (0..4).for_each(|i| cluster.kill(i));
     for sub in ["log", "checkpoint"] {
         fs::remove_dir_all(cluster.replica_dir(3).join(sub)).unwrap();
@@ -78,10 +78,10 @@ fn clients_come_and_go() {
     assert_eq!(status, Some(0), "{text}");
     let out = kv(&cluster, "client-2", "2s", "put k four\n");
     assert!(
-        out.starts_with("fail this is not a client of the cluster") || out.starts_with("unknown"),
+        out.starts_with("fail this client is not a member of the cluster") || out.starts_with("unknown"),
         "{out}"
     );
-    assert!(command(&cluster, "remove-client", &["client-2"]).1.contains("out already"));
+    assert!(command(&cluster, "remove-client", &["client-2"]).1.contains("already removed"));
     assert_eq!(kv(&cluster, "client-0", "60s", "get k\n"), "ok three\n");
 }
 

@@ -66,19 +66,19 @@ fn with_proxies(cluster: &Cluster, seed: u64) -> Proxies {
     proxies
 }
 
-/// [OSDI99 §3] The service is linearizable, whatever befalls f replicas at a time and the network between all.
+/// [OSDI99 §3] The service is linearizable, with any faults of up to f replicas at a time and of the network.
 #[test]
 fn what_real_clients_saw_has_an_order() {
     let (operations, seed) = (given("QUORATE_OPERATIONS", 3000), given("QUORATE_SEED", 1));
     let clients = CLIENTS.to_string();
-    // Small logs and often checkpoints, so that whoever was away needs the state and not only the log.
+    // Small logs and frequent checkpoints, so that a replica that was away needs the state, not only the log.
     let lines = "checkpoint_interval = 64\nwindow = 128\nlog_bytes_max = \"1MiB\"";
     let mut cluster = Cluster::make("history", &["--clients", &clients], lines);
     let proxies = with_proxies(&cluster, seed);
     (0..4).for_each(|i| cluster.run(i));
     let begin = Instant::now();
     let people = People::start(cluster.dir.path().join("c"), CLIENTS, seed);
-    let done = faults::befall(&mut cluster, &proxies, seed, || people.answered() >= operations);
+    let done = faults::inject(&mut cluster, &proxies, seed, || people.answered() >= operations);
     let (history, tally) = people.stop();
     let took = begin.elapsed();
 

@@ -147,7 +147,7 @@ fn a_directory_that_cannot_be_made_or_is_taken() {
     let before = content(dir.path());
     let output = quorate(&["init", "--dir", &dir.join("c")]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).starts_with("error Q021: there is something already"));
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("error Q021: directory is not empty"));
     assert_eq!(content(dir.path()), before);
     // Nobody, not even root, can write there.
     let output = quorate(&["init", "--dir", "/proc/quorate"]);
@@ -163,7 +163,7 @@ fn what_is_no_replicas_directory() {
     let dir = Dir::new("nothing");
     let replica = cluster(&dir);
     let says = |path: &str| String::from_utf8(quorate(&["replica", "--dir", path]).stderr).unwrap();
-    assert!(says(&dir.join("c/replica-9")).starts_with("error Q017: there is no such directory"));
+    assert!(says(&dir.join("c/replica-9")).starts_with("error Q017: no such directory"));
     assert!(says(&dir.join("c/client-0")).starts_with("error Q017: not a replica's directory"));
     fs::rename(&replica, dir.path().join("c/replica-7")).unwrap();
     assert!(says(&dir.join("c/replica-7")).starts_with("error Q004: r7 is not a member"));
@@ -189,15 +189,15 @@ fn what_cannot_be_made_or_meant() {
     let dir = Dir::new("cannot");
     let path = dir.join("c");
     for (arguments, says) in [
-        (&["init", "--dir", &path, "--f", "0"][..], "error Q004: f = 0: a cluster that tolerates nothing"),
+        (&["init", "--dir", &path, "--f", "0"][..], "error Q004: f = 0: must be at least 1"),
         (&["init", "--dir", &path, "--f", "-1"], "error Q0"),
         (&["init", "--dir", &path, "--f", "99"], "error Q004: "),
-        (&["up", "--dir", &path, "--f", "0"], "error Q002: "),
+        (&["up", "--dir", &path, "--f", "0"], "error Q002: `0`: must be 1 to 4\n  --> --f"),
         (&["stauts"], "error Q001: no command `stauts`"),
         (&["docter"], "error Q001: no command `docter`. Nearest: doctor"),
         (&["falut", "kill", "0"], "error Q001: no command `falut`. Nearest: fault"),
         (&["fault", "kil", "0"], "error Q002: `kil`: "),
-        (&["fault", "kill", "0", "--dir", &path], "error Q017: no cluster that `quorate up` made"),
+        (&["fault", "kill", "0", "--dir", &path], "error Q017: no cluster made by `quorate up`"),
     ] {
         let output = quorate(arguments);
         let text = String::from_utf8(output.stderr).unwrap();

@@ -5,12 +5,12 @@
 
 #[path = "processes/demo.rs"]
 mod demo;
-#[path = "processes/door.rs"]
-mod door;
-#[path = "processes/doors.rs"]
-mod doors;
 #[path = "processes/files.rs"]
 mod files;
+#[path = "processes/gateway.rs"]
+mod gateway;
+#[path = "processes/gateways.rs"]
+mod gateways;
 #[path = "processes/kills.rs"]
 mod kills;
 #[path = "processes/liars.rs"]
@@ -95,7 +95,7 @@ fn h2_a_paused_replica_comes_back_and_nobody_has_grown() {
     let gap = tally.gaps.iter().map(Gap::length).max();
     println!("longest gap {gap:?}; resident, in MiB: {resident:?}");
     for i in 0..4 {
-        println!("r{i} has left {} views", cluster.log(i).matches("leaves for another view").count());
+        println!("r{i} has left {} views", cluster.log(i).matches("started a view change").count());
     }
     // What a replica holds is bounded by its window and its queues, whatever the load and the pause.
     assert!(resident.iter().all(|mib| *mib < 256), "{resident:?}");

@@ -19,11 +19,11 @@ use quorate_node::caller::Options;
 use quorate_service::kv::{Answer, Operation};
 use support::{Cluster, PATIENCE, own_address};
 
-/// Operations under way at a time.
+/// Operations in progress at a time.
 const LANES: u16 = 8;
 /// Keys, so that the state does not grow.
 const KEYS: u64 = 500;
-/// What a replica may have more of in the last third than in the second, besides a twentieth: bytes of memory.
+/// The growth that is allowed from the second to the last third, in addition to a twentieth: bytes of memory.
 const MEMORY_SLACK: u64 = 8 << 20;
 /// The same of descriptors.
 const DESCRIPTORS_SLACK: u64 = 2;
@@ -173,12 +173,12 @@ fn nothing_grows() {
     assert!(trouble.is_empty(), "{trouble:#?}");
 }
 
-/// Four replicas and a door that nobody uses: less than 2 % of a core, built for release. The bound here is generous:
+/// Four replicas and a gateway that nobody uses: less than 2 % of a core, built for release. The bound here is generous:
 /// the machine is shared, and builds for tests are slower.
 #[test]
 fn an_idle_cluster_and_its_door_sleep() {
     let seconds = given("QUORATE_IDLE_SECONDS").unwrap_or(5.0);
-    let cluster = Cluster::start("idle-door", &[], "");
+    let cluster = Cluster::start("idle-gateway", &[], "");
     let listen = format!("{}:6380", own_address());
     let mut door = Command::new(env!("CARGO_BIN_EXE_quorate"))
         .args(["resp", "--listen", &listen, "--dir", &cluster.dir.join("c/client-0")])
@@ -204,6 +204,6 @@ fn an_idle_cluster_and_its_door_sleep() {
     let percent = (ticks() - before) as f64 / seconds;
     door.kill().unwrap();
     door.wait().unwrap();
-    println!("an idle cluster and its door take {percent:.2} % of one core over {seconds} s");
+    println!("an idle cluster and its gateway take {percent:.2} % of one core over {seconds} s");
     assert!(percent < 10.0, "{percent} % of a core");
 }

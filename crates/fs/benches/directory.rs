@@ -22,7 +22,7 @@ use support::{Bench, H};
 const SMALL: u32 = 1000;
 /// Turns that the two directories take in each phase.
 const TURNS: u32 = 20;
-/// The most files that the small directory makes in a turn: it is made again and again, to be measured.
+/// Maximum number of files that the small directory makes in a turn: it is made again and again, to be measured.
 const SMALL_FILES_A_TURN: u32 = 10_000;
 const PHASES: [&str; 5] = ["create", "stat", "list", "remove in order", "remove in no order"];
 
@@ -30,7 +30,7 @@ const PHASES: [&str; 5] = ["create", "stat", "list", "remove in order", "remove 
 struct Arm {
     bench: Bench,
     dir: H,
-    /// Where the next listing goes on.
+    /// Where the next listing continues.
     cookie: u64,
     /// Of each phase: nanoseconds, and files.
     spent: [(u64, u64); PHASES.len()],

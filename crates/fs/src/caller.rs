@@ -1,4 +1,4 @@
-//! Who calls, and what he may do.
+//! The calling user, and its rights.
 
 use alloc::vec::Vec;
 
@@ -10,17 +10,17 @@ use crate::settings::{Export, Squash};
 pub(crate) const READ: u16 = 4;
 /// The right to write.
 pub(crate) const WRITE: u16 = 2;
-/// The right to execute a file, or to look names up in a directory.
+/// The right to execute a file, or to search a directory.
 pub(crate) const EXECUTE: u16 = 1;
 
 /// Set user on execution.
 pub(crate) const SETUID: u16 = 0o4000;
-/// Set group on execution; in a directory, what is made in it has its group.
+/// Set group on execution; in a directory, new entries get its group.
 pub(crate) const SETGID: u16 = 0o2000;
 /// In a directory: only the owner of an entry may remove it.
 pub(crate) const STICKY: u16 = 0o1000;
 
-/// A user and his groups, as an export believes them.
+/// A user with groups, after an export's squashing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) uid: u32,
@@ -30,7 +30,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Returns who a caller is at an export. Without a credential he is the anonymous user.
+    /// Returns the user of a caller at an export. Without a credential it is the anonymous user.
     pub(crate) fn new(auth: Option<&AuthSys<'_>>, export: &Export) -> Self {
         let (uid, gid) = (export.anonymous_uid, export.anonymous_gid);
         let anonymous = Self { uid, gid, gids: Vec::new() };
@@ -55,15 +55,15 @@ impl Caller {
         self.gid == gid || self.gids.contains(&gid)
     }
 
-    /// Says whether he owns an inode, or is root, who may do what an owner may.
+    /// Returns whether the user owns an inode, or is root, which may do what an owner may.
     pub(crate) fn owns(&self, inode: &Inode) -> bool {
         self.is_root() || self.uid == inode.uid
     }
 
-    /// Says whether he has all of these rights to an inode.
+    /// Returns whether the user has all of these rights to an inode.
     pub(crate) fn may(&self, inode: &Inode, rights: u16) -> bool {
         if self.is_root() {
-            // Root may do anything but execute what nobody may.
+            // Root may do anything except execute a file that no one may execute.
             return rights & EXECUTE == 0 || inode.is_dir() || inode.mode & 0o111 != 0;
         }
         let granted = if self.uid == inode.uid {
@@ -87,7 +87,7 @@ mod tests {
         AuthSys { stamp: 0, machine: Opaque(b""), uid, gid, gids: gids.to_vec() }
     }
 
-    /// The first class that a caller is in decides, even if another would give him more.
+    /// The first class that contains the caller decides, even if another one would give more rights.
     #[test]
     fn the_owner_then_the_group_then_the_others() {
         let inode = Inode { mode: 0o052, uid: 10, gid: 20, ..Inode::empty(Kind::Reg) };

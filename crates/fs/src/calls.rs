@@ -1,4 +1,4 @@
-//! A client's side: its calls in bytes, and what their replies say.
+//! The client side: encodes calls, and decodes their replies.
 
 use alloc::vec::Vec;
 
@@ -7,7 +7,7 @@ use crate::nfs3::{self, Call, Procedure, Reply};
 use crate::rpc::{AuthSys, CallHead, OpaqueAuth, ReplyHead, Status};
 use crate::xdr::{self, Opaque, Reader, Xdr, XdrError};
 
-/// Who calls, and how the calls are numbered.
+/// The caller, and the numbers of its calls.
 #[derive(Clone, Debug)]
 pub struct Calls {
     xid: u32,
@@ -17,9 +17,9 @@ pub struct Calls {
 /// Why a call has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unanswered {
-    /// The service does not take the call.
+    /// The service does not accept the call.
     Refused(Status),
-    /// The reply is none to this call.
+    /// The bytes are not a reply to this call.
     Malformed(XdrError),
 }
 
@@ -35,8 +35,8 @@ impl core::fmt::Display for Unanswered {
 impl core::error::Error for Unanswered {}
 
 impl Calls {
-    /// Returns the calls of a user on a machine. `first` is the number of the first one: two processes
-    /// that begin with the same number would be taken for each other.
+    /// Returns the calls of a user on a machine. `first` is the number of the first one; two processes with the same
+    /// first number would be mistaken for each other.
     pub fn new(machine: &str, uid: u32, gid: u32, gids: &[u32], first: u32) -> Self {
         let machine = machine.as_bytes();
         let machine = Opaque(machine.get(..machine.len().min(255)).unwrap_or_default());
@@ -52,7 +52,7 @@ impl Calls {
         bytes
     }
 
-    /// Returns the call that asks for the handle of a directory.
+    /// Returns the call that requests the handle of a directory.
     pub fn mount(&mut self, path: &str) -> Vec<u8> {
         let mut bytes = self.head(mount3::PROGRAM, mount3::Procedure::Mnt as u32);
         Opaque::<{ mount3::PATH_BYTES_MAX }>(path.as_bytes()).encode(&mut bytes);
@@ -74,20 +74,20 @@ impl Calls {
     }
 }
 
-/// Takes apart the reply to a call of the file system.
+/// Decodes the reply to a call of the file system.
 ///
 /// # Errors
 ///
-/// There is no result in it.
+/// It contains no result.
 pub fn nfs_reply(procedure: Procedure, reply: &[u8]) -> Result<Reply<'_>, Unanswered> {
     Reply::decode(procedure, body(reply)?).map_err(Unanswered::Malformed)
 }
 
-/// Takes apart the reply to [`Calls::mount`]: the handle of the directory.
+/// Decodes the reply to [`Calls::mount`]: the handle of the directory.
 ///
 /// # Errors
 ///
-/// There is no result in it.
+/// It contains no result.
 pub fn mount_reply(reply: &[u8]) -> Result<Result<&[u8], MountStat>, Unanswered> {
     match xdr::decode(body(reply)?).map_err(Unanswered::Malformed)? {
         MountReply::Done { handle, .. } => Ok(Ok(handle.0)),

@@ -1,8 +1,8 @@
-//! The data of files: the first bytes next to the inode, or extents of pages; all else is holes.
+//! The data of files: inline bytes in the inode, or extents of pages; everything else is holes.
 //!
-//! An extent is a run of pages for a run of blocks. Extents grow where a file is written on, appear in
-//! holes, and are cut off behind; a write into one overwrites its pages. A page's bytes behind the end
-//! of the file are zero, so that a file can grow without a look at its last page.
+//! An extent is a run of pages for a run of blocks. Extents grow when a file is extended, appear in holes, and are
+//! truncated at the end. A write into an extent overwrites its pages. The bytes of a page after the end of the file
+//! are zero, so that a file can grow without reading its last page.
 
 use alloc::vec::Vec;
 
@@ -13,12 +13,12 @@ use crate::inode::{INLINE_BYTES_MAX, Inode};
 use crate::trouble::Done;
 use crate::volume::{Volume, be64, inline, le32, next_of, pair_key};
 
-/// What is at a block.
+/// The content of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
-    /// A page, and how many from here on are on end.
+    /// A page, and the number of consecutive pages from here.
     Pages(u32, u64),
-    /// Nothing, for as many blocks.
+    /// A hole, of this many blocks.
     Hole(u64),
 }
 
@@ -42,7 +42,7 @@ impl Extent {
 }
 
 impl Volume<'_, '_> {
-    /// Appends bytes of a file, which all are before its end.
+    /// Appends bytes of a file, all before its end.
     pub(crate) fn read(
         &self,
         number: u64,
@@ -80,8 +80,8 @@ impl Volume<'_, '_> {
         Ok(())
     }
 
-    /// Writes bytes into a file. Changes `inode` for its caller to put back with [`Self::put_inode`]. The
-    /// caller has seen that there is room.
+    /// Writes bytes to a file. Changes `inode`, which the caller must store with [`Self::put_inode`]. The caller has
+    /// checked that there is space.
     pub(crate) fn write(&mut self, number: u64, inode: &mut Inode, offset: u64, data: &[u8]) -> Done<()> {
         if data.is_empty() {
             return Ok(());
@@ -107,7 +107,7 @@ impl Volume<'_, '_> {
         Ok(())
     }
 
-    /// Returns how many bytes of a write there is room for, from its beginning on.
+    /// Returns how many bytes of a write there is space for, from its beginning.
     pub(crate) fn room(&self, number: u64, inode: &Inode, offset: u64, len: usize) -> Result<usize, Stop> {
         let page_bytes = self.page_bytes();
         let end = offset + to_u64(len);
@@ -116,7 +116,7 @@ impl Volume<'_, '_> {
         }
         let (first, last) = (offset / page_bytes, (end - 1) / page_bytes);
         let mut available = u64::from(self.available_pages()?);
-        // A page more for what moves out of the inode.
+        // One more page, for the inline bytes that move out of the inode.
         if available > last - first + 2 {
             return Ok(len);
         }
@@ -139,8 +139,7 @@ impl Volume<'_, '_> {
         Ok(len)
     }
 
-    /// Sets a file's size: cuts off what is behind, or grows by a hole. Changes `inode` for its caller to
-    /// put back.
+    /// Sets a file's size: truncates it, or extends it with a hole. Changes `inode`, which the caller must store.
     pub(crate) fn truncate(&mut self, number: u64, inode: &mut Inode, size: u64) -> Done<()> {
         if size < inode.size {
             if inode.pages == 0 {
@@ -206,7 +205,7 @@ impl Volume<'_, '_> {
         self.charge(inode.uid, i64::from(inode.pages) - i64::from(before), 0)
     }
 
-    /// Returns what is at a block.
+    /// Returns the content of a block.
     fn block(&self, number: u64, block: u64) -> Result<At, Stop> {
         let prefix = number.to_be_bytes();
         let mut cursor = self.extents.seek(self.view, &pair_key(number, block))?;
@@ -221,7 +220,7 @@ impl Volume<'_, '_> {
         self.before(&mut back, &prefix, block, u64::MAX - block)
     }
 
-    /// Returns what is at a block, at which no extent begins: the next begins `gap` blocks later.
+    /// Returns the content of a block at which no extent begins; the next one begins `gap` blocks later.
     fn before(
         &self,
         cursor: &mut quorate_service::btree::Cursor,
@@ -247,7 +246,7 @@ impl Volume<'_, '_> {
         Extent::decode(key, inline(&value)?).map(Some)
     }
 
-    /// Adds an extent; if it continues the one before, that one grows.
+    /// Adds an extent; if it continues the previous one, that one grows.
     fn add_extent(&mut self, number: u64, extent: Extent) -> Done<()> {
         let mut cursor = self.extents.seek(self.view, &pair_key(number, extent.block))?;
         if let Some((key, value)) = cursor.prev(self.view)?

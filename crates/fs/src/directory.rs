@@ -1,9 +1,8 @@
-//! Directories: entries by name, to find them, and by cookie, to list them.
+//! Directories: entries by name, for lookups, and by cookie, for listings.
 //!
-//! A cookie is a number that is given out once in a directory's life. Listing is in the order of
-//! cookies and goes on behind one, whether its entry is still there or not: what is in the directory
-//! all the time is listed once, whatever is created and removed meanwhile. So cookies never go bad, and
-//! the verifier of cookies is always zero.
+//! A cookie is a number that is used once in a directory's life. A listing is in the order of cookies, and continues
+//! after one even if its entry was removed. So an entry that exists during the whole listing is listed once, whatever
+//! is created and removed in the meantime. Cookies never become invalid, and the cookie verifier is always zero.
 
 use alloc::vec::Vec;
 
@@ -13,10 +12,10 @@ use crate::inode::Inode;
 use crate::trouble::Done;
 use crate::volume::{Volume, be64, inline, le64, next_of, pair_key};
 
-/// The longest name, in bytes.
+/// Maximum length of a name, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
 
-/// An entry that was found.
+/// An entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) inode: u64,
@@ -30,7 +29,7 @@ fn name_key(dir: u64, name: &[u8]) -> Vec<u8> {
     key
 }
 
-/// Returns what the value of a name says.
+/// Decodes the value of a name.
 pub(crate) fn found(value: &[u8]) -> Result<Found, Stop> {
     Ok(Found { inode: le64(value, 0)?, cookie: le64(value, 8)? })
 }
@@ -44,8 +43,7 @@ impl Volume<'_, '_> {
         }
     }
 
-    /// Adds an entry, of a name that is not there. Changes `inode`, the directory's, for its caller to
-    /// put back.
+    /// Adds an entry with a new name. Changes `inode`, the directory's, which the caller must store.
     pub(crate) fn add_entry(&mut self, dir: u64, inode: &mut Inode, name: &[u8], target: u64) -> Done<()> {
         let cookie = inode.next_cookie;
         inode.next_cookie = cookie.checked_add(1).ok_or(Stop::Corrupt)?;
@@ -53,7 +51,7 @@ impl Volume<'_, '_> {
         self.set_entry(dir, name, Found { inode: target, cookie })
     }
 
-    /// Sets what a name stands for. Its cookie stays: who lists the directory sees the name once.
+    /// Sets the inode of a name. Its cookie stays, so that a listing contains the name once.
     pub(crate) fn set_entry(&mut self, dir: u64, name: &[u8], entry: Found) -> Done<()> {
         let [mut by_name, mut by_cookie] = [Vec::with_capacity(16), Vec::with_capacity(8 + name.len())];
         by_name.extend_from_slice(&entry.inode.to_le_bytes());
@@ -65,7 +63,7 @@ impl Volume<'_, '_> {
         Ok(())
     }
 
-    /// Removes an entry. Changes `inode`, the directory's, for its caller to put back.
+    /// Removes an entry. Changes `inode`, the directory's, which the caller must store.
     pub(crate) fn remove_entry(&mut self, dir: u64, inode: &mut Inode, name: &[u8], cookie: u64) -> Done<()> {
         let by_name = self.names.remove(self.view, &name_key(dir, name))?;
         let by_cookie = self.cookies.remove(self.view, &pair_key(dir, cookie))?;
@@ -73,8 +71,8 @@ impl Volume<'_, '_> {
         if by_name && by_cookie { Ok(()) } else { Err(Stop::Corrupt.into()) }
     }
 
-    /// Hands out the entries behind `cookie`, in the order of their cookies, until `take` has enough: it
-    /// says whether it took the entry. Says whether all were taken.
+    /// Passes the entries after `cookie` to `take`, in the order of their cookies, until it returns that it did not
+    /// take an entry. Returns whether all were taken.
     pub(crate) fn list(
         &self,
         dir: u64,

@@ -1,8 +1,8 @@
-//! Whether the state is a file system in order: every page has one owner, every name one inode, every
-//! inode as many names as it says, every directory a way up to the root.
+//! Checks the consistency of a file system: every page has one owner, every name one inode, every inode the right
+//! number of links, every directory a path to the root.
 //!
-//! It looks at the whole state and keeps a note on each inode and a bit for each page in memory, so it
-//! is for operators and tests and not for an execution.
+//! It reads the entire state, and keeps a record for each inode and a bit for each page in memory. So it is for
+//! operators and tests, not for executions.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -20,26 +20,26 @@ use crate::quota::Usage;
 use crate::settings::Settings;
 use crate::volume::{MOUNTS_USED_AT, ROOT, Volume, be64, inline, le64, pair_key};
 
-/// The most findings that are told; more are counted.
+/// Maximum number of findings that are described; further ones are counted.
 const FINDINGS_MAX: usize = 100;
 
-/// What was found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Inodes that were looked at.
+    /// Number of inodes.
     pub inodes: u64,
-    /// Names that were looked at.
+    /// Number of names.
     pub names: u64,
-    /// Pages that have an owner.
+    /// Number of pages with an owner.
     pub pages: u64,
-    /// What is not in order, in words. At most 100 of them.
+    /// Descriptions of the findings. At most 100.
     pub findings: Vec<String>,
-    /// How many there are.
+    /// Number of findings.
     pub findings_count: u64,
 }
 
 impl Report {
-    /// Says whether everything is in order.
+    /// Returns whether there are no findings.
     pub fn is_clean(&self) -> bool {
         self.findings_count == 0
     }
@@ -49,7 +49,7 @@ impl Report {
 ///
 /// # Errors
 ///
-/// A page is not here. What is not in order is no error but a finding.
+/// A page is missing. Inconsistencies are findings, not errors.
 pub fn check(settings: &Settings, mut view: View<'_>) -> Result<Report, Stop> {
     let pages = usize::try_from(view.pages()).unwrap_or(usize::MAX);
     let volume = match Volume::at(settings, &mut view) {
@@ -84,27 +84,27 @@ impl Report {
     }
 }
 
-/// What is known of an inode.
+/// The facts about an inode.
 struct Note {
     inode: Inode,
-    /// Names that stand for it.
+    /// Names of this inode.
     names: u64,
-    /// Of a directory: names in it, and those of them that are directories.
+    /// Of a directory: names in it, and the directories among them.
     entries: u64,
     subdirs: u64,
-    /// Pages of its extents, and the block behind the last.
+    /// Pages of its extents, and the block after the last one.
     pages: u64,
     end: u64,
-    /// A directory that stands for it, if it is one itself.
+    /// The parent directory, if it is a directory itself.
     named_in: u64,
-    /// It has a way up to the root.
+    /// Whether it has a path to the root.
     is_reached: bool,
 }
 
 struct Check<'s, 'v> {
     volume: Volume<'s, 'v>,
     report: Report,
-    /// One bit a page: it has an owner.
+    /// One bit per page: it has an owner.
     owned: Vec<u64>,
     notes: BTreeMap<u64, Note>,
     usage: BTreeMap<u32, Usage>,
@@ -131,7 +131,7 @@ impl Check<'_, '_> {
         self.part("pages", Self::pages)
     }
 
-    /// Runs a part of the check. If the state cannot even be read, that is a finding.
+    /// Runs a part of the check. If the state cannot be parsed, that is a finding.
     fn part(&mut self, name: &str, part: impl FnOnce(&mut Self) -> Result<(), Stop>) -> Result<(), Stop> {
         match part(self) {
             Err(stop @ Stop::Fault(_)) => Err(stop),
@@ -276,7 +276,7 @@ impl Check<'_, '_> {
         Ok(())
     }
 
-    /// Compares what inodes say with what was found, and looks for a way up from every directory.
+    /// Compares the inodes' attributes with the facts, and checks the path of every directory.
     fn links(&mut self) {
         let report = &mut self.report;
         for (number, note) in &self.notes {
@@ -316,13 +316,13 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Says whether a directory has a way up, and notes it for all on the way.
+    /// Returns whether a directory has a path to the root, and records it for all directories on the path.
     fn reach(&mut self, number: u64) -> bool {
         let (mut way, mut at) = (Vec::new(), number);
         let is_reached = loop {
             match self.notes.get(&at) {
                 Some(note) if note.is_reached => break true,
-                // No way is longer than there are inodes.
+                // No path is longer than the number of inodes.
                 Some(note) if way.len() <= self.notes.len() => {
                     way.push(at);
                     at = note.named_in;
@@ -373,7 +373,7 @@ impl Check<'_, '_> {
         Ok(())
     }
 
-    /// Every page that is given out has an owner.
+    /// Every allocated page has an owner.
     fn pages(&mut self) -> Result<(), Stop> {
         let counted: u64 = self.owned.iter().map(|word| u64::from(word.count_ones())).sum();
         self.report.pages = counted;
@@ -407,7 +407,7 @@ impl Check<'_, '_> {
     }
 }
 
-/// Notes an owner of pages. Says whether they had none and are given out.
+/// Records an owner of pages. Returns whether they had none and are allocated.
 fn own(
     owned: &mut [u64],
     volume: &Volume<'_, '_>,

@@ -1,5 +1,4 @@
-//! Handles: what a client holds of a file. They come from the state alone, so they are the same at all
-//! replicas and after every restart.
+//! File handles. They are derived only from the state, so they are the same at all replicas and after every restart.
 
 use crate::settings::Settings;
 
@@ -8,18 +7,18 @@ pub(crate) const HANDLE_BYTES: usize = 24;
 
 /// A handle: `service id 8 | inode 8 | generation 4 | export 4`, big-endian.
 ///
-/// Inode numbers are never used again. The generation is that of the moment the inode was made: if a
-/// service was set back to an older state, its new files are not taken for those that were lost.
+/// Inode numbers are never reused. The generation is the time at which the inode was created: if a service was set
+/// back to an older state, its new files are not mistaken for lost ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle {
     pub(crate) inode: u64,
     pub(crate) generation: u32,
-    /// The index of the export through which the client came.
+    /// The index of the export that the client uses.
     pub(crate) export: u32,
 }
 
 impl Handle {
-    /// Returns the handle in `bytes`; none if they are no handle of this service.
+    /// Returns the handle in `bytes`; none if they are not a handle of this service.
     pub(crate) fn decode(settings: &Settings, bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; HANDLE_BYTES] = bytes.try_into().ok()?;
         let (service, rest) = bytes.split_first_chunk()?;

@@ -10,8 +10,8 @@
 //! file                            exclusive verifier
 //! ```
 //!
-//! Times are nanoseconds since 1970, in 64 bits. What a file has besides its first bytes and its pages
-//! are holes. Once it has a page it has no first bytes any more.
+//! Times are nanoseconds since 1970, in 64 bits. The parts of a file without inline bytes or pages are holes. Once a file
+//! has a page it has no inline bytes.
 
 use alloc::vec::Vec;
 
@@ -23,12 +23,12 @@ use crate::volume::{Volume, inline, le32, le64};
 
 /// Bytes before the data.
 const HEAD_BYTES: usize = 80;
-/// The most data that stands next to its inode, in bytes.
+/// Maximum size of inline data in an inode, in bytes.
 pub(crate) const INLINE_BYTES_MAX: usize = 512;
 /// Flag: the file was created exclusively, and the verifier is set.
 const EXCLUSIVE: u8 = 1;
 
-/// What an inode is.
+/// The type of an inode.
 pub(crate) use crate::nfs3::FileType as Kind;
 
 /// An inode's attributes.
@@ -43,20 +43,20 @@ pub(crate) struct Inode {
     pub(crate) atime: u64,
     pub(crate) mtime: u64,
     pub(crate) ctime: u64,
-    /// Pages of data.
+    /// Number of data pages.
     pub(crate) pages: u32,
     pub(crate) generation: u32,
-    /// Of a device.
+    /// For a device.
     pub(crate) rdev: SpecData,
-    /// Of a directory: the one that it is in.
+    /// For a directory: its parent.
     pub(crate) parent: u64,
-    /// Of a directory: how many cookies have been used, [`Inode::COOKIES_BEFORE`] at first.
+    /// For a directory: how many cookies have been used, [`Inode::COOKIES_BEFORE`] at first.
     pub(crate) next_cookie: u64,
-    /// Of a directory: the number of its entries, without the two that all have.
+    /// For a directory: the number of its entries, without `.` and `..`.
     pub(crate) entries: u64,
-    /// Of a file that was created exclusively.
+    /// For a file that was created exclusively.
     pub(crate) verf: Option<[u8; 8]>,
-    /// Bytes of data next to the inode. For those who look; not part of the attributes.
+    /// Bytes of inline data. For information; not part of the attributes.
     pub(crate) inline_len: usize,
 }
 
@@ -152,7 +152,7 @@ impl Inode {
         bytes
     }
 
-    /// Returns what a client compares with what it knows.
+    /// Returns the attributes that a client compares with its cache.
     pub(crate) fn wcc(&self, page_bytes: u64) -> WccAttr {
         WccAttr {
             size: self.shown_size(page_bytes),
@@ -161,7 +161,7 @@ impl Inode {
         }
     }
 
-    /// Returns all attributes, as a client sees them.
+    /// Returns all attributes, in the client's format.
     pub(crate) fn attr(&self, number: u64, fsid: u64, page_bytes: u64) -> Attr {
         let inline = u64::try_from(self.inline_len.next_multiple_of(512)).unwrap_or(0);
         Attr {
@@ -171,7 +171,7 @@ impl Inode {
             uid: self.uid,
             gid: self.gid,
             size: self.shown_size(page_bytes),
-            // A small file takes room too, or archivers take it for a hole.
+            // A small file uses space too; otherwise archivers take it for a hole.
             used: u64::from(self.pages) * page_bytes + inline,
             rdev: self.rdev,
             fsid,
@@ -182,7 +182,7 @@ impl Inode {
         }
     }
 
-    /// A directory has a size for those who ask: one page for every 64 entries, begun or not.
+    /// The reported size of a directory: one page for every 64 entries, rounded up.
     fn shown_size(&self, page_bytes: u64) -> u64 {
         if self.is_dir() { (self.entries / 64 + 1).saturating_mul(page_bytes) } else { self.size }
     }
@@ -197,18 +197,18 @@ impl Volume<'_, '_> {
         }
     }
 
-    /// Returns an inode that must be there, because something in the state refers to it.
+    /// Returns an inode that must exist, because the state refers to it.
     pub(crate) fn known_inode(&self, number: u64) -> Result<Inode, Stop> {
         self.inode(number)?.ok_or(Stop::Corrupt)
     }
 
-    /// Returns the data next to an inode.
+    /// Returns the inline data of an inode.
     pub(crate) fn inline_data(&self, number: u64) -> Result<&[u8], Stop> {
         let value = self.inodes.get(self.view, &number.to_be_bytes())?.ok_or(Stop::Corrupt)?;
         inline(&value)?.get(HEAD_BYTES..).ok_or(Stop::Corrupt)
     }
 
-    /// Sets an inode's attributes. Its data next to it stays.
+    /// Sets an inode's attributes, and keeps its inline data.
     pub(crate) fn put_inode(&mut self, number: u64, inode: &Inode) -> Done<()> {
         let mut data = [0; INLINE_BYTES_MAX];
         let kept = self.inline_data(number)?;
@@ -217,7 +217,7 @@ impl Volume<'_, '_> {
         self.put_inode_with(number, inode, data.get(..len).unwrap_or_default())
     }
 
-    /// Sets an inode's attributes and the data next to it.
+    /// Sets an inode's attributes and inline data.
     pub(crate) fn put_inode_with(&mut self, number: u64, inode: &Inode, data: &[u8]) -> Done<()> {
         let mut value = Vec::with_capacity(HEAD_BYTES + data.len());
         value.extend_from_slice(&inode.encode());

@@ -1,22 +1,22 @@
-//! The file system: a deterministic service over the pages of the replicated state, whose operations
-//! are whole NFS version 3 calls [OSDI99 §6.2, RFC1813].
+//! The file system: a deterministic service over the pages of the replicated state. Its operations are complete NFS
+//! version 3 calls [OSDI99 §6.2, RFC1813].
 //!
-//! A relay ships a client's RPC call as one operation and the service computes the whole RPC reply:
-//! access rights, attributes before and after, and the result come from one atomic step. The crate knows
-//! no socket, no clock and no replica.
+//! A gateway sends a client's RPC call as one operation, and the service computes the complete RPC reply: access
+//! rights, attributes before and after, and the result come from one atomic step. The crate uses no sockets, clocks
+//! or replicas.
 //!
 //! | Part | Module |
 //! |---|---|
 //! | values on the wire: XDR, RPC, NFS, MOUNT | [`xdr`], [`rpc`], [`nfs3`], [`mount3`] |
-//! | the operation: a call, and from where it came | [`operation`] |
+//! | the operation: a call, and the address of its client | [`operation`] |
 //! | the service: a call in, a reply out | [`service`] |
-//! | a relay's side of a connection, without sockets | [`relay`], [`record`] |
-//! | a client's side: calls in bytes | [`calls`] |
+//! | a gateway's side of a connection, without sockets | [`relay`], [`record`] |
+//! | the client side: encoding calls | [`calls`] |
 //! | the procedures | `procedure` |
-//! | who calls and what he may do | `caller`, [`settings`] |
-//! | replies to calls that may come again | `replies` |
-//! | whether the state is in order | [`fsck`] |
-//! | where everything is in the state | `volume`, `inode`, `directory`, `data`, `quota`, `handle` |
+//! | the calling user, and its rights | `caller`, [`settings`] |
+//! | replies to calls that may be repeated | `replies` |
+//! | checking the consistency of the state | [`fsck`] |
+//! | the layout of the state | `volume`, `inode`, `directory`, `data`, `quota`, `handle` |
 #![no_std]
 #![cfg_attr(
     test,

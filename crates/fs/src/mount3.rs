@@ -1,4 +1,4 @@
-//! MOUNT version 3: how a client comes by its first handle [RFC1813, appendix I].
+//! MOUNT version 3: how a client gets its first handle [RFC1813, appendix I].
 #![allow(missing_docs, reason = "fields and variants are those of the RFC")]
 
 use alloc::vec::Vec;
@@ -10,11 +10,11 @@ use crate::xdr::{Decoded, Opaque, Reader, Xdr, XdrError, put_len, xdr_enum, xdr_
 pub const PROGRAM: u32 = 100_005;
 /// Its version.
 pub const VERSION: u32 = 3;
-/// The longest path, in bytes.
+/// Maximum length of a path, in bytes.
 pub const PATH_BYTES_MAX: usize = 1024;
-/// The longest name of a machine or group, in bytes.
+/// Maximum length of the name of a machine or group, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
-/// The flavours that are accepted: `AUTH_SYS`.
+/// The accepted flavours: `AUTH_SYS`.
 pub const FLAVORS: [u32; 1] = [1];
 
 /// The path of a directory.
@@ -48,13 +48,13 @@ xdr_enum! {
 }
 
 xdr_struct! {
-    /// A mount that someone has said he made.
+    /// A mount that a client has reported.
     pub struct MountEntry<'a> {
         pub host: MountName<'a>,
         pub dir: Path<'a>,
     }
 
-    /// A directory that can be mounted, and by whom.
+    /// A directory that can be mounted, with its groups.
     pub struct ExportEntry<'a> {
         pub dir: Path<'a>,
         pub groups: Vec<MountName<'a>>,

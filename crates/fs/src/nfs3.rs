@@ -1,6 +1,6 @@
 //! NFS version 3: its values, the arguments of its procedures, their results [RFC 1813].
 //!
-//! Names are those of the RFC without their numbers and prefixes; what a field means is said there.
+//! Names are those of the RFC without their numbers and prefixes; the RFC describes the fields.
 
 mod call;
 mod reply;
@@ -14,10 +14,10 @@ pub use types::*;
 pub const PROGRAM: u32 = 100_003;
 /// Its version.
 pub const VERSION: u32 = 3;
-/// The longest handle, in bytes.
+/// Maximum length of a handle, in bytes.
 pub const HANDLE_BYTES_MAX: usize = 64;
-/// The longest name or path that is decoded, in bytes. Longer than any that is accepted, so that one that
-/// is too long gets NAMETOOLONG and not `GARBAGE_ARGS`.
+/// Maximum length of a decoded name or path, in bytes. It is above the accepted length, so that a longer name gets
+/// NAMETOOLONG, not `GARBAGE_ARGS`.
 pub const NAME_BYTES_MAX: usize = 4096;
-/// The most bytes of one READ or WRITE.
+/// Maximum size of a READ or WRITE, in bytes.
 pub const TRANSFER_BYTES_MAX: usize = 1 << 20;

@@ -1,12 +1,12 @@
-//! An operation of the service: a whole call, and from where it came.
+//! An operation of the service: a complete call, and the address of its client.
 //!
 //! ```text
 //! version 1 | address of the client 16 | RPC call, from its number on
 //! ```
 //!
-//! The result is the whole RPC reply. So everything that a call means is decided in one place, in one
-//! atomic step, equally at all replicas. A relay is trusted for the address, and for the credential in
-//! the call as far as `AUTH_SYS` itself is.
+//! The result is the complete RPC reply. So all effects of a call are decided in one place, in one atomic step,
+//! equally at all replicas. A gateway is trusted for the address, and for the credential in the call as far as
+//! `AUTH_SYS` itself is.
 
 use alloc::vec::Vec;
 
@@ -25,7 +25,7 @@ pub struct Operation<'a> {
 }
 
 impl<'a> Operation<'a> {
-    /// Returns the operation in `bytes`; none if they are of another version or too few.
+    /// Returns the operation in `bytes`; none if they have another version or are too short.
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (version, rest) = bytes.split_first()?;
         let (address, call) = rest.split_first_chunk()?;
@@ -40,7 +40,7 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// Returns the address of version 6 that stands for one of version 4.
+/// Returns the IPv6 address for an IPv4 address.
 pub fn mapped(v4: [u8; 4]) -> [u8; 16] {
     let mut address = [0; 16];
     address[10..12].fill(0xff);

@@ -1,7 +1,7 @@
 //! The procedures of NFS version 3 [RFC 1813].
 //!
-//! Each finds out first whether it can be done, and changes something only then: what fails leaves the
-//! state as it was. Attributes before and after come from the same step as the change.
+//! Each procedure first checks whether it can succeed, and only then changes something: a failure leaves the state
+//! unchanged. Attributes before and after come from the same step as the change.
 
 use crate::caller::{Caller, EXECUTE, WRITE};
 use crate::directory::{Found, NAME_BYTES_MAX};
@@ -24,19 +24,19 @@ mod rename;
 mod volume;
 mod write;
 
-/// With `relatime`, a time of last access that is older than this is due, in nanoseconds.
+/// With `relatime`, an access time that is older than this is updated, in nanoseconds.
 const RELATIME_NS: u64 = 24 * 3600 * 1_000_000_000;
 
 /// A call that is being executed.
 pub(crate) struct Run<'r, 's, 'v> {
     pub(crate) volume: Volume<'s, 'v>,
-    /// From where the call came.
+    /// The address of the client.
     pub(crate) address: [u8; 16],
-    /// Who calls, unless nobody in particular.
+    /// The calling user; none for an anonymous call.
     pub(crate) auth: Option<&'r AuthSys<'r>>,
 }
 
-/// What a handle stands for, to whom.
+/// The inode and export of a handle.
 #[derive(Clone, Debug)]
 pub(crate) struct Node<'s> {
     pub(crate) number: u64,
@@ -59,14 +59,14 @@ impl Node<'_> {
         if self.caller.may(&self.inode, rights) { Ok(()) } else { Err(Stat::Access.into()) }
     }
 
-    /// The owner of a file may use it as long as he has it open, whatever its mode says by now. A server
-    /// cannot see who has it open.
+    /// The owner of a file may use it as long as it is open, whatever its mode is by now. A server cannot see who has
+    /// it open.
     fn check_or_owner(&self, rights: u16) -> Done<()> {
         if self.caller.owns(&self.inode) { Ok(()) } else { self.check(rights) }
     }
 
-    /// Checks that the caller may take an entry out of this directory: he may write it, and if it is
-    /// sticky he owns it or the entry's inode.
+    /// Checks that the caller may remove an entry from this directory: it may write the directory, and if that is
+    /// sticky, it owns the directory or the entry's inode.
     fn check_removal(&self, inode: &Inode) -> Done<()> {
         self.check(WRITE | EXECUTE)?;
         let is_sticky = self.inode.mode & crate::caller::STICKY != 0;
@@ -78,7 +78,7 @@ impl Node<'_> {
 }
 
 impl<'s> Run<'_, 's, '_> {
-    /// Returns what a handle stands for.
+    /// Resolves a handle.
     fn node(&self, fh: &Fh<'_>) -> Done<Node<'s>> {
         let settings = self.volume.settings;
         let handle = Handle::decode(settings, fh.0).ok_or(Stat::BadHandle)?;
@@ -95,7 +95,7 @@ impl<'s> Run<'_, 's, '_> {
         Ok(Node { number: handle.inode, inode, export, export_index: handle.export, caller })
     }
 
-    /// Returns a directory in which something is to be changed.
+    /// Returns a directory that is to be changed.
     fn writable_dir(&self, fh: &Fh<'_>) -> Done<Node<'s>> {
         let dir = self.node(fh)?;
         dir.check_dir()?;
@@ -109,12 +109,12 @@ impl<'s> Run<'_, 's, '_> {
         handle.encode(self.volume.settings)
     }
 
-    /// Returns the attributes of an inode as a client sees them.
+    /// Returns the attributes of an inode in the client's format.
     fn attr(&self, number: u64, inode: &Inode) -> Attr {
         inode.attr(number, self.volume.settings.service_id, self.volume.page_bytes())
     }
 
-    /// Returns the attributes behind a handle as they are now; none if it stands for nothing.
+    /// Returns the present attributes of a handle; none if it is stale.
     fn post(&self, fh: &Fh<'_>) -> Result<Option<Attr>, Stop> {
         match self.node(fh) {
             Ok(node) => Ok(Some(self.attr(node.number, &node.inode))),
@@ -123,7 +123,7 @@ impl<'s> Run<'_, 's, '_> {
         }
     }
 
-    /// Returns the attributes behind a handle before a change.
+    /// Returns the attributes of a handle before a change.
     fn before(&self, fh: &Fh<'_>) -> Result<Option<WccAttr>, Stop> {
         match self.node(fh) {
             Ok(node) => Ok(Some(node.inode.wcc(self.volume.page_bytes()))),
@@ -132,12 +132,12 @@ impl<'s> Run<'_, 's, '_> {
         }
     }
 
-    /// Returns the attributes behind a handle before and after a change.
+    /// Returns the attributes of a handle before and after a change.
     fn wcc(&self, fh: &Fh<'_>, before: Option<WccAttr>) -> Result<Wcc, Stop> {
         Ok(Wcc { before, after: self.post(fh)? })
     }
 
-    /// Finds a name in a directory that the caller may look names up in. The caller has checked the name.
+    /// Looks up a name in a directory that the caller may search. The caller has checked the name.
     fn entry(&self, dir: &Node<'_>, name: &[u8]) -> Done<Option<(Found, Inode)>> {
         dir.check(EXECUTE)?;
         match self.volume.find(dir.number, name)? {
@@ -146,7 +146,7 @@ impl<'s> Run<'_, 's, '_> {
         }
     }
 
-    /// Notes that an inode has been read, if that is due.
+    /// Records that an inode has been read, if that is due.
     fn accessed(&mut self, node: &Node<'_>) -> Result<(), Stop> {
         let (inode, now) = (&node.inode, self.volume.now());
         let is_due = match self.volume.settings.atime {

@@ -1,7 +1,7 @@
-//! What users own, which is always counted, and what they may own.
+//! The space that users own, which is always counted, and its limits.
 //!
-//! Counting does not depend on a limit, so a limit may be set, moved and taken away while users own something: what
-//! somebody has beyond it stays, can be overwritten and removed, and does not grow.
+//! Counting does not depend on a limit, so a limit can be set, changed and removed while users own data. Data beyond
+//! the limit is kept; it can be overwritten and removed, but cannot grow.
 
 use quorate_service::Stop;
 
@@ -11,7 +11,7 @@ use crate::nfs3::Stat;
 use crate::trouble::Done;
 use crate::volume::{Volume, inline, le64, next_of, pair_key};
 
-/// What a user owns.
+/// The space that a user owns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) pages: u64,
@@ -25,7 +25,7 @@ impl Usage {
 }
 
 impl Volume<'_, '_> {
-    /// Returns what a user owns.
+    /// Returns the space that a user owns.
     pub(crate) fn usage(&self, uid: u32) -> Result<Usage, Stop> {
         match self.usage.get(self.view, &uid.to_be_bytes())? {
             Some(value) => Usage::decode(inline(&value)?),
@@ -33,7 +33,7 @@ impl Volume<'_, '_> {
         }
     }
 
-    /// Changes what a user owns.
+    /// Changes the space that a user owns.
     pub(crate) fn charge(&mut self, uid: u32, pages: i64, inodes: i64) -> Done<()> {
         if !self.is_counted || (pages, inodes) == (0, 0) {
             return Ok(());
@@ -50,14 +50,14 @@ impl Volume<'_, '_> {
         Ok(())
     }
 
-    /// Returns how many pages and inodes a user may have in all; none if there is no bound.
+    /// Returns the limit of a user in pages and inodes; none if there is no limit.
     fn limits(&self, uid: u32) -> Option<Usage> {
         let quota = self.settings.quota;
         let is_bound = uid != 0 && self.is_counted && quota != crate::settings::Quota::NONE;
         is_bound.then(|| Usage { pages: quota.bytes_max / self.page_bytes(), inodes: quota.inodes_max })
     }
 
-    /// Returns what a user may still have; none if there is no bound.
+    /// Returns the space that is left to a user; none if there is no limit.
     pub(crate) fn quota_left(&self, uid: u32) -> Result<Option<Usage>, Stop> {
         let Some(limits) = self.limits(uid) else { return Ok(None) };
         let usage = self.usage(uid)?;
@@ -67,7 +67,7 @@ impl Volume<'_, '_> {
         }))
     }
 
-    /// Checks that a user may own so many pages and inodes more.
+    /// Checks that a user may own this number of additional pages and inodes.
     pub(crate) fn check_quota(&self, uid: u32, pages: u64, inodes: u64) -> Done<()> {
         match self.quota_left(uid)? {
             Some(left) if left.pages < pages || left.inodes < inodes => Err(Stat::DQuot.into()),
@@ -75,8 +75,8 @@ impl Volume<'_, '_> {
         }
     }
 
-    /// Returns how many bytes of a write, at least 1 long, its owner may add, from its beginning on. Pages that are
-    /// there cost nothing: at the limit a file can be overwritten.
+    /// Returns how many bytes of a write, at least 1 byte long, its owner may add, from its beginning. Existing pages
+    /// cost nothing: at the limit a file can still be overwritten.
     pub(crate) fn quota_room(
         &self,
         number: u64,
@@ -92,7 +92,7 @@ impl Volume<'_, '_> {
         }
         let (first, last) = (offset / page_bytes, (end - 1) / page_bytes);
         if inode.inline_len > 0 && first > 0 {
-            // What stands next to the inode moves to a page of its own.
+            // Inline data moves to its own page.
             if left == 0 {
                 return Ok(0);
             }

@@ -1,37 +1,37 @@
-//! Records on a stream: a call or reply in fragments, each with its length before it [RFC 5531].
+//! Records on a stream: a call or reply in fragments, each preceded by its length [RFC 5531].
 //!
-//! A fragment's head says its length in 31 bits and, in the first bit, whether the record ends with it.
-//! Lengths are compared with the bound before anything is kept, and memory grows with what has come and
-//! never with what was announced.
+//! A fragment's head has its length in 31 bits, and in the first bit whether it is the last one of the record.
+//! Lengths are compared with the limit before memory is used, and memory grows with the data that has arrived, never
+//! with an announced length.
 
 use alloc::vec::Vec;
 
-/// Says that a fragment is the last of its record.
+/// The flag of the last fragment of a record.
 const LAST: u32 = 1 << 31;
-/// The most fragments of one record.
+/// Maximum number of fragments of one record.
 const FRAGMENTS_MAX: u32 = 4096;
 
-/// Why a stream cannot be read on.
+/// Why a stream cannot be read any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordError {
-    /// A record is longer than the bound.
+    /// A record is longer than the limit.
     TooLong {
-        /// The length that it has at least, in bytes.
+        /// Its length so far, in bytes.
         len: usize,
-        /// The bound, in bytes.
+        /// The limit, in bytes.
         max: usize,
     },
     /// A record has too many fragments.
     TooManyFragments,
 }
 
-/// Puts records together. Holds at most one, of at most `len_max` bytes.
+/// Assembles records. Holds at most one, of at most `len_max` bytes.
 #[derive(Debug)]
 pub struct Records {
     len_max: usize,
     /// The beginning of a fragment's head.
     head: Vec<u8>,
-    /// What is to come of the fragment.
+    /// The rest of the fragment.
     left: usize,
     is_last: bool,
     fragments: u32,
@@ -44,12 +44,12 @@ impl Records {
         Self { len_max, head: Vec::new(), left: 0, is_last: false, fragments: 0, record: Vec::new() }
     }
 
-    /// Takes bytes of the stream up to the end of a record. Returns how many it took, and the record if
-    /// it is whole.
+    /// Takes bytes of the stream up to the end of a record. Returns how many it took, and the record if it is
+    /// complete.
     ///
     /// # Errors
     ///
-    /// The stream breaks a bound: nothing after this can be understood.
+    /// The stream violates a limit: nothing after this can be parsed.
     pub fn take(&mut self, bytes: &[u8]) -> Result<(usize, Option<Vec<u8>>), RecordError> {
         let mut rest = bytes;
         while let Some((first, later)) = rest.split_first() {
@@ -75,12 +75,12 @@ impl Records {
         Ok((bytes.len(), None))
     }
 
-    /// Says whether a record has come in part.
+    /// Returns whether a record has arrived incompletely.
     pub fn is_amid(&self) -> bool {
         self.fragments > 0 || !self.head.is_empty()
     }
 
-    /// Returns how many bytes are held.
+    /// Returns the number of bytes it holds.
     pub fn held(&self) -> usize {
         self.record.capacity()
     }
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    /// What is announced is not allocated, and what is too long is refused at once.
+    /// An announced length is not allocated, and a record that is too long is refused immediately.
     #[test]
     fn records_are_bounded_before_they_come() {
         let mut records = Records::new(1000);

@@ -1,19 +1,19 @@
-//! A relay's side of one connection: records in, operations out; results in, records out. No socket.
+//! A gateway's side of one connection: records in, operations out; results in, records out. No socket.
 //!
 //! ```text
 //! client -- bytes --> Connection::receive -- Connection::submit --> the cluster's client
 //! client <-- bytes -- Connection::outgoing <-- Connection::replied --
 //! ```
 //!
-//! Many calls are in flight on a connection, and their replies leave in the order in which they come. A
-//! peer costs bounded memory: one record that is coming in, the calls in flight, and the replies that it
-//! has not taken, each with its bound. At a bound the connection takes no more bytes, and the network
-//! waits ([`Connection::receive`] says how many it took).
+//! Many calls can be in flight on a connection; replies are sent in order of arrival. The memory for a peer is
+//! bounded: one incoming record, the calls in flight, and the replies that it has not read, each with its limit. At a
+//! limit the connection takes no more bytes, and the network waits ([`Connection::receive`] returns how many it
+//! took).
 //!
-//! A call that reads, and for which no quorum answers, is answered by JUKEBOX, which tells the client to try again in
-//! a while: a hard mount rides out a view change without an error to the application. MNT has no such word and fails.
-//! A change that is under way stays without an answer for as long as it takes: it may have been done, or may be done
-//! yet, and the client would send it again under another number, so that it is done twice.
+//! A read without an answer of a quorum is answered with JUKEBOX, which tells the client to try again later: a hard
+//! mount survives a view change without an error in the application. MNT has no such status and fails. A change in
+//! progress gets no answer for as long as it takes: it may still take effect, and the client would send it again with
+//! another number, so that it might be executed twice.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -29,15 +29,14 @@ use crate::service::Fs;
 use crate::settings::Procedures;
 use crate::xdr::{Reader, Xdr};
 
-/// The bounds of one connection.
+/// The limits of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most calls in flight.
+    /// Maximum number of calls in flight.
     pub calls_max: usize,
-    /// The most bytes of calls in flight, besides one call.
+    /// Maximum bytes of calls in flight, in addition to one call.
     pub call_bytes_max: usize,
-    /// The most bytes of replies that wait for the client to take them, besides those of the calls in
-    /// flight.
+    /// Maximum bytes of replies that wait for the client to read them, in addition to those of the calls in flight.
     pub reply_bytes_max: usize,
 }
 
@@ -47,28 +46,28 @@ impl Default for Limits {
     }
 }
 
-/// What is kept of the memory for replies when the client has taken all of them, in bytes.
+/// Memory for replies that is kept when the client has read all of them, in bytes.
 const IDLE_BYTES_MAX: usize = 64 << 10;
 
-/// Names a call in flight on its connection.
+/// Identifies a call in flight on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
 /// A call for the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Submit<'a> {
-    /// Comes back with the result.
+    /// Returned with the result.
     pub ticket: Ticket,
     /// The operation.
     pub operation: &'a [u8],
-    /// It may go the short way.
+    /// Whether it may be served without ordering.
     pub read_only: bool,
-    /// The client may be told that it was not done although it may be done yet, or may be done twice: it reads, or it
-    /// is MOUNT's.
+    /// Whether the client may be told that it was not executed although it may still take effect, or be executed
+    /// twice: it reads, or belongs to MOUNT.
     pub may_give_up: bool,
 }
 
-/// A call in flight: what is needed to ask again, or if nobody answers it.
+/// A call in flight: the data to send it again, or to answer it without a result.
 #[derive(Clone, Debug)]
 struct Flying {
     xid: u32,
@@ -78,7 +77,7 @@ struct Flying {
 }
 
 impl Flying {
-    /// Says whether the client may be told that it was not done, whatever becomes of it.
+    /// Returns whether the client may be told that it was not executed, whatever happens to it.
     fn may_give_up(&self) -> bool {
         let reads = |procedure| Procedures::reading().has(procedure);
         self.program == mount3::PROGRAM || Procedure::from_number(self.procedure).is_some_and(reads)
@@ -92,14 +91,14 @@ pub struct Connection {
     limits: Limits,
     records: Records,
     next_ticket: u64,
-    /// Calls that the driver has not taken yet. Part of those in flight.
+    /// Calls that the driver has not taken yet: a part of those in flight.
     waiting: VecDeque<(Ticket, bool)>,
     /// At most `calls_max`.
     flying: BTreeMap<Ticket, Flying>,
     /// Bytes of the calls in flight.
     call_bytes: usize,
     outgoing: Vec<u8>,
-    /// How much of it the client has taken.
+    /// How much of the output the client has read.
     outgoing_at: usize,
 }
 
@@ -119,19 +118,19 @@ impl Connection {
         }
     }
 
-    /// Says whether it takes bytes now.
+    /// Returns whether it takes bytes now.
     pub fn is_open(&self) -> bool {
         self.flying.len() < self.limits.calls_max
             && self.call_bytes <= self.limits.call_bytes_max
             && self.has_room_for_replies()
     }
 
-    /// Takes bytes from the client. Returns how many: fewer than there are, if too much is in flight; the
-    /// rest is to be offered again later.
+    /// Takes bytes from the client. Returns how many: fewer than offered if too much is in flight; the rest must be
+    /// offered again later.
     ///
     /// # Errors
     ///
-    /// The stream breaks a bound. The connection is of no more use.
+    /// The stream violates a limit. The connection is unusable.
     pub fn receive(&mut self, fs: &Fs, bytes: &[u8]) -> Result<usize, RecordError> {
         let mut taken = 0;
         while taken < bytes.len() && self.is_open() {
@@ -144,7 +143,7 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Returns the next call for the cluster. There is none while the client does not take its replies.
+    /// Returns the next call for the cluster. There is none while the client does not read its replies.
     pub fn submit(&mut self) -> Option<Submit<'_>> {
         if !self.has_submit() {
             return None;
@@ -154,7 +153,7 @@ impl Connection {
         Some(Submit { ticket, operation: &call.operation, read_only, may_give_up: call.may_give_up() })
     }
 
-    /// Says whether there is one.
+    /// Returns whether there is one.
     pub fn has_submit(&self) -> bool {
         !self.waiting.is_empty() && self.has_room_for_replies()
     }
@@ -163,27 +162,26 @@ impl Connection {
         self.outgoing().len() <= self.limits.reply_bytes_max
     }
 
-    /// Asks once more: the call was done, and its result was too long to be kept by the replicas for a
-    /// client that missed it. What must not be done twice has its reply in the state (`replies`).
+    /// Sends the operation again: it was executed, but its result was too long for the replicas to store for a client
+    /// that missed it. Calls that must not be executed twice have their reply in the state (`replies`).
     pub fn ask_again(&mut self, ticket: Ticket) {
         if self.flying.contains_key(&ticket) {
             self.waiting.push_back((ticket, false));
         }
     }
 
-    /// Says whether a call has come in part.
+    /// Returns whether a call has arrived incompletely.
     pub fn is_amid(&self) -> bool {
         self.records.is_amid()
     }
 
-    /// Returns how many bytes are held: calls in part and in flight, and replies that were not taken.
+    /// Returns the number of bytes it holds: incomplete calls, calls in flight, and unread replies.
     pub fn held(&self) -> usize {
         self.records.held() + self.call_bytes + self.outgoing.capacity()
     }
 
-    /// Takes the result of a call: the RPC reply. An empty one says that the service could not even
-    /// answer, because its state is damaged: that is a fault of the server. Whose call is not in flight any
-    /// more is dropped.
+    /// Takes the result of a call: the RPC reply. An empty one means that the service could not answer because its
+    /// state is damaged, which is a fault of the server. Results of calls no longer in flight are dropped.
     pub fn replied(&mut self, ticket: Ticket, reply: &[u8]) {
         match self.land(ticket) {
             Some(call) if reply.is_empty() => self.fail(&call, Stat::ServerFault),
@@ -192,15 +190,15 @@ impl Connection {
         }
     }
 
-    /// Answers a call in the place of a cluster that does not: try again later. The caller knows that it was not done,
-    /// or it may be given up.
+    /// Answers a call for a cluster that does not answer: try again later. The caller knows that the call was not
+    /// executed, or that it may be abandoned.
     pub fn unanswered(&mut self, ticket: Ticket) {
         if let Some(call) = self.land(ticket) {
             self.fail(&call, Stat::Jukebox);
         }
     }
 
-    /// Answers a call in the form of its procedure.
+    /// Answers a call in the format of its procedure.
     fn fail(&mut self, call: &Flying, stat: Stat) {
         let mut reply = Vec::new();
         ReplyHead { xid: call.xid, status: Status::Success }.encode(&mut reply);
@@ -210,8 +208,8 @@ impl Connection {
                 failed.encode(&mut reply);
             }
         } else if call.procedure == mount3::Procedure::Mnt as u32 {
-            // MOUNT has no word for "later": whoever mounts hears that it does not work now. If it is noted all the
-            // same, the list of mounts has a line too many until he mounts it again.
+            // MOUNT has no status for "later", so the mount fails now. If it is recorded nevertheless, the list of mounts
+            // has an extra line until the client mounts again.
             MountReply::Failed(MountStat::ServerFault).encode(&mut reply);
         } else {
             reply.clear();
@@ -225,21 +223,21 @@ impl Connection {
         &self.outgoing[self.outgoing_at..]
     }
 
-    /// Notes that the client has taken so many of them.
+    /// The client has read this number of bytes.
     pub fn sent(&mut self, count: usize) {
         self.outgoing_at = self.outgoing.len().min(self.outgoing_at.saturating_add(count));
-        // Half of it may be gone before the rest moves up.
+        // Half of the buffer may be free before the rest is moved.
         if self.outgoing_at * 2 >= self.outgoing.len() {
             self.outgoing.drain(..self.outgoing_at);
             self.outgoing_at = 0;
-            // Who has everything costs little, whatever it once was.
+            // A client that has read everything costs little memory, whatever it used before.
             if self.outgoing.is_empty() && self.outgoing.capacity() > IDLE_BYTES_MAX {
                 self.outgoing = Vec::new();
             }
         }
     }
 
-    /// Says whether calls are in flight.
+    /// Returns whether calls are in flight.
     pub fn is_idle(&self) -> bool {
         self.flying.is_empty()
     }
@@ -247,7 +245,7 @@ impl Connection {
     fn call(&mut self, fs: &Fs, call: &[u8]) {
         let mut operation = Vec::with_capacity(HEAD_BYTES + call.len());
         Operation { address: self.address, call }.encode(&mut operation);
-        // What no state is needed for is answered here: nonsense is not worth a round of the cluster.
+        // Calls that need no state are answered here: invalid ones are not worth a round of the cluster.
         if let Some(reply) = fs.immediate(call) {
             if !reply.is_empty() {
                 put_record(&mut self.outgoing, &reply);
@@ -256,7 +254,7 @@ impl Connection {
         }
         let Ok(head) = CallHead::decode(&mut Reader::new(call)) else { return };
         let CallHead { xid, program, procedure, .. } = head;
-        // A call that comes again while it is in flight gets the one reply that is on its way.
+        // A call that is repeated while it is in flight gets the one reply.
         let is_same = |other: &Flying| {
             (other.xid, other.program, other.procedure) == (xid, program, procedure)
                 && other.operation == operation

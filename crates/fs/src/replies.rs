@@ -1,20 +1,20 @@
-//! The reply cache: what was answered to calls that change something, inside the state.
+//! The reply cache: the replies to calls that change something, as a part of the state.
 //!
-//! A client that got no answer sends its call again, over the same connection or another, to the same
-//! relay or another. The call must not be done twice (a second REMOVE would say NOENT, or remove what
-//! has been created since). So each of these replies is kept, under the client's address, the call's
-//! number and procedure, and a digest of its credential and arguments; a call that is found is answered
-//! and not executed. As this is part of the state, it is decided in order, equally everywhere, whoever
-//! crashes.
+//! A client without a reply sends its call again, over the same connection or another, to the same gateway or
+//! another. The call must not be executed twice (a second REMOVE would return NOENT, or remove what has been created
+//! since). So each of these replies is stored, under the client's address, the call's number and procedure, and a
+//! digest of its credential and arguments. A call that is found is answered and not executed. Because this is part of
+//! the state, all replicas decide it in the same order, under any crashes.
 //!
 //! ```text
 //! slot (512):  length 4, 0: empty | procedure 4 | stamp 8 | address 16 | xid 4 | digest 16 | reply
 //! ```
 //!
-//! The numbers of a client's calls follow each other, counted in the bytes of the wire by some, and by Linux in those of its
-//! processor, so that the first byte on the wire is the one that runs. Numbers that are neighbours in either way have the
-//! same four pages, where chance puts them, and a reply goes where the oldest one is: so few pages change, and all of them
-//! fill evenly. What is given up is old then: with 1024 pages, of 8192 places, hardly ever one of the last thousand calls.
+//! The numbers of a client's calls are consecutive. Some clients count in the byte order of the wire; Linux counts in
+//! that of its processor, so that the first byte on the wire changes fastest. Neighbouring numbers of either kind
+//! have the same four pages, chosen by a hash, and a reply replaces the oldest one there. So few pages change, and
+//! all of them fill evenly. A replaced reply is old: with 1024 pages, 8192 slots, it is almost never one of the last
+//! thousand calls.
 
 use alloc::vec::Vec;
 
@@ -26,28 +26,28 @@ const SLOT_BYTES: usize = 512;
 const REPLY_AT: usize = 52;
 /// How many pages may have the reply to a call.
 const CHOICES: usize = 4;
-/// The longest reply that is kept, in bytes; those of the procedures that change something are shorter.
+/// Maximum length of a stored reply, in bytes; those of the procedures that change something are shorter.
 const REPLY_BYTES_MAX: usize = SLOT_BYTES - REPLY_AT;
 
-/// What makes a call the same as another.
+/// The identity of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallId {
     pub(crate) address: [u8; 16],
     pub(crate) xid: u32,
     pub(crate) procedure: u32,
-    /// Of the call's bytes behind its number.
+    /// The digest of the call's bytes after its number.
     digest: [u8; 16],
 }
 
 impl CallId {
-    /// Returns the identity of a call. `body` is what follows its number.
+    /// Returns the identity of a call. `body` is the part after its number.
     pub(crate) fn new(address: [u8; 16], xid: u32, procedure: u32, body: &[u8]) -> Self {
         let hash = blake3::hash(body);
         let digest = hash.as_bytes().first_chunk().copied().unwrap_or_default();
         Self { address, xid, procedure, digest }
     }
 
-    /// Returns the bytes of a slot from the address on.
+    /// Returns the bytes of a slot after the address.
     fn bytes(&self) -> [u8; 36] {
         let mut bytes = [0; 36];
         bytes[..16].copy_from_slice(&self.address);
@@ -58,9 +58,9 @@ impl CallId {
 
     /// Returns the pages, of `pages`, that may have its slot.
     fn pages(&self, pages: u32) -> [u32; CHOICES] {
-        // Without the three bits that run in the bytes of the wire, and in those the other way round.
+        // Without the three bits that change fastest in the byte order of the wire, and in the reverse order.
         let group = self.xid & !0x0700_0007;
-        // FNV-1a, and the last steps of MurmurHash3: each bit of the number has to reach each bit of the choice.
+        // FNV-1a, and the last steps of MurmurHash3: each bit of the number must affect each bit of the choice.
         let bytes = self.address.iter().copied().chain(group.to_le_bytes());
         let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -76,7 +76,7 @@ impl CallId {
 }
 
 impl Volume<'_, '_> {
-    /// Appends the reply that was given to a call, if it is known. Says whether it is.
+    /// Appends the reply to a call, if it is stored. Returns whether it is.
     pub(crate) fn repeat(&self, call: &CallId, out: &mut Vec<u8>) -> Result<bool, Stop> {
         let wanted = call.bytes();
         for page in call.pages(self.settings.reply_pages) {
@@ -92,7 +92,7 @@ impl Volume<'_, '_> {
         Ok(false)
     }
 
-    /// Keeps the reply to a call, in the place of the oldest of its pages.
+    /// Stores the reply to a call in the slot of the oldest reply in its pages.
     pub(crate) fn keep(&mut self, call: &CallId, reply: &[u8]) -> Result<(), Stop> {
         if reply.is_empty() || reply.len() > REPLY_BYTES_MAX {
             return Err(Stop::Corrupt);
@@ -111,7 +111,7 @@ impl Volume<'_, '_> {
         let len = u32::try_from(reply.len()).unwrap_or(0);
         slot[..4].copy_from_slice(&len.to_le_bytes());
         slot[4..8].copy_from_slice(&call.procedure.to_le_bytes());
-        // The time of a call is later than that of any before.
+        // The time of a call is later than that of all earlier ones.
         slot[8..16].copy_from_slice(&self.tick()?.to_le_bytes());
         slot[16..REPLY_AT].copy_from_slice(&call.bytes());
         slot[REPLY_AT..REPLY_AT + reply.len()].copy_from_slice(reply);
@@ -127,7 +127,7 @@ mod tests {
         CallId::new([7; 16], xid, 12, b"body").pages(1024)
     }
 
-    /// A client counts in the bytes of the wire, or in those of its processor.
+    /// A client counts in the byte order of the wire, or in that of its processor.
     fn counts() -> [fn(u32) -> u32; 2] {
         [|count| count, u32::swap_bytes]
     }
@@ -140,8 +140,8 @@ mod tests {
         }
     }
 
-    /// A Linux client sends its call again after 60 s. By then it has made thousands of others, and their replies must
-    /// not all have gone to a few pages.
+    /// A Linux client repeats its call after 60 s. By then it has made thousands of others, and their replies must
+    /// not all be in a few pages.
     #[test]
     fn a_reply_is_kept_until_a_thousand_others_have_come() {
         for count in counts() {

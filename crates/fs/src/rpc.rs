@@ -1,7 +1,7 @@
 //! Remote procedure calls: the head of a call and of a reply [RFC 5531].
 //!
-//! A call names its program, version and procedure and says who the caller claims to be. `AUTH_SYS` is a
-//! claim and no proof: whoever sends the bytes is trusted for the numbers in it.
+//! A call names its program, version and procedure, and the user. `AUTH_SYS` is a claim without proof: the sender of the
+//! call is trusted for the numbers in it.
 
 use alloc::vec::Vec;
 
@@ -9,11 +9,11 @@ use crate::xdr::{Decoded, Opaque, Reader, Xdr, XdrError, xdr_struct};
 
 /// The RPC version.
 pub const RPC_VERSION: u32 = 2;
-/// The longest body of a credential or verifier, in bytes.
+/// Maximum length of the body of a credential or verifier, in bytes.
 pub const AUTH_BYTES_MAX: usize = 400;
-/// The most groups in an `AUTH_SYS` credential, besides the first.
+/// Maximum number of groups in an `AUTH_SYS` credential, in addition to the first.
 pub const GROUPS_MAX: usize = 16;
-/// The longest head of a call, in bytes: six numbers, two authenticators.
+/// Maximum length of the head of a call, in bytes: six numbers, two authenticators.
 pub const CALL_HEAD_BYTES_MAX: usize = 24 + 2 * (8 + AUTH_BYTES_MAX);
 
 const CALL: u32 = 0;
@@ -23,23 +23,23 @@ const MSG_DENIED: u32 = 1;
 const AUTH_NONE: u32 = 0;
 const AUTH_SYS: u32 = 1;
 
-/// Who the caller says he is.
+/// The claimed identity of the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential<'a> {
-    /// Nobody in particular.
+    /// Anonymous.
     None,
-    /// A user and his groups on a machine.
+    /// A user with groups on a machine.
     Sys(AuthSys<'a>),
-    /// A flavour that is not known here.
+    /// An unknown flavour.
     Other(u32),
-    /// The body is not what its flavour says.
+    /// The body does not match its flavour.
     Malformed,
 }
 
 /// The body of an `AUTH_SYS` credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthSys<'a> {
-    /// Anything that the client likes to put here.
+    /// A number that the client chooses.
     pub stamp: u32,
     /// The caller's machine.
     pub machine: Opaque<'a, 255>,
@@ -76,23 +76,23 @@ impl<'a> Xdr<'a> for AuthSys<'a> {
 xdr_struct! {
     /// A credential or a verifier in its encoding.
     pub struct OpaqueAuth<'a> {
-        /// Of which kind it is.
+        /// Its flavour.
         pub flavor: u32,
-        /// What that kind says.
+        /// Its body.
         pub body: Opaque<'a, AUTH_BYTES_MAX>,
     }
 }
 
 impl<'a> OpaqueAuth<'a> {
-    /// The authenticator that says nothing.
+    /// The empty authenticator.
     pub const NONE: Self = Self { flavor: AUTH_NONE, body: Opaque(&[]) };
 
-    /// Returns the authenticator around the encoding of an [`AuthSys`].
+    /// Returns an authenticator with an [`AuthSys`] as its body.
     pub fn sys(body: &'a [u8]) -> Self {
         Self { flavor: AUTH_SYS, body: Opaque(body) }
     }
 
-    /// Returns what it says.
+    /// Decodes it.
     pub fn credential(&self) -> Credential<'a> {
         match self.flavor {
             AUTH_NONE => Credential::None,
@@ -102,12 +102,17 @@ impl<'a> OpaqueAuth<'a> {
     }
 }
 
+/// Says whether a message says that it is a call, or is too short to say.
+pub(crate) fn is_call(message: &[u8]) -> bool {
+    message.get(4..8).is_none_or(|direction| direction == CALL.to_be_bytes())
+}
+
 /// The head of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallHead<'a> {
-    /// The client's number for the call. Its reply has the same.
+    /// The client's number for the call, which its reply repeats.
     pub xid: u32,
-    /// The RPC version: [`RPC_VERSION`], unless the caller is of another time.
+    /// The RPC version: [`RPC_VERSION`], unless the caller uses another one.
     pub rpc_version: u32,
     /// The program.
     pub program: u32,
@@ -115,15 +120,15 @@ pub struct CallHead<'a> {
     pub version: u32,
     /// Its procedure.
     pub procedure: u32,
-    /// Who calls.
+    /// The credential.
     pub credential: OpaqueAuth<'a>,
-    /// The proof, which `AUTH_SYS` has none of.
+    /// The verifier, which `AUTH_SYS` does not have.
     pub verifier: OpaqueAuth<'a>,
 }
 
 impl<'a> Xdr<'a> for CallHead<'a> {
-    /// Behind a head of another RPC version there is nothing that could be understood: program, version
-    /// and procedure are zero then, and the credential is none.
+    /// After a head of another RPC version nothing can be decoded: program, version and procedure are zero then, and
+    /// the credential is empty.
     fn decode(r: &mut Reader<'a>) -> Decoded<Self> {
         let (xid, direction, rpc_version) = (r.u32()?, r.u32()?, r.u32()?);
         if direction != CALL {
@@ -148,7 +153,7 @@ impl<'a> Xdr<'a> for CallHead<'a> {
 }
 
 impl CallHead<'_> {
-    /// Returns the head of a call by nobody.
+    /// Returns the head of an anonymous call.
     pub fn new(xid: u32, program: u32, version: u32, procedure: u32) -> Self {
         Self {
             xid,
@@ -162,22 +167,22 @@ impl CallHead<'_> {
     }
 }
 
-/// How a call went, before anything that its procedure says.
+/// The RPC status of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// The procedure's result follows.
     Success,
-    /// There is no such program here.
+    /// There is no such program.
     ProgUnavail,
     /// The program has other versions: the lowest and the highest.
     ProgMismatch(u32, u32),
     /// The program has no such procedure.
     ProcUnavail,
-    /// The arguments are none of this procedure.
+    /// The arguments do not match the procedure.
     GarbageArgs,
-    /// It could not be done, for reasons that the procedure has no words for.
+    /// It failed for reasons that the procedure has no status for.
     SystemErr,
-    /// The call is of another RPC version: those known here.
+    /// The call has another RPC version than these.
     RpcMismatch(u32, u32),
     /// The credential is not accepted.
     AuthError(AuthStat),
@@ -188,7 +193,7 @@ pub enum Status {
 pub enum AuthStat {
     /// It cannot be decoded.
     BadCred,
-    /// Its flavour is not enough here.
+    /// Its flavour is too weak.
     TooWeak,
 }
 
@@ -204,9 +209,9 @@ impl AuthStat {
 /// The head of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyHead {
-    /// That of the call.
+    /// The number of the call.
     pub xid: u32,
-    /// How it went.
+    /// The status.
     pub status: Status,
 }
 
@@ -281,7 +286,7 @@ mod tests {
     use super::*;
     use crate::xdr::{decode, encode};
 
-    /// The bytes of a call as a kernel sends it: GETATTR without a credential.
+    /// The bytes of a call from a kernel: GETATTR without a credential.
     #[test]
     fn a_call_as_on_the_wire() {
         let head = CallHead::new(0x1234_5678, 100_003, 3, 1);

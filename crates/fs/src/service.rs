@@ -9,7 +9,7 @@ use crate::nfs3::{self, Call, Procedure, Reply, Stat};
 use crate::operation::Operation;
 use crate::procedure::Run;
 use crate::replies::CallId;
-use crate::rpc::{AuthStat, AuthSys, CallHead, Credential, RPC_VERSION, ReplyHead, Status};
+use crate::rpc::{self, AuthStat, AuthSys, CallHead, Credential, RPC_VERSION, ReplyHead, Status};
 use crate::settings::{Atime, Procedures, Settings, SettingsError};
 use crate::volume::Volume;
 use crate::xdr::{self, Reader, Xdr};
@@ -35,7 +35,7 @@ enum Mount<'a> {
     Export,
 }
 
-/// A call whose head and arguments are understood.
+/// A decoded call.
 struct Request<'a> {
     head: CallHead<'a>,
     auth: Option<AuthSys<'a>>,
@@ -47,7 +47,7 @@ impl Fs {
     ///
     /// # Errors
     ///
-    /// The first rule that they break.
+    /// A rule that they break.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
         settings.check()?;
         Ok(Self { settings })
@@ -58,8 +58,8 @@ impl Fs {
         &self.settings
     }
 
-    /// Returns the reply to a call if it needs no state: to one that is none, or is not for this service.
-    /// It is empty if there is nobody to answer.
+    /// Returns the reply to a call that needs no state: it is invalid, or not for this service. The reply is empty if
+    /// there is no caller to answer.
     pub fn immediate(&self, call: &[u8]) -> Option<Vec<u8>> {
         match self.understand(call) {
             Ok(_) => None,
@@ -67,13 +67,15 @@ impl Fs {
         }
     }
 
-    /// Takes a call apart. What cannot be understood has its answer already, which is independent of the
-    /// state.
+    /// Decodes a call. An invalid one gets its answer here, independently of the state.
     fn understand<'a>(&self, call: &'a [u8]) -> Result<Request<'a>, Option<ReplyHead>> {
         let mut r = Reader::new(call);
         let head = CallHead::decode(&mut r).map_err(|_| {
-            // Without a number there is nobody to answer.
+            // Without a number there is nobody to answer, and an answer is not answered.
             let xid = xdr::decode(call.get(..4).unwrap_or_default()).ok()?;
+            if !rpc::is_call(call) {
+                return None;
+            }
             Some(ReplyHead { xid, status: Status::GarbageArgs })
         })?;
         let refuse = |status| Some(ReplyHead { xid: head.xid, status });
@@ -150,7 +152,7 @@ impl Service for Fs {
                     procedure,
                     Procedure::Read | Procedure::ReadLink | Procedure::ReadDir | Procedure::ReadDirPlus
                 );
-                // Strict times of last access: every reading of data changes the state.
+                // Strict access times: every read of data changes the state.
                 self.settings.read_only.has(procedure)
                     && Procedures::reading().has(procedure)
                     && !(reads && self.settings.atime == Atime::Strict)
@@ -167,7 +169,7 @@ impl Service for Fs {
         state: &mut View<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Stop> {
-        // What is no operation has no answer either: there is no number to put on one.
+        // Bytes that are not an operation get no answer: there is no number to put on it.
         let Some(operation) = Operation::decode(operation) else { return Err(Stop::Refused) };
         let request = match self.understand(operation.call) {
             Ok(request) => request,
@@ -180,7 +182,7 @@ impl Service for Fs {
         };
         let done = self.answer(cx, &operation, &request, state, out);
         if done == Err(Stop::Refused) {
-            // The room that had been seen was not enough after all: everything is undone.
+            // The space that had been seen was not enough: everything is undone.
             out.clear();
             no_room(&request, out);
         }
@@ -188,7 +190,7 @@ impl Service for Fs {
     }
 }
 
-/// Appends the answer to a call for which there was no room.
+/// Appends the answer to a call for which there was no space.
 fn no_room(request: &Request<'_>, out: &mut Vec<u8>) {
     let reply = |status| ReplyHead { xid: request.head.xid, status };
     match &request.wanted {
@@ -202,7 +204,7 @@ fn no_room(request: &Request<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns what a call wants, or why it cannot be told.
+/// Decodes what a call requests, or why it is invalid.
 fn wanted<'a>(head: &CallHead<'_>, args: &'a [u8]) -> Result<Wanted<'a>, Status> {
     if head.program == nfs3::PROGRAM {
         let procedure = Procedure::from_number(head.procedure).ok_or(Status::ProcUnavail)?;
@@ -221,8 +223,7 @@ fn wanted<'a>(head: &CallHead<'_>, args: &'a [u8]) -> Result<Wanted<'a>, Status>
     }))
 }
 
-/// What a client does before it has a user to act for: everything of MOUNT, and what it asks the root
-/// when it mounts.
+/// Calls that a client makes before it acts for a user: all of MOUNT, and those on the root at mount time.
 fn needs_no_credential(wanted: &Wanted<'_>) -> bool {
     match wanted {
         Wanted::Nfs(call) => {

@@ -8,37 +8,37 @@ use crate::nfs3::Procedure;
 /// The settings of a file system, all of them replicated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Names this file system among all: part of its handles, its `fsid` and its write verifier.
+    /// A unique id of this file system: part of its handles, its `fsid` and its write verifier.
     pub service_id: u64,
-    /// What can be mounted, at least one and at most [`Settings::EXPORTS_MAX`].
+    /// The exports: at least one, at most [`Settings::EXPORTS_MAX`].
     pub exports: Vec<Export>,
-    /// When reading changes the time of last access.
+    /// When reading updates the access time.
     pub atime: Atime,
-    /// The procedures that may go the short way, as far as they change nothing.
+    /// The procedures that may be served without ordering, as far as they change nothing.
     pub read_only: Procedures,
-    /// Calls without a credential are answered, as those of the anonymous user.
+    /// Whether calls without a credential are answered, as calls of the anonymous user.
     pub auth_none: bool,
-    /// The most bytes that data and tables may fill, in whole pages; if the state has fewer, all of those. It is no part
-    /// of the state's layout: a file system may be given more, or less than it has filled.
+    /// Maximum bytes of data and tables, in whole pages; if the state has fewer pages, all of those. It is not part
+    /// of the state's layout: it can be raised, or lowered below the present use.
     pub capacity_bytes: u64,
-    /// The most inodes.
+    /// Maximum number of inodes.
     pub inodes_max: u64,
-    /// The most links to an inode.
+    /// Maximum number of links to an inode.
     pub links_max: u32,
-    /// The largest file, in bytes.
+    /// Maximum size of a file, in bytes.
     pub file_bytes_max: u64,
-    /// What each user other than root may own.
+    /// The quota of each user except root.
     pub quota: Quota,
     /// Pages of the reply cache, each with the replies of some calls.
     pub reply_pages: u32,
 }
 
-/// What a user may own.
+/// The quota of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// The most bytes of data, in whole pages. What is so short that it stands next to its inode is not counted.
+    /// Maximum bytes of data, in whole pages. Inline data is not counted.
     pub bytes_max: u64,
-    /// The most inodes.
+    /// Maximum number of inodes.
     pub inodes_max: u64,
 }
 
@@ -47,28 +47,27 @@ impl Quota {
     pub const NONE: Self = Self { bytes_max: u64::MAX, inodes_max: u64::MAX };
 }
 
-/// A directory that can be mounted.
+/// An exported directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
     /// Its path, from the root of the file system: `/` or `/a/b`.
     pub path: String,
-    /// Nothing can be changed through it.
+    /// Whether it is read-only.
     pub read_only: bool,
-    /// Whose numbers are not believed.
+    /// Which users are squashed.
     pub squash: Squash,
-    /// The user that the others become.
+    /// The user that they become.
     pub anonymous_uid: u32,
-    /// The group that the others become.
+    /// The group that they become.
     pub anonymous_gid: u32,
-    /// From where it can be mounted and used; nothing: from everywhere. At most
-    /// [`Settings::NETWORKS_MAX`].
+    /// The networks from which it can be mounted and used; none: any address. At most [`Settings::NETWORKS_MAX`].
     pub networks: Vec<Network>,
 }
 
-/// Whose numbers are not believed.
+/// Which users are squashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Squash {
-    /// Everyone is believed.
+    /// None.
     Nobody,
     /// User 0 and group 0 become the anonymous ones.
     Root,
@@ -76,21 +75,21 @@ pub enum Squash {
     Everyone,
 }
 
-/// The addresses that begin as one of them does. Addresses have 16 bytes; one of version 4 is mapped.
+/// The addresses with a common prefix. Addresses have 16 bytes; IPv4 addresses are mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     /// An address.
     pub address: [u8; 16],
-    /// How many of its bits count, at most 128.
+    /// The length of the prefix in bits, at most 128.
     pub bits: u8,
 }
 
-/// When reading changes the time of last access.
+/// When reading updates the access time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atime {
-    /// Each time, as in the paper's file system: every read is ordered.
+    /// Always, as in the paper's file system: every read is ordered.
     Strict,
-    /// If it is not later than the last change, or a day old: only then a read is ordered.
+    /// If it is not later than the last change, or is a day old: only such reads are ordered.
     Relatime,
     /// Never.
     None,
@@ -109,12 +108,12 @@ impl Procedures {
         Self(procedures.iter().fold(0, |bits, procedure| bits | 1 << (*procedure as u32)))
     }
 
-    /// Says whether a procedure is among them.
+    /// Returns whether a procedure is among them.
     pub fn has(self, procedure: Procedure) -> bool {
         self.0 >> (procedure as u32) & 1 == 1
     }
 
-    /// Returns those that change nothing, besides a time of last access.
+    /// Returns those that change nothing, except an access time.
     pub fn reading() -> Self {
         use Procedure::{
             Access, FsInfo, FsStat, GetAttr, Lookup, Null, PathConf, Read, ReadDir, ReadDirPlus, ReadLink,
@@ -136,7 +135,7 @@ impl Procedures {
 }
 
 impl Network {
-    /// Says whether an address is in the network.
+    /// Returns whether an address is in the network.
     pub fn has(&self, address: &[u8; 16]) -> bool {
         let shift = 128_u32.saturating_sub(u32::from(self.bits));
         let differ = u128::from_be_bytes(self.address) ^ u128::from_be_bytes(*address);
@@ -145,8 +144,7 @@ impl Network {
 }
 
 impl Export {
-    /// Returns the export of a directory as `exportfs` has it without options, but writable: root is
-    /// squashed.
+    /// Returns the export of a directory with the defaults of `exportfs`, but writable: root is squashed.
     pub fn of(path: &str) -> Self {
         Self {
             path: path.into(),
@@ -158,7 +156,7 @@ impl Export {
         }
     }
 
-    /// Says whether it may be used from an address.
+    /// Returns whether it may be used from an address.
     pub fn admits(&self, address: &[u8; 16]) -> bool {
         self.networks.is_empty() || self.networks.iter().any(|network| network.has(address))
     }
@@ -200,15 +198,15 @@ impl core::fmt::Display for SettingsError {
 impl core::error::Error for SettingsError {}
 
 impl Settings {
-    /// The most exports.
+    /// Maximum number of exports.
     pub const EXPORTS_MAX: usize = 64;
-    /// The most networks of an export.
+    /// Maximum number of networks of an export.
     pub const NETWORKS_MAX: usize = 64;
-    /// The largest file that there can be, in bytes.
+    /// Maximum size of any file, in bytes.
     pub const FILE_BYTES_MAX: u64 = 16 << 40;
-    /// The least capacity, in bytes: some pages more than are kept for tables.
+    /// Minimum capacity, in bytes: some pages more than are reserved for tables.
     pub const CAPACITY_BYTES_MIN: u64 = 1 << 20;
-    /// The least that a user may have, in bytes: a page.
+    /// Minimum quota of a user, in bytes: a page.
     pub const QUOTA_BYTES_MIN: u64 = 4 << 10;
 
     /// Checks every rule.

@@ -1,16 +1,16 @@
-//! Why a procedure does not do what it was to do.
+//! The errors of procedures.
 
 use quorate_service::Stop;
 use quorate_service::space::StoreError;
 
 use crate::nfs3::Stat;
 
-/// Why a procedure does not do what it was to do.
+/// Why a procedure fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// The client's error, found before anything was changed.
     Stat(Stat),
-    /// The execution stops. [`Stop::Refused`] undoes a change for which there was no room after all.
+    /// The execution stops. [`Stop::Refused`] undoes a change for which there was not enough space.
     Stop(Stop),
 }
 
@@ -33,7 +33,7 @@ impl From<StoreError> for Trouble {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Full => Self::Stop(Stop::Refused),
-            // Keys have a bound that every tree admits.
+            // Keys have a limit that every tree accepts.
             StoreError::KeyTooLong => Self::Stop(Stop::Corrupt),
             StoreError::Stop(stop) => Self::Stop(stop),
         }

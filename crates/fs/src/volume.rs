@@ -1,4 +1,4 @@
-//! Where everything is in the state: the first page, the reply cache, the allocator, the trees.
+//! The layout of the state: the first page, the reply cache, the allocator, the trees.
 //!
 //! ```text
 //! page 0           the head
@@ -29,9 +29,9 @@ use crate::nfs3::Stat;
 use crate::settings::Settings;
 use crate::trouble::{Done, Trouble};
 
-/// Says that the state is a file system, and in which format.
+/// Marks the state as a file system in this format.
 const MAGIC: [u8; 8] = *b"quorFS02";
-/// The format before: what users own was not counted. It is kept as it is.
+/// The previous format, without quotas. It is kept unchanged.
 const MAGIC_UNCOUNTED: [u8; 8] = *b"quorFS01";
 const SPACE_AT: usize = 8;
 const INODES_AT: usize = 16;
@@ -45,12 +45,12 @@ const NEXT_INODE_AT: usize = 72;
 const INODES_USED_AT: usize = 80;
 pub(crate) const MOUNTS_USED_AT: usize = 88;
 
-/// The smallest page, in bytes: an inode with its data and a name of full length fit into a leaf.
+/// Minimum page size, in bytes: an inode with its data, and a name of maximum length, fit into a leaf.
 const PAGE_BYTES_MIN: usize = 4096;
 /// The root directory.
 pub(crate) const ROOT: u64 = 1;
-/// Pages that are kept free for the nodes of trees, so that a change once begun finds its room, and
-/// something can be removed from a full disk.
+/// Pages reserved for the nodes of trees, so that a change has enough space once it has begun, and files can be
+/// removed when the disk is full.
 pub(crate) const RESERVE_PAGES: u32 = 64;
 
 /// The state as a file system, for one call.
@@ -64,24 +64,24 @@ pub(crate) struct Volume<'s, 'v> {
     pub(crate) extents: Tree,
     pub(crate) usage: Tree,
     pub(crate) mounts: Tree,
-    /// What users own is counted.
+    /// Whether the use of each user is counted.
     pub(crate) is_counted: bool,
     /// The time of this call, in nanoseconds since 1970.
     now: u64,
-    /// What a new inode has as its generation.
+    /// The generation of new inodes.
     generation: u32,
 }
 
 impl<'s, 'v> Volume<'s, 'v> {
-    /// Returns the state as a file system, for the call of this context. An empty state becomes an empty
-    /// file system first.
+    /// Opens the state as a file system for the call of this context. An empty state first becomes an empty file
+    /// system.
     pub(crate) fn open(settings: &'s Settings, cx: &Context, view: &'s mut View<'v>) -> Result<Self, Stop> {
         let mut volume = Self::at(settings, view)?;
         let [.., a, b, c, d] = cx.seq.0.to_be_bytes();
         volume.generation = u32::from_be_bytes([a, b, c, d]);
         let last = volume.number(TIME_AT)?;
-        // The agreed time, or one more than the largest used before, so that no two changes share one
-        // [OSDI99 §6.2]. What is not ordered uses no time up.
+        // The agreed time, or one more than the largest used before, so that no two changes have the same time
+        // [OSDI99 §6.2]. Calls that are not ordered use no time up.
         volume.now = if cx.read_only { cx.time_ns.max(last) } else { cx.time_ns.max(last + 1) };
         match volume.view.page(0)?.first_chunk() {
             Some(&MAGIC | &MAGIC_UNCOUNTED) => {}
@@ -91,7 +91,7 @@ impl<'s, 'v> Volume<'s, 'v> {
         Ok(volume)
     }
 
-    /// Returns the state as a file system as it is, to be looked at.
+    /// Opens the state as a file system, without changing it.
     pub(crate) fn at(settings: &'s Settings, view: &'s mut View<'v>) -> Result<Self, Stop> {
         if view.page_bytes() < PAGE_BYTES_MIN || view.pages() <= settings.reply_pages.saturating_add(1) {
             return Err(Stop::Corrupt);
@@ -117,17 +117,17 @@ impl<'s, 'v> Volume<'s, 'v> {
         })
     }
 
-    /// Says whether the state is a file system.
+    /// Returns whether the state is a file system.
     pub(crate) fn is_formatted(&self) -> Result<bool, Stop> {
         Ok(matches!(self.view.page(0)?.first_chunk(), Some(&MAGIC | &MAGIC_UNCOUNTED)))
     }
 
-    /// Makes an empty file system out of zeros: a root directory that anyone may use, as `/tmp`.
+    /// Creates an empty file system from zeros: a root directory that everyone may use, like `/tmp`.
     fn format(&mut self) -> Result<(), Stop> {
         self.view.write(0, 0, &MAGIC)?;
         self.set_number(NEXT_INODE_AT, ROOT)?;
         let mut root = self.new_inode(Kind::Dir, 0o1777, 0, 0);
-        // Its handle is the same in every state: it needs no moment at which it was made.
+        // Its handle is the same in every state: it does not depend on its creation time.
         (root.nlink, root.parent, root.generation) = (2, ROOT, 0);
         match self.add_inode(&root, &[]) {
             Ok(_) => {}
@@ -138,19 +138,24 @@ impl<'s, 'v> Volume<'s, 'v> {
         Ok(())
     }
 
-    /// Returns the time of this call, and notes that it has been used.
+    /// Returns the time of this call, and records that it is used.
     pub(crate) fn tick(&mut self) -> Result<u64, Stop> {
         self.set_number(TIME_AT, self.now)?;
         Ok(self.now)
     }
 
-    /// Returns the time of this call, to compare with.
+    /// Returns the time of this call, for comparisons.
     pub(crate) fn now(&self) -> u64 {
         self.now
     }
 
     pub(crate) fn page_bytes(&self) -> u64 {
         u64::try_from(self.view.page_bytes()).unwrap_or(u64::MAX)
+    }
+
+    /// Returns how many pages `bytes` bytes take.
+    pub(crate) fn pages_of(&self, bytes: usize) -> u64 {
+        u64::try_from(bytes).unwrap_or(u64::MAX).div_ceil(self.page_bytes())
     }
 
     /// Returns how many pages are free, of those that the settings let it have.
@@ -165,7 +170,7 @@ impl<'s, 'v> Volume<'s, 'v> {
         Ok(self.free_pages()?.saturating_sub(RESERVE_PAGES))
     }
 
-    /// Checks that there is room for a change of some names and inodes.
+    /// Checks that there is space for a change with this number of names and inodes.
     pub(crate) fn check_room(&self) -> Done<()> {
         if self.available_pages()? == 0 { Err(Stat::NoSpc.into()) } else { Ok(()) }
     }
@@ -180,7 +185,7 @@ impl<'s, 'v> Volume<'s, 'v> {
         self.number(NEXT_INODE_AT)
     }
 
-    /// Returns an inode as it is when it is new: no links, no data.
+    /// Returns a new inode: no links, no data.
     pub(crate) fn new_inode(&self, kind: Kind, mode: u16, uid: u32, gid: u32) -> Inode {
         Inode {
             mode,
@@ -194,8 +199,7 @@ impl<'s, 'v> Volume<'s, 'v> {
         }
     }
 
-    /// Adds an inode with its data and returns its number. The caller has checked that there may be
-    /// one more.
+    /// Adds an inode with its data, and returns its number. The caller has checked that another one is allowed.
     pub(crate) fn add_inode(&mut self, inode: &Inode, inline: &[u8]) -> Done<u64> {
         let number = self.next_inode()?;
         self.set_number(NEXT_INODE_AT, number.checked_add(1).ok_or(Stop::Corrupt)?)?;
@@ -206,7 +210,7 @@ impl<'s, 'v> Volume<'s, 'v> {
         Ok(number)
     }
 
-    /// Drops an inode whose data is gone.
+    /// Removes an inode whose data has been removed.
     pub(crate) fn drop_inode(&mut self, number: u64, inode: &Inode) -> Done<()> {
         if !self.inodes.remove(self.view, &number.to_be_bytes())? {
             return Err(Stop::Corrupt.into());
@@ -225,7 +229,7 @@ impl<'s, 'v> Volume<'s, 'v> {
     }
 }
 
-/// Returns a value that stands next to its key, as all of ours do.
+/// Returns a value that is stored inline with its key, as all values here are.
 pub(crate) fn inline<'v>(value: &Value<'v>) -> Result<&'v [u8], Stop> {
     match value {
         Value::Inline(bytes) => Ok(bytes),
@@ -233,10 +237,10 @@ pub(crate) fn inline<'v>(value: &Value<'v>) -> Result<&'v [u8], Stop> {
     }
 }
 
-/// What follows the prefix of a key, and the value.
+/// The rest of a key after the prefix, and the value.
 type Pair<'v> = (&'v [u8], &'v [u8]);
 
-/// Steps over the next key and returns it with its value, as long as it starts with `prefix`.
+/// Returns the next key with its value, and advances past it, as long as it starts with `prefix`.
 pub(crate) fn next_of<'v>(
     cursor: &mut Cursor,
     view: &'v View<'_>,

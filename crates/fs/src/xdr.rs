@@ -1,22 +1,21 @@
 //! External Data Representation: the encoding of RPC and NFS [RFC 4506].
 //!
-//! Everything is a multiple of four bytes, big-endian. Decoding is total and bounded: a length is
-//! compared with its bound and with what is left before anything is taken. It is canonical too: padding
-//! is zero, a boolean is 0 or 1, nothing follows the last field. So what decodes encodes to the same
-//! bytes again.
+//! Everything is a multiple of four bytes, big-endian. Decoding is total and bounded: a length is compared with its
+//! limit and with the rest of the input first. It is also canonical: padding is zero, a boolean is 0 or 1, nothing
+//! follows the last field. So a decoded value encodes to the same bytes.
 
 use alloc::vec::Vec;
 
-/// Why bytes are not the value that they should be.
+/// Why bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdrError {
-    /// They end too soon.
+    /// They are too short.
     Short,
-    /// A length is above its bound.
+    /// A length is above its limit.
     TooLong,
-    /// A discriminant, boolean or padding byte has no such value.
+    /// A discriminant, boolean or padding byte has an invalid value.
     Invalid,
-    /// There are more of them than the value has.
+    /// There are extra bytes.
     Trailing,
 }
 
@@ -25,7 +24,7 @@ pub type Decoded<T> = Result<T, XdrError>;
 
 /// A value with an encoding. `'a` is the buffer that opaque parts borrow from.
 pub trait Xdr<'a>: Sized {
-    /// Takes the value from the reader.
+    /// Decodes the value.
     ///
     /// # Errors
     ///
@@ -36,11 +35,11 @@ pub trait Xdr<'a>: Sized {
     fn encode(&self, out: &mut Vec<u8>);
 }
 
-/// Decodes a value that takes up all of `bytes`.
+/// Decodes a value from all of `bytes`.
 ///
 /// # Errors
 ///
-/// The bytes are not such a value, or more than that.
+/// The bytes are not such a value, or there are extra bytes.
 pub fn decode<'a, T: Xdr<'a>>(bytes: &'a [u8]) -> Decoded<T> {
     let mut r = Reader::new(bytes);
     let value = T::decode(&mut r)?;
@@ -55,7 +54,7 @@ pub fn encode<'a>(value: &impl Xdr<'a>) -> Vec<u8> {
     out
 }
 
-/// Takes values from the front of a buffer.
+/// Reads values from the front of a buffer.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -67,21 +66,21 @@ impl<'a> Reader<'a> {
         Self { bytes }
     }
 
-    /// Returns what has not been taken.
+    /// Returns the rest of the buffer.
     pub fn rest(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Checks that everything has been taken.
+    /// Checks that everything has been read.
     ///
     /// # Errors
     ///
-    /// Something is left.
+    /// There are extra bytes.
     pub fn end(&self) -> Decoded<()> {
         if self.bytes.is_empty() { Ok(()) } else { Err(XdrError::Trailing) }
     }
 
-    /// Takes `N` bytes, which are a multiple of four.
+    /// Reads `N` bytes, a multiple of four.
     ///
     /// # Errors
     ///
@@ -92,7 +91,7 @@ impl<'a> Reader<'a> {
         Ok(*head)
     }
 
-    /// Takes an unsigned integer.
+    /// Reads an unsigned integer.
     ///
     /// # Errors
     ///
@@ -101,11 +100,11 @@ impl<'a> Reader<'a> {
         Ok(u32::from_be_bytes(self.array()?))
     }
 
-    /// Takes variable-length opaque data of at most `max` bytes, with its padding.
+    /// Reads variable-length opaque data of at most `max` bytes, with its padding.
     ///
     /// # Errors
     ///
-    /// It is longer, reaches beyond the end, or is padded with something else than zeros.
+    /// It is longer, extends beyond the end, or its padding is not zero.
     pub fn opaque(&mut self, max: usize) -> Decoded<&'a [u8]> {
         let len = usize::try_from(self.u32()?).unwrap_or(usize::MAX);
         if len > max {
@@ -211,8 +210,8 @@ impl<'a, T: Xdr<'a>> Xdr<'a> for Option<T> {
     }
 }
 
-/// A list: `true` before each element and `false` at the end. Bounded by the buffer: an element takes
-/// more than four bytes.
+/// A list: `true` before each element, and `false` at the end. The buffer bounds it: an element takes more than four
+/// bytes.
 impl<'a, T: Xdr<'a>> Xdr<'a> for Vec<T> {
     fn decode(r: &mut Reader<'a>) -> Decoded<Self> {
         let mut list = Self::new();
@@ -319,7 +318,7 @@ mod tests {
         assert_eq!(decode(&encode(&value)), Ok(value));
     }
 
-    /// A length that an attacker chose is compared before anything is done with it.
+    /// A length from an attacker is checked before it is used.
     #[test]
     fn lengths_are_bounded() {
         assert_eq!(decode::<Opaque<'_, 4>>(&[0, 0, 0, 5, 1, 2, 3, 4, 5, 0, 0, 0]), Err(XdrError::TooLong));

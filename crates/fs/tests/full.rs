@@ -80,7 +80,7 @@ fn a_disk_that_is_full_of_small_things_stays_whole_and_can_be_emptied() {
     assert!(b.create(&root, "again", guarded()).is_ok());
 }
 
-/// The table of inodes is a bound of its own: what needs none of them goes on.
+/// The table of inodes is a bound of its own: what needs none of them continues.
 #[test]
 fn a_full_table_of_inodes_takes_no_more_until_one_is_free() {
     let mut b = Bench::with(Settings { inodes_max: 6, ..open_settings() }, PAGES);
@@ -180,7 +180,7 @@ fn what_is_owned_is_counted_before_there_is_a_limit() {
     b.assert_clean();
 }
 
-/// A capacity is a full disk, whatever room the state has besides; it may be moved.
+/// The capacity acts like a full disk, even if the state has more space; it may be moved.
 #[test]
 fn a_capacity_is_a_full_disk() {
     let capacity = |pages: u64| Settings { capacity_bytes: pages * 4096, ..open_settings() };

@@ -368,7 +368,7 @@ fn nfs08_links_symbolic_links_and_special_files() {
     }
     assert_eq!(b.mkdir(&root, "3", 0o755).unwrap_err(), Stat::MLink);
     assert_eq!(b.link(&root, &root, "dir").unwrap_err(), Stat::Inval);
-    for len in [1, 512, 513, 1024] {
+    for len in [1, 512, 513, 1024, 1025, 4095] {
         let (name, target) = (format!("l{len}"), vec![b't'; len]);
         let link = b.symlink(&root, &name, &target).unwrap();
         assert_eq!(b.readlink(&link), Ok(target));
@@ -377,7 +377,7 @@ fn nfs08_links_symbolic_links_and_special_files() {
         assert_eq!(b.read(&link, 0, 1), Err(Stat::Inval));
         b.remove(&root, &name).unwrap();
     }
-    assert_eq!(b.symlink(&root, "l", &[b't'; 1025]), Err(Stat::NameTooLong));
+    assert_eq!(b.symlink(&root, "l", &[b't'; 4096]), Err(Stat::NameTooLong));
     assert_eq!(b.readlink(&file), Err(Stat::Inval));
     let rdev = SpecData { major: 8, minor: 1 };
     let device = MkNodData::Device(FileType::Blk, mode(0o600), rdev);
@@ -390,6 +390,18 @@ fn nfs08_links_symbolic_links_and_special_files() {
         assert_eq!(b.write(&made, 0, b"x").unwrap_err(), Stat::Inval);
     }
     assert_eq!(b.mknod(&root, "x", MkNodData::Other(FileType::Dir)), Err(Stat::BadType));
+    // N5: what changes hands loses setuid and setgid, whatever it is, but for a directory.
+    for (kind, made) in [(FileType::Fifo, None), (FileType::Sock, None), (FileType::Blk, Some(made))] {
+        let pipe = |b: &mut Bench| b.mknod(&root, &format!("of{kind:?}"), MkNodData::Pipe(kind, mode(0o644)));
+        let made = made.unwrap_or_else(|| pipe(&mut b).unwrap());
+        b.setattr(&made, mode(0o6755)).unwrap();
+        b.setattr(&made, SetAttr { gid: Some(20), ..SetAttr::default() }).unwrap();
+        assert_eq!(b.getattr(&made).unwrap().mode, 0o755, "{kind:?}");
+    }
+    let dir = b.lookup(&root, "1").unwrap();
+    b.setattr(&dir, mode(0o6755)).unwrap();
+    b.setattr(&dir, SetAttr { gid: Some(20), ..SetAttr::default() }).unwrap();
+    assert_eq!(b.getattr(&dir).unwrap().mode, 0o6755);
     b.become_user(10, 10);
     assert_eq!(b.mknod(&root, "x", device), Err(Stat::Perm));
     b.mknod(&root, "x", MkNodData::Pipe(FileType::Fifo, mode(0o644))).unwrap();

@@ -1,5 +1,5 @@
-//! What a serious NFS server gets right, points 10 to 17: rights, limits, RPC and MOUNT. Points 14 and 16
-//! are the relay's besides what is here.
+//! Requirements of a serious NFS server, points 10 to 17: permissions, limits, RPC and MOUNT. The gateway covers the rest
+//! of points 14 and 16.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::result_large_err, reason = "a test may panic")]
 
 mod support;
@@ -304,7 +304,7 @@ fn nfs15_mounting_without_a_portmapper() {
     b.assert_clean();
 }
 
-/// What a relay says while no quorum answers has the form of each procedure's result.
+/// What a gateway says while no quorum answers has the form of each procedure's result.
 #[test]
 fn nfs16_jukebox_has_the_form_of_every_procedure() {
     for procedure in Procedure::ALL {

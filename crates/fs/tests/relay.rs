@@ -1,4 +1,4 @@
-//! The relay against a service of one replica: bytes of a stream in, bytes of a stream out.
+//! The gateway against a service of one replica: bytes of a stream in, bytes of a stream out.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::result_large_err, reason = "a test may panic")]
 
 mod support;
@@ -90,7 +90,7 @@ fn nfs14_many_calls_are_in_flight_and_replies_overtake() {
     assert!(connection.is_idle());
 }
 
-/// At its bounds a connection takes no more, and goes on when there is room.
+/// At its bounds a connection takes no more, and continues when there is room.
 #[test]
 fn nfs14_a_peer_costs_bounded_memory() {
     let (fs, mut b) = (fs(), Bench::new());
@@ -194,6 +194,9 @@ fn nfs14_nonsense_does_not_reach_the_cluster() {
     let mut stream = Vec::new();
     put_record(&mut stream, &operation[HEAD_BYTES..]);
     put_record(&mut stream, b"");
+    put_record(&mut stream, b"1234\0\0\0\0");
+    // N6: what is no call gets no answer: a reply, or neither.
+    put_record(&mut stream, &[&b"1234\0\0\0\x01"[..], &operation[HEAD_BYTES + 8..]].concat());
     put_record(&mut stream, b"12345678");
     connection.receive(&fs, &stream).unwrap();
     assert_eq!(submitted(&mut connection), []);

@@ -63,7 +63,7 @@ fn relatime_is_due_after_a_day() {
     b.write(&file, 0, b"x").unwrap();
     b.read(&file, 0, 1).unwrap();
     let before = b.getattr(&file).unwrap().atime;
-    // Time goes on with what is ordered.
+    // Time continues with what is ordered.
     b.time_ns += 23 * 3600 * 1_000_000_000;
     b.file(&root, "b");
     b.read(&file, 0, 1).unwrap();

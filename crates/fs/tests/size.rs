@@ -15,7 +15,7 @@ fn name(i: u32) -> String {
 fn pages(b: &mut Bench, steps: u32, mut step: impl FnMut(&mut Bench, u32)) -> (usize, u64) {
     let (mut read_max, written) = (0, b.touched.written.get());
     for i in 0..steps {
-        // The cut of a checkpoint reads what was written since the last, whoever wrote it.
+        // A checkpoint reads all pages written since the last one.
         let is_cut = b.seq().is_multiple_of(128) || (b.seq() + 1).is_multiple_of(128);
         *b.touched.read.borrow_mut() = Some([].into());
         step(b, i);

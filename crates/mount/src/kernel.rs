@@ -1,4 +1,4 @@
-//! What the kernel asks, and how it is answered: the requests of `/dev/fuse`.
+//! The kernel's requests from `/dev/fuse`, and their replies.
 
 use std::ffi::OsStr;
 use std::io;
@@ -22,16 +22,16 @@ use crate::table::Table;
 use crate::words::{of_attributes, of_kind, to_time};
 use crate::work::{DELETE, EXECUTE, EXTEND, Entry, Found, LOOKUP, MODIFY, Make, READ, Work};
 
-/// How long the kernel may keep attributes and names.
+/// How long the kernel may cache attributes and names.
 const KEEP: Duration = Duration::from_secs(1);
-/// The most bytes of one request to read or write.
+/// Maximum size of a read or write request, in bytes.
 const TRANSFER_BYTES: u32 = 1 << 20;
-/// How many requests the kernel may have under way ahead of those who ask.
+/// How many requests the kernel may send in the background, such as for read-ahead.
 const BACKGROUND: u16 = 64;
-/// Bytes of a block, in which the kernel is told of room.
+/// Size of a block in `statfs`, in bytes.
 const BLOCK_BYTES: u32 = 4096;
 const NAME_BYTES_MAX: u32 = 255;
-/// Numbers of inodes are never used again: none needs another generation.
+/// Inode numbers are never reused, so they need no generations.
 const GENERATION: Generation = Generation(0);
 
 /// The file system, for the kernel.
@@ -39,19 +39,19 @@ const GENERATION: Generation = Generation(0);
 pub(crate) struct Kernel {
     pub(crate) work: Work,
     pub(crate) opens: Opens,
-    /// Others than the one who mounts are let in.
+    /// Whether users other than the one who mounts are admitted.
     has_others: bool,
 }
 
 impl Kernel {
-    /// Returns what answers the kernel: of a server, and the handle and inode of what is mounted.
+    /// Returns the file system of a server, from the handle and inode of the mounted directory.
     pub(crate) fn new(server: Server, root: Handle, inode: u64, has_others: bool) -> Self {
         let work = Work { server, table: Table::new(root, inode) };
         Self { work, opens: Opens::default(), has_others }
     }
 
-    /// Returns how long the kernel may keep a name. It gives what it keeps to all users alike: where not everyone may
-    /// look a name up, each has to ask.
+    /// Returns how long the kernel may cache a name. Cached names are visible to all users, so a directory that not
+    /// everyone may search gets no caching.
     fn keep(&self, found: &Found) -> Duration {
         if self.has_others && !found.is_public { Duration::ZERO } else { KEEP }
     }
@@ -60,7 +60,7 @@ impl Kernel {
         self.work.table.handle(number.0)
     }
 
-    /// Tells the kernel of an inode.
+    /// Replies with an inode.
     fn tell(&self, found: Result<Found, Errno>, reply: ReplyEntry) {
         match found {
             Ok(found) => {
@@ -98,7 +98,7 @@ impl Kernel {
     }
 }
 
-/// Returns who asks.
+/// Returns the requesting user.
 pub(crate) fn of(req: &Request) -> User {
     user(req.uid(), req.gid(), req.pid())
 }
@@ -112,8 +112,8 @@ fn done(outcome: Result<(), Errno>, reply: ReplyEmpty) {
 
 impl Filesystem for Kernel {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // The service itself takes setuid away where something is written; and it lists names with attributes.
-        // What a kernel does not offer is done without.
+        // The service itself clears setuid on writes, and it lists names with attributes.
+        // Capabilities that the kernel does not offer are not needed.
         let wanted = InitFlags::FUSE_HANDLE_KILLPRIV
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO
@@ -225,7 +225,7 @@ impl Filesystem for Kernel {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        // No call says "unless it is there" or "exchange": programs that ask for it know another way.
+        // No call supports "no replace" or "exchange"; programs that ask for them have a fallback.
         if !flags.is_empty() {
             return reply.error(Errno::EINVAL);
         }
@@ -347,17 +347,17 @@ impl Filesystem for Kernel {
         reply.ok();
     }
 
-    /// What was written is durable.
+    /// Nothing to do: writes are durable.
     fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
         reply.ok();
     }
 
-    /// What was written is durable.
+    /// Nothing to do: writes are durable.
     fn fsync(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         reply.ok();
     }
 
-    /// What was made is durable.
+    /// Nothing to do: new files are durable.
     fn fsyncdir(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         reply.ok();
     }
@@ -394,7 +394,7 @@ impl Filesystem for Kernel {
         for Entry { name, inode, cookie, found } in entries {
             let Some(found) = found else { continue };
             let Found { handle, attributes, .. } = &found;
-            // The kernel takes those two as told of already.
+            // The kernel already counts lookups of these two.
             let is_new = name != b"." && name != b"..";
             let number = if is_new { table.note(inode, handle) } else { table.number(inode) };
             let (attributes, keep) = (of_attributes(attributes, number), self.keep(&found));

@@ -1,25 +1,24 @@
-//! The file system through FUSE: a directory of this machine in which every request of the kernel becomes calls
-//! of the cluster.
+//! The file system through FUSE: a mount on this machine, where every request of the kernel becomes calls of the cluster.
 //!
 //! ```text
 //! process --> kernel --/dev/fuse--> [ threads: kernel.rs ] --> Caller --> 3f + 1 replicas
 //! ```
 //!
-//! No relay stands between: this process is a client of the cluster and believes no single replica. Nothing is
-//! kept here that matters. A write is durable when `write` returns, so that `fsync` has nothing left to do. The
-//! kernel keeps attributes and names for a second: what others change is seen after that time at the latest. Where
-//! several users share a mount it keeps no name of a directory in which not everyone may look.
+//! There is no gateway: this process is a client of the cluster, and trusts no single replica. It has no durable state. A
+//! write is durable when `write` returns, so `fsync` has nothing to do. The kernel caches attributes and names for a
+//! second, so changes by others become visible within that time. If several users share a mount, the kernel caches no
+//! names of a directory that not all of them may search.
 //!
-//! A call that has no answer within the patience fails with `ETIMEDOUT`; a change may have been made all the same,
-//! or be made yet, after a later one too. So nobody waits without an end when the cluster is away.
+//! A call without an answer within the time-out fails with `ETIMEDOUT`. Its change may or may not take effect, even after
+//! a later one. So no process waits forever while the cluster is unreachable.
 //!
 //! | Part | Module |
 //! |---|---|
 //! | mounting and unmounting | here |
-//! | what the kernel asks, also through what is open; what that comes to | `kernel`, `through`, `work` |
+//! | the kernel's requests, on paths and on open files; their handling | `kernel`, `through`, `work` |
 //! | calls and their answers | `server` |
-//! | what the kernel knows by number, and what it has open; with whose rights | `table`, `opens` |
-//! | attributes and errors in the kernel's words | `words` |
+//! | the inodes that the kernel knows; the open files, with the users who opened them | `table`, `opens` |
+//! | attributes and errors in the kernel's format | `words` |
 
 mod kernel;
 mod opens;
@@ -42,35 +41,35 @@ use quorate_node::files::{FilesError, Machine, User};
 use crate::kernel::Kernel;
 use crate::server::Server;
 
-/// How often is looked whether to stop.
+/// How often to check whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
-/// The kernel's door.
+/// The kernel's FUSE device.
 const DEVICE: &str = "/dev/fuse";
-/// The program that mounts for those who are not root.
+/// The program that mounts for users other than root.
 const HELPER: &str = "fusermount3";
 
-/// How it is mounted.
+/// The options of a mount.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// All users of this machine may use it, and not only the one who mounts.
+    /// Whether all users of this machine may use it, not only the one who mounts.
     pub allow_other: bool,
-    /// How many requests of the kernel are worked on at a time.
+    /// How many requests of the kernel are handled in parallel.
     pub threads: usize,
 }
 
-/// Why it is not mounted, or was not unmounted.
+/// Why a mount or unmount failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum MountError {
-    /// The cluster gives no answer, or does not let it be mounted.
+    /// The cluster does not answer, or refuses the mount.
     Files(FilesError),
-    /// There is no directory to mount on.
+    /// The directory to mount on does not exist.
     NoDirectory(io::Error),
     /// This machine has no `/dev/fuse`.
     NoDevice,
-    /// `/dev/fuse` is there, but not for whoever asks.
+    /// This user may not open `/dev/fuse`.
     Closed(io::Error),
-    /// Who is not root needs `fusermount3`, and it is not there.
+    /// `fusermount3` is missing, which users other than root need.
     NoHelper,
     /// The kernel refuses.
     Kernel(io::Error),
@@ -83,26 +82,26 @@ impl std::fmt::Display for MountError {
             Self::NoDirectory(error) => write!(f, "no directory to mount on: {error}"),
             Self::NoDevice => write!(f, "this machine has no {DEVICE}"),
             Self::Closed(error) => write!(f, "{DEVICE} cannot be opened: {error}"),
-            Self::NoHelper => write!(f, "there is no {HELPER}, without which only root mounts"),
-            Self::Kernel(error) => write!(f, "cannot be mounted: {}", error.to_string().trim()),
+            Self::NoHelper => write!(f, "{HELPER} is missing, without which only root can mount"),
+            Self::Kernel(error) => write!(f, "cannot mount: {}", error.to_string().trim()),
         }
     }
 }
 
 impl std::error::Error for MountError {}
 
-/// A file system that is mounted.
+/// A mounted file system.
 #[derive(Debug)]
 pub struct Mounted {
     session: BackgroundSession,
     dir: PathBuf,
 }
 
-/// Sees to it that this machine can mount at all.
+/// Checks that this machine can mount.
 ///
 /// # Errors
 ///
-/// What is missing.
+/// A requirement is missing.
 pub fn check(dir: &Path) -> Result<(), MountError> {
     let found = std::fs::metadata(dir).map_err(MountError::NoDirectory)?;
     if !found.is_dir() {
@@ -111,7 +110,7 @@ pub fn check(dir: &Path) -> Result<(), MountError> {
     if !Path::new(DEVICE).exists() {
         return Err(MountError::NoDevice);
     }
-    // Opened, it does nothing until something is mounted with it.
+    // Opening the device has no effect until it is used to mount.
     File::options().read(true).write(true).open(DEVICE).map_err(MountError::Closed)?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let has_helper = std::env::split_paths(&path).any(|dir| dir.join(HELPER).is_file());
@@ -121,8 +120,8 @@ pub fn check(dir: &Path) -> Result<(), MountError> {
     Ok(())
 }
 
-/// Mounts the directory `export` of the file system on `dir`. `machine` is the client's; `user` is who asks for it;
-/// `first` is the number of the first call: no two processes should begin with the same.
+/// Mounts the directory `export` of the file system on `dir`. `machine` is the client's, `user` the one who mounts, and
+/// `first` the number of the first call, which should differ between processes.
 ///
 /// # Errors
 ///
@@ -155,12 +154,12 @@ pub fn mount(
 }
 
 impl Mounted {
-    /// Waits until `stop`, then unmounts; or until somebody else has unmounted it. Says whether something still
-    /// used it: then it is out of sight, and gone when that ends.
+    /// Waits until `stop` and unmounts, or until another process has unmounted it. Returns whether a process still used
+    /// it: then it is detached, and ends with that process.
     ///
     /// # Errors
     ///
-    /// The kernel gives no more requests, or it cannot be unmounted.
+    /// The kernel sends no more requests, or it cannot be unmounted.
     pub fn run(self, stop: &AtomicBool) -> Result<bool, MountError> {
         while !stop.load(Ordering::Relaxed) {
             if self.session.guard.is_finished() {
@@ -171,13 +170,13 @@ impl Mounted {
         let Self { session, dir } = self;
         match session.umount_and_join() {
             Ok(()) => Ok(false),
-            // A process is in it, or has a file of it open. Those that come now do not find it any more.
+            // A process uses it. New ones no longer find it.
             Err(_) => detach(&dir).map(|()| true).map_err(MountError::Kernel),
         }
     }
 }
 
-/// Takes a mount out of sight, whoever uses it.
+/// Detaches a mount, even if processes use it.
 fn detach(dir: &Path) -> io::Result<()> {
     if nix::mount::umount2(dir, nix::mount::MntFlags::MNT_DETACH).is_ok() {
         return Ok(());

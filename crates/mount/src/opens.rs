@@ -1,4 +1,4 @@
-//! What is open, and with whose rights: see `through`.
+//! The open files, with the users who opened them: see `through`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fuser::{Errno, FileHandle};
 use quorate_node::files::User;
 
-/// The most files and directories that are open at a time.
+/// Maximum number of open files and directories.
 const OPENS_MAX: usize = 1 << 18;
 
-/// The open files and directories, by the number that the kernel has for each.
+/// The open files and directories, by the kernel's number.
 #[derive(Debug, Default)]
 pub(crate) struct Opens(Mutex<Table>);
 
@@ -20,7 +20,7 @@ struct Table {
 }
 
 impl Opens {
-    /// Notes that a user has opened something.
+    /// Records that a user has opened a file.
     pub(crate) fn open(&self, user: User) -> Result<FileHandle, Errno> {
         let mut table = self.table();
         if table.users.len() >= OPENS_MAX {
@@ -32,7 +32,7 @@ impl Opens {
         Ok(FileHandle(number))
     }
 
-    /// Returns who has opened it.
+    /// Returns the user who opened it.
     pub(crate) fn user(&self, open: FileHandle) -> Result<Arc<User>, Errno> {
         self.table().users.get(&open.0).cloned().ok_or(Errno::EBADF)
     }

@@ -1,4 +1,4 @@
-//! Calls of the cluster and their answers, each in the name of the user who asks.
+//! Calls of the cluster and their answers, each on behalf of the requesting user.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -15,11 +15,11 @@ use quorate_node::files::{FilesError, Handle, Machine, User};
 
 use crate::words;
 
-/// How long to wait after JUKEBOX, and how often.
+/// How long to wait after JUKEBOX, and how often to retry.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSES_MAX: u32 = 100;
 
-/// The cluster, as a server of files.
+/// The cluster as a file server.
 #[derive(Debug)]
 pub(crate) struct Server {
     caller: Caller,
@@ -28,7 +28,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Returns the server behind a caller. `first` is the number of the first call.
+    /// Returns the server that a caller reaches. `first` is the number of the first call.
     pub(crate) fn new(caller: Caller, machine: Machine, first: u32) -> Self {
         Self { caller, machine, next: AtomicU32::new(first) }
     }
@@ -46,8 +46,8 @@ impl Server {
         said.map(|attributes| (root, attributes)).map_err(|(stat, ())| FilesError::Nfs(stat))
     }
 
-    /// Makes a call and waits for its answer, of which `take` takes what is wanted; it has none for an answer to
-    /// another procedure.
+    /// Makes a call and waits for its answer. `take` extracts the result; it returns none for an answer to another
+    /// procedure.
     pub(crate) fn ask<T>(
         &self,
         user: &User,
@@ -57,13 +57,13 @@ impl Server {
         self.finish(self.begin(user, call), user, call, take)
     }
 
-    /// Begins a call: many may be under way.
+    /// Starts a call. Many can be in progress.
     pub(crate) fn begin(&self, user: &User, call: &Call<'_>) -> Pending {
         let read_only = Procedures::reading().has(call.procedure());
         self.caller.submit_known(self.machine.operation(&self.calls(user).nfs(call)), read_only)
     }
 
-    /// Waits for the answer to a call that has begun. It is made again while the answer is "later".
+    /// Waits for the answer to a call, and repeats the call while the answer is JUKEBOX.
     pub(crate) fn finish<T>(
         &self,
         first: Pending,
@@ -92,15 +92,15 @@ impl Server {
         }
     }
 
-    /// Returns the next call's maker: each call has a number of its own.
+    /// Returns the builder of the next call, with a new call number.
     fn calls(&self, user: &User) -> Calls {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.machine.calls(user, number)
     }
 }
 
-/// Returns who a process acts for: the kernel tells its user and group, the further groups stand in `/proc`. Root
-/// needs none.
+/// Returns the user of a process: the kernel passes its user and group, and `/proc` has the further groups. Root needs
+/// none.
 pub(crate) fn user(uid: u32, gid: u32, process: u32) -> User {
     if uid == 0 {
         return User { uid, gid, gids: Vec::new() };

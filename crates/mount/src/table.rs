@@ -1,7 +1,7 @@
-//! What the kernel knows by number, and what it has open.
+//! The inodes that the kernel knows, and the files that it has open.
 //!
-//! A file's number is its inode's, which is never used again; the root of what is mounted has number 1, whatever
-//! it has in the file system. The table is as long as the kernel's own: what that forgets goes.
+//! A file's number is its inode number, which is never reused. The root of the mount has number 1, whatever its number in
+//! the file system. The table is as long as the kernel's own: an inode that the kernel forgets is removed.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,21 +12,21 @@ use quorate_node::files::{Handle, User};
 /// The number of the root.
 pub(crate) const ROOT: u64 = 1;
 
-/// A name that stands for a file that was removed while it was open.
+/// The hidden name of a file that was removed while it was open.
 #[derive(Clone, Debug)]
 pub(crate) struct Hidden {
     pub(crate) dir: Handle,
     pub(crate) name: Vec<u8>,
-    /// Who removed it.
+    /// The user who removed it.
     pub(crate) user: User,
 }
 
 #[derive(Debug)]
 struct Node {
     handle: Handle,
-    /// How often the kernel was told of it and has not forgotten it.
+    /// The kernel's lookup count.
     lookups: u64,
-    /// How often it is open.
+    /// The number of times that it is open.
     opens: u64,
     hidden: Option<Hidden>,
 }
@@ -42,12 +42,12 @@ pub(crate) struct Table {
 #[derive(Debug)]
 struct Nodes {
     nodes: BTreeMap<u64, Node>,
-    /// Files that are open.
+    /// The open files.
     open: usize,
 }
 
 impl Table {
-    /// Returns the table in which there is the root.
+    /// Returns a table with the root only.
     pub(crate) fn new(root: Handle, inode: u64) -> Self {
         let node = Node { handle: root, lookups: 1, opens: 0, hidden: None };
         let nodes = Nodes { nodes: BTreeMap::from([(ROOT, node)]), open: 0 };
@@ -68,7 +68,7 @@ impl Table {
         self.nodes().nodes.get(&number).map(|node| node.handle.clone()).ok_or(Errno::ESTALE)
     }
 
-    /// Notes that the kernel is told of an inode, and returns its number.
+    /// Counts a lookup of an inode by the kernel, and returns its number.
     pub(crate) fn note(&self, inode: u64, handle: &[u8]) -> u64 {
         let number = self.number(inode);
         let mut nodes = self.nodes();
@@ -83,7 +83,7 @@ impl Table {
         number
     }
 
-    /// The kernel forgets as many lookups.
+    /// Subtracts lookups that the kernel forgets.
     pub(crate) fn forget(&self, number: u64, lookups: u64) {
         let mut nodes = self.nodes();
         if let Some(node) = nodes.nodes.get_mut(&number).filter(|_| number != ROOT) {
@@ -102,7 +102,7 @@ impl Table {
         }
     }
 
-    /// Notes that a file was closed. Returns the name that is to go with the last time.
+    /// Records that a file was closed. Returns its hidden name to remove if it is no longer open.
     pub(crate) fn closed(&self, number: u64) -> Option<Hidden> {
         let mut nodes = self.nodes();
         let node = nodes.nodes.get_mut(&number)?;
@@ -119,18 +119,18 @@ impl Table {
         hidden
     }
 
-    /// Says whether anything is open at all.
+    /// Returns whether any file is open.
     pub(crate) fn has_open(&self) -> bool {
         self.nodes().open > 0
     }
 
-    /// Says whether an inode is open, and not hidden yet.
+    /// Returns whether an inode is open and has no hidden name yet.
     pub(crate) fn is_open(&self, inode: u64) -> bool {
         let number = self.number(inode);
         self.nodes().nodes.get(&number).is_some_and(|node| node.opens > 0 && node.hidden.is_none())
     }
 
-    /// Notes under which name an inode stays until it is closed. Says no if it is closed already.
+    /// Records the hidden name of an inode until it is closed. Returns false if it is closed already.
     pub(crate) fn hide(&self, inode: u64, hidden: Hidden) -> bool {
         let number = self.number(inode);
         match self.nodes().nodes.get_mut(&number).filter(|node| node.opens > 0) {
@@ -142,7 +142,7 @@ impl Table {
         }
     }
 
-    /// It has its name back.
+    /// Forgets the hidden name: the file has its old name again.
     pub(crate) fn unhide(&self, inode: u64) {
         let number = self.number(inode);
         if let Some(node) = self.nodes().nodes.get_mut(&number) {

@@ -1,9 +1,9 @@
-//! Opening, and what is asked through what is open.
+//! Opening files, and requests on open files.
 //!
-//! POSIX checks rights where a file is opened; whoever has the descriptor then may use it, be it that he has become
-//! another user since, or that he has it from somebody. The cluster knows of no opening and looks at each call for
-//! itself. So a call that comes through an open file is made in the name of the user who has opened it, with the
-//! groups that he had then. What has another owner and loses its mode while it is open is lost to him all the same.
+//! POSIX checks permissions when a file is opened. Afterwards a process with the descriptor may use it, even if it has
+//! changed its user or got the descriptor from another process. The cluster has no open files and checks each call
+//! separately. So a call on an open file is made on behalf of the user who opened it, with the groups at that time. If the
+//! file has another owner and its mode is restricted while it is open, the user still loses access.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -16,7 +16,7 @@ use quorate_node::files::User;
 use crate::kernel::{Kernel, of};
 use crate::work::{EXECUTE, Entry, Found, MODIFY, Make, READ};
 
-/// A file is opened to be executed: the kernel's own flag.
+/// The kernel's flag for opening a file to execute it.
 const FOR_EXECUTION: i32 = 0x20;
 
 impl Kernel {
@@ -25,7 +25,7 @@ impl Kernel {
         self.work.list(&user, &self.handle(dir)?, cookie).map(|(entries, _)| entries)
     }
 
-    /// Opens a file or a directory for whoever asks: from then on it is used with his rights.
+    /// Opens a file or a directory for the requesting user, whose rights apply to it from then on.
     pub(crate) fn open_for(
         &self,
         req: &Request,
@@ -55,7 +55,7 @@ impl Kernel {
     ) -> Result<(Found, FileHandle), Errno> {
         let user = of(req);
         let dir = self.handle(dir)?;
-        // With no room for one more open file, none is made either.
+        // If no more files can be open, the file is not created either.
         let open = self.opens.open(user.clone())?;
         let (exclusive, truncate) = (flags & libc::O_EXCL != 0, flags & libc::O_TRUNC != 0);
         let found = self.work.make(&user, &dir, name.as_bytes(), mode, &Make::File { exclusive, truncate });
@@ -87,7 +87,7 @@ impl Kernel {
         set: SetAttr,
     ) -> Result<Attr, Errno> {
         let file = self.handle(file)?;
-        // Only a length is set by the right to write that opening gave; all else belongs to whoever asks.
+        // Setting the length needs only the right to write from opening; everything else is checked for the requesting user.
         let is_length = set.size.is_some() && (set.mode, set.uid, set.gid) == (None, None, None);
         let Some(open) = open.filter(|_| is_length) else { return self.work.set(&of(req), &file, set) };
         let opener = self.opens.user(open)?;
@@ -95,8 +95,8 @@ impl Kernel {
         Ok(self.drop_privileges(req, &opener, &file, Some(&attributes))?.unwrap_or(attributes))
     }
 
-    /// What another than root has written runs with nobody's rights but its caller's. The cluster sees to that for
-    /// those in whose name it is written; where root had opened the file for somebody else, it is done here.
+    /// Clears setuid and setgid when a user other than root writes. The cluster does that for the user on whose behalf
+    /// the write is made; if root opened the file for another user, it is done here.
     fn drop_privileges(
         &self,
         req: &Request,
@@ -116,7 +116,7 @@ impl Kernel {
     }
 }
 
-/// Returns a mode without the right to run as its owner; without that of its group, unless it marks locks.
+/// Returns a mode without setuid, and without setgid unless that marks mandatory locks.
 fn without_privileges(mode: u32) -> u32 {
     let of_group = if mode & libc::S_IXGRP == 0 { 0 } else { libc::S_ISGID };
     mode & !(libc::S_ISUID | of_group)
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn privileges_go_and_locks_stay() {
         assert_eq!(without_privileges(0o106_755), 0o100_755);
-        // Without the group's right to execute, the bit says that locks are mandatory.
+        // Without execute permission for the group, the bit means mandatory locking.
         assert_eq!(without_privileges(0o102_644), 0o102_644);
         assert_eq!(without_privileges(0o101_777), 0o101_777);
     }

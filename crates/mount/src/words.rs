@@ -1,4 +1,4 @@
-//! Attributes and errors in the kernel's words.
+//! Attributes and errors in the kernel's format.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,10 +7,10 @@ use quorate_fs::nfs3::{self, Attr, NfsTime, SetTime, SpecData, Stat};
 use quorate_node::CallError;
 use quorate_service::people::Answer;
 
-/// What programs are advised to read and write at a time, in bytes.
+/// The recommended size of reads and writes, in bytes.
 const BLOCK_BYTES: u32 = 64 << 10;
 
-/// Returns the error number of a refusal of the file system.
+/// Returns the error number for a refusal of the file system.
 pub(crate) fn of_stat(stat: Stat) -> Errno {
     match stat {
         Stat::Perm => Errno::EPERM,
@@ -39,11 +39,13 @@ pub(crate) fn of_stat(stat: Stat) -> Errno {
     }
 }
 
-/// Returns the error number of a call that has no answer.
+/// Returns the error number for a call without an answer.
 pub(crate) fn of_call(error: &CallError) -> Errno {
     match error {
         // It may have been done, or not: the cluster is away, or too slow.
-        CallError::Unknown { .. } | CallError::Busy => Errno::ETIMEDOUT,
+        CallError::Unknown { .. } | CallError::Overtaken { .. } | CallError::Busy | CallError::NoLane => {
+            Errno::ETIMEDOUT
+        }
         CallError::NotAllowed { why: Answer::NoRight } => Errno::EROFS,
         CallError::NotAllowed { .. } => Errno::EACCES,
         CallError::TooLong { .. } | CallError::Closed | CallError::ResultLost | CallError::Forgotten | _ => {
@@ -52,7 +54,7 @@ pub(crate) fn of_call(error: &CallError) -> Errno {
     }
 }
 
-/// Returns attributes as the kernel has them, under a number.
+/// Returns attributes in the kernel's format, with an inode number.
 pub(crate) fn of_attributes(attributes: &Attr, number: u64) -> FileAttr {
     let mtime = of_time(attributes.mtime);
     FileAttr {
@@ -74,7 +76,7 @@ pub(crate) fn of_attributes(attributes: &Attr, number: u64) -> FileAttr {
     }
 }
 
-/// Returns what an inode is.
+/// Returns the type of an inode.
 pub(crate) fn of_kind(kind: nfs3::FileType) -> FileType {
     match kind {
         nfs3::FileType::Reg => FileType::RegularFile,
@@ -92,7 +94,7 @@ fn of_time(time: NfsTime) -> SystemTime {
     SystemTime::UNIX_EPOCH + since
 }
 
-/// Returns a time to set. The calls have 32 bits of seconds since 1970: what is outside becomes the nearest.
+/// Returns a time to set. The calls have 32 bits of seconds since 1970; other times become the nearest one.
 pub(crate) fn to_time(time: Option<TimeOrNow>) -> SetTime {
     match time {
         None => SetTime::Keep,
@@ -105,7 +107,7 @@ pub(crate) fn to_time(time: Option<TimeOrNow>) -> SetTime {
     }
 }
 
-/// A device's number as the kernel passes it: 12 bits of the major one between 8 and 12 of the minor one.
+/// Returns a device number in the kernel's format: 12 bits of the major number between 8 and 12 bits of the minor one.
 fn of_device(device: SpecData) -> u32 {
     let SpecData { major, minor } = device;
     (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12
@@ -139,7 +141,7 @@ mod tests {
         assert_eq!(set(late), SetTime::Client(NfsTime { seconds: u32::MAX, nseconds: 0 }));
     }
 
-    /// A refusal is told as what it is; where the cluster is away, nothing is said of the file.
+    /// A refusal has its own error number; an unreachable cluster has one that says nothing about the file.
     #[test]
     fn errors_are_told_as_what_they_are() {
         for (stat, errno) in [

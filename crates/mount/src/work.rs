@@ -1,4 +1,4 @@
-//! What a request of the kernel comes to: one call of the cluster, seldom a few.
+//! Handles the kernel's requests with calls of the cluster: usually one call, sometimes a few.
 
 use std::collections::VecDeque;
 
@@ -15,14 +15,14 @@ use crate::server::Server;
 use crate::table::{Hidden, Table};
 use crate::words;
 
-/// Bytes of a file in one call: with all around them they fit a datagram.
+/// Bytes of a file in one call, which fits a datagram.
 const CHUNK_BYTES: usize = 32 << 10;
-/// The most bytes of a part of a directory.
+/// Maximum size of a part of a directory, in bytes.
 const LIST_BYTES: u32 = 32 << 10;
 /// The longest target of a symbolic link, in bytes.
-const TARGET_BYTES_MAX: usize = 1024;
+const TARGET_BYTES_MAX: usize = 4095;
 
-/// The rights that ACCESS asks for, as the RFC has them.
+/// The rights of ACCESS, as in the RFC.
 pub(crate) const READ: u32 = 1;
 pub(crate) const LOOKUP: u32 = 2;
 pub(crate) const MODIFY: u32 = 4;
@@ -30,11 +30,11 @@ pub(crate) const EXTEND: u32 = 8;
 pub(crate) const DELETE: u32 = 16;
 pub(crate) const EXECUTE: u32 = 32;
 
-/// An inode that was found or made.
+/// An inode that was found or created.
 pub(crate) struct Found {
     pub(crate) handle: Handle,
     pub(crate) attributes: Attr,
-    /// Everyone may look names up in the directory in which it was found: whoever knows its name there has it.
+    /// Whether everyone may search the directory in which it was found.
     pub(crate) is_public: bool,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Entry {
     pub(crate) found: Option<Found>,
 }
 
-/// What is to be made.
+/// The object to create.
 pub(crate) enum Make<'a> {
     File { exclusive: bool, truncate: bool },
     Dir,
@@ -55,14 +55,14 @@ pub(crate) enum Make<'a> {
     Device(FileType, u32),
 }
 
-/// The requests, on the cluster and the table.
+/// The handlers of requests, with the cluster and the table.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) server: Server,
     pub(crate) table: Table,
 }
 
-/// What is taken of the answer to a procedure, or to one of several; of one to another procedure it is nothing.
+/// Extracts the result of a procedure's answer, or of one of several; none for an answer to another procedure.
 macro_rules! answer {
     ([$($name:ident),+], $take:expr) => {
         |reply: Reply<'_>| {
@@ -114,7 +114,7 @@ impl Work {
         Ok(Found { handle, attributes, is_public })
     }
 
-    /// Sees to it that the caller has one of these rights at least.
+    /// Checks that the caller has at least one of these rights.
     pub(crate) fn check(&self, user: &User, file: &[u8], any_of: u32) -> Result<(), Errno> {
         let call = Call::Access(AccessArgs { object: Opaque(file), access: any_of });
         let granted = self.server.ask(user, &call, answer!(Access, |ok| ok.access))?;
@@ -135,7 +135,7 @@ impl Work {
         wcc.after.map_or_else(|| self.attributes(user, file), Ok)
     }
 
-    /// Makes something new in a directory; a file that is not exclusive may be there.
+    /// Creates an object in a directory; a file may already exist unless it is exclusive.
     pub(crate) fn make(
         &self,
         user: &User,
@@ -186,8 +186,8 @@ impl Work {
         self.complete(user, file.to_vec(), attributes, is_public)
     }
 
-    /// Removes a name. A file that is open stays, under another name, until it is closed: its handle would stand
-    /// for nothing.
+    /// Removes a name. An open file is kept under another name until it is closed, because otherwise its handle would be
+    /// stale.
     pub(crate) fn remove(&self, user: &User, dir: &[u8], name: &[u8]) -> Result<(), Errno> {
         if self.hide(user, dir, name, None)?.is_some() {
             return Ok(());
@@ -203,12 +203,12 @@ impl Work {
         self.server.ask(user, call, answer!([Remove, RmDir], |_: Wcc| ()))
     }
 
-    /// Renames. What was at the new name and is open stays until it is closed.
+    /// Renames. A replaced file that is open is kept until it is closed.
     pub(crate) fn rename(&self, user: &User, from: (&[u8], &[u8]), to: (&[u8], &[u8])) -> Result<(), Errno> {
         let hidden = self.hide(user, to.0, to.1, Some(from))?;
         let renamed = self.rename_only(user, from, to);
         if let (Err(_), Some((inode, hidden))) = (&renamed, &hidden) {
-            // Nothing has come in its place: it has its name back.
+            // It was not replaced: it gets its name back.
             if self.rename_only(user, (&hidden.dir, &hidden.name), to).is_ok() {
                 self.table.unhide(*inode);
             }
@@ -221,8 +221,8 @@ impl Work {
         self.server.ask(user, &call, answer!(Rename, drop))
     }
 
-    /// Gives a file that is open, and has no other name than this one, a name that nobody looks for. Returns its
-    /// inode and that name if so. `unless` stands for the same file: it is to be renamed to itself.
+    /// Gives a file that is open, and has only this name, a hidden name. Returns its inode and that name if it did.
+    /// `unless` is the handle of a file that is renamed to itself.
     fn hide(
         &self,
         user: &User,
@@ -233,27 +233,27 @@ impl Work {
         if !self.table.has_open() || unless == Some((dir, name)) {
             return Ok(None);
         }
-        // What is not there, or may not be looked for, is told by the call that follows.
+        // The following call reports a missing name or a missing permission.
         let Ok(found) = self.look(user, dir, name) else { return Ok(None) };
         let Attr { fileid: inode, nlink, kind, .. } = found.attributes;
         if kind == FileType::Dir || nlink > 1 || !self.table.is_open(inode) {
             return Ok(None);
         }
         if let Some((dir, name)) = unless {
-            // What cannot be renamed must not take the other's name away.
+            // If the rename is impossible, the other file must keep its name.
             self.look(user, dir, name)?;
         }
         let hidden = format!(".quorate-open-{inode:016x}").into_bytes();
         let hidden = Hidden { dir: dir.to_vec(), name: hidden, user: user.clone() };
         self.rename_only(user, (dir, name), (dir, &hidden.name))?;
         if !self.table.hide(inode, hidden.clone()) {
-            // It was closed meanwhile.
+            // It has been closed since.
             self.take_out(user, &Call::Remove(place(dir, &hidden.name)))?;
         }
         Ok(Some((inode, hidden)))
     }
 
-    /// Notes that a file was closed, and removes it if it was removed while it was open.
+    /// Records that a file was closed, and removes it if its name was removed while it was open.
     pub(crate) fn close(&self, number: u64) {
         let Some(Hidden { dir, name, user }) = self.table.closed(number) else { return };
         if self.take_out(&user, &Call::Remove(place(&dir, &name))).is_err() {
@@ -266,14 +266,14 @@ impl Work {
             let count = u32::try_from(CHUNK_BYTES.min(len - at)).unwrap_or(0);
             Call::Read(ReadArgs { file: Opaque(file), offset: offset.saturating_add(to_u64(at)), count })
         };
-        // All parts are under way at a time.
+        // All parts are requested in parallel.
         let mut parts: VecDeque<_> =
             (0..len).step_by(CHUNK_BYTES).map(|at| (at, self.server.begin(user, &call(at)))).collect();
         let mut data = Vec::with_capacity(len);
         while let Some((at, pending)) = parts.pop_front() {
             let end = (at + CHUNK_BYTES).min(len);
             let mut first = Some(pending);
-            // A part may be answered in part.
+            // A part may be answered incompletely.
             while data.len() < end {
                 let call = call_from(file, offset.saturating_add(to_u64(data.len())), end - data.len());
                 let pending = first.take().unwrap_or_else(|| self.server.begin(user, &call));
@@ -292,9 +292,8 @@ impl Work {
         Ok(data)
     }
 
-    /// Writes, and returns how many bytes from the beginning on are written: they are durable. What stands behind them
-    /// is not said: later parts may have been written where an earlier one was not. Says also what the file's attributes
-    /// are then.
+    /// Writes, and returns how many bytes from the start are written and durable. Later parts may have been written even
+    /// if an earlier one was not. Also returns the file's attributes afterwards.
     pub(crate) fn write(
         &self,
         user: &User,
@@ -314,14 +313,14 @@ impl Work {
         };
         let parts: Vec<_> =
             (0..data.len()).step_by(CHUNK_BYTES).map(|at| (at, self.server.begin(user, &call(at)))).collect();
-        // All are waited for: what comes later must not be done behind the back of whoever is told.
+        // Waits for all parts: none may take effect after the reply.
         prefix(parts.into_iter().map(|(at, pending)| {
             let take = answer!(Write, |ok| (ok.count, ok.wcc.after));
             (at, self.server.finish(pending, user, &call(at), take))
         }))
     }
 
-    /// Returns a part of a directory, from behind `cookie` on, and whether it ends there.
+    /// Returns a part of a directory, from the entry after `cookie` on, and whether it is the last part.
     pub(crate) fn list(&self, user: &User, dir: &[u8], cookie: u64) -> Result<(Vec<Entry>, bool), Errno> {
         let (verf, dircount, maxcount) = ([0; 8], LIST_BYTES, LIST_BYTES);
         let call = Call::ReadDirPlus(ReadDirPlusArgs { dir: Opaque(dir), cookie, verf, dircount, maxcount });
@@ -346,8 +345,8 @@ impl Work {
     }
 }
 
-/// Of the parts of a write, in their order and each with where it begins: how many bytes are written without a gap,
-/// and the last that was said of the file; or, if that is none, what the first of them came to. Takes all parts.
+/// Combines the results of a write's parts, in order, each with its offset. Returns how many bytes are written without a
+/// gap, and the file's last attributes; or, if none are written, the first error. Consumes all parts.
 fn prefix(
     parts: impl Iterator<Item = (usize, Result<(u32, Option<Attr>), Errno>)>,
 ) -> Result<(usize, Option<Attr>), Errno> {
@@ -369,7 +368,7 @@ fn prefix(
     }
 }
 
-/// Says whether everyone may look names up in a directory.
+/// Returns whether everyone may search a directory.
 fn is_public(dir: Option<&Attr>) -> bool {
     dir.is_some_and(|dir| dir.mode & 0o111 == 0o111)
 }
@@ -387,7 +386,7 @@ fn to_u64(number: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// What is written without a gap counts, whatever became of the parts behind it.
+    /// Only bytes without a gap count, whatever happened to later parts.
     #[test]
     fn a_write_that_fails_in_the_middle_says_how_far_it_came() {
         let part = 100;
@@ -403,7 +402,7 @@ mod tests {
         assert_eq!(counted(&[Ok(100), Ok(0), Err(full)]), Ok(100));
         assert_eq!(counted(&[Err(full), Ok(100), Err(away)]), Err(full.code()));
         assert_eq!(counted(&[Err(away), Err(full)]), Err(away.code()));
-        // All parts are waited for, also behind one that failed.
+        // All parts are waited for, also after one that failed.
         let mut taken = 0;
         let parts = [Err(full), Err(full), Err(full)].into_iter().enumerate().inspect(|_| taken += 1);
         assert!(prefix(parts).is_err());

@@ -1,13 +1,13 @@
-//! A client for programs: any number of threads and tasks share it, many operations are under way at a
-//! time, each in a lane of its own (CL-1).
+//! A client for programs, shared by any number of threads and tasks. Many operations can be in progress, each in its
+//! own lane (CL-1).
 //!
 //! ```text
-//! call, submit --> inbox --> [ one thread: lanes, door, socket ] --> replicas
+//! call, submit --> inbox --> [ one thread: lanes, authenticator, socket ] --> replicas
 //!      result  <-- Pending <-----------------'
 //! ```
 //!
-//! An invocation has one of three outcomes: its result; refused, and nothing was done; or unknown, because
-//! the deadline has passed. What is unknown can be asked for later: its lane goes on until it is answered.
+//! An invocation has one of three outcomes: its result; refused, and nothing was changed; or unknown, because it
+//! timed out. An unknown outcome can be requested later: the lane keeps trying until there is an answer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -21,12 +21,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use quorate_service::people;
-/// The longest operation, in bytes. What does not fit a datagram goes over the side channel.
+/// Maximum length of an operation, in bytes. An operation that does not fit a datagram uses the side channel.
 pub use quorate_wire::message::OPERATION_BYTES_MAX;
 
 mod error;
 
 pub use self::error::CallError;
+use crate::client::End;
 use crate::client_node::{ClientNode, OpenClient};
 use crate::clock::Clock;
 use crate::idle::Idle;
@@ -38,23 +39,23 @@ mod asking;
 use self::asking::Asking;
 pub use self::asking::Heard;
 
-/// The most datagrams taken between two flushes.
+/// Maximum number of datagrams taken between two flushes.
 const BURST_MAX: usize = 64;
-/// How long an operation waits for a lane that is asked for once more.
+/// How long an operation waits for a lane that is needed to ask for its result again.
 const AGAIN: Duration = Duration::from_secs(10);
-/// The most operations that wait for a lane. Further ones are refused.
+/// Maximum number of operations that wait for a lane. Further ones are refused.
 const WAITING_MAX: usize = 1 << 16;
-/// The most operations with an unknown outcome that can be asked for. The oldest are forgotten.
+/// Maximum number of operations with an unknown outcome that are remembered. The oldest are forgotten.
 const UNKNOWN_MAX: usize = 1024;
-/// How often deadlines are looked at, in nanoseconds.
+/// How often deadlines are checked, in nanoseconds.
 const TICK_NS: u64 = 10_000_000;
 
 /// The settings of a caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How many operations are under way at a time; further ones wait.
+    /// How many operations are in progress at a time; further ones wait.
     pub lanes: u16,
-    /// How long an operation may take before its outcome is unknown.
+    /// The deadline of an operation, after which its outcome is unknown.
     pub deadline: Duration,
 }
 
@@ -64,7 +65,7 @@ impl Default for Options {
     }
 }
 
-/// Names an operation whose outcome is unknown, as long as the caller lives.
+/// Identifies an operation with an unknown outcome, as long as the caller exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
@@ -74,7 +75,7 @@ type Outcome = Result<Vec<u8>, CallError>;
 #[derive(Debug)]
 struct Call {
     id: RequestId,
-    /// It changes who may ask for what: whoever asks for that reads the answer as it is.
+    /// Whether it is an operation on the client registry, whose answer is passed on unchanged.
     is_order: bool,
     state: Mutex<CallState>,
     changed: Condvar,
@@ -115,10 +116,9 @@ impl Call {
     }
 }
 
-/// An operation under way: a future, or something to wait for. Dropping it does not take the operation
-/// back.
+/// An operation in progress: a future, or an object to wait for. Dropping it does not cancel the operation.
 #[derive(Debug)]
-#[must_use = "the outcome is only known to whoever waits for it"]
+#[must_use = "without waiting, the outcome stays unknown"]
 pub struct Pending {
     call: Arc<Call>,
 }
@@ -159,7 +159,7 @@ struct Ask {
     call: Arc<Call>,
     operation: Vec<u8>,
     read_only: bool,
-    /// The service knows it again.
+    /// Whether the service recognises a repetition.
     is_known: bool,
     deadline: Instant,
 }
@@ -168,16 +168,16 @@ struct Ask {
 #[derive(Debug)]
 struct Lane {
     call: Arc<Call>,
-    /// The operation, if it can be asked for once more.
+    /// The operation, if it may be repeated to get its result.
     again: Option<Vec<u8>>,
-    /// None: it has passed.
+    /// The deadline. None: it has passed.
     deadline: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Shared {
     inbox: Mutex<VecDeque<Ask>>,
-    /// The thread may have something to take from the inbox.
+    /// Whether the inbox may have something for the thread.
     news: AtomicBool,
     stop: AtomicBool,
     waker: Waker,
@@ -191,14 +191,14 @@ pub struct Caller {
     thread: Option<JoinHandle<()>>,
     next_id: AtomicU64,
     deadline: Duration,
-    /// Operations whose deadline has passed, until somebody has asked for them.
+    /// Operations whose deadline has passed, until their outcome is requested.
     unknown: Arc<Mutex<BTreeMap<RequestId, Arc<Call>>>>,
     /// The number of replicas.
     n: usize,
 }
 
 impl Caller {
-    /// Opens the client in `dir`, as `quorate init` made it.
+    /// Opens the client in `dir`, made by `quorate init`.
     ///
     /// # Errors
     ///
@@ -207,7 +207,7 @@ impl Caller {
         Self::start(ClientNode::open(dir)?.with_lanes(options.lanes), options)
     }
 
-    /// Starts with a client that is open and has the lanes that the options say.
+    /// Starts with an open client that has the lanes of the options.
     ///
     /// # Errors
     ///
@@ -234,14 +234,14 @@ impl Caller {
         };
         let thread = std::thread::Builder::new().name("quorate-client".to_owned());
         let thread = thread.spawn(move || worker.run()).map_err(|error| {
-            Trouble::new(Kind::Network, format!("there can be no thread for the client: {error}"))
+            Trouble::new(Kind::Network, format!("cannot start the client's thread: {error}"))
         })?;
         let (next_id, deadline) = (AtomicU64::new(1), options.deadline);
         Ok(Self { shared, thread: Some(thread), next_id, deadline, unknown, n })
     }
 
-    /// Has an operation done and waits for its outcome. `read_only` says that it changes nothing, as far
-    /// as the caller knows; the service judges for itself.
+    /// Runs an operation, and waits for its outcome. `read_only` is the caller's claim that it changes nothing; the
+    /// service checks that itself.
     ///
     /// # Errors
     ///
@@ -250,13 +250,13 @@ impl Caller {
         self.submit(operation.to_vec(), read_only).wait()
     }
 
-    /// Has an operation done; the outcome is awaited or waited for.
+    /// Starts an operation, whose outcome is awaited or waited for.
     pub fn submit(&self, operation: Vec<u8>, read_only: bool) -> Pending {
         self.submit_as(operation, read_only, false)
     }
 
-    /// As [`Self::submit`], for an operation that the service itself knows again, and does not do twice: if its
-    /// result was too long to be kept and got lost, it is asked for once more.
+    /// Like [`Self::submit`], for an operation whose repetition the service recognises and does not execute twice: if
+    /// its result was lost because it was too long, the operation is sent again to get the result.
     pub fn submit_known(&self, operation: Vec<u8>, read_only: bool) -> Pending {
         self.submit_as(operation, read_only, true)
     }
@@ -285,12 +285,12 @@ impl Caller {
         pending
     }
 
-    /// Returns the outcome of an operation that was unknown, waiting for it up to `within`.
+    /// Returns an outcome that was unknown, after waiting for up to `within`.
     ///
     /// # Errors
     ///
-    /// [`CallError::Unknown`]: it still is. [`CallError::Forgotten`]: more than a thousand others became
-    /// unknown since, or its outcome was asked for before.
+    /// [`CallError::Unknown`]: it is still unknown. [`CallError::Forgotten`]: more than a thousand other outcomes
+    /// became unknown since, or its outcome was requested before.
     pub fn outcome(&self, request: RequestId, within: Duration) -> Result<Vec<u8>, CallError> {
         let call = lock(&self.unknown).get(&request).cloned().ok_or(CallError::Forgotten)?;
         let state = lock(&call.state);
@@ -304,10 +304,10 @@ impl Caller {
 }
 
 impl Caller {
-    /// Asks all replicas how they are, waits for up to `within`, and returns what each has said, in the order
-    /// of their ids. No replica is believed by that: see [`crate::observe`].
+    /// Asks all replicas for their status, waits for up to `within`, and returns the statements in the order of the
+    /// replicas' ids. They are not trusted: see [`crate::observe`].
     pub fn statements(&self, within: Duration) -> Vec<Option<Heard>> {
-        // Of every nonce there is one: an answer to an earlier question is none to this one.
+        // Each nonce is used once, so an answer to an earlier question is not taken for this one.
         let nonce = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.shared.asking.ask(self.n, nonce, within, || {
             self.shared.news.store(true, Ordering::SeqCst);
@@ -322,29 +322,29 @@ impl Drop for Caller {
         self.shared.news.store(true, Ordering::SeqCst);
         self.shared.waker.wake();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been told on standard error.
+            // A panic of the thread was already printed on standard error.
             let _ = thread.join();
         }
     }
 }
 
-/// The thread behind a caller.
+/// The thread of a caller.
 struct Worker {
     client: OpenClient,
     shared: Arc<Shared>,
     unknown: Arc<Mutex<BTreeMap<RequestId, Arc<Call>>>>,
     waiting: VecDeque<Ask>,
-    /// What each lane is doing, until when.
+    /// The use and the deadline of each lane.
     lanes: Vec<Option<Lane>>,
     free: Vec<u16>,
     tick_at: u64,
-    /// The last question about how replicas are, and when it is due again.
+    /// The last status question, and when to repeat it.
     asked: (u64, u64),
 }
 
 impl Worker {
     fn run(mut self) {
-        // If the sockets fail there is nothing left to do but to say so.
+        // If the sockets fail, all that is left is to report it.
         let _ = self.serve();
         self.shared.stop.store(true, Ordering::SeqCst);
         for Lane { call, .. } in self.lanes.drain(..).flatten() {
@@ -368,10 +368,11 @@ impl Worker {
             drive.flush(socket);
             let mut burst = 0;
             while burst < BURST_MAX
-                && let Some(datagram) = socket.receive()?
+                && let Some((source, datagram)) = socket.receive()?
             {
                 burst += 1;
-                drive.receive(clock.now(), datagram);
+                let by = drive.receive_from(clock.now(), source, datagram);
+                socket.judge(by);
             }
             let now = clock.now();
             if drive.due() <= now.mono_ns {
@@ -417,7 +418,7 @@ impl Worker {
         count > 0
     }
 
-    /// Gives operations that wait to lanes that are free.
+    /// Assigns waiting operations to free lanes.
     fn dispatch(&mut self, clock: &Clock) -> bool {
         let mut worked = false;
         while !self.free.is_empty()
@@ -439,27 +440,31 @@ impl Worker {
             let lane = self.lanes.get_mut(usize::from(done.lane)).and_then(Option::take);
             let Some(Lane { call, again, .. }) = lane else { continue };
             self.free.push(done.lane);
-            if done.result_lost
+            if done.end == End::ResultLost
                 && let Some(operation) = again
             {
-                // The lane that has just become free is for the first that waits.
+                // The first waiting operation gets the lane that has just become free.
                 let deadline = Instant::now() + AGAIN;
                 self.waiting.push_front(Ask { call, operation, read_only: false, is_known: false, deadline });
                 continue;
             }
             let result = drive.result(done);
-            call.finish(match people::Answer::decode(result) {
-                _ if done.result_lost => Err(CallError::ResultLost),
-                Some(why @ (people::Answer::NoRight | people::Answer::NoClient)) if !call.is_order => {
+            call.finish(match (done.end, people::Answer::decode(result)) {
+                (End::ResultLost, _) => Err(CallError::ResultLost),
+                (End::Overtaken, _) => Err(CallError::Overtaken { request: call.id }),
+                (End::Result, Some(people::Answer::NoLane)) => Err(CallError::NoLane),
+                (End::Result, Some(why @ (people::Answer::NoRight | people::Answer::NoClient)))
+                    if !call.is_order =>
+                {
                     Err(CallError::NotAllowed { why })
                 }
-                _ => Ok(result.to_vec()),
+                (End::Result, _) => Ok(result.to_vec()),
             });
         }
         drive.clear_done();
     }
 
-    /// Gives up what takes too long: what waits is refused, what is under way becomes unknown.
+    /// Ends operations whose deadline has passed: a waiting one is refused, one in progress becomes unknown.
     fn expire(&mut self) {
         let now = Instant::now();
         while self.waiting.front().is_some_and(|ask| ask.deadline <= now) {
@@ -482,7 +487,7 @@ impl Worker {
     }
 }
 
-/// A thread that panicked with the lock has left whole values: each is set at once.
+/// A thread that panicked with the lock held has left complete values: each is set in one step.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

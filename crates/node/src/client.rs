@@ -1,7 +1,8 @@
-//! A client's process without its sockets: many lanes behind one door (CL-1).
+//! A client's process without its sockets: many lanes that share one authenticator (CL-1).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use quorate_pbft::client::step::{ClientAction, ClientActions, ClientInput, ClientMilestone, Members, Path};
 use quorate_pbft::config::Config;
@@ -10,19 +11,39 @@ use quorate_pbft::{Client, Now};
 use quorate_wire::codec::Reader;
 use quorate_wire::frame::Frame;
 use quorate_wire::message::{Message, RequestBody, Statement};
-use quorate_wire::{Admitted, ClientId, Cluster, Door, DoorError, Principal, ReplicaId, Timestamp, Verified};
+use quorate_wire::{
+    Admitted, ClientId, Cluster, Digest, Door, DoorError, Principal, ReplicaId, Source, Timestamp, Verified,
+};
 
 use crate::directory::Directory;
 use crate::meter::{Meter, Part};
 use crate::observe::{Class, Ledger};
 use crate::outbox::{Outbox, Transport};
+use crate::timestamps::Timestamps;
 
 mod questions;
+#[cfg(test)]
+mod tests;
 
-/// How often the door is told the time, in nanoseconds.
+/// How often the authenticator gets the time, in nanoseconds.
 const TICK_NS: u64 = 100_000_000;
+/// One lane of those that wait asks again after so long at most, in nanoseconds.
+const ALONE_NS: u64 = 400_000_000;
+/// Lanes are told that others are answered no more often than this, in nanoseconds.
+const HEARD_NS: u64 = 250_000_000;
 
-/// An operation that is done.
+/// How an operation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It has a result.
+    Result,
+    /// It was done, but its result is longer than what replicas keep, and was lost on its way.
+    ResultLost,
+    /// The identity was used with later timestamps: whether it was done, nobody can say (RP-5).
+    Overtaken,
+}
+
+/// A finished operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
     /// The lane that invoked it.
@@ -31,23 +52,23 @@ pub struct Done {
     pub timestamp: Timestamp,
     /// How its result was obtained.
     pub path: Path,
-    /// It was done, but its result is longer than what replicas keep, and was lost on its way.
-    pub result_lost: bool,
+    /// How it ended.
+    pub end: End,
     result: Range<usize>,
 }
 
-/// What has come and gone, and why some of it was turned away. Bounded: one entry for each reason.
+/// Counters of messages. Bounded: one entry for each reason.
 #[derive(Clone, Debug, Default)]
 pub struct ClientCounters {
     /// Frames received.
     pub received: u64,
-    /// Requests sent, each counted once however many replicas get it.
+    /// Requests sent, each counted once for all replicas.
     pub sent: u64,
-    /// Requests sent again.
+    /// Retransmitted requests.
     pub retransmitted: u64,
-    /// Frames turned away at the door, by reason.
+    /// Frames rejected by the authenticator, by reason.
     pub refused: BTreeMap<&'static str, u64>,
-    /// Messages turned away by the client, by reason.
+    /// Messages rejected by the client, by reason.
     pub rejected: BTreeMap<&'static str, u64>,
 }
 
@@ -58,15 +79,20 @@ struct Lane {
     deadline: u64,
 }
 
-/// The lanes of one client with their door. See the module.
+/// The lanes of one client with their authenticator. See the module.
 #[derive(Debug)]
 pub struct ClientDrive<M: Meter = ()> {
     cluster: Cluster,
     door: Door,
     lanes: Vec<Lane>,
     directory: Directory,
+    timestamps: Timestamps,
     /// No lane's timer runs out before this.
     earliest: u64,
+    /// Some lane may be waiting for long.
+    patient: bool,
+    /// When lanes were last told that others are answered.
+    heard_at: u64,
     tick_at: u64,
     outbox: Outbox,
     counters: ClientCounters,
@@ -76,35 +102,41 @@ pub struct ClientDrive<M: Meter = ()> {
     /// At most one of each replica.
     statements: Vec<(ReplicaId, Statement)>,
     ledger: Ledger,
-    /// The time of day as of the last tick, in seconds since 1970.
+    /// The time of day at the last tick, in seconds since 1970.
     wall_s: u64,
-    // Memory that is used again in every step.
+    // Buffers that are reused in every step.
     actions: ClientActions,
     frame: Vec<u8>,
 }
 
 impl<M: Meter> ClientDrive<M> {
-    /// Returns `lanes` lanes of the client principal whose door this is. `first` is above every
-    /// timestamp that one of them has ever used.
+    /// Returns `lanes` lanes of the client principal of this authenticator. `first` is above every timestamp that one
+    /// of them has ever used.
     pub fn new(
         config: &Config,
         door: Door,
         lanes: u16,
         directory: Directory,
-        first: Timestamp,
+        timestamps: impl Into<Timestamps>,
         meter: M,
     ) -> Self {
+        let timestamps = timestamps.into();
+        let (first, domains) = (timestamps.next(), Arc::new(config.domains()));
         let principal = door.own().as_client().principal();
         let lanes = (0..lanes).map(|lane| {
             let id = ClientId::new(principal, lane);
-            Lane { client: Client::new(id, config, first, config.seed ^ id.0), deadline: u64::MAX }
+            let client = Client::with_domains(id, config, domains.clone(), first, config.seed ^ id.0);
+            Lane { client, deadline: u64::MAX }
         });
         Self {
             cluster: config.cluster,
             lanes: lanes.collect(),
             door,
             directory,
+            timestamps,
             earliest: u64::MAX,
+            patient: false,
+            heard_at: 0,
             tick_at: 0,
             outbox: Outbox::default(),
             counters: ClientCounters::default(),
@@ -119,24 +151,45 @@ impl<M: Meter> ClientDrive<M> {
         }
     }
 
-    /// Has an operation done by a lane that has none outstanding.
+    /// Starts an operation in a lane without one.
     pub fn invoke(&mut self, now: Now, lane: u16, operation: &[u8], read_only: bool) {
         self.meter.start();
+        if let Some(lane) = self.lanes.get_mut(usize::from(lane)) {
+            lane.client.raise(self.timestamps.next());
+        }
         self.step(now, usize::from(lane), ClientInput::Invoke { operation, read_only });
     }
 
     /// Takes one datagram, which may hold many frames.
     pub fn receive(&mut self, now: Now, datagram: &[u8]) {
+        self.receive_from(now, Source::UNKNOWN, datagram);
+    }
+
+    /// Takes one datagram, or what came as one, from `source`. Returns who has made a frame in it that is
+    /// authentic.
+    #[inline]
+    pub fn receive_from(&mut self, now: Now, source: Source, datagram: &[u8]) -> Option<Principal> {
         self.meter.start();
-        let mut reader = Reader::new(datagram);
+        let (mut reader, mut by) = (Reader::new(datagram), None);
         while !reader.is_empty() {
             self.counters.received += 1;
-            let Ok(frame) = Frame::take(&mut reader) else { return self.refuse("malformed") };
-            let admitted = self.door.admit(now.mono_ns, frame);
+            let frame = match Frame::take(&mut reader) {
+                Ok(frame) => frame,
+                Err(error) => {
+                    self.refuse(DoorError::from(error).name());
+                    return by;
+                }
+            };
+            let sender = frame.sender;
+            let admitted = self.door.admit_from(now.mono_ns, source, frame);
+            by = if admitted.is_ok() { Some(sender) } else { by };
             self.meter.lap(Part::Admit);
             match &admitted {
                 Ok(Admitted::Message(message)) => self.on_message(now, message),
-                Ok(Admitted::Keys) => self.send_keys(),
+                Ok(Admitted::Keys) => {
+                    self.send_keys();
+                    self.heard(now);
+                }
                 Err(error) => {
                     self.refuse(error.name());
                     if let DoorError::NotAuthentic(Principal::Replica(replica)) = error {
@@ -148,9 +201,10 @@ impl<M: Meter> ClientDrive<M> {
                 }
             }
         }
+        by
     }
 
-    /// Does what is due at `now`.
+    /// Handles the timers that are due at `now`.
     pub fn expire(&mut self, now: Now) {
         self.meter.start();
         if now.mono_ns >= self.earliest {
@@ -176,29 +230,29 @@ impl<M: Meter> ClientDrive<M> {
         self.earliest.min(self.tick_at)
     }
 
-    /// Hands over everything that may leave.
+    /// Sends everything that may leave.
     #[inline]
     pub fn flush(&mut self, transport: &mut impl Transport) {
         self.outbox.flush(transport);
     }
 
-    /// Returns what is done since [`Self::clear_done`].
+    /// Returns the operations that have finished since [`Self::clear_done`].
     pub fn done(&self) -> &[Done] {
         &self.done
     }
 
-    /// Returns the result of an operation that is done.
+    /// Returns the result of a finished operation.
     pub fn result(&self, done: &Done) -> &[u8] {
         self.results.get(done.result.clone()).unwrap_or(&[])
     }
 
-    /// Forgets what is done, and keeps the memory.
+    /// Forgets the finished operations, and keeps the memory.
     pub fn clear_done(&mut self) {
         self.done.clear();
         self.results.clear();
     }
 
-    /// Returns what has come and gone.
+    /// Returns the counters.
     pub fn counters(&self) -> &ClientCounters {
         &self.counters
     }
@@ -217,7 +271,46 @@ impl<M: Meter> ClientDrive<M> {
         if lane >= self.lanes.len() {
             return self.reject("other-lane");
         }
+        let done = self.done.len();
         self.step(now, lane, ClientInput::Message(verified));
+        if self.done.len() > done {
+            self.heard(now);
+        }
+    }
+
+    /// Somebody was answered, or a replica has new keys: lanes that wait for long may ask soon.
+    #[inline]
+    fn heard(&mut self, now: Now) {
+        if self.patient && now.mono_ns >= self.heard_at.saturating_add(HEARD_NS) {
+            self.wake_patient(now);
+        }
+    }
+
+    #[cold]
+    fn wake_patient(&mut self, now: Now) {
+        (self.patient, self.heard_at) = (false, now.mono_ns);
+        let long = now.mono_ns.saturating_add(ALONE_NS);
+        for lane in 0..self.lanes.len() {
+            if (long..u64::MAX).contains(&self.lanes[lane].deadline) {
+                self.step(now, lane, ClientInput::Answered);
+            }
+        }
+    }
+
+    /// Sets a lane's timer. One lane at least asks twice a second, however long all have waited: it finds out for
+    /// the others when the cluster is there again.
+    fn set_timer(&mut self, now: Now, lane: usize, deadline: u64) {
+        let soon = now.mono_ns.saturating_add(ALONE_NS);
+        let mut deadline = deadline;
+        if deadline > soon {
+            let mut others = self.lanes.iter().enumerate().filter(|(other, _)| *other != lane);
+            if others.all(|(_, other)| other.deadline > soon || other.deadline <= now.mono_ns) {
+                deadline = soon;
+            }
+            self.patient = true;
+        }
+        self.lanes[lane].deadline = deadline;
+        self.earliest = self.earliest.min(deadline);
     }
 
     #[inline]
@@ -227,23 +320,20 @@ impl<M: Meter> ClientDrive<M> {
         client.step(now, input, &mut actions);
         self.meter.lap(Part::Step);
         for action in actions.list() {
-            self.perform(lane, action, &actions);
+            self.perform(now, lane, action, &actions);
         }
         self.actions = actions;
         self.actions.clear();
     }
 
-    fn perform(&mut self, lane: usize, action: &ClientAction, actions: &ClientActions) {
+    fn perform(&mut self, now: Now, lane: usize, action: &ClientAction, actions: &ClientActions) {
         match action {
-            ClientAction::Send { to, timestamp, flags, replier, operation, sign } => {
+            ClientAction::Send { to, timestamp, digest, flags, replier, operation, sign } => {
                 let operation = actions.bytes(*operation);
                 let body = RequestBody { timestamp: *timestamp, flags: *flags, replier: *replier, operation };
-                self.send(lane, *to, &body, *sign);
+                self.send(lane, *to, &body, digest, *sign);
             }
-            ClientAction::SetTimer(deadline) => {
-                self.lanes[lane].deadline = deadline.0;
-                self.earliest = self.earliest.min(deadline.0);
-            }
+            ClientAction::SetTimer(deadline) => self.set_timer(now, lane, deadline.0),
             ClientAction::StopTimer => self.lanes[lane].deadline = u64::MAX,
             ClientAction::SendKeys => {
                 self.door.announce();
@@ -254,14 +344,12 @@ impl<M: Meter> ClientDrive<M> {
                 self.results.extend_from_slice(actions.bytes(*result));
                 let lane = self.lanes[lane].client.id().lane();
                 let result = start..self.results.len();
-                self.done.push(Done { lane, timestamp: *timestamp, path: *path, result_lost: false, result });
+                self.done.push(Done { lane, timestamp: *timestamp, path: *path, end: End::Result, result });
             }
             ClientAction::DoneWithoutResult { timestamp, .. } => {
-                let lane = self.lanes[lane].client.id().lane();
-                let end = self.results.len();
-                let (timestamp, path) = (*timestamp, Path::Ordered);
-                self.done.push(Done { lane, timestamp, path, result_lost: true, result: end..end });
+                self.end_without(lane, *timestamp, End::ResultLost);
             }
+            ClientAction::Overtaken { timestamp, .. } => self.end_without(lane, *timestamp, End::Overtaken),
             ClientAction::Report(milestone) => match milestone {
                 ClientMilestone::Rejected { reason, .. } => self.reject(reason.name()),
                 ClientMilestone::Retransmitted { .. } => self.counters.retransmitted += 1,
@@ -269,6 +357,7 @@ impl<M: Meter> ClientDrive<M> {
                 | ClientMilestone::Refused(_)
                 | ClientMilestone::AskedRest { .. }
                 | ClientMilestone::FellBack { .. }
+                | ClientMilestone::TimestampTaken { .. }
                 | ClientMilestone::ResultMissing { .. }
                 | ClientMilestone::ViewLearned { .. }
                 | ClientMilestone::Signing => {}
@@ -277,18 +366,27 @@ impl<M: Meter> ClientDrive<M> {
         }
     }
 
-    /// Seals a request and puts it into the outbox.
-    fn send(&mut self, lane: usize, to: Members, body: &RequestBody<'_>, sign: bool) {
+    #[cold]
+    fn end_without(&mut self, lane: usize, timestamp: Timestamp, end: End) {
+        let (lane, at) = (self.lanes[lane].client.id().lane(), self.results.len());
+        self.done.push(Done { lane, timestamp, path: Path::Ordered, end, result: at..at });
+    }
+
+    /// Seals a request and puts it into the outbox, if its number may be used. If not, the lane asks again later.
+    fn send(&mut self, lane: usize, to: Members, body: &RequestBody<'_>, digest: &Digest, sign: bool) {
+        if !self.timestamps.may_use(body.timestamp) {
+            return self.refuse("timestamps-not-kept");
+        }
         let id = self.lanes[lane].client.id();
         self.frame.clear();
-        self.door.seal_request(body, id, sign, &mut self.frame);
+        self.door.seal_digested(body, id, digest, sign, &mut self.frame);
         self.counters.sent += 1;
         let places = to.of(self.cluster()).filter_map(|replica| self.directory.replica(replica));
         self.outbox.post(places, &self.frame, Lsn(0));
         self.meter.lap(Part::Seal);
     }
 
-    /// Sends the NEW-KEYs that the door owes.
+    /// Sends the pending NEW-KEYs of the authenticator.
     fn send_keys(&mut self) {
         while let Some((to, frame)) = self.door.take_outgoing() {
             if let Principal::Replica(replica) = to {

@@ -1,10 +1,10 @@
-//! A client from its directory: what a door, a command or a program of the user's speaks through.
+//! A client from its directory: used by gateways, commands and programs.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::Flock;
-use quorate_wire::{Door, Principal, Timestamp};
+use quorate_wire::{Door, Principal};
 
 use crate::client::ClientDrive;
 use crate::clock::Clock;
@@ -16,6 +16,7 @@ use crate::replica::{lock, open_socket};
 use crate::secret;
 use crate::settings::Settings;
 use crate::socket::Socket;
+use crate::timestamps::Timestamps;
 use crate::trouble::{Kind, Trouble};
 
 /// A client's identity, settings and sockets.
@@ -27,7 +28,7 @@ pub struct ClientNode {
     door: Door,
     directory: Directory,
     socket: Socket,
-    first: Timestamp,
+    timestamps: Timestamps,
     dir: PathBuf,
     lock: Flock<File>,
 }
@@ -41,7 +42,7 @@ pub struct OpenClient {
     pub socket: Socket,
     /// How it waits.
     pub waiting: Waiting,
-    /// Nobody else uses this identity while it is held.
+    /// The lock that keeps other processes from this identity.
     pub lock: Flock<File>,
 }
 
@@ -50,13 +51,13 @@ impl ClientNode {
     ///
     /// # Errors
     ///
-    /// A file is missing, wrong, or can be read by others; a port is taken; another process uses the
-    /// identity. Nothing has changed then.
+    /// A file is missing, invalid, or accessible to other users; a port is taken; another process uses the identity.
+    /// Nothing has changed then.
     pub fn open(dir: &Path) -> Result<Self, Trouble> {
         if !dir.is_dir() {
-            return Err(Trouble::new(Kind::Unreadable, "there is no such directory")
+            return Err(Trouble::new(Kind::Unreadable, "no such directory")
                 .in_file(dir)
-                .next("quorate init makes the directories of a cluster"));
+                .next("create the directories of a cluster with quorate init"));
         }
         let full = std::fs::canonicalize(dir).map_err(|error| Trouble::unreadable(dir, &error))?;
         let name = full.file_name().and_then(|name| name.to_str()).unwrap_or("");
@@ -67,7 +68,7 @@ impl ClientNode {
         let own = client_identity(number);
         let members = Members::read(&dir.join("cluster.toml"))?;
         let Some(public) = members.key_of(own) else {
-            let what = format!("{name} is not a client of this cluster");
+            let what = format!("{name} is not a member of this cluster");
             return Err(Trouble::new(Kind::Rule, what).in_file(&dir.join("cluster.toml")));
         };
         let cluster_id = members.cluster_id();
@@ -76,14 +77,15 @@ impl ClientNode {
         let lock = lock(dir)?;
         let directory = Directory::new(&settings.replicas);
         let socket = open_socket(&settings, &directory, &dir.join("node.toml"))?;
-        let time = secret::reserve_time(dir, Clock::new().now().wall_ns)?;
+        let timestamps = Timestamps::open(dir, Clock::new().now().wall_ns)?;
+        let time = timestamps.next().0;
         let (verifier, entropy) = (members.verifier(), secret::entropy()?);
         let door = Door::new(own, members.cluster, cluster_id, 0, signer, verifier, entropy, time);
-        let (first, dir) = (Timestamp(time), dir.to_path_buf());
-        Ok(Self { number, members, settings, door, directory, socket, first, dir, lock })
+        let dir = dir.to_path_buf();
+        Ok(Self { number, members, settings, door, directory, socket, timestamps, dir, lock })
     }
 
-    /// Returns who it is.
+    /// Returns its identity.
     pub fn identity(&self) -> Principal {
         client_identity(self.number)
     }
@@ -93,7 +95,7 @@ impl ClientNode {
         self.number
     }
 
-    /// Returns the members of the cluster, as it was made.
+    /// Returns the members of the cluster at its creation.
     pub fn members(&self) -> &Members {
         &self.members
     }
@@ -103,10 +105,10 @@ impl ClientNode {
         &self.settings
     }
 
-    /// Returns the client with so many lanes: each has one operation outstanding at most.
+    /// Returns the client with this number of lanes, each with at most one operation in progress.
     pub fn with_lanes(self, lanes: u16) -> OpenClient {
-        let Self { settings, door, directory, socket, first, dir, lock, .. } = self;
-        let mut drive = ClientDrive::new(&settings.config, door, lanes, directory, first, ());
+        let Self { settings, door, directory, socket, timestamps, dir, lock, .. } = self;
+        let mut drive = ClientDrive::new(&settings.config, door, lanes, directory, timestamps, ());
         drive.keep_evidence(Ledger::keep(&dir));
         OpenClient { drive, socket, waiting: settings.waiting, lock }
     }

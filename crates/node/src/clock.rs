@@ -1,4 +1,4 @@
-//! The clocks of a node, read once a burst.
+//! The clocks of a node, read once per burst.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

@@ -1,8 +1,7 @@
-//! What a process drives: a replica, or something in front of one.
+//! The core that a process drives: a replica, or a wrapper around one.
 //!
-//! This room knows replicas only. Whoever wants a process that lies puts a core of its own in front of the
-//! replica, with [`crate::Drive::with_core`]. For a replica every question here is answered while compiling:
-//! the drive of a correct one is the same code as if there were no others.
+//! This crate has only replicas. A process that lies wraps its replica with [`crate::Drive::with_core`]. For a replica all
+//! these methods are resolved at compile time, so the drive of a correct one is the same code as without wrappers.
 
 use quorate_pbft::Replica;
 use quorate_pbft::step::{Actions, Input, Now};
@@ -10,29 +9,29 @@ use quorate_wire::Kind;
 
 use crate::directory::Place;
 
-/// A replica, or what stands in front of one. The defaults are what a correct one does.
+/// A replica, or a wrapper around one. The default methods are those of a correct replica.
 pub trait Core {
-    /// What it says is not always what its replica says: it is asked before anything leaves.
+    /// Whether it may change its replica's messages. If so it is asked before each one is sent.
     const LIES: bool = false;
 
-    /// Takes one input and adds what is to be done about it to `out`.
+    /// Takes one input, and adds the resulting actions to `out`.
     fn step(&mut self, now: Now, input: Input<'_>, out: &mut Actions);
 
     /// Returns the replica.
     fn replica(&self) -> &Replica;
 
-    /// The process is about to end: hands the view over.
+    /// The process is about to end: hands over the view.
     fn shut_down(&mut self, now: Now, out: &mut Actions);
 
-    /// A frame has come in, whoever sent it and whatever the door thinks of it.
+    /// A frame has arrived, authentic or not.
     fn overhear(&mut self, _frame: &[u8]) {}
 
-    /// A message of the state transfer's is about to be sealed. Says whether it is sent.
+    /// A message of a state transfer is about to be sealed. Returns whether it is sent.
     fn answer(&mut self, _kind: Kind, _body: &mut Vec<u8>) -> bool {
         true
     }
 
-    /// A sealed frame is about to leave for one place. Says whether it is sent.
+    /// A sealed frame is about to be sent to one place. Returns whether it is sent.
     fn tamper(&mut self, _to: Place, _frame: &mut Vec<u8>) -> bool {
         true
     }
@@ -42,7 +41,7 @@ pub trait Core {
         u64::MAX
     }
 
-    /// Says what it had put off.
+    /// Sends the messages that it had delayed.
     fn wake(&mut self, _now: Now, _out: &mut Actions) {}
 }
 

@@ -1,7 +1,7 @@
-//! Who is where: every node's own table of the others.
+//! The addresses of nodes: each node has its own table of the others.
 //!
-//! A *place* is where datagrams go: one address. Replicas have a place each, in the order of their
-//! ids; clients of one process share theirs, so that what goes to all of them is packed together.
+//! A *place* is a destination of datagrams: one address. Each replica has a place, in the order of their ids. Clients
+//! of one process share a place, so that messages to all of them are packed together.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,8 +19,8 @@ impl Place {
     }
 }
 
-/// The places of all replicas and of the clients. Filled from the configuration and by an administrator's orders;
-/// nobody else on the network can make it grow.
+/// The places of all replicas and clients. Only the configuration and administrators can add entries, so it cannot
+/// grow otherwise.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
     addresses: Vec<SocketAddr>,
@@ -38,8 +38,8 @@ impl Directory {
         Self { addresses: replicas.to_vec(), replicas: replicas.len(), ..Self::default() }
     }
 
-    /// Adds a client, or says where it is now. Clients at one address share a place; a place that nobody has any more
-    /// is given to the next, so that there are never more of them than replicas and clients.
+    /// Adds a client, or changes its address. Clients with the same address share a place. Unused places are reused,
+    /// so there are never more places than replicas and clients.
     pub fn add_client(&mut self, client: Principal, address: SocketAddr) {
         self.version += 1;
         self.clients.remove(&client.key_holder());
@@ -58,12 +58,12 @@ impl Directory {
         self.clients.insert(client.key_holder(), place);
     }
 
-    /// Forgets where a client is.
+    /// Removes a client.
     pub fn remove_client(&mut self, client: Principal) {
         self.clients.remove(&client.key_holder());
     }
 
-    /// Returns a number that changes whenever a place may have.
+    /// Returns a number that changes whenever a place may have changed.
     #[inline]
     pub fn version(&self) -> u64 {
         self.version
@@ -74,7 +74,7 @@ impl Directory {
         self.addresses.len()
     }
 
-    /// Says whether there is no place.
+    /// Returns whether there is no place.
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty()
     }
@@ -84,18 +84,18 @@ impl Directory {
         &self.addresses
     }
 
-    /// Returns where a replica is.
+    /// Returns the place of a replica.
     #[inline]
     pub fn replica(&self, id: ReplicaId) -> Option<Place> {
         (id.index() < self.replicas).then_some(Place(id.index()))
     }
 
-    /// Returns where the replicas are, in the order of their ids.
+    /// Returns the places of the replicas, in the order of their ids.
     pub fn replicas(&self) -> impl Iterator<Item = Place> + use<> {
         (0..self.replicas).map(Place)
     }
 
-    /// Returns where someone is.
+    /// Returns the place of a principal.
     #[inline]
     pub fn find(&self, whom: Principal) -> Option<Place> {
         match whom {

@@ -1,4 +1,4 @@
-//! A replica's process without its sockets: datagrams and the time go in, datagrams come out.
+//! A replica's process without its sockets: its input is datagrams and the time, its output is datagrams.
 //!
 //! ```text
 //!             +------+   +---------+   +----------+
@@ -11,8 +11,8 @@
 //!             +------+   +--------+
 //! ```
 //!
-//! One thread does all of it, from the datagram to the answer: handing over to another core would
-//! cost more than the whole step (ADR 8). What is measured without sockets drives this same code.
+//! One thread does all of this, from the datagram to the answer: handing over to another core would cost more than
+//! the whole step (ADR 8). Benchmarks without sockets use the same code.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +22,8 @@ use quorate_pbft::step::{Action, Actions, CachedReply, Input, Lsn, Now, ReadResu
 use quorate_pbft::{Replica, Resume};
 use quorate_service::saving::{PageLabel, Saving};
 use quorate_service::{Executor, Options, Service, Steps};
-use quorate_wire::codec::Reader;
-use quorate_wire::frame::Frame;
-use quorate_wire::message::Message;
 use quorate_wire::sign::Signer;
-use quorate_wire::{
-    Admitted, ClientId, Digest, Door, DoorError, Principal, ReplicaId, Replies, SeqNum, Timestamp, Verified,
-};
+use quorate_wire::{ClientId, Digest, Door, ReplicaId, Replies, SeqNum, Timestamp};
 
 use crate::core::Core;
 use crate::directory::Directory;
@@ -48,6 +43,7 @@ mod life;
 mod milestones;
 mod moved;
 mod people;
+mod receive;
 mod send;
 mod statement;
 mod transfer;
@@ -56,31 +52,31 @@ pub use self::error::DriveError;
 
 /// How many checkpoints may pass while the image of one is copied.
 const COPYING_CHECKPOINTS: u64 = 30;
-/// How often the door is told the time, in nanoseconds.
+/// How often the authenticator gets the time, in nanoseconds.
 const TICK_NS: u64 = 100_000_000;
 
-/// What has come and gone, and why some of it was turned away. Bounded: one entry for each reason.
+/// Counters of messages. Bounded: one entry for each reason.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     /// Frames received.
     pub received: u64,
-    /// Frames sealed or forwarded, each counted once however many get it.
+    /// Frames sealed or forwarded, each counted once for all receivers.
     pub sent: u64,
-    /// Frames that are longer than any may be, and were not sent.
+    /// Frames that were too long to be sent.
     pub too_long: u64,
-    /// Frames for someone whose place is not known.
+    /// Frames for a principal without a known place.
     pub nowhere: u64,
-    /// Frames turned away at the door, by reason.
+    /// Frames rejected by the authenticator, by reason.
     pub refused: BTreeMap<&'static str, u64>,
     /// Views left.
     pub view_changes: u64,
-    /// Requests executed, undone ones among them.
+    /// Requests executed, including undone ones.
     pub requests: u64,
-    /// Messages turned away by the protocol, by reason.
+    /// Messages rejected by the protocol, by reason.
     pub rejected: BTreeMap<&'static str, u64>,
 }
 
-/// What an action has brought about that the replica is to be told.
+/// The result of an action, for the replica.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
     Executed { seq: SeqNum },
@@ -91,7 +87,7 @@ enum Outcome {
     Fetched { seq: SeqNum, root: Digest },
 }
 
-/// A replica with its door, its service and its timers. See the module.
+/// A replica with its authenticator, its service and its timers. See the module.
 #[derive(Debug)]
 pub struct Drive<S: Service, M: Meter = (), J: Journal = (), C: Core = Replica> {
     id: ReplicaId,
@@ -109,6 +105,8 @@ pub struct Drive<S: Service, M: Meter = (), J: Journal = (), C: Core = Replica> 
     recorder: Option<Recorder>,
     /// The checkpoint that is being copied.
     saving: Option<Saving>,
+    /// The last state that was fetched.
+    fetched: SeqNum,
     /// Slots of pages that the executor has not been told of yet.
     stored: Vec<(PageLabel, u32)>,
     held: Held,
@@ -116,7 +114,7 @@ pub struct Drive<S: Service, M: Meter = (), J: Journal = (), C: Core = Replica> 
     tick_at: u64,
     sayings: statement::Sayings,
     moved: moved::Moved,
-    // Memory that is used again in every step.
+    // Buffers that are reused in every step.
     actions: Actions,
     steps: Steps,
     replies: Replies,
@@ -127,8 +125,8 @@ pub struct Drive<S: Service, M: Meter = (), J: Journal = (), C: Core = Replica> 
 }
 
 impl<S: Service, M: Meter> Drive<S, M> {
-    /// Returns replica `id` with its door and service, about to start without a past and without a disk.
-    /// `incarnation` is higher than at every earlier start.
+    /// Returns replica `id` with its authenticator and service, about to start without earlier state and without a
+    /// disk. `incarnation` is higher than at every earlier start.
     ///
     /// # Errors
     ///
@@ -158,10 +156,11 @@ impl<S: Service, M: Meter> Drive<S, M> {
 /// Returns an executor's options for these settings. `first_rid` is above the number of every FETCH that
 /// this replica has sent (ST-3).
 pub(crate) fn options(config: &Config, first_rid: u64) -> Options {
-    // More than the window needs, for the one whose image is being copied.
+    // More than the window needs, for the checkpoint whose image is being copied.
     let held = config.window / config.checkpoint_interval.max(1) + 2 + COPYING_CHECKPOINTS;
     Options {
         clients_max: u32::try_from(config.clients_max).unwrap_or(u32::MAX),
+        lanes_max: u32::try_from(config.lanes_max).unwrap_or(u32::MAX),
         checkpoints_max: usize::try_from(held).unwrap_or(usize::MAX),
         first_rid,
         ..Options::default()
@@ -169,8 +168,8 @@ pub(crate) fn options(config: &Config, first_rid: u64) -> Options {
 }
 
 impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
-    /// Returns replica `id` with its door, its state and its past, about to start. Its records go to
-    /// `journal`, and [`Self::durable`] says when they are on the disk.
+    /// Returns replica `id` with its authenticator and its earlier state, about to start. Its records go to
+    /// `journal`; [`Self::durable`] reports when they are durable.
     ///
     /// # Errors
     ///
@@ -205,6 +204,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
             journal,
             recorder: None,
             saving: None,
+            fetched: SeqNum(0),
             stored: Vec::new(),
             held: Held::default(),
             guests: Guests::default(),
@@ -223,32 +223,20 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
 }
 
 impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
-    /// Starts the replica: the first call, once.
+    /// Starts the replica. Call it once, first.
     pub fn start(&mut self, now: Now) {
         self.receive_guests(true);
         self.step(now, Input::Start, &[]);
         self.tick(now);
     }
 
-    /// Takes one datagram, which may hold many frames.
-    pub fn receive(&mut self, now: Now, datagram: &[u8]) {
-        self.meter.start();
-        let mut reader = Reader::new(datagram);
-        while !reader.is_empty() {
-            self.counters.received += 1;
-            // What follows a frame that cannot be read cannot be found.
-            let Ok(frame) = Frame::take(&mut reader) else { return self.refuse("malformed") };
-            self.admit(now, frame);
-        }
-    }
-
-    /// Does what is due at `now`.
+    /// Handles the timers that are due at `now`.
     pub fn expire(&mut self, now: Now) {
         self.meter.start();
         if self.core.due() <= now.mono_ns {
             self.wake(now);
         }
-        // As often as there are timers: a step may set one that is due again.
+        // At most once per timer: a step may set one that is due again.
         for _ in 0..quorate_pbft::Timer::COUNT {
             let Some(timer) = self.deadlines.take_due(now.mono_ns) else { break };
             self.step(now, Input::Timer(timer), &[]);
@@ -257,12 +245,16 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             self.transfer(now, |executor, steps| executor.on_deadline(now.mono_ns, steps));
         }
         self.go_on(now);
+        // Of a state that was fetched since, this would be the one before.
+        if let Some(seq) = self.journal.take_kept().filter(|_| !self.journal.is_image_due()) {
+            self.step(now, Input::Kept { seq }, &[]);
+        }
         if now.mono_ns >= self.tick_at {
             self.tick(now);
         }
     }
 
-    /// Everything up to `lsn` is on disk: what waited for it may leave, and counts.
+    /// Everything up to `lsn` is durable: frames that waited for it may be sent.
     pub fn durable(&mut self, now: Now, lsn: Lsn) {
         self.outbox.release(lsn);
         self.step(now, Input::Durable(lsn), &[]);
@@ -271,56 +263,21 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Returns the moment of the monotonic clock at which [`Self::expire`] is due, or earlier.
     #[inline]
     pub fn due(&self) -> u64 {
-        if self.saving.is_some() && self.journal.has_room() || !self.stored.is_empty() || self.can_go_on() {
+        let is_busy = self.saving.is_some() && self.journal.has_room() || !self.stored.is_empty();
+        if is_busy || self.can_go_on() || self.journal.has_kept() {
             return 0;
         }
         let transfer = self.executor.deadline().unwrap_or(u64::MAX);
         self.deadlines.earliest().min(self.tick_at).min(transfer).min(self.core.due())
     }
 
-    /// Hands over everything that may leave.
+    /// Sends everything that may leave.
     #[inline]
     pub fn flush(&mut self, transport: &mut impl Transport) {
         self.journal.flush();
         self.outbox.flush(transport);
         self.executor.relax();
         self.look_after_image();
-    }
-
-    fn admit(&mut self, now: Now, frame: Frame<'_>) {
-        self.core.overhear(frame.bytes);
-        let admitted = self.door.admit(now.mono_ns, frame);
-        self.meter.lap(Part::Admit);
-        match &admitted {
-            Ok(Admitted::Message(message)) => self.on_message(now, message, frame.bytes),
-            Ok(Admitted::Keys) => self.send_keys(),
-            Err(error) => {
-                self.refuse(error.name());
-                if matches!(error, DoorError::NoKey(_) | DoorError::NotAuthentic(_)) {
-                    self.send_keys(); // it may have missed ours (KX-2)
-                }
-            }
-        }
-    }
-
-    /// Hands a message to the replica, or to the state transfer, whose own it is.
-    fn on_message(&mut self, now: Now, verified: &Verified<Message<'_>>, frame: &[u8]) {
-        let at = now.mono_ns;
-        match (verified.sender(), verified.message()) {
-            (Principal::Replica(from), Message::Fetch(question)) => {
-                self.transfer(now, |executor, steps| executor.on_fetch(at, from, question, steps));
-            }
-            (Principal::Replica(from), Message::MetaData(answer)) => {
-                self.moved.note(0, frame.len(), at);
-                self.transfer(now, |executor, steps| executor.on_meta_data(at, from, answer, steps));
-            }
-            (Principal::Replica(from), Message::Data(answer)) => {
-                self.moved.note(1, frame.len(), at);
-                self.transfer(now, |executor, steps| executor.on_data(at, from, answer, steps));
-            }
-            (Principal::Client(client), Message::Probe(probe)) => self.on_probe(now, client, *probe),
-            _ => self.step(now, Input::Message(verified), frame),
-        }
     }
 
     #[inline]
@@ -336,7 +293,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         self.actions.clear();
     }
 
-    /// Performs actions in order, and those that come of them behind. The node's one `match` over
+    /// Performs actions in order, then the actions that result from them. This is the node's only `match` over
     /// `Action`.
     fn perform(&mut self, now: Now, actions: &mut Actions) {
         let mut next = 0;
@@ -397,9 +354,8 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                     None
                 }
                 Action::Read { ticket, request } => {
-                    let (client, timestamp) = (request.client, request.timestamp);
-                    let result = &mut self.result;
-                    let digest = self.executor.read(client, timestamp, request.operation(), result);
+                    let whose = (request.client, request.timestamp, &request.digest);
+                    let digest = self.executor.read(whose, request.operation(), &mut self.result);
                     self.meter.lap(Part::Execute);
                     Some(Outcome::Read { ticket: *ticket, digest })
                 }
@@ -431,8 +387,10 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         }
     }
 
-    /// Tells the replica what has come of an action.
+    /// Passes the result of an action to the replica.
     fn tell(&mut self, now: Now, outcome: Outcome, out: &mut Actions) {
+        let fetched = matches!(outcome, Outcome::Fetched { .. });
+        let lives = if fetched { self.executor.lives() } else { None };
         let input = match outcome {
             Outcome::Executed { seq } => Input::Executed { seq, replies: &self.replies },
             Outcome::Read { ticket, digest } => {
@@ -457,8 +415,9 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 self.receive_guests(true);
                 self.executor.clients(&mut self.clients);
                 self.journal.image_soon();
+                self.fetched = seq;
                 self.sayings.note_checkpoint(seq, root);
-                Input::Fetched { seq, root, clients: &self.clients }
+                Input::Fetched { seq, root, clients: &self.clients, lives: lives.as_deref() }
             }
         };
         if let Some(recorder) = &mut self.recorder {
@@ -466,7 +425,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         }
         self.core.step(now, input, out);
         self.meter.lap(Part::Step);
-        if let Outcome::Fetched { .. } = outcome {
+        if fetched {
             self.settle_held(now, out);
         }
     }

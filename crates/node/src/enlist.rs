@@ -1,8 +1,8 @@
-//! Clients that come and go while the cluster runs: the directory of a new one, and the orders that make the
-//! replicas know it or know it no more.
+//! Adding and removing clients of a running cluster: the directory of a new client, and the ordered operations on the
+//! client registry.
 //!
-//! The directory, key included, is there before the order is given. So whatever ends the attempt, giving the same
-//! order again completes it: the key is the one that the replicas have, if they have one.
+//! The directory, including the key, exists before the operation is sent. So after any failure, repeating the command
+//! completes it with the same key.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ use crate::secret;
 use crate::settings::Settings;
 use crate::trouble::{Kind, Trouble};
 
-/// The directory of a client that the replicas may not know yet.
+/// The directory of a client that may not be in the client registry yet.
 #[derive(Clone, Debug)]
 pub struct Recruit {
     /// Its number.
@@ -28,18 +28,18 @@ pub struct Recruit {
     pub dir: PathBuf,
     /// Its public key.
     pub key: [u8; 32],
-    /// Where it listens.
+    /// The address it listens on.
     pub listen: SocketAddr,
-    /// The directory was there already.
+    /// Whether the directory existed already.
     pub was_there: bool,
 }
 
-/// Makes the directory of client `number` of the cluster in `dir`, with a new key, unless it is there. It listens at
-/// `listen`, or beside `administrator`, whose table of replicas it gets.
+/// Creates the directory of client `number` of the cluster in `dir`, with a new key, unless it exists. The client
+/// listens on `listen`, or on the machine of `administrator`, and gets the table of replicas of `administrator`.
 ///
 /// # Errors
 ///
-/// A file cannot be read or written; or the directory is there and is another client's. Nothing has changed then.
+/// A file cannot be read or written, or the directory exists and is another client's. Nothing has changed then.
 pub fn recruit(
     dir: &Path,
     number: u64,
@@ -51,27 +51,27 @@ pub fn recruit(
         let members = Members::read(&path.join("cluster.toml"))?;
         let settings = Settings::read(&path.join("node.toml"), own, members.cluster, members.cluster_id())?;
         let Some(key) = members.key_of(own).copied() else {
-            let what = "there is something already, and it is not this client's directory";
+            let what = "the directory exists, and is not this client's";
             return Err(Trouble::new(Kind::Occupied, what).in_file(&path).next("move it away"));
         };
         secret::read(&path.join("keys/client.key"), &key)?;
         if listen.is_some_and(|listen| listen != settings.listen) {
-            let what = format!("{} listens at {}", client_name(number), settings.listen);
-            let next = "change `listen` there first, and give the same address";
+            let what = format!("{} listens on {}", client_name(number), settings.listen);
+            let next = "change `listen` in that file first, then give the same address";
             return Err(Trouble::new(Kind::Occupied, what).in_file(&path.join("node.toml")).next(next));
         }
         return Ok(Recruit { number, dir: path, key, listen: settings.listen, was_there: true });
     }
     let settings = administrator.settings();
     let listen = listen.unwrap_or_else(|| {
-        // As `init` counts them: one port after the other.
+        // Ports are assigned as in `init`: consecutively.
         let first = u64::from(settings.listen.port()).saturating_sub(administrator.number());
         let port = u16::try_from(first.saturating_add(number)).unwrap_or(u16::MAX);
         SocketAddr::new(settings.listen.ip(), port)
     });
     let draft = draft_of(&path);
     if draft.exists() {
-        // Of an attempt that did not end. Nobody knows its key.
+        // From an interrupted attempt: its key is not known to anyone.
         fs::remove_dir_all(&draft).map_err(|error| Trouble::unwritable(&draft, &error))?;
     }
     let made = write(&draft, number, listen, administrator).and_then(|key| {
@@ -107,17 +107,17 @@ fn write(
     Ok(key)
 }
 
-/// Makes the replicas know a client, or gives one that they know other rights.
+/// Adds a client to the registry, or changes its rights or address.
 ///
 /// # Errors
 ///
-/// Nothing was done, or the outcome is unknown: the order may be given again.
+/// Nothing was changed, or the outcome is unknown: the operation can be repeated.
 pub fn add(caller: &Caller, recruit: &Recruit, rights: Rights) -> Result<Answer, CallError> {
     let person = Person { rights, key: recruit.key, address: Some(recruit.listen) };
     order(caller, &Order::Add(principal(recruit.number), person))
 }
 
-/// Makes the replicas do nothing more that client `number` asks for.
+/// Removes client `number` from the registry.
 ///
 /// # Errors
 ///
@@ -130,6 +130,6 @@ fn order(caller: &Caller, order: &Order) -> Result<Answer, CallError> {
     let mut bytes = Vec::new();
     order.encode(&mut bytes);
     let result = caller.call(&bytes, false)?;
-    // Replicas of an older version hand it to the service, which does not understand it.
+    // Replicas of an older version pass it to the service, which does not understand it.
     Ok(Answer::decode(&result).unwrap_or(Answer::Malformed))
 }

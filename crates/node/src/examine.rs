@@ -1,4 +1,4 @@
-//! Looking at a node's directory without touching it: what a start would find.
+//! Examines a node's directory without changing it: what a start would find.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::Path;
@@ -13,24 +13,24 @@ use crate::settings::Settings;
 use crate::storage;
 use crate::trouble::{Kind, Trouble};
 
-/// A node whose files are in order.
+/// A node with valid files.
 #[derive(Clone, Debug)]
 pub struct Examined {
-    /// Who it is.
+    /// Its identity.
     pub own: Principal,
     /// Its settings.
     pub settings: Settings,
     /// The members of its cluster.
     pub members: Members,
-    /// A process runs on the directory.
+    /// Whether a process uses the directory.
     pub runs: bool,
 }
 
-/// Reads and checks the files of the node in `dir`, as a start would, and changes nothing.
+/// Reads and checks the files of the node in `dir`, like a start, and changes nothing.
 ///
 /// # Errors
 ///
-/// What a start would stop at.
+/// The error that a start would report.
 pub fn examine(dir: &Path) -> Result<Examined, Trouble> {
     let full = fs::canonicalize(dir).map_err(|error| Trouble::unreadable(dir, &error))?;
     let name = full.file_name().and_then(|name| name.to_str()).unwrap_or("");
@@ -55,7 +55,7 @@ fn is_locked(file: File) -> bool {
     Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err()
 }
 
-/// Says whether a replica that does not run would find its memory, and if not, why.
+/// Returns whether a stopped replica would find its complete state, and if not, why.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! Files without a mount: a client of the file system for programs and commands.
 //!
-//! Paths are from the root of what was mounted; symbolic links in them are followed as far as the last
-//! component. Each method is one call of the cluster, or as many as a path has components.
+//! Paths begin at the root of the mounted export. Symbolic links are followed, except as the last component. Each
+//! method is one call of the cluster, or one for each component of a path.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -23,31 +23,31 @@ mod put;
 
 pub use self::machine::Machine;
 
-/// Bytes of a file in one call: with all around them they fit a datagram.
+/// Bytes of a file in one call, which fits a datagram.
 const CHUNK_BYTES: usize = 32 << 10;
-/// Calls of one transfer that are under way at a time.
+/// Number of parallel calls of a transfer.
 const CALLS_MAX: usize = 16;
-/// The most bytes of a part of a directory.
+/// Maximum size of a part of a directory, in bytes.
 const LIST_BYTES: u32 = 32 << 10;
-/// The most symbolic links that are followed.
+/// Maximum number of symbolic links that are followed.
 const LINKS_MAX: usize = 40;
 
-/// What names a file, whatever it is called.
+/// A file handle.
 pub type Handle = Vec<u8>;
 
-/// Why something could not be done.
+/// Why an operation failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FilesError {
-    /// The cluster gave no answer.
+    /// The cluster did not answer.
     Call(CallError),
-    /// The file system says no.
+    /// The file system refused it.
     Nfs(Stat),
-    /// What was to be mounted cannot be.
+    /// The export cannot be mounted.
     Mount(MountStat),
-    /// What was answered is none.
+    /// The answer is invalid.
     Unanswered(Unanswered),
-    /// What is read from, or written to, on this side.
+    /// The local file or stream failed.
     Local(io::Error),
 }
 
@@ -56,7 +56,7 @@ impl std::fmt::Display for FilesError {
         match self {
             Self::Call(error) => error.fmt(f),
             Self::Nfs(stat) => f.write_str(says(*stat)),
-            Self::Mount(stat) => write!(f, "cannot be mounted: {stat:?}"),
+            Self::Mount(stat) => write!(f, "cannot mount the export: {stat:?}"),
             Self::Unanswered(error) => error.fmt(f),
             Self::Local(error) => error.fmt(f),
         }
@@ -82,18 +82,18 @@ impl From<Unanswered> for FilesError {
 pub struct Entry {
     /// Its name.
     pub name: Vec<u8>,
-    /// What it is, unless it has gone meanwhile.
+    /// Its attributes, unless it has been removed since.
     pub attributes: Option<Attr>,
 }
 
-/// Who does it: a user and his groups.
+/// A user with groups.
 #[derive(Clone, Debug, Default)]
 pub struct User {
     /// The user.
     pub uid: u32,
-    /// His group.
+    /// The user's group.
     pub gid: u32,
-    /// Further groups, of which the first 16 count.
+    /// Further groups; the first 16 count.
     pub gids: Vec<u32>,
 }
 
@@ -107,12 +107,12 @@ pub struct Files {
 }
 
 impl Files {
-    /// Opens the directory `export` of the file system. `first` is the number of the first call: no two
-    /// processes should begin with the same.
+    /// Opens the directory `export` of the file system. `first` is the number of the first call, which should differ
+    /// between processes.
     ///
     /// # Errors
     ///
-    /// There is no answer, or it cannot be mounted.
+    /// The cluster does not answer, or the export cannot be mounted.
     pub fn open(
         caller: Caller,
         machine: Machine,
@@ -127,11 +127,11 @@ impl Files {
         Ok(Self { caller, machine, calls: Mutex::new(calls), root })
     }
 
-    /// Returns the handle of what a path names. A link as its last component is followed if `follow`.
+    /// Returns the handle of a path. A symbolic link as its last component is followed if `follow`.
     ///
     /// # Errors
     ///
-    /// There is no such thing, or it may not be looked for.
+    /// It does not exist, or may not be searched for.
     pub fn find(&self, path: &str, follow: bool) -> Result<Handle, FilesError> {
         let mut rest: VecDeque<Vec<u8>> = components(path.as_bytes()).collect();
         let (mut at, mut links) = (vec![self.root.clone()], 0);
@@ -175,29 +175,29 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// It is gone.
+    /// It was removed.
     pub fn attributes(&self, file: &[u8]) -> Result<Attr, FilesError> {
         let reply = self.ask(&Call::GetAttr(Opaque(file)))?;
         let Reply::GetAttr(said) = nfs_reply(Procedure::GetAttr, &reply)? else { return Err(odd()) };
         said.map_err(|(stat, ())| FilesError::Nfs(stat))
     }
 
-    /// Returns where a symbolic link points.
+    /// Returns the target of a symbolic link.
     ///
     /// # Errors
     ///
-    /// It is none.
+    /// It is not a symbolic link.
     pub fn link_target(&self, link: &[u8]) -> Result<Vec<u8>, FilesError> {
         let reply = self.ask(&Call::ReadLink(Opaque(link)))?;
         let Reply::ReadLink(said) = nfs_reply(Procedure::ReadLink, &reply)? else { return Err(odd()) };
         said.map(|ok| ok.target.0.to_vec()).map_err(|(stat, _)| FilesError::Nfs(stat))
     }
 
-    /// Calls `each` for every entry of a directory but `.` and `..`.
+    /// Calls `each` for every entry of a directory except `.` and `..`.
     ///
     /// # Errors
     ///
-    /// It is no directory, or may not be read.
+    /// It is not a directory, or may not be read.
     pub fn list(&self, dir: &[u8], mut each: impl FnMut(Entry)) -> Result<(), FilesError> {
         let (mut cookie, mut verf) = (0, [0; 8]);
         loop {
@@ -223,11 +223,11 @@ impl Files {
         }
     }
 
-    /// Makes a regular file in a directory, or empties the one that is there.
+    /// Creates a regular file in a directory, or truncates an existing one.
     ///
     /// # Errors
     ///
-    /// The file system says no.
+    /// The file system refuses it.
     pub fn create(&self, dir: &[u8], name: &str, mode: u32) -> Result<Handle, FilesError> {
         let attributes = SetAttr { mode: Some(mode), size: Some(0), ..SetAttr::default() };
         self.create_as(dir, name, CreateHow::Unchecked(attributes))
@@ -241,11 +241,11 @@ impl Files {
         done.object.map(|handle| handle.0.to_vec()).ok_or_else(odd)
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// # Errors
     ///
-    /// The file system says no.
+    /// The file system refuses it.
     pub fn make_directory(&self, dir: &[u8], name: &str, mode: u32) -> Result<(), FilesError> {
         let place = DirOp { dir: Opaque(dir), name: Opaque(name.as_bytes()) };
         let attributes = SetAttr { mode: Some(mode), ..SetAttr::default() };
@@ -254,11 +254,11 @@ impl Files {
         done.map(drop).map_err(|(stat, _)| FilesError::Nfs(stat))
     }
 
-    /// Removes a name: a file's, or that of an empty directory.
+    /// Removes a file's name, or an empty directory.
     ///
     /// # Errors
     ///
-    /// The file system says no.
+    /// The file system refuses it.
     pub fn remove(&self, dir: &[u8], name: &str) -> Result<(), FilesError> {
         let place = || DirOp { dir: Opaque(dir), name: Opaque(name.as_bytes()) };
         let answer = self.ask(&Call::Remove(place()))?;
@@ -274,11 +274,11 @@ impl Files {
         outcome.map(drop).map_err(|(stat, _)| FilesError::Nfs(stat))
     }
 
-    /// Cuts or extends a file to so many bytes.
+    /// Sets the length of a file.
     ///
     /// # Errors
     ///
-    /// The file system says no.
+    /// The file system refuses it.
     pub fn set_size(&self, file: &[u8], size: u64) -> Result<(), FilesError> {
         let attributes = SetAttr { size: Some(size), ..SetAttr::default() };
         let reply =
@@ -287,19 +287,18 @@ impl Files {
         said.map(drop).map_err(|(stat, _)| FilesError::Nfs(stat))
     }
 
-    /// Returns how much room there is.
+    /// Returns the used and free space.
     ///
     /// # Errors
     ///
-    /// There is no answer.
+    /// The cluster does not answer.
     pub fn space(&self) -> Result<FsStatOk, FilesError> {
         let reply = self.ask(&Call::FsStat(Opaque(&self.root)))?;
         let Reply::FsStat(said) = nfs_reply(Procedure::FsStat, &reply)? else { return Err(odd()) };
         said.map_err(|(stat, _)| FilesError::Nfs(stat))
     }
 
-    /// Writes a file's content to `out`, and returns how many bytes that were. Many calls are under way at
-    /// a time.
+    /// Writes a file's content to `out`, and returns its length. Makes many calls in parallel.
     ///
     /// # Errors
     ///
@@ -327,15 +326,15 @@ impl Files {
                 return Ok(taken);
             }
             if said.data.0.len() < CHUNK_BYTES {
-                // A short part that is not the last: what was asked behind it begins too late.
+                // A part other than the last was short: the calls after it begin too late.
                 under_way.clear();
                 asked = taken;
             }
         }
     }
 
-    /// Writes all of `input` into a file from its beginning on, and returns how many bytes that were. What
-    /// is written is durable when this returns.
+    /// Writes all of `input` to the beginning of a file, and returns its length. The data is durable when this
+    /// returns.
     ///
     /// # Errors
     ///
@@ -371,7 +370,7 @@ impl Files {
                 if count == 0 {
                     return Err(odd());
                 }
-                // Not all of it fitted: why is the answer to what is left.
+                // It was written incompletely: the reply to the rest will say why.
                 pending = self.begin_write(file, at, rest);
             }
         }
@@ -408,7 +407,7 @@ fn odd() -> FilesError {
     FilesError::Unanswered(Unanswered::Malformed(quorate_fs::xdr::XdrError::Invalid))
 }
 
-/// Says it as `strerror` does.
+/// Describes it like `strerror`.
 fn says(stat: Stat) -> &'static str {
     match stat {
         Stat::Perm => "operation not permitted",

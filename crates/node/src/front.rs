@@ -1,19 +1,19 @@
-//! The loop of a front door: connections of clients on one side, lanes of the cluster's client on the other.
+//! The loop of a gateway: connections of users on one side, lanes of the cluster's client on the other.
 //!
 //! ```text
-//!   clients                          the door                            the cluster
+//!   users                            the gateway                         the cluster
 //!      --- TCP ---> Talk::receive -> Talk::question --- lane, UDP ---> replicas
 //!      <----------- Talk::output <- Talk::answer <-- result, q replies agree ---
 //! ```
 //!
-//! What is spoken is a [`Talk`], which knows no socket: [`resp`](crate::resp) and [`nfs`](crate::nfs) are two.
-//! What is behind it is a [`Backing`]: the cluster, or for comparison one [service without replicas](Unreplicated).
-//! One thread does all of it. The door believes no single replica; its clients believe the door, so each
-//! machine that uses it runs its own.
+//! The protocol of a connection is a [`Talk`], without sockets: [`resp`](crate::resp) and [`nfs`](crate::nfs) are
+//! two. The service behind it is a [`Backing`]: the cluster, or for comparison a [service without
+//! replicas](Unreplicated). One thread does everything. The gateway trusts no single replica. Its users trust the
+//! gateway, so each machine that uses the cluster runs its own.
 //!
-//! Nothing grows without bound: connections, lanes, what each connection holds, and all of it together have
-//! a bound, named in [`Limits`] or kept by the talk. A client that does not take its replies gets no more
-//! done; one that stands still in the middle of something is let go.
+//! Connections, lanes, and the memory of each connection and of all of them are bounded, by [`Limits`] or the talk. A
+//! user that does not read its replies gets no further operations; one that stalls in the middle of a command or a
+//! reply is disconnected.
 
 use std::fmt::Debug;
 use std::io::{self, ErrorKind};
@@ -32,23 +32,21 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-/// Input that is read at a time, in bytes.
+/// Bytes of input that are read at a time.
 pub(crate) const INPUT_BYTES: usize = 64 << 10;
-/// The bounds of a door.
+/// The limits of a gateway.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// The lanes of the client: how many operations are under way at a time.
+    /// Number of lanes of the client: operations in progress.
     pub lanes: u16,
-    /// The most connections; further ones are told so, as far as the protocol has words for it.
+    /// Maximum number of connections. Further ones are refused, with an error if the protocol has one.
     pub connections_max: usize,
-    /// The most memory that buffers may take, in bytes; then large commands are refused, and the connections that
-    /// hold much and have stood still longest are let go.
+    /// Maximum memory for buffers, in bytes. Beyond it large commands are refused, and the connections that hold much
+    /// and have been idle longest are closed.
     pub memory_bytes_max: usize,
-    /// How long the cluster may take for an operation before the client is answered without it, in
-    /// nanoseconds.
+    /// Deadline of an operation, after which the user is answered without a result, in nanoseconds.
     pub deadline_ns: u64,
-    /// How long a client may stand still in the middle of a command or of taking its replies, in
-    /// nanoseconds.
+    /// How long a user may stall in the middle of a command or a reply, in nanoseconds.
     pub stall_ns: u64,
 }
 
@@ -64,101 +62,102 @@ impl Default for Limits {
     }
 }
 
-/// What a door counts.
+/// The counters of a gateway.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// Connections that are open.
     pub connections: usize,
-    /// Connections that ever were.
+    /// Connections so far.
     pub connections_total: u64,
-    /// Commands or calls that came.
+    /// Commands or calls so far.
     pub commands_total: u64,
-    /// Since when the door is open, in seconds.
+    /// Since when the gateway has been open, in seconds.
     pub uptime_s: u64,
     opened_ns: u64,
 }
 
-/// Why a connection is not served.
+/// Why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// There are as many as may be.
+    /// The maximum number of connections is reached.
     Connections,
-    /// What it sends needs more memory than there is.
+    /// Its input needs more memory than is left.
     Memory,
 }
 
-/// What an operation came to that has no result.
+/// Why an operation has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// No answer came in time, and nothing was done, nor will be.
+    /// It timed out, and did not and will not take effect.
     NothingDone,
-    /// No answer came in time: it may have been done, or may be done yet.
+    /// It timed out, and may or may not take effect.
     Unknown,
-    /// It was done, and its result was too long to be kept.
+    /// It took effect, but its result was too long to be stored.
     ResultLost,
+    /// Replicas have no place for another lane of the gateway's client: nothing was done.
+    NoLane,
 }
 
 /// An operation for the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The talk's own name for it. Comes back with the answer.
+    /// The talk's number of the operation, returned with the answer.
     pub ticket: u64,
-    /// It may go the short way.
+    /// Whether it may be served without ordering.
     pub read_only: bool,
-    /// The client is answered after the deadline although it may have been done, or may be done yet. If not, it is
-    /// waited for.
+    /// Whether the user is answered after the deadline although the operation may or may not take effect. If not, the
+    /// answer is awaited.
     pub may_give_up: bool,
 }
 
-/// What a talk does next.
+/// The next step of a talk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// There may be more to do, once the output is written.
+    /// There may be more to do after the output is written.
     Again,
-    /// Nothing, until something comes.
+    /// Nothing until there is input.
     Rest,
 }
 
-/// One connection's side of a protocol, without its socket. Holds bounded memory.
+/// The protocol of one connection, without its socket. Its memory is bounded.
 pub trait Talk: Debug + Sized {
-    /// What all connections of a door share.
+    /// The data shared by all connections of a gateway.
     type Protocol: Debug;
-    /// Returns the talk with a client at `peer`, the door's connection number `id`.
+    /// Returns the talk with a user at `peer`, connection number `id`.
     fn open(protocol: &Self::Protocol, peer: SocketAddr, id: u64) -> Self;
-    /// Says that the connection is not served, if the protocol has words for it, and ends it.
+    /// Reports that the connection is refused, if the protocol has an error for it, and ends it.
     fn refuse(&mut self, why: Refused);
-    /// Says whether more input is wanted.
+    /// Returns whether more input is wanted.
     fn wants_input(&self) -> bool;
-    /// Says whether it needs more than a usual share of memory.
+    /// Returns whether it needs more than the usual share of memory.
     fn is_large(&self) -> bool;
-    /// Takes input: at most 64 KiB, when it is wanted.
+    /// Takes input: at most 64 KiB, if it is wanted.
     fn receive(&mut self, protocol: &Self::Protocol, bytes: &[u8]);
     /// There will be no more input.
     fn hang_up(&mut self);
-    /// Does what can be done without the cluster.
+    /// Does what is possible without the cluster.
     fn work(&mut self, protocol: &Self::Protocol, counts: &mut Counts) -> Turn;
-    /// Makes `operation` the next one for the cluster; none if there is none.
+    /// Writes the next operation for the cluster to `operation`, if there is one.
     fn question(&mut self, operation: &mut Vec<u8>) -> Option<Question>;
-    /// Says whether [`Self::question`] has one.
+    /// Returns whether [`Self::question`] has an operation.
     fn has_question(&self) -> bool;
     /// Takes the result of an operation.
     fn answer(&mut self, protocol: &Self::Protocol, ticket: u64, result: &[u8], counts: &Counts);
     /// An operation has no result.
     fn fail(&mut self, ticket: u64, failure: Failure);
-    /// Returns the bytes for the client.
+    /// Returns the bytes for the user.
     fn output(&self) -> &[u8];
-    /// The client has taken so many of them.
+    /// The user has taken this number of bytes.
     fn sent(&mut self, count: usize);
-    /// Says whether it is over, once the output is taken.
+    /// Returns whether it ends once the output is taken.
     fn has_ended(&self) -> bool;
-    /// Says whether the client is in the middle of something: a command that is not whole, or replies that
-    /// it does not take.
+    /// Returns whether the user is in the middle of a command, or of replies that it does not read.
     fn is_stalled(&self) -> bool;
-    /// Returns how many bytes are held.
+    /// Returns the number of bytes it holds.
     fn held(&self) -> usize;
 }
 
-/// Returns the trouble of a door that could not be opened.
+/// Returns the error of a gateway that cannot listen.
 pub fn not_open(protocol: &str, address: SocketAddr, error: &io::Error) -> Trouble {
     let port = address.port();
     let trouble = if error.kind() == ErrorKind::AddrInUse {
@@ -172,5 +171,5 @@ pub fn not_open(protocol: &str, address: SocketAddr, error: &io::Error) -> Troub
     } else {
         Trouble::new(Kind::Network, format!("cannot listen: {error}"))
     };
-    trouble.at(format!("door {protocol}, address {address}"))
+    trouble.at(format!("{protocol} gateway, {address}"))
 }

@@ -1,8 +1,8 @@
-//! Whether the file system of a replica that does not run is in order.
+//! Checks the file system of a stopped replica.
 //!
-//! The state is made as the replica would make it at its next start: the image that is on its disk, and behind
-//! it every batch that its log says was committed. It is compared with what the replicas had agreed on as far
-//! as the log tells, and looked at as a whole. Nothing on the disk is changed.
+//! The state is built as the replica would build it at its next start: the image on its disk, then every committed
+//! batch in its log. It is compared with the newest agreed checkpoint in the log, and its structure is checked.
+//! Nothing on the disk is changed.
 
 use std::path::Path;
 
@@ -18,43 +18,43 @@ use crate::settings::ServiceName;
 use crate::storage::{self, Paged};
 use crate::trouble::{Kind, Trouble};
 
-/// What was found.
+/// The result of a check.
 #[derive(Clone, Debug)]
 pub struct Checked {
     /// The last batch that the state reflects.
     pub seq: SeqNum,
-    /// The newest checkpoint that the replicas had agreed on and that was passed on the way, with its root.
+    /// The newest agreed checkpoint that was passed while executing, with its root.
     pub agreed: Option<(SeqNum, Digest)>,
-    /// The root that came out there, if it is another.
+    /// The root that was computed there, if it differs.
     pub differs: Option<Digest>,
-    /// What is to be said of the file system.
+    /// The report on the file system's structure.
     pub report: Report,
 }
 
 impl Checked {
-    /// Says whether everything is in order.
+    /// Returns whether there are no findings.
     pub fn is_clean(&self) -> bool {
         self.differs.is_none() && self.report.is_clean()
     }
 }
 
-/// Checks the file system in the directory of a replica that does not run.
+/// Checks the file system in the directory of a stopped replica.
 ///
 /// # Errors
 ///
-/// It is no such directory, a process runs on it, or its files cannot be read. What is not in order in the
-/// file system is no error.
+/// It is not a replica's directory, a process uses it, or its files cannot be read. Findings in the file system are
+/// not errors.
 pub fn check(dir: &Path) -> Result<Checked, Trouble> {
     let node = examine(dir)?;
     let Principal::Replica(id) = node.own else {
         return Err(Trouble::new(Kind::Rule, "a client keeps no state")
             .in_file(dir)
-            .next("give the directory of a replica that does not run: --dir .../replica-0"));
+            .next("name the directory of a stopped replica: --dir DIR/replica-0"));
     };
     if node.settings.service != ServiceName::Fs {
-        return Err(Trouble::new(Kind::Rule, "what is replicated here is no file system").in_file(dir));
+        return Err(Trouble::new(Kind::Rule, "the replicated service is not a file system").in_file(dir));
     }
-    // Nobody starts it meanwhile.
+    // Keeps the replica from being started during the check.
     let _lock = lock(dir)?;
     let config = &node.settings.config;
     let fs = node.settings.file_system(&dir.join("node.toml"))?;
@@ -75,14 +75,14 @@ pub fn check(dir: &Path) -> Result<Checked, Trouble> {
     let executed = execute(&mut executor, &committed, config.checkpoint_interval);
     let (agreed, differs) = executed.map_err(|fault| unreadable(fault.page))?;
     let report = fsck::check(&settings, executor.view()).map_err(|stop| {
-        Trouble::new(Kind::Unreadable, format!("the state is not there as a whole: {stop:?}")).in_file(dir)
+        Trouble::new(Kind::Unreadable, format!("the state is incomplete: {stop:?}")).in_file(dir)
     })?;
     Ok(Checked { seq: executor.last_executed(), agreed, differs, report })
 }
 
 type Compared = Result<(Option<(SeqNum, Digest)>, Option<Digest>), PageFault>;
 
-/// Executes what was committed, and compares with what was agreed on.
+/// Executes the committed batches, and compares with the agreed checkpoint.
 fn execute<S: Service>(executor: &mut Executor<S, Paged>, committed: &Committed, interval: u64) -> Compared {
     let image = executor.last_executed();
     let (mut agreed, mut differs) = (None, None);

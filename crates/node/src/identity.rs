@@ -1,5 +1,5 @@
-//! Identities made from a seed, for benchmarks and tests: whoever knows the seed is everyone. Real
-//! identities are files with mode 0600.
+//! Identities derived from a seed, for benchmarks and tests: the seed determines all keys. Real identities are files with
+//! mode 0600.
 
 use quorate_wire::sign::{Signer, Verifier};
 use quorate_wire::{ClientId, Cluster, ClusterId, Door, Principal};
@@ -30,7 +30,7 @@ impl TestKeys {
         Signer::ed25519(self.derive(1, of.key_holder()))
     }
 
-    /// Returns the door of a replica or client, with everyone's public keys behind it. `wall_ns` makes
+    /// Returns the authenticator of a replica or client, with everyone's public keys behind it. `wall_ns` makes
     /// its session keys new at each start.
     pub fn door(&self, of: Principal, wall_ns: u64) -> Door {
         let replicas = self.cluster.replicas().map(Principal::Replica);

@@ -1,5 +1,4 @@
-//! What a polling thread does when there is nothing to do: it goes on polling for a while, giving way to
-//! others each time, and then sleeps until something comes.
+//! An idle polling thread: it keeps polling for a while, yielding each time, then sleeps until there is input.
 //!
 //! A wake-up across cores costs more than the protocol (ADR 8), so a busy node does not sleep; an idle
 //! one must not burn a core.
@@ -12,9 +11,9 @@ use crate::wake::Waker;
 /// How long to poll before sleeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// Sleep at once.
+    /// Sleep immediately.
     Block,
-    /// Poll for so many nanoseconds, then sleep.
+    /// Poll for this number of nanoseconds, then sleep.
     Poll(u64),
 }
 
@@ -27,20 +26,20 @@ impl Default for Waiting {
 
 /// The idle state of one polling thread.
 ///
-/// How long it polls depends on what polling has brought: a message now and then, as idle replicas send
-/// each other, is not worth a millisecond of a core each time.
+/// The polling time adapts: an occasional message, such as idle replicas exchange, is not worth a millisecond of a
+/// core each time.
 #[derive(Debug)]
 pub(crate) struct Idle {
     waiting: Waiting,
     since: Option<u64>,
-    /// How much of its patience it has, in parts of [`PARTS`].
+    /// The present share of the polling time, in parts of [`PARTS`].
     parts: u64,
 }
 
-/// After a sleep it polls for one part of its patience, and twice as long each time that brings something.
+/// After a sleep it polls for one part, and twice as long each time that polling was successful.
 const PARTS: u64 = 64;
 
-/// The longest sleep, so that a process sees that it is to stop.
+/// The longest sleep, so that a process notices the request to stop.
 const SLEEP_MS_MAX: u64 = 50;
 
 impl Idle {
@@ -56,8 +55,8 @@ impl Idle {
         }
     }
 
-    /// There was nothing to do at `now_ns`, and nothing is due before `due_ns`. `waker` is used when there
-    /// is news; `news` says whether there is some already.
+    /// There was nothing to do at `now_ns`, and nothing is due before `due_ns`. `waker` wakes it on new input; `news`
+    /// returns whether there is some already.
     #[inline]
     pub(crate) fn rest(
         &mut self,
@@ -79,7 +78,7 @@ impl Idle {
         let sleep_ms = u16::try_from(sleep_ms).unwrap_or(u16::MAX);
         let Some(waker) = waker else { return socket.wait(sleep_ms, None) };
         waker.prepare();
-        // What came before `prepare` has woken nobody.
+        // Input before `prepare` has not woken the thread.
         let waited = if news() { Ok(()) } else { socket.wait(sleep_ms, Some(waker)) };
         waker.awake();
         waited
@@ -91,7 +90,7 @@ mod tests {
     use super::*;
     use crate::directory::Directory;
 
-    /// It polls for as long as it is worth it, and shortly after a sleep.
+    /// It polls for as long as it is useful, and briefly after a sleep.
     #[test]
     fn patience_shrinks_with_a_sleep_and_grows_with_what_comes() {
         let socket = Socket::open(([127, 0, 0, 1], 0).into(), &Directory::new(&[])).unwrap();

@@ -1,16 +1,16 @@
-//! Making the directories of a new cluster, one for each node.
+//! Creates the directories of a new cluster, one for each node.
 //!
 //! ```text
 //! DIR/replica-0/node.toml          addresses and settings
 //!               cluster.toml       the members with their public keys, the same everywhere
-//!               keys/replica.key   its own secret, mode 0600
-//!               log/ checkpoint/   what it must not forget (docs/storage-format.md)
+//!               keys/replica.key   the node's secret key, mode 0600
+//!               log/ checkpoint/   its durable state (docs/storage-format.md)
 //! DIR/client-0/ node.toml cluster.toml keys/client.key
 //! ```
 //!
-//! Everything is made in a directory beside DIR and then moved, so that a failure leaves nothing half done.
+//! Everything is created in a temporary directory and then renamed, so that a failure leaves nothing half done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
@@ -27,26 +27,34 @@ use crate::trouble::{Kind, Trouble};
 /// The port of the first replica on a host.
 pub const PORT: u16 = 7000;
 
-/// How many of the first clients may add and remove clients.
-const ADMINISTRATORS: u16 = 4;
+/// Returns which clients may add and remove clients: two that are for the command line. The first two serve gateways and
+/// status pages, which have no need of that, nor has whoever breaks into one (a cluster of few clients has no others).
+fn administrators(clients: u16) -> BTreeSet<u64> {
+    let clients = u64::from(clients);
+    match clients {
+        0 => BTreeSet::new(),
+        1 | 2 => [clients - 1].into(),
+        _ => (2..clients.min(4)).collect(),
+    }
+}
 
-/// What a new cluster is to be.
+/// The description of a new cluster.
 #[derive(Clone, Debug)]
 pub struct NewCluster {
-    /// Faulty replicas to tolerate: there are `3f + 1`.
+    /// Byzantine replicas to tolerate: there are `3f + 1` replicas.
     pub f: u16,
-    /// Where the replicas are. None: all on this machine. One without a port: all there. Else one each;
-    /// without a port it is [`PORT`].
+    /// The addresses of the replicas. None: all on this machine. One: all on that machine. Otherwise one each. The
+    /// default port is [`PORT`].
     pub hosts: Vec<Host>,
-    /// Clients that get a key. Client `j` is on the machine of replica `j`, or this one.
+    /// The number of clients. Client `j` is on the machine of replica `j`, or on the first one.
     pub clients: u16,
-    /// What is replicated.
+    /// The replicated service.
     pub service: ServiceName,
-    /// Further keys of `node.toml` with their values, for all replicas.
+    /// Other keys of `node.toml` with their values, for all replicas.
     pub chosen: Vec<(&'static str, String)>,
 }
 
-/// A machine, perhaps with a port.
+/// A machine, optionally with a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host {
     /// Its address.
@@ -64,46 +72,47 @@ impl std::str::FromStr for Host {
         }
         let address: SocketAddr = text
             .parse()
-            .map_err(|_| "IP or IP:PORT was expected, such as 10.0.0.1 or 10.0.0.1:7000".to_owned())?;
+            .map_err(|_| "expected IP or IP:PORT, such as 10.0.0.1 or 10.0.0.1:7000".to_owned())?;
         Ok(Self { ip: address.ip(), port: Some(address.port()) })
     }
 }
 
-/// What was made.
+/// The addresses of a new cluster.
 #[derive(Clone, Debug)]
 pub struct Made {
-    /// Where the replicas are.
+    /// The addresses of the replicas.
     pub replicas: Vec<SocketAddr>,
-    /// Where the clients are.
+    /// The addresses of the clients.
     pub clients: Vec<SocketAddr>,
 }
 
 impl NewCluster {
-    /// Returns a cluster on this machine, with clients for two doors and for two who look after it.
+    /// Returns a cluster on this machine, with four clients.
     pub fn local(f: u16) -> Self {
         Self { f, hosts: Vec::new(), clients: 4, service: ServiceName::Kv, chosen: Vec::new() }
     }
 
-    /// Makes the directories of all nodes under `dir`, which is empty or not there.
+    /// Creates the directories of all nodes under `dir`, which must be empty or not exist.
     ///
     /// # Errors
     ///
-    /// There is something already, or it cannot be written; nothing has changed then.
+    /// The directory is not empty, or cannot be written. Nothing has changed then.
     pub fn make(&self, dir: &Path) -> Result<Made, Trouble> {
         let cluster =
             Cluster::tolerating(self.f).map_err(|error| Trouble::new(Kind::Rule, error.to_string()))?;
         let (replicas, clients) = (self.replicas(cluster)?, self.clients(cluster));
+        check_places(&replicas, &clients)?;
         if fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
-            let what = "there is something already, and keys are never overwritten";
+            let what = "directory is not empty; existing keys are never overwritten";
             return Err(Trouble::new(Kind::Occupied, what)
                 .in_file(dir)
                 .next("choose another directory with --dir, or move this one away"));
         }
-        // Under its full name, so that it can be replaced even if it is `.`.
+        // By its full name, so that it can be replaced even if it is `.`.
         let dir = &fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
         let draft = draft_of(dir);
         if draft.exists() {
-            // Of an attempt that did not end. Nobody has used its keys.
+            // From an interrupted attempt: its keys were never used.
             fs::remove_dir_all(&draft).map_err(|error| Trouble::unwritable(&draft, &error))?;
         }
         let made = self.write(&draft, cluster, &replicas, &clients).and_then(|()| {
@@ -131,7 +140,7 @@ impl NewCluster {
                 Ok(all
                     .iter()
                     .map(|host| {
-                        // Several on one machine get ports of their own.
+                        // Several on one machine get different ports.
                         let next = used.entry(host.ip).or_insert(PORT);
                         let port = host.port.unwrap_or(*next);
                         *next = port.saturating_add(1);
@@ -144,7 +153,7 @@ impl NewCluster {
                 format!("{} hosts for {} replicas (f = {})", all.len(), cluster.n(), self.f),
             )
             .at("--host")
-            .next("give none for this machine, one for all replicas, or one for each")),
+            .next("give no host for this machine, one for all replicas, or one for each")),
         }
     }
 
@@ -172,17 +181,20 @@ impl NewCluster {
         make_dir(draft)?;
         let mut members = Members {
             cluster,
+            drawn: Some(secret::entropy()?),
             replicas: Vec::new(),
             clients: BTreeMap::new(),
-            administrators: (0..u64::from(self.clients.min(ADMINISTRATORS))).collect(),
+            administrators: administrators(self.clients),
             added: BTreeMap::new(),
         };
         for id in cluster.replicas() {
+            make_private_dir(&replica_dir(draft, id))?;
             let keys = replica_dir(draft, id).join("keys");
             make_private_dir(&keys)?;
             members.replicas.push(secret::create(&keys.join("replica.key"))?);
         }
         for number in 0..self.clients {
+            make_private_dir(&client_dir(draft, u64::from(number)))?;
             let keys = client_dir(draft, u64::from(number)).join("keys");
             make_private_dir(&keys)?;
             members.clients.insert(u64::from(number), secret::create(&keys.join("client.key"))?);
@@ -221,6 +233,21 @@ impl NewCluster {
     }
 }
 
+/// Sees that every node has a place of its own.
+fn check_places(replicas: &[SocketAddr], clients: &[SocketAddr]) -> Result<(), Trouble> {
+    let mut seen = BTreeSet::new();
+    let twice = replicas.iter().chain(clients).find(|address| address.port() == 0 || !seen.insert(**address));
+    let Some(address) = twice else { return Ok(()) };
+    let what = if address.port() == 0 {
+        "port 0 is none".to_owned()
+    } else {
+        format!("two nodes would be at {address}: ports end at {}", u16::MAX)
+    };
+    Err(Trouble::new(Kind::Rule, what)
+        .at("--host")
+        .next("choose a lower first port, such as 7000, or other hosts"))
+}
+
 /// Returns the directory of a replica.
 pub fn replica_dir(dir: &Path, id: ReplicaId) -> PathBuf {
     dir.join(format!("replica-{}", id.0))
@@ -240,9 +267,8 @@ pub(crate) fn draft_of(dir: &Path) -> PathBuf {
 }
 
 fn make_dir(path: &Path) -> Result<(), Trouble> {
-    fs::create_dir_all(path).map_err(|error| {
-        Trouble::unwritable(path, &error).next("choose a directory that can be written, with --dir")
-    })
+    fs::create_dir_all(path)
+        .map_err(|error| Trouble::unwritable(path, &error).next("choose a writable directory with --dir"))
 }
 
 pub(crate) fn make_private_dir(path: &Path) -> Result<(), Trouble> {
@@ -253,4 +279,44 @@ pub(crate) fn make_private_dir(path: &Path) -> Result<(), Trouble> {
 
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Trouble> {
     fs::write(path, text).map_err(|error| Trouble::unwritable(path, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+
+    /// A port that is none, and ports that two nodes would share, are told before anything is made.
+    #[test]
+    fn every_node_has_a_port_of_its_own() {
+        let dir = TempDir::new("init");
+        let make = |hosts: &[&str], clients| {
+            let hosts = hosts.iter().map(|host| host.parse().unwrap()).collect();
+            let cluster = NewCluster { hosts, clients, ..NewCluster::local(1) };
+            cluster.make(&dir.path().join("c")).map(|made| made.replicas.len())
+        };
+        for hosts in
+            [&["127.0.0.1:0"][..], &["127.0.0.1:65533"], &["127.0.0.1:7000"; 4], &["127.0.0.1:65520"]]
+        {
+            let trouble = make(hosts, 10).unwrap_err();
+            assert_eq!(trouble.kind, Kind::Rule, "{hosts:?}: {trouble}");
+        }
+        assert!(make(&["127.0.0.1:7000"], u16::MAX).is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert_eq!(make(&["127.0.0.1:65520"], 4), Ok(4));
+    }
+
+    /// M7: the clients that `up` runs its gateways, its status page and its mounts as are 0, 1 and 4.
+    #[test]
+    fn m7_gateways_are_no_administrators() {
+        assert_eq!(administrators(0), BTreeSet::new());
+        assert_eq!(administrators(1), [0].into(), "somebody has to be");
+        assert_eq!(administrators(2), [1].into());
+        for clients in [3, 4, 5, 100, u16::MAX] {
+            let administrators = administrators(clients);
+            assert!(
+                !administrators.is_empty() && administrators.iter().all(|number| [2, 3].contains(number))
+            );
+        }
+    }
 }

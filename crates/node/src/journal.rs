@@ -1,4 +1,4 @@
-//! Where a drive's records go.
+//! The destination of a drive's records.
 
 use quorate_pbft::step::Lsn;
 use quorate_service::saving::{Copied, PageLabel};
@@ -7,22 +7,23 @@ use quorate_wire::{Digest, SeqNum};
 /// Random bits below the count of starts in an incarnation (spec §14.3).
 pub const INCARNATION_RANDOM_BITS: u32 = 20;
 
-/// Takes what a replica must not forget. Nothing here waits.
+/// Takes a replica's durable records. No method blocks.
 pub trait Journal: core::fmt::Debug {
     /// Takes a record.
     fn append(&mut self, lsn: Lsn, record: &[u8]);
 
-    /// Hands what has come to the disk.
+    /// Passes the records so far to the disk.
     fn flush(&mut self);
 
-    /// Says whether the stable checkpoint `seq` is wanted, so that the log can become shorter; or, with `is_crowded`,
-    /// so that pages need not be in memory.
+    /// Returns whether the stable checkpoint `seq` should be written, so that the log can be truncated; or, with
+    /// `is_crowded`, so that pages need not stay in memory.
     fn wants_image(&self, seq: SeqNum, is_crowded: bool) -> bool;
 
-    /// Takes pages of a state transfer, so that they need not be in memory: [`Self::take_aside`] tells where they are.
+    /// Takes pages of a state transfer, so that they need not stay in memory: [`Self::take_aside`] returns their
+    /// slots.
     fn aside(&mut self, _copied: Copied) {}
 
-    /// That transfer is over, and what it has brought is part of the state.
+    /// The transfer is over, and its pages are part of the state.
     fn land(&mut self) {}
 
     /// Returns the slots of pages of a state transfer that have been written, each once.
@@ -30,30 +31,41 @@ pub trait Journal: core::fmt::Debug {
         Vec::new()
     }
 
-    /// Says whether an image that has come is still being written, or was and [`Self::take_stored`] has not told.
+    /// Returns whether an image is still being written, or was written and [`Self::take_stored`] has not returned it
+    /// yet.
     fn is_imaging(&self) -> bool {
         false
     }
 
-    /// Returns the slots of the pages of the last image that were not there before: once, when it is durable.
+    /// Returns the slots of the new pages of the last image: once, when it is durable.
     fn take_stored(&mut self) -> Vec<(PageLabel, u32)> {
         Vec::new()
     }
 
-    /// Says whether more pages may come: not while the disk is behind.
+    /// Returns whether more pages are accepted: not while the disk is behind.
     fn has_room(&self) -> bool;
 
-    /// Takes pages that have changed since they came last.
+    /// Takes pages that have changed since they were last passed.
     fn pages(&mut self, copied: Copied);
 
-    /// Every page that has changed up to the stable checkpoint `seq` has come (D5).
+    /// All pages that had changed up to the stable checkpoint `seq` were passed (D5).
     fn image(&mut self, seq: SeqNum, root: Digest);
 
-    /// The state was fetched: the log alone cannot bring it back.
+    /// The state was fetched: the log alone cannot restore it.
     fn image_soon(&mut self);
 
-    /// Says whether no image has been begun since.
+    /// Returns whether no image has been begun since.
     fn is_image_due(&self) -> bool {
+        false
+    }
+
+    /// Returns the checkpoint of an image that has become durable since this was last asked.
+    fn take_kept(&self) -> Option<SeqNum> {
+        None
+    }
+
+    /// Says whether there is one.
+    fn has_kept(&self) -> bool {
         false
     }
 
@@ -61,8 +73,13 @@ pub trait Journal: core::fmt::Debug {
     /// started `starts` times at least.
     fn distrust(&mut self, starts: u64);
 
-    /// The replica has rejoined: its records count again.
+    /// The replica has rejoined: its records are valid again.
     fn rejoined(&mut self);
+
+    /// Says whether there is no room on the disk: nothing is promised until there is.
+    fn is_full(&self) -> bool {
+        false
+    }
 
     /// Returns how long the slowest of a hundred writes takes, in microseconds.
     fn write_p99_us(&self) -> u32 {

@@ -1,27 +1,27 @@
-//! The real drivers around the cores: sockets, timers and disk.
+//! Runs the cores on real sockets, timers and disks.
 //!
 //! | Part | Module |
 //! |---|---|
 //! | a replica's process without its sockets; the one `match` over `Action` | [`drive`] |
-//! | what a process drives: a replica, or what stands in front of one | [`core`] |
+//! | the core that a process drives: a replica, or a wrapper around one | [`core`] |
 //! | a client's process without its sockets | [`client`] |
 //! | a client that threads and tasks share | [`caller`] |
-//! | a replica's directory: opened, run, stopped; a client's | [`replica`], [`client_node`] |
-//! | what a replica must not forget | [`journal`], [`storage`] |
-//! | `node.toml`, `cluster.toml`, key files, and making them | [`settings`], [`members`], [`init`] |
-//! | looking at a directory without touching it; who holds a port | [`examine`], [`ports`] |
-//! | clients that come and go while the cluster runs | [`enlist`] |
-//! | what goes wrong, for whoever runs it; being asked to stop | [`trouble`], [`signals`] |
-//! | what is on its way out: held until durable, packed by place | [`outbox`] |
-//! | who is where | [`directory`] |
-//! | UDP, and TCP beside it for what is too long | [`socket`] |
+//! | a replica or a client, from its directory | [`replica`], [`client_node`] |
+//! | a replica's durable state | [`journal`], [`storage`] |
+//! | `node.toml`, `cluster.toml`, key files; creating a cluster | [`settings`], [`members`], [`init`] |
+//! | examining a directory without changing it; which process holds a port | [`examine`], [`ports`] |
+//! | adding and removing clients of a running cluster | [`enlist`] |
+//! | errors for the operator; signals to stop | [`trouble`], [`signals`] |
+//! | outgoing frames: held until durable, packed by place | [`outbox`] |
+//! | the addresses of nodes | [`directory`] |
+//! | UDP, and TCP for long frames | [`socket`] |
 //! | the loop of a process, what it does when idle, what wakes it | [`process`], [`idle`], [`wake`] |
-//! | a front door: connections on one side, lanes of the client on the other | [`front`] |
+//! | a gateway: connections on one side, lanes of the client on the other | [`front`] |
 //! | the Redis protocol for the key-value store | [`resp`] |
 //! | the clocks; memory and disk of the process | [`clock`], [`surroundings`] |
-//! | what people and machines see of a cluster | [`observe`] |
-//! | NFS for the file system; its files without NFS | [`nfs`], [`files`] |
-//! | whether the file system of a replica that does not run is in order | [`fsck`] |
+//! | the status of a cluster | [`observe`] |
+//! | the NFS gateway; a client of the file system | [`nfs`], [`files`] |
+//! | checking the file system of a stopped replica | [`fsck`] |
 //! | where the time goes | [`meter`] |
 //! | identities for benchmarks and tests | [`identity`] |
 #![cfg_attr(
@@ -64,6 +64,7 @@ pub mod surroundings;
 #[cfg(test)]
 mod testing;
 mod timers;
+pub mod timestamps;
 pub mod trouble;
 pub mod wake;
 

@@ -1,11 +1,12 @@
-//! `cluster.toml`: the members of a cluster with their public keys, as it was made. The same file at every node.
+//! `cluster.toml`: the members of a cluster with their public keys, at its creation. The same file on every node.
 //!
-//! Clients that were added later, or removed, are not in it: the replicated state knows them (EX-3). The directory of
-//! one that was added names it apart.
+//! Clients that were added or removed later are not in it, but in the client registry, a part of the replicated state
+//! (EX-3). The directory of an added client lists it separately.
 //!
-//! The cluster's name is the digest of its size and its replicas' keys. So the file cannot be damaged, or
-//! belong to another cluster, without its being noticed; and two nodes that disagree about the replicas
-//! have nothing to say to one another, because the name is in every digest and MAC.
+//! The cluster's name is the digest of its size, its replicas' keys and 32 bytes drawn at its creation. So damage to
+//! the file, or a file of another cluster, is detected. Two nodes with different replicas cannot communicate, because
+//! the name is part of every digest and MAC. Statements of one cluster never count in another, even if both use the same
+//! keys. A file of an earlier version has no drawn bytes: its cluster keeps its name and continues to run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -47,17 +48,19 @@ pub fn principal(number: u64) -> u64 {
 pub struct Members {
     /// Its size.
     pub cluster: Cluster,
+    /// What was drawn when it was made. None: it was made by a version that drew nothing.
+    pub drawn: Option<[u8; 32]>,
     /// The replicas' public keys, in the order of their ids.
     pub replicas: Vec<[u8; 32]>,
-    /// The public keys of the clients that it was made with, by their numbers.
+    /// The public keys of the clients at the creation of the cluster, by their numbers.
     pub clients: BTreeMap<u64, [u8; 32]>,
-    /// Those of them that may add and remove clients.
+    /// The clients among them that may add and remove clients.
     pub administrators: BTreeSet<u64>,
-    /// The client whose copy of the file this is, if it was added later, with its public key.
+    /// The client that owns this copy of the file, if it was added later, with its public key.
     pub added: BTreeMap<u64, [u8; 32]>,
 }
 
-/// The clients that may add and remove clients where the file does not say it.
+/// The default administrators.
 const ADMINISTRATORS: [u64; 4] = [0, 1, 2, 3];
 
 impl Members {
@@ -67,10 +70,13 @@ impl Members {
         let (n, f) = (self.cluster.n(), self.cluster.f());
         hash.update(format!("n={n} f={f}").as_bytes());
         self.replicas.iter().for_each(|key| _ = hash.update(key));
+        if let Some(drawn) = &self.drawn {
+            hash.update(b"drawn").update(drawn);
+        }
         ClusterId(*hash.finalize().as_bytes())
     }
 
-    /// Returns the clients that the cluster was made with, by their principals, with what they may ask for.
+    /// Returns the clients at the creation of the cluster, by their principals, with their rights.
     pub fn founders(&self) -> BTreeMap<u64, Person> {
         let founder = |(number, key): (&u64, &[u8; 32])| {
             let is_admin = self.administrators.contains(number);
@@ -80,8 +86,8 @@ impl Members {
         self.clients.iter().map(founder).collect()
     }
 
-    /// Returns a digest of the founders, so that no copy can be changed without its being noticed: replicas that
-    /// disagreed about them would disagree about what to do.
+    /// Returns a digest of the founders, so that changes to a copy are detected: replicas with different founders
+    /// would disagree.
     fn founders_digest(&self) -> String {
         let mut hash = blake3::Hasher::new_derive_key("quorate 2026 founders");
         for (number, key) in &self.clients {
@@ -92,7 +98,7 @@ impl Members {
         hex(hash.finalize().as_bytes())
     }
 
-    /// Returns what verifies the replicas' signatures. Whose of the clients are good the state says.
+    /// Returns a verifier of the replicas' signatures. The state determines which clients are valid.
     pub fn verifier(&self) -> Verifier {
         let mut verifier = Verifier::default();
         for (id, key) in self.replicas.iter().enumerate() {
@@ -116,10 +122,11 @@ impl Members {
     pub fn text(&self) -> String {
         let administrators = self.administrators.iter().map(|number| format!("\"{}\"", client_name(*number)));
         let administrators: Vec<String> = administrators.collect();
+        let drawn = self.drawn.map_or(String::new(), |drawn| format!("drawn = \"{}\"\n", hex(&drawn)));
         let mut text = format!(
             "# The members of this cluster with their public keys. The same at every node.\n\
-             format = {FORMAT}\ncluster = \"{}\"\nf = {}\n\n\
-             # Those of the clients below that may add and remove clients. Do not change it: the replicas would disagree.\n\
+             format = {FORMAT}\n{drawn}cluster = \"{}\"\nf = {}\n\n\
+             # The clients that may add and remove clients. Do not edit: replicas with different lists would disagree.\n\
              administrators = [{}]\nfounders = \"{}\"\n\n[replicas]\n",
             hex(&self.cluster_id().0),
             self.cluster.f(),
@@ -136,9 +143,9 @@ impl Members {
                 let _ = writeln!(text, "{} = \"{}\"", client_name(*number), hex(key));
             }
         };
-        clients(&mut text, "# The clients that it was made with.\n[clients]", &self.clients);
+        clients(&mut text, "# The clients at the creation of the cluster.\n[clients]", &self.clients);
         if !self.added.is_empty() {
-            clients(&mut text, "# Whose copy of this file this is.\n[added]", &self.added);
+            clients(&mut text, "# The client that owns this copy; it was added later.\n[added]", &self.added);
         }
         text
     }
@@ -149,9 +156,9 @@ impl Members {
     ///
     /// The file cannot be read, or is not what `init` wrote.
     pub fn read(path: &Path) -> Result<Self, Trouble> {
-        let text = std::fs::read_to_string(path).map_err(|error| Trouble::unreadable(path, &error))?;
+        let text = crate::secret::read_text(path)?;
         Self::parse(&text).map_err(|trouble| {
-            let next = "copy the file from another node: it is the same at all of them";
+            let next = "copy the file from another node: it is the same on all nodes";
             trouble.in_file(path).next(next)
         })
     }
@@ -159,7 +166,7 @@ impl Members {
     fn parse(text: &str) -> Result<Self, Trouble> {
         let damaged = |what: String| Trouble::new(Kind::Unreadable, what);
         let table = DeTable::parse(text)
-            .map_err(|error| damaged(format!("cannot be understood: {}", error.message())))?;
+            .map_err(|error| damaged(format!("cannot be parsed: {}", error.message())))?;
         let table = table.get_ref();
         let integer = |key: &str| Some(table.get(key)?.get_ref().as_integer()?.as_str().to_owned());
         let format = integer("format").ok_or_else(|| damaged("the key `format` is missing".to_owned()))?;
@@ -191,7 +198,7 @@ impl Members {
         };
         let replicas = cluster.replicas().map(replica).collect::<Result<_, _>>()?;
         let number = |name: &str| {
-            client_number(name).ok_or_else(|| damaged(format!("`{name}` is not a client's name")))
+            client_number(name).ok_or_else(|| damaged(format!("`{name}` is not a client name: use client-N")))
         };
         let numbered = |keys: Vec<(String, [u8; 32])>| -> Result<BTreeMap<u64, [u8; 32]>, Trouble> {
             keys.into_iter().map(|(name, key)| Ok((number(&name)?, key))).collect()
@@ -206,23 +213,31 @@ impl Members {
                 let name = |name: &toml::Spanned<toml::de::DeValue<'_>>| {
                     let known = name.get_ref().as_str().and_then(client_number);
                     known.filter(|number| clients.contains_key(number)).ok_or_else(|| {
-                        damaged("`administrators` names somebody who is not among the clients".to_owned())
+                        damaged("`administrators` has a name that is not in [clients]".to_owned())
                     })
                 };
                 names.iter().map(name).collect::<Result<_, _>>()?
             }
         };
-        let members = Self { cluster, replicas, clients, administrators, added };
+        let drawn = match table.get("drawn") {
+            None => None,
+            Some(value) => {
+                let drawn = value.get_ref().as_str().and_then(unhex);
+                Some(drawn.ok_or_else(|| damaged("`drawn` is not 64 hexadecimal digits".to_owned()))?)
+            }
+        };
+        let members = Self { cluster, drawn, replicas, clients, administrators, added };
         let said = table.get("founders").and_then(|value| value.get_ref().as_str());
         if table.contains_key("administrators") != said.is_some()
             || said.is_some_and(|said| said != members.founders_digest())
         {
-            let what = "damaged: its clients or administrators are not those that the cluster was made with";
+            let what =
+                "damaged: the clients or administrators were changed after the creation of the cluster";
             return Err(damaged(what.to_owned()));
         }
         let said = table.get("cluster").and_then(|value| value.get_ref().as_str());
         if said != Some(hex(&members.cluster_id().0).as_str()) {
-            let what = "damaged: the cluster's name is not the digest of its replicas";
+            let what = "damaged: the cluster's name is not the digest of what it was made of";
             return Err(damaged(what.to_owned()));
         }
         Ok(members)
@@ -257,10 +272,30 @@ mod tests {
         let replicas = (1..=4).map(|i| [i; 32]).collect();
         let clients = [(0, [9; 32]), (3, [8; 32])].into();
         let (administrators, added) = ([3].into(), [(7, [5; 32])].into());
-        Members { cluster: Cluster::tolerating(1).unwrap(), replicas, clients, administrators, added }
+        let (cluster, drawn) = (Cluster::tolerating(1).unwrap(), Some([6; 32]));
+        Members { cluster, drawn, replicas, clients, administrators, added }
     }
 
-    /// What an older file does not say is the same at all nodes; what names nobody is noticed.
+    /// Two clusters that were made alike differ; a file without drawn bytes keeps the name that it had.
+    #[test]
+    fn a_clusters_name_depends_on_what_was_drawn() {
+        let one = members();
+        let other = Members { drawn: Some([7; 32]), ..members() };
+        let old = Members { drawn: None, ..members() };
+        assert_ne!(one.cluster_id(), other.cluster_id());
+        assert_ne!(one.cluster_id(), old.cluster_id());
+        assert_eq!(Members::parse(&old.text()).unwrap(), old);
+        let mut before = blake3::Hasher::new_derive_key("quorate 2026 cluster name");
+        before.update(b"n=4 f=1");
+        old.replicas.iter().for_each(|key| _ = before.update(key));
+        assert_eq!(old.cluster_id(), ClusterId(*before.finalize().as_bytes()));
+        // It cannot be left out or changed without its being noticed.
+        let line = format!("drawn = \"{}\"\n", hex(&[6; 32]));
+        assert!(Members::parse(&one.text().replace(&line, "")).is_err());
+        assert!(Members::parse(&one.text().replace(&hex(&[6; 32]), &hex(&[7; 32]))).is_err());
+    }
+
+    /// Defaults for older files are the same on all nodes, and unknown names are detected.
     #[test]
     fn the_administrators_are_those_named_or_the_first() {
         let rights = |text: &str| -> Option<Vec<Rights>> {
@@ -284,7 +319,7 @@ mod tests {
         assert_eq!(client_identity(0).as_client().to_string(), "c0");
     }
 
-    /// No changed character of what the replicas agree on goes unnoticed.
+    /// Every change of a character in the agreed part of the file is detected.
     #[test]
     fn damage_is_noticed() {
         let text = members().text();

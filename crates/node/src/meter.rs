@@ -1,27 +1,27 @@
-//! Where the time goes: a driver says when it is done with a part of its work, a meter may look at
-//! the clock.
+//! Measures where time is spent: a driver reports when it has finished a part of its work, and a meter may read the
+//! clock.
 
 /// A part of the work on one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Authenticating, decoding and digesting what came in.
+    /// Authenticating, decoding and digesting input.
     Admit,
     /// The protocol's own step.
     Step,
     /// Executing, merging, checkpoints.
     Execute,
-    /// Encoding and authenticating what goes out.
+    /// Encoding and authenticating output.
     Seal,
 }
 
 impl Part {
-    /// How many there are.
+    /// Number of parts.
     pub const COUNT: usize = 4;
 
     /// Every part.
     pub const ALL: [Self; Self::COUNT] = [Self::Admit, Self::Step, Self::Execute, Self::Seal];
 
-    /// Returns its place in an array.
+    /// Returns its index in an array.
     pub fn index(self) -> usize {
         self as usize
     }
@@ -37,16 +37,16 @@ impl Part {
     }
 }
 
-/// Takes note of how a driver spends its time.
+/// Records how a driver spends its time.
 pub trait Meter {
-    /// Work begins; the time since the last call was somebody else's.
+    /// Work begins; the time since the last call is not counted.
     fn start(&mut self);
 
-    /// The time since the last call went into `part`.
+    /// The time since the last call was spent on `part`.
     fn lap(&mut self, part: Part);
 }
 
-/// No meter: costs nothing.
+/// No meter, without cost.
 impl Meter for () {
     #[inline]
     fn start(&mut self) {}

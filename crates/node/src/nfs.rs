@@ -1,15 +1,13 @@
-//! The relay: NFS in, replicated operations out.
+//! The NFS gateway: NFS calls in, replicated operations out.
 //!
-//! What is said on a connection is [`quorate_fs::relay`]'s, the loop around it the
-//! [`front`](crate::front)'s. A relay keeps nothing that matters: file handles, replies to calls that come
-//! again, and the mount list are in the replicated state, so that relays may come and go, and there may be
-//! many of them. It is trusted for the addresses and users that it forwards; run one on each machine that
-//! mounts.
+//! The protocol of a connection is in [`quorate_fs::relay`], the loop around it in [`front`](crate::front). A gateway has no
+//! durable state: file handles, replies to repeated calls, and the mount list are in the replicated state. So gateways can
+//! be restarted, and there can be many of them. The replicas trust a gateway for the addresses and users that it forwards;
+//! run one on each machine that mounts.
 //!
-//! A read for which no quorum answers in time is answered by JUKEBOX, and so is a call that found no lane:
-//! the client tries again in a while. MNT fails then: done twice it is as if it was done once. A call that changes
-//! the file system and is under way is waited for as long as it takes: JUKEBOX would make the client send it anew,
-//! under another number, and it might be done twice.
+//! A read without a quorum in time is answered with JUKEBOX, and so is a call without a free lane: the client repeats it
+//! later. MNT fails then; executing it twice has no effect. A call in progress that changes the file system is waited for
+//! without a limit: after JUKEBOX the client would send it again with another number, and it might be executed twice.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -27,14 +25,14 @@ use crate::front::{
 use crate::meter::Meter;
 use crate::socket::Socket;
 
-/// A relay.
+/// An NFS gateway.
 pub type NfsDoor<M = ()> = FrontDoor<NfsTalk, Cluster<M>>;
 
-/// Opens a relay at `address`. `drive` has the lanes that the limits say; `socket` is its own.
+/// Opens a gateway on `address`. `drive` has the number of lanes in the limits; `socket` is the client's.
 ///
 /// # Errors
 ///
-/// The address is taken or not ours, or there are too many open files.
+/// The address is taken or not on this machine, or there are too many open files.
 pub fn open<M: Meter>(
     address: SocketAddr,
     limits: Limits,
@@ -45,12 +43,12 @@ pub fn open<M: Meter>(
     FrontDoor::open(address, limits, fs, Cluster { drive, socket })
 }
 
-/// Opens the same door at `address` with one file system behind it, in this process and in memory, without
-/// replicas: what replication is compared with. `durability` says whether what changes it is written to `log`.
+/// Opens the same gateway on `address` with a file system in this process and in memory, without replicas, for
+/// comparison. `durability` determines whether changes are written to `log`.
 ///
 /// # Errors
 ///
-/// The address is taken or not ours, or the log cannot be made.
+/// The address is taken or not on this machine, or the log cannot be created.
 pub fn open_alone(
     address: SocketAddr,
     limits: Limits,
@@ -66,16 +64,16 @@ pub fn open_alone(
 #[derive(Debug)]
 pub struct NfsTalk {
     connection: Connection,
-    /// What came and could not be taken yet. At most [`INPUT_BYTES`].
+    /// Input that could not be taken yet. At most [`INPUT_BYTES`].
     rest: Vec<u8>,
-    /// The stream can be understood no more, or is not served: nothing is owed to it.
+    /// The stream cannot be parsed any more, or the connection is refused: nothing is pending.
     is_broken: bool,
-    /// The other side sends no more.
+    /// The other side sends nothing more.
     is_last: bool,
 }
 
 impl NfsTalk {
-    /// Offers the connection what came.
+    /// Offers the input to the connection.
     fn feed(&mut self, fs: &Fs) {
         if self.is_broken || self.rest.is_empty() {
             return;
@@ -103,7 +101,7 @@ impl Talk for NfsTalk {
         }
     }
 
-    /// RPC has no words for it: the connection ends, and the client comes again.
+    /// RPC has no error for this: the connection is closed, and the client connects again.
     fn refuse(&mut self, _why: Refused) {
         self.is_broken = true;
     }
@@ -149,7 +147,9 @@ impl Talk for NfsTalk {
     fn fail(&mut self, ticket: u64, failure: Failure) {
         match failure {
             Failure::ResultLost => self.connection.ask_again(Ticket(ticket)),
-            Failure::NothingDone | Failure::Unknown => self.connection.unanswered(Ticket(ticket)),
+            Failure::NothingDone | Failure::Unknown | Failure::NoLane => {
+                self.connection.unanswered(Ticket(ticket))
+            }
         }
     }
 

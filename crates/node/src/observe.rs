@@ -1,21 +1,20 @@
-//! What a person and a machine see of a cluster: statements of its replicas, the evidence of its clients,
-//! and what a reader makes of them.
+//! The status of a cluster: the statements of its replicas, the evidence of its clients, and the verdict.
 //!
-//! No replica is believed. Each says something of itself, clients say what they have seen, and the reader
-//! compares: f + 1 that agree include a correct one.
+//! No single replica is trusted. Each makes a statement about itself, clients report what they have seen, and the
+//! observer compares: f + 1 replicas that agree include a correct one.
 //!
 //! ```text
 //! replicas --STATEMENT--> caller --.
-//! doors    --ledger files--------->+--> model::judge --> json, text, metrics, page
+//! clients  --ledger files--------->+--> model::judge --> json, text, metrics, page
 //! ```
 //!
 //! | Part | Module |
 //! |---|---|
-//! | what clients have seen of replicas, kept | [`ledger`] |
-//! | the verdict, as a function of what is known | [`model`] |
-//! | who agrees with whom at which checkpoint | [`agreement`] |
-//! | for machines, for people | [`json`], [`metrics`], [`text`] |
-//! | looking at a cluster from its directories; again and again | [`look`], [`watch`] |
+//! | the evidence of a client, stored | [`ledger`] |
+//! | the verdict, as a pure function | [`model`] |
+//! | which replicas agree at which checkpoint | [`agreement`] |
+//! | output formats | [`json`], [`metrics`], [`text`] |
+//! | observing a cluster, once and repeatedly | [`look`], [`watch`] |
 
 pub mod agreement;
 pub mod json;

@@ -1,8 +1,8 @@
-//! What is on its way out: sealed frames, held until what they say is on disk (spec §14.2, GC-1), then
-//! packed into as few datagrams as possible.
+//! Outgoing sealed frames: held until the records they depend on are durable (spec §14.2, GC-1), then packed into as
+//! few datagrams as possible.
 //!
-//! A datagram costs the kernel ten times what a frame costs us, so frames to one place share one. They
-//! leave when the driver flushes: once a burst, and never later than the next wait.
+//! A datagram costs the kernel ten times what a frame costs here, so frames to one place share datagrams. They are
+//! sent when the driver flushes: once per burst, and before every wait.
 
 use std::collections::VecDeque;
 
@@ -11,20 +11,20 @@ use quorate_wire::frame::{FRAME_BYTES_MAX, PACKED_BYTES_MAX};
 
 use crate::directory::Place;
 
-/// The most sealed frames that wait for the disk. Beyond it the oldest goes, as if the network had
-/// lost it: retransmission brings it again.
+/// Maximum number of sealed frames that wait for the disk. Beyond it the oldest is dropped, as if the network had
+/// lost it: it will be retransmitted.
 const WAITING_MAX: usize = 1 << 16;
 
-/// Bytes of pages that go to one place in one piece, over the side channel: many for one call of the kernel,
-/// and none is lost for want of room in the socket of a receiver that is busy.
+/// Bytes of pages that are sent to one place at a time over the side channel: many per system call, and few enough
+/// for the socket buffer of a busy receiver.
 const BULK_BYTES: usize = 256 << 10;
 
-/// Takes datagrams away: a socket, or a queue in memory.
+/// Sends datagrams: a socket, or a queue in memory.
 pub trait Transport {
-    /// Takes one datagram for a place. It may be lost.
+    /// Sends one datagram to a place. It may be lost.
     fn send(&mut self, to: Place, datagram: &[u8]);
 
-    /// Takes one frame that is longer than a datagram may be. It may be lost.
+    /// Sends one frame that is longer than a datagram. It may be lost.
     fn send_long(&mut self, _to: Place, _frame: Vec<u8>) {}
 }
 
@@ -36,25 +36,25 @@ struct Parcel {
     frame: Vec<u8>,
 }
 
-/// Frames on their way out. See the module.
+/// Outgoing frames. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    /// One for each place: what leaves next.
+    /// The next datagram for each place.
     packs: Vec<Vec<u8>>,
-    /// The places with something in their pack, in order of their first frame.
+    /// The places with frames in their datagram, in order of their first frame.
     touched: Vec<Place>,
-    /// Packs that are full, in order.
+    /// Full datagrams, in order.
     full: Vec<(Place, Vec<u8>)>,
-    /// Frames that are longer than a datagram may be, in order.
+    /// Frames that are longer than a datagram, in order.
     long: Vec<(Place, Vec<u8>)>,
-    /// One for each place: pages on their way.
+    /// Outgoing pages for each place.
     bulk: Vec<(Place, Vec<u8>)>,
     has_bulk: bool,
     waiting: VecDeque<Parcel>,
     durable: Lsn,
 }
 
-/// What became of a frame.
+/// What happened to a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Posted {
     /// It leaves with the next flush.
@@ -66,7 +66,7 @@ pub(crate) enum Posted {
 }
 
 impl Outbox {
-    /// Takes a sealed frame for one or more places. It leaves once everything up to `after` is durable.
+    /// Takes a sealed frame for one or more places. It is sent once everything up to `after` is durable.
     #[inline]
     pub(crate) fn post(&mut self, to: impl Iterator<Item = Place>, frame: &[u8], after: Lsn) -> Posted {
         if frame.len() > FRAME_BYTES_MAX {
@@ -80,7 +80,7 @@ impl Outbox {
         Posted::Packed
     }
 
-    /// Takes a sealed frame that is one of many for a place, and depends on nothing.
+    /// Takes a sealed frame that is one of many for a place, and depends on no record.
     pub(crate) fn post_bulk(&mut self, to: Place, frame: &[u8]) {
         let known = self.bulk.iter().position(|(place, _)| *place == to);
         let at = known.unwrap_or_else(|| {
@@ -95,10 +95,10 @@ impl Outbox {
         self.has_bulk = true;
     }
 
-    /// Everything up to `lsn` is on disk: what waited for it may leave.
+    /// Everything up to `lsn` is durable: the frames that waited for it may be sent.
     pub(crate) fn release(&mut self, lsn: Lsn) {
         self.durable = self.durable.max(lsn);
-        // Not in the order of what they wait for: a frame that depends on nothing overtakes the others.
+        // Frames do not wait in order: one without a dependency overtakes the others.
         let waiting = std::mem::take(&mut self.waiting);
         for parcel in waiting {
             if parcel.after <= self.durable {
@@ -109,7 +109,7 @@ impl Outbox {
         }
     }
 
-    /// Hands over everything that may leave.
+    /// Sends everything that may leave.
     #[inline]
     pub(crate) fn flush(&mut self, transport: &mut impl Transport) {
         if self.touched.is_empty() && self.full.is_empty() && self.long.is_empty() && !self.has_bulk {
@@ -133,7 +133,7 @@ impl Outbox {
     }
 
     fn flush_bulk(&mut self, transport: &mut impl Transport) {
-        // `long` has what was full before.
+        // `long` holds what was full before.
         for (place, frame) in self.long.drain(..) {
             transport.send_long(place, frame);
         }
@@ -229,7 +229,7 @@ mod tests {
         assert!(flushed(&mut outbox).is_empty());
     }
 
-    /// Pages go together, in pieces that a frame may have, and few of them as a datagram.
+    /// Pages are grouped, within the length limit of a frame, and few of them as datagrams.
     #[test]
     fn many_pages_for_a_place_go_in_one_piece() {
         let (places, mut outbox) = (places(), Outbox::default());
@@ -243,7 +243,7 @@ mod tests {
         assert!(flushed(&mut outbox).is_empty());
     }
 
-    /// I11: no message leaves before its record is durable; one that depends on nothing never waits.
+    /// I11: no message is sent before its record is durable; one without a dependency never waits.
     #[test]
     fn a_frame_waits_until_its_record_is_durable() {
         let (places, mut outbox) = (places(), Outbox::default());

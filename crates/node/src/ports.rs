@@ -1,5 +1,4 @@
-//! Who holds a port of this machine: what Linux says under `/proc`, for errors that name whoever is in the way.
-//! And ports that nobody holds.
+//! Finds the process that holds a port of this machine, from `/proc`, for errors that name it. Also finds free ports.
 
 use std::fmt;
 use std::fs;
@@ -8,12 +7,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Which kind of port.
+/// The kinds of ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
-    /// Datagrams.
+    /// UDP.
     Udp,
-    /// Connections that are listened for.
+    /// TCP, listening.
     Tcp,
 }
 
@@ -32,7 +31,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Returns who holds a port at this address, if that can be seen: of processes of other users it often cannot.
+/// Returns the process that holds a port at this address, if it is visible. Processes of other users often are not.
 pub fn holder(port: Port, address: SocketAddr) -> Option<Holder> {
     let tables = match port {
         Port::Udp => ["/proc/net/udp", "/proc/net/udp6"],
@@ -44,7 +43,7 @@ pub fn holder(port: Port, address: SocketAddr) -> Option<Holder> {
             text.lines().skip(1).find_map(|line| inode_of(line, port, address))
         })
     };
-    // A table is read piece by piece: while other sockets come and go, one that stays may be missed.
+    // A table is read in pieces, so a socket can be missed while others are opened and closed.
     let inode = (0..3).find_map(|_| look())?;
     let socket = format!("socket:[{inode}]");
     fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
@@ -62,7 +61,7 @@ fn inode_of(line: &str, port: Port, wanted: SocketAddr) -> Option<u64> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let (address, state) = (fields.get(1)?, fields.get(3)?);
     let (ip, number) = address.split_once(':')?;
-    // 0A: it listens.
+    // 0A: listening.
     if u16::from_str_radix(number, 16) != Ok(wanted.port()) || (port == Port::Tcp && *state != "0A") {
         return None;
     }
@@ -70,7 +69,7 @@ fn inode_of(line: &str, port: Port, wanted: SocketAddr) -> Option<u64> {
     (ip == wanted.ip() || ip.is_unspecified()).then(|| fields.get(9)?.parse().ok()).flatten()
 }
 
-/// Reads an address as the tables have it: words of 32 bits in this machine's byte order.
+/// Parses an address in a table: words of 32 bits in this machine's byte order.
 fn ip_of(hex: &str) -> Option<IpAddr> {
     let word = |at: usize| u32::from_str_radix(hex.get(at..at + 8)?, 16).ok().map(u32::to_ne_bytes);
     match hex.len() {
@@ -85,12 +84,11 @@ fn ip_of(hex: &str) -> Option<IpAddr> {
     }
 }
 
-/// Below those that a system hands out by itself (Linux: from 32768 on), so that no socket that was asked for
-/// without a number comes to sit on one of these before its owner does.
+/// The range of free ports, below those that a system assigns automatically (Linux: from 32768 on).
 const FREE: Range<u16> = 10_000..32_000;
 
-/// Returns so many addresses at this IP whose ports were free a moment ago, for datagrams and for connections; the
-/// same process is not given one twice until all have been tried. For benchmarks and tests.
+/// Returns `count` addresses on this IP whose UDP and TCP ports were free a moment ago. A process gets none twice until
+/// all have been tried. For benchmarks and tests.
 pub fn free(ip: IpAddr, count: usize) -> io::Result<Vec<SocketAddr>> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let [.., high, low] = std::process::id().to_be_bytes();
@@ -107,7 +105,7 @@ pub fn free(ip: IpAddr, count: usize) -> io::Result<Vec<SocketAddr>> {
         }
     }
     if found.len() < count {
-        let says = format!("{count} free ports at {ip} were not found");
+        let says = format!("cannot find {count} free ports on {ip}");
         return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, says));
     }
     Ok(found)

@@ -1,4 +1,4 @@
-//! The loop of a node's process: one thread that polls, steps and sends, with no hand-over in between.
+//! The loop of a node's process: one thread that polls, steps and sends.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +12,14 @@ use crate::idle::{Idle, Waiting};
 use crate::meter::Meter;
 use crate::socket::Socket;
 
-/// The most datagrams taken between two flushes.
+/// Maximum number of datagrams taken between two flushes.
 const BURST_MAX: usize = 64;
 
 /// Runs a replica until `stop`.
 ///
 /// # Errors
 ///
-/// The sockets cannot be used any more.
+/// The sockets have failed.
 pub fn run_replica<S: Service, M: Meter>(
     drive: &mut Drive<S, M>,
     socket: &mut Socket,
@@ -33,10 +33,11 @@ pub fn run_replica<S: Service, M: Meter>(
         let mut burst = 0;
         let mut now = None;
         while burst < BURST_MAX
-            && let Some(datagram) = socket.receive()?
+            && let Some((source, datagram)) = socket.receive()?
         {
             burst += 1;
-            drive.receive(*now.get_or_insert_with(|| clock.now()), datagram);
+            let by = drive.receive_from(*now.get_or_insert_with(|| clock.now()), source, datagram);
+            socket.judge(by);
         }
         let mono_ns = now.map_or_else(|| clock.mono_ns(), |now| now.mono_ns);
         if drive.due() <= mono_ns {
@@ -62,16 +63,16 @@ pub struct ClientProcess<M: Meter = ()> {
 }
 
 impl<M: Meter> ClientProcess<M> {
-    /// Returns a client that polls as `waiting` says.
+    /// Returns a client that polls according to `waiting`.
     pub fn new(drive: ClientDrive<M>, socket: Socket, waiting: Waiting) -> Self {
         Self { drive, socket, waiting, clock: Clock::new() }
     }
 
-    /// Has an operation done by lane 0, and hands its result to `result`.
+    /// Runs an operation in lane 0, and passes its result to `result`.
     ///
     /// # Errors
     ///
-    /// The sockets cannot be used any more.
+    /// The sockets have failed.
     pub fn invoke<T>(
         &mut self,
         operation: &[u8],
@@ -86,10 +87,11 @@ impl<M: Meter> ClientProcess<M> {
         loop {
             let mut burst = 0;
             while burst < BURST_MAX
-                && let Some(datagram) = socket.receive()?
+                && let Some((source, datagram)) = socket.receive()?
             {
                 burst += 1;
-                drive.receive(clock.now(), datagram);
+                let by = drive.receive_from(clock.now(), source, datagram);
+                socket.judge(by);
                 if let Some(done) = drive.done().first() {
                     return Ok(result(done, drive.result(done)));
                 }

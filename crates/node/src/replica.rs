@@ -1,9 +1,10 @@
 //! A replica from its directory: opened, run, stopped.
 //!
-//! Opening reads and checks everything and takes the ports, in the order in which the least can go wrong
-//! after it; nothing is written before [`ReplicaNode::run`]. So a mistake is told, and nothing is damaged.
+//! Opening reads and checks everything, and takes the ports, before anything is written. Writing begins in
+//! [`ReplicaNode::run`]. So a configuration error is reported without damage.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -37,14 +38,14 @@ use crate::storage::{Disk, Paged, Past, Storage};
 use crate::surroundings::Surroundings;
 use crate::trouble::{Kind, Trouble};
 
-/// The most datagrams taken between two flushes.
+/// Maximum number of datagrams taken between two flushes.
 const BURST_MAX: usize = 64;
-/// How long a lock or a port that is taken is waited for.
+/// How long to wait for a lock or a port that is taken.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How long a primary that stops waits for the others to take over, in nanoseconds.
+/// How long a stopping primary waits for the others to take over, in nanoseconds.
 const HAND_OVER_NS: u64 = 150_000_000;
 
-/// A replica, about to run.
+/// A replica that is ready to run.
 #[derive(Debug)]
 pub struct ReplicaNode {
     dir: PathBuf,
@@ -54,7 +55,7 @@ pub struct ReplicaNode {
     signer: Signer,
     socket: Socket,
     directory: Directory,
-    /// Nobody else runs this directory while it is held.
+    /// The lock that keeps other processes from this directory.
     _lock: Flock<File>,
 }
 
@@ -63,8 +64,8 @@ impl ReplicaNode {
     ///
     /// # Errors
     ///
-    /// A file is missing, wrong, or can be read by others; a port is taken; another process runs on the
-    /// directory. Nothing has changed then.
+    /// A file is missing, invalid, or accessible to other users; a port is taken; another process uses the directory.
+    /// Nothing has changed then.
     pub fn open(dir: &Path) -> Result<Self, Trouble> {
         let id = replica_of(dir)?;
         let members = Members::read(&dir.join("cluster.toml"))?;
@@ -84,7 +85,7 @@ impl ReplicaNode {
         Ok(Self { dir: dir.to_path_buf(), id, members, settings, signer, socket, directory, _lock: lock })
     }
 
-    /// Returns which replica it is.
+    /// Returns its id.
     pub fn id(&self) -> ReplicaId {
         self.id
     }
@@ -98,13 +99,13 @@ impl ReplicaNode {
     ///
     /// # Errors
     ///
-    /// Its files are of another version, the disk fails, or the sockets cannot be used any more.
+    /// Its files are of another version, the disk fails, or the sockets fail.
     pub fn run(self, stop: &AtomicBool) -> Result<(), Trouble> {
         self.run_as(|replica, _, _| replica, stop)
     }
 
-    /// Runs what `put` puts in front of the replica; it is given the replica, its key and its settings. With
-    /// the service that its settings name, until `stop`.
+    /// Runs the core that `put` returns for the replica, its key and its settings, with the service that its settings
+    /// name, until `stop`.
     ///
     /// # Errors
     ///
@@ -122,8 +123,7 @@ impl ReplicaNode {
             ServiceName::Kv => self.run_both(Kv, put, stop),
             ServiceName::Null => self.run_both(Null, put, stop),
             ServiceName::Own => {
-                let what =
-                    "service = \"own\": the service of another program, which runs its replicas itself";
+                let what = "service = \"own\": this cluster runs the service of another program";
                 Err(Trouble::new(Kind::Rule, what)
                     .in_file(&self.dir.join("node.toml"))
                     .next("run that program's own `replica` command"))
@@ -131,7 +131,7 @@ impl ReplicaNode {
         }
     }
 
-    /// Runs the replica with a service of the caller's, until `stop`.
+    /// Runs the replica with the caller's service, until `stop`.
     ///
     /// # Errors
     ///
@@ -148,7 +148,11 @@ impl ReplicaNode {
     ) -> Result<(), Trouble> {
         let clock = Clock::new();
         let now = clock.now();
-        let config = self.settings.config.clone();
+        let mut config = self.settings.config.clone();
+        // The bits of a life must be new at each start (RC-11).
+        config.seed = u64::from_le_bytes(secret::entropy()?.first_chunk().copied().unwrap_or_default());
+        config.service_settings = self.settings.service_digest();
+        let config = config;
         let (mut storage, past) = Storage::open(
             &self.dir,
             self.members.cluster_id(),
@@ -173,7 +177,7 @@ impl ReplicaNode {
             executor.limit_transfer(executor.store().pages_max() / 2);
         }
         let resume = resume(past, incarnation, &mut storage, &mut executor)?;
-        let door = Door::new(
+        let mut door = Door::new(
             self.id.into(),
             self.members.cluster,
             self.members.cluster_id(),
@@ -183,6 +187,7 @@ impl ReplicaNode {
             secret::entropy()?,
             wall_ns,
         );
+        door.state_settings(config.shared_settings());
         let recorder = (self.settings.recording_bytes > 0)
             .then(|| Recorder::new(self.id, &config, &resume, self.settings.recording_bytes));
         if let Some(core) = self.settings.core {
@@ -207,20 +212,20 @@ impl ReplicaNode {
     }
 }
 
-/// A replica that runs.
+/// A running replica.
 struct Running<S: Service, C: Core> {
     node: ReplicaNode,
     drive: Drive<S, (), Disk, C>,
     clock: Clock,
-    /// What the replica has been told is on the disk.
+    /// The last record that the replica was told is durable.
     durable: Lsn,
     /// When the next generation of session keys begins.
     keys_at: u64,
 }
 
 impl<S: Service, C: Core> Running<S, C> {
-    /// Runs until `stop`, then hands over and writes what is left. The recording is written also when the
-    /// replica panics: that is what it is for.
+    /// Runs until `stop`, then hands the view over and writes what is left. The recording is written even if the
+    /// replica panics.
     fn run(mut self, stop: &AtomicBool) -> Result<(), Trouble> {
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             self.serve(stop).and_then(|()| self.hand_over())
@@ -228,7 +233,7 @@ impl<S: Service, C: Core> Running<S, C> {
         if let Some(recording) = self.drive.recording() {
             let path = self.node.dir.join("recording");
             if let Err(error) = fs::write(&path, recording) {
-                warn!(%error, "the recording could not be written");
+                warn!(%error, "cannot write the recording");
             }
         }
         let ended = match ended {
@@ -251,7 +256,7 @@ impl<S: Service, C: Core> Running<S, C> {
         Ok(())
     }
 
-    /// Lets the others take over before this primary is gone.
+    /// Lets the others take over before this primary stops.
     fn hand_over(&mut self) -> Result<(), Trouble> {
         let until = self.clock.mono_ns().saturating_add(HAND_OVER_NS);
         let view = self.drive.replica().view();
@@ -266,17 +271,18 @@ impl<S: Service, C: Core> Running<S, C> {
         Ok(())
     }
 
-    /// Takes what has come, does what is due, sends what may leave, and rests if there was nothing.
+    /// Handles input, runs timers, sends output, and waits if there was nothing to do.
     #[inline]
     fn turn(&mut self, idle: &mut Idle) -> Result<(), Trouble> {
         let Self { node, drive, clock, durable, keys_at } = self;
-        let unusable = |error| Trouble::new(Kind::Network, format!("the socket cannot be used: {error}"));
+        let unusable = |error| Trouble::new(Kind::Network, format!("cannot use the socket: {error}"));
         let (mut burst, mut now) = (0, None::<Now>);
         while burst < BURST_MAX
-            && let Some(datagram) = node.socket.receive().map_err(unusable)?
+            && let Some((source, datagram)) = node.socket.receive().map_err(unusable)?
         {
             burst += 1;
-            drive.receive(*now.get_or_insert_with(|| clock.now()), datagram);
+            let by = drive.receive_from(*now.get_or_insert_with(|| clock.now()), source, datagram);
+            node.socket.judge(by);
         }
         let told = drive.journal().told();
         let reached = told.durable();
@@ -296,9 +302,9 @@ impl<S: Service, C: Core> Running<S, C> {
             drive.refresh_keys(clock.now(), secret::entropy()?);
             secret::note_time(&node.dir, drive.key_time())?;
         }
-        // Clients come and go.
+        // Clients were added or removed.
         if let Err(error) = node.socket.follow(drive.directory()) {
-            warn!(%error, "no socket for a client that was added: it gets no replies from here");
+            warn!(%error, "no socket for an added client: this replica cannot answer it");
         }
         drive.flush(&mut node.socket);
         if burst > 0 {
@@ -311,7 +317,7 @@ impl<S: Service, C: Core> Running<S, C> {
     }
 }
 
-/// Makes of what the disk holds what the replica starts from, and loads the state.
+/// Builds the replica's initial state from the disk, and loads the service's state.
 fn resume<S: Service>(
     past: Past,
     incarnation: u64,
@@ -321,13 +327,15 @@ fn resume<S: Service>(
     let records = match past {
         Past::Nothing => return Ok(Resume::Fresh { incarnation }),
         Past::Lost(why) => {
-            warn!(why, "this replica's memory is lost: it rejoins from the others");
+            warn!(why, "this replica's memory is lost: rejoining from the other replicas");
             storage.load(executor)?;
             return Ok(Resume::Amnesia { incarnation });
         }
         Past::Log { records, cut } => {
             if cut {
-                info!("cut a torn tail of the log, which nobody had been promised");
+                info!(
+                    "removed an incomplete record at the end of the log; it was not acknowledged to anyone"
+                );
             }
             records
         }
@@ -337,43 +345,52 @@ fn resume<S: Service>(
     let mut clients = Vec::new();
     executor.clients(&mut clients);
     clients.sort_unstable();
-    Ok(Resume::Restart(Restart { incarnation, records, checkpoint, clients }))
+    // Whose statements count it must know, or it could vote for what has been overtaken (RC-11).
+    let Some(lives) = executor.lives() else {
+        warn!("the page with the lives of the replicas is damaged: this replica rejoins from the others");
+        return Ok(Resume::Amnesia { incarnation });
+    };
+    Ok(Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives }))
 }
 
-/// Returns which replica a directory is for.
+/// Returns the id of a directory's replica.
 pub(crate) fn replica_of(dir: &Path) -> Result<ReplicaId, Trouble> {
     if !dir.is_dir() {
-        return Err(Trouble::new(Kind::Unreadable, "there is no such directory")
+        return Err(Trouble::new(Kind::Unreadable, "no such directory")
             .in_file(dir)
-            .next("quorate init makes the directories of a cluster"));
+            .next("create the directories of a cluster with quorate init"));
     }
     let full = fs::canonicalize(dir).map_err(|error| Trouble::unreadable(dir, &error))?;
     let name = full.file_name().and_then(|name| name.to_str()).unwrap_or("");
     let id = name.strip_prefix("replica-").and_then(|id| id.parse().ok()).map(ReplicaId);
     id.ok_or_else(|| {
-        Trouble::new(Kind::Unreadable, "not a replica's directory: its name is not replica-0, replica-1, ...")
-            .in_file(dir)
+        Trouble::new(Kind::Unreadable, "not a replica's directory: its name is not replica-N").in_file(dir)
     })
 }
 
-/// Makes sure that no other process runs on a directory: two with one identity would contradict each other.
+/// Makes sure that no other process runs on a directory: two with one identity would contradict each other. And that
+/// nobody else gets at what is in it: a process that can open a lock can hold it.
 pub(crate) fn lock(dir: &Path) -> Result<Flock<File>, Trouble> {
+    let exposed = fs::metadata(dir).is_ok_and(|found| found.permissions().mode() & 0o077 != 0);
+    if exposed {
+        // A directory of an earlier version. Who may not change it may run here all the same.
+        let _ = fs::set_permissions(dir, Permissions::from_mode(0o700));
+    }
     let path = dir.join("lock");
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(|error| {
-        Trouble::unwritable(&path, &error).next("give this user the right to write there")
-    })?;
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+    let file = file
+        .map_err(|error| Trouble::unwritable(&path, &error).next("give this user write permission there"))?;
     let mut open = Some(file);
     let taken = patiently(|| {
         let file = open.take().ok_or(())?;
         Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, _)| open = Some(file))
     });
     taken.map_err(|()| {
-        Trouble::new(Kind::InUse, "another process runs on this directory").in_file(dir).next("stop it first")
+        Trouble::new(Kind::InUse, "another process uses this directory").in_file(dir).next("stop it first")
     })
 }
 
-/// Tries for a moment: a process that was killed takes some milliseconds to let go of what it had.
+/// Retries for a moment: a killed process takes some milliseconds to release its resources.
 fn patiently<T, E>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -384,7 +401,7 @@ fn patiently<T, E>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     }
 }
 
-/// Takes the ports of a node.
+/// Binds the ports of a node.
 pub(crate) fn open_socket(
     settings: &Settings,
     directory: &Directory,
@@ -403,8 +420,8 @@ pub(crate) fn open_socket(
             let who = udp.or_else(|| holder(Port::Tcp, settings.listen));
             let by = who.map_or(String::new(), |who| format!(" by {who}"));
             let next = format!(
-                "stop the other process (ss -ulpn 'sport = {port}'), or choose another port in node.toml, \
-                                here and in the tables of the other nodes"
+                "stop the other process (ss -ulpn 'sport = {port}'), or choose another port: `listen` in node.toml, \
+                                and [replicas] in the node.toml of every other node"
             );
             Trouble::new(Kind::Taken, format!("port {port} is taken{by}")).next(next)
         } else if error.kind() == std::io::ErrorKind::AddrNotAvailable {
@@ -416,23 +433,38 @@ pub(crate) fn open_socket(
     })
 }
 
-/// Keeps this thread on a core.
+/// Pins this thread to a core.
 fn pin(core: usize) -> Result<(), Trouble> {
     let mut cores = CpuSet::new();
     let pinned = cores.set(core).and_then(|()| sched_setaffinity(Pid::from_raw(0), &cores));
     pinned.map_err(|error| {
-        Trouble::new(
-            Kind::Rule,
-            format!("core = {core}: this machine does not have it, or not for us: {error}"),
-        )
+        Trouble::new(Kind::Rule, format!("core = {core}: not available to this process: {error}"))
     })
 }
 
-/// Says in words what a setting of durability loses.
+/// Describes what a setting of durability can lose.
 pub fn in_words(durability: Durability) -> &'static str {
     match durability {
-        Durability::Sync => "every promise is on disk before it is made",
-        Durability::Async => "written without waiting: a replica that is killed rejoins from the others",
-        Durability::Memory => "nothing is written: if more than f replicas stop, everything is lost",
+        Durability::Sync => "everything is on disk before it is acknowledged",
+        Durability::Async => "written without waiting: a killed replica has to rejoin",
+        Durability::Memory => "nothing is written: if more than f replicas stop, all data is lost",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+
+    /// H5: a node's directory is its user's alone from its next start on.
+    #[test]
+    fn h5_a_nodes_directory_is_closed_to_others() {
+        let dir = TempDir::new("exposed");
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let held = lock(dir.path()).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(dir.path()), mode(&dir.path().join("lock"))), (0o700, 0o600));
+        assert_eq!(lock(dir.path()).unwrap_err().kind, Kind::InUse);
+        drop(held);
     }
 }

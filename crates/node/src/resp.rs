@@ -1,18 +1,18 @@
-//! The RESP front door: what a connection of a Redis client says and is told.
+//! The RESP gateway: the protocol of a Redis client's connection.
 //!
 //! ```text
 //! bytes -> decode -> pack: commands of a connection -> one operation
 //!          bytes <- encode <- replies, in order <------ one result
 //! ```
 //!
-//! The loop around it, with its lanes and bounds, is the [`door`](crate::front)'s.
+//! The loop around it, with its lanes and limits, is in [`front`](crate::front).
 //!
 //! | | |
 //! |---|---|
 //! | bytes to words | [`decode`] |
 //! | words to operations | `command` |
-//! | what the door answers itself | `session` |
-//! | operations of a connection to one request | `pack` |
+//! | commands that the gateway answers itself | `session` |
+//! | commands of a connection to one request | `pack` |
 //! | answers to replies | `reply`, `encode` |
 //! | a connection | `talk` |
 
@@ -38,27 +38,29 @@ mod reply;
 mod session;
 mod talk;
 #[cfg(test)]
+mod talk_tests;
+#[cfg(test)]
 mod tests;
 
 pub use self::talk::{Protocol, RespTalk};
 
-/// A door for Redis clients.
+/// A RESP gateway.
 pub type RespDoor<M = ()> = FrontDoor<RespTalk, Cluster<M>>;
 
-/// The settings of a door.
+/// The settings of a RESP gateway.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Its bounds.
+    /// Its limits.
     pub limits: Limits,
-    /// What clients have to give with AUTH, if anything.
+    /// The password for AUTH, if there is one.
     pub password: Option<Vec<u8>>,
 }
 
-/// Opens a door at `address`. `drive` has the lanes that the options say; `socket` is its own.
+/// Opens a gateway on `address`. `drive` has the number of lanes in the options; `socket` is the client's.
 ///
 /// # Errors
 ///
-/// The address is taken or not ours, or there are too many open files.
+/// The address is taken or not on this machine, or there are too many open files.
 pub fn open<M: Meter>(
     address: SocketAddr,
     options: Options,
@@ -71,11 +73,11 @@ pub fn open<M: Meter>(
     FrontDoor::open(address, limits, protocol, Cluster { drive, socket })
 }
 
-/// Reads a password from a file that nobody else can read: all of it but a line's end.
+/// Reads a password from a file that is not accessible to other users: its content without a final newline.
 ///
 /// # Errors
 ///
-/// The file cannot be read, others can read it, or it is empty.
+/// The file cannot be read, is accessible to other users, or is empty.
 pub fn read_password(path: &Path) -> Result<Vec<u8>, Trouble> {
     let unreadable = |error: io::Error| Trouble::unreadable(path, &error);
     let mode = fs::metadata(path).map_err(unreadable)?.permissions().mode() & 0o777;
@@ -87,7 +89,7 @@ pub fn read_password(path: &Path) -> Result<Vec<u8>, Trouble> {
     let text = fs::read(path).map_err(unreadable)?;
     let password = text.trim_ascii_end();
     if password.is_empty() {
-        return Err(Trouble::new(Kind::Unreadable, "there is no password in the file").in_file(path));
+        return Err(Trouble::new(Kind::Unreadable, "the file contains no password").in_file(path));
     }
     Ok(password.to_vec())
 }

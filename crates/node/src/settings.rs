@@ -1,7 +1,7 @@
-//! `node.toml`: what a node is told by those who run it.
+//! `node.toml`: the settings of a node.
 //!
-//! A key or value that is not understood is refused with its line, with what was expected and, where one
-//! is near, the key that was meant: a setting that is silently ignored is worse than none.
+//! An unknown key or an invalid value is refused, with its line, the expected value and the nearest existing key. No
+//! setting is silently ignored.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,6 +19,7 @@ use self::keys::{KEYS, Key};
 use self::value::Value;
 use crate::idle::Waiting;
 use crate::members::{client_name, client_number};
+use crate::secret;
 use crate::trouble::{Kind, Trouble};
 
 mod exports;
@@ -26,16 +27,16 @@ mod given;
 mod keys;
 mod value;
 
-/// A service that this program has.
+/// The replicated services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceName {
     /// The file system.
     Fs,
     /// The key-value store.
     Kv,
-    /// Nothing: arguments and results of any size, no state.
+    /// No state: arguments and results of any size.
     Null,
-    /// The one of the program that runs the node: not this one's.
+    /// The service of another program, which runs the node.
     Own,
 }
 
@@ -59,41 +60,41 @@ impl ServiceName {
 /// The settings of a node.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where it listens.
+    /// The address that the node listens on.
     pub listen: SocketAddr,
-    /// Where it reaches the replicas, in the order of their ids.
+    /// The addresses of the replicas, in the order of their ids.
     pub replicas: Vec<SocketAddr>,
-    /// Where a replica reaches the clients, by their numbers.
+    /// The addresses of the clients, by their numbers.
     pub clients: BTreeMap<u64, SocketAddr>,
-    /// What is replicated.
+    /// The replicated service.
     pub service: ServiceName,
-    /// The file system's, if it is that.
+    /// The settings of the file system, for that service.
     pub fs: quorate_fs::Settings,
-    /// The protocol's.
+    /// The settings of the protocol.
     pub config: Config,
     /// How long session keys are used, in nanoseconds.
     pub key_interval_ns: u64,
-    /// How much the log may grow before the state is written out, in bytes.
+    /// Maximum size of the log before the state is written to disk, in bytes.
     pub log_bytes_max: usize,
-    /// Bytes of the state that are kept in memory, if it is also on the disk.
+    /// Bytes of the state that are kept in memory, if it is also on disk.
     pub state_memory_max: usize,
     /// How long to poll before sleeping.
     pub waiting: Waiting,
-    /// The core that the main thread stays on.
+    /// The core that the main thread is pinned to.
     pub core: Option<usize>,
     /// The size of the flight recorder, in bytes.
     pub recording_bytes: usize,
 }
 
-/// Returns the defaults of a file system. Its name is the cluster's, so that a file handle of another
-/// cluster is noticed.
+/// Returns the defaults of a file system. Its name follows from the cluster's, so that file handles of another
+/// cluster are detected.
 fn file_system(cluster_id: ClusterId) -> quorate_fs::Settings {
     let name = cluster_id.0.first_chunk().map_or(1, |name| u64::from_le_bytes(*name));
     quorate_fs::Settings { service_id: name, ..quorate_fs::Settings::default() }
 }
 
 impl Settings {
-    /// Returns the defaults of a node that listens at `listen` and reaches the replicas at these
+    /// Returns the defaults of a node that listens on `listen` and reaches the replicas at these
     /// addresses.
     pub fn new(
         cluster: Cluster,
@@ -127,18 +128,28 @@ impl Settings {
             .map_err(|error| Trouble::new(Kind::Rule, format!("fs_{error}")).in_file(path))
     }
 
+    /// Returns the front of a digest of what this replica runs above agreement: replicas with other services, or the
+    /// same with other settings, disagree about the state.
+    pub fn service_digest(&self) -> u64 {
+        let options = crate::drive::options(&self.config, 0);
+        let pages = (options.page_bytes, options.pages_max, options.result_bytes_max);
+        let text = format!("{} {pages:?} {:?}", self.service.name(), self.fs);
+        let digest = blake3::derive_key("quorate 2026 service settings", text.as_bytes());
+        digest.first_chunk().map_or(0, |front| u64::from_le_bytes(*front))
+    }
+
     /// Reads the `node.toml` of `own`.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or something in it is wrong: the error has the line.
+    /// The file cannot be read, or is invalid: the error has the line.
     pub fn read(
         path: &Path,
         own: Principal,
         cluster: Cluster,
         cluster_id: ClusterId,
     ) -> Result<Self, Trouble> {
-        let text = std::fs::read_to_string(path).map_err(|error| Trouble::unreadable(path, &error))?;
+        let text = secret::read_text(path)?;
         Self::parse(path, &text, own, cluster, cluster_id)
     }
 
@@ -176,15 +187,15 @@ impl Settings {
     }
 
     /// Returns the text of a `node.toml`: the addresses, `chosen` keys with their values, and every other
-    /// key with its default behind a `#`.
+    /// key with its default in a comment.
     pub fn example(&self, own: Principal, title: &str, chosen: &[(&str, String)]) -> String {
         let mut text = String::new();
         let is_replica = matches!(own, Principal::Replica(_));
         // Writing to a string does not fail.
         let _ = write!(
             text,
-            "# {title}\n# Every key is here. What begins with # has its default.\n\n\
-             # Where this node listens: UDP, and for replicas TCP with the same number.\nlisten = \"{}\"\n",
+            "# {title}\n# This file lists all keys. A key in a comment has its default value.\n\n\
+             # The address that this node listens on: UDP, and for replicas also TCP on the same port.\nlisten = \"{}\"\n",
             self.listen
         );
         for key in KEYS.iter().filter(|key| is_replica || !key.replicas_only) {
@@ -195,7 +206,7 @@ impl Settings {
                 None => writeln!(text, "# {} = {}", key.name, key.default),
             };
         }
-        text.push_str("\n# Where this node reaches the others. Each node has its own table.\n[replicas]\n");
+        text.push_str("\n# The addresses where this node reaches the others. Each node has its own table.\n[replicas]\n");
         for (id, address) in self.replicas.iter().enumerate() {
             let _ = writeln!(text, "r{id} = \"{address}\"");
         }
@@ -209,7 +220,7 @@ impl Settings {
     }
 }
 
-/// The file, for saying where something stands.
+/// The file, for errors with a line.
 struct File<'a> {
     path: &'a Path,
     text: &'a str,
@@ -218,7 +229,7 @@ struct File<'a> {
 type Entry<'a> = Spanned<DeValue<'a>>;
 
 impl File<'_> {
-    /// Returns trouble with a place in the file, which it shows.
+    /// Returns an error that shows its place in the file.
     fn trouble(&self, kind: Kind, what: String, span: &std::ops::Range<usize>, note: &str) -> Trouble {
         let start = span.start.min(self.text.len());
         let before = self.text.get(..start).unwrap_or("");
@@ -249,7 +260,7 @@ impl File<'_> {
     fn address(&self, key: &str, value: &Entry<'_>) -> Result<SocketAddr, Trouble> {
         let text = value.get_ref().as_str();
         text.and_then(|text| text.parse().ok()).ok_or_else(|| {
-            let what = format!("the value of `{key}` is not an address");
+            let what = format!("invalid value for `{key}`");
             self.trouble(Kind::Value, what, &value.span(), "expected \"IP:PORT\", such as \"127.0.0.1:7000\"")
         })
     }
@@ -283,7 +294,7 @@ impl File<'_> {
         let mut clients = BTreeMap::new();
         for (name, value) in self.table("clients", value)? {
             let Some(number) = client_number(name.get_ref()) else {
-                let what = format!("`{}` is not a client's name", name.get_ref());
+                let what = format!("`{}` is not a client name", name.get_ref());
                 return Err(self.trouble(
                     Kind::Setting,
                     what,
@@ -296,7 +307,7 @@ impl File<'_> {
         Ok(clients)
     }
 
-    /// Takes one key with its value.
+    /// Sets one key to its value.
     fn set(
         &self,
         settings: &mut Settings,
@@ -312,19 +323,19 @@ impl File<'_> {
                 Some(key) => {
                     format!("did you mean `{}`? ({}, default {})", key.name, key.takes, key.default)
                 }
-                None => "no key has a name like this".to_owned(),
+                None => "no key has a similar name".to_owned(),
             };
             return Err(self.trouble(Kind::Setting, what, &name.span(), &note));
         };
         (key.set)(settings, plain(value.get_ref())).ok_or_else(|| {
-            let what = format!("the value of `{typed}` is not of its form");
+            let what = format!("invalid value for `{typed}`");
             let note = format!("expected {} (default {})", key.takes, key.default);
             self.trouble(Kind::Value, what, &value.span(), &note)
         })
     }
 }
 
-/// Returns a value in our own terms.
+/// Converts a TOML value.
 fn plain<'a>(value: &'a DeValue<'_>) -> Value<'a> {
     if let Some(text) = value.as_str() {
         return Value::Text(text);
@@ -337,7 +348,7 @@ fn plain<'a>(value: &'a DeValue<'_>) -> Value<'a> {
     number.map_or(Value::Other, Value::Number)
 }
 
-/// Returns the key that was most likely meant.
+/// Returns the most similar key, if one is similar.
 fn nearest(typed: &str) -> Option<&'static Key> {
     let distance = |name: &str| {
         let common = |a: &str, b: &str| a.bytes().zip(b.bytes()).take_while(|(x, y)| x == y).count();

@@ -3,48 +3,30 @@
 //! A frame proves by itself who sent it, so a connection needs no greeting: each carries `length 4 | frame`
 //! again and again, in one direction. There is a thread for each connection in, and one for each place that
 //! was ever sent a long frame. Everything is bounded, and what finds no room is lost, as on any network:
-//! retransmission brings it again.
+//! retransmission brings it again. Who may connect, and who stays, is in `slots.rs`.
 //!
-//! The owner of the socket sleeps on its datagrams; an empty one to itself says that a frame is there.
+//! The owner of the socket sleeps on its datagrams; an empty datagram to itself announces a frame.
 
-use std::collections::VecDeque;
+mod receive;
+mod slots;
+
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use quorate_wire::frame::FRAME_BYTES_MAX;
+use quorate_wire::Principal;
 
+use self::receive::{Inbox, accept};
 use crate::directory::Place;
 
-/// The most connections in. Beyond it new ones are closed at once.
-const CONNECTIONS_MAX: usize = 256;
-/// Frames that wait for the owner, in bytes. Beyond it connections wait.
-const WAITING_BYTES_MAX: usize = 64 << 20;
+pub(crate) use self::receive::Long;
+
 /// Frames that wait for one place.
 const OUTGOING_MAX: usize = 64;
-/// A connection that has brought no whole frame for so long is closed.
-const IDLE: Duration = Duration::from_secs(20);
 /// The longest attempt to connect or to write.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long a connection waits for room.
-const PAUSE: Duration = Duration::from_millis(2);
-
-/// What the threads share with the owner.
-#[derive(Debug)]
-struct Inbox {
-    frames: Mutex<VecDeque<Vec<u8>>>,
-    /// How many there are.
-    count: AtomicUsize,
-    /// How many bytes they have.
-    bytes: AtomicUsize,
-    connections: AtomicUsize,
-    stop: AtomicBool,
-    /// Wakes the owner.
-    bell: UdpSocket,
-}
 
 /// The side channel of one node.
 #[derive(Debug)]
@@ -52,25 +34,18 @@ pub(crate) struct SideChannel {
     inbox: Arc<Inbox>,
     address: SocketAddr,
     addresses: Vec<SocketAddr>,
-    /// By place; none until a first frame goes there.
+    /// One for each place; none until its first frame.
     outgoing: Vec<Option<SyncSender<Vec<u8>>>>,
 }
 
 impl SideChannel {
-    /// Listens at `address`, where the owner also takes datagrams. `addresses` are those of all places.
+    /// Listens on `address`, where the owner also takes datagrams. `addresses` are those of all places.
     pub(crate) fn open(address: SocketAddr, addresses: &[SocketAddr]) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let bell = UdpSocket::bind(SocketAddr::new(address.ip(), 0))?;
         bell.connect(address)?;
         bell.set_nonblocking(true)?;
-        let inbox = Arc::new(Inbox {
-            frames: Mutex::default(),
-            count: AtomicUsize::new(0),
-            bytes: AtomicUsize::new(0),
-            connections: AtomicUsize::new(0),
-            stop: AtomicBool::new(false),
-            bell,
-        });
+        let inbox = Arc::new(Inbox::new(bell));
         let shared = Arc::clone(&inbox);
         std::thread::Builder::new()
             .name("side channel".to_owned())
@@ -79,7 +54,7 @@ impl SideChannel {
         Ok(Self { inbox, address, addresses: addresses.to_vec(), outgoing })
     }
 
-    /// Sends to where the places are now.
+    /// Updates the destinations to the present addresses of all places.
     pub(crate) fn follow(&mut self, addresses: &[SocketAddr]) {
         self.outgoing.resize_with(addresses.len(), || None);
         for (place, address) in addresses.iter().enumerate() {
@@ -90,19 +65,19 @@ impl SideChannel {
         self.addresses = addresses.to_vec();
     }
 
-    /// Takes a frame that has come, if there is one.
+    /// Takes a frame that has come, if there is one. The owner is to [`Self::judge`] it.
     #[inline]
-    pub(crate) fn take(&self) -> Option<Vec<u8>> {
-        if self.inbox.count.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        let frame = self.inbox.frames.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
-        self.inbox.count.fetch_sub(1, Ordering::AcqRel);
-        self.inbox.bytes.fetch_sub(frame.len(), Ordering::AcqRel);
-        Some(frame)
+    pub(crate) fn take(&self) -> Option<Long> {
+        self.inbox.take()
     }
 
-    /// Sends a frame to a place. Says whether there was room.
+    /// Tells who has made a frame that a connection has brought, if it was authentic. A
+    /// connection that brings no such frame is not kept.
+    pub(crate) fn judge(&self, connection: u64, by: Option<Principal>) {
+        self.inbox.judge(connection, by);
+    }
+
+    /// Sends a frame to a place. Returns false if there was no space.
     pub(crate) fn send(&mut self, to: Place, frame: Vec<u8>) -> bool {
         let (Some(address), Some(slot)) =
             (self.addresses.get(to.index()).copied(), self.outgoing.get_mut(to.index()))
@@ -123,71 +98,9 @@ impl SideChannel {
 
 impl Drop for SideChannel {
     fn drop(&mut self) {
-        self.inbox.stop.store(true, Ordering::Release);
+        self.inbox.stop();
         // The listener looks at the flag when somebody comes.
         let _ = TcpStream::connect_timeout(&self.address, PATIENCE);
-    }
-}
-
-/// Takes connections until the owner is gone.
-fn accept(listener: &TcpListener, inbox: &Arc<Inbox>) {
-    loop {
-        let accepted = listener.accept();
-        if inbox.stop.load(Ordering::Acquire) {
-            return;
-        }
-        let Ok((stream, _)) = accepted else {
-            // Too many open files, most likely.
-            std::thread::sleep(PAUSE);
-            continue;
-        };
-        if inbox.connections.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
-            inbox.connections.fetch_sub(1, Ordering::AcqRel);
-            continue;
-        }
-        let shared = Arc::clone(inbox);
-        let thread = std::thread::Builder::new().name("side channel in".to_owned());
-        let spawned = thread.spawn(move || {
-            // Whatever ends it, whoever sends connects again.
-            let _ = receive(stream, &shared);
-            shared.connections.fetch_sub(1, Ordering::AcqRel);
-        });
-        if spawned.is_err() {
-            inbox.connections.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-}
-
-/// Takes frames from one connection until it ends, is idle, or breaks a rule.
-fn receive(mut stream: TcpStream, inbox: &Inbox) -> io::Result<()> {
-    stream.set_read_timeout(Some(IDLE))?;
-    loop {
-        let mut len = [0; 4];
-        stream.read_exact(&mut len)?;
-        let len = usize::try_from(u32::from_le_bytes(len)).unwrap_or(usize::MAX);
-        if inbox.stop.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        if len > FRAME_BYTES_MAX {
-            return Err(ErrorKind::InvalidData.into());
-        }
-        // Room is set aside as the bytes come, so that announcing a frame costs nobody memory.
-        let mut frame = Vec::new();
-        (&mut stream).take(u64::try_from(len).unwrap_or(0)).read_to_end(&mut frame)?;
-        if frame.len() < len {
-            return Err(ErrorKind::UnexpectedEof.into());
-        }
-        while inbox.bytes.load(Ordering::Acquire) > WAITING_BYTES_MAX {
-            std::thread::sleep(PAUSE);
-            if inbox.stop.load(Ordering::Acquire) {
-                return Ok(());
-            }
-        }
-        inbox.bytes.fetch_add(frame.len(), Ordering::AcqRel);
-        inbox.frames.lock().unwrap_or_else(PoisonError::into_inner).push_back(frame);
-        inbox.count.fetch_add(1, Ordering::AcqRel);
-        // It may be lost if there are others: then the owner is awake.
-        let _ = inbox.bell.send(&[]);
     }
 }
 
@@ -195,7 +108,7 @@ fn receive(mut stream: TcpStream, inbox: &Inbox) -> io::Result<()> {
 fn carry(address: SocketAddr, frames: &Receiver<Vec<u8>>) {
     let mut stream: Option<TcpStream> = None;
     while let Ok(frame) = frames.recv() {
-        // The other side may have closed a connection that was idle: that is noticed by writing.
+        // The other side may have closed an idle connection: writing detects that.
         for _ in 0..2 {
             if stream.is_none() {
                 stream = connect(address).ok();
@@ -217,7 +130,7 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 }
 
 fn write(stream: &mut TcpStream, frame: &[u8]) -> io::Result<()> {
-    // Nothing ever comes back; an end of the stream does.
+    // The other side sends nothing; reading detects the end of the stream.
     stream.set_nonblocking(true)?;
     let gone = stream.read(&mut [0]).is_ok();
     stream.set_nonblocking(false)?;
@@ -230,98 +143,4 @@ fn write(stream: &mut TcpStream, frame: &[u8]) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::directory::Directory;
-    use std::time::Instant;
-
-    /// A channel with the datagram socket that it rings.
-    fn open(addresses: &[SocketAddr]) -> (SideChannel, UdpSocket) {
-        // The port of a datagram socket may be taken for TCP: then another one is tried.
-        for _ in 0..20 {
-            let udp = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
-            udp.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-            if let Ok(channel) = SideChannel::open(udp.local_addr().unwrap(), addresses) {
-                return (channel, udp);
-            }
-        }
-        panic!("no port");
-    }
-
-    fn wait(channel: &SideChannel) -> Vec<u8> {
-        let until = Instant::now() + Duration::from_secs(10);
-        loop {
-            if let Some(frame) = channel.take() {
-                return frame;
-            }
-            assert!(Instant::now() < until);
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    #[test]
-    fn long_frames_arrive_in_order_and_ring() {
-        let (receiver, bell) = open(&[]);
-        let directory = Directory::new(&[receiver.address]);
-        let (mut sender, _) = open(directory.addresses());
-        let place = directory.replicas().next().unwrap();
-        for i in 0..5 {
-            assert!(sender.send(place, vec![i; 300_000]));
-        }
-        assert_eq!(bell.recv(&mut [0; 8]).unwrap(), 0);
-        for i in 0..5 {
-            assert_eq!(wait(&receiver), vec![i; 300_000]);
-        }
-        assert_eq!(receiver.inbox.bytes.load(Ordering::Relaxed), 0);
-    }
-
-    #[test]
-    fn a_frame_that_is_too_long_ends_its_connection_and_no_other() {
-        let (receiver, _bell) = open(&[]);
-        let mut bad = TcpStream::connect(receiver.address).unwrap();
-        bad.write_all(&u32::MAX.to_le_bytes()).unwrap();
-        bad.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        assert_eq!(bad.read(&mut [0]).unwrap(), 0, "closed");
-        let mut good = TcpStream::connect(receiver.address).unwrap();
-        good.write_all(&[3, 0, 0, 0, 7, 8, 9]).unwrap();
-        assert_eq!(wait(&receiver), [7, 8, 9]);
-    }
-
-    /// A receiver that was away costs the frames of that time and no more; nobody waits for it.
-    #[test]
-    fn a_receiver_that_comes_back_gets_the_next_frame() {
-        let (receiver, _bell) = open(&[]);
-        let directory = Directory::new(&[receiver.address]);
-        let (mut sender, _) = open(directory.addresses());
-        let place = directory.replicas().next().unwrap();
-        let address = receiver.address;
-        assert!(sender.send(place, vec![1; 8]));
-        assert_eq!(wait(&receiver), [1; 8]);
-        drop(receiver);
-        let until = Instant::now() + Duration::from_secs(10);
-        let again = loop {
-            match SideChannel::open(address, &[]) {
-                Ok(again) => break again,
-                Err(error) => assert!(Instant::now() < until, "{error}"),
-            }
-        };
-        while again.inbox.count.load(Ordering::Relaxed) == 0 {
-            assert!(Instant::now() < until);
-            let _ = sender.send(place, vec![2; 8]);
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        assert_eq!(wait(&again), [2; 8]);
-    }
-
-    /// What a place has no room for is lost.
-    #[test]
-    fn frames_for_a_place_are_bounded() {
-        // Nobody accepts there, and connecting takes its time.
-        let nowhere = TcpListener::bind("127.0.0.1:0").unwrap();
-        let directory = Directory::new(&[nowhere.local_addr().unwrap()]);
-        let (mut sender, _) = open(directory.addresses());
-        let place = directory.replicas().next().unwrap();
-        let taken = (0..100).filter(|_| sender.send(place, vec![0; 1 << 20])).count();
-        assert!((OUTGOING_MAX..100).contains(&taken), "{taken}");
-    }
-}
+mod tests;

@@ -8,14 +8,14 @@ use nix::unistd::Pid;
 
 use crate::trouble::{Kind, Trouble};
 
-/// Returns a flag that is set when this process is asked to stop. A second time it ends at once. Call it
-/// before any thread is started: threads inherit who takes signals.
+/// Returns a flag that is set when this process gets a stop signal. A second signal ends it immediately. Call this
+/// before any thread is started: threads inherit the signal mask.
 ///
 /// # Errors
 ///
-/// The signals cannot be taken.
+/// The signals cannot be handled.
 pub fn stop_flag() -> Result<Arc<AtomicBool>, Trouble> {
-    let cannot = |why: String| Trouble::new(Kind::Network, format!("signals cannot be taken: {why}"));
+    let cannot = |why: String| Trouble::new(Kind::Network, format!("cannot handle signals: {why}"));
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
     signals.add(Signal::SIGINT);
@@ -34,16 +34,16 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>, Trouble> {
     Ok(flag)
 }
 
-/// Asks a process to stop.
+/// Sends a stop signal to a process.
 ///
 /// # Errors
 ///
-/// It is gone, or not ours.
+/// It has exited, or belongs to another user.
 pub fn ask_to_stop(process: u32) -> Result<(), Trouble> {
     let pid = i32::try_from(process).map(Pid::from_raw);
     let asked = pid.ok().map(|pid| kill(pid, Signal::SIGTERM));
     match asked {
         Some(Ok(())) => Ok(()),
-        _ => Err(Trouble::new(Kind::Network, format!("process {process} cannot be asked to stop"))),
+        _ => Err(Trouble::new(Kind::Network, format!("cannot signal process {process} to stop"))),
     }
 }

@@ -1,16 +1,16 @@
-//! What a replica keeps on its disk, and what a start finds there (spec §14, docs/storage-format.md).
+//! A replica's files on disk, and what a start finds there (spec §14, docs/storage-format.md).
 //!
 //! ```text
-//! DIR/log/starts             how often it has started, and whether its log is a memory; two copies
+//! DIR/log/starts             the number of starts, and the validity of the log; two copies
 //!     log/00..01.seg ...     the write-ahead log, segments named by their first commit
 //!     checkpoint/pages       the pages of the state
-//!     checkpoint/00..1.idx   which of them is where, at a stable checkpoint
+//!     checkpoint/00..1.idx   the slots of the pages at a stable checkpoint
 //! ```
 //!
-//! A disk loses, damages and exchanges what was written to it. So everything carries a sum that is bound to
-//! its place, and each commit of the log says up to where the log was known to be durable: a bad tail that
-//! nobody was promised is cut, and anything else that is missing means that the replica has lost its memory
-//! and must rejoin (§14.4). Never is a part of the log taken for the whole of it.
+//! Disks lose, damage and exchange what was written. So everything has a checksum that includes its place, and each
+//! commit of the log says how far the log was known to be durable. An incomplete tail that was not acknowledged to
+//! anyone is cut. If anything else is missing, the replica has lost its state and must rejoin (§14.4). A part of the
+//! log is never mistaken for the whole.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,12 +53,15 @@ mod page_faults;
 mod world;
 
 /// The version of the format.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
-/// Bytes of a segment of the log, unless one commit needs more.
+/// The oldest version that is read, and written on as [`FORMAT`]. It has fewer kinds of records.
+const FORMAT_READ: u32 = 2;
+
+/// Size of a segment of the log, in bytes, unless one commit needs more.
 const SEGMENT_BYTES: usize = 16 << 20;
 
-/// Whose disk it is: bound into every sum, so that another replica's is not taken for this one's.
+/// The owner of the disk: included in every checksum, so that another replica's files are detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     cluster: ClusterId,
@@ -66,7 +69,7 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Returns the key of the sums over one kind of thing.
+    /// Returns the key of the checksums for one kind of object.
     fn key(&self, context: &str, life: u64) -> [u8; 32] {
         let mut hash = blake3::Hasher::new_derive_key(context);
         hash.update(&self.cluster.0);
@@ -76,23 +79,23 @@ impl Owner {
     }
 }
 
-/// What a start finds.
+/// The result of reading the disk at a start.
 #[derive(Debug)]
 pub enum Past {
-    /// Nothing: the first start.
+    /// No files: the first start.
     Nothing,
-    /// Everything that was promised.
+    /// The complete state.
     Log {
         /// The records, oldest first.
         records: Vec<Vec<u8>>,
-        /// There was a tail that nobody had been promised.
+        /// Whether an incomplete tail, not acknowledged to anyone, was cut.
         cut: bool,
     },
-    /// What was promised is gone, or must not be trusted; this says why.
+    /// Acknowledged records are missing, or must not be trusted, for this reason.
     Lost(String),
 }
 
-/// A replica's disk, as found at a start.
+/// A replica's disk at a start.
 #[derive(Debug)]
 pub struct Storage {
     dir: PathBuf,
@@ -103,12 +106,12 @@ pub struct Storage {
     log: Option<Log>,
     segment_bytes: usize,
     is_lost: bool,
-    /// The state that was loaded, or pages that are none as a whole.
+    /// The loaded state, or pages that are not a complete state.
     pages: Option<PageFile>,
     is_whole: bool,
 }
 
-/// Makes the files of a replica that has never started.
+/// Creates the files of a replica that has never started.
 pub(crate) fn create(dir: &Path, cluster: ClusterId, replica: ReplicaId) -> Result<(), Trouble> {
     for sub in ["log", "checkpoint"] {
         let path = dir.join(sub);
@@ -118,8 +121,7 @@ pub(crate) fn create(dir: &Path, cluster: ClusterId, replica: ReplicaId) -> Resu
     file.write(Starts::default())
 }
 
-/// Says whether what is on the disk of a replica that does not run is all that it promised, and if not, why.
-/// Changes nothing.
+/// Returns whether the disk of a stopped replica is complete, and if not, why. Changes nothing.
 ///
 /// # Errors
 ///
@@ -142,12 +144,12 @@ pub(crate) fn look(
     })
 }
 
-/// Loads the image of a replica that does not run into `executor`, which has the initial state, and returns
-/// its log's records. None: it has never started. Changes nothing.
+/// Loads the image of a stopped replica into `executor`, which has the initial state, and returns the records of its
+/// log. None: it has never started. Changes nothing.
 ///
 /// # Errors
 ///
-/// The files cannot be read, or are not all that was promised.
+/// The files cannot be read, or are incomplete.
 pub(crate) fn read<S: Service>(
     dir: &Path,
     (cluster, replica): (ClusterId, ReplicaId),
@@ -155,9 +157,9 @@ pub(crate) fn read<S: Service>(
     executor: &mut Executor<S, Paged>,
 ) -> Result<Option<Vec<Vec<u8>>>, Trouble> {
     let lost = |why: String| {
-        Trouble::new(Kind::Unreadable, format!("the replica has lost its memory: {why}"))
+        Trouble::new(Kind::Unreadable, format!("the replica has lost its state: {why}"))
             .in_file(dir)
-            .next("look at another replica; this one fetches the state from the others when it starts")
+            .next("check another replica; this one fetches the state from the others when it starts")
     };
     let owner = Owner { cluster, replica };
     let found = StartsFile::new(&dir.join("log"), owner).read()?;
@@ -179,12 +181,12 @@ pub(crate) fn read<S: Service>(
 }
 
 impl Storage {
-    /// Looks at the disk of a replica. `seconds` is the time of day, for when the count of starts is lost.
-    /// Nothing is written yet.
+    /// Reads the disk of a replica. `seconds` is the time of day, used if the count of starts is lost. Writes nothing
+    /// yet.
     ///
     /// # Errors
     ///
-    /// The files cannot be read, or are of another version. What is damaged is no error, but [`Past::Lost`].
+    /// The files cannot be read, or are of another version. Damage is not an error, but [`Past::Lost`].
     pub fn open(
         dir: &Path,
         cluster: ClusterId,
@@ -260,27 +262,27 @@ impl Storage {
                 }
             }
         };
-        // The count of starts may be lost as well: the time of day serves (spec D8).
+        // The count of starts may be lost too: then the time of day is used (spec D8).
         starts.count = (starts.count + 1).max(seconds);
         Ok((storage(None, starts, true), past))
     }
 
-    /// Returns how often the replica has started, this start included.
+    /// Returns the number of starts, including this one.
     pub fn starts(&self) -> u64 {
         self.starts.count
     }
 
-    /// Returns an empty store for the state, which keeps no more of it in memory than `bytes_max` bytes.
+    /// Returns an empty store for the state, which keeps at most `bytes_max` bytes in memory.
     pub fn store(&self, domains: Domains, page_bytes: usize, bytes_max: usize) -> Paged {
         Paged::new(&self.dir.join("checkpoint"), domains, page_bytes, bytes_max)
     }
 
-    /// Loads the state into `executor`, which has the initial one, and returns its checkpoint. None: it is
-    /// not there as a whole. What there is of it is kept to be compared with the others'.
+    /// Loads the state into `executor`, which has the initial state, and returns its checkpoint. None: it is
+    /// incomplete. The existing pages are kept for comparison with the others'.
     ///
     /// # Errors
     ///
-    /// The files cannot be read. That one is damaged is no error.
+    /// The files cannot be read. Damage is not an error.
     pub fn load<S: Service>(
         &mut self,
         executor: &mut Executor<S, Paged>,
@@ -292,12 +294,13 @@ impl Storage {
         Ok(found)
     }
 
-    /// Begins to write: notes the start, and runs the disk from here on. After [`Past::Lost`] everything
-    /// that was there goes, but good pages, which a transfer may use. The state is wanted whenever the log is longer than `log_bytes_max`.
+    /// Begins to write: records the start, and runs the disk from now on. After [`Past::Lost`] everything is removed
+    /// except good pages, which a transfer may use. The state is written whenever the log is longer than
+    /// `log_bytes_max`.
     ///
     /// # Errors
     ///
-    /// The disk cannot be written, or another thread cannot be started.
+    /// The disk cannot be written, or a thread cannot be started.
     pub fn begin<S: Service>(
         mut self,
         executor: &Executor<S, Paged>,
@@ -311,7 +314,7 @@ impl Storage {
         let log = if let Some(log) = self.log.take() {
             Some(log)
         } else {
-            // A new life: what is left of another one can't be mistaken for it.
+            // A new life: remains of an earlier one cannot be mistaken for it.
             self.starts.memory = Memory::None;
             self.starts.known = 0;
             self.starts.life = u64::from_le_bytes(first_eight(crate::secret::entropy()?));
@@ -339,20 +342,20 @@ fn first_eight(bytes: [u8; 32]) -> [u8; 8] {
     bytes.first_chunk().copied().unwrap_or_default()
 }
 
-/// Makes what was done in a directory durable.
+/// Makes changes to a directory durable.
 fn sync_dir(dir: &Path) -> Result<(), Trouble> {
     fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| Trouble::unwritable(dir, &error))
 }
 
-/// What to do about a disk that is full.
-const ROOM: &str = "make room, and start it again: nothing is lost";
+/// What to do about a full disk.
+const ROOM: &str = "free some space, and start it again: nothing is lost";
 
-/// Returns the trouble of a disk that has failed.
+/// Returns the error of a failed disk.
 fn failed(path: &Path, what: &str, error: &std::io::Error) -> Trouble {
     let next = if error.kind() == std::io::ErrorKind::StorageFull {
         ROOM
     } else {
-        "look at the disk (dmesg, smartctl); what was not acknowledged is not promised"
+        "check the disk (dmesg, smartctl); the failed write was not acknowledged"
     };
     Trouble::new(Kind::Disk, format!("{what} failed: {error}")).in_file(path).next(next)
 }

@@ -1,32 +1,32 @@
-//! What a process takes of its machine: memory and disk, for what it says of itself.
+//! Measures the memory and disk of a process, for its statements.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
 
-/// Where a replica lives.
+/// The measured directory of a replica.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
     dir: PathBuf,
 }
 
-/// What was seen there. What cannot be seen is 0.
+/// The measurements. Unknown values are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// Memory that this process holds, in bytes.
+    /// Resident memory of this process, in bytes.
     pub memory_bytes: u64,
-    /// Room that is left on the disk, and its size, in bytes.
+    /// Free space on the disk, and its size, in bytes.
     pub disk: (u64, u64),
 }
 
 impl Surroundings {
-    /// Returns those of a replica whose files are in `dir`.
+    /// Returns the measurement for a replica with its files in `dir`.
     pub fn new(dir: &Path) -> Self {
         Self { dir: dir.to_path_buf() }
     }
 
-    /// Looks.
+    /// Measures.
     pub fn look(&self) -> Room {
         let disk = statvfs(&self.dir).map_or((0, 0), |disk| {
             let block = disk.fragment_size();

@@ -1,9 +1,9 @@
-//! A directory for a test, gone when the test ends.
+//! A temporary directory for a test.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A directory of its own.
+/// A temporary directory.
 #[derive(Debug)]
 pub(crate) struct TempDir(PathBuf);
 
@@ -11,7 +11,7 @@ impl TempDir {
     pub(crate) fn new(name: &str) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // In memory where there is such a place: tests sync a lot.
+        // On tmpfs if possible: tests sync a lot.
         let shared = Path::new("/dev/shm");
         let parent = if shared.is_dir() { shared.to_path_buf() } else { std::env::temp_dir() };
         let path = parent.join(format!("quorate-{name}-{}-{number}", std::process::id()));

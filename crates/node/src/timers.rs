@@ -2,14 +2,14 @@
 
 use quorate_pbft::step::{Deadline, Timer};
 
-/// The moment that never comes: a timer that is not running.
+/// A time that never comes: a timer that is not running.
 const NEVER: u64 = u64::MAX;
 
-/// When each timer runs out, in nanoseconds of the monotonic clock.
+/// When each timer expires, in nanoseconds of the monotonic clock.
 #[derive(Debug)]
 pub(crate) struct Deadlines {
     at: [u64; Timer::COUNT],
-    /// No timer runs out before this. Exact after [`Self::take_due`] has found nothing.
+    /// No timer expires before this. Exact after [`Self::take_due`] has found nothing.
     earliest: u64,
 }
 
@@ -20,7 +20,7 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// Starts a timer, or starts it again.
+    /// Starts or restarts a timer.
     #[inline]
     pub(crate) fn set(&mut self, timer: Timer, deadline: Deadline) {
         self.at[timer.index()] = deadline.0;
@@ -33,13 +33,13 @@ impl Deadlines {
         self.at[timer.index()] = NEVER;
     }
 
-    /// Returns a moment before which no timer runs out.
+    /// Returns a time before which no timer expires.
     #[inline]
     pub(crate) fn earliest(&self) -> u64 {
         self.earliest
     }
 
-    /// Stops a timer that has run out at `now_ns`, and returns it.
+    /// Stops a timer that has expired at `now_ns`, and returns it.
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Timer> {
         if now_ns < self.earliest {
             return None;

@@ -1,90 +1,94 @@
-//! What goes wrong with a node's files, ports and disk, for whoever runs it: what, where, and what to do
-//! next. The command line gives each kind a stable code.
+//! Errors of a node's files, ports and disk: what failed, where, and what to do next. The command line gives each
+//! kind a stable code.
 
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// What kind of thing went wrong.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The value of a key is not of its form.
+    /// The value of a key is invalid.
     Value,
-    /// An address is taken by another process.
+    /// An address is in use by another process.
     Taken,
-    /// Settings break a rule or contradict one another.
+    /// Settings break a rule, or conflict with each other.
     Rule,
     /// A key that does not exist.
     Setting,
-    /// A file with a secret that others can read.
+    /// Other users can read a file with a secret.
     Exposed,
-    /// A file of the node is missing, or cannot be read or understood.
+    /// A file of the node is missing, or cannot be read or parsed.
     Unreadable,
     /// A directory or file cannot be written.
     Unwritable,
-    /// A key is damaged, or not the one that the cluster knows.
+    /// A key is damaged, or not the one in cluster.toml.
     WrongKey,
-    /// Files of a version that this program does not read.
+    /// Files of a version that this program cannot read.
     OtherFormat,
+    /// A state that an earlier version has written in another form.
+    OtherState,
+    /// What a client has used of its timestamps cannot be told.
+    Timestamps,
     /// There is something already where something new was to be made.
     Occupied,
-    /// Another process runs on the same directory.
+    /// Another process uses the same directory.
     InUse,
     /// The disk has failed or is full while the node runs.
     Disk,
-    /// The sockets cannot be used any more.
+    /// The sockets have failed.
     Network,
 }
 
-/// Something that went wrong.
+/// An error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// What kind of thing.
+    /// Its kind.
     pub kind: Kind,
-    /// One sentence without a full stop.
+    /// What failed: one sentence without a full stop.
     pub what: String,
-    /// The file, line or address that it is about.
+    /// The file, line or address concerned.
     pub place: Option<String>,
     /// What to do next.
     pub next: Option<String>,
 }
 
 impl Trouble {
-    /// Returns trouble of a kind, in one sentence.
+    /// Returns an error, described in one sentence.
     pub fn new(kind: Kind, what: impl Into<String>) -> Self {
         Self { kind, what: what.into(), place: None, next: None }
     }
 
-    /// Says what it is about.
+    /// Adds the place.
     #[must_use]
     pub fn at(self, place: impl Into<String>) -> Self {
         Self { place: Some(place.into()), ..self }
     }
 
-    /// Says which file or directory it is about.
+    /// Adds the file or directory concerned.
     #[must_use]
     pub fn in_file(self, path: &Path) -> Self {
         self.at(path.display().to_string())
     }
 
-    /// Says what to do next.
+    /// Adds what to do next.
     #[must_use]
     pub fn next(self, command: impl Into<String>) -> Self {
         Self { next: Some(command.into()), ..self }
     }
 
-    /// Returns the trouble of a file that cannot be read.
+    /// Returns the error of a file that cannot be read.
     pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> Self {
         Self::new(Kind::Unreadable, format!("cannot be read: {error}")).in_file(path)
     }
 
-    /// Returns the trouble of a file or directory that cannot be written.
+    /// Returns the error of a file or directory that cannot be written.
     pub(crate) fn unwritable(path: &Path, error: &std::io::Error) -> Self {
         let full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
         let (kind, next) = if full {
-            (Kind::Disk, "make room there")
+            (Kind::Disk, "free some space there")
         } else {
-            (Kind::Unwritable, "see to it that it can be written, or choose another directory")
+            (Kind::Unwritable, "make it writable for this user, or choose another directory")
         };
         Self::new(kind, format!("cannot be written: {error}")).in_file(path).next(next)
     }

@@ -1,4 +1,4 @@
-//! Waking a thread that sleeps on its sockets.
+//! Wakes a thread that sleeps on its sockets.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::trouble::{Kind, Trouble};
 
-/// Wakes one thread. Costs a look at a flag while that thread is awake.
+/// Wakes one thread. Costs one read of a flag while that thread is awake.
 #[derive(Clone, Debug)]
 pub struct Waker {
     inner: Arc<Inner>,
@@ -40,17 +40,17 @@ impl Waker {
     /// Wakes the thread, if it sleeps or is about to.
     pub fn wake(&self) {
         if self.inner.sleeps.swap(false, Ordering::SeqCst) {
-            // A full pipe wakes as well.
+            // A full pipe also wakes the thread.
             let _ = (&self.inner.far).write(&[1]);
         }
     }
 
-    /// Says that the thread is about to sleep: it looks for news once more after this.
+    /// The thread is about to sleep: it checks for input once more after this.
     pub(crate) fn prepare(&self) {
         self.inner.sleeps.store(true, Ordering::SeqCst);
     }
 
-    /// Says that the thread is awake.
+    /// The thread is awake.
     pub(crate) fn awake(&self) {
         if !self.inner.sleeps.swap(false, Ordering::SeqCst) {
             let mut bytes = [0; 64];
@@ -58,7 +58,7 @@ impl Waker {
         }
     }
 
-    /// Returns what becomes readable when the thread is woken.
+    /// Returns a descriptor that becomes readable when the thread is woken.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.inner.near.as_fd()
     }

@@ -1,9 +1,9 @@
-//! The relay in front of a file system on loopback, over real sockets.
+//! The gateway in front of a file system on loopback, over real sockets.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "a test may panic")]
 
 mod cluster;
-#[path = "cluster/door.rs"]
-mod door;
+#[path = "cluster/gateway.rs"]
+mod gateway;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use cluster::Cluster;
-use door::Door;
+use gateway::Door;
 use quorate_fs::calls::{Calls, mount_reply, nfs_reply};
 use quorate_fs::mount3::MountStat;
 use quorate_fs::nfs3::{
@@ -31,7 +31,7 @@ fn file_system() -> Fs {
     Fs::new(Settings { exports: vec![export], ..Settings::default() }).unwrap()
 }
 
-/// Returns a relay in front of a file system.
+/// Returns a gateway in front of a file system.
 fn relay(limits: Limits) -> Door {
     let fs = file_system();
     let cluster = Cluster::start(fs.clone());
@@ -137,7 +137,7 @@ fn what_one_connection_writes_another_reads() {
     assert!(other.read(&file, 4096, 1 << 20) == data);
 }
 
-/// Calls that are sent together are under way together, and a faulty replica is not missed.
+/// Calls that are sent together are in progress together, and a faulty replica is not missed.
 #[test]
 fn many_calls_are_under_way_on_one_connection() {
     let door = relay(Limits { lanes: 8, ..Limits::default() });
@@ -233,7 +233,7 @@ fn hostile_streams_end_their_own_connection_only() {
     assert_eq!(good.mount(), root);
 }
 
-/// Tells a door to stop, also if the test fails.
+/// Tells a gateway to stop, also if the test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -242,12 +242,12 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Runs a door with a file system without replicas behind it while `test` uses it, and tells that its address and
+/// Runs a gateway with a file system without replicas behind it while `test` uses it, and tells that its address and
 /// its log.
 fn alone(limits: Limits, durability: Durability, test: impl FnOnce(SocketAddr, &Path)) {
     static DOORS: AtomicU32 = AtomicU32::new(0);
-    let (id, door) = (std::process::id(), DOORS.fetch_add(1, Ordering::Relaxed));
-    let log = std::env::temp_dir().join(format!("quorate-test-alone-{id}-{door}"));
+    let (id, number) = (std::process::id(), DOORS.fetch_add(1, Ordering::Relaxed));
+    let log = std::env::temp_dir().join(format!("quorate-test-alone-{id}-{number}"));
     let address = ([127, 0, 0, 1], 0).into();
     let mut front = nfs::open_alone(address, limits, file_system(), durability, &log).unwrap();
     let address = front.address().unwrap();
@@ -260,7 +260,7 @@ fn alone(limits: Limits, durability: Durability, test: impl FnOnce(SocketAddr, &
     let _ = std::fs::remove_file(&log);
 }
 
-/// Without replicas the same door serves the same file system; what changes it is in the log before it is answered, if
+/// Without replicas the same gateway serves the same file system; what changes it is in the log before it is answered, if
 /// that is asked for, and nothing else is.
 #[test]
 fn the_same_door_serves_a_file_system_alone() {
@@ -281,7 +281,7 @@ fn the_same_door_serves_a_file_system_alone() {
 }
 
 /// Clients that ask for much and take nothing are let go before all of them together hold too much; others are
-/// served meanwhile.
+/// served in that time.
 #[test]
 fn those_who_do_not_take_their_replies_are_let_go() {
     const HOARDERS: u32 = 12;

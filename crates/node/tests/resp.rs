@@ -1,22 +1,22 @@
-//! The RESP door in front of a cluster on loopback, over real sockets.
+//! The RESP gateway in front of a cluster on loopback, over real sockets.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 #![allow(clippy::format_push_string, reason = "commands are short")]
 
 mod cluster;
-#[path = "cluster/door.rs"]
-mod door;
+#[path = "cluster/gateway.rs"]
+mod gateway;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use cluster::Cluster;
-use door::Door;
+use gateway::Door;
 use quorate_node::front::Limits;
 use quorate_node::resp::{self, Options};
 use quorate_service::kv::Kv;
 
-/// Returns a door in front of a key-value store.
+/// Returns a gateway in front of a key-value store.
 fn door(options: Options) -> Door {
     let cluster = Cluster::start(Kv);
     let (drive, socket) = cluster.client(options.limits.lanes);
@@ -37,7 +37,7 @@ fn expect(stream: &mut TcpStream, send: &[u8], replies: &[u8]) {
     assert_eq!(read.escape_ascii().to_string(), replies.escape_ascii().to_string());
 }
 
-/// Expects that the door ends the connection after saying this.
+/// Expects that the gateway ends the connection after saying this.
 #[track_caller]
 fn expect_end(stream: &mut TcpStream, last: &[u8]) {
     let mut read = Vec::new();
@@ -131,7 +131,7 @@ fn a_client_that_takes_nothing_is_not_served_on() {
     let door = door(Options::default());
     let (mut greedy, mut other) = (door.connect(), door.connect());
     expect(&mut other, format!("SET big {}\r\n", "v".repeat(30_000)).as_bytes(), b"+OK\r\n");
-    // A megabyte of requests asks for 1.6 GB of replies. The kernel holds some of them, the door few.
+    // A megabyte of requests asks for 1.6 GB of replies. The kernel holds some of them, the gateway few.
     let pairs = 50_000;
     let asked = std::thread::spawn(move || {
         let ask = b"GET big\r\nINCR done\r\n".repeat(pairs);

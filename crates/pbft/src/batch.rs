@@ -1,7 +1,7 @@
 //! What the primary proposes next: batches of waiting requests, at most `W` of them in parallel
 //! ([OSDI99 §4.2] on buffering requests; spec §5.2).
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -14,42 +14,78 @@ use crate::log::Proposal;
 use crate::replica::Replica;
 use crate::step::{Actions, Milestone, Now, Recipient, Timer};
 
-/// The queue of clients whose request is not in a proposal yet. At most one entry a client, since a
-/// lane has one request outstanding (CL-1): taking turns is the order of the queue (PR-3).
+/// The lanes whose request is not in a proposal yet, by principal. Principals take turns, and the lanes of one take
+/// turns with its turns (PR-3): whoever has many lanes has no more of the primary than others. A lane is there once,
+/// since it has one request outstanding (CL-1); so it is never longer than the table of lanes.
 #[derive(Debug)]
 pub(crate) struct Batcher {
-    queue: VecDeque<ClientId>,
+    /// Principals with lanes that wait, in the order of their turns.
+    turns: VecDeque<u64>,
+    /// Their lanes. What is empty stays, for the memory: one a principal.
+    lanes: BTreeMap<u64, VecDeque<u16>>,
     pool: BatchPool,
     /// The last number assigned by this replica as primary, or fixed by the NEW-VIEW.
     pub(crate) assigned: SeqNum,
+    /// The latest choice in a proposal of this view, whether of its NEW-VIEW or proposed here (ND-1).
+    pub(crate) choice: u64,
 }
 
 impl Batcher {
     /// Returns an empty queue.
     pub(crate) fn new(window: u64) -> Self {
         let pooled = usize::try_from(window).unwrap_or(usize::MAX).saturating_mul(2);
-        Self { queue: VecDeque::new(), pool: BatchPool::new(pooled), assigned: SeqNum(0) }
+        let (turns, lanes) = (VecDeque::new(), BTreeMap::new());
+        Self { turns, lanes, pool: BatchPool::new(pooled), assigned: SeqNum(0), choice: 0 }
     }
 
-    /// Appends a client whose request is new.
+    /// Appends a lane whose request is new, unless it waits already.
     pub(crate) fn push(&mut self, client: ClientId) {
-        self.queue.push_back(client);
+        let lanes = self.lanes.entry(client.principal()).or_default();
+        if lanes.is_empty() {
+            self.turns.push_back(client.principal());
+        }
+        if !lanes.contains(&client.lane()) {
+            lanes.push_back(client.lane());
+        }
     }
 
     /// Empties the queue, as a view ends.
     pub(crate) fn clear(&mut self) {
-        self.queue.clear();
+        self.turns.clear();
+        self.lanes.clear();
+    }
+
+    /// Returns the lane whose turn it is.
+    fn front(&self) -> Option<ClientId> {
+        let principal = *self.turns.front()?;
+        Some(ClientId::new(principal, *self.lanes.get(&principal)?.front()?))
+    }
+
+    /// Takes the lane away whose turn it is. `next`: the turn goes on to the next principal.
+    fn pop(&mut self, next: bool) {
+        let Some(principal) = self.turns.front().copied() else { return };
+        let more = self.lanes.get_mut(&principal).is_some_and(|lanes| {
+            lanes.pop_front();
+            !lanes.is_empty()
+        });
+        if !more || next {
+            self.turns.pop_front();
+        }
+        if more && next {
+            self.turns.push_back(principal);
+        }
     }
 }
 
 impl Replica {
-    /// Says whether this replica, as primary, may assign the next number (PR-2).
+    /// Returns whether this replica, as primary, may assign the next number (PR-2).
     fn may_propose(&self) -> bool {
         let next = self.batcher.assigned.next();
         self.is_normal()
             && self.is_primary()
             && !self.recovery.is_active()
             && !self.recovery.forbids_leading(self.view)
+            && !self.lives.void
             && !self.handing_off
             && next <= self.exec.executed.plus(self.config.pipeline)
             && next <= self.log.high()
@@ -59,10 +95,16 @@ impl Replica {
     /// Proposes waiting requests while the window is open. There is no delay for batching: an idle
     /// system proposes at once, under load requests queue behind `W` [OSDI99 §4.2].
     pub(crate) fn propose(&mut self, now: Now, out: &mut Actions) {
-        while !self.batcher.queue.is_empty() && self.may_propose() {
+        while !self.batcher.turns.is_empty() && self.may_propose() {
             let Some(batch) = self.next_batch(now) else { return };
             self.assign(now, batch, out);
         }
+    }
+
+    /// Returns the latest choice in a proposal of this view.
+    pub(crate) fn latest_proposed_choice(&self) -> u64 {
+        let proposed = self.log.iter().filter_map(|slot| slot.proposal.as_ref()?.batch.as_ref());
+        proposed.filter_map(|batch| choice::decode(batch.choice())).max().unwrap_or(0)
     }
 
     /// Proposes an empty batch, where PR-6 allows one.
@@ -84,17 +126,23 @@ impl Replica {
 
     /// Takes requests from the queue into a batch, in the queue's order, inlined ones first.
     fn next_batch(&mut self, now: Now) -> Option<Arc<Batch>> {
-        let Batcher { queue, pool, .. } = &mut self.batcher;
+        // Never below what is proposed already: when that has been executed, the backups would turn this down.
+        let last = self.last_choice.max(self.batcher.choice);
+        // The batch is filled from the queue beside it.
+        let mut pool = core::mem::replace(&mut self.batcher.pool, BatchPool::new(0));
+        let queue = &mut self.batcher;
+        let weak = self.cluster.weak();
         let (clients, config, domains) = (&mut self.clients, &self.config, &self.domains);
         let requests_max = if config.batching { usize::from(config.batch_requests_max) } else { 1 };
-        let choice = choice::propose(now, self.last_choice);
+        let choice = choice::propose(now, last);
         let mut separate = Vec::new();
-        let besides = pre_prepare_bytes_besides(self.cluster.n(), self.piggyback.commits.len());
+        let overhead = pre_prepare_bytes_besides(self.cluster.n(), self.piggyback.commits.len());
         let filled = pool.fill(|batch| {
-            let mut bytes = besides;
-            while let Some(client) = queue.front().copied() {
-                let Some(pending) = clients.proposable(client, config.request_auth, now.mono_ns) else {
-                    queue.pop_front(); // executed or superseded meanwhile, or its client has to sign
+            let mut bytes = overhead;
+            while let Some(client) = queue.front() {
+                let pending = clients.proposable(client, config.request_auth, weak, now.mono_ns);
+                let Some(pending) = pending else {
+                    queue.pop(false); // executed or superseded by now, or its client has to sign
                     continue;
                 };
                 let apart = config.separate && pending.request.operation().len() > config.separate_above;
@@ -111,7 +159,7 @@ impl Replica {
                 } else {
                     batch.push_stored(&pending.request);
                 }
-                queue.pop_front();
+                queue.pop(true);
             }
             for body in separate.drain(..) {
                 batch.push_separate(body.digest, Some(body));
@@ -122,6 +170,7 @@ impl Replica {
             batch.seal(domains, &choice);
             Ok(())
         });
+        self.batcher.pool = pool;
         filled.ok()
     }
 
@@ -131,6 +180,7 @@ impl Replica {
     fn assign(&mut self, now: Now, batch: Arc<Batch>, out: &mut Actions) {
         let seq = self.batcher.assigned.next();
         self.batcher.assigned = seq;
+        self.batcher.choice = self.batcher.choice.max(choice::decode(batch.choice()).unwrap_or(0));
         let digest = batch.digest();
         let view = self.view;
         let vote = self.record_vote(view, seq, digest, out);

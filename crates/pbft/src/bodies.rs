@@ -1,5 +1,5 @@
-//! Bodies of requests and whole batches that travel apart from what names them: kept by digest,
-//! fetched when missing, taken from anyone because the digest proves them (spec §5.3, PC-5).
+//! Bodies of requests and whole batches that are sent separately from the messages that name them: stored by digest,
+//! fetched when missing, accepted from any sender because the digest proves them (spec §5.3, PC-5).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -12,17 +12,20 @@ use quorate_wire::message::{
     BodyFetch, BodyKind, BodyMessage, FETCH_DIGESTS_MAX, Kind, Proof, ReqReject, Request,
 };
 
+use crate::client_table::CLIENT_BYTES_MAX;
 use crate::config::Config;
 use crate::replica::Replica;
 use crate::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject, SignatureCheck, Timer};
 
 /// The most signatures under way.
 const CHECKS_MAX: usize = 1024;
+/// The most of them that are of one client's requests, and wait here for it.
+const CLIENT_CHECKS_MAX: usize = 64;
 /// The most requests remembered as proven by signature; forgotten at each stable checkpoint.
 const PROVEN_MAX: usize = 65_536;
 
 /// The table of bodies. At most one body a client that no batch names yet (SR-1), at most `L` batches
-/// fetched by digest, and at most [`CHECKS_MAX`] signatures under way.
+/// fetched by digest, and at most [`CHECKS_MAX`] signatures in progress.
 #[derive(Debug)]
 pub(crate) struct Bodies {
     /// Large requests, by digest; one a client.
@@ -31,13 +34,13 @@ pub(crate) struct Bodies {
     /// Batches that were asked for.
     batches: BTreeMap<Digest, Arc<Batch>>,
     batches_max: usize,
-    /// Batches that are needed: their digest, and the number where that is known.
-    wanted: BTreeMap<Digest, SeqNum>,
+    /// Batches that are needed, by digest: one may be needed at several numbers.
+    wanted: BTreeSet<Digest>,
     /// Something is missing, and the timer runs.
     armed: bool,
     /// Requests whose client's signature was seen to be right.
     proven: BTreeSet<Digest>,
-    /// Signatures under way; the request, where it waits for that.
+    /// Signatures in progress; the request, where it waits for that.
     checks: BTreeMap<Digest, Option<Body>>,
 }
 
@@ -49,7 +52,7 @@ impl Bodies {
             by_client: BTreeMap::new(),
             batches: BTreeMap::new(),
             batches_max: usize::try_from(config.window).unwrap_or(usize::MAX),
-            wanted: BTreeMap::new(),
+            wanted: BTreeSet::new(),
             armed: false,
             proven: BTreeSet::new(),
             checks: BTreeMap::new(),
@@ -57,12 +60,22 @@ impl Bodies {
     }
 
     /// Keeps a large request until its batch is stable; a client's newer one replaces it (SR-1), and so
-    /// does the same one sealed anew.
+    /// does the same one sealed again.
     pub(crate) fn hold(&mut self, body: Body) {
         if let Some(old) = self.by_client.insert(body.client, body.digest) {
             self.held.remove(&old);
         }
         self.held.insert(body.digest, body);
+    }
+
+    /// A client has moved on to a request that is not kept here: so is the one before it not any more (SR-1). If a
+    /// batch needs it after all, it is fetched.
+    pub(crate) fn drop_older(&mut self, client: ClientId) {
+        if !self.by_client.is_empty()
+            && let Some(old) = self.by_client.remove(&client)
+        {
+            self.held.remove(&old);
+        }
     }
 
     /// Returns a large request that is kept apart from its batch.
@@ -75,24 +88,32 @@ impl Bodies {
         self.batches.get(digest)
     }
 
+    /// Returns the batches that were fetched.
+    pub(crate) fn batches(&self) -> impl Iterator<Item = &Arc<Batch>> {
+        self.batches.values()
+    }
+
     /// Says whether a client's signature of this request was seen to be right.
     pub(crate) fn is_proven(&self, digest: &Digest) -> bool {
         self.proven.contains(digest)
     }
 
-    /// Has the signature of a request checked; the request waits here. Says whether there was room.
+    /// Requests a check of a request's signature; the request waits here. Returns whether there was space.
     pub(crate) fn check_signature(&mut self, body: Body, _now: u64, out: &mut Actions) -> bool {
         let Some(signature) = body.signature() else { return false };
-        if self.checks.len() >= CHECKS_MAX {
+        let (client, request) = (body.client, body.digest);
+        let own = self.checks.values().flatten().filter(|body| body.client.principal() == client.principal());
+        let (count, bytes) = own.fold((0, 0), |(n, bytes), body| (n + 1, bytes + body.frame().len()));
+        let over = count >= CLIENT_CHECKS_MAX || bytes + body.frame().len() > CLIENT_BYTES_MAX;
+        if over || self.checks.len() >= CHECKS_MAX {
             return false;
         }
-        let (client, request) = (body.client, body.digest);
         self.checks.insert(request, Some(body));
         out.push(Action::CheckSignature { client, request: Arc::new(SignatureCheck { request, signature }) });
         true
     }
 
-    /// Has the signature of a request inside a batch checked, once.
+    /// Requests a check of the signature of a request inside a batch, once.
     pub(crate) fn check_inlined(
         &mut self,
         client: ClientId,
@@ -158,10 +179,10 @@ impl Replica {
         self.log.get(seq).and_then(|slot| slot.batch(digest)).or_else(|| self.bodies.batch(digest))
     }
 
-    /// Asks for a batch that is needed at `seq`, until it comes.
-    pub(crate) fn want_batch(&mut self, now: Now, seq: SeqNum, digest: Digest, out: &mut Actions) {
+    /// Asks for a batch that is needed, until it comes.
+    pub(crate) fn want_batch(&mut self, now: Now, digest: Digest, out: &mut Actions) {
         let window = self.bodies.batches_max;
-        if self.bodies.wanted.len() < 2 * window && self.bodies.wanted.insert(digest, seq).is_none() {
+        if self.bodies.wanted.len() < 2 * window && self.bodies.wanted.insert(digest) {
             // The first question leaves at once; the timer repeats it to others.
             let to = self.someone();
             out.send(Recipient::Replica(to), Kind::BodyFetch, Lsn(0), |w| {
@@ -179,12 +200,12 @@ impl Replica {
         }
     }
 
-    /// Returns another replica, by chance.
+    /// Returns another replica, chosen randomly.
     pub(crate) fn someone(&mut self) -> ReplicaId {
         self.someone_but(self.id)
     }
 
-    /// Returns a replica by chance that is neither this one nor `not`, if there is one.
+    /// Returns a randomly chosen replica that is neither this one nor `not`, if there is one.
     fn someone_but(&mut self, not: ReplicaId) -> ReplicaId {
         let (own, cluster) = (self.id, self.cluster);
         let others = || cluster.replicas().filter(|id| *id != own && *id != not);
@@ -197,7 +218,7 @@ impl Replica {
     pub(crate) fn on_body_timer(&mut self, now: Now, out: &mut Actions) {
         self.bodies.armed = false;
         let missing = self.missing_requests();
-        let wanted: Vec<Digest> = self.bodies.wanted.keys().copied().collect();
+        let wanted: Vec<Digest> = self.bodies.wanted.iter().copied().collect();
         let unproven = self.complain(now, out);
         if missing.is_empty() && wanted.is_empty() && !unproven {
             return;
@@ -232,8 +253,8 @@ impl Replica {
         missing
     }
 
-    /// AU-5: a request could not be authenticated here in a round trip. Its client loses its standing,
-    /// the primary is told, and a signed copy is asked for. Says whether any proposal waits for that.
+    /// AU-5: a request could not be authenticated here in a round trip. The primary is told, and a signed copy is
+    /// asked for. Says whether any proposal waits for that.
     fn complain(&mut self, now: Now, out: &mut Actions) -> bool {
         if !self.is_normal() || self.is_primary() {
             return false;
@@ -253,8 +274,8 @@ impl Replica {
         waiting
     }
 
-    /// Complains about the requests of a batch that are here and not authentic. A body that is missing is
-    /// nobody's fault but the primary's, and no reason to think less of the clients of the others.
+    /// Complains about the requests of a batch that are here and not authentic. Only the primary is responsible for a
+    /// missing body, so clients whose requests are missing are not put on probation for it.
     fn complain_about(&mut self, now: Now, seq: SeqNum, batch: &Batch, out: &mut Actions) {
         let (view, primary) = (self.view, self.primary());
         let other = self.someone_but(primary);
@@ -262,7 +283,7 @@ impl Replica {
             let inlined = batch.inlined().iter().find(|r| r.digest == request.digest).map(|r| r.proof);
             let separate = || batch.bodies().find(|b| b.digest == request.digest).map(|b| b.proof);
             let proof = inlined.or_else(separate).unwrap_or(Proof::Unproven);
-            if self.stands(now, request.client, request.timestamp, &request.digest, proof) {
+            if self.stands(request.client, request.timestamp, &request.digest, proof) {
                 continue;
             }
             if let Some(slot) = self.log.get_mut(seq)
@@ -271,9 +292,9 @@ impl Replica {
                 slot.complained = true;
                 out.reject(Reject::UnprovenRequest);
             }
-            let on_probation = self.clients.on_probation(request.client, now.mono_ns);
-            // Only of clients that have been here: a primary can name any number of others.
-            if !on_probation && self.clients.get(request.client).is_some() {
+            // What a primary says is a client's request says nothing of the client: it may have made it up. It
+            // knows of f + 1 who complain, and gives its view up if it is correct (L4).
+            if mutant!(M74, false, true) && self.clients.get(request.client).is_some() {
                 self.start_probation(now, request.client, out);
             }
             let reject = ReqReject {
@@ -292,7 +313,7 @@ impl Replica {
         }
     }
 
-    /// A request or batch that was asked for. Its digest says what it is, whoever sent it.
+    /// A request or batch that was asked for. Its digest identifies it, from any sender.
     pub(crate) fn on_body(&mut self, now: Now, m: &BodyMessage<'_>, out: &mut Actions) {
         match m {
             BodyMessage::Request(request) => {
@@ -302,43 +323,55 @@ impl Replica {
             }
             BodyMessage::Batch(batch) => {
                 let digest = batch.digest();
-                let Some(seq) = self.bodies.wanted.remove(&digest) else {
+                if !self.bodies.wanted.remove(&digest) {
                     return out.reject(Reject::Unwanted);
-                };
+                }
                 out.report(Milestone::BatchFetched { digest });
                 let batch = self.complete_from_table(batch);
                 let incomplete = !batch.is_complete();
-                self.place_batch(seq, batch);
+                let placed = self.place_batch(&batch);
                 if incomplete {
                     self.seek_bodies(now, out);
                 }
                 self.recheck_hungry(now, out);
-                self.advance(now, seq, out);
+                for seq in placed {
+                    self.advance(now, seq, out);
+                }
+                self.try_execute(now, out);
                 self.try_new_view(now, out);
             }
         }
     }
 
-    /// Puts a fetched batch where it is needed.
-    fn place_batch(&mut self, seq: SeqNum, batch: Arc<Batch>) {
+    /// Puts a fetched batch wherever it is needed. Returns at which numbers that is.
+    fn place_batch(&mut self, batch: &Arc<Batch>) -> Vec<SeqNum> {
         let digest = batch.digest();
-        if let Some(slot) = self.log.get_mut(seq) {
+        let mut placed = Vec::new();
+        for seq in self.log.numbers() {
+            let Some(slot) = self.log.get_mut(seq) else { continue };
+            let mut needed = false;
             if let Some(proposal) = &mut slot.proposal
                 && proposal.digest == digest
                 && proposal.batch.is_none()
             {
                 proposal.batch = Some(batch.clone());
+                needed = true;
             }
-            if slot.committed == Some(digest) {
+            if slot.committed == Some(digest) && slot.batch(&digest).is_none() {
                 slot.fetched = Some(batch.clone());
+                needed = true;
+            }
+            if needed {
+                placed.push(seq);
             }
         }
         if self.bodies.batches.len() < self.bodies.batches_max {
-            self.bodies.batches.insert(digest, batch);
+            self.bodies.batches.insert(digest, batch.clone());
         }
+        placed
     }
 
-    /// Fills a body in wherever a batch misses it. Says whether one did.
+    /// Fills a body in wherever a batch misses it. Returns whether one did.
     pub(crate) fn supply_body(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) -> bool {
         if !self.bodies.armed {
             return false; // nothing is missing
@@ -426,7 +459,7 @@ impl Replica {
         for seq in self.log.numbers() {
             let waiting = self.log.get(seq).and_then(|slot| slot.proposal.as_ref()).filter(|p| !p.authentic);
             let Some(batch) = waiting.and_then(|p| p.batch.clone()) else { continue };
-            if self.is_authentic(now, &batch, out) {
+            if self.is_authentic(&batch, out) {
                 if let Some(proposal) = self.log.get_mut(seq).and_then(|slot| slot.proposal.as_mut()) {
                     proposal.authentic = true;
                 }

@@ -1,4 +1,4 @@
-//! The state card: what a replica is, in one stable form that every tool reads.
+//! The state card: the state of a replica in one stable form for all tools.
 
 use core::fmt;
 

@@ -1,16 +1,15 @@
-//! Votes and certificates: what distinct replicas have said, and when that is enough.
+//! Votes and certificates: what distinct replicas have sent, and when that is enough.
 //!
-//! [OSDI99 §4.2, §4.3] speak of matching messages "from different replicas" throughout. Here the
-//! word *different* is in the type: [`Votes`] holds one value for each replica, so that nobody is
-//! counted twice (PC-1, B1). A certificate has private fields and one constructor that checks it:
-//! whoever holds one need not count again.
+//! [OSDI99 §4.2, §4.3] speak of matching messages "from different replicas" throughout. Here the word *different* is
+//! in the type: [`Votes`] holds one value for each replica, so that no replica is counted twice (PC-1, B1). A
+//! certificate has private fields and one constructor that checks it: its holder need not count again.
 
 use alloc::boxed::Box;
 use alloc::vec;
 
 use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum};
 
-/// What [`Votes::insert`] found.
+/// The result of [`Votes::insert`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted<T> {
     /// The replica's first value: it counts from now on.
@@ -95,7 +94,7 @@ impl<T: Copy + Eq> Votes<T> {
         self.len
     }
 
-    /// Says whether nobody has voted.
+    /// Returns whether there are no votes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -116,7 +115,7 @@ impl<T: Copy + Eq> Votes<T> {
     }
 
     /// Returns a value that at least `quorum` replicas have said; of several, the one said by the lowest
-    /// replica. Nothing is compared before so many have voted at all.
+    /// replica. Nothing is compared before `quorum` of them have voted.
     #[inline]
     pub fn said_by(&self, quorum: usize) -> Option<&T> {
         if self.len < quorum {
@@ -141,7 +140,7 @@ impl<T: Copy + Eq> Votes<T> {
     #[inline]
     fn slot(&mut self, replica: ReplicaId) -> &mut Option<T> {
         let Some(slot) = self.values.get_mut(replica.index()) else {
-            unreachable!("{replica} votes: the door admits members only")
+            unreachable!("{replica} votes: the authenticator admits members only")
         };
         slot
     }
@@ -224,7 +223,7 @@ impl<T: Copy + Eq> QuorumCertificate<T> {
     }
 }
 
-/// What a CHECKPOINT says about one number.
+/// The content of a CHECKPOINT about one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointVote {
     /// The digest of the state.
@@ -320,7 +319,7 @@ mod tests {
         assert_eq!((votes.len(), votes.most()), (0, None));
     }
 
-    /// B18: f + 1 senders that say different things vouch for nothing.
+    /// B18: f + 1 senders with different values vouch for nothing.
     #[test]
     fn b18_a_weak_certificate_counts_equal_values() {
         assert_eq!(WeakCertificate::find(four(), &said(&[(0, 1), (1, 2), (2, 3)])), None);

@@ -10,7 +10,7 @@ use quorate_wire::{Cluster, Digest};
 use crate::certificate::{Votes, bit, size};
 use crate::record::Record;
 use crate::replica::{Replica, Status};
-use crate::step::{Action, Actions, Milestone, Now, Recipient, Reject};
+use crate::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject};
 
 /// What a replica says of its state at a checkpoint: the root, and whether it holds a proof.
 pub(crate) type Statement = (Digest, bool);
@@ -22,11 +22,16 @@ pub(crate) struct Checkpoints {
     cluster: Cluster,
     /// This replica's own roots, from the stable checkpoint on.
     pub(crate) own: BTreeMap<SeqNum, Digest>,
-    /// What all replicas said, by number: inside the window, and of the one that is fetched.
+    /// All replicas' statements, by number: inside the window, and for the checkpoint that is fetched.
     said: BTreeMap<SeqNum, Votes<Statement>>,
     /// The checkpoint that is fetched or was fetched last. When it is here the others have long gone on: unless
     /// what they said of it were kept, it would never be stable here, and the next would have to be fetched.
     fetched: SeqNum,
+    /// The last state that came by a transfer: f + 1 replicas have stated its root.
+    certified: SeqNum,
+    /// A state that was fetched, and of which no image is on the disk yet. What this replica says of it, and of
+    /// checkpoints that it takes from there on, waits for that: the log alone cannot bring them back (D5, ST-6).
+    unkept: Option<SeqNum>,
     /// The newest statement of each replica above the window (CK-5).
     above: Vec<Option<(SeqNum, Statement)>>,
 }
@@ -35,7 +40,23 @@ impl Checkpoints {
     /// Returns a table that knows the initial state's number only.
     pub(crate) fn new(cluster: Cluster) -> Self {
         let above = alloc::vec![None; cluster.n()];
-        Self { cluster, own: BTreeMap::new(), said: BTreeMap::new(), fetched: SeqNum(0), above }
+        let (own, said) = (BTreeMap::new(), BTreeMap::new());
+        Self { cluster, own, said, fetched: SeqNum(0), certified: SeqNum(0), unkept: None, above }
+    }
+
+    /// A state was fetched that is not on the disk.
+    pub(crate) fn await_image(&mut self, seq: SeqNum) {
+        self.unkept = Some(seq);
+    }
+
+    /// Says whether own checkpoints are such that the disk can bring them back.
+    pub(crate) fn are_kept(&self) -> bool {
+        mutant!(M56, self.unkept.is_none(), true)
+    }
+
+    /// The state after `seq` was fetched, in this life or an earlier one.
+    pub(crate) fn note_fetched(&mut self, seq: SeqNum) {
+        self.certified = seq;
     }
 
     /// Keeps what is said of a checkpoint above the window, which ends at `high`, and of no other one there (DV-44).
@@ -110,7 +131,9 @@ impl Replica {
         }
         self.checkpoints.own.insert(seq, root);
         if seq == SeqNum(0) {
-            return; // the initial state, which everyone has
+            // The initial state, which everyone has. A restart from a later image still has to name its root.
+            self.persist(Record::Stable { seq, root }, out);
+            return;
         }
         out.report(Milestone::CheckpointTaken { seq, root });
         self.say_checkpoint(seq, root, Recipient::All, out);
@@ -120,13 +143,40 @@ impl Replica {
         }
     }
 
+    /// An image of the state after `seq` is on the disk. If it is the one that was fetched, or a later one, what
+    /// waited for it is said (D5, ST-6).
+    pub(crate) fn on_kept(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
+        if self.checkpoints.unkept.is_none_or(|unkept| unkept > seq) {
+            return;
+        }
+        self.checkpoints.unkept = None;
+        for (seq, root) in self.checkpoints.own.clone() {
+            if seq >= self.log.stable() && seq > SeqNum(0) {
+                self.say_checkpoint(seq, root, Recipient::All, out);
+            }
+        }
+        self.judge_checkpoints(now, out);
+    }
+
+    /// Decides anew which of its own checkpoints are stable.
+    pub(crate) fn judge_checkpoints(&mut self, now: Now, out: &mut Actions) {
+        let (stable, mut known) = (self.log.stable(), self.take_scratch());
+        known.extend(self.checkpoints.own.keys().filter(|seq| **seq > stable).map(|seq| seq.0));
+        for seq in known.iter().map(|seq| SeqNum(*seq)) {
+            if seq > self.log.stable() {
+                self.judge_checkpoint(now, seq, out);
+            }
+        }
+        self.put_scratch(known);
+    }
+
     /// Says whether this replica has executed all that the window admits and lacks others' CHECKPOINTs to go on.
-    /// Nothing moves then, whoever is primary, and the request timers run (A24).
+    /// Then no primary can make progress, and the request timers run (A24).
     pub(crate) fn is_window_full(&self) -> bool {
         self.log.high() > self.log.stable() && self.checkpoints.own.contains_key(&self.log.high())
     }
 
-    /// Says its checkpoints again that are not stable here: if all lack the same, all do.
+    /// Sends its checkpoints again that are not stable here: if all replicas lack the same, all send them.
     pub(crate) fn say_checkpoints_again(&mut self, out: &mut Actions) {
         for (seq, root) in self.checkpoints.own.clone() {
             if seq > self.log.stable() {
@@ -135,13 +185,14 @@ impl Replica {
         }
     }
 
-    /// Sends the CHECKPOINT for an own checkpoint. It waits for the log up to it (D5).
+    /// Sends the CHECKPOINT for an own checkpoint. It waits for the log up to it, and for the image of a state that
+    /// was fetched (D5): others discard what is below because f + 1 correct replicas can bring this back.
     pub(crate) fn say_checkpoint(&mut self, seq: SeqNum, root: Digest, to: Recipient, out: &mut Actions) {
-        if self.recovery.is_active() {
+        if self.recovery.is_active() || !self.checkpoints.are_kept() {
             return; // §14.4
         }
         let stable = seq == self.log.stable();
-        let after = self.last_lsn();
+        let after = mutant!(M59, self.last_lsn(), Lsn(0));
         out.send(to, Kind::Checkpoint, after, |w| Checkpoint { seq, digest: root, stable }.encode(w));
     }
 
@@ -155,8 +206,10 @@ impl Replica {
         }
         if m.seq > self.log.high() && m.seq != self.checkpoints.fetched {
             // CK-5: the newest of each sender, and no more, so that nobody can fill memory (K10).
+            // One that is lower by more than a window is newer all the same: the other was a lie, or from a time
+            // before its sender was cleaned.
             if let Some(entry) = self.checkpoints.above.get_mut(from.index())
-                && entry.is_none_or(|(seq, _)| seq <= m.seq)
+                && entry.is_none_or(|(seq, _)| seq <= m.seq || seq > m.seq.plus(self.config.window))
             {
                 *entry = Some((m.seq, (m.digest, m.stable)));
             }
@@ -183,8 +236,14 @@ impl Replica {
         match self.checkpoints.own.get(&seq).copied() {
             Some(root) if seq > self.log.stable() => {
                 let (others, proven) = self.checkpoints.support(seq, root);
-                // This replica's own statement counts; or f + 1 others hold a proof already.
-                if others + 1 >= quorum || proven >= self.cluster.weak() {
+                let weak = self.cluster.weak();
+                // This replica's own statement counts, if its disk can bring that state back; or f + 1 others hold
+                // a proof already. Or f + 1 stated this root, now or when it was fetched, and as many say that
+                // their stable checkpoint is not below it: a correct one holds a proof.
+                let own = usize::from(self.checkpoints.are_kept());
+                let certified = others >= weak || seq == self.checkpoints.certified;
+                let is_known = certified && self.peers.stable_at(seq) >= weak;
+                if others + own >= quorum || proven >= mutant!(M57, weak, 1) || is_known {
                     return self.make_stable(now, seq, root, out);
                 }
                 self.look_for_divergence(now, seq, root, out);
@@ -222,12 +281,22 @@ impl Replica {
     pub(crate) fn make_stable(&mut self, now: Now, seq: SeqNum, root: Digest, out: &mut Actions) {
         assert!(seq > self.log.stable());
         assert!(self.exec.executed >= seq || self.exec.final_to >= seq);
+        self.help_primary(seq, root, out);
         // Commits that wait for a carrier leave while they may (I8). Somebody may lack just this one: where f
         // are faulty every correct vote counts, and soon nobody remembers the batch.
         self.flush_commits(out);
         out.report(Milestone::Stable { seq, root });
         self.persist(Record::Stable { seq, root }, out);
+        for slot in self.log.iter().take_while(|slot| slot.seq <= seq) {
+            if let Some(batch) = slot.committed.and_then(|digest| slot.batch(&digest)) {
+                self.archive.keep(slot.seq, batch.clone());
+            }
+        }
         self.log.advance(seq);
+        // The table as of this checkpoint may know of lives that have ended (RC-11a).
+        self.lives.collect(seq);
+        self.judge_view();
+        self.reads.shown = self.reads.shown.max(seq);
         self.persist_seen(out);
         // The others may have gone on in a later view, which this replica does not know of yet.
         self.batcher.assigned = self.batcher.assigned.max(seq);
@@ -242,7 +311,7 @@ impl Replica {
             self.views.calm_down(self.watch.request_timeout());
         }
         self.adopt_rest_of_new_view(now, out);
-        self.recovery_made_stable(now, seq, out);
+        self.recovery_made_stable(now, out);
         // Others may lack the last vote; it now carries the proof (CK-2).
         for n in self.log.numbers() {
             self.advance_quietly(now, n, out);
@@ -252,6 +321,32 @@ impl Replica {
         if self.status == Status::ViewChange {
             self.try_new_view(now, out);
         }
+        self.raise_repair(now, seq, root, out);
+    }
+
+    /// A primary that lacks CHECKPOINTs comes to the end of its window, and everyone thinks that it is to blame. One
+    /// whose STATUS shows a lower stable checkpoint is told of this one, with its proof.
+    pub(crate) fn help_primary(&mut self, seq: SeqNum, root: Digest, out: &mut Actions) {
+        let primary = self.primary();
+        let lags = self.peers.known_stable(primary).is_some_and(|stable| stable < seq);
+        if primary == self.id || !lags || self.recovery.is_active() || !self.checkpoints.are_kept() {
+            return;
+        }
+        let (to, after) = (Recipient::Replica(primary), self.last_lsn());
+        let m = Checkpoint { seq, digest: root, stable: true };
+        out.send(to, Kind::Checkpoint, after, |w| m.encode(w));
+    }
+
+    /// Says whether the primary, by its own STATUS, has come to the end of a window below this replica's: it lacks
+    /// CHECKPOINTs, and is told again.
+    pub(crate) fn primary_lacks_checkpoints(&mut self, out: &mut Actions) -> bool {
+        let (stable, window) = (self.log.stable(), self.config.window);
+        let Some(known) = self.peers.known_stable(self.primary()).filter(|known| *known < stable) else {
+            return false;
+        };
+        let Some(root) = self.checkpoints.own.get(&stable).copied() else { return false };
+        self.help_primary(stable, root, out);
+        known.plus(window) <= self.exec.executed
     }
 
     /// Looks at a number again after the window has moved.

@@ -1,13 +1,13 @@
 //! Non-determinism: the primary chooses, the backups check, the service reads [OSDI99 §4.6], spec §7.
 //!
-//! The choice is the primary's time of day, eight bytes, little-endian nanoseconds since 1970. It is
-//! part of the batch and so of its digest: a faulty primary cannot send different values to different
-//! replicas. A null batch has an empty choice.
+//! The choice is the primary's time of day, eight bytes, little-endian nanoseconds since 1970. It is part of the
+//! batch and of its digest, so a faulty primary cannot send different values to different replicas. A null batch has
+//! an empty choice.
 
 use crate::step::{Now, Reject};
 
 /// Returns the primary's choice (ND-1): its clock, and never below `last`, what was agreed last, in
-/// nanoseconds. Where the clock stands behind that, time stands still: the service moves on by itself,
+/// nanoseconds. Where the clock stands behind that, time is paused: the service moves on by itself,
 /// `time = max(nd.time, last_time + 1)` (ND-2).
 pub fn propose(now: Now, last: u64) -> [u8; 8] {
     now.wall_ns.max(last).to_le_bytes()

@@ -1,9 +1,10 @@
-//! The client: one lane of it, with one request outstanding [OSDI99 §4.1], spec §4.
+//! One lane of a client, with at most one outstanding request [OSDI99 §4.1], spec §4.
 //!
 //! | | |
 //! |---|---|
 //! | what goes in and out | [`step`] |
 //! | when a result may be believed | `replies` |
+//! | what replies to other requests tell | `others` |
 //! | how long to wait, when to sign | `patience` |
 //! | whom a read is sent to | `spares` |
 //!
@@ -11,11 +12,14 @@
 //! replica it is a value: no I/O, no clock, no chance but one seeded generator. It holds one operation
 //! and of each replica one reply, and allocates nothing from one request to the next of the same size.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use quorate_wire::digest::Domains;
 use quorate_wire::message::{OPERATION_BYTES_MAX, Reply, RequestFlags};
-use quorate_wire::{ClientId, Cluster, Message, Principal, ReplicaId, Timestamp, Verified, ViewNum};
+use quorate_wire::{ClientId, Cluster, Digest, Message, Principal, ReplicaId, Timestamp, Verified, ViewNum};
 
+use self::others::Others;
 use self::patience::{Patience, Signing};
 use self::replies::Replies;
 use self::spares::Spares;
@@ -26,6 +30,7 @@ use crate::config::{Config, Replier, RequestAuth};
 use crate::rng::Rng;
 use crate::step::Now;
 
+mod others;
 mod patience;
 mod replies;
 mod spares;
@@ -33,7 +38,7 @@ pub mod step;
 #[cfg(test)]
 mod tests;
 
-/// New keys go out before every one of so many retransmissions (CL-3).
+/// New keys are sent before every one of this number of retransmissions (CL-3).
 const RETRANSMISSIONS_PER_KEYS: u32 = 4;
 /// A client signs from this retransmission on (AU-5).
 const UNSIGNED_RETRANSMISSIONS: u32 = 1;
@@ -59,7 +64,9 @@ pub struct Client {
     /// The last request that is done, while its replies are still here: late ones are compared.
     finished: Option<(Timestamp, Path)>,
     operation: Vec<u8>,
+    domains: Arc<Domains>,
     replies: Replies,
+    others: Others,
     patience: Patience,
     signing: Signing,
     spares: Spares,
@@ -70,11 +77,15 @@ pub struct Client {
 #[derive(Clone, Copy, Debug)]
 struct Outstanding {
     timestamp: Timestamp,
+    /// Of client, timestamp and operation.
+    digest: Digest,
     path: Path,
     /// Retransmissions under this timestamp.
     resent: u32,
     /// Retransmissions of the operation, under whatever timestamp.
     retransmissions: u32,
+    /// Those among them since somebody was answered: each doubles the wait.
+    waits: u32,
     /// Who has been asked.
     asked: Members,
     /// Not all were asked at first, and the others had to be.
@@ -94,6 +105,17 @@ impl Client {
     /// or from what was kept of the last run: "a reboot MUST NOT reuse" (spec §4.1). `seed` seeds the
     /// choice of repliers and the jitter.
     pub fn new(id: ClientId, config: &Config, first: Timestamp, seed: u64) -> Self {
+        Self::with_domains(id, config, Arc::new(config.domains()), first, seed)
+    }
+
+    /// As [`Self::new`], with the cluster's domains, which the lanes of a process share.
+    pub fn with_domains(
+        id: ClientId,
+        config: &Config,
+        domains: Arc<Domains>,
+        first: Timestamp,
+        seed: u64,
+    ) -> Self {
         Self {
             id,
             cluster: config.cluster,
@@ -106,6 +128,8 @@ impl Client {
             request: None,
             finished: None,
             operation: Vec::new(),
+            domains,
+            others: Others::new(config.cluster),
             replies: Replies::new(config.cluster, config.read_only),
             patience: Patience::new(config),
             signing: Signing::default(),
@@ -121,7 +145,15 @@ impl Client {
             ClientInput::Invoke { operation, read_only } => self.on_invoke(now, operation, read_only, out),
             ClientInput::Message(m) => self.on_message(now, m, out),
             ClientInput::Timer => self.on_timer(now, out),
+            ClientInput::Answered => self.on_answered(now, out),
         }
+    }
+
+    /// Uses no timestamp below this one from now on: the lanes of a process take turns with theirs, so that a lane
+    /// that is used for the first time begins above all that the others have used (CL-10).
+    #[inline]
+    pub fn raise(&mut self, to: Timestamp) {
+        self.next = self.next.map(|next| next.max(to));
     }
 
     /// Returns which lane this is.
@@ -157,13 +189,16 @@ impl Client {
         self.operation.clear();
         self.operation.extend_from_slice(operation);
         self.replies.clear();
+        self.others.clear();
         self.finished = None;
         out.report(ClientMilestone::Invoked { timestamp, read_only });
         let request = Outstanding {
             timestamp,
+            digest: self.digest(timestamp),
             path,
             resent: 0,
             retransmissions: 0,
+            waits: 0,
             asked: Members::default(),
             asked_rest: false,
             sent_ns: now.mono_ns,
@@ -179,6 +214,10 @@ impl Client {
         let timestamp = self.next?;
         self.next = timestamp.0.checked_add(1).map(Timestamp);
         Some(timestamp)
+    }
+
+    fn digest(&self, timestamp: Timestamp) -> Digest {
+        self.domains.request(self.id.0, timestamp.0, &self.operation)
     }
 
     /// Sends the request, for the first time or again, and waits.
@@ -215,7 +254,7 @@ impl Client {
         let wait = if request.path == Path::ReadOnly && to != Members::all(self.cluster) {
             self.patience.rest_deadline(now)
         } else {
-            self.patience.deadline(now, request.retransmissions, &mut self.rng)
+            self.patience.deadline(now, request.waits, &mut self.rng)
         };
         out.push(ClientAction::SetTimer(wait));
     }
@@ -228,12 +267,12 @@ impl Client {
         out: &mut ClientActions,
     ) {
         let operation = out.copy(&self.operation);
-        let &Outstanding { timestamp, signed: sign, path, .. } = request;
+        let &Outstanding { timestamp, digest, signed: sign, path, .. } = request;
         let flags = RequestFlags { read_only: path == Path::ReadOnly, signed: sign };
-        out.push(ClientAction::Send { to, timestamp, flags, replier, operation, sign });
+        out.push(ClientAction::Send { to, timestamp, digest, flags, replier, operation, sign });
     }
 
-    /// Asks those for a read who have not been asked at first, for the full result: whoever was to send it may be
+    /// Asks those for a read who have not been asked at first, for the full result: the designated replier may be
     /// the one that is late.
     fn ask_rest(&mut self, now: Now, mut request: Outstanding, out: &mut ClientActions) {
         let all = Members::all(self.cluster);
@@ -264,6 +303,7 @@ impl Client {
             return self.ask_rest(now, request, out);
         }
         request.retransmissions = request.retransmissions.saturating_add(1);
+        request.waits = request.waits.saturating_add(1);
         // Keys that a restarted replica lacks look like silence (CL-3).
         if request.retransmissions % RETRANSMISSIONS_PER_KEYS == 0 {
             out.push(ClientAction::SendKeys);
@@ -281,7 +321,7 @@ impl Client {
         self.send(now, request, out);
     }
 
-    /// Says whether there are replicas that have not been asked for a read.
+    /// Returns whether there are replicas that have not been asked for a read.
     fn has_rest(&self, request: &Outstanding) -> bool {
         request.path == Path::ReadOnly && request.asked != Members::all(self.cluster)
     }
@@ -303,12 +343,26 @@ impl Client {
             // No timestamp is left in 2^64: go on asking for the read.
             return self.send(now, request, out);
         };
-        request.timestamp = to;
         request.path = Path::FellBack;
-        request.resent = 0;
-        self.replies.clear();
         out.report(ClientMilestone::FellBack { from, to });
+        self.send_as(now, request, to, out);
+    }
+
+    /// Sends the operation under another timestamp, of which nothing is known yet.
+    fn send_as(&mut self, now: Now, mut request: Outstanding, to: Timestamp, out: &mut ClientActions) {
+        (request.timestamp, request.digest, request.resent) = (to, self.digest(to), 0);
+        self.replies.clear();
+        self.others.clear();
         self.send(now, request, out);
+    }
+
+    /// Others are answered, so that it is of use to ask again soon, however long this lane has waited. A lane that
+    /// was stopped by an outage would else go on waiting for many seconds after its end.
+    fn on_answered(&mut self, now: Now, out: &mut ClientActions) {
+        if let Some(request) = self.request.as_mut().filter(|request| request.waits > 1) {
+            request.waits = 0;
+            out.push(ClientAction::SetTimer(self.patience.soon(now, &mut self.rng)));
+        }
     }
 
     /// The result is longer than what replicas keep for a client, and was lost on its way. A read is read
@@ -350,9 +404,19 @@ impl Client {
         // "with the same t": replies to earlier requests keep coming from replicas that are behind.
         let request = self.request.filter(|request| request.timestamp == reply.timestamp);
         let Some(request) = request else {
-            self.compare_late(from, reply, out);
+            if let Some(request) = self.request.filter(|request| request.timestamp < reply.timestamp) {
+                self.on_other(now, from, request, reply, out);
+            } else {
+                self.compare_late(from, reply, out);
+            }
             return Err(ClientReject::OtherRequest);
         };
+        // And to the same operation: the timestamp may have been used before (RP-5).
+        let is_refusal = reply.digest == Digest::ZERO;
+        if !is_refusal && !mutant!(M71, reply.digest.answers(&request.digest), true) {
+            self.on_other(now, from, request, reply, out);
+            return Err(ClientReject::OtherOperation);
+        }
         let before = self.replies.certified();
         self.replies.insert(from, request.path, reply)?;
         self.report_contradicted(request.timestamp, request.path, out);
@@ -390,6 +454,10 @@ impl Client {
         else {
             return;
         };
+        let answers = |certified: Digest| certified.answers_as(&reply.digest);
+        if !self.replies.certified().is_some_and(answers) {
+            return; // of another operation
+        }
         let bare = Reply { result: None, ..*reply };
         if self.request.is_none() && self.replies.insert(from, path, &bare).is_ok() {
             self.report_contradicted(timestamp, path, out);

@@ -1,11 +1,12 @@
-//! Admission of requests: which ones are new, which wait, and who has to sign [OSDI99 §4.1].
+//! Admission of requests: which are new, which wait, and which clients have to sign [OSDI99 §4.1].
 //!
-//! Exactly-once is decided in the replicated state, in order (EX-2). This table is an index of it,
-//! rebuilt after a transfer; it keeps out what could not execute anyway, holds what is waiting, and
-//! remembers the standing of each client (AU-5).
+//! Exactly-once is decided in the replicated state, in order (EX-2). This table is an index of it, rebuilt after a
+//! transfer. It refuses requests that could not execute, holds those that wait, and records which clients are on
+//! probation (AU-5).
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use quorate_wire::batch::{Body, StoredRequest};
 use quorate_wire::id::{ClientId, SeqNum, Timestamp};
@@ -23,6 +24,16 @@ const SHUT_OUT_NS: u64 = 200 * MS;
 const PROBATION_MAX_NS: u64 = 3_600_000 * MS;
 /// A cached reply is sent again to one client at most this often, in nanoseconds (RP-2).
 const RESEND_NS: u64 = 10 * MS;
+
+/// The most bytes of a principal's requests that wait to be executed, besides those of [`SHORT_BYTES`] at most.
+pub(crate) const CLIENT_BYTES_MAX: usize = 16 << 20;
+/// Requests up to this length are bounded by the number of lanes alone, in bytes.
+const SHORT_BYTES: usize = 4 << 10;
+
+/// Returns the names of all lanes of a principal.
+pub(crate) fn lanes_of(principal: u64) -> core::ops::RangeInclusive<ClientId> {
+    ClientId::new(principal, 0)..=ClientId::new(principal, u16::MAX)
+}
 
 /// A request that waits to be executed.
 #[derive(Debug)]
@@ -56,22 +67,23 @@ impl Pending {
     }
 }
 
-/// What is known of one client lane.
+/// The record of one client lane.
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     /// The last request that was executed and committed.
     pub(crate) executed: Timestamp,
     /// The one that waits, authentic here. At most one (`CW`).
     pub(crate) pending: Option<Pending>,
-    /// Replicas that vouch for a request: its digest and a set (TM-2). At most one.
-    vouched: Option<(quorate_wire::Digest, u64)>,
+    /// For which request each replica vouches, the last that it named (TM-2). At most one a replica: what one says
+    /// of another request changes nothing of what the others have said.
+    vouched: Vec<(quorate_wire::ReplicaId, quorate_wire::Digest)>,
     resent_at: u64,
     /// Memory of the last request, to be used again.
     spare: Option<Body>,
 }
 
-/// What this replica thinks of a principal, all lanes together: it holds the keys, and a liar would come
-/// with a new lane each time (AU-5). Local, and never the same everywhere.
+/// What this replica knows about a principal, for all lanes together: the principal holds the keys, and a Byzantine
+/// client would use a new lane each time (AU-5). This is local and differs between replicas.
 #[derive(Clone, Copy, Debug, Default)]
 struct Standing {
     probation_until: u64,
@@ -79,21 +91,37 @@ struct Standing {
     shut_out_until: u64,
 }
 
-/// The client lanes. Never more than `clients_max`; a lane beyond that is refused at the service too.
+/// The client lanes. Never more than `clients_max`, and of one principal never more than `lanes_max`: at the bound a
+/// lane with nothing outstanding is forgotten for a new one, which costs nothing but that a request that was executed
+/// is ordered again and found to be (EX-2). The service has bounds of its own.
 #[derive(Debug)]
 pub(crate) struct ClientTable {
     clients: BTreeMap<ClientId, Client>,
     /// Principals that were not in good standing some time. Never more than `clients_max`.
     standings: BTreeMap<u64, Standing>,
+    /// How many lanes each principal has here.
+    lanes: BTreeMap<u64, usize>,
     clients_max: usize,
+    lanes_max: usize,
+    /// The last requests of lanes that the service had no room for: they were not executed, though a batch had them.
+    /// One a lane, and forgotten with it.
+    refused: BTreeMap<ClientId, Timestamp>,
     /// Requests that count for the request timer, oldest first. May hold ones that are done.
     waiting: VecDeque<(ClientId, Timestamp)>,
 }
 
 impl ClientTable {
     /// Returns an empty table.
-    pub(crate) fn new(clients_max: usize) -> Self {
-        Self { clients: BTreeMap::new(), standings: BTreeMap::new(), clients_max, waiting: VecDeque::new() }
+    pub(crate) fn new(clients_max: usize, lanes_max: usize) -> Self {
+        Self {
+            clients: BTreeMap::new(),
+            standings: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            clients_max,
+            lanes_max,
+            refused: BTreeMap::new(),
+            waiting: VecDeque::new(),
+        }
     }
 
     /// Returns what is known of `client`.
@@ -108,10 +136,71 @@ impl ClientTable {
 
     /// Returns the entry of `client`, making one if there is room.
     pub(crate) fn entry(&mut self, client: ClientId) -> Option<&mut Client> {
-        if self.clients.len() >= self.clients_max && !self.clients.contains_key(&client) {
+        if !self.clients.contains_key(&client) && !self.make_room(client.principal()) {
             return None;
         }
         Some(self.clients.entry(client).or_default())
+    }
+
+    /// Makes room for another lane of a principal, and counts it. Says whether there is any.
+    #[cold]
+    fn make_room(&mut self, principal: u64) -> bool {
+        let own = self.lanes.get(&principal).copied().unwrap_or(0);
+        let room = if own >= self.lanes_max {
+            self.forget_one(principal)
+        } else if self.clients.len() >= self.clients_max {
+            // Whoever has most of it gives a place; one that has the most itself, its own.
+            let most = self.lanes.iter().max_by_key(|(_, lanes)| **lanes).map(|(principal, _)| *principal);
+            most.is_some_and(|most| self.forget_one(most)) || (own > 0 && self.forget_one(principal))
+        } else {
+            true
+        };
+        if room {
+            *self.lanes.entry(principal).or_default() += 1;
+        }
+        room
+    }
+
+    /// Forgets a lane of a principal for which nothing waits: the one that executed the earliest timestamp.
+    fn forget_one(&mut self, principal: u64) -> bool {
+        let idle = self.clients.range(lanes_of(principal)).filter(|(_, client)| client.pending.is_none());
+        let Some((id, _)) = idle.min_by_key(|(_, client)| client.executed) else { return false };
+        let id = *id;
+        self.clients.remove(&id);
+        self.refused.remove(&id);
+        if let Some(lanes) = self.lanes.get_mut(&principal) {
+            *lanes -= 1;
+            if *lanes == 0 {
+                self.lanes.remove(&principal);
+            }
+        }
+        true
+    }
+
+    /// Says whether a principal may have a request of `len` bytes waiting: what is short is bounded by its lanes, of
+    /// all others it has so many bytes at most (SR-1). What the lane itself holds goes when it comes.
+    #[inline]
+    pub(crate) fn has_bytes_for(&self, client: ClientId, len: usize) -> bool {
+        len <= SHORT_BYTES || self.long_bytes(client) + len <= CLIENT_BYTES_MAX
+    }
+
+    #[cold]
+    fn long_bytes(&self, but: ClientId) -> usize {
+        let lanes = self.clients.range(lanes_of(but.principal())).filter(|(id, _)| **id != but);
+        let lens = lanes.filter_map(|(_, client)| Some(client.pending.as_ref()?.request.frame().len()));
+        lens.filter(|len| *len > SHORT_BYTES).sum()
+    }
+
+    /// Notes what became of a request in a batch: the service refused it, or executed it.
+    #[inline]
+    pub(crate) fn note_outcome(&mut self, client: ClientId, timestamp: Timestamp, refused: bool) {
+        if refused {
+            if self.clients.contains_key(&client) {
+                self.refused.insert(client, timestamp);
+            }
+        } else if !self.refused.is_empty() && self.refused.get(&client) == Some(&timestamp) {
+            self.refused.remove(&client);
+        }
     }
 
     /// Returns every lane that has a request waiting.
@@ -124,7 +213,7 @@ impl ClientTable {
         self.clients.iter_mut().filter_map(|(id, client)| Some((*id, client.pending.as_mut()?)))
     }
 
-    /// Notes that a request counts for the request timer, after those that came before it. `accepted` is the last
+    /// Records that a request counts for the request timer, after those that came before it. `accepted` is the last
     /// number accepted so far, `proposed` whether the request is in one of the proposals.
     pub(crate) fn start_waiting(&mut self, client: ClientId, now: u64, accepted: SeqNum, proposed: bool) {
         if let Some(pending) = self.clients.get_mut(&client).and_then(|c| c.pending.as_mut())
@@ -150,20 +239,19 @@ impl ClientTable {
 
     /// Lets nobody be timed for what a principal has not signed. It waits on, for its signature.
     pub(crate) fn stop_waiting_unsigned(&mut self, client: ClientId) {
-        let lanes = ClientId::new(client.principal(), 0)..=ClientId::new(client.principal(), u16::MAX);
-        for (_, client) in self.clients.range_mut(lanes) {
+        for (_, client) in self.clients.range_mut(lanes_of(client.principal())) {
             if let Some(pending) = client.pending.as_mut().filter(|p| p.request.proof != Proof::Signed) {
                 pending.timed = false;
             }
         }
     }
 
-    /// Says whether any request counts for the request timer.
+    /// Returns whether any request counts for the request timer.
     pub(crate) fn any_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Notes that the primary has proposed a request, if it waits here.
+    /// Records that the primary has proposed a request, if it waits here.
     pub(crate) fn note_proposed(&mut self, client: ClientId, digest: &quorate_wire::Digest) {
         let pending = self.clients.get_mut(&client).and_then(|c| c.pending.as_mut());
         if let Some(pending) = pending.filter(|p| p.request.digest == *digest) {
@@ -185,7 +273,7 @@ impl ClientTable {
         waiting.iter().filter_map(|(client, timestamp)| of(client, *timestamp)).find(|p| !p.proposed)
     }
 
-    /// Gives every waiting request the time from now on: timers stood still meanwhile (TM-5).
+    /// Gives every waiting request the time from now on: timers stood still until now (TM-5).
     pub(crate) fn restart_clock(&mut self, now: u64) {
         for (_, pending) in self.pending_mut() {
             pending.since = now;
@@ -205,8 +293,11 @@ impl ClientTable {
 
     /// Notes that a client's request was executed and committed. Older ones do not wait any more.
     pub(crate) fn note_executed(&mut self, client: ClientId, timestamp: Timestamp) {
+        let refused = !self.refused.is_empty() && self.refused.get(&client) == Some(&timestamp);
         let Some(entry) = self.entry(client) else { return };
-        entry.executed = entry.executed.max(timestamp);
+        if !refused {
+            entry.executed = entry.executed.max(timestamp);
+        }
         if entry.pending.as_ref().is_some_and(|p| p.request.timestamp <= timestamp) {
             entry.take_pending();
         }
@@ -223,7 +314,7 @@ impl ClientTable {
         Some(self.standings.entry(client.principal()).or_default())
     }
 
-    /// Says whether the requests of a client must be signed now (AU-5).
+    /// Returns whether the requests of a client must be signed now (AU-5).
     pub(crate) fn on_probation(&self, client: ClientId, now: u64) -> bool {
         now < self.standing(client).probation_until
     }
@@ -237,14 +328,14 @@ impl ClientTable {
     }
 
     /// Shuts a client out here for a while: its MAC was right and its signature wrong (AU-1). Not for
-    /// good: the MAC does not cover the signature, and whoever is on the line can damage that.
+    /// good: the MAC does not cover the signature, and an attacker on the network can damage that.
     pub(crate) fn shut_out(&mut self, client: ClientId, now: u64) {
         if let Some(standing) = self.standing_mut(client) {
             standing.shut_out_until = now.saturating_add(SHUT_OUT_NS);
         }
     }
 
-    /// Says whether a request may be taken up as it is, in the order of AU-1. `Ok(false)` asks for its
+    /// Returns whether a request may be taken up as it is, in the order of AU-1. `Ok(false)` asks for its
     /// signature to be checked first.
     pub(crate) fn admits(&self, request: &Request<'_>, mode: RequestAuth, now: u64) -> Result<bool, Reject> {
         let standing = self.standing(request.client);
@@ -271,16 +362,22 @@ impl ClientTable {
         &mut self,
         client: ClientId,
         mode: RequestAuth,
+        weak: usize,
         now: u64,
     ) -> Option<&mut Pending> {
         let must_sign = mode == RequestAuth::Adaptive && self.on_probation(client, now);
-        let pending = self.clients.get_mut(&client)?.pending.as_mut()?;
-        let may = !pending.proposed && (!must_sign || pending.request.proof == Proof::Signed);
+        let Client { pending, vouched, .. } = self.clients.get_mut(&client)?;
+        let pending = pending.as_mut()?;
+        // f + 1 others that hold it as authentic, and will time this primary for it: they will take it (AU-2, TM-2).
+        let vouchers = vouched.iter().filter(|(_, digest)| *digest == pending.request.digest).count();
+        let stands = pending.request.proof == Proof::Signed || vouchers >= weak;
+        let may = !pending.proposed && (!must_sign || stands);
         may.then_some(pending)
     }
 
     /// Takes the table of a transferred state (ST-6): what it shows as executed does not wait.
     pub(crate) fn reload(&mut self, executed: &[(ClientId, Timestamp)]) {
+        self.refused.clear();
         for client in self.clients.values_mut() {
             client.executed = Timestamp(0);
         }
@@ -291,7 +388,7 @@ impl ClientTable {
 }
 
 impl Client {
-    /// Says whether the cached reply may be sent again now (RP-2), and notes it.
+    /// Returns whether the cached reply may be sent again now (RP-2), and notes it.
     pub(crate) fn may_resend(&mut self, now: u64) -> bool {
         let may = self.resent_at == 0 || now >= self.resent_at.saturating_add(RESEND_NS);
         if may {
@@ -308,7 +405,7 @@ impl Client {
     }
 
     /// Keeps the waiting request as it has come again: sealed with the keys that its client uses now, which
-    /// is what others will check. A signature, once seen to be right, is good for ever.
+    /// is what others will check. A signature, once verified, stays valid forever.
     pub(crate) fn renew(&mut self, request: &Request<'_>) {
         if self.pending.as_ref().is_some_and(|p| p.request.proof == Proof::Signed) {
             return;
@@ -352,7 +449,7 @@ impl Client {
         }
     }
 
-    /// Lets go of the waiting request.
+    /// Drops the waiting request.
     pub(crate) fn take_pending(&mut self) {
         if let Some(pending) = self.pending.take() {
             self.recycle(pending.request);
@@ -361,12 +458,34 @@ impl Client {
 
     /// Notes that `replica` vouches for a request. Returns the set of those who do (TM-2).
     pub(crate) fn vouch(&mut self, digest: quorate_wire::Digest, replica: quorate_wire::ReplicaId) -> u64 {
-        let bit = 1_u64 << replica.index();
-        let set = match self.vouched {
-            Some((d, set)) if d == digest => set | bit,
-            Some(_) | None => bit,
-        };
-        self.vouched = Some((digest, set));
-        set
+        match self.vouched.iter_mut().find(|(by, _)| *by == replica) {
+            Some((_, last)) => *last = digest,
+            None => self.vouched.push((replica, digest)),
+        }
+        let same = self.vouched.iter().filter(|(_, of)| *of == digest);
+        same.fold(0, |set, (by, _)| set | crate::certificate::bit(*by))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_wire::{Digest, ReplicaId};
+
+    use super::*;
+
+    /// TM-2, L10: what one replica says of another request does not undo what others have said of this one.
+    #[test]
+    fn l10_a_wrong_voucher_changes_nothing_of_the_right_ones() {
+        let (right, wrong) = (Digest([1; 32]), Digest([2; 32]));
+        let mut client = Client::default();
+        assert_eq!(client.vouch(right, ReplicaId(1)), 0b0010);
+        assert_eq!(client.vouch(wrong, ReplicaId(3)), 0b1000);
+        assert_eq!(client.vouch(right, ReplicaId(2)), 0b0110);
+        // One that changes its mind counts for the last only, and nothing grows.
+        assert_eq!(client.vouch(right, ReplicaId(3)), 0b1110);
+        for byte in 0..100 {
+            client.vouch(Digest([byte; 32]), ReplicaId(3));
+        }
+        assert_eq!(client.vouched.len(), 3);
     }
 }

@@ -57,9 +57,9 @@ pub struct Config {
     pub window: u64,
     /// `W`: protocol instances that the primary runs in parallel.
     pub pipeline: u64,
-    /// The most requests in a batch.
+    /// Maximum number of requests in a batch.
     pub batch_requests_max: u16,
-    /// The most bytes of a batch; a single larger request goes alone.
+    /// Maximum number of bytes of a batch; a single larger request goes alone.
     pub batch_bytes_max: usize,
     /// Off: one request a batch.
     pub batching: bool,
@@ -71,7 +71,7 @@ pub struct Config {
     pub small_reply: usize,
     /// Off: every replica sends the full result.
     pub digest_replies: bool,
-    /// Whom a client asks for the full result.
+    /// How a client chooses the replica that sends the full result.
     pub replier: Replier,
     /// Execute when prepared, reply before committed.
     pub tentative: bool,
@@ -83,7 +83,7 @@ pub struct Config {
     pub piggyback_ns: u64,
     /// How requests are authenticated.
     pub request_auth: RequestAuth,
-    /// What is kept on disk.
+    /// What is written to disk.
     pub durability: Durability,
     /// `T_MIN`: the shortest request time-out, in nanoseconds.
     pub request_timeout_min_ns: u64,
@@ -110,6 +110,10 @@ pub struct Config {
     pub clock_skew_ns: u64,
     /// The most client lanes with an entry (`MAX_CLIENTS`).
     pub clients_max: usize,
+    /// The front of a digest of the service's settings that all replicas must have alike.
+    pub service_settings: u64,
+    /// The most lanes of one client among them.
+    pub lanes_max: usize,
     /// Seeds the replica's own random choices: whom to ask.
     pub seed: u64,
 }
@@ -168,6 +172,8 @@ impl Config {
             null_batch_ns: MS,
             clock_skew_ns: 2_000 * MS,
             clients_max: 65_536,
+            service_settings: 0,
+            lanes_max: 256,
             seed: 0,
         }
     }
@@ -311,7 +317,31 @@ impl Config {
             "clients_max",
             self.clients_max.to_string(),
             "from 16 to 65536 client lanes",
+        )?;
+        rule(
+            (1..=65_536).contains(&self.lanes_max),
+            "lanes_max",
+            self.lanes_max.to_string(),
+            "from 1 to 65536 lanes of one client",
         )
+    }
+
+    /// Returns the front of the digest of the settings that all replicas must have alike: those that decide which
+    /// messages are well-formed, which certificates count, and what the state is. Never 0.
+    pub fn shared_settings(&self) -> u64 {
+        let numbers = [
+            self.checkpoint_interval,
+            self.window,
+            u64::from(self.read_only),
+            u64::try_from(self.clients_max).unwrap_or(u64::MAX),
+            self.service_settings,
+        ];
+        let mut covered = [0; 40];
+        for (room, number) in covered.chunks_exact_mut(8).zip(numbers) {
+            room.copy_from_slice(&number.to_le_bytes());
+        }
+        let digest = self.domains().message(&covered);
+        digest.0.first_chunk().map_or(1, |front| u64::from_le_bytes(*front)).max(1)
     }
 
     /// Returns the digest domains of the cluster.
@@ -319,7 +349,7 @@ impl Config {
         Domains::new(self.cluster_id)
     }
 
-    /// Says whether `seq` is a checkpoint's number.
+    /// Returns whether `seq` is a checkpoint's number.
     pub fn is_checkpoint(&self, seq: SeqNum) -> bool {
         seq.0.is_multiple_of(self.checkpoint_interval)
     }

@@ -1,57 +1,23 @@
 //! The NEW-VIEW: made by the new primary, examined by the backups, entered by all [OSDI99 §4.4],
 //! spec §11.5-11.8. What it must say is decided by the pure functions of [`crate::new_view`].
 
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_wire::codec::Writer;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
-use quorate_wire::message::{Kind, NewView, ProofMessage, SuspectReason, VcFetch, ViewChange, Want};
-use quorate_wire::{Digest, Signed};
+use quorate_wire::message::{Kind, NewView, ProofMessage, SuspectReason, VcFetch, ViewChange};
+use quorate_wire::{Batch, Digest, Signed};
 
-use crate::certificate::{Votes, bit};
+use crate::candidate::Candidate;
+use crate::certificate::bit;
+use crate::lives::Counts;
 use crate::log::Proposal;
 use crate::new_view::{self, Decision, Verdict, ViewChangeOf};
 use crate::record::Record;
 use crate::replica::{Replica, Status};
 use crate::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
-
-/// A NEW-VIEW with the VIEW-CHANGEs that it names, as far as they are here.
-#[derive(Clone, Debug)]
-pub(crate) struct Candidate {
-    pub(crate) message: Arc<Signed<NewView>>,
-    /// In the order of the message.
-    pub(crate) named: Vec<Option<Arc<Signed<ViewChange>>>>,
-}
-
-impl Candidate {
-    fn new(message: Arc<Signed<NewView>>) -> Self {
-        let named = alloc::vec![None; message.body().view_changes.len()];
-        Self { message, named }
-    }
-
-    /// Returns its view.
-    pub(crate) fn view(&self) -> ViewNum {
-        self.message.body().view
-    }
-
-    /// Keeps a VIEW-CHANGE that it names. Says whether it was missing.
-    pub(crate) fn supply(&mut self, m: &Arc<Signed<ViewChange>>) -> bool {
-        for ((replica, digest), place) in self.message.body().view_changes.iter().zip(&mut self.named) {
-            if *replica == m.sender() && *digest == m.digest() && place.is_none() {
-                *place = Some(m.clone());
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Returns whose VIEW-CHANGEs are missing.
-    pub(crate) fn missing(&self) -> u64 {
-        let places = self.message.body().view_changes.iter().zip(&self.named);
-        places.filter(|(_, m)| m.is_none()).fold(0, |set, ((replica, _), _)| set | bit(*replica))
-    }
-}
 
 impl Replica {
     /// As the primary of the view that is to begin: decides, if S allows it (§11.6). Otherwise, looks
@@ -66,6 +32,13 @@ impl Replica {
         let view = self.view;
         let s: Vec<Arc<Signed<ViewChange>>> =
             self.views.received.iter().flatten().filter(|m| m.body().view == view).cloned().collect();
+        // RC-11b; and those by which it may vote (RC-11a), so that it need not wait for itself.
+        let counts = |m: &Arc<Signed<ViewChange>>| {
+            let (from, body) = (m.sender(), m.body());
+            let votes = self.may_vote_after(core::iter::once((from, body)));
+            self.counts_now(from, body).max(votes) == Counts::Yes
+        };
+        let s: Vec<Arc<Signed<ViewChange>>> = s.into_iter().filter(counts).collect();
         let (k, window) = (self.config.checkpoint_interval, self.config.window);
         let valid: Vec<ViewChangeOf<'_>> = s
             .iter()
@@ -82,7 +55,7 @@ impl Replica {
         match decision {
             // Its NEW-VIEW counts as its vote for all that it takes over, and what it may not vote for (I8) it could
             // not claim in the next view change: less than f + 1 correct replicas could, and A2 might fail
-            // for ever (DP-5). So it first comes to the checkpoint that the decision starts from.
+            // forever (DP-5). So it first reaches the checkpoint that the decision starts from.
             Decision::Complete { checkpoint, chosen }
                 if checkpoint.0.plus(u64::try_from(chosen.len()).unwrap_or(u64::MAX)) > self.log.high() =>
             {
@@ -91,12 +64,13 @@ impl Replica {
             }
             Decision::Complete { checkpoint, chosen } => {
                 let view_changes = s.iter().map(|m| (m.sender(), m.digest())).collect();
-                let body = NewView { view, view_changes, checkpoint, chosen };
-                self.send_new_view(now, body, &s, out);
+                let body = NewView { view, life: self.own_life(), view_changes, checkpoint, chosen };
+                let proofs = self.evidence_for(&valid, &body);
+                self.send_new_view(now, body, &s, proofs, out);
             }
             Decision::Waiting { batches, wants, .. } => {
                 for digest in batches {
-                    self.want_batch(now, SeqNum(0), digest, out);
+                    self.want_batch(now, digest, out);
                 }
                 self.ask_for_proofs(now, wants, out);
             }
@@ -110,6 +84,7 @@ impl Replica {
         now: Now,
         body: NewView,
         named: &[Arc<Signed<ViewChange>>],
+        proofs: Vec<Arc<Signed<ProofMessage>>>,
         out: &mut Actions,
     ) {
         let view = body.view;
@@ -118,9 +93,22 @@ impl Replica {
         let message =
             Arc::new(Signed::sign(&self.signer, &self.domains, Kind::NewView, 0, self.id, body, &bytes));
         out.report(Milestone::NewViewMade { view });
-        let own = Candidate { message, named: named.iter().cloned().map(Some).collect() };
-        let after = self.persist_new_view(&own, out);
+        let own = Candidate { message, named: named.iter().cloned().map(Some).collect(), proofs };
+        let mut after = self.persist_new_view(&own, out);
+        // It counts as its maker's vote for all that it takes over: Q has each of these before anyone hears of it
+        // (D1), or a maker that starts again could not claim what the others prepared with its vote.
+        let mut seq = own.message.body().checkpoint.0;
+        for digest in &own.message.body().chosen {
+            seq = seq.next();
+            if self.log.holds(seq) && !self.recovery.forbids(seq) {
+                after = after.max(self.record_vote(view, seq, *digest, out));
+            }
+        }
         out.forward(Recipient::All, Kind::NewView, after, own.message.frame());
+        // What it counted and the VIEW-CHANGEs do not show, so that the others can count it, too (DP-4).
+        for proof in &own.proofs {
+            out.forward(Recipient::All, Kind::Proof, after, proof.frame());
+        }
         self.enter_view(now, &own, out);
     }
 
@@ -131,10 +119,13 @@ impl Replica {
         for m in candidate.named.iter().flatten() {
             w.blob(m.frame());
         }
+        for proof in &candidate.proofs {
+            w.blob(proof.frame());
+        }
         self.persist(Record::NewView { view: candidate.view(), frames: &frames }, out)
     }
 
-    /// A NEW-VIEW, its signature checked at the door: "A backup accepts a new-view message for view
+    /// A NEW-VIEW, its signature already verified: "A backup accepts a new-view message for view
     /// v+1 if it is signed properly, if the view-change messages it contains are valid for view v+1,
     /// and if the set O is correct" [OSDI99 §4.4].
     pub(crate) fn on_new_view(&mut self, now: Now, m: &Arc<Signed<NewView>>, out: &mut Actions) {
@@ -155,10 +146,14 @@ impl Replica {
         let Some(place) = self.views.candidates.get_mut(m.sender().index()) else { return };
         if let Some(known) = place.as_ref().filter(|c| c.view() >= view) {
             let second = known.view() == view && known.message.digest() != m.digest();
-            if second {
+            // RC-11c: one for each life of its sender.
+            let newer = second && known.message.body().life < m.body().life;
+            if second && known.message.body().life == m.body().life {
                 out.report(Milestone::Equivocation { by: m.sender() });
             }
-            return out.reject(if second { Reject::SecondVersion } else { Reject::Duplicate });
+            if !newer {
+                return out.reject(if second { Reject::SecondVersion } else { Reject::Duplicate });
+            }
         }
         let mut candidate = Candidate::new(m.clone());
         for known in self.views.received.iter().flatten() {
@@ -189,6 +184,21 @@ impl Replica {
 
     fn examine(&mut self, now: Now, index: usize, candidate: &Candidate, out: &mut Actions) {
         let (k, window) = (self.config.checkpoint_interval, self.config.window);
+        match crate::lives::all_count(candidate.members(), &self.lives.newest()) {
+            Counts::Yes => {}
+            Counts::NotYet => return,
+            // RC-11b. Its primary need not have known, so nobody is accused.
+            Counts::NoMore => {
+                out.reject(Reject::EndedLife);
+                if let Some(place) = self.views.candidates.get_mut(index) {
+                    *place = None;
+                }
+                if candidate.view() == self.view && !self.is_normal() {
+                    self.suspect(now, SuspectReason::Timeout, out);
+                }
+                return;
+            }
+        }
         let of = candidate.named.iter().flatten();
         let of = of.map(|m| ViewChangeOf::new(self.cluster, k, window, m.sender(), m.body()));
         // One that breaks a rule of form never gets here: `on_view_change` turns it away.
@@ -204,8 +214,10 @@ impl Replica {
         );
         match mutant!(M38, verdict, Verdict::Valid) {
             Verdict::Valid => {
-                self.persist_new_view(candidate, out);
-                self.enter_view(now, candidate, out);
+                let proofs = self.evidence_for(&v, candidate.message.body());
+                let candidate = Candidate { proofs, ..candidate.clone() };
+                self.persist_new_view(&candidate, out);
+                self.enter_view(now, &candidate, out);
             }
             Verdict::Missing { wants } => self.ask_for_proofs(now, wants, out),
             Verdict::Invalid(_) => {
@@ -225,45 +237,9 @@ impl Replica {
         }
     }
 
-    /// Returns the replicas known to have pre-prepared `digest` at `seq` in `view` or later: by PROOF,
-    /// or because it is this one (DP-4).
-    fn proven_by(&self, seq: SeqNum, digest: &Digest, view: ViewNum) -> u64 {
-        let told =
-            self.views.proofs.get(&(seq, *digest)).map_or(0, |votes| votes.senders_where(|u| *u >= view));
-        let own =
-            self.log.get(seq).is_some_and(|slot| slot.claims.iter().any(|(d, u)| d == digest && *u >= view));
-        told | if own { bit(self.id) } else { 0 }
-    }
-
     fn has_batch(&self, digest: &Digest) -> bool {
         let here = self.log.iter().find_map(|slot| slot.batch(digest)).or_else(|| self.bodies.batch(digest));
         here.is_some_and(|batch| batch.is_complete())
-    }
-
-    /// Keeps what STATUS will ask for (DP-4).
-    fn ask_for_proofs(&mut self, now: Now, wants: Vec<Want>, out: &mut Actions) {
-        if wants != self.views.wants {
-            self.views.wants = wants;
-            self.status_soon(now, out);
-        }
-    }
-
-    /// A replica says that it pre-prepared a batch. Only what was asked for is kept.
-    pub(crate) fn on_proof(&mut self, now: Now, from: ReplicaId, m: &ProofMessage, out: &mut Actions) {
-        let asked =
-            self.views.wants.iter().any(|w| w.seq == m.seq && w.digest == m.digest && w.view <= m.view);
-        // Room for everything that all replicas may claim.
-        let proofs_max = usize::try_from(self.config.window).unwrap_or(usize::MAX) * self.cluster.n();
-        if !asked || self.views.proofs.len() >= proofs_max {
-            return out.reject(Reject::Unwanted);
-        }
-        let n = self.cluster.n();
-        let votes = self.views.proofs.entry((m.seq, m.digest)).or_insert_with(|| Votes::new(n));
-        let newer = votes.get(from).is_none_or(|u| *u < m.view);
-        if newer {
-            votes.replace(from, m.view);
-            self.try_new_view(now, out);
-        }
     }
 
     /// Sends VIEW-CHANGEs that a peer lacks, as they came: anyone can verify them (SM-4).
@@ -303,9 +279,12 @@ impl Replica {
         let body = candidate.message.body();
         self.stop_normal_operation(out);
         let requeued = self.proposals_to_requeue(body);
+        // What it takes over is at hand until it is voted for, wherever it was kept (DP-7, L9).
+        let held = self.batches_of(&body.chosen);
         self.view = body.view;
         self.status = Status::Normal;
-        self.log.start_view(body.view);
+        self.log.start_view(body.view, self.cluster.f() + 2);
+        self.judge_view();
         self.lookup.clear();
         self.drop_old_votes();
         self.watch.start_view(body.last());
@@ -314,7 +293,8 @@ impl Replica {
         self.log.set_low(start);
         self.views.last_fixed = body.last();
         // RO-4: no reads before what the view took over has been executed.
-        self.reads.floor = self.reads.floor.max(body.last());
+        // What only prepared in an earlier life, and is not among it, was shown to nobody as a whole.
+        self.reads.floor = self.reads.shown.max(body.last());
         self.batcher.clear();
         self.batcher.assigned = self.log.low().max(body.last());
         self.views.wants.clear();
@@ -322,7 +302,8 @@ impl Replica {
         out.report(Milestone::ViewEntered { view: body.view, last: body.last() });
         self.trust_stable_of(now, candidate, out);
         // 2. Vote for what it took over.
-        self.adopt_chosen(now, body, out);
+        self.adopt_chosen(now, body, &held, out);
+        self.batcher.choice = self.latest_proposed_choice();
         mutant!(M45, (), self.exec.restart_at(start.max(self.log.stable())));
         if start > self.exec.executed {
             self.set_goal(now, (start, root), out);
@@ -352,27 +333,37 @@ impl Replica {
     /// Takes the chosen batches into the log and votes for them: "multicasts a prepare for each message
     /// in O to all the other replicas" [OSDI99 §4.4]. Also for numbers that are executed here already:
     /// "Replicas redo the protocol [...] but they avoid re-executing client requests".
-    fn adopt_chosen(&mut self, now: Now, body: &NewView, out: &mut Actions) {
+    fn adopt_chosen(
+        &mut self,
+        now: Now,
+        body: &NewView,
+        held: &BTreeMap<Digest, Arc<Batch>>,
+        out: &mut Actions,
+    ) {
         let mut seq = body.checkpoint.0;
         for digest in &body.chosen {
             seq = seq.next();
             if self.log.admits(seq) {
-                self.adopt(now, seq, *digest, out);
+                self.adopt(now, seq, *digest, held.get(digest), out);
             }
         }
     }
 
-    fn adopt(&mut self, now: Now, seq: SeqNum, digest: Digest, out: &mut Actions) {
-        let batch = match self.find_batch(seq, &digest) {
+    fn adopt(&mut self, now: Now, seq: SeqNum, digest: Digest, held: Option<&Arc<Batch>>, out: &mut Actions) {
+        let batch = match held.or_else(|| self.find_batch(seq, &digest)) {
             Some(batch) => Some(batch.clone()),
             None if digest == self.null_digest => Some(self.null_batch()),
             None => None,
         };
         if batch.is_none() {
-            self.want_batch(now, seq, digest, out);
+            self.want_batch(now, digest, out);
         }
         let Some(slot) = self.log.get_mut(seq) else { return };
-        if slot.proposal.is_some() {
+        if let Some(proposal) = &mut slot.proposal {
+            // After a restart its vote may be known, and the batch not (L7).
+            if proposal.batch.is_none() && proposal.digest == digest {
+                proposal.batch = batch;
+            }
             return;
         }
         // SR-4, ND-3: what a correct replica pre-prepared once is authentic, and its choice was checked.
@@ -398,11 +389,27 @@ impl Replica {
         let Some(candidate) = self.views.entered.as_ref().filter(|c| c.view() == self.view) else { return };
         if self.is_normal() && self.views.last_fixed > self.log.stable() {
             let message = candidate.message.clone();
-            self.adopt_chosen(now, message.body(), out);
+            let held = self.batches_of(&message.body().chosen);
+            self.adopt_chosen(now, message.body(), &held, out);
         }
     }
 
-    /// Returns requests of proposals that the new view dropped, which nobody may forget (A26, B8).
+    /// Returns those of these batches that are here, wherever they are kept.
+    fn batches_of(&self, chosen: &[Digest]) -> BTreeMap<Digest, Arc<Batch>> {
+        let mut wanted: Vec<Digest> = chosen.to_vec();
+        wanted.sort_unstable();
+        let mut held: BTreeMap<Digest, Arc<Batch>> = BTreeMap::new();
+        let kept = self.log.iter().flat_map(crate::log::Slot::batches).chain(self.bodies.batches());
+        for batch in kept.filter(|batch| wanted.binary_search(&batch.digest()).is_ok()) {
+            let better = held.get(&batch.digest()).is_none_or(|known| !known.is_complete());
+            if better {
+                held.insert(batch.digest(), batch.clone());
+            }
+        }
+        held
+    }
+
+    /// Returns requests of proposals that the new view dropped, which must not be lost (A26, B8).
     fn proposals_to_requeue(&self, body: &NewView) -> Vec<quorate_wire::batch::StoredRequest> {
         let mut dropped = Vec::new();
         for slot in self.log.iter() {

@@ -1,17 +1,15 @@
-//! How far the log of a correct replica can reach: the estimation of a replica that cannot trust its
-//! own memory (RC-4, RC-5), from [TOCS02, on recovery].
-//!
-//! Each replica says which checkpoint `c` it took last and the highest number `p` that it ever
-//! prepared. A checkpoint `c_k` that a quorum does not go beyond, and that `f + 1` have prepared, is at
-//! least the stable checkpoint of every correct replica, and is not made up: nothing that a correct
-//! replica has said lies above `c_k + L`.
+//! How far the log of a correct replica can reach: the estimation by a replica that cannot trust its own state (RC-4,
+//! RC-5), from [TOCS02, on recovery].
+//! Each replica reports its last checkpoint `c` and the highest number `p` that it ever prepared. If a quorum has not
+//! gone beyond a checkpoint `c_k` and `f + 1` have prepared it, `c_k` is real and at least the stable checkpoint of
+//! every correct replica: no correct replica has sent a message for a number above `c_k + L`.
 
 use alloc::boxed::Box;
 use alloc::vec;
 
 use quorate_wire::{Cluster, ReplicaId, SeqNum};
 
-/// What one replica has said, at its least: its smallest checkpoint and its largest prepared number.
+/// One replica's statements, at their least: its smallest checkpoint and its largest prepared number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bounds {
     checkpoint: SeqNum,
@@ -36,7 +34,7 @@ impl Estimate {
         estimate
     }
 
-    /// Takes an answer. Says whether it was one.
+    /// Takes an answer. Returns whether it was one.
     ///
     /// "keeps per replica the minimum c and maximum p seen": one that answers again cannot take back
     /// what it has said, nor stand in for two.
@@ -114,14 +112,14 @@ mod tests {
         assert_eq!(estimate(&[(1, 8, 9)]), None);
     }
 
-    /// f liars cannot push the bound up: nobody else has prepared that far.
+    /// f Byzantine replicas cannot raise the limit: no other replica has prepared that far.
     #[test]
     fn a_liar_cannot_inflate_it() {
         assert_eq!(estimate(&[(1, 8, 9), (2, 8, 10), (3, 4000, 4000)]), Some(8));
         assert_eq!(estimate(&[(1, 8, 9), (3, 4000, 4000)]), None);
     }
 
-    /// f liars cannot pull it below what a correct replica may have: a quorum must be at or below it.
+    /// f Byzantine replicas cannot lower it below what a correct replica may have: a quorum must be at or below it.
     #[test]
     fn a_liar_cannot_deflate_it() {
         assert_eq!(estimate(&[(1, 8, 9), (2, 8, 10), (3, 0, 0)]), Some(8));

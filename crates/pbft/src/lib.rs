@@ -5,14 +5,15 @@
 //!
 //! | Section | File |
 //! |---|---|
-//! | what goes in and out; what is worth knowing | [`step`], [`milestone`] |
+//! | inputs and outputs; events worth recording | [`step`], [`milestone`] |
 //! | settings and their rules | [`config`] |
 //! | the replica: its parts, dispatch, invariants | `replica.rs` |
 //! | requests, retransmission, vouchers [OSDI99 §4.1] | `request.rs`, `client_table.rs` |
 //! | normal case [OSDI99 §4.2] | `normal.rs`, `log.rs`, `batch.rs` |
 //! | checkpoints, garbage collection [OSDI99 §4.3] | `checkpoint.rs` |
-//! | leaving a view, entering the next [OSDI99 §4.4] | `view_change.rs`, `enter_view.rs` |
+//! | leaving a view, entering the next [OSDI99 §4.4] | `view_change.rs`, `enter_view.rs`, `candidate.rs` |
 //! | what a new view takes over: pure functions | [`new_view`] |
+//! | what else supports that | `proofs.rs` |
 //! | time-outs [OSDI99 §4.4, §4.5.2] | `timers.rs` |
 //! | the primary's choice [OSDI99 §4.6] | [`choice`] |
 //! | tentative execution, reads, digest replies [OSDI99 §5.1] | `optimistic.rs` |
@@ -21,6 +22,7 @@
 //! | state transfer: when, and to where | `transfer.rs` |
 //! | what must not be forgotten; starting again | [`record`], [`restart`] |
 //! | coming back without a memory | `recovery.rs`, [`estimate`] |
+//! | what a replica said in a life that has ended | [`lives`] |
 //! | votes and certificates | [`certificate`] |
 //! | seeded bugs, for testing the tests | [`mutants`] |
 #![no_std]
@@ -41,6 +43,7 @@ pub mod choice;
 pub mod client;
 pub mod config;
 pub mod estimate;
+pub mod lives;
 pub mod milestone;
 pub mod new_view;
 pub mod record;
@@ -48,8 +51,10 @@ pub mod recording;
 pub mod restart;
 pub mod step;
 
+mod archive;
 mod batch;
 mod bodies;
+mod candidate;
 mod card;
 mod checkpoint;
 mod client_table;
@@ -58,10 +63,12 @@ mod log;
 mod lookup;
 mod normal;
 mod optimistic;
+mod proofs;
 mod recovery;
 mod replica;
 mod request;
 mod rng;
+mod starts;
 mod status;
 mod timers;
 mod transfer;

@@ -10,7 +10,7 @@ use quorate_wire::{Cluster, Digest};
 use crate::certificate::Votes;
 use crate::step::Lsn;
 
-/// What the primary proposed for a number in the log's view, or the NEW-VIEW chose for it.
+/// The primary's proposal for a number in the log's view, or the choice of the NEW-VIEW.
 #[derive(Clone, Debug)]
 pub(crate) struct Proposal {
     pub(crate) digest: Digest,
@@ -49,8 +49,15 @@ pub(crate) struct Slot {
     pub(crate) prepared: Option<(ViewNum, Arc<Batch>)>,
     /// What P's record waits for on its way to the disk: COMMITs and tentative replies do too.
     pub(crate) prepared_lsn: Lsn,
+    /// The batch whose content a record of this number holds: each is written once.
+    pub(crate) logged: Option<Digest>,
+    /// The record that the number has committed, on its way to the disk.
+    pub(crate) committed_lsn: Lsn,
     /// Q: what this replica pre-prepared, each digest with its newest view.
     pub(crate) claims: Vec<(Digest, ViewNum)>,
+    /// The batches of claims of views that have ended, of the newest `f + 2` at most. A claim may be all that
+    /// supports a batch, and then its body has to be obtainable here (A3).
+    claimed: Vec<Arc<Batch>>,
     /// committed-local holds for this digest.
     pub(crate) committed: Option<Digest>,
     /// The batch that committed, where it is not the proposal or P.
@@ -71,7 +78,10 @@ impl Slot {
             attested: Votes::new(n),
             prepared: None,
             prepared_lsn: Lsn(0),
+            logged: None,
+            committed_lsn: Lsn(0),
             claims: Vec::new(),
+            claimed: Vec::new(),
             committed: None,
             fetched: None,
             complained: false,
@@ -88,7 +98,10 @@ impl Slot {
         self.attested.clear();
         self.prepared = None;
         self.prepared_lsn = Lsn(0);
+        self.logged = None;
+        self.committed_lsn = Lsn(0);
         self.claims.clear();
+        self.claimed.clear();
         self.committed = None;
         self.fetched = None;
         self.complained = false;
@@ -104,7 +117,7 @@ impl Slot {
         enough.then_some(batch)
     }
 
-    /// Says whether P has a batch of `view`.
+    /// Returns whether P has a batch of `view`.
     #[inline]
     pub(crate) fn prepared_in(&self, view: ViewNum) -> bool {
         self.prepared.as_ref().is_some_and(|(prepared, _)| *prepared == view)
@@ -130,9 +143,33 @@ impl Slot {
 
     /// Returns a batch with this digest, if the slot holds one.
     pub(crate) fn batch(&self, digest: &Digest) -> Option<&Arc<Batch>> {
+        self.batches().find(|batch| batch.digest() == *digest)
+    }
+
+    /// Returns the batches that the slot holds, in no order; one may be there more than once.
+    pub(crate) fn batches(&self) -> impl Iterator<Item = &Arc<Batch>> {
         let proposed = self.proposal.as_ref().and_then(|p| p.batch.as_ref());
         let prepared = self.prepared.as_ref().map(|(_, batch)| batch);
-        [proposed, prepared, self.fetched.as_ref()].into_iter().flatten().find(|b| b.digest() == *digest)
+        [proposed, prepared, self.fetched.as_ref()].into_iter().flatten().chain(&self.claimed)
+    }
+
+    /// Keeps the batch of the proposal as its view ends, if this replica claims it: of `max` claims at most.
+    fn keep_claimed(&mut self, max: usize) {
+        let Some(batch) = self.proposal.as_ref().and_then(|p| p.batch.as_ref()) else { return };
+        let digest = batch.digest();
+        if self.claims.iter().any(|(claim, _)| *claim == digest)
+            && self.claimed.iter().all(|known| known.digest() != digest)
+        {
+            self.claimed.push(batch.clone());
+        }
+        let newest = self.claims.get(..max).unwrap_or(&self.claims);
+        self.claimed.retain(|batch| newest.iter().any(|(claim, _)| *claim == batch.digest()));
+    }
+
+    /// Returns what a reply that reflects this number has to wait for, so that a restart knows of it (RO-4): the
+    /// record of P or that it has committed, whichever is there first.
+    pub(crate) fn shown_lsn(&self) -> Lsn {
+        if self.prepared.is_some() { self.prepared_lsn.min(self.committed_lsn) } else { self.committed_lsn }
     }
 
     /// Records that this replica pre-prepared `digest` in `view`: `Qadd` of spec §11.3.
@@ -220,7 +257,7 @@ impl Log {
         self.low < seq && seq <= self.high()
     }
 
-    /// Says whether there is a slot for `seq`: `h < n <= H`.
+    /// Returns whether there is a slot for `seq`: `h < n <= H`.
     pub(crate) fn holds(&self, seq: SeqNum) -> bool {
         self.stable < seq && seq <= self.high()
     }
@@ -261,11 +298,13 @@ impl Log {
         self.number_slots(numbered);
     }
 
-    /// Starts a view: proposals and votes of the old one go, its commits stay for a while (PC-1).
-    pub(crate) fn start_view(&mut self, view: ViewNum) {
+    /// Starts a view: proposals and votes of the old one go, its commits stay for a while (PC-1), and the batches of
+    /// `claims_max` claims for each number.
+    pub(crate) fn start_view(&mut self, view: ViewNum, claims_max: usize) {
         self.old_view = Some(self.view);
         self.view = view;
         for slot in &mut self.slots {
+            slot.keep_claimed(claims_max);
             slot.proposal = None;
             slot.complained = false;
             slot.prepares.clear();

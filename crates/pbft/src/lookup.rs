@@ -1,30 +1,27 @@
 //! What BODY-FETCH asks for, found by its digest: an index of the requests that this replica holds (SR-2, PC-5).
 //!
-//! Requests come and go with every batch, and are hardly ever asked for. So the index is brought up to date
-//! only when somebody asks, and ordering pays nothing for it. Then each batch is looked at once, whoever asks
-//! and however often: without that a few hundred bytes of a liar would cost a search through the whole log
-//! (K14).
+//! Requests change with every batch, and are rarely fetched. So the index is updated only when a BODY-FETCH arrives,
+//! and ordering has no cost for it. Each batch is then indexed once, for all senders and repetitions: without that, a
+//! few hundred bytes from a Byzantine replica would cost a search through the whole log (K14).
 
 use alloc::collections::BTreeMap;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_wire::Digest;
-use quorate_wire::batch::Batch;
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum};
 use quorate_wire::message::{BodyFetch, BodyKind, BodyMessage, Kind};
 
 use crate::client_table::ClientTable;
-use crate::log::{Log, Slot};
+use crate::log::Log;
 use crate::replica::Replica;
 use crate::step::{Actions, Lsn, Now, Recipient, Reject};
 
-/// Where a request or batch stands in the window. Entries may be out of date: whoever follows one looks at the
-/// digest there. At most three batches for each number, each of their requests, and one request for each lane.
+/// Where a request or batch is in the window. Entries may be out of date: a lookup also compares the
+/// digest there. At most `f + 5` batches for each number, each of their requests, and one request for each lane.
 #[derive(Debug, Default)]
 pub(crate) struct Lookup {
     /// The batches at each number that are in the index.
-    indexed: BTreeMap<SeqNum, [Option<Digest>; 3]>,
+    indexed: BTreeMap<SeqNum, Vec<Digest>>,
     batches: BTreeMap<Digest, SeqNum>,
     /// In which batches, and as which of their requests.
     requests: BTreeMap<Digest, (SeqNum, usize)>,
@@ -46,13 +43,13 @@ impl Lookup {
     fn refresh(&mut self, log: &Log) -> usize {
         let mut seen = 0;
         for slot in log.iter() {
-            let here = batches_of(slot).map(|batch| batch.map(|batch| batch.digest()));
-            let known = self.indexed.get(&slot.seq).copied().unwrap_or_default();
-            if here == known {
+            let known = self.indexed.get(&slot.seq).map_or(&[][..], Vec::as_slice);
+            if slot.batches().map(|batch| batch.digest()).eq(known.iter().copied()) {
                 continue;
             }
-            for batch in batches_of(slot).into_iter().flatten() {
-                if known.contains(&Some(batch.digest())) {
+            let here: Vec<Digest> = slot.batches().map(|batch| batch.digest()).collect();
+            for batch in slot.batches() {
+                if known.contains(&batch.digest()) {
                     continue;
                 }
                 self.batches.insert(batch.digest(), slot.seq);
@@ -73,12 +70,6 @@ impl Lookup {
         self.waiting.clear();
         self.waiting.extend(clients.pending().map(|(client, p)| (p.request.digest, client)));
     }
-}
-
-/// The batches that a number may have: the proposal, what prepared, and what was fetched for it.
-fn batches_of(slot: &Slot) -> [Option<&Arc<Batch>>; 3] {
-    let proposed = slot.proposal.as_ref().and_then(|p| p.batch.as_ref());
-    [proposed, slot.prepared.as_ref().map(|(_, batch)| batch), slot.fetched.as_ref()]
 }
 
 impl Replica {
@@ -114,7 +105,7 @@ impl Replica {
             return Some(pending.request.frame().to_vec());
         }
         let (seq, at) = *self.lookup.requests.get(digest)?;
-        let mut batches = batches_of(self.log.get(seq)?).into_iter().flatten();
+        let mut batches = self.log.get(seq)?.batches();
         batches.find_map(|batch| batch.request_at(at).filter(|(d, _)| *d == digest)).map(|(_, f)| f.to_vec())
     }
 
@@ -126,7 +117,8 @@ impl Replica {
         digest: &Digest,
         out: &mut Actions,
     ) -> Option<bool> {
-        let frame = self.find_request(digest)?;
+        let here = self.find_request(digest);
+        let frame = here.or_else(|| Some(self.archive.body(digest)?.frame().to_vec()))?;
         if !self.peers.allow(to, now.mono_ns, frame.len(), &self.config) {
             return Some(false);
         }
@@ -143,7 +135,8 @@ impl Replica {
     ) -> Option<bool> {
         let place = self.lookup.batches.get(digest);
         let in_log = place.and_then(|seq| self.log.get(*seq)).and_then(|slot| slot.batch(digest));
-        let batch = in_log.or_else(|| self.bodies.batch(digest))?.clone();
+        let here = in_log.or_else(|| self.bodies.batch(digest)).cloned();
+        let batch = here.or_else(|| self.archive.batch(digest))?;
         if !self.peers.allow(to, now.mono_ns, batch.payload().len(), &self.config) {
             return Some(false);
         }
@@ -154,7 +147,9 @@ impl Replica {
 
 #[cfg(test)]
 mod tests {
-    use quorate_wire::Cluster;
+    use alloc::sync::Arc;
+
+    use quorate_wire::{Batch, Cluster};
 
     use super::*;
     use crate::log::Proposal;

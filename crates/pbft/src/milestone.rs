@@ -1,11 +1,11 @@
-//! What happens inside a replica, as data: milestones, and the reasons for turning messages away.
-//! Traces, checkers, metrics and tests read nothing else.
+//! Events inside a replica, as data: milestones, and the reasons for rejecting messages. Traces, checkers, metrics
+//! and tests read only these.
 
 use quorate_wire::Digest;
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, ViewNum};
 use quorate_wire::message::SuspectReason;
 
-/// What has happened inside a replica, for traces, checkers, metrics and tests.
+/// Events inside a replica, for traces, checkers, metrics and tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Milestone {
     /// A proposal was accepted, or made.
@@ -143,22 +143,28 @@ pub enum Milestone {
     },
     /// Two authentic statements that exclude one another (for example two digests for one number).
     Equivocation {
-        /// Who made them.
+        /// The replica that made them.
         by: ReplicaId,
+    },
+    /// Another replica has other settings than this one, of those that all must have alike: what looks like a lie of
+    /// its may come from that.
+    SettingsDiffer {
+        /// Whose.
+        of: ReplicaId,
     },
     /// The primary proposed a null batch (PR-6).
     NullProposed {
         /// The number.
         seq: SeqNum,
     },
-    /// A message was turned away.
+    /// A message was rejected.
     Rejected(Reject),
 }
 
 /// Declares [`Reject`] with its names.
 macro_rules! rejects {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Why a message was turned away by the protocol. Never a reason to panic.
+        /// Why a message was rejected by the protocol. Never a reason to panic.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Reject { $($(#[$doc])* $name,)* }
 
@@ -179,7 +185,7 @@ rejects! {
     OtherView = "other-view",
     /// Only the view's primary may send it (PP-1).
     NotFromPrimary = "not-from-primary",
-    /// The primary may not send it: its pre-prepare stands for its prepare (PC-1).
+    /// The primary may not send it: its pre-prepare counts as its prepare (PC-1).
     FromPrimary = "from-primary",
     /// The sender may not send this kind (a client, or this replica itself, CR-4).
     WrongSender = "wrong-sender",
@@ -221,7 +227,7 @@ rejects! {
     OldStatus = "old-status",
     /// Asked again too soon (SM-2).
     TooSoon = "too-soon",
-    /// A body that nobody asked for or needs.
+    /// A body that was not requested or needed.
     Unwanted = "unwanted",
     /// A VIEW-CHANGE breaks a rule of its form (VC-5).
     BadViewChange = "bad-view-change",
@@ -239,4 +245,8 @@ rejects! {
     Recovering = "recovering",
     /// An incarnation older than one seen: an old disk was put back (§14.3).
     OldIncarnation = "old-incarnation",
+    /// A VIEW-CHANGE of a life of its sender's that has ended (RC-11).
+    EndedLife = "ended-life",
+    /// A VIEW-CHANGE of a life that the state executed here does not know yet (RC-11).
+    LaterLife = "later-life",
 }

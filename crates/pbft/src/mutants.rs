@@ -1,5 +1,5 @@
-//! Seeded bugs: one build with the feature `mutants` holds all of them, and one is turned on at run
-//! time, so that swarm and scenarios can show that they would find it (spec §19.4).
+//! Seeded bugs: one build with the feature `mutants` contains all of them, and one is enabled at run time, to show
+//! that the swarm and the scenarios find it (spec §19.4).
 //!
 //! `mutant!(M1, right, wrong)` is `right`. Only with the feature, and only while mutant 1 is active,
 //! is it `wrong`. Without the feature the compiler sees `if false`.
@@ -57,7 +57,24 @@ mutants! {
     M47 = 47, "status-unanswered", "Nobody sends again what a status shows as missing (SM-2).";
     M48 = 48, "committed-untold", "Replicas do not tell those who missed a batch that it committed (ST-5, A9).";
     M49 = 49, "unvouched-timers", "One replica's word about a request starts its timer (TM-2, B31).";
+    M51 = 51, "own-vote-early", "An own vote is counted before it is durable (ADR 5).";
+    M52 = 52, "view-change-early", "VIEW-CHANGE leaves before its record is durable (D3).";
+    M53 = 53, "tentative-early", "A tentative reply leaves before its batch is durable (TE-5).";
+    M54 = 54, "shown-early", "Replies leave before a restart would know what they reflect (RO-4).";
+    M56 = 56, "fetched-unkept", "What is said of a state that was fetched does not wait for its image (D5).";
+    M57 = 57, "stable-by-one-flag", "One replica that says that it holds a proof makes a checkpoint stable (CK-2).";
+    M59 = 59, "checkpoint-early", "CHECKPOINT leaves before the log up to it is durable (D5).";
+    M60 = 60, "prepare-early", "PREPARE leaves before its record is durable (D1).";
+    M61 = 61, "no-floor-after-restart", "A restart knows of no number below which reads are not served (RO-4).";
+    M62 = 62, "oldest-p", "A restart takes P of the oldest view that the log has, not of the newest (VC-1).";
+    M63 = 63, "any-incarnation", "Any count of starts is believed, however far it jumps (§14.3).";
     M50 = 50, "null-anywhere", "Null batches are accepted at any time (PR-6).";
+    M90 = 90, "rejoined-by-own-h", "A rejoin is over when this replica's own checkpoint is stable, whatever the others' (RC-9a).";
+    M71 = 71, "reply-of-another-request", "A client takes a reply by its timestamp, whatever request it answers (S3, RP-5).";
+    M72 = 72, "timestamps-not-kept", "A client keeps the first timestamp of a run only, not those that it uses (S3, CL-10).";
+    M73 = 73, "voucher-counted-twice", "A replica's word about a request counts as two (TM-2).";
+    M74 = 74, "client-judged-by-primary", "A backup puts a client on probation for what the primary says is its request (L4).";
+    M75 = 75, "same-timestamp-again", "A lane's request is executed again under the timestamp of the last one (EX-2).";
     M14 = 14, "result-unchecked", "A client takes a result without comparing it with the certified digest (CL-6, K12).";
 }
 
@@ -73,7 +90,7 @@ mod switch {
         ACTIVE.store(id.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Says whether the mutant with this number is on.
+    /// Returns whether the mutant with this number is on.
     pub fn is_active(id: u32) -> bool {
         ACTIVE.load(Ordering::Relaxed) == id
     }
@@ -82,7 +99,7 @@ mod switch {
 #[cfg(feature = "mutants")]
 pub use switch::{activate, is_active};
 
-/// Says that no mutant is on: this build has none.
+/// Returns that no mutant is on: this build has none.
 #[cfg(not(feature = "mutants"))]
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "a constant, so that both debug and release drop the branch")]

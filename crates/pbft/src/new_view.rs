@@ -19,8 +19,8 @@
 //! | the checkpoint `n*`, and how far the decision reaches | `reports` |
 //! | the conditions A1, A2, A3 and B at one number | `number` |
 //!
-//! Pure functions: the new primary decides with [`decide`], each backup checks with [`check`], and
-//! both stand on the same conditions. Any decision that satisfies them is safe (DP-1, spec §11.10).
+//! Pure functions: the new primary decides with [`decide`], each backup checks with [`check`], and both use the same
+//! conditions. Any decision that satisfies them is safe (DP-1, spec §11.10).
 
 use alloc::vec::Vec;
 
@@ -39,7 +39,7 @@ mod reports;
 #[cfg(test)]
 mod tests;
 
-/// What the new primary can say so far.
+/// The state of the new primary's decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Every number is decided: what a NEW-VIEW says.
@@ -61,7 +61,7 @@ pub enum Decision {
     },
 }
 
-/// What stands in the way of a decision.
+/// The obstacles to a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// There are fewer VIEW-CHANGEs than a quorum.
@@ -72,7 +72,7 @@ pub enum Lack {
     Choice(SeqNum),
 }
 
-/// What a backup finds in a NEW-VIEW.
+/// A backup's verdict on a NEW-VIEW.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Every condition holds.
@@ -89,7 +89,7 @@ pub enum Verdict {
 /// Which condition a NEW-VIEW violates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// V is smaller than a quorum, or names someone who is not a member (VV-1).
+    /// V is smaller than a quorum, or names a replica that is not a member (VV-1).
     ViewChanges,
     /// A VIEW-CHANGE in V is for another view.
     OtherView,
@@ -168,7 +168,7 @@ pub fn check(
     if !reports.supports_checkpoint(new_view.checkpoint) {
         return Verdict::Invalid(Violation::Checkpoint);
     }
-    // Above the end of X the primary may propose anew: a quorum has nothing there (DP-3).
+    // Above the end of X the primary may propose other batches: a quorum has nothing there (DP-3).
     if mutant!(M6, !reports.end_by(new_view.last()), !reports.only_nulls_above(new_view, null, &proofs)) {
         return Verdict::Invalid(Violation::TooShort);
     }
@@ -190,7 +190,7 @@ pub fn check(
     }
 }
 
-/// What mutant M6 does: numbers that are null at the end of X are proposed for anew.
+/// What mutant M6 does: numbers that are null at the end of X are proposed for again.
 fn prune_nulls(chosen: &mut Vec<Digest>, null: Digest) {
     while chosen.last() == Some(&null) {
         chosen.pop();

@@ -1,7 +1,7 @@
 //! Normal-case operation: pre-prepare, prepare, commit [OSDI99 §4.2], spec §5.4-5.6.
 //!
-//! Each handler logs its message and calls [`Replica::advance`], which does whatever the log now
-//! allows. No handler depends on the order in which messages come.
+//! Each handler logs its message and calls [`Replica::advance`], which performs the steps that the log now allows. No
+//! handler depends on the order in which messages arrive.
 
 use alloc::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::certificate::Inserted;
 use crate::choice;
 use crate::config::RequestAuth;
 use crate::log::Proposal;
-use crate::record::{self, Record};
+use crate::record::Record;
 use crate::replica::{OwnVote, Replica};
 use crate::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 
@@ -40,7 +40,7 @@ impl Replica {
             return out.reject(reason);
         }
         let batch = self.complete_from_table(&m.batch);
-        let authentic = self.is_authentic(now, &batch, out);
+        let authentic = self.is_authentic(&batch, out);
         let digest = batch.digest();
         let is_complete = batch.is_complete();
         let Some(slot) = self.log.get_mut(m.seq) else {
@@ -67,7 +67,7 @@ impl Replica {
     /// The conditions for accepting a pre-prepare, in the order of the paper.
     fn accepts_pre_prepare(&mut self, now: Now, from: ReplicaId, m: &PrePrepare<'_>) -> Result<(), Reject> {
         // "the signatures in the request and the pre-prepare message are correct and d is the digest
-        // for m": seen to at the door, but for requests that it could not prove (below, PP-5).
+        // for m": seen to at the authenticator, but for requests that it could not prove (below, PP-5).
         // "it is in view v", and so only this view's primary may propose (PP-1).
         if m.view != self.view {
             return Err(Reject::OtherView);
@@ -110,7 +110,7 @@ impl Replica {
         }
         // PP-6, PR-6: an empty batch only where the protocol asks for one.
         if m.batch.is_empty() {
-            return if m.batch.is_null() && self.null_batches_allowed() {
+            return if m.batch.is_null() && self.null_batch_allowed_at(m.seq) {
                 Ok(())
             } else {
                 Err(Reject::NullBatch)
@@ -135,10 +135,10 @@ impl Replica {
 
     /// PP-5: every request is authentic here. The signatures of those that are not are looked at, where
     /// there are any.
-    pub(crate) fn is_authentic(&mut self, now: Now, batch: &Arc<Batch>, out: &mut Actions) -> bool {
+    pub(crate) fn is_authentic(&mut self, batch: &Arc<Batch>, out: &mut Actions) -> bool {
         let mut all = true;
         for r in batch.inlined() {
-            if self.stands(now, r.client, r.timestamp, &r.digest, r.proof) {
+            if self.stands(r.client, r.timestamp, &r.digest, r.proof) {
                 continue;
             }
             all = false;
@@ -151,7 +151,7 @@ impl Replica {
                 all &= batch.is_complete() || self.bodies.is_proven(digest);
                 continue;
             };
-            if self.stands(now, body.client, body.timestamp, digest, body.proof) {
+            if self.stands(body.client, body.timestamp, digest, body.proof) {
                 continue;
             }
             all = false;
@@ -162,20 +162,20 @@ impl Replica {
         mutant!(M26, all, true)
     }
 
-    /// PP-5 for one request: its entry of the authenticator is right, and its client need not sign; or this
+    /// PP-5 for one request: its entry of the authenticator is right, where that is enough; or this
     /// replica holds the same request as authentic, or saw that the signature is right; or the client is
-    /// past it, so that it will not be executed, whoever made it (EX-2). The last matters after a view
+    /// past it, so that it will not be executed in any case (EX-2). The last matters after a view
     /// change: a primary may propose again what the others have executed, with MACs under keys that the
     /// client has renewed since.
     pub(crate) fn stands(
         &self,
-        now: Now,
         client: ClientId,
         timestamp: Timestamp,
         digest: &Digest,
         proof: Proof,
     ) -> bool {
-        if proof == Proof::Signed || (proof == Proof::Mac && !self.must_sign(now, client)) {
+        let must_sign = self.config.request_auth == RequestAuth::SigMac;
+        if proof == Proof::Signed || (proof == Proof::Mac && !must_sign) {
             return true;
         }
         let here = self.clients.get(client).is_some_and(|known| {
@@ -196,7 +196,7 @@ impl Replica {
             }
             return out.reject(Reject::OtherView);
         }
-        // The primary's pre-prepare stands for its prepare: only backups' prepares count.
+        // The primary's pre-prepare counts as its prepare: only backups' prepares count.
         if from == self.primary() {
             return out.reject(Reject::FromPrimary);
         }
@@ -233,7 +233,7 @@ impl Replica {
     }
 
     /// PB-2: commits that rode on a message count as COMMITs of its sender, even if the carrier is
-    /// turned away for another reason.
+    /// rejected for another reason.
     fn log_piggyback(
         &mut self,
         now: Now,
@@ -300,7 +300,7 @@ impl Replica {
         }
     }
 
-    /// Does whatever the messages logged for `seq` now allow, in whatever order they came.
+    /// Does whatever the messages logged for `seq` now allow, independently of their order.
     pub(crate) fn advance(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
         self.accept_vouched(seq);
         self.prepare(seq, out);
@@ -324,7 +324,7 @@ impl Replica {
     /// "If backup i accepts the pre-prepare message, it enters the prepare phase by multicasting a
     /// PREPARE message to all other replicas and adds both messages to its log" [OSDI99 §4.2].
     fn prepare(&mut self, seq: SeqNum, out: &mut Actions) {
-        if !self.is_normal() || self.recovery.forbids(seq) || !self.log.admits(seq) {
+        if !self.is_normal() || self.forbids_vote(seq) || !self.log.admits(seq) {
             return;
         }
         let view = self.view;
@@ -343,7 +343,7 @@ impl Replica {
         if self.is_primary() {
             return; // what its NEW-VIEW chose: the NEW-VIEW stands for its pre-prepare
         }
-        let after = lsn.max(self.piggyback.after);
+        let after = mutant!(M60, lsn.max(self.piggyback.after), Lsn(0));
         out.send(Recipient::All, Kind::Prepare, after, |w| {
             Prepare::encode(view, seq, &digest, &self.piggyback.commits, w);
         });
@@ -369,7 +369,7 @@ impl Replica {
         if is_primary {
             return lsn; // its pre-prepare is the q-th vote
         }
-        if self.is_durable(lsn) {
+        if mutant!(M51, self.is_durable(lsn), true) {
             self.count_own_vote(&own);
         } else {
             self.count_when_durable(own);
@@ -381,7 +381,7 @@ impl Replica {
     pub(crate) fn count_own_vote(&mut self, vote: &OwnVote) {
         let id = self.id;
         if vote.view != self.log.view() {
-            return; // the view has ended meanwhile
+            return; // the view has ended since
         }
         let Some(slot) = self.log.get_mut(vote.seq) else { return };
         let votes = if vote.commit { &mut slot.commits } else { &mut slot.prepares };
@@ -395,7 +395,7 @@ impl Replica {
     /// When prepared(m, v, n, i) becomes true: P, its record with the batch (D2), then "Replica i
     /// multicasts a COMMIT to the other replicas" [OSDI99 §4.2], PC-2.
     fn commit(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
-        if !self.is_normal() || self.recovery.forbids(seq) || !self.log.admits(seq) {
+        if !self.is_normal() || self.forbids_vote(seq) || !self.log.admits(seq) {
             return;
         }
         let view = self.view;
@@ -419,32 +419,12 @@ impl Replica {
         }
         self.recovery.note_prepared(seq);
         let own = OwnVote { lsn: after, view, seq, digest, commit: true };
-        if self.is_durable(after) {
+        if mutant!(M51, self.is_durable(after), true) {
             self.count_own_vote(&own);
         } else {
             self.count_when_durable(own);
         }
         self.send_commit(now, seq, digest, after, out);
-    }
-
-    /// Writes P of `seq`, with its batch (D2).
-    fn persist_prepared(&mut self, view: ViewNum, seq: SeqNum, out: &mut Actions) -> Lsn {
-        if self.config.durability == crate::config::Durability::Memory {
-            return Lsn(0);
-        }
-        let Some((_, batch)) = self.log.get(seq).and_then(|slot| slot.prepared.as_ref()) else {
-            unreachable!("the caller has set it")
-        };
-        let bytes = record::encoded(batch);
-        self.persist(Record::Prepared { view, seq, batch: &bytes }, out)
-    }
-
-    /// Writes a batch that is executed without having prepared here. Nothing waits for it.
-    pub(crate) fn persist_batch(&mut self, seq: SeqNum, batch: &Batch, out: &mut Actions) {
-        if self.config.durability != crate::config::Durability::Memory {
-            let bytes = record::encoded(batch);
-            self.persist(Record::Batch { seq, batch: &bytes }, out);
-        }
     }
 
     /// Sends a commit, or queues it to ride on the next message (PB-1).
@@ -456,7 +436,7 @@ impl Replica {
         self.piggyback.commits.push((seq, digest));
         self.piggyback.after = self.piggyback.after.max(after);
         let queued = u64::try_from(self.piggyback.commits.len()).unwrap_or(u64::MAX);
-        // PB-4: somebody waits for this one.
+        // PB-4: a client waits for this one.
         if self.config.is_checkpoint(seq) || !self.reads.is_empty() || queued >= self.config.pipeline {
             self.flush_commits(out);
         } else if queued == 1 {
@@ -475,7 +455,7 @@ impl Replica {
         self.piggyback_sent(out);
     }
 
-    /// Notes that a batch has committed here (committed-local).
+    /// Records that a batch has committed here (committed-local).
     fn note_committed(&mut self, seq: SeqNum, out: &mut Actions) {
         let cluster = self.cluster;
         let Some(slot) = self.log.get_mut(seq) else { return };
@@ -485,6 +465,9 @@ impl Replica {
         let Some(digest) = slot.committed_now(cluster) else { return };
         slot.committed = Some(digest);
         out.report(Milestone::Committed { seq, digest });
-        self.persist(Record::Committed { seq, digest }, out);
+        let lsn = self.persist(Record::Committed { seq, digest }, out);
+        if let Some(slot) = self.log.get_mut(seq) {
+            slot.committed_lsn = lsn;
+        }
     }
 }

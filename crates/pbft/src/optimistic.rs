@@ -11,6 +11,7 @@ use quorate_wire::reply::{Outcome, Replies};
 use quorate_wire::{Batch, Digest};
 
 use crate::choice;
+use crate::client_table::{CLIENT_BYTES_MAX, lanes_of};
 use crate::replica::Replica;
 use crate::step::{Action, Actions, CachedReply, Lsn, Milestone, Now, ReadResult, Recipient, Reject, Ticket};
 
@@ -25,11 +26,13 @@ pub(crate) struct Execution {
     pub(crate) final_to: SeqNum,
     /// The last batch whose results are back.
     returned: SeqNum,
-    /// Where the state came from: the last transfer, the image at the start, or 0.
+    /// The origin of the state: the last transfer, the image at the start, or 0.
     pub(crate) base: SeqNum,
     /// Results up to here go to nobody: they come of the log of an earlier life, which has answered, or whose
     /// clients ask again.
     pub(crate) replayed_to: SeqNum,
+    /// What a reply that reflects the last final batch has to wait for (RO-4).
+    pub(crate) shown: Lsn,
     /// The batch in the overlay.
     pub(crate) tentative: Option<(SeqNum, Digest)>,
     /// Undone executions whose results are still to come, oldest first (EX-6). At most one a view.
@@ -37,7 +40,7 @@ pub(crate) struct Execution {
 }
 
 impl Execution {
-    /// Says whether the service is at work: results are still to come.
+    /// Returns whether the service is at work: results are still to come.
     pub(crate) fn is_running(&self) -> bool {
         self.returned < self.handed_over
     }
@@ -56,7 +59,7 @@ impl Execution {
     }
 }
 
-/// A read under way.
+/// A read in progress.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     ticket: Ticket,
@@ -71,14 +74,27 @@ pub(crate) struct Reads {
     waiting: BTreeMap<ClientId, Body>,
     under_way: VecDeque<Reading>,
     next_ticket: u64,
-    /// Reads are served from here on: what the view took over must have been executed (RO-4).
+    /// Reads are served from here on: what the view took over must have been executed, and what was shown in an
+    /// earlier life (RO-4).
     pub(crate) floor: SeqNum,
+    /// What is known to have been shown, whatever a view takes over: committed, stable or fetched.
+    pub(crate) shown: SeqNum,
 }
 
+/// The most reads of one principal that wait.
+const CLIENT_READS_MAX: usize = 4096;
 /// The most reads under way.
 const READS_UNDER_WAY_MAX: usize = 65_536;
 
 impl Reads {
+    /// Says whether a principal may have this read waiting as well: so many lanes and so many bytes (SR-1).
+    fn has_room_for(&self, body: &Body) -> bool {
+        let waiting = self.waiting.range(lanes_of(body.client.principal()));
+        let others = waiting.filter(|(id, _)| **id != body.client).map(|(_, body)| body.frame().len());
+        let (count, bytes) = others.fold((0, 0), |(count, bytes), len| (count + 1, bytes + len));
+        count < CLIENT_READS_MAX && bytes + body.frame().len() <= CLIENT_BYTES_MAX
+    }
+
     /// Says whether no read waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -86,8 +102,8 @@ impl Reads {
 }
 
 impl Replica {
-    /// Hands batches to the executor as far as the log allows: "after committed-local is true and i's
-    /// state reflects the sequential execution of all requests with lower sequence number"
+    /// Passes batches to the executor as far as the log allows: after committed-local is true and "i's
+    /// state reflects the sequential execution of all requests with lower sequence numbers"
     /// [OSDI99 §4.2]; or tentatively, one batch ahead of that [OSDI99 §5.1].
     pub(crate) fn try_execute(&mut self, now: Now, out: &mut Actions) {
         while !self.transfer.is_active() {
@@ -109,7 +125,7 @@ impl Replica {
             let batch = self.find_batch(seq, &digest).filter(|batch| batch.is_complete()).cloned();
             let Some(batch) = batch else {
                 if self.find_batch(seq, &digest).is_none() {
-                    self.want_batch(now, seq, digest, out);
+                    self.want_batch(now, digest, out);
                 } else {
                     self.seek_bodies(now, out);
                 }
@@ -140,8 +156,15 @@ impl Replica {
     pub(crate) fn hand_over(&mut self, seq: SeqNum, batch: Arc<Batch>, out: &mut Actions) {
         self.exec.handed_over = seq;
         self.exec.final_to = seq;
+        self.note_shown(seq);
         out.push(Action::Execute { seq, batch, tentative: false });
         self.after_final(seq, out);
+    }
+
+    /// Notes what replies wait for from here on. A replica never answers below what it has shown, also after
+    /// a restart: so a restart must know what it has shown (RO-4, §14.1).
+    fn note_shown(&mut self, seq: SeqNum) {
+        self.exec.shown = self.log.get(seq).map_or(Lsn(0), crate::log::Slot::shown_lsn);
     }
 
     /// The tentative batch has committed: its overlay becomes part of the state.
@@ -153,14 +176,15 @@ impl Replica {
         }
         self.exec.tentative = None;
         self.exec.final_to = seq;
+        self.note_shown(seq);
         out.push(Action::Merge { seq });
         self.after_final(seq, out);
         self.settle(now, out);
         true
     }
 
-    /// "Checkpoints are produced [...] when a request with a sequence number divisible by some constant
-    /// is executed" [OSDI99 §4.3]: exactly after batch n, once it has committed (EX-4, TE-6).
+    /// Checkpoints are "generated periodically, when a request with a sequence number divisible by some constant
+    /// (e.g., 100) is executed" [OSDI99 §4.3]: exactly after batch n, once it has committed (EX-4, TE-6).
     fn after_final(&mut self, seq: SeqNum, out: &mut Actions) {
         // Agreed now, and only now: batches in progress may arrive in any order (ND-2).
         let batch = self.log.get(seq).and_then(|slot| slot.committed).and_then(|d| self.find_batch(seq, &d));
@@ -179,6 +203,7 @@ impl Replica {
         out.push(Action::Undo { after: self.exec.final_to });
         out.report(Milestone::RolledBack { seq });
         self.exec.handed_over = self.exec.final_to;
+        self.lives.undo(self.exec.final_to);
         if self.exec.returned >= seq {
             self.exec.returned = self.exec.final_to;
         } else {
@@ -198,19 +223,34 @@ impl Replica {
         let tentative = seq > self.exec.final_to;
         out.report(Milestone::Executed { seq, tentative });
         // TE-5: the client's certificate counts on q prepared replicas, so P goes first.
-        let after =
-            if tentative { self.log.get(seq).map_or(Lsn(0), |slot| slot.prepared_lsn) } else { Lsn(0) };
+        let after = if tentative {
+            mutant!(M53, self.log.get(seq).map_or(Lsn(0), |slot| slot.prepared_lsn), Lsn(0))
+        } else {
+            self.shown()
+        };
         for reply in replies.iter() {
-            if matches!(reply.outcome, Outcome::Superseded | Outcome::Refused) {
+            let refused = matches!(reply.outcome, Outcome::Refused | Outcome::Overtaken);
+            self.clients.note_outcome(reply.client, reply.timestamp, refused);
+            if reply.outcome == Outcome::Superseded {
                 continue; // nothing was done, so there is nothing to say
             }
             if let Some(replica) = reply.client.replica() {
                 self.recovery.note_request(replica, reply.timestamp, seq);
+                if let (Outcome::Executed, Some(result)) = (reply.outcome, reply.result) {
+                    self.note_life(seq, replica, reply.timestamp, result);
+                }
                 if tentative {
                     continue; // RC-6: committed replies only
                 }
             }
             if seq <= self.exec.replayed_to {
+                continue;
+            }
+            if reply.outcome == Outcome::Overtaken {
+                // It says how far the client's lanes had come, as an older reply would (RP-5).
+                let reached = reply.result.and_then(|bytes| bytes.first_chunk()).copied();
+                let reached = Timestamp(reached.map_or(0, u64::from_le_bytes));
+                self.send_reply(reply.client, reached, Digest::ZERO, tentative, None, after, out);
                 continue;
             }
             let full = self.sends_full(reply.replier, reply.result.map_or(0, <[u8]>::len));
@@ -222,6 +262,11 @@ impl Replica {
         }
         self.watch_recoveries(now, out);
         self.try_execute(now, out);
+    }
+
+    /// What a reply that reflects committed state waits for (RO-4).
+    fn shown(&self) -> Lsn {
+        mutant!(M54, self.exec.shown, Lsn(0))
     }
 
     /// RP-1: the replica that the client names returns the result, the others its digest.
@@ -252,7 +297,7 @@ impl Replica {
         }
     }
 
-    /// Takes note of batches that are both executed and committed by now.
+    /// Records batches that are both executed and committed by now.
     fn settle(&mut self, now: Now, out: &mut Actions) {
         let reached = self.exec.returned.min(self.exec.final_to);
         while self.exec.executed < reached {
@@ -276,6 +321,7 @@ impl Replica {
             self.views.note_executed();
             mutant!(M46, (), self.clients.restart_clock(now.mono_ns));
         }
+        self.settle_lives(now, out);
         self.serve_reads(out);
         self.propose(now, out);
         self.watch_requests(now, out);
@@ -287,7 +333,7 @@ impl Replica {
         let executed = self.clients.get(client).map_or(Timestamp(0), |c| c.executed);
         // The overlay may hold a newer one, which is not committed: it is not shown.
         if reply.timestamp <= executed {
-            self.send_reply(client, reply.timestamp, reply.digest, false, reply.result, Lsn(0), out);
+            self.send_reply(client, reply.timestamp, reply.digest, false, reply.result, self.shown(), out);
         }
     }
 
@@ -305,7 +351,9 @@ impl Replica {
         if self.may_read() {
             return self.start_read(body, out);
         }
-        if self.reads.waiting.len() >= READS_UNDER_WAY_MAX && !self.reads.waiting.contains_key(&body.client) {
+        if self.reads.waiting.len() >= READS_UNDER_WAY_MAX && !self.reads.waiting.contains_key(&body.client)
+            || !self.reads.has_room_for(&body)
+        {
             return out.reject(Reject::ReadNotServed);
         }
         out.report(Milestone::ReadQueued { client: body.client });
@@ -323,6 +371,8 @@ impl Replica {
         self.is_normal()
             && !self.transfer.is_active()
             && !self.recovery.is_active()
+            // §14.3: this may be an old disk, which has forgotten what it has shown.
+            && !self.recovery.waits_for_echoes()
             && settled
             && past
             && self.exec.executed == self.exec.final_to
@@ -359,7 +409,8 @@ impl Replica {
                 out.report(Milestone::ReadServed { client: reading.client });
                 let full = self.sends_full(reading.replier, result.len());
                 let result = Some(result).filter(|_| full);
-                self.send_reply(reading.client, reading.timestamp, digest, false, result, Lsn(0), out);
+                let after = self.shown();
+                self.send_reply(reading.client, reading.timestamp, digest, false, result, after, out);
             }
             // The client need not wait until it is out of patience (RO-1, DV-41). No result has this digest.
             ReadResult::NeedsOrder => {

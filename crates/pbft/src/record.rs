@@ -1,15 +1,16 @@
-//! What a replica must not forget: the records of the write-ahead log (spec §14.1).
+//! Durable state of a replica: the records of the write-ahead log (spec §14.1).
 //!
 //! | # | Record | Durable before |
 //! |---|---|---|
 //! | D1 | [`Record::PrePrepared`] | the PRE-PREPARE or PREPARE leaves |
-//! | D2 | [`Record::Prepared`], with the batch and its bodies | the COMMIT, or a tentative reply, leaves |
+//! | D2 | [`Record::Prepared`], with the batch and its bodies; [`Record::PreparedAgain`], if the log has them | the COMMIT, or a tentative reply, leaves |
 //! | D3 | [`Record::ViewChange`] | the VIEW-CHANGE leaves |
 //! | D4 | [`Record::NewView`] | the NEW-VIEW, or a PREPARE for what it chose, leaves |
 //! | D5 | [`Record::Batch`], for what did not prepare here | the CHECKPOINT over it leaves |
 //! | D6 | [`Record::Stable`] | anything at or below it is deleted |
 //! | D8 | [`Record::Seen`] | nothing: it notices old disks |
-//! | D7 | [`Record::Committed`] | nothing: it makes a restart faster |
+//! | D7 | [`Record::Committed`] | a reply that reflects the batch, unless P has its number (RO-4) |
+//! | RO-4 | [`Record::Floor`] | a reply that reflects the state that was fetched |
 //!
 //! The images of checkpoints (D5) and this replica's own incarnation (D8) are the driver's; the counter of
 //! STATUS comes from the clock.
@@ -23,6 +24,10 @@ use quorate_wire::frame::{FRAME_BYTES_MAX, Frame, HEADER_BYTES};
 use quorate_wire::id::{SeqNum, ViewNum};
 use quorate_wire::message::{Proof, REQUEST_HEAD_BYTES, Request, RequestBody};
 use quorate_wire::{Digest, Kind};
+
+use crate::config::Durability;
+use crate::replica::Replica;
+use crate::step::{Actions, Lsn};
 
 /// One record. Borrows from the log.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +94,20 @@ pub enum Record<'a> {
         /// The batch.
         digest: Digest,
     },
+    /// RO-4: the state after this number was fetched, and may have been shown.
+    Floor {
+        /// The number.
+        seq: SeqNum,
+    },
+    /// D2, an entry of P whose batch an earlier record of the same number holds.
+    PreparedAgain {
+        /// The view.
+        view: ViewNum,
+        /// The number.
+        seq: SeqNum,
+        /// The batch.
+        digest: Digest,
+    },
 }
 
 impl Record<'_> {
@@ -137,6 +156,16 @@ impl Record<'_> {
                 out.u64(seq.0);
                 out.bytes(incarnations);
             }
+            Self::Floor { seq } => {
+                out.u8(9);
+                out.u64(seq.0);
+            }
+            Self::PreparedAgain { view, seq, digest } => {
+                out.u8(10);
+                out.u64(view.0);
+                out.u64(seq.0);
+                out.digest(digest);
+            }
         }
     }
 }
@@ -154,6 +183,8 @@ impl<'a> Record<'a> {
             6 => Self::Committed { seq: SeqNum(r.u64()?), digest: r.digest()? },
             7 => Self::Batch { seq: SeqNum(r.u64()?), batch: r.bytes(r.len())? },
             8 => Self::Seen { seq: SeqNum(r.u64()?), incarnations: r.bytes(r.len())? },
+            9 => Self::Floor { seq: SeqNum(r.u64()?) },
+            10 => Self::PreparedAgain { view: ViewNum(r.u64()?), seq: SeqNum(r.u64()?), digest: r.digest()? },
             _ => return Err(DecodeError::NotCanonical),
         };
         r.end()?;
@@ -161,7 +192,39 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Says whether a driver may drop a record once an image of the checkpoint `stable` is on its disk.
+impl Replica {
+    /// Writes P of `seq`, with its batch (D2).
+    pub(crate) fn persist_prepared(&mut self, view: ViewNum, seq: SeqNum, out: &mut Actions) -> Lsn {
+        if self.config.durability == Durability::Memory {
+            return Lsn(0);
+        }
+        let Some(slot) = self.log.get_mut(seq) else { unreachable!("the caller has checked the window") };
+        let Some((_, batch)) = &slot.prepared else { unreachable!("the caller has set it") };
+        let digest = batch.digest();
+        if slot.logged.replace(digest) == Some(digest) {
+            return self.persist(Record::PreparedAgain { view, seq, digest }, out);
+        }
+        let bytes = encoded(batch);
+        self.persist(Record::Prepared { view, seq, batch: &bytes }, out)
+    }
+
+    /// Writes a batch that is executed without having prepared here. Nothing waits for it.
+    pub(crate) fn persist_batch(&mut self, seq: SeqNum, batch: &Batch, out: &mut Actions) {
+        if self.config.durability == Durability::Memory {
+            return;
+        }
+        let digest = batch.digest();
+        let Some(slot) = self.log.get_mut(seq) else { return };
+        if slot.logged.replace(digest) != Some(digest) {
+            let bytes = encoded(batch);
+            self.persist(Record::Batch { seq, batch: &bytes }, out);
+        }
+    }
+}
+
+/// Says whether a driver may drop a record once an image of the checkpoint `stable`, or of a later one, and
+/// the record that it is stable are on its disk. An image alone is not enough: what was said of numbers above the
+/// stable checkpoint binds the replica, whatever state it has fetched.
 ///
 /// Records about views stay until one of a newer view replaces them, as [`view_of`] tells.
 pub fn obsolete(record: &[u8], stable: SeqNum) -> bool {
@@ -169,7 +232,9 @@ pub fn obsolete(record: &[u8], stable: SeqNum) -> bool {
         Ok(
             Record::PrePrepared { seq, .. }
             | Record::Prepared { seq, .. }
+            | Record::PreparedAgain { seq, .. }
             | Record::Batch { seq, .. }
+            | Record::Floor { seq }
             | Record::Committed { seq, .. },
         ) => seq <= stable,
         Ok(Record::Stable { seq, .. } | Record::Seen { seq, .. }) => seq < stable,
@@ -185,12 +250,22 @@ pub fn view_of(record: &[u8]) -> Option<ViewNum> {
         Ok(
             Record::PrePrepared { .. }
             | Record::Prepared { .. }
+            | Record::PreparedAgain { .. }
             | Record::Batch { .. }
             | Record::Seen { .. }
             | Record::Committed { .. }
+            | Record::Floor { .. }
             | Record::Stable { .. },
         )
         | Err(_) => None,
+    }
+}
+
+/// Returns the number of a record that says that a checkpoint is stable.
+pub fn stable_of(record: &[u8]) -> Option<SeqNum> {
+    match Record::decode(record) {
+        Ok(Record::Stable { seq, .. }) => Some(seq),
+        Ok(_) | Err(_) => None,
     }
 }
 

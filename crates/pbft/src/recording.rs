@@ -1,8 +1,8 @@
-//! A recording of a replica: what it started from, and every input since.
+//! A recording of a replica: its initial state, and every input since then.
 //!
-//! The same inputs give the same actions, so a recording is all that it takes to see a run again, from a
-//! simulator or from a node that has stopped. It holds no keys: frames are kept as the door admitted
-//! them, with how the requests in them were proven.
+//! The same inputs give the same actions, so a recording is enough to replay a run, from a simulator or from a node
+//! that has stopped. It holds no keys: frames are stored as the authenticator admitted them, with how the requests in
+//! them were authenticated.
 //!
 //! `magic 4 | version 1 | id 2 | config | resume | input*`, an input being `len 4 | mono 8 | wall 8 |
 //! kind 1 | fields`.
@@ -26,7 +26,7 @@ use crate::step::{Actions, CachedReply, Input, Lsn, Now, ReadResult, Ticket, Tim
 mod start;
 
 const MAGIC: u32 = 0x5152_4543;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// The longest input: a frame and the proofs of its requests.
 const INPUT_BYTES_MAX: usize = FRAME_BYTES_MAX + (8 << 10);
 
@@ -73,7 +73,7 @@ impl Recorder {
         }
     }
 
-    /// Says whether every input so far is in it.
+    /// Returns whether every input so far is in it.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
@@ -141,15 +141,21 @@ fn encode_input(input: &Input<'_>, frame: &[u8], proofs: &mut Vec<Proof>, w: &mu
             w.u64(seq.0);
             w.digest(root);
         }
-        Input::Fetched { seq, root, clients } => {
+        Input::Fetched { seq, root, clients, lives } => {
             w.u8(8);
             w.u64(seq.0);
             w.digest(root);
             start::encode_clients(clients, w);
+            w.u8(u8::from(lives.is_some()));
+            start::encode_lives(lives.unwrap_or(&[]), w);
         }
         Input::Durable(lsn) => {
             w.u8(9);
             w.u64(lsn.0);
+        }
+        Input::Kept { seq } => {
+            w.u8(10);
+            w.u64(seq.0);
         }
     }
 }
@@ -164,6 +170,7 @@ fn encode_reply(reply: &Reply<'_>, w: &mut Writer<'_>) {
         Outcome::Repeated => 1,
         Outcome::Superseded => 2,
         Outcome::Refused => 3,
+        Outcome::Overtaken => 4,
     });
     encode_result(reply.result, w);
 }
@@ -248,7 +255,7 @@ pub fn play(
     Ok(replica)
 }
 
-/// What inputs borrow from.
+/// The buffers that inputs borrow from.
 #[derive(Default)]
 struct Scratch {
     replies: Replies,
@@ -314,9 +321,13 @@ impl Scratch {
             8 => {
                 let (seq, root) = (SeqNum(r.u64()?), r.digest()?);
                 let clients = start::decode_clients(&mut r)?;
-                step(now, &Input::Fetched { seq, root, clients: &clients });
+                let known = r.bool()?;
+                let lives = start::decode_lives(&mut r)?;
+                let lives = known.then_some(lives.as_slice());
+                step(now, &Input::Fetched { seq, root, clients: &clients, lives });
             }
             9 => step(now, &Input::Durable(Lsn(r.u64()?))),
+            10 => step(now, &Input::Kept { seq: SeqNum(r.u64()?) }),
             _ => return Err(DecodeError::NotCanonical),
         }
         Ok(())
@@ -338,6 +349,7 @@ fn decode_reply(r: &mut Reader<'_>, all: &mut Replies) -> Decoded<()> {
         1 => Outcome::Repeated,
         2 => Outcome::Superseded,
         3 => Outcome::Refused,
+        4 => Outcome::Overtaken,
         _ => return Err(DecodeError::NotCanonical),
     };
     let result = decode_result(r)?;

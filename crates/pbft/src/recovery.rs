@@ -1,12 +1,13 @@
-//! Coming back without a memory (spec §14.4, RC-3 to RC-9): a replica that has lost its log, or whose
-//! disk is an old one, is faulty until its old statements cannot matter any more. It finds a bound on
-//! what it may have said, has everyone note a point in the order, and votes again once a checkpoint
-//! beyond both is stable. [TOCS02, on proactive recovery].
+//! Rejoining after a loss of state (spec §14.4, RC-3 to RC-9). A replica that has lost its log, or whose disk is
+//! stale, is faulty until its old messages can have no effect any more. It determines a limit on what it may have
+//! sent, has all replicas note a point in the order, and votes again once a checkpoint beyond both is stable.
+//! [TOCS02, on proactive recovery].
 
 use alloc::vec::Vec;
 
 use quorate_wire::codec::Writer;
-use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::id::{Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::life::{Lives, Recovered, Recovery as Request};
 use quorate_wire::message::{
     Kind, QueryStable, Reply, ReplyStable, RequestBody, RequestFlags, SuspectReason,
 };
@@ -21,7 +22,7 @@ use crate::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 /// How often an unanswered question is asked again, in nanoseconds.
 const RETRY_NS: u64 = 100 * MS;
 
-/// Where a rejoining replica stands.
+/// The progress of a rejoining replica.
 #[derive(Debug, Default)]
 enum Phase {
     /// It votes.
@@ -30,10 +31,12 @@ enum Phase {
     /// It has its log, and waits for the others to confirm that they saw it start (§14.3).
     AwaitingEchoes,
     /// RC-4: how far may its old statements reach?
-    Estimating { nonce: u64, estimate: Estimate },
+    Estimating { nonce: u64, estimate: Estimate, views: Votes<ViewNum> },
     /// RC-6: its recovery request is on its way through the order.
     Requesting {
         bound: SeqNum,
+        /// `u`: in the life that the request opens this replica votes in no view below it (RC-11c).
+        floor: ViewNum,
         frame: Vec<u8>,
         timestamp: Timestamp,
         replies: Votes<(Digest, SeqNum)>,
@@ -57,38 +60,38 @@ pub(crate) struct Recovery {
     /// `n_R` of the last recovery request of each replica (RC-6). At most one a replica.
     noted: Vec<(ReplicaId, Timestamp, SeqNum)>,
     null_timer: bool,
-    /// What had been executed at the last tick of the null timer, and since when that has not changed.
+    /// The last executed batch at the last tick of the null timer, and since when it has not changed.
     still: (SeqNum, u64),
 }
 
 impl Recovery {
-    /// Says whether this replica is rejoining: it follows, and says nothing that counts.
+    /// Returns whether this replica is rejoining: it follows, and says nothing that counts.
     pub(crate) fn is_active(&self) -> bool {
         matches!(self.phase, Phase::Estimating { .. } | Phase::Requesting { .. } | Phase::CatchingUp { .. })
     }
 
-    /// Says whether this replica must not vote about `seq`.
+    /// Returns whether this replica must not vote about `seq`.
     pub(crate) fn forbids(&self, seq: SeqNum) -> bool {
         mutant!(M42, self.is_active(), false)
             || self.waits_for_echoes()
             || seq <= mutant!(M42, self.silent_to, SeqNum(0))
     }
 
-    /// Says whether this replica must not send a VIEW-CHANGE. Once it has rejoined it may, for any view:
+    /// Returns whether this replica must not send a VIEW-CHANGE. Once it has rejoined it may, for any view:
     /// all that it can have forgotten is below its stable checkpoint, and there a VIEW-CHANGE says nothing.
     /// If it stayed silent about old views, two replicas that rejoined could leave the others short of a
-    /// quorum for ever.
+    /// quorum forever.
     pub(crate) fn forbids_view_change(&self) -> bool {
         self.is_active() || self.waits_for_echoes()
     }
 
-    /// Says whether this replica must not send a NEW-VIEW for `view`, nor propose in it: it may have
+    /// Returns whether this replica must not send a NEW-VIEW for `view`, nor propose in it: it may have
     /// done so before.
     pub(crate) fn forbids_leading(&self, view: ViewNum) -> bool {
         self.forbids_view_change() || self.silent_view.is_some_and(|silent| view <= silent)
     }
 
-    /// Says whether the others have still to confirm this start.
+    /// Returns whether the others have still to confirm this start.
     pub(crate) fn waits_for_echoes(&self) -> bool {
         matches!(self.phase, Phase::AwaitingEchoes)
     }
@@ -103,12 +106,12 @@ impl Recovery {
         self.phase = Phase::Member;
     }
 
-    /// Notes that a number has prepared here.
+    /// Records that a number has prepared here.
     pub(crate) fn note_prepared(&mut self, seq: SeqNum) {
         self.prepared = self.prepared.max(seq);
     }
 
-    /// Notes a replica's recovery request, executed at `seq`: `n_R` (RC-6).
+    /// Records a replica's recovery request, executed at `seq`: `n_R` (RC-6).
     pub(crate) fn note_request(&mut self, replica: ReplicaId, timestamp: Timestamp, seq: SeqNum) {
         match self.noted.iter_mut().find(|(r, ..)| *r == replica) {
             Some((_, last, at)) if *last < timestamp => (*last, *at) = (timestamp, seq),
@@ -118,11 +121,9 @@ impl Recovery {
     }
 
     /// Notes recovery requests that a transferred state shows as executed; no later than its number.
-    pub(crate) fn note_transfer(&mut self, clients: &[(ClientId, Timestamp)], seq: SeqNum) {
-        for (client, timestamp) in clients {
-            if let Some(replica) = client.replica() {
-                self.note_request(replica, *timestamp, seq);
-            }
+    pub(crate) fn note_transfer(&mut self, lives: &[(ReplicaId, Lives)], seq: SeqNum) {
+        for (replica, lives) in lives {
+            self.note_request(*replica, lives.life.timestamp, seq);
         }
     }
 }
@@ -132,7 +133,8 @@ impl Replica {
     pub(crate) fn start_rejoin(&mut self, now: Now, out: &mut Actions) {
         let nonce = self.rng.next();
         let estimate = Estimate::new(self.cluster, self.config.checkpoint_interval, self.id);
-        self.recovery.phase = Phase::Estimating { nonce, estimate };
+        let views = Votes::new(self.cluster.n());
+        self.recovery.phase = Phase::Estimating { nonce, estimate, views };
         self.on_recovery_timer(now, out);
     }
 
@@ -156,38 +158,48 @@ impl Replica {
         }
         let newest = self.checkpoints.own.last_key_value().map_or(self.log.stable(), |(seq, _)| *seq);
         let prepared = self.recovery.prepared.max(newest);
-        let reply = ReplyStable { nonce: m.nonce, checkpoint: newest, prepared };
+        let reply = ReplyStable { nonce: m.nonce, checkpoint: newest, prepared, view: self.view };
         let after = self.last_lsn();
         out.send(Recipient::Replica(from), Kind::ReplyStable, after, |w| reply.encode(w));
     }
 
     /// A bound from another replica. Enough of them bound what this one may have said (RC-4).
     pub(crate) fn on_reply_stable(&mut self, now: Now, from: ReplicaId, m: &ReplyStable, out: &mut Actions) {
-        let Phase::Estimating { nonce, estimate } = &mut self.recovery.phase else {
+        let Phase::Estimating { nonce, estimate, views } = &mut self.recovery.phase else {
             return out.reject(Reject::Unwanted);
         };
         if *nonce != m.nonce {
             return out.reject(Reject::WrongNonce);
         }
         estimate.note(from, m.checkpoint, m.prepared);
+        views.replace(from, m.view);
         let Some(checkpoint) = estimate.result() else { return };
+        let floor = told_by(views, self.cluster.weak());
         let bound = checkpoint.plus(self.config.window);
         self.recovery.silent_to = self.recovery.silent_to.max(bound);
-        self.send_recovery_request(now, Timestamp(now.wall_ns.max(1)), bound, out);
+        self.send_recovery_request(now, Timestamp(now.wall_ns.max(1)), (bound, floor), out);
     }
 
-    fn send_recovery_request(&mut self, now: Now, timestamp: Timestamp, bound: SeqNum, out: &mut Actions) {
-        let frame = self.recovery_request(timestamp, bound);
+    fn send_recovery_request(
+        &mut self,
+        now: Now,
+        timestamp: Timestamp,
+        (bound, floor): (SeqNum, ViewNum),
+        out: &mut Actions,
+    ) {
+        // RC-11: nobody can have signed for this life before, because nobody can have known its bits.
+        let bits = self.rng.next();
+        let frame = self.recovery_request(timestamp, &Request { bound, bits, floor });
         let n = self.cluster.n();
         let (replies, later, views) = (Votes::new(n), Votes::new(n), Votes::new(n));
-        self.recovery.phase = Phase::Requesting { bound, frame, timestamp, replies, later, views };
+        self.recovery.phase = Phase::Requesting { bound, floor, frame, timestamp, replies, later, views };
         self.on_recovery_timer(now, out);
     }
 
     /// Makes the recovery request: signed, because MACs may have been stolen or forgotten (RC-6).
-    fn recovery_request(&self, timestamp: Timestamp, bound: SeqNum) -> Vec<u8> {
-        let mut operation = Vec::from(*b"RECOVERY");
-        operation.extend_from_slice(&bound.0.to_le_bytes());
+    fn recovery_request(&self, timestamp: Timestamp, request: &Request) -> Vec<u8> {
+        let mut operation = Vec::new();
+        request.encode(&mut operation);
         let sender = Principal::Replica(self.id);
         let flags = RequestFlags { read_only: false, signed: true };
         let body = RequestBody { timestamp, flags, replier: None, operation: &operation };
@@ -205,7 +217,8 @@ impl Replica {
     pub(crate) fn on_recovery_reply(&mut self, now: Now, from: ReplicaId, m: &Reply<'_>, out: &mut Actions) {
         let quorum = self.cluster.quorum();
         let interval = self.config.checkpoint_interval;
-        let Phase::Requesting { bound, timestamp, replies, later, views, .. } = &mut self.recovery.phase
+        let Phase::Requesting { bound, floor, timestamp, replies, later, views, .. } =
+            &mut self.recovery.phase
         else {
             return out.reject(Reject::Unwanted);
         };
@@ -215,18 +228,18 @@ impl Replica {
             let mut known: Vec<Timestamp> = later.iter().map(|(_, t)| *t).collect();
             known.sort_unstable();
             if let Some(newest) = known.iter().rev().nth(self.cluster.f()) {
-                let (next, bound) = (Timestamp(newest.0.saturating_add(1)), *bound);
-                self.send_recovery_request(now, next, bound, out);
+                let (next, bounds) = (Timestamp(newest.0.saturating_add(1)), (*bound, *floor));
+                self.send_recovery_request(now, next, bounds, out);
             }
             return;
         }
         if m.timestamp != *timestamp || m.tentative {
             return out.reject(Reject::WrongNonce);
         }
-        let Some(noted) = m.result.and_then(|r| r.try_into().ok()).map(u64::from_le_bytes) else {
+        let Some(Recovered { seq: noted, .. }) = m.result.and_then(Recovered::decode) else {
             return out.reject(Reject::Unwanted);
         };
-        replies.replace(from, (m.digest, SeqNum(noted)));
+        replies.replace(from, (m.digest, noted));
         views.replace(from, m.view);
         let Some(((_, noted), count)) = replies.most() else { return };
         if count < quorum {
@@ -235,9 +248,8 @@ impl Replica {
         // Rounded up: the safe side.
         let settled = SeqNum(noted.0.div_ceil(interval).saturating_mul(interval)).plus(self.config.window);
         let until = (*bound).max(settled);
-        let mut reported: Vec<ViewNum> = views.iter().map(|(_, view)| *view).collect();
-        reported.sort_unstable();
-        let view = reported.iter().rev().nth(self.cluster.f()).copied().unwrap_or_default();
+        // RC-11c: in no view below the floor that the others go by.
+        let view = told_by(views, self.cluster.weak()).max(*floor);
         self.recovery.silent_to = self.recovery.silent_to.max(until);
         self.recovery.silent_view = Some(view.max(self.view));
         self.recovery.phase = Phase::CatchingUp { until };
@@ -245,41 +257,65 @@ impl Replica {
             // The NEW-VIEW of that view comes with the others' statuses.
             self.stop_normal_operation(out);
             self.view = view;
+            self.judge_view();
             self.status = Status::ViewChange;
             out.report(Milestone::ViewChangeStarted { view });
         }
         self.status_soon(now, out);
-        let stable = self.log.stable();
-        self.recovery_made_stable(now, stable, out);
+        self.recovery_made_stable(now, out);
     }
 
-    /// RC-9: recovered once a stable checkpoint at or beyond the bound is held.
-    pub(crate) fn recovery_made_stable(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
-        if let Phase::CatchingUp { until } = self.recovery.phase
-            && seq >= until
-        {
-            self.recovery.phase = Phase::Member;
-            out.report(Milestone::Rejoined { seq });
-            for seq in self.log.numbers() {
-                self.advance(now, seq, out);
-            }
-            self.on_view_changes_grown(now, out);
-        }
+    /// A checkpoint has become stable here, which may end a rejoin, this replica's or another's.
+    pub(crate) fn recovery_made_stable(&mut self, now: Now, out: &mut Actions) {
+        self.look_at_rejoin(now, out);
         self.watch_recoveries(now, out);
     }
 
-    /// Says whether a recovery is under way that needs the order to move on (RC-10). Null batches are
-    /// refused otherwise (PR-6).
-    pub(crate) fn null_batches_allowed(&self) -> bool {
-        let (interval, window, stable) =
-            (self.config.checkpoint_interval, self.config.window, self.log.stable());
+    /// RC-9, RC-9a: recovered once a stable checkpoint at or beyond the bound is held, here and at a quorum. Only then
+    /// can nothing that was signed in an earlier life decide a number up to that bound: fewer than a quorum could vote
+    /// for it.
+    pub(crate) fn look_at_rejoin(&mut self, now: Now, out: &mut Actions) {
+        let Phase::CatchingUp { until } = self.recovery.phase else { return };
+        let stable = self.log.stable();
+        let alone = self.peers.stable_at(until) + 1 < self.cluster.quorum();
+        if stable < until || mutant!(M90, alone, false) {
+            return;
+        }
+        self.recovery.phase = Phase::Member;
+        out.report(Milestone::Rejoined { seq: stable });
+        for seq in self.log.numbers() {
+            self.advance(now, seq, out);
+        }
+        self.on_view_changes_grown(now, out);
+    }
+
+    /// Returns up to where the order has to come for every recovery that is noted to end (RC-7, RC-9).
+    fn null_batches_to(&self) -> SeqNum {
+        let (interval, window) = (self.config.checkpoint_interval, self.config.window);
         let needed = |noted: SeqNum| SeqNum(noted.0.div_ceil(interval).saturating_mul(interval)).plus(window);
-        mutant!(M50, self.recovery.noted.iter().any(|(_, _, noted)| needed(*noted) > stable), true)
+        self.recovery.noted.iter().map(|(_, _, noted)| needed(*noted)).max().unwrap_or_default()
+    }
+
+    /// Says whether a recovery is under way that needs the order to move on (RC-10).
+    fn null_batches_needed(&self) -> bool {
+        self.null_batches_to() > self.log.stable()
+    }
+
+    /// Says whether a null batch may stand at `seq`: a recovery needs the order to come that far, whether it has ended
+    /// here already or not, or a batch between here and there will begin one. This replica may lag behind the primary
+    /// or be ahead of it; the number says the same to all (PR-6).
+    pub(crate) fn null_batch_allowed_at(&self, seq: SeqNum) -> bool {
+        let mut before = (self.exec.executed.0 + 1..seq.0).filter_map(|n| self.log.get(SeqNum(n)));
+        mutant!(M50, seq <= self.null_batches_to(), true)
+            || before.any(|slot| {
+                let batch = slot.proposal.as_ref().and_then(|p| p.batch.as_ref());
+                batch.is_some_and(|batch| batch.requests().any(|r| r.client.replica().is_some()))
+            })
     }
 
     /// Runs the null timer while a recovery needs it.
     pub(crate) fn watch_recoveries(&mut self, now: Now, out: &mut Actions) {
-        if !self.recovery.null_timer && self.null_batches_allowed() {
+        if !self.recovery.null_timer && self.null_batches_needed() {
             self.recovery.null_timer = true;
             self.recovery.still = (self.exec.executed, now.mono_ns);
             Self::set_timer(out, Timer::NullBatch, now.mono_ns.saturating_add(self.config.null_batch_ns));
@@ -290,16 +326,21 @@ impl Replica {
     /// not is suspected.
     pub(crate) fn on_null_batch_timer(&mut self, now: Now, out: &mut Actions) {
         self.recovery.null_timer = false;
-        if !self.null_batches_allowed() {
+        if !self.null_batches_needed() {
             return;
         }
         let (executed, since) = self.recovery.still;
         if self.exec.executed > executed {
             self.recovery.still = (self.exec.executed, now.mono_ns);
         }
-        if self.is_primary() && self.batcher.assigned <= self.exec.executed {
-            // One after the other: on slow disks they come as slowly as those can take them.
-            self.propose_null(now, out);
+        if self.is_primary() {
+            // As many as may be in progress: on slow disks they come as slowly as those can take them.
+            let needed = self.null_batches_to();
+            for _ in 0..self.config.pipeline {
+                if self.batcher.assigned < needed {
+                    self.propose_null(now, out);
+                }
+            }
         } else if self.is_normal()
             && !self.is_primary()
             && self.exec.executed <= executed
@@ -312,4 +353,11 @@ impl Replica {
         self.watch_recoveries(now, out);
         self.recovery.still = still;
     }
+}
+
+/// Returns the highest view that `count` replicas have told to be in, or beyond: with `f + 1` a correct one is.
+fn told_by(views: &Votes<ViewNum>, count: usize) -> ViewNum {
+    let mut told: Vec<ViewNum> = views.iter().map(|(_, view)| *view).collect();
+    told.sort_unstable();
+    told.iter().rev().nth(count.saturating_sub(1)).copied().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The replica: nothing but its parts, and the dispatch of inputs to the files that handle them.
+//! The replica: its parts, and the dispatch of inputs to the files that handle them.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -9,11 +9,13 @@ use quorate_wire::message::Message;
 use quorate_wire::sign::Signer;
 use quorate_wire::{Cluster, Digest, Verified};
 
+use crate::archive::Archive;
 use crate::batch::Batcher;
 use crate::bodies::Bodies;
 use crate::checkpoint::Checkpoints;
 use crate::client_table::ClientTable;
 use crate::config::{Config, ConfigError, Durability};
+use crate::lives::LivesKnown;
 use crate::log::Log;
 use crate::lookup::Lookup;
 use crate::optimistic::{Execution, Reads};
@@ -40,7 +42,7 @@ pub enum Status {
 #[derive(Debug, Default)]
 pub(crate) struct PendingCommits {
     pub(crate) commits: Vec<(SeqNum, Digest)>,
-    /// What must be durable before they leave.
+    /// The record that must be durable before they are sent.
     pub(crate) after: Lsn,
 }
 
@@ -62,6 +64,8 @@ pub struct Replica {
     pub(crate) cluster: Cluster,
     pub(crate) domains: Domains,
     pub(crate) null_digest: Digest,
+    /// The front of the digest of the settings that all replicas must have alike.
+    pub(crate) settings: u64,
     pub(crate) signer: Signer,
     pub(crate) rng: Rng,
     pub(crate) view: ViewNum,
@@ -71,6 +75,7 @@ pub struct Replica {
     pub(crate) batcher: Batcher,
     pub(crate) bodies: Bodies,
     pub(crate) lookup: Lookup,
+    pub(crate) archive: Archive,
     pub(crate) exec: Execution,
     pub(crate) reads: Reads,
     pub(crate) checkpoints: Checkpoints,
@@ -78,6 +83,7 @@ pub struct Replica {
     pub(crate) views: ViewChanges,
     pub(crate) peers: PeerStatus,
     pub(crate) recovery: Recovery,
+    pub(crate) lives: LivesKnown,
     pub(crate) watch: Watch,
     pub(crate) piggyback: PendingCommits,
     /// The last choice agreed, in nanoseconds of the day (ND-2).
@@ -107,15 +113,17 @@ impl Replica {
             id,
             cluster,
             null_digest: domains.null_batch(),
+            settings: config.shared_settings(),
             signer,
             rng: Rng::new(config.seed ^ (u64::from(id.0) << 48)),
             view: ViewNum(0),
             status: Status::Normal,
             log: Log::new(config.window, cluster),
-            clients: ClientTable::new(config.clients_max),
+            clients: ClientTable::new(config.clients_max, config.lanes_max),
             batcher: Batcher::new(config.window),
             bodies: Bodies::new(&config),
             lookup: Lookup::default(),
+            archive: Archive::new(config.window),
             exec: Execution::default(),
             reads: Reads::default(),
             checkpoints: Checkpoints::new(cluster),
@@ -123,6 +131,7 @@ impl Replica {
             views: ViewChanges::new(&config),
             peers: PeerStatus::new(cluster),
             recovery: Recovery::default(),
+            lives: LivesKnown::default(),
             watch: Watch::new(&config),
             piggyback: PendingCommits::default(),
             last_choice: 0,
@@ -155,27 +164,39 @@ impl Replica {
             Input::Read { ticket, result } => self.on_read(ticket, result, out),
             Input::Cached { client, reply } => self.on_cached(client, reply, out),
             Input::Checkpointed { seq, root } => self.on_checkpointed(now, seq, root, out),
-            Input::Fetched { seq, root, clients } => self.finish_transfer(now, seq, root, clients, out),
+            Input::Fetched { seq, root, clients, lives } => {
+                self.finish_transfer(now, (seq, root), clients, lives, out);
+            }
             Input::Durable(lsn) => self.on_durable(now, lsn, out),
+            Input::Kept { seq } => self.on_kept(now, seq, out),
+        }
+        // Last of all: it may lead into another view.
+        while self.lives.take_news() {
+            self.look_at_lives(now, out);
         }
         self.check_invariants();
     }
 
     fn on_message(&mut self, now: Now, verified: &Verified<Message<'_>>, out: &mut Actions) {
         let sender = verified.sender();
-        // A request is its client's, whoever brings it.
+        // A request is its client's, from any sender.
         if let Message::Request(request) = verified.message() {
             return self.on_request(now, request, out);
         }
         let Principal::Replica(from) = sender else { return out.reject(Reject::WrongSender) };
-        if let (Message::ViewChange(m), true) = (verified.message(), from == self.id) {
+        if from == self.id
+            && let Message::ViewChange(m) = verified.message()
+        {
             return self.on_own_view_change(now, m, out);
+        }
+        if let Message::Proof(m) = verified.message() {
+            return self.on_proof(now, m, out); // evidence, also where it is this replica's own
         }
         if from == self.id || !self.cluster.contains(from) {
             return out.reject(Reject::WrongSender); // CR-4
         }
         match verified.message() {
-            Message::Request(_) => unreachable!("handled above"),
+            Message::Request(_) | Message::Proof(_) => unreachable!("handled above"),
             Message::Reply(m) => self.on_recovery_reply(now, from, m, out),
             Message::PrePrepare(m) => self.on_pre_prepare(now, from, m, out),
             Message::Prepare(m) => self.on_prepare(now, from, m, out),
@@ -188,7 +209,6 @@ impl Replica {
             Message::BodyFetch(m) => self.on_body_fetch(now, from, m, out),
             Message::Body(m) => self.on_body(now, m, out),
             Message::Committed(m) => self.on_committed(now, from, m, out),
-            Message::Proof(m) => self.on_proof(now, from, m, out),
             Message::ReqAck(m) => self.on_req_ack(now, from, m, out),
             Message::ReqReject(m) => self.on_req_reject(now, from, m, out),
             Message::VcFetch(m) => self.on_vc_fetch(now, from, m, out),
@@ -226,7 +246,7 @@ impl Replica {
         self.view
     }
 
-    /// Says whether this replica is the primary of its view.
+    /// Returns whether this replica is the primary of its view.
     pub fn is_primary(&self) -> bool {
         self.primary() == self.id
     }
@@ -236,7 +256,7 @@ impl Replica {
         self.cluster.primary(self.view)
     }
 
-    /// Says whether this replica takes part in its view.
+    /// Returns whether this replica takes part in its view.
     pub(crate) fn is_normal(&self) -> bool {
         self.status == Status::Normal
     }
@@ -258,12 +278,12 @@ impl Replica {
         if self.config.durability == Durability::Sync { self.lsn } else { Lsn(0) }
     }
 
-    /// Says whether a record is on disk, or need not be.
+    /// Returns whether a record is on disk, or need not be.
     pub(crate) fn is_durable(&self, lsn: Lsn) -> bool {
         lsn <= self.durable
     }
 
-    /// Puts off an own vote until its record is durable: nobody counts it before (ADR 5).
+    /// Delays an own vote until its record is durable: it is not counted before (ADR 5).
     pub(crate) fn count_when_durable(&mut self, vote: OwnVote) {
         self.own_votes.push_back(vote);
     }
@@ -306,6 +326,8 @@ impl Replica {
 
     /// What holds between any two steps, whatever faulty replicas send (spec §18, "R").
     fn check_invariants(&self) {
+        // RC-11a.
+        debug_assert_eq!(self.lives.void, self.view_is_void());
         // I6.
         assert!(self.log.stable() <= self.log.low());
         assert!(self.exec.executed <= self.exec.handed_over);

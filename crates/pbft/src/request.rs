@@ -10,13 +10,15 @@ use crate::replica::Replica;
 use crate::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject};
 
 impl Replica {
-    /// Takes up a request, whoever brought it: its authenticity is its own.
+    /// Takes a request from any sender: it is authenticated by itself.
     pub(crate) fn on_request(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
         // SR-4: a body that an ordered batch names is needed whatever its authenticator says here.
         self.supply_body(now, request, out);
         let mode = self.config.request_auth;
         let separate_above = self.config.separate_above;
         let admitted = self.clients.admits(request, mode, now.mono_ns);
+        let holds = self.is_normal() && self.is_primary() && !request.flags.read_only;
+        let fits = self.clients.has_bytes_for(request.client, request.frame.len());
         let Some(client) = self.clients.entry(request.client) else { return out.reject(Reject::OverQuota) };
         if let Err(reason @ (Reject::Blacklisted | Reject::UnprovenRequest)) = admitted {
             return out.reject(reason);
@@ -24,17 +26,23 @@ impl Replica {
         // "Replicas discard requests whose timestamp is lower than the timestamp in the last reply
         // they sent to the client" [OSDI99 §4.2].
         if request.timestamp < client.executed {
-            // A replica that rejoins with a clock that was set back learns from the newer reply (RC-6).
-            if request.client.replica().is_some() {
-                return self.on_retransmission(now, request, out);
+            // Whoever asks learns from the newer reply: a replica that rejoins with a clock that was set back
+            // (RC-6), a client whose record of what it has used is lost (RP-5).
+            if request.proof == Proof::Unproven {
+                return out.reject(Reject::OldTimestamp);
             }
-            return out.reject(Reject::OldTimestamp);
+            if request.client.replica().is_none() {
+                out.reject(Reject::OldTimestamp);
+            }
+            return self.on_retransmission(now, request, out);
         }
         // "If the request has already been processed, the replicas simply re-send the reply" [OSDI99 §4.1].
         if request.timestamp == client.executed {
             return self.on_retransmission(now, request, out);
         }
         let signature_first = match admitted {
+            // The primary holds what it may have to propose: once it is signed, or f + 1 others vouch for it (AU-5).
+            Err(Reject::OnProbation) if holds => false,
             Err(reason) => return out.reject(reason),
             Ok(as_it_is) => !as_it_is,
         };
@@ -58,6 +66,9 @@ impl Replica {
                 return self.on_known_request(now, request, out);
             }
         }
+        if !fits {
+            return out.reject(Reject::OverQuota);
+        }
         if signature_first {
             return self.ask_for_signature(now, request, out);
         }
@@ -68,11 +79,13 @@ impl Replica {
         {
             let body = pending.request.clone();
             self.bodies.hold(body);
+        } else {
+            self.bodies.drop_older(request.client);
         }
         self.take_up(now, request.client, out);
     }
 
-    /// Has the expensive check done outside of the step; the request waits in the body table.
+    /// Requests the expensive check outside of the step; the request waits in the body table.
     fn ask_for_signature(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
         let Some(client) = self.clients.entry(request.client) else { return };
         let body = client.store(request);
@@ -98,9 +111,13 @@ impl Replica {
             let same = held.is_some_and(|held| held.digest == body.digest);
             if body.timestamp > client.executed && (newer || same) {
                 let id = body.client;
+                if newer && !self.clients.has_bytes_for(id, body.frame().len()) {
+                    return out.reject(Reject::OverQuota);
+                }
                 if body.operation().len() > self.config.separate_above {
                     self.bodies.hold(body.clone());
                 }
+                let Some(client) = self.clients.entry(id) else { return };
                 if newer {
                     client.keep_stored(body, now.mono_ns);
                 } else {
@@ -114,7 +131,7 @@ impl Replica {
         }
     }
 
-    /// Does what a new request calls for: the primary orders it, a backup sends it on and will watch.
+    /// Handles a new request: the primary orders it, a backup forwards it and watches.
     fn take_up(&mut self, now: Now, client: ClientId, out: &mut Actions) {
         self.recheck_hungry(now, out);
         if !self.is_normal() || self.recovery.is_active() {
@@ -145,7 +162,7 @@ impl Replica {
         }
     }
 
-    /// Lets a request count for the request timer, from now on.
+    /// Counts a request for the request timer, from now on.
     fn start_waiting(&mut self, client: ClientId, now: Now) {
         let Some(pending) = self.clients.get(client).and_then(|c| c.pending.as_ref()) else { return };
         let digest = pending.request.digest;
@@ -178,7 +195,7 @@ impl Replica {
         }
     }
 
-    /// Says to all that a request is authentic here, and counts who does (TM-2).
+    /// Tells all that a request is authentic here, and counts the replicas that do (TM-2).
     pub(crate) fn vouch(&mut self, now: Now, client: ClientId, out: &mut Actions) {
         let id = self.id;
         let must_sign = self.must_sign(now, client);
@@ -201,6 +218,7 @@ impl Replica {
     /// Another replica holds a request as authentic.
     pub(crate) fn on_req_ack(&mut self, now: Now, from: ReplicaId, m: &ReqAck, out: &mut Actions) {
         let must_sign = self.must_sign(now, m.client);
+        let leads = self.is_normal() && self.is_primary();
         // Nobody can fill the table with clients that do not exist: only known ones are vouched for.
         let Some(entry) = self.clients.get_mut(m.client) else { return out.reject(Reject::Unwanted) };
         if m.timestamp <= entry.executed {
@@ -208,6 +226,10 @@ impl Replica {
         }
         let set = entry.vouch(m.digest, from);
         let pending = entry.pending.as_ref().filter(|p| p.request.digest == m.digest);
+        if leads && must_sign && pending.is_some_and(|p| !p.proposed) {
+            self.batcher.push(m.client);
+            return self.propose(now, out);
+        }
         if pending.is_some_and(|p| !must_sign || p.request.proof == Proof::Signed) {
             self.time_if_vouched(now, m.client, set, out);
         }
@@ -218,6 +240,7 @@ impl Replica {
     fn time_if_vouched(&mut self, now: Now, client: ClientId, set: u64, out: &mut Actions) {
         let mine = set & (1 << self.id.index()) != 0;
         let vouchers = usize::try_from(set.count_ones()).unwrap_or(0);
+        let vouchers = mutant!(M73, vouchers, 2 * vouchers);
         if mine && vouchers >= mutant!(M49, self.cluster.weak(), 1) && self.is_normal() && !self.is_primary()
         {
             self.start_waiting(client, now);
@@ -266,7 +289,7 @@ impl Replica {
         self.hand_off(now, out);
     }
 
-    /// Says whether a client has to sign, or its requests are nobody's concern.
+    /// Returns whether a client has to sign, or its requests are ignored.
     pub(crate) fn must_sign(&self, now: Now, client: ClientId) -> bool {
         match self.config.request_auth {
             RequestAuth::Mac => false,

@@ -1,4 +1,4 @@
-//! Starting, and starting again from the log (spec §14.3).
+//! Starting, and restarting from the log (spec §14.3).
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -6,17 +6,19 @@ use alloc::vec::Vec;
 
 use quorate_wire::digest::Domains;
 use quorate_wire::frame::Frame;
-use quorate_wire::id::{ClientId, SeqNum, Timestamp, ViewNum};
-use quorate_wire::message::{NewView, SuspectReason, ViewChange};
+use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::life::Lives;
+use quorate_wire::message::{NewView, ProofMessage, SuspectReason, ViewChange};
 use quorate_wire::{Batch, Digest, Signed};
 
-use crate::enter_view::Candidate;
+use crate::candidate::Candidate;
+use crate::lives::{LivesKnown, Table};
 use crate::log::Proposal;
 use crate::record::{self, Record};
 use crate::replica::{Replica, Status};
 use crate::step::{Action, Actions, Lsn, Milestone, Now, Timer};
 
-/// What a replica starts from.
+/// The initial state of a replica.
 #[derive(Clone, Debug)]
 pub enum Resume {
     /// The first start of a new cluster: the initial state, nothing said yet.
@@ -33,7 +35,7 @@ pub enum Resume {
     },
 }
 
-/// What the disk gives back. The driver has checked its checksums and cut a torn tail.
+/// The data from the disk. The driver has checked its checksums and cut an incomplete tail.
 #[derive(Clone, Debug)]
 pub struct Restart {
     /// The incarnation, higher than every one before.
@@ -44,6 +46,8 @@ pub struct Restart {
     pub checkpoint: (SeqNum, Digest),
     /// The last executed timestamp of each client lane in that image.
     pub clients: Vec<(ClientId, Timestamp)>,
+    /// The lives of the replicas that have had more than one, in that image (RC-11).
+    pub lives: Vec<(ReplicaId, Lives)>,
 }
 
 impl Replica {
@@ -75,24 +79,36 @@ impl Replica {
     fn restart(&mut self, now: Now, restart: &Restart, out: &mut Actions) {
         let (image, root) = restart.checkpoint;
         let history = History::read(&restart.records, &self.domains);
-        // The log may know of a later stable checkpoint than the image on the disk is of (D5, D6). The
-        // window is that one's: votes up to h + L were given, and none of them may be forgotten.
-        let (stable, stable_root) = history.stable.filter(|(seq, _)| *seq > image).unwrap_or((image, root));
+        // The log may know of a later stable checkpoint than the image on the disk is of (D5, D6), or the image be
+        // of a state that was fetched and not known to be stable. The window is that of the stable one: votes
+        // up to h + L were given, and none of them may be forgotten.
+        let (stable, stable_root) = match history.stable {
+            Some(known) => known,
+            // Written by a version that made images of stable checkpoints only.
+            None => (image, root),
+        };
         self.exec.restart_at(image);
         if stable > SeqNum(0) {
             self.log.advance(stable);
         }
         self.checkpoints.own.insert(stable, stable_root);
+        if image > stable {
+            self.checkpoints.own.insert(image, root);
+            self.checkpoints.note_fetched(image);
+        }
         self.clients.reload(&restart.clients);
-        self.recovery.note_transfer(&restart.clients, image);
+        self.recovery.note_transfer(&restart.lives, image);
+        self.lives = LivesKnown::starting(image, Table::new(restart.lives.clone()));
         self.restore_slots(&history);
         self.peers.restore(&history.seen);
         self.resume_view(now, &history);
+        self.judge_view();
         if stable > image {
             self.execute_from_log(now, &history, (stable, stable_root), out);
         }
-        // RO-4: what prepared here may have been shown to clients.
-        self.reads.floor = history.last_prepared.max(stable);
+        // RO-4: what prepared here may have been shown to clients, and what committed or was fetched was.
+        self.reads.shown = mutant!(M61, history.shown.max(stable).max(image), SeqNum(0));
+        self.reads.floor = mutant!(M61, self.reads.shown.max(history.last_prepared), SeqNum(0));
         if self.cluster.n() > 1 {
             self.recovery.await_echoes();
         }
@@ -105,6 +121,8 @@ impl Replica {
         if self.is_normal() && self.is_primary() && self.cluster.n() > 1 {
             self.hand_off(now, out);
         }
+        // What its NEW-VIEW chose and it had not voted for yet (L7).
+        self.adopt_rest_of_new_view(now, out);
         self.try_execute(now, out);
         self.exec.replayed_to = self.exec.final_to;
         self.watch.note_odd(self.log.high());
@@ -126,8 +144,10 @@ impl Replica {
             let Some(slot) = self.log.get_mut(*seq) else { continue };
             let Some(batch) = history.batches.get(digest) else { continue };
             slot.claim(*digest, *view);
-            if slot.prepared.as_ref().is_none_or(|(prepared, _)| prepared <= view) {
+            let newest = slot.prepared.as_ref().is_none_or(|(prepared, _)| prepared <= view);
+            if mutant!(M62, newest, slot.prepared.is_none()) {
                 slot.prepared = Some((*view, batch.clone()));
+                slot.logged = Some(*digest);
             }
         }
         for (seq, digest) in &history.committed {
@@ -156,7 +176,7 @@ impl Replica {
         }
     }
 
-    /// Goes back into the view that the log ends in: I7.
+    /// Returns to the view at the end of the log: I7.
     fn resume_view(&mut self, now: Now, history: &History) {
         self.view = mutant!(M40, history.view, ViewNum(0));
         if let Some(frame) = &history.view_change {
@@ -195,7 +215,7 @@ impl Replica {
         }
     }
 
-    /// Says why a view is left by a primary that shuts down in order.
+    /// Returns why a view is left by a primary that shuts down in order.
     pub fn shut_down(&mut self, now: Now, out: &mut Actions) {
         if self.is_normal() && self.is_primary() {
             self.handing_off = true;
@@ -204,7 +224,7 @@ impl Replica {
     }
 }
 
-/// What a log says was executed behind an image: for those who look at a replica that does not run.
+/// The committed batches in a log after an image, for examining a stopped replica.
 #[derive(Clone, Debug)]
 pub struct Committed {
     /// The batches, from the one behind the image on, without a gap.
@@ -230,13 +250,15 @@ impl Committed {
     }
 }
 
-/// What the log says, sorted.
+/// The content of the log, sorted.
 #[derive(Debug, Default)]
 struct History {
     stable: Option<(SeqNum, Digest)>,
     pre_prepared: Vec<(ViewNum, SeqNum, Digest)>,
     prepared: Vec<(ViewNum, SeqNum, Digest)>,
     last_prepared: SeqNum,
+    /// The last number that committed here, or whose state was fetched.
+    shown: SeqNum,
     committed: BTreeMap<SeqNum, Digest>,
     batches: BTreeMap<Digest, Arc<Batch>>,
     view: ViewNum,
@@ -264,7 +286,15 @@ impl History {
                     self.last_prepared = self.last_prepared.max(*seq);
                 }
             }
-            Record::Batch { batch, .. } => _ = self.add_batch(batch, domains),
+            Record::PreparedAgain { view, seq, digest } => {
+                self.prepared.push((*view, *seq, *digest));
+                self.last_prepared = self.last_prepared.max(*seq);
+            }
+            Record::Batch { seq, batch } => {
+                self.add_batch(batch, domains);
+                self.shown = self.shown.max(*seq);
+            }
+            Record::Floor { seq } => self.shown = self.shown.max(*seq),
             Record::ViewChange { view, frame } => {
                 if *view > self.view {
                     (self.view, self.view_change, self.new_view) = (*view, Some(frame.to_vec()), None);
@@ -275,7 +305,10 @@ impl History {
                     (self.view, self.view_change, self.new_view) = (*view, None, Some(frames.to_vec()));
                 }
             }
-            Record::Committed { seq, digest } => _ = self.committed.insert(*seq, *digest),
+            Record::Committed { seq, digest } => {
+                self.committed.insert(*seq, *digest);
+                self.shown = self.shown.max(*seq);
+            }
             Record::Seen { incarnations, .. } => self.seen = incarnations.to_vec(),
             Record::Stable { seq, root } => {
                 if self.stable.is_none_or(|(newest, _)| newest <= *seq) {
@@ -305,11 +338,18 @@ fn read_new_view(frames: &[&[u8]], replica: &Replica) -> Option<Candidate> {
     let frame = Frame::decode(first).ok()?;
     let body = NewView::decode(frame.body).ok()?;
     let message = Arc::new(Signed::reread(&replica.domains, &frame, body)?);
+    let (changes, told) = rest.split_at_checked(message.body().view_changes.len())?;
     let mut named = Vec::new();
-    for bytes in rest {
+    for bytes in changes {
         named.push(Some(Arc::new(read_view_change(bytes, replica)?)));
     }
-    (named.len() == message.body().view_changes.len()).then_some(Candidate { message, named })
+    let mut proofs = Vec::new();
+    for bytes in told {
+        let frame = Frame::decode(bytes).ok()?;
+        let body = ProofMessage::decode(frame.body).ok()?;
+        proofs.push(Arc::new(Signed::reread(&replica.domains, &frame, body)?));
+    }
+    Some(Candidate { message, named, proofs })
 }
 
 #[cfg(test)]
@@ -320,7 +360,7 @@ mod tests {
     use super::*;
 
     /// [OSDI99 §4.4] A new view fills its gaps with null batches, which are all one; after a fail-over there are often several
-    /// in a row. Whoever looks at the log must not take the second one for its end.
+    /// in a row. A reader of the log must not take the second one for its end.
     #[test]
     fn the_same_null_batch_is_read_at_several_numbers() {
         let domains = Domains::new(ClusterId([7; 32]));

@@ -1,4 +1,5 @@
-//! The replica's one source of chance: whom to ask. Seeded, so that a run can be repeated.
+//! The replica's only source of randomness: it selects which replicas to ask. It is seeded, so that a run can be
+//! repeated.
 
 /// A small generator (`SplitMix64`). Never used where an adversary must not guess.
 #[derive(Clone, Debug)]

@@ -1,12 +1,12 @@
-//! Retransmission by status: a replica says what it has and lacks, and the others send what it lacks
-//! (spec §10). One mechanism, bounded state, for every kind of message.
+//! Retransmission by status: a replica reports what it has and lacks, and the others send what it lacks (spec §10).
+//! One mechanism, with bounded state, for every kind of message.
 
 use alloc::vec::Vec;
 
 use quorate_wire::Cluster;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
 use quorate_wire::message::{
-    Bitmap, Commit, Committed, Echoes, Kind, Prepare, ProofMessage, Status as StatusMessage, WANTS_MAX, Want,
+    Bitmap, Commit, Committed, Echoes, Kind, Prepare, Status as StatusMessage, WANTS_MAX, Want,
     encode_pre_prepare,
 };
 
@@ -14,52 +14,49 @@ use crate::certificate::bit;
 use crate::config::{Config, MS};
 use crate::record::Record;
 use crate::replica::{Replica, Status};
+use crate::starts::Incarnation;
 use crate::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 
 /// An older counter is a replay only this soon after a newer one: a replica whose clock went back
 /// together with its memory is heard again, and a replay costs one answer a second (SM-2).
 const REPLAY_NS: u64 = 1_000 * MS;
-/// Low bits of an incarnation that are random, so that two starts from one image differ (§14.3).
-const INCARNATION_RANDOM_BITS: u32 = 20;
-
 /// The most digests that one peer may ask for in each `status_min_ns`: as many as a pipeline of full batches
 /// names, which is far more than the bytes allow to answer.
 const LOOKUPS_MAX: usize = 8 * 1024;
 
 /// What is known of one other replica.
 #[derive(Clone, Copy, Debug, Default)]
-struct Peer {
+pub(crate) struct Peer {
     counter: u64,
     heard_at: u64,
     answered_at: u64,
     /// How far along the views it was when it was last answered: its view, and whether it worked in it.
     answered_in: (ViewNum, bool),
-    incarnation: u64,
+    pub(crate) incarnation: u64,
+    /// When that was seen first.
+    pub(crate) started_at: u64,
     /// What it has executed, it says.
     executed: SeqNum,
+    /// Its stable checkpoint, it says.
+    stable: SeqNum,
     /// Bytes sent again to it since `budget_at`.
     sent_bytes: usize,
     /// Digests that it has asked for since then.
     lookups: usize,
     budget_at: u64,
     /// It echoes this replica's incarnation.
-    echoes_us: bool,
+    pub(crate) echoes_us: bool,
     /// The count of starts of another incarnation of this replica that it has seen, not below this one's:
     /// an old disk was put back, or the count was lost with a disk.
-    later: Option<u64>,
+    pub(crate) later: Option<u64>,
+    /// What it says of its settings, once that was other than ours.
+    settings: Option<u64>,
 }
 
-/// What a peer's incarnation is to what is known of it.
-enum Incarnation {
-    New,
-    Known,
-    Old,
-}
-
-/// What is known of the others. One entry a replica.
+/// The records of the others. One entry per replica.
 #[derive(Debug)]
 pub(crate) struct PeerStatus {
-    peers: Vec<Peer>,
+    pub(crate) peers: Vec<Peer>,
     counter: u64,
     /// How often this replica has started.
     pub(crate) incarnation: u64,
@@ -79,8 +76,8 @@ impl PeerStatus {
         }
     }
 
-    /// Says whether `len` more bytes may be sent again to `to`, and counts them: at most
-    /// `retransmit_bytes` in each `status_min_ns`, so that nobody can ask for endless work (K14).
+    /// Returns whether `len` more bytes may be sent again to `to`, and counts them: at most `retransmit_bytes` in
+    /// each `status_min_ns`, so that no replica can cause unlimited work (K14).
     pub(crate) fn allow(&mut self, to: ReplicaId, now: u64, len: usize, config: &Config) -> bool {
         let Some(peer) = self.budget(to, now, config) else { return false };
         // One item of any size passes: a request of 1 MiB must be obtainable.
@@ -91,7 +88,7 @@ impl PeerStatus {
         allowed
     }
 
-    /// Says whether `from` may ask for `count` more digests, and counts them whether they are here or not: at
+    /// Returns whether `from` may ask for `count` more digests, and counts them whether they are here or not: at
     /// most [`LOOKUPS_MAX`] in each `status_min_ns` (K14).
     pub(crate) fn allow_lookups(&mut self, from: ReplicaId, now: u64, count: usize, config: &Config) -> bool {
         let Some(peer) = self.budget(from, now, config) else { return false };
@@ -113,6 +110,16 @@ impl PeerStatus {
         Some(peer)
     }
 
+    /// Returns how many others say that their stable checkpoint is `seq` or a later one.
+    pub(crate) fn stable_at(&self, seq: SeqNum) -> usize {
+        self.peers.iter().filter(|p| p.stable >= seq).count()
+    }
+
+    /// Returns the stable checkpoint of a peer that has said so in this life.
+    pub(crate) fn known_stable(&self, of: ReplicaId) -> Option<SeqNum> {
+        self.peers.get(of.index()).filter(|p| p.heard_at != 0).map(|p| p.stable)
+    }
+
     /// Returns how many others echo this replica's incarnation.
     pub(crate) fn echoes(&self) -> usize {
         self.peers.iter().filter(|p| p.echoes_us).count()
@@ -125,19 +132,12 @@ impl PeerStatus {
         executed.iter().rev().nth(count.saturating_sub(1)).copied().unwrap_or_default()
     }
 
-    /// Returns a count of starts that `count` others have seen this replica exceed or reach in another life.
-    fn later_known_to(&self, count: usize) -> Option<u64> {
-        let mut later: Vec<u64> = self.peers.iter().filter_map(|p| p.later).collect();
-        later.sort_unstable();
-        later.iter().rev().nth(count.saturating_sub(1)).copied()
-    }
-
     /// Returns the highest incarnation seen of each replica, as bytes.
     pub(crate) fn seen(&self) -> Vec<u8> {
         self.peers.iter().flat_map(|peer| peer.incarnation.to_le_bytes()).collect()
     }
 
-    /// Takes up what [`Self::seen`] returned in an earlier life.
+    /// Restores what [`Self::seen`] returned in an earlier life.
     pub(crate) fn restore(&mut self, seen: &[u8]) {
         let seen = Echoes::new(seen);
         for (index, peer) in self.peers.iter_mut().enumerate() {
@@ -145,30 +145,18 @@ impl PeerStatus {
         }
     }
 
-    /// Notes an incarnation: the counter in its high bits must rise; the same counter with other random
-    /// bits is a second start from one image.
-    fn note_incarnation(&mut self, from: ReplicaId, incarnation: u64) -> Incarnation {
-        let Some(peer) = self.peers.get_mut(from.index()) else { return Incarnation::Old };
-        let (known, new) =
-            (peer.incarnation >> INCARNATION_RANDOM_BITS, incarnation >> INCARNATION_RANDOM_BITS);
-        if new > known {
-            peer.incarnation = incarnation;
-            return Incarnation::New;
-        }
-        if peer.incarnation == incarnation { Incarnation::Known } else { Incarnation::Old }
-    }
-
-    fn note_echo(&mut self, from: ReplicaId, echo: u64) {
-        let own = self.incarnation;
-        let Some(peer) = self.peers.get_mut(from.index()) else { return };
-        peer.echoes_us = echo == own;
-        let (starts, own_starts) = (echo >> INCARNATION_RANDOM_BITS, own >> INCARNATION_RANDOM_BITS);
-        peer.later = (echo != own && starts >= own_starts).then_some(starts);
+    /// Notes what a peer says of its settings. Returns whether that is a difference that was not known yet.
+    fn note_settings(&mut self, from: ReplicaId, settings: u64, own: u64) -> bool {
+        let Some(peer) = self.peers.get_mut(from.index()) else { return false };
+        let differs = (settings != own).then_some(settings);
+        let news = differs.is_some() && peer.settings != differs;
+        peer.settings = differs;
+        news
     }
 }
 
 impl Replica {
-    /// Asks for a status soon: there is evidence of being behind, or somebody waits (SM-1).
+    /// Sends a status soon: there is evidence of being behind, or a request waits (SM-1).
     pub(crate) fn status_soon(&mut self, now: Now, out: &mut Actions) {
         if self.peers.soon {
             return;
@@ -201,15 +189,15 @@ impl Replica {
         self.watch_requests(now, out);
         let mut next = self.config.status_ns;
         if full {
-            // Before anybody can think that the primary is to blame.
+            // Before a replica can suspect the primary.
             self.say_checkpoints_again(out);
             next = next.min(self.patience() / 4);
         }
         Self::set_timer(out, Timer::Status, now.mono_ns.saturating_add(next));
     }
 
-    /// Returns as many of the proofs wanted as a STATUS has room for, from a random one on: a liar can
-    /// claim so much that nobody can prove that what matters would never have its turn (DP-4).
+    /// Returns as many of the wanted proofs as a STATUS has room for, starting at a random one: a Byzantine replica
+    /// can make enough claims to keep the important ones from ever having their turn (DP-4).
     fn some_wants(&mut self) -> Vec<Want> {
         let wants = &self.views.wants;
         let start = usize::try_from(self.rng.below(u64::try_from(wants.len()).unwrap_or(1))).unwrap_or(0);
@@ -252,6 +240,7 @@ impl Replica {
             stable: self.log.stable(),
             executed: self.exec.executed,
             incarnation: self.peers.incarnation,
+            settings: self.settings,
             echoes: Echoes::new(&echoes),
             normal: self.status == Status::Normal,
             has_new_view,
@@ -275,7 +264,7 @@ impl Replica {
 
     /// Another replica says what it has and lacks.
     pub(crate) fn on_status(&mut self, now: Now, from: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
-        match self.peers.note_incarnation(from, m.incarnation) {
+        match self.peers.note_incarnation(now, from, m.incarnation, self.config.status_min_ns) {
             Incarnation::New => {
                 self.persist_seen(out);
                 // It votes when enough of us have told it that we have seen it start (§14.3).
@@ -283,6 +272,9 @@ impl Replica {
             }
             Incarnation::Known => {}
             Incarnation::Old => out.reject(Reject::OldIncarnation),
+        }
+        if self.peers.note_settings(from, m.settings, self.settings) {
+            out.report(Milestone::SettingsDiffer { of: from });
         }
         self.peers.note_echo(from, m.echoes.of(self.id));
         self.look_at_echoes(now, out);
@@ -294,7 +286,13 @@ impl Replica {
         }
         peer.counter = m.counter;
         peer.executed = m.executed;
+        let stable_before = core::mem::replace(&mut peer.stable, m.stable);
         peer.heard_at = now.mono_ns.max(1);
+        if m.stable > stable_before && m.stable > self.log.stable() {
+            self.judge_checkpoints(now, out);
+        }
+        self.look_at_rejoin(now, out);
+        let Some(peer) = self.peers.peers.get_mut(from.index()) else { return };
         // Never the same to the same peer more than once in this time (SM-2). What it needs in a view that it
         // has just come to is not the same: at most two answers for each of this replica's own views.
         let along = (m.view, m.normal);
@@ -307,7 +305,7 @@ impl Replica {
             peer.answered_in = peer.answered_in.max(along);
         }
         mutant!(M47, self.answer(now, from, m, out), ());
-        // Whoever is ahead will answer our own (SM-1).
+        // A replica that is ahead will answer our own (SM-1).
         if m.view > self.view || m.executed > self.exec.executed {
             self.status_soon(now, out);
         }
@@ -339,11 +337,11 @@ impl Replica {
         if m.view > self.view {
             return;
         }
-        // 5. It waits for the NEW-VIEW of this view: whoever has it sends it, and what it names (SM-4).
+        // 5. It waits for the NEW-VIEW of this view: a replica that has it sends it, and what it names (SM-4).
         if !m.normal {
             self.send_view_changes(now, to, self.view, bit(self.id) & !m.have, out);
             self.send_new_view_to(now, to, m.view, m.have, out);
-            return self.send_proofs(to, m, out);
+            return self.send_proofs(now, to, m, out);
         }
         // 4. Both are in normal operation.
         if self.is_normal() {
@@ -353,9 +351,12 @@ impl Replica {
 
     fn send_committed(&mut self, now: Now, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
         let view = self.view;
-        for seq in m.executed.0.saturating_add(1)..=self.exec.executed.0.min(self.log.high().0) {
+        let last = self.exec.executed.min(self.log.high()).min(m.stable.plus(self.config.window));
+        for seq in m.executed.max(m.stable).0.saturating_add(1)..=last.0 {
             let seq = SeqNum(seq);
-            let Some(digest) = self.log.get(seq).and_then(|slot| slot.committed) else { continue };
+            // What lies below this replica's window may lie in the other's (ST-5).
+            let known = self.log.get(seq).map_or_else(|| self.archive.digest_at(seq), |slot| slot.committed);
+            let Some(digest) = known else { continue };
             if mutant!(M48, m.committed.has(offset(m.stable.next(), seq)), true) {
                 continue;
             }
@@ -371,7 +372,7 @@ impl Replica {
     /// waiting for it.
     fn send_new_view_to(&mut self, now: Now, to: ReplicaId, from: ViewNum, have: u64, out: &mut Actions) {
         let Some(candidate) = self.views.entered.as_ref().filter(|c| c.view() >= from) else { return };
-        let message = candidate.message.clone();
+        let (message, proofs) = (candidate.message.clone(), candidate.proofs.clone());
         if !self.peers.allow(to, now.mono_ns, message.frame().len(), &self.config) {
             return;
         }
@@ -379,22 +380,10 @@ impl Replica {
         out.forward(Recipient::Replica(to), Kind::NewView, after, message.frame());
         let named = message.body().view_changes.iter().fold(0, |set, (replica, _)| set | bit(*replica));
         self.send_view_changes(now, to, message.body().view, named & !have, out);
+        self.show(now, to, &proofs, out);
     }
 
-    fn send_proofs(&mut self, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
-        for want in &m.wants {
-            let Some(slot) = self.log.get(want.seq) else { continue };
-            let Some((digest, view)) = slot.claims.iter().find(|(d, u)| *d == want.digest && *u >= want.view)
-            else {
-                continue;
-            };
-            let proof = ProofMessage { seq: want.seq, digest: *digest, view: *view };
-            // What was claimed was durable before it was said.
-            out.send(Recipient::Replica(to), Kind::Proof, Lsn(0), |w| proof.encode(w));
-        }
-    }
-
-    /// Sends votes and proposals of this view again: content as the first time, sealed anew (SM-3). Also for
+    /// Sends votes and proposals of this view again: the same content, sealed again (SM-3). Also for
     /// numbers that the peer has executed: it may have done so without having prepared them, or in an earlier
     /// view, and the others may need its COMMIT (PC-4).
     fn send_votes(&mut self, now: Now, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
@@ -438,43 +427,6 @@ impl Replica {
                 out.send(recipient, Kind::Prepare, after, |w| Prepare::encode(view, seq, &digest, &[], w));
             }
         }
-    }
-
-    /// §14.3: before its first vote after a restart, a replica hears from the others that they have
-    /// seen it start, and never that they have seen it later than that.
-    fn look_at_echoes(&mut self, now: Now, out: &mut Actions) {
-        if self.recovery.is_active() {
-            return self.outgrow_earlier_starts(now, out);
-        }
-        if !self.recovery.waits_for_echoes() {
-            return;
-        }
-        if mutant!(M43, self.peers.later_known_to(self.cluster.weak()).is_some(), false) {
-            let incarnation = self.peers.incarnation;
-            out.report(Milestone::RejoinStarted { incarnation });
-            return self.start_rejoin(now, out);
-        }
-        if mutant!(M43, self.peers.echoes() + 1 >= self.cluster.quorum(), true) {
-            self.recovery.heard_echoes();
-            self.on_view_changes_grown(now, out);
-            for seq in self.log.numbers() {
-                self.advance(now, seq, out);
-            }
-            self.propose(now, out);
-        }
-    }
-
-    /// A replica that has lost its memory may have lost its count of starts as well, and go by a clock that
-    /// is behind (D8). It takes a higher one while it rejoins: otherwise its next start, with memory, would
-    /// look like that of an old disk. f + 1 others have seen the count that it goes beyond, so a correct one has.
-    fn outgrow_earlier_starts(&mut self, now: Now, out: &mut Actions) {
-        let Some(starts) = self.peers.later_known_to(self.cluster.weak()) else { return };
-        let chance = self.rng.next() >> (u64::BITS - INCARNATION_RANDOM_BITS);
-        let incarnation = (starts.saturating_add(1) << INCARNATION_RANDOM_BITS) | chance;
-        self.peers.incarnation = incarnation;
-        self.peers.peers.iter_mut().for_each(|peer| peer.later = None);
-        out.report(Milestone::RejoinStarted { incarnation });
-        self.status_soon(now, out);
     }
 }
 

@@ -1,8 +1,8 @@
-//! What goes into a replica and what comes out: the whole of its contact with the world.
+//! Inputs and outputs of a replica: its complete interface.
 //!
-//! The contract (`ARCHITECTURE.md`): the same inputs give the same actions; actions are performed
-//! in order, except that a [`Action::Send`] waits until its `after` is durable; a message may be
-//! lost, late, doubled or reordered; a timer is named, and setting it again restarts it.
+//! The contract (`ARCHITECTURE.md`): the same inputs give the same actions. Actions are performed in order, except
+//! that a [`Action::Send`] waits until its `after` is durable. A message may be lost, late, duplicated or reordered.
+//! A timer has a name, and setting it again restarts it.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use quorate_wire::batch::{Batch, Body};
 use quorate_wire::codec::Writer;
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
+use quorate_wire::life::Lives;
 use quorate_wire::message::{Kind, Message};
 use quorate_wire::reply::Replies;
 use quorate_wire::{Digest, Verified};
@@ -80,7 +81,7 @@ impl Timer {
     }
 }
 
-/// What came of a read-only execution.
+/// The result of a read-only execution.
 #[derive(Clone, Copy, Debug)]
 pub enum ReadResult<'a> {
     /// The result and its digest over (client, timestamp, result).
@@ -132,7 +133,7 @@ pub enum Input<'a> {
     Read {
         /// Which.
         ticket: Ticket,
-        /// What came of it.
+        /// The result.
         result: ReadResult<'a>,
     },
     /// The answer to an [`Action::Resend`].
@@ -157,12 +158,20 @@ pub enum Input<'a> {
         root: Digest,
         /// The last executed timestamp of each client lane in the new state, in any order.
         clients: &'a [(ClientId, Timestamp)],
+        /// The lives of the replicas that have had more than one, in the new state (RC-11). None: they cannot be
+        /// read; then this replica votes in no view that rests on VIEW-CHANGEs.
+        lives: Option<&'a [(ReplicaId, Lives)]>,
     },
     /// Every record up to here is on disk.
     Durable(Lsn),
+    /// An image of the state after `seq` is on disk (D5).
+    Kept {
+        /// The checkpoint.
+        seq: SeqNum,
+    },
 }
 
-/// Who a message is for.
+/// The receivers of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recipient {
     /// All other replicas.
@@ -202,29 +211,29 @@ impl Span {
     }
 }
 
-/// What stands in the bytes of a [`Action::Send`].
+/// The content of the bytes of an [`Action::Send`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A body of this kind, which the door seals as [`Kind::seal`] says.
+    /// A body of this kind, which the authenticator seals as [`Kind::seal`] says.
     Body,
     /// A whole frame, signed here or made by someone else, to be sent as it is.
     Frame,
 }
 
-/// What a replica wants done.
+/// An action that a replica requests.
 #[derive(Clone, Debug)]
 pub enum Action {
     /// Send a message once everything up to `after` is durable.
     Send {
         /// For whom.
         to: Recipient,
-        /// What it is.
+        /// The kind.
         kind: Kind,
         /// A body to seal, or a whole frame.
         form: Form,
         /// The bytes.
         bytes: Span,
-        /// What must be durable before it leaves (spec §14.1).
+        /// The record that must be durable before it is sent (spec §14.1).
         after: Lsn,
     },
     /// Append a record to the write-ahead log; [`Input::Durable`] tells when it is on disk.
@@ -242,7 +251,7 @@ pub enum Action {
     CheckSignature {
         /// Whose.
         client: ClientId,
-        /// What it signed.
+        /// The signed statement.
         request: Arc<SignatureCheck>,
     },
     /// Execute a batch; the next number in order.
@@ -286,8 +295,9 @@ pub enum Action {
         /// The stable checkpoint.
         below: SeqNum,
     },
-    /// Bring the state to a certified checkpoint; [`Input::Fetched`] tells when it is there. A later
-    /// one replaces the target of an earlier one.
+    /// Bring the state to a certified checkpoint; [`Input::Fetched`] tells when it is there, and, where there
+    /// is a disk, [`Input::Kept`] when it, or a later one, is there as an image (D5, ST-6). A later one replaces
+    /// the target of an earlier one.
     Fetch {
         /// The checkpoint.
         seq: SeqNum,
@@ -359,7 +369,7 @@ impl Actions {
         self.push(Action::Report(milestone));
     }
 
-    /// Appends the reason why a message was turned away.
+    /// Appends the reason why a message was rejected.
     #[inline]
     pub fn reject(&mut self, reason: Reject) {
         self.report(Milestone::Rejected(reason));

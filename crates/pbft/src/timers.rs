@@ -10,10 +10,10 @@ use crate::step::{Actions, Lsn, Now, Recipient, Timer};
 /// A backup that stays alone with a request says so after a time that doubles each time, so often at most.
 const VOUCH_DOUBLINGS_MAX: u32 = 20;
 
-/// A wait that is this replica's own doing is forgiven so often, without progress between (TM-5): what liars say of
-/// themselves must not keep a backup quiet for ever.
+/// The most waits, caused by this replica itself, that are ignored without progress between them (TM-5): claims of
+/// Byzantine replicas about themselves must not keep a backup quiet permanently.
 const EXCUSES_MAX: u32 = 4;
-/// A request may be passed over by so many windows of proposals while the window is full (B8).
+/// A request may be passed over by this many windows of proposals while the window is full (B8).
 const PASSED_OVER_MAX: u64 = 4;
 
 /// What a backup watches. The timers are re-armed lazily: one that runs out early looks at what is
@@ -59,19 +59,19 @@ impl Watch {
         self.p99_ns.saturating_mul(4).clamp(self.timeout_min_ns, self.timeout_max_ns)
     }
 
-    /// Notes that a proposal for `seq` was accepted.
+    /// Records that a proposal for `seq` was accepted.
     pub(crate) fn note_accepted(&mut self, seq: SeqNum, now: u64) {
         self.accepted = self.accepted.max(seq);
         self.busy_since.get_or_insert(now);
     }
 
-    /// Notes that batches up to `seq` will take longer than usual: this replica is behind, has started again, or
+    /// Records that batches up to `seq` will take longer than usual: this replica is behind, has started again, or
     /// has them from a NEW-VIEW. That is no reason to wait longer for the next primary.
     pub(crate) fn note_odd(&mut self, seq: SeqNum) {
         self.odd_to = self.odd_to.max(seq);
     }
 
-    /// Notes that `seq` was executed, `took` nanoseconds after it was accepted.
+    /// Records that `seq` was executed, `took` nanoseconds after it was accepted.
     pub(crate) fn note_executed(&mut self, seq: SeqNum, took: Option<u64>, now: u64) {
         self.busy_since = (seq < self.accepted).then_some(now);
         self.excuses = 0;
@@ -107,7 +107,7 @@ impl Replica {
         self.watch.request_timeout().max(self.views.patience_ns())
     }
 
-    /// Says whether this replica has a primary to watch.
+    /// Returns whether this replica has a primary to watch.
     fn watches(&self) -> bool {
         self.is_normal() && !self.is_primary() && !self.transfer.is_active() && !self.recovery.is_active()
     }
@@ -116,9 +116,9 @@ impl Replica {
     /// the first accepted proposal that is not executed.
     ///
     /// What is proposed waits for its turn, not for the primary: under overload that may take longer than any
-    /// time-out, and goes on as long as something is executed now and then, or the service is at work (A23). So does
+    /// time-out, and continues as long as something is executed now and then, or the service is at work (A23). So does
     /// what cannot be proposed because `W` proposals are in progress; but not while others are proposed in its place
-    /// for ever (B8).
+    /// forever (B8).
     fn waiting_since(&mut self) -> Option<u64> {
         let pipeline = self.config.pipeline;
         let (accepted, executed) = (self.watch.accepted, self.exec.executed);
@@ -127,7 +127,7 @@ impl Replica {
         let oldest = self.clients.oldest_unproposed().filter(|pending| {
             !full || accepted > pending.passed_over_from.plus(PASSED_OVER_MAX.saturating_mul(pipeline))
         });
-        // Results set the clock anew as they come.
+        // Results reset the clock as they arrive.
         let busy_since = self.watch.busy_since.filter(|_| !at_work);
         [oldest.map(|pending| pending.since), busy_since].into_iter().flatten().min()
     }
@@ -165,7 +165,7 @@ impl Replica {
             return self.arm_request_timer(now.mono_ns.saturating_add(patience), out);
         }
         // "If the timer of backup i expires in view v, the backup starts a view change": here it says
-        // so first and goes on working, until f + 1 replicas agree (LV-2).
+        // so first and continues working, until f + 1 replicas agree (LV-2).
         self.forward_overdue(now, out);
         self.suspect(now, SuspectReason::Timeout, out);
         if self.watches() {
@@ -175,10 +175,11 @@ impl Replica {
 
     /// Says whether this replica itself is why something waits (TM-5): it stood still, so that its timer comes
     /// `late`; or f + 1 others, so a correct one, have executed what it has not, or it lacks their CHECKPOINTs, and it
-    /// asks them. Never more than [`EXCUSES_MAX`] times without progress.
+    /// asks them; or the primary lacks them, and is told. Never more than [`EXCUSES_MAX`] times without progress.
     fn is_to_blame_itself(&mut self, now: Now, late: u64, out: &mut Actions) -> bool {
         let behind =
             self.peers.executed_by(self.cluster.weak()) > self.exec.executed || self.is_window_full();
+        let behind = behind || self.primary_lacks_checkpoints(out);
         let stood_still = late >= self.patience() / 2;
         if !(behind || stood_still) || self.watch.excuses >= EXCUSES_MAX {
             return false;
@@ -190,8 +191,9 @@ impl Replica {
         true
     }
 
-    /// Sends overdue requests to all replicas, so that all correct timers run (TM-2); with them that they are
-    /// authentic here: one that has just come back may be the only one left to say so, and would stay alone.
+    /// Sends overdue requests to all replicas, so that all correct timers run (TM-2), and that they are authentic
+    /// here. A replica that has just restarted may be the only one left that can vouch, and would otherwise stay
+    /// alone.
     fn forward_overdue(&mut self, now: Now, out: &mut Actions) {
         const FORWARDED_BYTES_MAX: usize = 64 << 10;
         let before = now.mono_ns.saturating_sub(self.patience());
@@ -212,7 +214,7 @@ impl Replica {
         }
     }
 
-    /// Arms the timer that looks after requests which nobody times yet.
+    /// Arms the timer for requests that no timer covers yet.
     pub(crate) fn watch_relays(&mut self, now: Now, out: &mut Actions) {
         if !self.watch.relay_armed && self.watches() {
             self.watch.relay_armed = true;

@@ -1,18 +1,20 @@
 //! State transfer: when, and to which checkpoint (ST-1, ST-4, ST-5). The walk over the state's tree is
-//! the executor's; this file chooses the target and goes on from there. [OSDI99 §4.4] on replicas that
+//! the executor's; this file chooses the target and continues from there. [OSDI99 §4.4] on replicas that
 //! miss a checkpoint; [OSDI99 §6.3]; spec §9.
 
 use quorate_wire::Digest;
-use quorate_wire::id::{ClientId, SeqNum, Timestamp};
+use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
+use quorate_wire::life::Lives;
 
-use crate::config::MS;
+use crate::config::{Durability, MS};
+use crate::record::Record;
 use crate::replica::Replica;
 use crate::step::{Action, Actions, Milestone, Now, Recipient};
 
 /// How long a replica that is behind tries to catch up by batches before it fetches state (CK-5, ST-5).
 const PATIENCE_NS: u64 = 200 * MS;
 
-/// What is being fetched.
+/// The state that is being fetched.
 #[derive(Debug, Default)]
 pub(crate) struct Transfer {
     target: Option<(SeqNum, Digest)>,
@@ -24,19 +26,19 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// Says whether state is being fetched: nothing executes meanwhile (EX-5).
+    /// Returns whether state is being fetched: nothing is executed during that time (EX-5).
     pub(crate) fn is_active(&self) -> bool {
         self.target.is_some()
     }
 
-    /// Says whether the state was found wrong and is being repaired.
+    /// Returns whether the state was found wrong and is being repaired.
     pub(crate) fn is_repairing(&self) -> bool {
         self.repairing
     }
 }
 
 impl Replica {
-    /// Notes the highest checkpoint that `f + 1` replicas certify above this replica's state.
+    /// Records the highest checkpoint that `f + 1` replicas certify above this replica's state.
     pub(crate) fn note_certified(&mut self, now: Now, out: &mut Actions) {
         let Some(best) = self.checkpoints.certified_above(self.exec.executed) else { return };
         self.set_goal(now, best, out);
@@ -69,9 +71,9 @@ impl Replica {
         let out_of_reach = match self.transfer.target {
             // Above the window there is nothing to execute one's way with.
             None => goal.0 > self.log.high(),
-            // Whoever has executed so far beyond the target has discarded it (I6): nobody may hold it any
-            // more, and under load the window moves on in less time than it takes to notice that nobody
-            // answers (ST-4, B19).
+            // A replica that has executed so far beyond the target has discarded it (I6). So no replica may hold it
+            // any more, and under load the window moves on in less time than it takes to detect that none responds
+            // (ST-4, B19).
             Some((target, _)) => goal.0 > target.plus(self.config.window),
         };
         if out_of_reach || stuck >= PATIENCE_NS {
@@ -111,13 +113,21 @@ impl Replica {
         self.start_transfer(now, seq, root, true, out);
     }
 
+    /// A checkpoint has become stable above the one to which a wrong state is being repaired: whoever is to answer
+    /// may have discarded that, and the state must not end below the window. The repair goes to this one.
+    pub(crate) fn raise_repair(&mut self, now: Now, seq: SeqNum, root: Digest, out: &mut Actions) {
+        if self.transfer.repairing && self.transfer.target.is_some_and(|(target, _)| target < seq) {
+            self.start_transfer(now, seq, root, true, out);
+        }
+    }
+
     /// The state is now the one after `seq` (ST-6).
     pub(crate) fn finish_transfer(
         &mut self,
         now: Now,
-        seq: SeqNum,
-        root: Digest,
+        (seq, root): (SeqNum, Digest),
         clients: &[(ClientId, Timestamp)],
+        lives: Option<&[(ReplicaId, Lives)]>,
         out: &mut Actions,
     ) {
         if self.transfer.target != Some((seq, root)) {
@@ -134,13 +144,20 @@ impl Replica {
         if mutant!(M35, true, false) {
             self.clients.reload(clients);
         }
-        self.recovery.note_transfer(clients, seq);
+        self.recovery.note_transfer(lives.unwrap_or(&[]), seq);
+        self.replace_lives(seq, lives);
         // Own checkpoints above are of the wrong state; those below are gone.
         self.checkpoints.own.retain(|n, _| *n < seq);
-        if repaired && seq < had {
-            self.reads.floor = self.reads.floor.max(had); // RO-4: it had shown more than that
+        // RO-4: what it had shown before a repair; and what it may show from here on, also after a restart.
+        let shown = if repaired { seq.max(had) } else { seq };
+        self.reads.shown = self.reads.shown.max(shown);
+        self.reads.floor = self.reads.floor.max(shown);
+        self.exec.shown = self.persist(Record::Floor { seq: shown }, out);
+        if self.config.durability == Durability::Sync {
+            self.checkpoints.await_image(seq);
         }
         self.checkpoints.own.insert(seq, root);
+        self.checkpoints.note_fetched(seq);
         self.say_checkpoint(seq, root, Recipient::All, out);
         self.judge_checkpoint(now, seq, out);
         self.note_certified(now, out);

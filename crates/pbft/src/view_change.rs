@@ -1,5 +1,5 @@
-//! Leaving a view [OSDI99 §4.4], spec §11.2-11.4: who wishes to, when that is enough, and what is
-//! taken along.
+//! Starting a view change [OSDI99 §4.4], spec §11.2-11.4: which replicas want one, when that is enough, and what is
+//! reported.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -12,15 +12,17 @@ use quorate_wire::message::{
 };
 use quorate_wire::{Digest, Signed};
 
-use crate::certificate::{Votes, bit, size};
+use crate::candidate::Candidate;
+use crate::certificate::{bit, size};
 use crate::config::Config;
-use crate::enter_view::Candidate;
+use crate::lives::Counts;
 use crate::new_view;
+use crate::proofs::Proofs;
 use crate::record::Record;
 use crate::replica::{Replica, Status};
 use crate::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 
-/// The most requests that REQ-REJECTs are counted for.
+/// Maximum number of requests that REQ-REJECTs are counted for.
 const REJECTS_MAX: usize = 1024;
 
 /// What a replica knows of view changes. At most one SUSPECT, one VIEW-CHANGE and one NEW-VIEW of each
@@ -33,15 +35,15 @@ pub(crate) struct ViewChanges {
     own_suspect: Option<(ViewNum, Vec<u8>)>,
     /// The newest valid VIEW-CHANGE of each replica (VC-6).
     pub(crate) received: Vec<Option<Arc<Signed<ViewChange>>>>,
-    /// The newest NEW-VIEW of each replica, under examination. One a replica, so that a liar's NEW-VIEW
-    /// for a far view stands in nobody's way.
+    /// The newest NEW-VIEW of each replica, under examination. There is one for each replica, so that a Byzantine
+    /// replica's NEW-VIEW for a far view does not block others.
     pub(crate) candidates: Vec<Option<Candidate>>,
     /// The NEW-VIEW that this replica last entered a view by.
     pub(crate) entered: Option<Candidate>,
     /// Why this replica left for its view: what its VIEW-CHANGE carries.
     leave: Option<(ViewNum, LeaveCert)>,
-    /// PROOFs, by number and digest: the newest view in which each replica pre-prepared it (DP-4).
-    pub(crate) proofs: BTreeMap<(SeqNum, Digest), Votes<ViewNum>>,
+    /// PROOFs that were asked for (DP-4).
+    pub(crate) proofs: Proofs,
     /// Proofs that are asked for in STATUS.
     pub(crate) wants: Vec<Want>,
     /// `max_x`: the last number that the NEW-VIEW of this view fixed.
@@ -65,7 +67,7 @@ impl ViewChanges {
             candidates: alloc::vec![None; config.cluster.n()],
             entered: None,
             leave: None,
-            proofs: BTreeMap::new(),
+            proofs: Proofs::default(),
             wants: Vec::new(),
             last_fixed: SeqNum(0),
             patience_ns: config.request_timeout_min_ns,
@@ -92,7 +94,7 @@ impl ViewChanges {
         self.patience_ns = (self.patience_ns / 2).max(base);
     }
 
-    /// Notes progress under the new view.
+    /// Records progress under the new view.
     pub(crate) fn note_executed(&mut self) {
         self.progressed = true;
         self.rejects.clear();
@@ -100,7 +102,7 @@ impl ViewChanges {
 
     /// Forgets proofs about numbers below a stable checkpoint.
     pub(crate) fn collect(&mut self, stable: SeqNum) {
-        self.proofs.retain(|(seq, _), _| *seq > stable);
+        self.proofs.collect(stable);
         self.wants.retain(|want| want.seq > stable);
     }
 
@@ -135,7 +137,7 @@ impl ViewChanges {
 }
 
 impl Replica {
-    /// Says to all that this replica wishes to leave its view, and goes on working in it (LV-2).
+    /// Tells all that this replica wishes to leave its view, and continues working in it (LV-2).
     pub(crate) fn suspect(&mut self, now: Now, reason: SuspectReason, out: &mut Actions) {
         if self.recovery.is_active() {
             return;
@@ -159,7 +161,7 @@ impl Replica {
         self.judge_suspects(now, view, out);
     }
 
-    /// Another replica wishes to leave a view. Its signature was checked at the door.
+    /// Another replica wishes to leave a view. Its signature was checked at the authenticator.
     pub(crate) fn on_suspect(&mut self, now: Now, from: ReplicaId, m: &Suspect, out: &mut Actions) {
         if m.view < self.view {
             return out.reject(Reject::OtherView);
@@ -177,10 +179,10 @@ impl Replica {
     }
 
     /// A LeaveCert for `view`: f + 1 replicas suspect it, so a correct one does; or this is the view and
-    /// its own primary hands it over (LV-2). A hand-over of a *later* view moves nobody: a liar could hand
-    /// over view after view of its own and keep everyone moving. The paper's rule that a view change needs f + 1 replicas holds here for
-    /// every one of them: "a view change will happen only if at least f + 1 replicas" say so
-    /// [OSDI99 §4.5.2].
+    /// its own primary hands it over (LV-2). A hand-over of a *later* view has no effect: a Byzantine replica could
+    /// hand over each view in which it is primary and keep all replicas in view changes. The paper's rule that a view
+    /// change needs f + 1 replicas holds here for every one of them: "a view change will happen only if at least f +
+    /// 1 replicas" say so [OSDI99 §4.5.2].
     fn judge_suspects(&mut self, now: Now, view: ViewNum, out: &mut Actions) {
         let primary = self.cluster.primary(view);
         let of = self.views.suspects.iter().enumerate();
@@ -202,6 +204,7 @@ impl Replica {
         let failed = self.status == Status::ViewChange;
         self.stop_normal_operation(out);
         self.view = view;
+        self.judge_view();
         // "before it receives a valid new-view message for v+1 or before it executes a request in the new
         // view that it had not executed previously" [OSDI99 §4.5.2].
         if failed || !self.views.progressed {
@@ -255,16 +258,18 @@ impl Replica {
         message.encode(&mut Writer::new(&mut body));
         let signed = Signed::sign(&self.signer, &self.domains, Kind::ViewChange, 0, self.id, message, &body);
         let after = self.persist(Record::ViewChange { view, frame: signed.frame() }, out);
+        let after = mutant!(M52, after, Lsn(0));
         out.forward(Recipient::All, Kind::ViewChange, after, signed.frame());
         self.views.keep_own(Arc::new(signed));
     }
 
-    /// What this replica takes into `view`: its checkpoints C, what prepared P, what it pre-prepared Q.
+    /// This replica's contribution to `view`: its checkpoints C, what prepared P, what it pre-prepared Q.
     fn own_view_change(&self, view: ViewNum, leave: LeaveCert) -> ViewChange {
         let stable = self.log.stable();
         let claims_max = self.cluster.f() + 2;
-        let checkpoints =
-            self.checkpoints.own.range(stable..=self.log.high()).map(|(n, d)| (*n, *d)).collect();
+        // D5: of those above the stable one only what the disk can bring back.
+        let last = if self.checkpoints.are_kept() { self.log.high() } else { stable };
+        let checkpoints = self.checkpoints.own.range(stable..=last).map(|(n, d)| (*n, *d)).collect();
         let mut prepared = Vec::new();
         let mut pre_prepared = Vec::new();
         for slot in self.log.iter() {
@@ -284,7 +289,8 @@ impl Replica {
         }
         // I9, VC-3: whatever prepared was pre-prepared.
         assert!(mutant!(M36, true, true) && prepared.iter().all(|p| claimed(&pre_prepared, p)));
-        ViewChange { view, stable, key_id: 0, checkpoints, prepared, pre_prepared, leave }
+        let life = self.own_life();
+        ViewChange { view, stable, life, checkpoints, prepared, pre_prepared, leave }
     }
 
     /// A VIEW-CHANGE that this replica sent before it lost its memory comes back from those who keep it as
@@ -308,7 +314,7 @@ impl Replica {
         }
     }
 
-    /// Another replica has left. Its signature, and those of its LeaveCert, were checked at the door.
+    /// Another replica has left. Its signature, and those of its LeaveCert, were checked at the authenticator.
     pub(crate) fn on_view_change(&mut self, now: Now, m: &Arc<Signed<ViewChange>>, out: &mut Actions) {
         let (from, body) = (m.sender(), m.body());
         let (k, window) = (self.config.checkpoint_interval, self.config.window);
@@ -317,11 +323,27 @@ impl Replica {
         }
         // One that a NEW-VIEW under examination names is needed, whatever else this sender said.
         self.supply_candidates(now, m, out);
+        // RC-11b: for anything else it has to be of a life that counts.
+        match self.counts_now(from, body) {
+            Counts::Yes => {}
+            Counts::NotYet => {
+                self.status_soon(now, out); // it comes again when the table knows that life
+                return out.reject(Reject::LaterLife);
+            }
+            Counts::NoMore => return out.reject(Reject::EndedLife),
+        }
         if body.view < self.view {
             return out.reject(Reject::OtherView);
         }
         let Some(entry) = self.views.received.get_mut(from.index()) else { return };
         match entry {
+            // RC-11c: of two lives that count the newer one stays, whatever their views.
+            Some(known) if known.body().life != body.life => {
+                if known.body().life > body.life {
+                    return out.reject(Reject::EndedLife);
+                }
+                *entry = Some(m.clone());
+            }
             Some(known) if known.body().view > body.view => return out.reject(Reject::OtherView),
             Some(known) if known.body().view == body.view => {
                 let second = known.digest() != m.digest();
@@ -339,8 +361,8 @@ impl Replica {
         self.on_view_changes_grown(now, out);
     }
 
-    /// Leaves because others have. A LeaveCert of f + 1 replicas is a reason for everyone, so that nobody
-    /// leaves alone (LV-2); a hand-over only for those in that view. Failing both, "if a replica receives a
+    /// Starts a view change because others have. A LeaveCert of f + 1 replicas is a reason for all, so that none
+    /// leaves alone (LV-2); a hand-over only for those in that view. Otherwise, "if a replica receives a
     /// set of f + 1 valid view-change messages from other replicas for views greater than its current view,
     /// it sends a view-change message for the smallest view in the set" [OSDI99 §4.5.2].
     fn follow(&mut self, now: Now, view: ViewNum, leave: &LeaveCert, out: &mut Actions) {

@@ -7,8 +7,12 @@ use desk::{Desk, Did, R0, R1, R2, R3, c, root};
 use quorate_pbft::config::Durability;
 use quorate_pbft::step::{Recipient, Reject};
 use quorate_pbft::{Milestone, Restart, Resume};
+use quorate_wire::frame::Frame;
 use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
-use quorate_wire::message::{Bitmap, Echoes, Kind, QueryStable, Reply, ReplyStable, Status, ViewChange};
+use quorate_wire::life::{Recovered, Recovery};
+use quorate_wire::message::{
+    Bitmap, Echoes, Kind, QueryStable, Reply, ReplyStable, RequestBody, Status, ViewChange,
+};
 
 fn sync(config: &mut quorate_pbft::Config) {
     config.durability = Durability::Sync;
@@ -16,15 +20,22 @@ fn sync(config: &mut quorate_pbft::Config) {
 
 /// A STATUS that echoes `seen` as r1's incarnation.
 fn status(desk: &mut Desk, from: ReplicaId, counter: u64, seen: u64) {
+    status_at(desk, from, counter, seen, 0);
+}
+
+/// The same, of one whose stable checkpoint is at `stable`.
+fn status_at(desk: &mut Desk, from: ReplicaId, counter: u64, seen: u64, stable: u64) {
+    let desk_settings = desk.config.shared_settings();
     let mut echoes = vec![0_u8; 32];
     echoes[8..16].copy_from_slice(&seen.to_le_bytes());
     desk.hear(from, Kind::Status, |w| {
         Status {
             counter,
             view: ViewNum(0),
-            stable: SeqNum(0),
-            executed: SeqNum(0),
+            stable: SeqNum(stable),
+            executed: SeqNum(stable),
             incarnation: 1 << 20,
+            settings: desk_settings,
             echoes: Echoes::new(&echoes),
             normal: true,
             has_new_view: false,
@@ -43,6 +54,7 @@ fn restarted(id: ReplicaId, records: Vec<Vec<u8>>) -> Desk {
         records,
         checkpoint: (SeqNum(0), root(SeqNum(0))),
         clients: vec![],
+        lives: vec![],
     });
     Desk::resumed(id, resume, sync)
 }
@@ -175,12 +187,13 @@ fn h6_a_replica_without_memory_outgrows_its_earlier_starts() {
     assert_eq!(Status::decode(&body).unwrap().incarnation >> 20, 6);
 }
 
-/// RC-4 to RC-9: estimate, recovery request, stable checkpoint beyond the bound; and no vote before.
+/// RC-4 to RC-9a: estimate, recovery request, stable checkpoint beyond the bound, here and at a quorum; no vote before.
 #[test]
 fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
     let mut desk = Desk::resumed(R1, Resume::Amnesia { incarnation: 3 << 20 }, |_| {});
     let query = QueryStable::decode(&desk.last_sent(Kind::QueryStable).unwrap().1).unwrap();
-    let answer = ReplyStable { nonce: query.nonce, checkpoint: SeqNum(8), prepared: SeqNum(10) };
+    let view = ViewNum(0);
+    let answer = ReplyStable { nonce: query.nonce, checkpoint: SeqNum(8), prepared: SeqNum(10), view };
     desk.hear(R0, Kind::ReplyStable, |w| ReplyStable { nonce: query.nonce + 1, ..answer }.encode(w));
     assert!(desk.rejected(Reject::WrongNonce));
     for from in [R0, R2, R3] {
@@ -191,8 +204,12 @@ fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
     // It executes at 11: n_R. The bound is max(8 + L, 12 + L) = 20.
     let me = quorate_wire::ClientId(u64::from(R1.0));
     let timestamp = Timestamp(desk.now.wall_ns);
-    let result = 11_u64.to_le_bytes();
-    let digest = desk.domains.reply(me.0, timestamp.0, &result);
+    let (_, frame) = desk.last_sent(Kind::Request).unwrap();
+    let operation = RequestBody::decode(Frame::decode(&frame).unwrap().body).unwrap().operation.to_vec();
+    let asked = Recovery::decode(&operation).unwrap();
+    let mut result = Vec::new();
+    Recovered { seq: SeqNum(11), bits: asked.bits, floor: asked.floor }.encode(&mut result);
+    let digest = desk.domains.reply(me.0, timestamp.0, &quorate_wire::Digest::ZERO, &result);
     for from in [R0, R2, R3] {
         let reply = Reply {
             view: ViewNum(0),
@@ -213,8 +230,15 @@ fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
         desk.fetched(stable);
         let batch = desk.batch(c(0), stable, b"x");
         desk.pre_prepare(R0, 0, stable + 1, &batch);
-        assert_eq!(desk.sent(Kind::Prepare), usize::from(stable == 20), "at {stable}");
+        assert_eq!(desk.sent(Kind::Prepare), 0, "at {stable}");
     }
+    // RC-9a: and only when a quorum is there, too. A replica that lags does not count.
+    for (from, stable) in [(R0, 20), (R3, 16)] {
+        status_at(&mut desk, from, 1, 3 << 20, stable);
+        assert_eq!(desk.sent(Kind::Prepare), 0, "{from} is at {stable}");
+    }
+    status_at(&mut desk, R2, 1, 3 << 20, 20);
+    assert!(desk.sent(Kind::Prepare) > 0);
     assert!(desk.said(|m| *m == Milestone::Rejoined { seq: SeqNum(20) }));
 }
 

@@ -4,10 +4,12 @@
 mod desk;
 
 use desk::{Desk, R0, R1, R2, R3, c, root};
+use quorate_pbft::config::RequestAuth;
 use quorate_pbft::step::{Recipient, Reject};
 use quorate_pbft::{Milestone, Timer};
 use quorate_wire::Digest;
-use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::id::{ClientId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::life::Life;
 use quorate_wire::message::{Kind, NewView, Reply, ReqAck, ReqReject, SuspectReason};
 
 /// "Each message sent by the replicas to the client includes the current view number, allowing the client
@@ -167,51 +169,58 @@ fn p12_a_missing_body_costs_no_client_its_standing() {
     assert!(!desk.said(|m| matches!(m, Milestone::OnProbation { .. })));
 }
 
-/// Leads a replica that holds an unsigned request into view 1, with its client on probation: r0 had proposed
-/// another of its requests with a MAC that is not right here.
-fn held_unsigned_and_on_probation(id: ReplicaId) -> Desk {
-    let mut desk = Desk::new(id);
-    desk.request(c(0), 1, b"x");
-    desk.pass(30);
-    let digest = desk.domains.request(c(0).0, 1, b"x");
-    desk.hear(R3, Kind::ReqAck, |w| ReqAck { client: c(0), timestamp: Timestamp(1), digest }.encode(w));
-    let mut frame = desk.request_frame(c(0), 2, b"y");
-    let tags = 4 * quorate_wire::frame::ENTRY_BYTES;
-    let at = frame.len() - tags;
-    frame[at..].iter_mut().for_each(|byte| *byte ^= 1);
-    let batch = desk.batch_of(&[frame]);
-    desk.pre_prepare(R0, 0, 1, &batch);
-    desk.pass(30);
+/// Leads r0 into a later view, with a client on probation: f + 1 others have complained about what r0 had proposed of
+/// another lane. Where r0 is a backup then, it holds an unsigned request of the client.
+fn held_unsigned_and_on_probation(view: u64) -> (Desk, ClientId) {
+    let leads = view % 4 == 0;
+    let mut desk = Desk::with(R0, 4, 1, |config| config.pipeline = if leads { 2 } else { 1 });
+    let frame = desk.request_frame(c(0), 2, b"y");
+    let digest = desk.batch_of(std::slice::from_ref(&frame)).requests().next().unwrap().digest;
+    desk.frame(&frame);
+    let lane = ClientId::new(1, 7);
+    if !leads {
+        desk.request(lane, 1, b"x");
+    }
+    for from in [R1, R2] {
+        let (view, seq, client, timestamp) = (ViewNum(0), SeqNum(1), c(0), Timestamp(2));
+        desk.hear(from, Kind::ReqReject, |w| ReqReject { view, seq, client, timestamp, digest }.encode(w));
+    }
     assert!(desk.said(|m| matches!(m, Milestone::OnProbation { .. })));
-    let others: Vec<ReplicaId> = [R1, R2, R3].into_iter().filter(|r| *r != id).collect();
-    let empty = desk.empty_view_change(1);
+    let empty = desk.empty_view_change(view);
     let mut named = vec![];
-    for from in &others {
-        let frame = desk.view_change(*from, &empty);
-        named.push((*from, desk.digest_of(&frame)));
+    for from in [R1, R2, R3] {
+        let frame = desk.view_change(from, &empty);
+        named.push((from, desk.digest_of(&frame)));
         desk.frame(&frame);
     }
-    if id != R1 {
+    if !leads {
         let own = desk.last_sent(Kind::ViewChange).unwrap().1;
-        named.push((id, desk.digest_of(&own)));
+        named.push((R0, desk.digest_of(&own)));
         named.sort_unstable();
         let checkpoint = (SeqNum(0), root(SeqNum(0)));
-        let new_view = NewView { view: ViewNum(1), view_changes: named, checkpoint, chosen: vec![] };
+        let new_view = NewView {
+            view: ViewNum(view),
+            life: Life::default(),
+            view_changes: named,
+            checkpoint,
+            chosen: vec![],
+        };
         let frame = desk.new_view(R1, &new_view);
         desk.frame(&frame);
     }
-    assert!(desk.said(|m| matches!(m, Milestone::ViewEntered { view: ViewNum(1), .. })));
+    assert!(desk.said(|m| matches!(m, Milestone::ViewEntered { view: v, .. } if v.0 == view)));
     desk.forget();
-    desk
+    (desk, lane)
 }
 
 /// AU-5: the signed copy that a client on probation sends takes the place of the unsigned one that is held,
 /// or the request would never be proposed.
 #[test]
 fn b31_a_signed_copy_takes_the_place_of_the_unsigned_one() {
-    let mut desk = held_unsigned_and_on_probation(R1);
+    let (mut desk, lane) = held_unsigned_and_on_probation(4);
+    desk.request(lane, 1, b"x");
     assert_eq!(desk.sent(Kind::PrePrepare), 0, "only when signed");
-    let signed = desk.request_frame_with(c(0), 1, b"x", false, true);
+    let signed = desk.request_frame_with(lane, 1, b"x", false, true);
     desk.frame(&signed);
     assert_eq!(desk.sent(Kind::PrePrepare), 1);
     desk.frame(&signed);
@@ -221,12 +230,149 @@ fn b31_a_signed_copy_takes_the_place_of_the_unsigned_one() {
 /// AU-5: no correct primary proposes what has to be signed and is not, so none is timed for it.
 #[test]
 fn b31_nobody_is_timed_for_what_has_to_be_signed() {
-    let mut desk = held_unsigned_and_on_probation(R2);
+    let (mut desk, lane) = held_unsigned_and_on_probation(1);
     desk.pass(1_000);
     assert!(!desk.said(|m| matches!(m, Milestone::Suspected { .. })));
     assert_eq!(desk.sent(Kind::ReqAck), 0);
-    let signed = desk.request_frame_with(c(0), 1, b"x", false, true);
+    let signed = desk.request_frame_with(lane, 1, b"x", false, true);
     desk.frame(&signed);
     desk.pass(1_000);
     assert!(desk.said(|m| matches!(m, Milestone::Suspected { .. })));
+}
+
+/// AU-5, TM-2: f + 1 backups hold the unsigned request as authentic and would depose a primary that waits for a
+/// signature; they are who will take it.
+#[test]
+fn b31_what_f_plus_1_others_vouch_for_need_not_be_signed() {
+    let (mut desk, lane) = held_unsigned_and_on_probation(4);
+    desk.request(lane, 1, b"x");
+    let digest = desk.domains.request(lane.0, 1, b"x");
+    let vouch = |desk: &mut Desk, from, digest| {
+        desk.hear(from, Kind::ReqAck, |w| ReqAck { client: lane, timestamp: Timestamp(1), digest }.encode(w));
+    };
+    vouch(&mut desk, R1, digest);
+    vouch(&mut desk, R1, digest);
+    assert_eq!(desk.sent(Kind::PrePrepare), 0, "one of them may be a liar");
+    vouch(&mut desk, R2, digest);
+    assert_eq!(desk.sent(Kind::PrePrepare), 1);
+}
+
+/// AU-5, L4: what a primary says is a client's request says nothing of the client.
+#[test]
+fn l4_a_primary_puts_no_client_on_probation() {
+    let mut desk = Desk::new(R1);
+    desk.request(c(0), 1, b"x");
+    let mut frame = desk.request_frame(c(0), 2, b"made up");
+    let tags = 4 * quorate_wire::frame::ENTRY_BYTES;
+    let at = frame.len() - tags;
+    frame[at..].iter_mut().for_each(|byte| *byte ^= 1);
+    let batch = desk.batch_of(&[frame]);
+    desk.pre_prepare(R0, 0, 1, &batch);
+    desk.pass(60);
+    assert!(desk.rejected(Reject::UnprovenRequest));
+    assert!(desk.sent_to(R0, Kind::ReqReject) > 0, "the primary is told");
+    assert!(!desk.said(|m| matches!(m, Milestone::OnProbation { .. })));
+    desk.forget();
+    desk.request(c(0), 3, b"unsigned");
+    assert!(!desk.rejected(Reject::OnProbation) && desk.sent(Kind::Request) == 1);
+}
+
+/// L6, SR-1: what one principal has waiting is bounded, in lanes and in bytes, and costs nobody else his.
+#[test]
+fn l6_one_clients_requests_are_bounded() {
+    let mut desk = Desk::with(R1, 4, 1, |config| config.lanes_max = 40);
+    let large = vec![7; 1 << 20];
+    let mut taken = 0;
+    for lane in 0..40 {
+        desk.forget();
+        desk.request(ClientId::new(1, lane), 1, &large);
+        taken += u32::from(!desk.rejected(Reject::OverQuota));
+    }
+    assert_eq!(taken, 15, "16 MiB, with their headers");
+    desk.forget();
+    desk.request(ClientId::new(1, 0), 2, &large);
+    assert!(!desk.rejected(Reject::OverQuota), "it takes the place of its lane's older one");
+    desk.request(ClientId::new(1, 77), 1, b"small");
+    assert!(!desk.rejected(Reject::OverQuota), "its lanes are those that wait for nothing");
+    desk.request(ClientId::new(2, 0), 1, &large);
+    assert!(!desk.rejected(Reject::OverQuota), "another client has its own");
+}
+
+/// L1, L6: a principal has so many lanes here; those with nothing outstanding give way.
+#[test]
+fn l6_lanes_of_one_client_are_bounded() {
+    let mut desk = Desk::with(R1, 4, 1, |config| (config.lanes_max, config.clients_max) = (4, 16));
+    for lane in 0..4 {
+        desk.request(ClientId::new(1, lane), 1, b"x");
+    }
+    desk.request(ClientId::new(1, 4), 1, b"x");
+    assert!(desk.rejected(Reject::OverQuota));
+    desk.forget();
+    desk.order(1, ClientId::new(1, 0), 1, b"x");
+    desk.request(ClientId::new(1, 4), 1, b"x");
+    assert!(!desk.rejected(Reject::OverQuota), "one has nothing outstanding any more");
+    for principal in 2..9 {
+        (0..4).for_each(|lane| desk.request(ClientId::new(principal, lane), 1, b"x"));
+    }
+    assert!(desk.rejected(Reject::OverQuota));
+    assert_eq!(desk.replica.state().pending, 16, "in all");
+}
+
+/// L6: one client's signatures under way leave room for others'.
+#[test]
+fn l6_signatures_of_one_client_are_bounded() {
+    let mut desk = Desk::with(R1, 4, 1, |config| config.request_auth = RequestAuth::SigMac);
+    desk.checks_wait = true;
+    for lane in 0..70 {
+        let signed = desk.request_frame_with(ClientId::new(1, lane), 1, b"x", false, true);
+        desk.frame(&signed);
+    }
+    assert!(desk.rejected(Reject::OverQuota));
+    desk.forget();
+    let signed = desk.request_frame_with(c(1), 1, b"x", false, true);
+    desk.frame(&signed);
+    assert!(!desk.rejected(Reject::OverQuota));
+}
+
+/// L6, RO-3: reads of one client that wait are bounded, in lanes and in bytes.
+#[test]
+fn l6_reads_of_one_client_are_bounded() {
+    let mut desk = Desk::new(R1);
+    let batch = desk.batch(c(8), 1, b"x");
+    desk.pre_prepare(R0, 0, 1, &batch);
+    desk.prepare(R2, 0, 1, batch.digest()); // tentative: reads wait until it has committed
+    let large = vec![7; 1 << 20];
+    let mut taken = 0;
+    for lane in 0..40 {
+        desk.forget();
+        let read = desk.request_frame_with(ClientId::new(1, lane), 1, &large, true, false);
+        desk.frame(&read);
+        taken += u32::from(!desk.rejected(Reject::ReadNotServed));
+    }
+    assert_eq!(taken, 15, "16 MiB, with their headers");
+    desk.forget();
+    let read = desk.request_frame_with(ClientId::new(2, 0), 1, &large, true, false);
+    desk.frame(&read);
+    assert!(desk.said(|m| matches!(m, Milestone::ReadQueued { .. })), "others wait beside it");
+}
+
+/// PR-3, L6: principals take turns, whatever lanes they come with; and a lane waits once, however often it asks.
+#[test]
+fn l6_principals_take_turns() {
+    let mut desk = Desk::with(R0, 4, 1, |config| (config.pipeline, config.batch_requests_max) = (1, 4));
+    desk.request(c(8), 1, b"first"); // in flight, so that the next ones wait
+    for t in 1..=50 {
+        (0..20).for_each(|lane| desk.request(ClientId::new(1, lane), t, b"many"));
+    }
+    desk.request(c(1), 1, b"one");
+    desk.request(c(2), 1, b"two");
+    desk.forget();
+    let batch = desk.batch(c(8), 1, b"first");
+    for from in [R1, R2] {
+        desk.prepare(from, 0, 1, batch.digest());
+        desk.commit(from, 0, 1, batch.digest());
+    }
+    let (_, body) = desk.last_sent(Kind::PrePrepare).unwrap();
+    let holds = |text: &[u8]| body.windows(text.len()).filter(|window| *window == text).count();
+    assert_eq!((holds(b"many"), holds(b"one"), holds(b"two")), (2, 1, 1));
 }

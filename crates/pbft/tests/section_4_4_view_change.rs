@@ -9,6 +9,7 @@ use quorate_pbft::Milestone;
 use quorate_pbft::step::{Recipient, Reject};
 use quorate_wire::frame::Frame;
 use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::life::Life;
 use quorate_wire::message::{
     Bitmap, Echoes, Kind, NewView, PrePrepared, Prepare, ReqAck, Status, ViewChange,
 };
@@ -55,7 +56,7 @@ fn a_primary_may_hand_its_view_over() {
     assert!(left(&desk, 1));
 }
 
-/// TM-2: whoever has waited too long sends the request to all, so that every correct timer runs, and says
+/// TM-2: a replica that has waited too long sends the request to all, so that every correct timer runs, and says
 /// again that it is authentic here. A replica that was away when the others said so would stay alone
 /// with the request otherwise, and the view would never end.
 #[test]
@@ -124,7 +125,7 @@ fn the_new_primary_decides_with_a_quorum() {
     desk.frame(&frame);
     assert_eq!(desk.sent(Kind::NewView), 1);
     assert!(desk.said(|m| matches!(m, Milestone::ViewEntered { view: ViewNum(1), .. })));
-    // I7: one NEW-VIEW for a view, whoever else joins (B14).
+    // I7: one NEW-VIEW for a view, even if others join (B14).
     let frame = desk.view_change(R0, &empty);
     desk.frame(&frame);
     assert_eq!(desk.sent(Kind::NewView), 1);
@@ -148,6 +149,7 @@ fn a_backup_checks_the_new_view_and_votes_for_what_it_takes_over() {
     });
     let named = vec![(R1, desk.digest_of(&of_r1)), (R2, desk.digest_of(&own)), (R3, desk.digest_of(&of_r3))];
     let right = NewView {
+        life: Life::default(),
         view: ViewNum(1),
         view_changes: named,
         checkpoint: (SeqNum(0), root(SeqNum(0))),
@@ -180,6 +182,7 @@ fn p15_a_new_view_that_drops_a_prepared_request_is_refused() {
     let named = vec![(R1, desk.digest_of(&of_r1)), (R2, desk.digest_of(&own)), (R3, desk.digest_of(&of_r3))];
     let null = desk.domains.null_batch();
     let wrong = NewView {
+        life: Life::default(),
         view: ViewNum(1),
         view_changes: named,
         checkpoint: (SeqNum(0), root(SeqNum(0))),
@@ -201,6 +204,7 @@ fn status(desk: &mut Desk, from: ReplicaId, counter: u64, normal: bool) {
             stable: SeqNum(0),
             executed: SeqNum(0),
             incarnation: 1 << 20,
+            settings: 0,
             echoes: Echoes::default(),
             normal,
             has_new_view: normal,
@@ -213,9 +217,9 @@ fn status(desk: &mut Desk, from: ReplicaId, counter: u64, normal: bool) {
     });
 }
 
-/// A message of the new view may overtake its NEW-VIEW and is turned away. Whoever enters the view says so
+/// A message of the new view may overtake its NEW-VIEW and is rejected. A replica that enters the view says so
 /// at once, and is sent at once what it has missed, however recently it was answered: or the view would
-/// stand still until the next status and be given up.
+/// stall until the next status and be abandoned.
 #[test]
 fn what_overtook_the_new_view_is_sent_again_at_once() {
     let mut desk = Desk::new(R1);
@@ -257,6 +261,7 @@ fn what_is_executed_is_voted_for_again() {
                 stable: SeqNum(0),
                 executed: SeqNum(1),
                 incarnation: 1 << 20,
+                settings: 0,
                 echoes: Echoes::default(),
                 normal: true,
                 has_new_view: false,
@@ -321,6 +326,7 @@ fn p14_a_new_view_on_too_few_view_changes_is_refused() {
     let own = desk.last_sent(Kind::ViewChange).unwrap().1;
     let named = vec![(R2, desk.digest_of(&own))];
     let few = NewView {
+        life: Life::default(),
         view: ViewNum(1),
         view_changes: named,
         checkpoint: (SeqNum(0), root(SeqNum(0))),
@@ -395,14 +401,14 @@ fn a_second_version_of_a_view_change_is_refused() {
     let mut desk = Desk::new(R1);
     enter_view_1(&mut desk, &[R3]);
     let mut other = desk.empty_view_change(1);
-    other.key_id = 7;
+    other.leave = desk.leave_cert(0, &[R0, R2]);
     let frame = desk.view_change(R3, &other);
     desk.frame(&frame);
     assert!(desk.rejected(Reject::SecondVersion));
     assert!(desk.said(|m| *m == Milestone::Equivocation { by: R3 }));
 }
 
-/// PP-2: numbers that the NEW-VIEW fixed cannot be proposed anew.
+/// PP-2: numbers that the NEW-VIEW fixed cannot be proposed again.
 #[test]
 fn a_number_fixed_by_the_new_view_cannot_be_proposed_again() {
     let mut desk = Desk::new(R2);
@@ -414,6 +420,7 @@ fn a_number_fixed_by_the_new_view_cannot_be_proposed_again() {
     let (of_r1, of_r3) = (desk.view_change(R1, &seen), desk.view_change(R3, &seen));
     let named = vec![(R1, desk.digest_of(&of_r1)), (R2, desk.digest_of(&own)), (R3, desk.digest_of(&of_r3))];
     let nv = NewView {
+        life: Life::default(),
         view: ViewNum(1),
         view_changes: named,
         checkpoint: (SeqNum(0), root(SeqNum(0))),
@@ -453,6 +460,7 @@ fn p16_a_new_view_for_a_far_view_does_not_block_the_right_one() {
     let mut desk = Desk::new(R2);
     let named = [R0, R1, R3].map(|r| (r, root(SeqNum(1)))).to_vec();
     let far = NewView {
+        life: Life::default(),
         view: ViewNum(103),
         view_changes: named,
         checkpoint: (SeqNum(0), root(SeqNum(0))),
@@ -466,6 +474,7 @@ fn p16_a_new_view_for_a_far_view_does_not_block_the_right_one() {
     let (of_r1, of_r3) = (desk.view_change(R1, &empty), desk.view_change(R3, &empty));
     let named = vec![(R1, desk.digest_of(&of_r1)), (R2, desk.digest_of(&own)), (R3, desk.digest_of(&of_r3))];
     let nv = NewView {
+        life: Life::default(),
         view: ViewNum(1),
         view_changes: named,
         checkpoint: (SeqNum(0), root(SeqNum(0))),

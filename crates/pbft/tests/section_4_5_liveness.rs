@@ -10,6 +10,7 @@ use quorate_pbft::step::{Input, Timer};
 use quorate_pbft::{Config, Milestone};
 use quorate_wire::frame::Frame;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
+use quorate_wire::life::Life;
 use quorate_wire::message::{Kind, NewView, ViewChange};
 
 fn suspected(desk: &Desk, view: u64) -> bool {
@@ -35,7 +36,7 @@ fn view_changes(desk: &mut Desk, view: u64, from: &[ReplicaId]) -> Vec<Vec<u8>> 
     from.iter().map(|from| desk.view_change(*from, &empty)).collect()
 }
 
-/// "this time it will wait 2T": but neither for ever nor until the number overflows, however many views
+/// "this time it will wait 2T": but neither forever nor until the number overflows, however many views
 /// have failed.
 #[test]
 fn b29_the_wait_doubles_up_to_its_bound() {
@@ -117,6 +118,7 @@ fn b30_timers_of_the_view_before_are_not_held_against_the_new_primary() {
     desk.pass(99);
     let named = [(R1, &others[0]), (R2, &own), (R3, &others[1])];
     let new_view = NewView {
+        life: Life::default(),
         view: ViewNum(1),
         view_changes: named.map(|(from, frame)| (from, desk.digest_of(frame))).to_vec(),
         checkpoint: (SeqNum(0), root(SeqNum(0))),

@@ -28,6 +28,7 @@ fn says_to_have_executed(desk: &mut Desk, from: ReplicaId, counter: u64, execute
             stable: SeqNum(0),
             executed: SeqNum(executed),
             incarnation: 1 << 20,
+            settings: 0,
             echoes: Echoes::new(&[]),
             normal: true,
             has_new_view: false,
@@ -129,7 +130,7 @@ fn a_backup_that_is_behind_asks_before_it_suspects() {
     assert!(!suspects(&desk));
     assert!(desk.sent(Kind::Status) > 0);
     desk.pass(400);
-    assert!(suspects(&desk), "not for ever");
+    assert!(suspects(&desk), "not forever");
 }
 
 /// One that claims to be ahead is no reason to wait.
@@ -143,7 +144,7 @@ fn one_that_is_ahead_is_no_excuse() {
     assert!(suspects(&desk));
 }
 
-/// TM-5, H2: a replica that stood still finds its timer overdue, and what came meanwhile not looked at.
+/// TM-5, H2: a replica that stood still finds its timer overdue, and what came in that time not looked at.
 #[test]
 fn a_timer_that_comes_late_says_nothing_of_the_primary() {
     let mut desk = backup();

@@ -98,7 +98,7 @@ fn a_commit_rides_on_the_next_prepare() {
     assert_eq!(desk.sent(Kind::Commit), 1);
 }
 
-/// PB-4: a read waits for commits, and not only where it is queued. Whoever has heard the others' is ready to
+/// PB-4: a read waits for commits, and not only where it is queued. A replica with the others' commits is ready to
 /// serve it, while these wait for the one that it still holds back.
 #[test]
 fn a_waiting_commit_leaves_when_a_read_comes_although_nothing_is_tentative_here() {
@@ -113,7 +113,7 @@ fn a_waiting_commit_leaves_when_a_read_comes_although_nothing_is_tentative_here(
     assert_eq!(Commit::decode(&bytes).unwrap().digest, digest);
 }
 
-/// I8, PB-1: a commit that waits for a carrier leaves before a checkpoint above it is stable. Whoever has to
+/// I8, PB-1: a commit that waits for a carrier leaves before a checkpoint above it is stable. A replica that has to
 /// do without f faulty replicas needs it, and nobody would send it again.
 #[test]
 fn a_waiting_commit_leaves_before_its_number_is_collected() {
@@ -164,7 +164,7 @@ fn a_separate_request_is_fetched_before_the_batch_is_prepared() {
     assert_eq!(desk.sent(Kind::Prepare), 1);
 }
 
-/// K14: whoever asks for what nobody has pays for it as well, and has no part in what others may ask.
+/// K14: a replica that asks for what no one has is charged for it too, and does not use up the others' budget.
 #[test]
 fn k14_asking_for_what_nobody_has_is_charged() {
     let mut desk = Desk::new(R1);
@@ -188,7 +188,7 @@ fn k14_asking_for_what_nobody_has_is_charged() {
     assert_eq!(desk.sent_to(R3, Kind::Body), 1);
 }
 
-/// SR-2: what waits for a batch can be had as well as what a batch names, by whoever asks again.
+/// SR-2: a request that waits for a batch can be fetched like one that a batch names, also repeatedly.
 #[test]
 fn a_waiting_request_is_found_by_its_digest() {
     let mut desk = Desk::new(R1);
@@ -218,7 +218,9 @@ fn the_primary_names_a_large_request_by_its_digest() {
 /// on it.
 #[test]
 fn a_full_batch_fits_a_datagram() {
-    let mut desk = Desk::with(R0, 4, 1, |config| (config.pipeline, config.piggyback) = (1, true));
+    let mut desk = Desk::with(R0, 4, 1, |config| {
+        (config.pipeline, config.piggyback, config.lanes_max) = (1, true, 1024);
+    });
     for client in 0..800 {
         desk.request(ClientId::new(1, client), 1, &[7; 100]);
     }

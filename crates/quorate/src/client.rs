@@ -14,16 +14,16 @@ use crate::value;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing was done, and why: the call failed in the service and was undone, or never left.
+    /// Nothing was changed, with the reason: the service refused and undid the call, or it was never sent.
     Refused(String),
-    /// No answer came in time. It may have been done, or may be done yet; [`Client::outcome`] tells later.
+    /// The call timed out, and may or may not take effect; [`Client::outcome`] tells later.
     Unknown {
-        /// Which call.
+        /// The call.
         request: RequestId,
     },
-    /// It was done, but its reply was too long to be kept and got lost on its way.
+    /// The call took effect, but its reply was too long to be stored and was lost on its way.
     ReplyLost,
-    /// The outcome of a call that is not known any more.
+    /// The outcome of the call is no longer known.
     Forgotten,
     /// The cluster runs another service.
     OtherService,
@@ -44,20 +44,23 @@ impl std::fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl From<CallError> for Error {
-    #[allow(clippy::wildcard_enum_match_arm, reason = "refusals are told by their text")]
+    #[allow(
+        clippy::wildcard_enum_match_arm,
+        reason = "all other errors are refusals, described by their text"
+    )]
     fn from(error: CallError) -> Self {
         match error {
-            CallError::Unknown { request } => Self::Unknown { request },
+            CallError::Unknown { request } | CallError::Overtaken { request } => Self::Unknown { request },
             CallError::ResultLost => Self::ReplyLost,
             CallError::Forgotten => Self::Forgotten,
-            // Nothing was done: too long, too busy, closed, and what may come to be.
+            // Nothing was changed: too long, overloaded, closed, and future variants.
             _ => Self::Refused(error.to_string()),
         }
     }
 }
 
-/// A client of the service `F`, shared by threads and tasks. Each call is under way in a lane of its own;
-/// a reply is one that enough replicas agree on.
+/// A client of the service `F`, shared by threads and tasks. Each call uses its own lane. A reply is accepted when
+/// enough replicas agree on it.
 #[derive(Debug)]
 pub struct Client<F> {
     caller: Caller,
@@ -65,12 +68,11 @@ pub struct Client<F> {
 }
 
 impl<F: Family> Client<F> {
-    /// Opens the client in `dir`, as `init` made it, with 64 lanes and ten seconds for a call.
+    /// Opens the client in `dir`, made by `init`, with 64 lanes and a deadline of ten seconds.
     ///
     /// # Errors
     ///
-    /// A file is missing, wrong, or can be read by others; a port is taken; another process uses the
-    /// identity.
+    /// A file is missing, invalid, or accessible to other users; a port is taken; another process uses this client.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, Trouble> {
         Ok(Self::new(Caller::open(dir.as_ref(), Options::default())?))
     }
@@ -80,7 +82,7 @@ impl<F: Family> Client<F> {
         Self { caller, service: PhantomData }
     }
 
-    /// Has an operation done, and waits for the reply.
+    /// Runs an operation, and waits for the reply.
     ///
     /// # Errors
     ///
@@ -89,8 +91,7 @@ impl<F: Family> Client<F> {
         read::<F>(self.caller.call(&value::encode(operation), operation.is_read_only()))
     }
 
-    /// Has an operation done. It is under way at once, whether or not the future is awaited; any executor
-    /// will do.
+    /// Runs an operation. It starts immediately, even if the future is never awaited. Works with any executor.
     pub fn call_async(
         &self,
         operation: &F::Operation,
@@ -99,11 +100,11 @@ impl<F: Family> Client<F> {
         async move { read::<F>(pending.await) }
     }
 
-    /// Returns the reply to a call whose outcome was unknown, waiting for it up to `within`.
+    /// Returns the reply to a call whose outcome was unknown, after waiting for up to `within`.
     ///
     /// # Errors
     ///
-    /// It still is unknown, or not known any more.
+    /// The outcome is still unknown, or no longer known.
     pub fn outcome(&self, request: RequestId, within: Duration) -> Result<F::Reply, Error> {
         read::<F>(self.caller.outcome(request, within))
     }

@@ -1,9 +1,9 @@
-//! Replicate a service of your own over machines of which some may crash, lie or be taken over.
+//! Build replicated services that tolerate Byzantine machines: machines that crash, return wrong answers, or are
+//! compromised.
 //!
-//! A service is its state, its operations, and one function. What it is told to do, every correct replica
-//! does alike, so the state is reached through [`Map`] and [`Cell`], and there is no clock but
-//! [`Call::time_ns`]. From that, [`main!`] makes a program with everything that it takes to run it, and
-//! [`sim::check`] runs liars against it in `cargo test`.
+//! A service consists of its state, its operations, and one function. It must be deterministic: its state is in
+//! [`Map`] and [`Cell`], and its only clock is [`Call::time_ns`]. [`main!`] turns it into a program with all commands to
+//! run a cluster, and [`sim::check`] tests it against Byzantine replicas in `cargo test`.
 //!
 //! ```no_run
 //! use quorate::{Call, Map, Operation, Service, State};
@@ -41,12 +41,12 @@
 //!
 //! | | |
 //! |---|---|
-//! | what a service is, and how it becomes one of `quorate_service` | [`service`] |
-//! | its state over pages | [`state`] |
-//! | what operations, replies and state are made of | [`value`] |
-//! | a client for it | [`client`] |
-//! | liars against it | [`sim`] |
-//! | the program around it | [`program`] |
+//! | the traits of a service | [`service`] |
+//! | its replicated state | [`state`] |
+//! | the values in operations, replies and state | [`value`] |
+//! | a typed client | [`client`] |
+//! | simulated clusters with injected faults | [`sim`] |
+//! | the generated program | [`program`] |
 #![cfg_attr(
     test,
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")
@@ -67,7 +67,7 @@ pub use service::{Call, Operation, Service};
 pub use state::{Cell, Map, State};
 pub use value::Value;
 
-/// What the derives refer to.
+/// Items that the derives refer to.
 #[doc(hidden)]
 pub mod private {
     pub use crate::service::Family;
@@ -75,7 +75,7 @@ pub mod private {
     pub use crate::value::{Dice, Json, field, named, tagged, untagged};
 }
 
-/// Makes the `main` of a program that runs a service: `init`, `replica`, `up`, `call` and `sim`.
+/// Generates the `main` of a service's program, with the commands `up`, `init`, `replica`, `call`, `status` and `sim`.
 #[macro_export]
 macro_rules! main {
     ($service:ty) => {

@@ -1,4 +1,4 @@
-//! The program around a service: what [`main!`](crate::main) makes.
+//! The program around a service: what [`main!`](crate::main) generates.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,8 +21,8 @@ use crate::value::{Dice, Value};
 
 /// Run a replicated service
 ///
-/// Ends with status 0 if it is done, 1 if what was asked about failed or was refused, 2 if it was asked in a
-/// wrong way, 3 if the cluster cannot be reached in time.
+/// Exit status: 0 success, 1 an operation was refused or a check failed, 2 wrong usage or settings,
+/// 3 cluster unreachable.
 #[derive(Parser, Debug)]
 #[command(version, verbatim_doc_comment, disable_help_subcommand = true)]
 struct Cli {
@@ -40,15 +40,15 @@ enum Command {
     Sim(Sim),
 }
 
-/// Make a cluster on this machine and run it, until Ctrl-C
+/// Start a cluster on this machine, until Ctrl-C
 ///
-/// Run again on the same directory it comes back with all data.
+/// Creates the data directory if needed. Started again in the same directory, it continues with all data.
 ///
 ///   up --dir data
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 struct Up {
-    /// Where its directories are; made if it is not there
+    /// Data directory; created if needed
     #[arg(long, default_value = "quorate-data")]
     dir: PathBuf,
     /// Faulty replicas to tolerate, of 3f + 1
@@ -56,24 +56,24 @@ struct Up {
     f: u16,
 }
 
-/// Make the directories of a new cluster, one for each node
+/// Create a new cluster: one directory for each node
 ///
-/// Copy each to its machine, and start it there with `replica`.
+/// Copy each directory to its machine, and start `replica` there.
 ///
 ///   init --dir cluster --f 1
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 struct Init {
-    /// Where to make them; empty, or not there yet
+    /// Directory to create the nodes in; must be empty or not exist
     #[arg(long)]
     dir: PathBuf,
     /// Faulty replicas to tolerate, of 3f + 1
     #[arg(long, default_value_t = 1)]
     f: u16,
-    /// Where the replicas are, IP or IP:PORT: none for this machine, one for all of them, or one each
+    /// Addresses of the replicas, IP or IP:PORT: one for all, or one each (default: this machine)
     #[arg(long, value_name = "ADDR", num_args = 1..)]
     host: Vec<Host>,
-    /// How many clients get a key
+    /// Number of clients to create keys for
     #[arg(long, default_value_t = 2)]
     clients: u16,
 }
@@ -84,53 +84,53 @@ struct Init {
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 struct Replica {
-    /// The replica's directory, as `init` made it
+    /// The replica's directory, made by `init`
     #[arg(long)]
     dir: PathBuf,
 }
 
-/// Have an operation done, and print the reply
+/// Run an operation, and print the reply
 ///
-/// Operations and replies are JSON: a variant with its fields, as in {"Open":{"name":"ann","amount":5}}.
+/// Operations and replies are JSON: a variant with its fields, such as {"Open":{"name":"ann","amount":5}}.
 ///
 ///   call '{"Balance":{"name":"ann"}}'
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 struct Call {
-    /// The client's directory, as `init` or `up` made it
+    /// The client's directory, made by `init` or `up`
     #[arg(long, default_value = "quorate-data/client-0")]
     dir: PathBuf,
-    /// The operation
+    /// The operation, as JSON
     operation: String,
 }
 
-/// Show how a cluster is
+/// Show the status of a cluster
 ///
-/// Asks every replica, has two small operations done, and compares. Ends with status 0 if the cluster is HEALTHY, 1 if
-/// it is not, 3 if no replica answers.
+/// Asks every replica about itself, runs two small operations, and compares the answers. Exit status: 0 HEALTHY;
+/// 1 DEGRADED, HALTED or UNSAFE; 3 no replica answers.
 ///
 ///   status --dir cluster
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 struct Status {
-    /// Where its directories are
+    /// Directory that holds the nodes of the cluster
     #[arg(long, default_value = "quorate-data")]
     dir: PathBuf,
-    /// Print JSON: an object for the cluster, then one a replica
+    /// Print JSON: one object for the cluster, then one for each replica
     #[arg(long)]
     json: bool,
 }
 
-/// Run liars against the service in simulated clusters, one from each seed
+/// Test the service in simulated clusters with injected faults, one for each seed
 ///
 ///   sim --seeds 100
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 struct Sim {
-    /// So many seeds, from 1 on
+    /// Run the seeds 1 to N
     #[arg(long, default_value_t = 100, value_name = "N", conflicts_with = "seed")]
     seeds: u64,
-    /// One seed, decimal or hexadecimal
+    /// Run one seed, decimal or hexadecimal
     #[arg(long, value_name = "S", value_parser = seed)]
     seed: Option<u64>,
 }
@@ -140,10 +140,10 @@ fn seed(text: &str) -> Result<u64, String> {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    number.map_err(|_| "a whole number was expected, such as 7 or 0x2f81".to_owned())
+    number.map_err(|_| "expected a whole number, such as 7 or 0x2f81".to_owned())
 }
 
-/// What went wrong, and the status to end with.
+/// An error's exit status and text.
 type Outcome = Result<(), (u8, String)>;
 
 /// Runs the program of the service `F`, whose name is `name`.
@@ -186,15 +186,17 @@ impl Init {
         let cluster = NewCluster { hosts: self.host.clone(), clients: self.clients, ..own(self.f) };
         let made = cluster.make(&self.dir).map_err(|trouble| wrong(&trouble))?;
         let (dir, n) = (self.dir.display(), made.replicas.len());
-        println!("made {dir}: {n} replicas, f = {}, {} clients", self.f, made.clients.len());
-        println!("next:  {name} replica --dir {dir}/replica-0      and so on, each where it belongs");
+        println!("created {dir}: {n} replicas, f = {}, {} clients", self.f, made.clients.len());
+        println!(
+            "next:  {name} replica --dir {dir}/replica-0      and the other replicas, each on its machine"
+        );
         Ok(())
     }
 }
 
 impl Replica {
     fn run<F: Family>(&self) -> Outcome {
-        // Before anything else: threads inherit who takes signals.
+        // Before any thread starts: threads inherit the signal mask.
         let stop = signals::stop_flag().map_err(|trouble| wrong(&trouble))?;
         let filter = EnvFilter::try_from_env("QUORATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
         tracing_subscriber::fmt()
@@ -205,7 +207,7 @@ impl Replica {
         let node = ReplicaNode::open(&self.dir).map_err(|trouble| wrong(&trouble))?;
         if node.settings().service != ServiceName::Own {
             let name = node.settings().service.name();
-            return Err((2, format!("{} is of a cluster that runs the service {name}", self.dir.display())));
+            return Err((2, format!("the cluster of {} runs the service {name}", self.dir.display())));
         }
         node.run_service(Typed::<F>::new(), &stop).map_err(|trouble| wrong(&trouble))
     }
@@ -220,7 +222,7 @@ impl Call {
         match client.call(&operation) {
             Ok(reply) => {
                 println!("{}", reply.to_json());
-                // The reply says why.
+                // The reply contains the reason.
                 if reply.is_refusal() { Err((1, String::new())) } else { Ok(()) }
             }
             Err(error @ Error::Unknown { .. }) => Err((3, error.to_string())),
@@ -238,7 +240,7 @@ impl Status {
                 println!("{line}");
             }
         } else {
-            println!("{}", text::page(name, &picture, latency));
+            println!("{}", text::page(name, &picture, latency, observer.addresses()));
         }
         match picture.verdict {
             _ if picture.answered() == 0 => Err((3, String::new())),
@@ -266,7 +268,7 @@ impl Sim {
     }
 }
 
-/// Replicas that end with this program.
+/// Replicas that stop with this program.
 struct Children(Vec<Child>);
 
 impl Drop for Children {
@@ -286,7 +288,7 @@ impl Up {
         let n = 3 * u32::from(self.f) + 1;
         if fs::read_dir(&self.dir).map_or(true, |mut entries| entries.next().is_none()) {
             own(self.f).make(&self.dir).map_err(|trouble| wrong(&trouble))?;
-            println!("made {}: {n} replicas, f = {}", self.dir.display(), self.f);
+            println!("created {}: {n} replicas, f = {}", self.dir.display(), self.f);
         }
         let program = std::env::current_exe().map_err(|error| (2, error.to_string()))?;
         let mut children = Children(Vec::new());
@@ -296,7 +298,7 @@ impl Up {
         }
         answers(&self.dir.join("client-1"), &mut children, &stop)?;
         let example = F::Operation::draw(&mut Dice::new(1)).to_json();
-        println!("HEALTHY  {} replicas, may stop {}, may lie {}", children.0.len(), self.f, self.f);
+        println!("HEALTHY  {} replicas, tolerates f = {} Byzantine", children.0.len(), self.f);
         println!("try: {name} call --dir {}/client-0 '{example}'      stop: Ctrl-C", self.dir.display());
         while !stop.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(50));
@@ -316,7 +318,7 @@ fn start(program: &Path, dir: &Path) -> std::io::Result<Child> {
         .spawn()
 }
 
-/// Waits until enough replicas agree on an answer, whatever it is.
+/// Waits until enough replicas agree on an answer, including an error.
 fn answers(client: &Path, children: &mut Children, stop: &AtomicBool) -> Outcome {
     let options = Options { lanes: 1, deadline: Duration::from_millis(500) };
     let caller = Caller::open(client, options).map_err(|trouble| wrong(&trouble))?;
@@ -324,15 +326,15 @@ fn answers(client: &Path, children: &mut Children, stop: &AtomicBool) -> Outcome
     while !stop.load(Ordering::Relaxed) {
         for child in &mut children.0 {
             if let Ok(Some(status)) = child.try_wait() {
-                return Err((2, format!("a replica ended at once ({status}): its replica.log says why")));
+                return Err((2, format!("a replica did not start ({status}): read its replica.log")));
             }
         }
-        // No operation at all: every service refuses it.
+        // An empty operation: every service refuses it.
         if caller.call(&[], false).is_ok() {
             return Ok(());
         }
         if began.elapsed() > Duration::from_secs(30) {
-            return Err((3, "the replicas do not agree on an answer: see their replica.log".to_owned()));
+            return Err((3, "the replicas do not agree on an answer: read their replica.log".to_owned()));
         }
     }
     Ok(())

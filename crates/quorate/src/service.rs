@@ -1,4 +1,4 @@
-//! What a service is to whoever writes one, and how it becomes a [`quorate_service::Service`].
+//! The traits of a typed service, and its adapter to [`quorate_service::Service`].
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -12,41 +12,41 @@ use crate::value::{self, Value};
 
 /// An operation of a service. Derived for enums; `#[read_only]` marks the variants that change nothing.
 pub trait Operation: Value {
-    /// Says whether it changes nothing. Such an operation is tried without ordering, which is faster; if
-    /// it writes all the same, it is ordered.
+    /// Returns whether it changes nothing. Such an operation is first executed without ordering, which is faster. If
+    /// it does write, it is ordered.
     fn is_read_only(&self) -> bool;
 }
 
-/// A deterministic service. Equal operations on equal states have equal replies and leave equal states.
+/// A deterministic service: equal operations on equal states give equal replies and equal new states.
 pub trait Service {
-    /// What can be asked.
+    /// The operations.
     type Operation: Operation;
-    /// What is answered. If it is a `Result`, an `Err` undoes every write of the call.
+    /// The replies. If this is a `Result`, an `Err` undoes every write of the call.
     type Reply: Value;
 
     /// Executes an operation.
     ///
-    /// A panic in here is caught, undone, and answered as a refusal with the same text by every replica.
+    /// A panic in this function is caught and undone. Every replica answers it as a refusal with the same text.
     fn execute(&mut self, operation: &Self::Operation, call: &Call) -> Self::Reply;
 
-    /// Checks what has to hold between any two calls; the simulator does, after each one.
+    /// Checks the invariants of the state. The simulator calls it after each operation.
     ///
     /// # Errors
     ///
-    /// What does not hold.
+    /// A broken invariant.
     fn check(&self) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// A service over whatever pages its state is in. Derived with [`State`].
+/// A service over any storage of its state. Derived with [`State`].
 #[doc(hidden)]
 pub trait Family: Service + 'static {
     /// The service over these pages.
     type At<'a>: State<'a> + Service<Operation = Self::Operation, Reply = Self::Reply>;
 }
 
-/// What an execution may know besides the operation and the state.
+/// The inputs of an execution other than the operation and the state.
 #[derive(Clone, Debug)]
 pub struct Call {
     cx: Context,
@@ -58,20 +58,20 @@ impl Call {
         Self { cx, asked_time: Cell::new(false) }
     }
 
-    /// Returns who asks.
+    /// Returns the calling client.
     pub fn client(&self) -> ClientId {
         self.cx.client
     }
 
-    /// Returns the time that the replicas have agreed on, in nanoseconds since 1970: it never goes back. A
-    /// read that is not ordered is told that of the last ordered call.
+    /// Returns the agreed time, in nanoseconds since 1970. It never goes back. A read that is not ordered gets the
+    /// time of the last ordered call.
     pub fn time_ns(&self) -> u64 {
         self.asked_time.set(true);
         self.cx.time_ns
     }
 
-    /// Returns a number that is another in each call, and the same at every replica. It is no secret, and
-    /// who orders the calls can influence it.
+    /// Returns a number that differs in each call, and is the same at every replica. It is not secret, and the primary
+    /// can influence it.
     pub fn seed(&self) -> u64 {
         self.asked_time.set(true);
         let mixed = self.cx.time_ns ^ self.cx.seq.0.rotate_left(32) ^ u64::from(self.cx.index);
@@ -83,12 +83,12 @@ impl Call {
     }
 }
 
-/// What a service answers, before it is bytes.
+/// An answer of a service, before it is encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<R> {
     /// Its reply.
     Reply(R),
-    /// The call was refused as a whole, and why; nothing of it stays.
+    /// The call was refused and undone, with the reason.
     Refused(String),
 }
 
@@ -121,8 +121,7 @@ impl<R: Value> Answer<R> {
     }
 }
 
-/// Executes an operation on a state, and catches what goes wrong in it. Says besides whether the writes
-/// are to be undone.
+/// Executes an operation on a state, and catches panics. Also returns whether to undo the writes.
 pub(crate) fn perform<'a, F: Family>(
     pages: Pages<'a>,
     operation: &[u8],
@@ -145,7 +144,7 @@ pub(crate) fn perform<'a, F: Family>(
     }
 }
 
-/// A typed service as the replicas know one.
+/// The adapter of a typed service for the replicas.
 pub struct Typed<F>(PhantomData<fn() -> F>);
 
 impl<F> Typed<F> {

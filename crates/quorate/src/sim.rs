@@ -1,12 +1,13 @@
-//! Liars against a service of one's own, in `cargo test` or from its program.
+//! Simulated clusters with injected faults for your own service, in `cargo test` or from its program.
 //!
-//! Each seed is a simulated cluster with real replicas, clients that ask for operations drawn from their
-//! type, and faults: replicas that lie, crash, forget or run twice, a network that loses, doubles and
-//! reorders, disks that lie about what they keep. Watchers look after every step: all correct replicas
-//! execute the same in the same order, each operation once; every reply is the one that the service gives
-//! on plain maps in memory, where nothing is paged, undone or repeated, so a service that is not
-//! deterministic is found out; [`Service::check`](crate::Service::check) holds after each call; what
-//! clients saw is linearizable; and once the faults end, everything finishes.
+//! Each seed is a simulated cluster with real replicas and clients that send operations drawn from their type.
+//! Faults: replicas that lie, crash, lose their state or run twice; a network that loses, duplicates and reorders
+//! messages; disks that lose what they acknowledged.
+//!
+//! Checkers run after every step. All correct replicas execute the same operations in the same order, each once. Every
+//! reply equals that of the service on plain maps in memory, without pages, undo or repetition; this detects services
+//! that are not deterministic. [`Service::check`](crate::Service::check) holds after each call. The clients' history is
+//! linearizable. After the faults end, every call finishes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,26 +27,26 @@ use crate::service::{Answer, Call, Family, Operation as _, Service as _, Typed, 
 use crate::state::{InMemory, Pages, State as _};
 use crate::value::{self, Dice, Value};
 
-/// A search for an order of what clients saw ends after so many steps, and then shows nothing.
+/// The search for a linearization gives up after this number of steps, without a result.
 const TRIES_MAX: u64 = 20_000;
 
-/// What runs have come to that all went as they must.
+/// The totals of runs without a failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Runs.
+    /// Number of runs.
     pub seeds: u64,
-    /// Operations that took effect.
+    /// Number of operations that took effect.
     pub commands: u64,
-    /// View changes.
+    /// Number of view changes.
     pub view_changes: u64,
 }
 
-/// A run that went wrong. `{:?}` shows it as `{}` does, so that a test can return it.
+/// A run that failed. `{:?}` prints the same as `{}`, so that a test can return it.
 #[derive(Clone)]
 pub struct Failure(Box<report::Failure>);
 
 impl Failure {
-    /// Returns the seed: the same one shows it again, as long as the code is the same.
+    /// Returns the seed. The same seed and code repeat the failure.
     pub fn seed(&self) -> u64 {
         self.0.seed
     }
@@ -55,7 +56,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = self.0.to_string();
         let own: Vec<&str> = shown.lines().filter(|line| !line.contains(": quorate sim")).collect();
-        // The command line of this project has other services.
+        // The commands of `quorate sim` do not know this service.
         let own: Vec<&str> = own.into_iter().filter(|line| !line.contains("   quorate sim replay")).collect();
         write!(f, "{}\n  again:   sim --seed {:#x}", own.join("\n"), self.0.seed)
     }
@@ -73,7 +74,7 @@ impl std::error::Error for Failure {}
 ///
 /// # Errors
 ///
-/// The first run in which something went wrong.
+/// The first run that failed.
 pub fn check<F: Family>(seeds: impl IntoIterator<Item = u64>) -> Result<Report, Failure> {
     let mut report = Report::default();
     for seed in seeds {
@@ -98,7 +99,7 @@ pub fn check<F: Family>(seeds: impl IntoIterator<Item = u64>) -> Result<Report, 
     Ok(report)
 }
 
-/// A service as the simulator knows one.
+/// The service, as an application of the simulator.
 struct TypedApp<F>(PhantomData<fn() -> F>);
 
 impl<F> Clone for TypedApp<F> {
@@ -139,7 +140,7 @@ impl<F: Family> App for TypedApp<F> {
         Ask { operation: value::encode(&operation), read_only }
     }
 
-    /// No operation at all, which is refused: what else a client may do shows in what others read.
+    /// An empty operation, which is refused.
     fn draw_apart(&self, _rng: &mut Rng, _tag: u64) -> Vec<u8> {
         Vec::new()
     }
@@ -149,7 +150,7 @@ impl<F: Family> App for TypedApp<F> {
         Some(Ask { read_only: operation.is_read_only(), operation: value::encode(&operation) })
     }
 
-    /// Where replies depend on the time there is nothing to compare with: clients do not see it.
+    /// Histories with replies that depend on the time are not checked: clients do not know that time.
     fn check(&self, history: &History) -> Result<(), (u64, String)> {
         let mut state = BTreeMap::new();
         for call in history {
@@ -161,7 +162,7 @@ impl<F: Family> App for TypedApp<F> {
         }
         match linearizable::check_within::<Whole<F>>(history, TRIES_MAX) {
             Ok(_) => Ok(()),
-            Err(time) => Err((time, "what clients saw has no order".to_owned())),
+            Err(time) => Err((time, "the clients' history is not linearizable".to_owned())),
         }
     }
 }
@@ -174,7 +175,7 @@ struct Done {
     asked_time: bool,
 }
 
-/// Executes an operation on plain maps. What was refused leaves the state as it was.
+/// Executes an operation on plain maps. A refused operation leaves the state unchanged.
 fn step<F: Family>(state: Entries, cx: Context, operation: &[u8]) -> Done {
     let (memory, call) = (InMemory::new(state.clone()), Call::new(cx));
     let (answer, undone) = perform::<F>(Pages::new(&memory), operation, &call);
@@ -184,7 +185,7 @@ fn step<F: Family>(state: Entries, cx: Context, operation: &[u8]) -> Done {
     Done { state, result, asked_time: call.asked_time() }
 }
 
-/// A context for those who do not know it.
+/// A placeholder for an unknown context.
 fn nobody() -> Context {
     Context {
         client: ClientId::new(1, 0),
@@ -202,7 +203,7 @@ struct TypedDouble<F> {
 }
 
 impl<F: Family> Double for TypedDouble<F> {
-    #[allow(clippy::panic, reason = "the run ends here, and says why")]
+    #[allow(clippy::panic, reason = "the run ends here, with the reason")]
     fn execute(&mut self, cx: &Context, operation: &[u8]) -> Vec<u8> {
         let done = step::<F>(std::mem::take(&mut self.state), *cx, operation);
         let memory = InMemory::new(done.state);
@@ -214,7 +215,7 @@ impl<F: Family> Double for TypedDouble<F> {
     }
 }
 
-/// The whole state as one machine, for the search.
+/// The entire state as one state machine, for the search.
 struct Whole<F>(PhantomData<fn() -> F>);
 
 impl<F: Family> Model for Whole<F> {

@@ -1,7 +1,6 @@
-//! The state of a service: maps and cells that stand in the pages that replicas agree on.
+//! The state of a service: maps and cells, stored in the pages that replicas agree on.
 //!
-//! Nothing of it is in the memory of the program, so nothing can be forgotten in a checkpoint, and an
-//! operation can be undone: the pages know what was written.
+//! None of it is in variables of the program. So no part can be missing in a checkpoint, and operations can be undone.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,7 +14,7 @@ use crate::value::{self, Key, Value};
 
 /// The replicated state of a service: a struct of [`Map`]s and [`Cell`]s. Derived.
 pub trait State<'a>: Sized {
-    /// Returns the state that is in these pages.
+    /// Opens the state in these pages.
     #[doc(hidden)]
     fn open(pages: Pages<'a>) -> Self;
 }
@@ -23,11 +22,11 @@ pub trait State<'a>: Sized {
 /// A part of a state.
 #[doc(hidden)]
 pub trait Field<'a>: Sized {
-    /// Returns the part with this place among the parts.
+    /// Opens the part with this index.
     fn open(pages: Pages<'a>, place: u32) -> Self;
 }
 
-/// Ordered bytes by bytes, wherever they are.
+/// An ordered map from bytes to bytes, over any storage.
 pub(crate) trait Backing {
     /// Returns the value of a key.
     fn get(&self, key: &[u8]) -> Option<Vec<u8>>;
@@ -35,11 +34,11 @@ pub(crate) trait Backing {
     fn set(&self, key: &[u8], value: Option<&[u8]>);
     /// Returns the first key that is not less than `from`, and its value.
     fn next(&self, from: &[u8]) -> Option<(Vec<u8>, Vec<u8>)>;
-    /// What was stored is not of its type.
+    /// Reports a stored value that does not decode.
     fn fail(&self);
 }
 
-/// Where a state is.
+/// The storage of a state.
 #[doc(hidden)]
 #[derive(Clone, Copy)]
 pub struct Pages<'a>(&'a (dyn Backing + 'a));
@@ -64,15 +63,15 @@ impl<'a> Pages<'a> {
 
 /// Ordered keys with their values.
 ///
-/// A key may have some 900 bytes, a value as many as an operation. Where there is no more room, or a key is
-/// longer, the call is refused as a whole and nothing of it stays.
+/// A key may have about 900 bytes, a value as many as an operation. If there is no more space, or a key is longer, the
+/// call is refused and undone.
 pub struct Map<'a, K, V> {
     pages: Pages<'a>,
     place: u32,
     types: PhantomData<fn() -> (K, V)>,
 }
 
-/// What follows a map's place in its keys: its length, or an entry.
+/// The tag after a map's index in its keys: the map's length, or an entry.
 const LEN: u8 = 0;
 const ENTRY: u8 = 1;
 
@@ -82,12 +81,12 @@ impl<K: Key, V: Value> Map<'_, K, V> {
         self.pages.value(&self.entry(key))
     }
 
-    /// Says whether a key is there.
+    /// Returns whether a key exists.
     pub fn contains(&self, key: &K) -> bool {
         self.pages.0.get(&self.entry(key)).is_some()
     }
 
-    /// Sets the value of a key, and returns the one that it had.
+    /// Sets the value of a key, and returns the old one.
     pub fn insert(&mut self, key: &K, value: &V) -> Option<V> {
         let entry = self.entry(key);
         let old = self.pages.0.get(&entry);
@@ -98,7 +97,7 @@ impl<K: Key, V: Value> Map<'_, K, V> {
         self.pages.decoded(&old?)
     }
 
-    /// Removes a key, and returns the value that it had.
+    /// Removes a key, and returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let entry = self.entry(key);
         let old = self.pages.0.get(&entry)?;
@@ -112,7 +111,7 @@ impl<K: Key, V: Value> Map<'_, K, V> {
         self.pages.value(&self.key(LEN)).unwrap_or(0)
     }
 
-    /// Says whether there are no keys.
+    /// Returns whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -154,7 +153,7 @@ impl<'a, K: Key, V: Value> Field<'a> for Map<'a, K, V> {
     }
 }
 
-/// A single value; the default one at first.
+/// A single value, initially the default.
 pub struct Cell<'a, T> {
     pages: Pages<'a>,
     place: u32,
@@ -179,19 +178,19 @@ impl<'a, T: Value + Default> Field<'a> for Cell<'a, T> {
     }
 }
 
-/// Why a call cannot go on, or can have no effect.
+/// Why a call cannot continue, or must have no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// There is no more room.
+    /// There is no more space.
     Full,
-    /// A key is longer than pages admit.
+    /// A key is longer than pages allow.
     KeyTooLong,
-    /// The execution has to stop.
+    /// The execution must stop.
     Stop(Stop),
 }
 
-/// A state in the pages of a replica: one B+tree. After trouble everything reads as absent; the caller
-/// drops what comes of it.
+/// A state in the pages of a replica: one B+tree. After an error everything reads as absent, and the caller discards
+/// the result.
 pub(crate) struct Paged<'s, 'v> {
     inner: RefCell<Inner<'s, 'v>>,
 }
@@ -213,7 +212,7 @@ impl<'s, 'v> Paged<'s, 'v> {
         self.inner.borrow().trouble
     }
 
-    /// Does something to the tree, unless there was trouble before.
+    /// Accesses the tree, unless there was an error before.
     fn with<T>(&self, act: impl FnOnce(&mut Inner<'s, 'v>) -> Result<T, StoreError>) -> Option<T> {
         let mut inner = self.inner.borrow_mut();
         if inner.trouble.is_some() {
@@ -268,7 +267,7 @@ impl Backing for Paged<'_, '_> {
     }
 }
 
-/// A state in memory, for the simulator's double: nothing of it is shared with [`Paged`].
+/// A state in memory, for the simulator's double. It shares no code with [`Paged`].
 #[derive(Debug, Default)]
 pub(crate) struct InMemory {
     entries: RefCell<BTreeMap<Vec<u8>, Vec<u8>>>,
@@ -310,7 +309,7 @@ impl Backing for InMemory {
 mod tests {
     use super::*;
 
-    /// The same on either backing is shown by the simulator; here, that it is what it says.
+    /// The simulator compares the two storages; this test checks the expected results.
     #[test]
     fn a_map_is_an_ordered_map_and_minds_its_own_keys() {
         let memory = InMemory::default();

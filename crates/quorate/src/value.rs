@@ -1,32 +1,32 @@
-//! What operations, replies and state are made of: values with one encoding, without floats, without
-//! maps whose order is an accident.
+//! The values in operations, replies and state. Each has exactly one encoding, so there are no floats and no unordered
+//! maps.
 
 pub use serde_json::Value as Json;
 use serde_json::{Map, json};
 
-/// A value with one encoding: equal values have equal bytes, and all of the bytes of one are read or
-/// none. Derived for structs and enums whose fields are values.
+/// A value with exactly one encoding: equal values have equal bytes, and decoding reads all of its bytes or fails.
+/// Derived for structs and enums whose fields are values.
 pub trait Value: Sized {
     /// Appends the encoding.
     fn encode(&self, out: &mut Vec<u8>);
 
-    /// Reads a value from the beginning of `bytes`, which then begin behind it.
+    /// Decodes a value from the beginning of `bytes`, and advances `bytes` past it.
     fn decode(bytes: &mut &[u8]) -> Option<Self>;
 
-    /// Returns the value as people read it.
+    /// Returns the value as JSON.
     fn to_json(&self) -> Json;
 
-    /// Reads what people write.
+    /// Parses a value from JSON.
     ///
     /// # Errors
     ///
-    /// It is not of this type: a sentence about what was expected.
+    /// The JSON is not of this type: a sentence with the expected form.
     fn from_json(json: &Json) -> Result<Self, String>;
 
-    /// Draws a value for the simulator: small ones and few different ones, so that operations meet.
+    /// Draws a value for the simulator: small, and one of few, so that operations conflict.
     fn draw(dice: &mut Dice) -> Self;
 
-    /// Says whether it refuses what was asked: everything that the call has written is undone then.
+    /// Returns whether the reply is a refusal, which undoes all writes of the call.
     fn is_refusal(&self) -> bool {
         false
     }
@@ -37,16 +37,16 @@ pub trait Key: Sized {
     /// Appends the encoding.
     fn encode_key(&self, out: &mut Vec<u8>);
 
-    /// Reads all of `bytes`.
+    /// Decodes all of `bytes`.
     fn decode_key(bytes: &[u8]) -> Option<Self>;
 }
 
-/// A source of numbers that look random and follow from a seed.
+/// A pseudo-random number generator with a seed.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// Returns dice for a seed.
+    /// Creates the generator of a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -61,7 +61,7 @@ impl Dice {
     }
 }
 
-/// Reads all of `bytes`.
+/// Decodes all of `bytes`.
 pub fn decode_all<T: Value>(mut bytes: &[u8]) -> Option<T> {
     let value = T::decode(&mut bytes)?;
     bytes.is_empty().then_some(value)
@@ -110,7 +110,7 @@ macro_rules! numbers {
                 let signed = json.as_i64().and_then(|number| Self::try_from(number).ok());
                 let number = signed.or_else(|| json.as_u64().and_then(|number| Self::try_from(number).ok()));
                 number.ok_or_else(|| {
-                    format!("{json}: a whole number from {} to {} was expected", Self::MIN, Self::MAX)
+                    format!("{json}: expected a whole number from {} to {}", Self::MIN, Self::MAX)
                 })
             }
 
@@ -164,7 +164,7 @@ impl Value for bool {
     }
 
     fn from_json(json: &Json) -> Result<Self, String> {
-        json.as_bool().ok_or_else(|| format!("{json}: true or false was expected"))
+        json.as_bool().ok_or_else(|| format!("{json}: expected true or false"))
     }
 
     fn draw(dice: &mut Dice) -> Self {
@@ -188,7 +188,7 @@ impl Value for String {
     }
 
     fn from_json(json: &Json) -> Result<Self, String> {
-        json.as_str().map(str::to_owned).ok_or_else(|| format!("{json}: a text was expected"))
+        json.as_str().map(str::to_owned).ok_or_else(|| format!("{json}: expected a string"))
     }
 
     fn draw(dice: &mut Dice) -> Self {
@@ -219,7 +219,7 @@ impl Value for () {
     }
 
     fn from_json(json: &Json) -> Result<Self, String> {
-        if json.is_null() { Ok(()) } else { Err(format!("{json}: null was expected")) }
+        if json.is_null() { Ok(()) } else { Err(format!("{json}: expected null")) }
     }
 
     fn draw(_dice: &mut Dice) -> Self {}
@@ -252,7 +252,7 @@ impl<T: Value> Value for Vec<T> {
     }
 
     fn from_json(json: &Json) -> Result<Self, String> {
-        let items = json.as_array().ok_or_else(|| format!("{json}: a list was expected"))?;
+        let items = json.as_array().ok_or_else(|| format!("{json}: expected a list"))?;
         items.iter().map(T::from_json).collect()
     }
 
@@ -310,7 +310,7 @@ impl<T: Value, E: Value> Value for Result<T, E> {
         match (json.get("Ok"), json.get("Err")) {
             (Some(value), None) => T::from_json(value).map(Ok),
             (None, Some(error)) => E::from_json(error).map(Err),
-            _ => Err(format!("{json}: {{\"Ok\": ...}} or {{\"Err\": ...}} was expected")),
+            _ => Err(format!("{json}: expected {{\"Ok\": ...}} or {{\"Err\": ...}}")),
         }
     }
 
@@ -340,7 +340,7 @@ impl<A: Value, B: Value> Value for (A, B) {
     fn from_json(json: &Json) -> Result<Self, String> {
         match json.as_array().map(Vec::as_slice) {
             Some([a, b]) => Ok((A::from_json(a)?, B::from_json(b)?)),
-            _ => Err(format!("{json}: a list of two was expected")),
+            _ => Err(format!("{json}: expected a list of two")),
         }
     }
 
@@ -369,7 +369,7 @@ pub fn untagged<'a>(json: &'a Json, names: &[&str]) -> Result<(&'a str, &'a Json
     let found = alone.or_else(|| one?.iter().next().map(|(name, body)| (name.as_str(), body)));
     found
         .filter(|(name, _)| names.contains(name))
-        .ok_or_else(|| format!("{json}: one of {} was expected", names.join(", ")))
+        .ok_or_else(|| format!("{json}: expected one of {}", names.join(", ")))
 }
 
 /// Reads a field. For the derives.
@@ -429,7 +429,7 @@ mod tests {
         ordered(&["", "a", "ab", "b"].map(str::to_owned));
     }
 
-    /// A length that is longer than what is there takes neither memory nor time.
+    /// A length beyond the end of the input takes neither memory nor time.
     #[test]
     fn a_length_is_not_believed() {
         assert_eq!(decode_all::<Vec<u64>>(&[0xff; 4]), None);

@@ -13,7 +13,7 @@ use quorate_service::null::{self, Null};
 use quorate_service::{Executor, Options, Service};
 use quorate_wire::digest::Domains;
 use quorate_wire::message::{Proof, Request, RequestFlags};
-use quorate_wire::{Batch, ClientId, ClusterId, Replies, SeqNum, Timestamp};
+use quorate_wire::{Batch, ClientId, ClusterId, Digest, Replies, SeqNum, Timestamp};
 
 const ROUNDS: u32 = 10;
 const REQUESTS: u64 = 12_800;
@@ -131,7 +131,7 @@ impl<S: Service> Bench<S> {
             let start = Instant::now();
             for operation in &operations {
                 let client = ClientId::new(1, 0);
-                black_box(self.executor.read(client, Timestamp(1), operation, &mut out));
+                black_box(self.executor.read((client, Timestamp(1), &Digest::ZERO), operation, &mut out));
             }
             best = best.min(start.elapsed().as_nanos() as f64 / REQUESTS as f64);
         }

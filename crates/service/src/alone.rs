@@ -1,5 +1,5 @@
-//! A service without replicas: operations one after the other on the state itself, without agreement, copies
-//! for checkpoints, digests or replies that are kept. It is what replication is compared with [OSDI99 §7.3].
+//! A service without replicas: it executes operations directly on the state, without agreement, copies for
+//! checkpoints, digests or stored replies. Replication is compared with it [OSDI99 §7.3].
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -47,7 +47,7 @@ impl<S: Service> Alone<S> {
     }
 
     /// Executes an operation and makes `out` its result: an empty one if there is nothing to say. `wall_ns` is
-    /// the time of day in nanoseconds since 1970. Says whether the state may have changed.
+    /// the time of day in nanoseconds since 1970. Returns whether the state may have changed.
     pub fn execute(&mut self, wall_ns: u64, operation: &[u8], out: &mut Vec<u8>) -> bool {
         if self.service.is_read_only(operation) && self.read(operation, out) {
             return false;
@@ -77,7 +77,7 @@ impl<S: Service> Alone<S> {
         false
     }
 
-    /// Executes an operation that only reads. Says whether it did: it may need to write after all.
+    /// Executes an operation that only reads. Returns whether it did: it may need to write after all.
     fn read(&self, operation: &[u8], out: &mut Vec<u8>) -> bool {
         out.clear();
         let mut view = View::read_only(&self.store, &self.zeros, (0, self.pages));

@@ -1,7 +1,7 @@
 //! Answers to other replicas' state transfers: the serving side of spec §9.
 //!
-//! Answers come from complete checkpoints only (ST-7). A question is answered at once or not at all:
-//! nothing is kept for a peer but the numbers of its last questions.
+//! Only complete checkpoints are served (ST-7). A request is answered immediately or not at all: for each peer only
+//! the numbers of its last requests are kept.
 
 use alloc::vec::Vec;
 
@@ -14,12 +14,17 @@ use crate::service::Service;
 use crate::transfer::{Refusal, Steps};
 use crate::tree::{BRANCHING, Label};
 
-/// Numbers of a peer's questions that are remembered: more than it has under way.
+/// Numbers of a peer's questions that are remembered: more than it has in progress.
 const SEEN: u64 = 1024;
-/// The most answers to one peer in each [`TURN_NS`]: more than a correct one asks, for it may ask in bursts.
+/// Maximum number of answers to one peer in each [`TURN_NS`]: more than a correct one asks, for it may ask in bursts.
 const ANSWERS_MAX: u32 = 256;
 /// The time over which a peer's questions are counted, in nanoseconds.
 const TURN_NS: u64 = 10_000_000;
+/// The numbers of a peer's questions rise by no more than this between two that come.
+const JUMP_MAX: u64 = 1 << 32;
+/// A number out of that order begins another order, so often at most, in nanoseconds: its sender has started again, or
+/// says the truth again. A replay has the same effect, and costs one answer in this time.
+const ORDER_NS: u64 = 1_000_000_000;
 
 /// What is known of the peers' questions. At most one entry a replica.
 #[derive(Debug, Default)]
@@ -30,8 +35,9 @@ pub(crate) struct Answering {
 /// The questions of one peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Asker {
-    /// The highest number seen.
+    /// The highest number seen, and when the order that it belongs to began.
     newest: u64,
+    began_ns: Option<u64>,
     /// A bit for each of the last [`SEEN`] numbers, in a ring: it has been seen. So questions in flight
     /// together may overtake each other, and none is answered twice.
     seen: [u64; 16],
@@ -51,15 +57,18 @@ impl Answering {
 
 impl Asker {
     /// Notes a question's number. Says whether it is new.
-    fn is_new(&mut self, rid: u64) -> bool {
-        if rid > self.newest {
+    fn is_new(&mut self, now_ns: u64, rid: u64) -> bool {
+        if self.newest >= rid.saturating_add(SEEN) || rid > self.newest.saturating_add(JUMP_MAX) {
+            if self.began_ns.is_some_and(|began| now_ns < began.saturating_add(ORDER_NS)) {
+                return false;
+            }
+            (self.newest, self.seen, self.began_ns) = (rid, [0; 16], Some(now_ns));
+        } else if rid > self.newest {
             for passed in (self.newest + 1..=rid).take(usize::try_from(SEEN).unwrap_or(0)) {
                 let (word, bit) = self.bit(passed);
                 *word &= !bit;
             }
             self.newest = rid;
-        } else if self.newest - rid >= SEEN {
-            return false;
         }
         let (word, bit) = self.bit(rid);
         let is_new = *word & bit == 0;
@@ -72,7 +81,7 @@ impl Asker {
         (&mut self.seen[at / 64], 1 << (at % 64))
     }
 
-    /// Counts an answer. Says whether there may be one.
+    /// Counts an answer. Returns whether there may be one.
     fn has_room(&mut self, now_ns: u64) -> bool {
         let turn = now_ns / TURN_NS;
         if turn != self.turn {
@@ -91,7 +100,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             peers.resize(from.index() + 1, Asker::default());
         }
         let asker = &mut peers[from.index()];
-        if !asker.is_new(question.rid) {
+        if !asker.is_new(now_ns, question.rid) {
             return steps.refuse(from, Refusal::Replay);
         }
         if !asker.has_room(now_ns) {
@@ -140,18 +149,33 @@ mod tests {
     #[test]
     fn a_question_is_new_once() {
         let mut asker = Asker::default();
-        for rid in [5, 3, 70, 69, 7, 1200] {
-            assert!(asker.is_new(rid), "{rid} is new");
-            assert!(!asker.is_new(rid), "{rid} is a replay");
+        let at = 7 * ORDER_NS;
+        for rid in [at + 5, at + 3, at + 70, at + 69, at + 7, at + 1200] {
+            assert!(asker.is_new(at, rid), "{rid} is new");
+            assert!(!asker.is_new(at, rid), "{rid} is a replay");
         }
-        assert!(!asker.is_new(176), "out of the window");
-        assert!(asker.is_new(177));
-        assert!(!asker.is_new(177));
-        assert!(!asker.is_new(0));
-        assert!(asker.is_new(1200 + SEEN));
-        assert!(!asker.is_new(1200));
-        assert!(asker.is_new(u64::MAX));
-        assert!(!asker.is_new(1201));
+        assert!(!asker.is_new(at, at + 176), "out of the window");
+        assert!(asker.is_new(at, at + 177));
+        assert!(!asker.is_new(at, at + 177));
+        assert!(!asker.is_new(at, 0));
+        assert!(asker.is_new(at, at + 1200 + SEEN));
+        assert!(!asker.is_new(at, at + 1200));
+    }
+
+    /// ST-3: whoever has once sent a number near 2^64, as a liar or by accident, is answered again.
+    #[test]
+    fn l17_a_number_far_ahead_is_no_end() {
+        let mut asker = Asker::default();
+        let mut now = 5 * ORDER_NS;
+        assert!(asker.is_new(now, 1000));
+        assert!(!asker.is_new(now + 1, u64::MAX - 1), "no order begins twice in a second");
+        now += ORDER_NS;
+        assert!(asker.is_new(now, u64::MAX - 1));
+        assert!(!asker.is_new(now + 1, 1001), "nor does the old one come back in that time");
+        now += ORDER_NS;
+        assert!(asker.is_new(now, 1001));
+        assert!(!asker.is_new(now, 1001));
+        assert!((1002..2000).all(|rid| asker.is_new(now, rid)));
     }
 
     #[test]

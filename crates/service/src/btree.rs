@@ -1,12 +1,12 @@
 //! One B+tree over pages: ordered keys of bytes, values of bytes [OSDI99 §6.3: the state is pages].
 //!
-//! Small values stand in the leaf next to their key; larger ones in runs of pages of their own, which
-//! the leaf describes. Inner nodes hold the shortest keys that tell their children apart. The same
-//! operations in the same order give the same pages, so a tree may be part of a replicated state.
+//! Small values are stored in the leaf next to their key; larger ones in pages of their own, which the leaf
+//! describes. Inner nodes hold the shortest keys that separate their children. The same operations in the same order
+//! give the same pages, so a tree may be part of a replicated state.
 //!
-//! Nodes are split when they are full and merged with a neighbour when little is left in both; a node
-//! that is empty goes at once. A page that does not hold what it should gives [`Stop::Corrupt`], never
-//! a panic or an endless loop: a replica must live to be repaired (B21).
+//! Full nodes are split, and two neighbours with few entries are merged; an empty node is removed immediately. A page
+//! with invalid content gives [`Stop::Corrupt`], never a panic or an endless loop, so that a replica keeps running
+//! and can be repaired (B21).
 
 use alloc::vec::Vec;
 
@@ -26,9 +26,9 @@ use node::{HEAD_BYTES, INNER_CELL_BYTES, Kind, LARGE, LEAF_CELL_BYTES, Node, SLO
 
 /// The longest key, in bytes, whatever the size of a page.
 pub const KEY_BYTES_MAX: usize = 1024;
-/// The most runs of pages for one value. A free space in more pieces than that counts as full.
+/// Maximum number of runs of pages for one value. A free space in more pieces than that counts as full.
 const RUNS_MAX: usize = 4;
-/// The most levels: more than any state has, and a bound for a state that is damaged.
+/// Maximum number of levels: more than any state has, and a bound for a state that is damaged.
 const HEIGHT_MAX: usize = 16;
 /// Bytes of the description of a large value: its length, then its runs.
 const DESCRIPTION_BYTES_MAX: usize = 4 + RUNS_MAX * RUN_BYTES;
@@ -48,11 +48,11 @@ pub struct Tree {
 pub enum Value<'v> {
     /// It stands in the leaf.
     Inline(&'v [u8]),
-    /// It stands in pages of its own.
+    /// It is stored in its own pages.
     Large(Large<'v>),
 }
 
-/// A value in pages of its own.
+/// A value in its own pages.
 #[derive(Clone, Copy, Debug)]
 pub struct Large<'v> {
     len: usize,
@@ -103,7 +103,7 @@ impl Tree {
         }
     }
 
-    /// Says whether there is no key.
+    /// Returns whether there is no key.
     ///
     /// # Errors
     ///
@@ -167,7 +167,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Says whether it has no bytes.
+    /// Returns whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

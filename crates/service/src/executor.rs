@@ -1,6 +1,5 @@
 //! Executes batches in order, each request once, and cuts checkpoints of what comes out.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_wire::batch::Ordered;
@@ -10,11 +9,12 @@ use quorate_wire::reply::{Outcome, Reply};
 use quorate_wire::{Batch, ClientId, Digest, Replies, SeqNum, Timestamp};
 
 use crate::answer::Answering;
+use crate::lives;
 use crate::mend::Mending;
 use crate::options::Options;
 use crate::overlay::Overlay;
 use crate::pages::{Memory, PageStore, Pool};
-use crate::people::{self, People, Person, Rights};
+use crate::people::{self, People};
 use crate::replies::{Lane, Lanes};
 use crate::service::{Context, PageFault, Service, Stop};
 use crate::state::{Arrival, State};
@@ -27,7 +27,7 @@ use crate::walk::Walk;
 pub struct Cached<'a> {
     /// The request's number.
     pub timestamp: Timestamp,
-    /// Digest over (client, timestamp, result).
+    /// Digest over (client, timestamp, request, result).
     pub digest: Digest,
     /// The result, unless only its digest is kept.
     pub result: Option<&'a [u8]>,
@@ -41,26 +41,26 @@ pub struct Cached<'a> {
 /// its batch is merged (EX-4, I18); nothing is executed while state is being fetched (EX-5).
 #[derive(Debug)]
 pub struct Executor<S: Service, P: PageStore = Memory> {
-    service: S,
+    pub(crate) service: S,
     pub(crate) domains: Domains,
     pub(crate) options: Options,
     pub(crate) state: State<P>,
     pub(crate) lanes: Lanes,
-    /// Who may ask for what. None: whoever comes through the door may ask for anything.
-    people: Option<People>,
+    /// The client registry. None: every authenticated client may do anything.
+    pub(crate) people: Option<People>,
     pub(crate) pool: Pool,
-    overlay: Overlay,
+    pub(crate) overlay: Overlay,
     /// The batch whose writes are in `overlay`.
     tentative: Option<SeqNum>,
     /// The last batch merged.
     pub(crate) last_executed: SeqNum,
     /// The service's pages: the first and how many.
-    service_pages: (u32, u32),
+    pub(crate) service_pages: (u32, u32),
     /// Pages of the replies: the first and how many.
     reply_pages: (u32, u32),
-    zeros: Vec<u8>,
+    pub(crate) zeros: Vec<u8>,
     /// The result of the running operation.
-    result: Vec<u8>,
+    pub(crate) result: Vec<u8>,
     /// The transfer under way.
     pub(crate) walk: Option<Walk>,
     /// The number of the next FETCH.
@@ -99,13 +99,13 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             service,
             state: State::new(store, domains.clone(), options.pages_max, options.checkpoints_max),
             domains,
-            lanes: Lanes::new(layout),
+            lanes: Lanes::new(layout, options.lanes_max),
             people: None,
             pool: Pool::new(options.page_bytes, options.pool_pages_max),
             overlay: Overlay::default(),
             tentative: None,
             last_executed: SeqNum(0),
-            service_pages: (reply_pages, options.pages_max - reply_pages),
+            service_pages: (reply_pages, options.pages_max - reply_pages - lives::pages(options.page_bytes)),
             reply_pages: (0, reply_pages),
             zeros: alloc::vec![0; options.page_bytes],
             result: Vec::new(),
@@ -120,17 +120,6 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             fetched: 0,
             options,
         }
-    }
-
-    /// Lets clients ask for what they may: these, by their principals, and those that are added by order (EX-3).
-    /// Replicated: all replicas have the same founders. The caller has just made the executor.
-    #[must_use]
-    pub fn governed(mut self, founders: BTreeMap<u64, Person>) -> Self {
-        assert!(self.last_executed == SeqNum(0) && self.people.is_none(), "from the beginning on");
-        let pages = People::pages(self.options.page_bytes).min(self.service_pages.1);
-        self.service_pages.1 -= pages;
-        self.people = Some(People::new(founders));
-        self
     }
 
     /// Returns the service.
@@ -199,11 +188,10 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     }
 
     /// Executes a read-only operation on the committed state, makes `out` its result and returns the
-    /// result's digest. None: it needs to be ordered (RO-1).
+    /// reply's digest. The request is its client, its timestamp and its digest. None: it needs to be ordered (RO-1).
     pub fn read(
         &self,
-        client: ClientId,
-        timestamp: Timestamp,
+        (client, timestamp, request): (ClientId, Timestamp, &Digest),
         operation: &[u8],
         out: &mut Vec<u8>,
     ) -> Option<Digest> {
@@ -215,7 +203,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             && people.committed_rights(client).is_none()
         {
             people::Answer::NoClient.encode(out);
-            return Some(self.domains.reply(client.0, timestamp.0, out));
+            return Some(self.domains.reply(client.0, timestamp.0, request, out));
         }
         let cx = Context {
             client,
@@ -228,7 +216,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         let mut view = View::read_only(self.state.store(), &self.zeros, self.service_pages);
         let done = self.service.execute(cx, operation, &mut view, out);
         let answered = matches!(done, Ok(()) | Err(Stop::Refused)) && out.len() <= RESULT_BYTES_MAX;
-        answered.then(|| self.domains.reply(client.0, timestamp.0, out))
+        answered.then(|| self.domains.reply(client.0, timestamp.0, request, out))
     }
 
     /// Returns the reply that the committed state holds for `client` (RP-2).
@@ -239,20 +227,6 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         let kept = self.lanes.result(&view, &lane, &mut self.result).unwrap_or(false);
         let result = kept.then_some(&self.result[..]);
         Some(Cached { timestamp: lane.timestamp, digest: lane.digest, result })
-    }
-
-    /// Calls `each` with the principal of every client that may come in, by the committed state. Nobody, if the
-    /// executor is not [`Self::governed`].
-    pub fn people(&self, each: &mut dyn FnMut(u64, &Person)) {
-        if let Some(people) = &self.people {
-            people.for_each(each);
-        }
-    }
-
-    /// Returns a number that changes whenever [`Self::people`] may have.
-    #[inline]
-    pub fn people_version(&self) -> u64 {
-        self.people.as_ref().map_or(0, People::version)
     }
 
     /// Returns the last batch that the committed state reflects.
@@ -309,7 +283,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         self.state.checkpoints()
     }
 
-    /// Computes the root of the newest checkpoint anew from all its pages, for comparison with the
+    /// Recomputes the root of the newest checkpoint from all its pages, for comparison with the
     /// one kept up to date (I17).
     pub fn recompute(&self) -> Digest {
         self.state.recompute(self.domains.clone(), self.options.pages_max)
@@ -321,7 +295,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     }
 
     /// Flips one bit of a written page behind the back of the digests, as failing memory would: for
-    /// simulators (B21). Says whether there was a page.
+    /// simulators (B21). Returns whether there was a page.
     pub fn damage(&mut self, choice: u64) -> bool {
         self.state.damage(choice)
     }
@@ -347,17 +321,11 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             self.lanes.rebuild(self.state.store())?;
             let (page_bytes, pages) = (self.options.page_bytes, self.people_pages());
             if let Some(people) = &mut self.people {
-                people.rebuild(self.state.store(), page_bytes, pages.0)?;
+                people.rebuild(self.state.store(), page_bytes, pages)?;
             }
             self.is_stale = false;
         }
         Ok(())
-    }
-
-    /// The pages of the table of clients: the last ones.
-    fn people_pages(&self) -> (u32, u32) {
-        let first = self.service_pages.0 + self.service_pages.1;
-        (first, self.options.pages_max - first)
     }
 
     /// Decides whether a request runs, and runs it: exactly once, in order (EX-2).
@@ -379,20 +347,35 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             outcome: Outcome::Superseded,
             result: None,
         };
+        let refusal = if known.is_none() { self.refusal(client, timestamp, time_ns)? } else { None };
         match known {
             Some(lane) if timestamp < lane.timestamp => {}
-            Some(lane) if timestamp == lane.timestamp => {
+            Some(lane) if timestamp == lane.timestamp && !again() => {
                 reply.outcome = Outcome::Repeated;
                 reply.digest = lane.digest;
                 if self.repeat(&lane)? {
                     reply.result = Some(&self.result);
                 }
             }
-            None if self.lanes.is_full() => reply.outcome = Outcome::Refused,
+            None if refusal == Some(Outcome::Refused) => {
+                self.result.clear();
+                people::Answer::NoLane.encode(&mut self.result);
+                reply.outcome = Outcome::Refused;
+                reply.digest = self.domains.reply(client.0, timestamp.0, &request.digest, &self.result);
+                reply.result = Some(&self.result);
+            }
+            None if refusal == Some(Outcome::Overtaken) => {
+                let (released, _) = self.lanes.numbers(client);
+                self.result.clear();
+                self.result.extend_from_slice(&released.0.to_le_bytes());
+                reply.outcome = Outcome::Overtaken;
+                reply.result = Some(&self.result);
+            }
+            None if refusal.is_some() => {}
             Some(_) | None => {
                 let cx = Context { client, timestamp, seq, index, time_ns, read_only: false };
                 self.run(cx, request.operation)?;
-                let digest = self.domains.reply(client.0, timestamp.0, &self.result);
+                let digest = self.domains.reply(client.0, timestamp.0, &request.digest, &self.result);
                 let mut view = View::new(
                     self.state.store(),
                     &mut self.overlay,
@@ -416,10 +399,8 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     fn run(&mut self, cx: Context, operation: &[u8]) -> Result<(), PageFault> {
         self.overlay.begin(&mut self.pool);
         self.result.clear();
-        if cx.client.replica().is_some() {
-            // A recovery request: its result is its number (RC-6).
-            self.result.extend_from_slice(&cx.seq.0.to_le_bytes());
-            return Ok(());
+        if let Some(replica) = cx.client.replica() {
+            return self.open_life(replica, cx, operation);
         }
         if let Some(answer) = self.govern(cx.client, operation)? {
             answer.encode(&mut self.result);
@@ -439,29 +420,6 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         Ok(())
     }
 
-    /// Says why an operation is not the service's to do: it is an order, which is carried out here, or whoever asks
-    /// has no right to it (EX-3).
-    #[inline]
-    fn govern(&mut self, client: ClientId, operation: &[u8]) -> Result<Option<people::Answer>, PageFault> {
-        let pages = self.people_pages();
-        let Some(people) = &mut self.people else { return Ok(None) };
-        let Some(rights) = people.rights(client) else { return Ok(Some(people::Answer::NoClient)) };
-        let Some(order) = people::Order::decode(operation) else {
-            let may = rights >= Rights::Write || self.service.is_read_only(operation);
-            return Ok((!may).then_some(people::Answer::NoRight));
-        };
-        if rights < Rights::Admin {
-            return Ok(Some(people::Answer::NoRight));
-        }
-        let order = match order {
-            Ok(order) => order,
-            Err(answer) => return Ok(Some(answer)),
-        };
-        let mut view = View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, pages);
-        // A page that is damaged shows at the next checkpoint (CK-6).
-        Ok(Some(fault(people.obey(order, &mut view))?.unwrap_or(people::Answer::Malformed)))
-    }
-
     /// Returns a client's lane as the running batch sees it.
     #[inline]
     fn lane(&mut self, client: ClientId) -> Result<Option<Lane>, PageFault> {
@@ -470,7 +428,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         Ok(fault(self.lanes.find(&view, client))?.flatten())
     }
 
-    /// Makes `result` the cached one of a lane as the running batch sees it. Says whether it is kept.
+    /// Makes `result` the cached one of a lane as the running batch sees it. Returns whether it is kept.
     fn repeat(&mut self, lane: &Lane) -> Result<bool, PageFault> {
         self.result.clear();
         let view =
@@ -479,10 +437,20 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     }
 }
 
+/// Says whether the seeded bug is on that executes a request again under the timestamp of the lane's last one.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "a constant, unless the bugs are built in")]
+fn again() -> bool {
+    #[cfg(feature = "mutants")]
+    return crate::mutants::is_active(crate::mutants::SAME_TIMESTAMP_AGAIN);
+    #[cfg(not(feature = "mutants"))]
+    false
+}
+
 /// Separates a page that is not here, which the driver brings, from a page that is not what it should
 /// be, which the next checkpoint shows (CK-6): then there is nothing to say.
 #[inline]
-fn fault<T>(result: Result<T, Stop>) -> Result<Option<T>, PageFault> {
+pub(crate) fn fault<T>(result: Result<T, Stop>) -> Result<Option<T>, PageFault> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(Stop::Fault(fault)) => Err(fault),
@@ -490,7 +458,11 @@ fn fault<T>(result: Result<T, Stop>) -> Result<Option<T>, PageFault> {
     }
 }
 
+mod admit;
+mod govern;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod shares;
 #[cfg(test)]
 mod tests;

@@ -5,8 +5,8 @@
 //! | digest of all that 32 | (page 4 | lm 8 | content)*, in increasing order
 //! ```
 //!
-//! What comes back from a disk is believed when it gives the digests again, and not before. (The root
-//! covers the state and not its number, so the head has a digest of its own.)
+//! An image read from a disk is trusted only if its digests match. (The root covers the state but not its number, so
+//! the head has its own digest.)
 
 use alloc::vec::Vec;
 
@@ -21,9 +21,9 @@ use crate::state::Arrival;
 use crate::tree::{Label, Tree};
 
 /// Names the format and its version.
-const MAGIC: [u8; 8] = *b"quorImg1";
+const MAGIC: [u8; 8] = *b"quorImg2";
 /// Bytes before the digest of the head.
-const HEAD_BYTES: usize = 64;
+const HEAD_BYTES: usize = 68;
 
 /// Why the bytes of an image are not a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +34,9 @@ pub enum ImageError {
     OtherOptions,
     /// The state's digest is not the one that the image gives: the disk has changed it.
     WrongRoot {
-        /// What the image says.
+        /// The root in the image.
         said: Digest,
-        /// What its pages give.
+        /// The root computed from its pages.
         found: Digest,
     },
 }
@@ -65,7 +65,7 @@ impl From<DecodeError> for ImageError {
 type StoredPage<'a> = (u32, SeqNum, &'a [u8]);
 
 impl<S: Service, P: PageStore> Executor<S, P> {
-    /// Appends checkpoint `seq` to `out` as bytes. Says whether it is held.
+    /// Appends checkpoint `seq` to `out` as bytes. Returns whether it is held.
     pub fn image(&self, seq: SeqNum, out: &mut Vec<u8>) -> bool {
         let Some(root) = self.state.root_at(seq) else { return false };
         let start = out.len();
@@ -83,7 +83,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     }
 
     /// Replaces the state by that of an image, which becomes the only checkpoint, and returns its
-    /// number and root. Ends a transfer under way.
+    /// number and root. Ends a transfer in progress.
     ///
     /// # Errors
     ///
@@ -142,6 +142,7 @@ fn write_head(options: &Options, seq: SeqNum, root: &Digest, out: &mut Writer<'_
     out.u32(small(options.page_bytes));
     out.u32(options.pages_max);
     out.u32(options.clients_max);
+    out.u32(options.lanes_max);
     out.u32(small(options.result_bytes_max));
     out.u64(seq.0);
     out.digest(root);

@@ -1,7 +1,7 @@
-//! A small map from numbers to numbers, for what is looked up in every operation.
+//! A small map from numbers to numbers, for lookups that every operation makes.
 //!
-//! Open addressing with linear probing and a fixed hash: the same operations give the same layout at
-//! every replica and in every run. Clearing takes one increment, whatever the size.
+//! Open addressing with linear probing and a fixed hash: the same operations give the same layout at every replica
+//! and in every run. Clearing takes one increment, independent of the size.
 
 use alloc::vec::Vec;
 
@@ -26,6 +26,7 @@ const CELLS_MIN: usize = 16;
 
 impl Index {
     /// Returns the number of entries.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -1,7 +1,7 @@
 //! A key-value service.
 //!
 //! [`Operation`], [`Command`] and [`Answer`] are values with an encoding, so that a text protocol and a
-//! RESP door are only parsers on top of them. Numbers are kept as decimal text, as they came.
+//! RESP gateway are only parsers on top of them. Numbers are kept as decimal text, as they came.
 
 use alloc::vec::Vec;
 use core::fmt::Write as _;
@@ -27,7 +27,7 @@ pub const VALUE_BYTES_MAX: usize = 1 << 20;
 /// An answer to many operations that is as long as this, in bytes, takes no more: it fits in a datagram
 /// with the rest of a REPLY, and replicas keep it (`RESULT_CACHE`).
 const MANY_BYTES_MAX: usize = 32 << 10;
-/// Each operation that writes removes so many keys that have expired: more than it can bring to expire.
+/// Each write operation removes this number of expired keys: more than it can make expire.
 const REAP_MAX: usize = 4;
 /// Counting removes more: it has to look at them all.
 const REAP_TO_COUNT_MAX: usize = 4096;
@@ -157,7 +157,7 @@ impl Store<'_, '_> {
         Ok(())
     }
 
-    /// Does what is asked and appends the answer.
+    /// Executes an operation, and appends the answer.
     fn answer(&mut self, asked: &Asked<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
         if !asked.is_read_only() {
             self.reap(REAP_MAX)?;
@@ -316,7 +316,7 @@ impl Store<'_, '_> {
         Ok(true)
     }
 
-    /// Returns the time so many milliseconds from now.
+    /// Returns the time this many milliseconds from now.
     fn after(&self, ttl_ms: u64) -> Result<u64, Trouble> {
         let at = self.now_ms().checked_add(ttl_ms).filter(|at| i64::try_from(*at).is_ok());
         at.ok_or(Trouble::Failure(Failure::BadTtl))
@@ -341,7 +341,7 @@ fn number(number: usize, out: &mut Vec<u8>) {
     Answer::Value(decimal(i64::try_from(number).unwrap_or(i64::MAX)).as_bytes()).encode(out);
 }
 
-/// Returns the number that stands for a key in an access declaration (FNV-1a).
+/// Returns the number that represents a key in an access declaration (FNV-1a).
 fn key_number(key: &[u8]) -> u64 {
     key.iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))

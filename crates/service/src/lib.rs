@@ -1,8 +1,8 @@
-//! What runs above agreement: the service, its paged state, execution, checkpoints, state transfer.
+//! Everything above agreement: the service, its paged state, execution, checkpoints, state transfer.
 //!
-//! Agreement decides the order of batches; this crate turns that order into replies and into a state
-//! whose digest all correct replicas share. It knows no replica, no view and no clock: it shares
-//! identifiers, batches and digests of `quorate-wire` with agreement, and nothing else.
+//! Agreement decides the order of batches. This crate turns that order into replies and into a state with the same
+//! digest at all correct replicas. It does not depend on replicas, views or clocks: it shares only identifiers,
+//! batches and digests of `quorate-wire` with agreement.
 //!
 //! | Part | Module | Paper |
 //! |---|---|---|
@@ -13,9 +13,9 @@
 //! | pages, the write set of a batch | [`pages`], `overlay` | [OSDI99 §6.3] |
 //! | an allocator of pages, and a B+tree over them | [`space`], [`btree`] | |
 //! | checkpoints by copy on write, their digests | `state`, `tree` | [OSDI99 §4.3, §6.3] |
-//! | state transfer: walk, answers, what goes in and out | `walk`, `answer`, [`transfer`] | [OSDI99 §4.4, §6.3] |
-//! | a checkpoint as bytes; what has changed of it, for a disk | [`image`], [`saving`] | |
-//! | who may ask for what | [`people`] | |
+//! | state transfer: walk, answers, inputs and outputs | `walk`, `answer`, [`transfer`] | [OSDI99 §4.4, §6.3] |
+//! | a checkpoint as bytes; its changed pages, for a disk | [`image`], [`saving`] | |
+//! | the client registry: who may use which operations | [`people`] | |
 //! | the services of the papers' micro-benchmarks, and a key-value store | [`null`], [`kv`] | [OSDI99 §7.2] |
 #![no_std]
 #![cfg_attr(
@@ -34,7 +34,10 @@ pub mod executor;
 pub mod image;
 mod index;
 pub mod kv;
+mod lives;
 mod mend;
+#[cfg(feature = "mutants")]
+pub mod mutants;
 pub mod null;
 pub mod options;
 mod overlay;
@@ -43,6 +46,7 @@ pub mod people;
 mod replies;
 pub mod saving;
 pub mod service;
+mod shares;
 pub mod space;
 mod state;
 #[cfg(test)]

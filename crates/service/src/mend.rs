@@ -1,9 +1,10 @@
-//! A page of the state that cannot be read where it is kept comes from the others.
+//! Fetches a page of the state that cannot be read from its disk from other replicas.
 //!
-//! It has not changed since it went to its place, so its label is known here and every checkpoint that this replica
-//! holds has it. One other replica at a time is asked for it, about one of these checkpoints; what has the digest
-//! is the page, whoever sends it (ST-2). Nothing is executed meanwhile that needs it. If the others have gone on
-//! and hold none of these checkpoints, a state transfer comes, which takes the page for one that differs.
+//! The page has not changed since it was written, so its label is known and every checkpoint of this replica contains
+//! it. One other replica at a time is asked for it, as a page of one of these checkpoints. Content with the right
+//! digest is the page, from any sender (ST-2). Until then no operation that needs the page is executed. If the other
+//! replicas no longer hold any of these checkpoints, a state transfer follows, which treats the page as one that
+//! differs.
 
 use alloc::vec::Vec;
 
@@ -33,7 +34,7 @@ pub(crate) struct Mending {
 }
 
 impl Mending {
-    /// Returns when somebody else is to be asked.
+    /// Returns when to ask another replica.
     pub(crate) fn deadline(&self) -> u64 {
         self.due_ns
     }
@@ -41,7 +42,7 @@ impl Mending {
 
 impl<S: Service, P: PageStore> Executor<S, P> {
     /// Has a page brought from `peers` that could not be read: [`Step::Mended`] tells when it is here. A transfer
-    /// that is under way, or comes, brings it as well.
+    /// that is in progress, or comes, brings it as well.
     pub fn mend(&mut self, now_ns: u64, fault: PageFault, peers: &[ReplicaId], steps: &mut Steps) {
         let page = fault.page;
         self.state.lack(page);

@@ -10,14 +10,17 @@ use crate::replies::Layout;
 pub struct Options {
     /// Bytes of a page, a power of two from 512 to 65536. Replicated.
     pub page_bytes: usize,
-    /// The most pages of the state, those of the replies included. Replicated.
+    /// Maximum number of pages of the state, those of the replies included. Replicated.
     pub pages_max: u32,
     /// The most client lanes with an entry (`MAX_CLIENTS`). Replicated.
     pub clients_max: u32,
+    /// The most lanes with an entry that one client has, all others being refused or, if they were not used for
+    /// long, forgotten. Never more than half the table. Replicated.
+    pub lanes_max: u32,
     /// The longest result that is kept for its client; of longer ones only the digest is
     /// (`RESULT_CACHE`), in bytes. Replicated.
     pub result_bytes_max: usize,
-    /// The most checkpoints held at a time: `L / K + 1` and one being cut. At the bound the oldest
+    /// Maximum number of checkpoints held at a time: `L / K + 1` and one being cut. At the bound the oldest
     /// goes.
     pub checkpoints_max: usize,
     /// The most unused page buffers kept for later.
@@ -33,6 +36,7 @@ impl Default for Options {
             page_bytes: 4096,
             pages_max: 1 << 24,
             clients_max: 65_536,
+            lanes_max: 256,
             result_bytes_max: 64 << 10,
             checkpoints_max: 4,
             pool_pages_max: 8192,
@@ -86,6 +90,8 @@ impl Options {
             clients_max,
             "from 1 to 65536 client lanes",
         )?;
+        let lanes_max = usize::try_from(self.lanes_max).unwrap_or(usize::MAX);
+        rule((1..=65_536).contains(&lanes_max), "lanes_max", lanes_max, "from 1 to 65536 lanes of a client")?;
         rule(
             self.result_bytes_max <= RESULT_BYTES_MAX,
             "result_bytes_max",
@@ -121,6 +127,7 @@ mod tests {
             ("page_bytes", Options { page_bytes: 1000, ..good.clone() }),
             ("page_bytes", Options { page_bytes: 256, ..good.clone() }),
             ("clients_max", Options { clients_max: 0, ..good.clone() }),
+            ("lanes_max", Options { lanes_max: 0, ..good.clone() }),
             ("result_bytes_max", Options { result_bytes_max: 4 << 20, ..good.clone() }),
             ("pages_max", Options { pages_max: 1 << 20, ..good.clone() }),
             ("checkpoints_max", Options { checkpoints_max: 1, ..good.clone() }),

@@ -1,9 +1,8 @@
-//! The pages that a batch has written and that are not part of the state yet (TE-2), with a savepoint
-//! for the operation that is running.
+//! The pages that a batch has written and that are not part of the state yet (TE-2), with a savepoint for the current
+//! operation.
 //!
-//! A page is copied on its first write and never again: committing hands the copy to the state, and
-//! dropping the batch gives it back to the pool. Inside of a batch an operation that is refused is
-//! undone from a log of what it overwrote.
+//! A page is copied once, on its first write. Committing moves the copy to the state; dropping the batch returns it
+//! to the pool. A refused operation inside a batch is undone from a log of the bytes it overwrote.
 
 use alloc::vec::Vec;
 
@@ -36,7 +35,7 @@ struct Entry {
     saved: u32,
 }
 
-/// What an operation has overwritten of an entry made by an earlier operation of the batch.
+/// The old values of entries from earlier operations of the batch that an operation has overwritten.
 #[derive(Debug)]
 enum Undo {
     Bytes { entry: usize, offset: usize, start: usize, len: usize },
@@ -44,7 +43,7 @@ enum Undo {
 }
 
 impl Overlay {
-    /// Says whether nothing is written.
+    /// Returns whether nothing is written.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

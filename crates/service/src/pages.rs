@@ -1,8 +1,8 @@
-//! The state as an array of pages, and where they are kept.
+//! The state as an array of pages, and where the pages are stored.
 //!
-//! The array is sparse: a page that has never been written, or has been cleared, takes no room and
-//! reads as zeros. Pages move as whole buffers: committing a batch swaps them, and the copy on write
-//! of a checkpoint is the old buffer changing hands (TR-2).
+//! The array is sparse: a page that was never written, or was cleared, takes no memory and reads as zeros. Pages move
+//! as whole buffers: committing a batch swaps them, and copy on write of a checkpoint moves the old buffer to it
+//! (TR-2).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -23,7 +23,7 @@ pub trait PageStore: core::fmt::Debug {
     /// The page is not here at the moment.
     fn get(&self, page: u32) -> Result<Option<&[u8]>, PageFault>;
 
-    /// Sees to it that a page is in memory until [`Self::relax`], at least: it will be replaced, and what it was is
+    /// Ensures that a page is in memory until [`Self::relax`], at least: it will be replaced, and what it was is
     /// needed then.
     ///
     /// # Errors
@@ -33,8 +33,8 @@ pub trait PageStore: core::fmt::Debug {
         Ok(())
     }
 
-    /// As [`Self::get`], but a page that is not in memory is brought into `buffer` and not kept: for whoever
-    /// looks at many pages once.
+    /// As [`Self::get`], but a page that is not in memory is read into `buffer` and not kept: for reading
+    /// many pages once.
     ///
     /// # Errors
     ///
@@ -47,7 +47,7 @@ pub trait PageStore: core::fmt::Debug {
     ///
     /// # Errors
     ///
-    /// It has been replaced, but what it was is not in memory. Whoever needs that has brought or read the page
+    /// It has been replaced, but its old content is not in memory. A caller that needs that has loaded or read the page
     /// since the last [`Self::relax`].
     fn replace(&mut self, page: u32, content: Option<Box<[u8]>>) -> Result<Option<Box<[u8]>>, PageFault>;
 

@@ -1,10 +1,9 @@
-//! Who may ask for what: the clients with their keys and rights, as pages of the state (EX-3).
+//! The client registry: clients with their keys and rights, as pages of the state (EX-3).
 //!
-//! The clients that a cluster was made with are its *founders*: all replicas know them from the same file. What
-//! has changed since is in the state: whoever was added, with key, rights and address, and whoever was removed.
-//! It changes by operations that are ordered like any other, so that all replicas see a change at one point of the
-//! order; and as it is written in the same overlay as everything else, it is undone, checkpointed, transferred
-//! and restored together with it.
+//! The clients in the initial configuration of a cluster are its *founders*: all replicas know them from the same
+//! file. Later changes are in the state: added clients, with key, rights and address, and removed clients. They are
+//! made by ordered operations, so all replicas see a change at the same point of the order. They are written to the
+//! same overlay as all other data, so they are undone, checkpointed, transferred and restored together with it.
 //!
 //! ```text
 //! entry, 64 bytes   state 1 | rights 1 | port 2 | - 4 | principal 8 | key 32 | address 16
@@ -13,7 +12,8 @@
 //! answer            MAGIC 16 | what 1
 //! ```
 //!
-//! The pages are the last ones of the state: one without changes has the digest that it always had.
+//! The pages are the last ones of the state, before those of the table of lives: one without changes has the digest
+//! that it always had.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -29,17 +29,17 @@ use crate::view::View;
 /// service.
 pub const MAGIC: [u8; 16] = *b"\xff\xfequorate people";
 /// The most clients that were ever added or removed. One more is refused.
-pub const ENTRIES_MAX: u32 = 4096;
+pub const ENTRIES_MAX: u32 = 4032;
 const ENTRY_BYTES: usize = 64;
 
-/// What a client may ask for. Each includes those before it.
+/// The rights of a client. Each includes the previous ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rights {
     /// Operations that change nothing.
     Read,
     /// All operations of the service.
     Write,
-    /// To add and remove clients, besides.
+    /// Also to add and remove clients.
     Admin,
 }
 
@@ -60,11 +60,11 @@ impl Rights {
 /// A client that may come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Person {
-    /// What it may ask for.
+    /// Its rights.
     pub rights: Rights,
     /// Its public key.
     pub key: [u8; 32],
-    /// Where replies go. None: every replica has its own table.
+    /// Its address for replies. None: every replica has its own table.
     pub address: Option<SocketAddr>,
 }
 
@@ -77,16 +77,16 @@ pub enum Order {
     Remove(u64),
 }
 
-/// What has become of an order, or why an operation was not done.
+/// The result of an operation on the registry, or why an operation was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It is so now.
     Done,
     /// It was so already.
     AlreadySo,
-    /// Whoever asks may not ask for this.
+    /// The requesting client lacks the right.
     NoRight,
-    /// Whoever asks is no client, any more or yet; or whom the order is about never was one.
+    /// The requesting client was removed or not added yet; or the client to change never existed.
     NoClient,
     /// There is a client of this number with another key.
     OtherKey,
@@ -96,10 +96,12 @@ pub enum Answer {
     Full,
     /// Not an order.
     Malformed,
+    /// The table of last replies has no place for another lane of this client: nothing was done, nor will be.
+    NoLane,
 }
 
 impl Answer {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Done,
         Self::AlreadySo,
         Self::NoRight,
@@ -108,6 +110,7 @@ impl Answer {
         Self::LastAdministrator,
         Self::Full,
         Self::Malformed,
+        Self::NoLane,
     ];
 
     /// Appends the answer as a result.
@@ -190,11 +193,11 @@ fn address(ip: [u8; 16], port: [u8; 2]) -> Option<SocketAddr> {
 /// An entry of the table: the client, or that it was removed, and its place.
 type Entry = (u32, Option<Person>);
 
-/// The clients of a state. At most [`ENTRIES_MAX`] entries besides the founders.
+/// The clients of a state. At most [`ENTRIES_MAX`] entries in addition to the founders.
 #[derive(Clone, Debug)]
 pub(crate) struct People {
     founders: BTreeMap<u64, Person>,
-    /// What has changed since, in the committed state.
+    /// The changes since then, in the committed state.
     committed: BTreeMap<u64, Entry>,
     /// The same with what the tentative batch has changed, if it has.
     tentative: Option<BTreeMap<u64, Entry>>,
@@ -207,10 +210,10 @@ impl People {
         Self { founders, committed: BTreeMap::new(), tentative: None, version: 0 }
     }
 
-    /// Returns how many pages of a size the table takes, in whole nodes of the digest tree.
+    /// Returns how many pages of a size this table and that of lives take, in whole nodes of the digest tree.
     pub(crate) fn pages(page_bytes: usize) -> u32 {
         let a_page = u32::try_from(page_bytes / ENTRY_BYTES).unwrap_or(1).max(1);
-        ENTRIES_MAX.div_ceil(a_page).next_multiple_of(64)
+        (ENTRIES_MAX.div_ceil(a_page) + crate::lives::pages(page_bytes)).next_multiple_of(64)
     }
 
     /// Counts the changes of what is committed.
@@ -249,7 +252,7 @@ impl People {
         }
     }
 
-    /// Carries out an order of somebody who may give it.
+    /// Executes an operation on the registry by a client with the right to it.
     #[cold]
     pub(crate) fn obey(&mut self, order: Order, view: &mut View<'_>) -> Result<Answer, Stop> {
         let entries = self.tentative.as_ref().unwrap_or(&self.committed);
@@ -303,18 +306,18 @@ impl People {
         self.tentative = None;
     }
 
-    /// Reads the table from the committed state; its first page is `first`.
+    /// Reads the table from the committed state: from the first of its pages on, all of them.
     pub(crate) fn rebuild(
         &mut self,
         store: &dyn PageStore,
         page_bytes: usize,
-        first: u32,
+        (first, pages): (u32, u32),
     ) -> Result<(), PageFault> {
         self.forget();
         self.committed.clear();
         self.version += 1;
         let a_page = page_bytes / ENTRY_BYTES;
-        for page in 0..Self::pages(page_bytes) {
+        for page in 0..pages {
             let Some(bytes) = store.get(first + page)? else { break };
             for (at, bytes) in bytes.chunks_exact(ENTRY_BYTES).take(a_page).enumerate() {
                 let Some((principal, person)) = decode_entry(bytes) else { return Ok(()) };

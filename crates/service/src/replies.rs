@@ -1,19 +1,20 @@
 //! The last reply of each client lane, as pages of the state [OSDI99 §4.2].
 //!
-//! Timestamps and replies are written in the same overlay as the operation they answer, so they are
-//! committed, rolled back, checkpointed and transferred together with its effects: exactly-once
-//! survives all of it (EX-2, B12, B17). A lane has a slot of fixed size,
+//! Timestamps and replies are written to the same overlay as the operation they answer, so they are committed, rolled
+//! back, checkpointed and transferred together with its effects. Exactly-once semantics therefore hold in all these
+//! cases (EX-2, B12, B17). A lane has a slot of fixed size,
 //!
 //! ```text
 //! 0        4          8        16          24     32       64               256
 //! | kind - | length 4 | client | timestamp | time | digest | result to 192 |
 //! ```
 //!
-//! and results that are longer stand in pages of the lane's own, up to a bound (`RESULT_CACHE`);
-//! beyond that the digest is kept alone. `time` is the agreed time of the batch: the largest one is
+//! `digest` is the reply's: it also says which request it answers (RP-5). Results that are longer stand in pages
+//! of the lane's own, up to a bound (`RESULT_CACHE`); beyond that the digest is kept alone. Who has how many of the
+//! slots is in [`crate::shares`], whose entries stand behind the lanes' pages. `time` is the agreed time of the batch: the largest one is
 //! the last agreed time of the state, which needs no place of its own.
 //!
-//! Where a lane's slot is says an index in memory. It can be built again from the pages at any time.
+//! An index in memory gives the position of a lane's slot. It can be rebuilt from the pages at any time.
 
 use alloc::vec::Vec;
 
@@ -22,6 +23,7 @@ use quorate_wire::{ClientId, Digest, Timestamp};
 use crate::index::Index;
 use crate::pages::PageStore;
 use crate::service::{PageFault, Stop};
+use crate::shares::{IDLE_NS, Rules, Shares, Wants};
 use crate::view::View;
 
 /// Bytes of a slot.
@@ -30,17 +32,19 @@ pub(crate) const SLOT_BYTES: usize = 256;
 pub(crate) const INLINE_BYTES: usize = 192;
 const RESULT_AT: usize = SLOT_BYTES - INLINE_BYTES;
 
-/// Where the lanes are in the state: slots first, then each lane's own pages.
+/// The layout of the lanes in the state: slots first, then each lane's own pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     slots_max: u32,
     page_bytes: usize,
     slots_per_page: u32,
     result_bytes_max: usize,
-    /// Pages of its own that each lane has.
+    /// Each lane's own pages.
     lane_pages: u32,
     /// The first of them.
     lanes_at: u32,
+    /// The first page of the principals' entries.
+    shares_at: u32,
 }
 
 impl Layout {
@@ -50,14 +54,23 @@ impl Layout {
         let own = if result_bytes_max > INLINE_BYTES { result_bytes_max.div_ceil(page_bytes) } else { 0 };
         let lane_pages = u32::try_from(own).ok()?;
         let lanes_at = slots_max.div_ceil(slots_per_page);
-        let layout = Self { slots_max, page_bytes, slots_per_page, result_bytes_max, lane_pages, lanes_at };
-        lane_pages.checked_mul(slots_max)?.checked_add(lanes_at)?.checked_next_multiple_of(64)?;
-        Some(layout)
+        let shares_at = lane_pages.checked_mul(slots_max)?.checked_add(lanes_at)?;
+        let end = shares_at.checked_add(Rules::pages(slots_max, page_bytes))?;
+        end.checked_next_multiple_of(64)?;
+        Some(Self {
+            slots_max,
+            page_bytes,
+            slots_per_page,
+            result_bytes_max,
+            lane_pages,
+            lanes_at,
+            shares_at,
+        })
     }
 
     /// Returns the number of pages taken. What comes next starts under a node of its own.
     pub(crate) fn pages(&self) -> u32 {
-        (self.lanes_at + self.lane_pages * self.slots_max).next_multiple_of(64)
+        (self.shares_at + Rules::pages(self.slots_max, self.page_bytes)).next_multiple_of(64)
     }
 
     /// Returns the page of a slot and where in the page it is.
@@ -73,7 +86,7 @@ impl Layout {
         first..first + self.lane_pages
     }
 
-    /// Returns how many pages of its own a lane uses.
+    /// Returns how many of its own pages a lane uses.
     fn own_pages_used(&self, lane: &Lane) -> usize {
         if lane.kind == Kind::Pages { lane.len.div_ceil(self.page_bytes) } else { 0 }
     }
@@ -86,7 +99,7 @@ enum Kind {
     Inline,
     /// In pages of the lane's own.
     Pages,
-    /// Not at all: it is longer than the bound.
+    /// It is not stored: it is longer than the limit.
     Digest,
 }
 
@@ -109,7 +122,7 @@ impl Kind {
     }
 }
 
-/// What a slot says of its lane's last request.
+/// The content of a slot: its lane's last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lane {
     pub(crate) client: ClientId,
@@ -126,10 +139,11 @@ pub(crate) struct Lane {
 #[derive(Debug)]
 pub(crate) struct Lanes {
     layout: Layout,
+    quota: u32,
     /// From a client to its slot.
     index: Index,
-    /// Clients whose first request is in the overlay, in order.
-    tentative: Vec<ClientId>,
+    /// Who has which slots.
+    shares: Shares,
     /// The last agreed time: of the committed state, and with the overlay.
     time_ns: u64,
     tentative_time_ns: u64,
@@ -137,18 +151,21 @@ pub(crate) struct Lanes {
 
 impl Lanes {
     /// Returns the lanes of an empty state.
-    pub(crate) fn new(layout: Layout) -> Self {
-        Self { layout, index: Index::default(), tentative: Vec::new(), time_ns: 0, tentative_time_ns: 0 }
+    pub(crate) fn new(layout: Layout, quota: u32) -> Self {
+        let rules = Rules::new(layout.slots_max, quota);
+        let shares = Shares::new(rules);
+        Self { layout, quota, index: Index::default(), shares, time_ns: 0, tentative_time_ns: 0 }
     }
 
     /// Builds the index from the committed state.
     pub(crate) fn rebuild(&mut self, store: &dyn PageStore) -> Result<(), PageFault> {
-        *self = Self::new(self.layout);
-        for slot in 0..self.layout.slots_max {
-            let Some(lane) = self.committed(store, slot)? else { break };
-            self.index.insert(lane.client.0, slot);
-            self.time_ns = self.time_ns.max(lane.time_ns);
-        }
+        *self = Self::new(self.layout, self.quota);
+        self.visit(store, |lanes, lane| {
+            lanes.index.insert(lane.client.0, lane.slot);
+            lanes.shares.note_lane(lane.client, lane.slot);
+            lanes.time_ns = lanes.time_ns.max(lane.time_ns);
+        })?;
+        self.shares.rebuild(store, self.layout.shares_at, self.layout.page_bytes)?;
         self.tentative_time_ns = self.time_ns;
         Ok(())
     }
@@ -165,9 +182,137 @@ impl Lanes {
         chosen.max(self.tentative_time_ns.saturating_add(1))
     }
 
-    /// Says whether another lane would be one too many.
-    pub(crate) fn is_full(&self) -> bool {
-        self.index.len() >= to_usize(self.layout.slots_max)
+    /// Calls `each` with every lane of the committed state, in the order of the slots: pages that were never written
+    /// have none.
+    fn visit(
+        &mut self,
+        store: &dyn PageStore,
+        mut each: impl FnMut(&mut Self, Lane),
+    ) -> Result<(), PageFault> {
+        let per_page = self.layout.slots_per_page;
+        for page in 0..self.layout.lanes_at {
+            let Some(bytes) = store.get(page)? else { continue };
+            let slots = page * per_page..((page + 1) * per_page).min(self.layout.slots_max);
+            for (slot, at) in slots.zip((0..).step_by(SLOT_BYTES)) {
+                if let Some(lane) = decode(bytes, at, slot) {
+                    each(self, lane);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a principal have so many lanes from now on.
+    #[cfg(test)]
+    pub(crate) fn set_quota(&mut self, quota: u32) {
+        self.shares.set_quota(quota);
+    }
+
+    /// Returns how many lanes there are, and how many there can be for clients.
+    pub(crate) fn count(&self) -> (u32, u32) {
+        (self.shares.used(), self.shares.room())
+    }
+
+    /// Returns the two numbers that are kept of a principal's lanes that are not in the table: what was released,
+    /// and what was refused.
+    #[inline]
+    pub(crate) fn numbers(&self, client: ClientId) -> (Timestamp, Timestamp) {
+        let share = self.shares.get(client.principal());
+        share.map_or((Timestamp(0), Timestamp(0)), |share| (share.released, share.refused))
+    }
+
+    /// Makes sure that there is a slot for a new lane, at the agreed time `now`: one that was not used for long may
+    /// have to go. Says whether there is.
+    #[cold]
+    pub(crate) fn make_room(
+        &mut self,
+        state: &mut View<'_>,
+        client: ClientId,
+        privileged: bool,
+        now: u64,
+    ) -> Result<bool, Stop> {
+        let wants = self.shares.wants(client.principal(), privileged);
+        if self.shares.is_busy(wants, now) {
+            return Ok(false);
+        }
+        let oldest = match wants {
+            Wants::Nothing => return Ok(true),
+            Wants::OneOf(principal) => {
+                let share = self.shares.get(principal);
+                self.oldest(state, share.into_iter().flat_map(|share| share.slots.iter().copied()))?
+            }
+            Wants::Any => self.oldest(state, self.shares.slots())?,
+        };
+        let Some(oldest) = oldest else { return Ok(false) };
+        let idle_from = oldest.time_ns.saturating_add(IDLE_NS);
+        if now < idle_from {
+            self.shares.note_busy(wants, idle_from);
+            return Ok(false);
+        }
+        self.release(state, &oldest)
+    }
+
+    /// Returns the lane that was used longest ago, of those in `slots`.
+    fn oldest(&self, state: &View<'_>, slots: impl Iterator<Item = u32>) -> Result<Option<Lane>, Stop> {
+        let mut oldest: Option<Lane> = None;
+        for slot in slots {
+            let (page, at) = self.layout.place(slot);
+            let Some(lane) = decode(state.page(page)?, at, slot) else { continue };
+            let key = |lane: &Lane| (lane.time_ns, lane.client);
+            if oldest.as_ref().is_none_or(|oldest| key(&lane) < key(oldest)) {
+                oldest = Some(lane);
+            }
+        }
+        Ok(oldest)
+    }
+
+    /// Gives a lane's slot back. What it executed last is kept as its principal's number. Says whether there was
+    /// room for that; if not, it stays.
+    fn release(&mut self, state: &mut View<'_>, lane: &Lane) -> Result<bool, Stop> {
+        if lane.timestamp.0 == 0 {
+            return Ok(false); // there is no number that says so
+        }
+        let numbers = (lane.timestamp, Timestamp(0));
+        let principal = lane.client.principal();
+        if !self.shares.raise(state, self.layout.shares_at, principal, numbers)? {
+            return Ok(false);
+        }
+        let used = self.layout.own_pages_used(lane);
+        if used > 0 {
+            self.write_pages(state, lane.slot, used, &[])?;
+        }
+        let (page, at) = self.layout.place(lane.slot);
+        state.write(page, at, &[0; SLOT_BYTES])?;
+        self.index.remove(lane.client.0);
+        self.shares.free(lane.client, lane.slot);
+        Ok(true)
+    }
+
+    /// Gives the slots of all lanes of a principal back, which is no client any more.
+    pub(crate) fn release_all(&mut self, state: &mut View<'_>, principal: u64) -> Result<(), Stop> {
+        let slots = self.shares.get(principal).map(|share| share.slots.clone()).unwrap_or_default();
+        for slot in slots {
+            let (page, at) = self.layout.place(slot);
+            if let Some(lane) = decode(state.page(page)?, at, slot) {
+                self.release(state, &lane)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that a request of a lane that is not in the table is refused, for good. Says whether that could be
+    /// noted.
+    pub(crate) fn refuse(
+        &mut self,
+        state: &mut View<'_>,
+        client: ClientId,
+        timestamp: Timestamp,
+    ) -> Result<bool, Stop> {
+        if timestamp.0 == 0 {
+            return Ok(false);
+        }
+        let numbers = (Timestamp(0), timestamp);
+        self.shares.raise(state, self.layout.shares_at, client.principal(), numbers)
     }
 
     /// Returns a client's lane as the running batch sees it.
@@ -191,7 +336,11 @@ impl Lanes {
     ) -> Result<(), Stop> {
         let slot = match self.index.get(client.0) {
             Some(slot) => slot,
-            None => self.add(client),
+            None => {
+                let slot = self.shares.add(client);
+                self.index.insert(client.0, slot);
+                slot
+            }
         };
         self.tentative_time_ns = self.tentative_time_ns.max(time_ns);
         let (page, at) = self.layout.place(slot);
@@ -218,7 +367,7 @@ impl Lanes {
         Ok(())
     }
 
-    /// Appends the result of a lane's last request to `out`. Says whether it is kept.
+    /// Appends the result of a lane's last request to `out`. Returns whether it is kept.
     pub(crate) fn result(&self, state: &View<'_>, lane: &Lane, out: &mut Vec<u8>) -> Result<bool, Stop> {
         match lane.kind {
             Kind::Digest => return Ok(false),
@@ -242,11 +391,10 @@ impl Lanes {
 
     /// Calls `each` with every lane of the committed state.
     pub(crate) fn for_each(&self, store: &dyn PageStore, mut each: impl FnMut(Lane)) {
-        for slot in 0..self.layout.slots_max {
-            match self.committed(store, slot) {
-                Ok(Some(lane)) => each(lane),
-                Ok(None) => break,
-                Err(_) => {} // it is asked for when a batch needs it
+        for slot in self.shares.slots() {
+            // What cannot be read is asked for when a batch needs it.
+            if let Ok(Some(lane)) = self.committed(store, slot) {
+                each(lane);
             }
         }
     }
@@ -254,24 +402,18 @@ impl Lanes {
     /// The overlay has become part of the state.
     #[inline]
     pub(crate) fn settle(&mut self) {
-        self.tentative.clear();
+        self.shares.settle();
         self.time_ns = self.tentative_time_ns;
     }
 
     /// The overlay has been dropped.
     pub(crate) fn forget(&mut self) {
-        for client in self.tentative.drain(..) {
-            self.index.remove(client.0);
-        }
+        let Self { shares, index, .. } = self;
+        shares.forget(|client, slot| match slot {
+            Some(slot) => index.insert(client.0, slot),
+            None => index.remove(client.0),
+        });
         self.tentative_time_ns = self.time_ns;
-    }
-
-    #[cold]
-    fn add(&mut self, client: ClientId) -> u32 {
-        let Ok(slot) = u32::try_from(self.index.len()) else { unreachable!("bounded by `slots_max`") };
-        self.index.insert(client.0, slot);
-        self.tentative.push(client);
-        slot
     }
 
     /// Makes `result` the content of a lane's own pages, of which the first `before` are in use.
@@ -310,9 +452,4 @@ fn decode(page: &[u8], at: usize, slot: u32) -> Option<Lane> {
         kind,
         len: usize::try_from(len).unwrap_or(usize::MAX),
     })
-}
-
-fn to_usize(number: u32) -> usize {
-    let Ok(number) = usize::try_from(number) else { unreachable!("an address has 32 bits or more") };
-    number
 }

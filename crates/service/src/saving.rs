@@ -1,12 +1,12 @@
-//! The state on its way to a disk and back, page by page.
+//! Writing the state to a disk and reading it back, page by page.
 //!
-//! Only pages that have changed since they were last copied go to the disk: a bit for each, set by the cut of
-//! a checkpoint or by an installation, taken by [`Executor::begin_save`]. They are copied some at a time,
-//! so that nobody waits for all of them; the checkpoint that is copied must be held until the end.
+//! Only pages that changed since they were last copied are written: each has a bit, set by a checkpoint or an
+//! installation and taken by [`Executor::begin_save`]. Pages are copied a few at a time, so that no request waits for
+//! all of them; the checkpoint that is copied must be held until the end.
 //!
-//! What comes back is believed when it has its digest, and not before. If every page is good and together
-//! they give the root, they are the state. If not, the good ones are put aside: a state transfer finds
-//! them there by their digests, and asks for the others only.
+//! A page that is read back is trusted only if its digest matches. If every page is valid and together they give the
+//! root, they are the state. Otherwise the valid ones are kept aside: a state transfer finds them by their digests
+//! and fetches only the others.
 
 use alloc::vec::Vec;
 
@@ -20,6 +20,15 @@ use crate::service::Service;
 use crate::state::Arrival;
 use crate::tree::{Label, Tree};
 use crate::walk::Walk;
+
+/// The form of what this crate itself keeps in a state: last replies, shares, clients. It was 0 before a reply's digest
+/// told which request it answers, and before clients had shares.
+const STATE_FORMAT: u32 = 1;
+
+/// Says whether a state of this shape is in the form of an earlier version.
+pub fn is_of_another_form(shape: &[u8; 16]) -> bool {
+    u32::from(shape[15]) != STATE_FORMAT
+}
 
 /// What a checkpoint says of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +47,7 @@ pub struct Copied {
     labels: Vec<PageLabel>,
     content: Vec<u8>,
     /// Pages among them that could not be read where the disk has them.
-    anew: Vec<u32>,
+    unreadable: Vec<u32>,
 }
 
 impl Copied {
@@ -52,18 +61,18 @@ impl Copied {
         &self.content
     }
 
-    /// Says whether there is no page.
+    /// Returns whether there is no page.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
 
-    /// Says whether a page has to be written even if the disk has it: it cannot be read there.
+    /// Returns whether a page has to be written even if the disk has it: it cannot be read there.
     pub fn is_anew(&self, page: u32) -> bool {
-        self.anew.contains(&page)
+        self.unreadable.contains(&page)
     }
 }
 
-/// A checkpoint that is being copied. The driver keeps it from being discarded meanwhile.
+/// A checkpoint that is being copied. The driver keeps it from being discarded until the end.
 #[derive(Debug)]
 pub struct Saving {
     seq: SeqNum,
@@ -85,7 +94,7 @@ impl Saving {
         self.root
     }
 
-    /// Says whether every page has been copied.
+    /// Returns whether every page has been copied.
     pub fn is_done(&self) -> bool {
         self.word == self.bits.len()
     }
@@ -113,7 +122,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         Some(Saving { seq, root, bits: self.state.take_unsaved(), word: 0 })
     }
 
-    /// Appends the next pages to `out`, `pages_max` at most. Says whether the checkpoint is still held; if
+    /// Appends the next pages to `out`, `pages_max` at most. Returns whether the checkpoint is still held; if
     /// not, [`Self::abandon_save`] is next.
     pub fn save(&mut self, saving: &mut Saving, pages_max: usize, out: &mut Copied) -> bool {
         let Saving { seq, root, .. } = *saving;
@@ -129,7 +138,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
                 self.state.mark_unsaved(page);
             }
             if self.state.take_mended(page) {
-                out.anew.push(page);
+                out.unreadable.push(page);
             }
             let content = self.state.page_at(seq, page, &mut buffer).unwrap_or(&[]);
             if label.is_empty() == content.is_empty() {
@@ -158,23 +167,23 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         }
     }
 
-    /// Says how many pages a state transfer may have in memory before it waits for [`Self::note_aside`].
+    /// Returns how many pages a state transfer may have in memory before it waits for [`Self::note_aside`].
     pub fn limit_transfer(&mut self, pages_max: usize) {
         self.staged_max = pages_max.max(1);
     }
 
-    /// Says how many pages a state transfer may have in memory when it is installed: it waits for
+    /// Returns how many pages a state transfer may have in memory when it is installed: it waits for
     /// [`Self::note_aside`] until it has no more.
     pub fn limit_arrivals(&mut self, pages_max: usize) {
         self.landed_max = pages_max;
     }
 
-    /// Returns how many pages the transfer under way has in memory.
+    /// Returns how many pages the transfer in progress has in memory.
     pub fn transfer_pages(&self) -> usize {
         self.walk.as_ref().map_or(0, Walk::contents)
     }
 
-    /// Appends pages of the transfer under way to `out`, `pages_max` at most and each once: for a disk that has room
+    /// Appends pages of the transfer in progress to `out`, `pages_max` at most and each once: for a disk that has room
     /// for them until they are part of a state.
     pub fn put_aside(&mut self, pages_max: usize, out: &mut Copied) {
         if let Some(walk) = &mut self.walk {
@@ -218,11 +227,13 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     pub fn shape(&self) -> [u8; 16] {
         let options = &self.options;
         let small = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+        // Each of them is from 1 to 2^16.
+        let lanes = options.lanes_max.saturating_sub(1) << 16 | options.clients_max.saturating_sub(1);
         let fields = [
             small(options.page_bytes),
             options.pages_max,
-            options.clients_max,
-            small(options.result_bytes_max),
+            lanes,
+            small(options.result_bytes_max) | STATE_FORMAT << 24,
         ];
         let mut shape = [0; 16];
         for (bytes, field) in shape.chunks_exact_mut(4).zip(fields) {
@@ -243,7 +254,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     }
 
     /// Ends loading. If every page was good and they give `root`, they are now the state, which is checkpoint
-    /// `seq` and the only one. A transfer under way ends.
+    /// `seq` and the only one. A transfer in progress ends.
     ///
     /// # Errors
     ///
@@ -329,7 +340,7 @@ impl Checker {
         Self { tree: Tree::new(domains, 1) }
     }
 
-    /// Says whether this is the content of the page that a label is about.
+    /// Returns whether this is the content of the page that a label is about.
     pub fn fits(&mut self, label: &PageLabel, content: &[u8]) -> bool {
         self.tree.leaf(label.page, label.modified, Some(content)).digest == label.digest
     }
@@ -346,7 +357,7 @@ pub struct Loading {
 }
 
 impl Loading {
-    /// Takes a page as the disk has it. Says whether it is the one that its label is about; if not, it is
+    /// Takes a page as the disk has it. Returns whether it is the one that its label is about; if not, it is
     /// counted and dropped. With a place of the store where it can be read again, it is kept in memory only if
     /// `keep`.
     pub fn take(&mut self, label: &PageLabel, content: &[u8], place: Option<u32>, keep: bool) -> bool {

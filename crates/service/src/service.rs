@@ -1,4 +1,4 @@
-//! What a service is: a deterministic state machine over pages, and nothing else [OSDI99 §3].
+//! What a service is: a deterministic state machine over pages [OSDI99 §3].
 
 use alloc::vec::Vec;
 
@@ -13,7 +13,7 @@ use crate::view::View;
 /// machine, the process or the moment (spec §7, ND-6): no clock but [`Context::time_ns`], no
 /// randomness, no floats, no iteration in an order that is not in the state.
 pub trait Service: Sync {
-    /// Says whether `operation` changes nothing, by the service's own judgement and never by the
+    /// Returns whether `operation` changes nothing, by the service's own judgement and never by the
     /// client's flag (RO-1).
     fn is_read_only(&self, operation: &[u8]) -> bool;
 
@@ -41,11 +41,11 @@ pub trait Service: Sync {
     ) -> Result<(), Stop>;
 }
 
-/// What an execution may know besides the operation and the state. Equal at all replicas, except for
+/// The inputs of an execution other than the operation and the state. Equal at all replicas, except for
 /// a read-only execution, which is not ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
-    /// Who asks.
+    /// The requesting client.
     pub client: ClientId,
     /// The client's number for the request.
     pub timestamp: Timestamp,
@@ -92,9 +92,9 @@ impl From<PageFault> for Stop {
 /// How an operation uses a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// It reads what the key stands for.
+    /// It reads the value of the key.
     Read,
-    /// It writes, and may read, what the key stands for.
+    /// It writes, and may read, the value of the key.
     Write,
 }
 
@@ -108,7 +108,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// The most keys of one operation (spec §17.4).
+    /// Maximum number of keys of one operation (spec §17.4).
     pub const KEYS_MAX: usize = 64;
 
     /// Returns an empty declaration.
@@ -123,13 +123,13 @@ impl Access {
         self.long = false;
     }
 
-    /// Declares that the operation reads what `key` stands for. Equal things have equal keys;
+    /// Declares that the operation reads the value of `key`. Equal things have equal keys;
     /// different things may share one, which costs parallelism and nothing else (PX-1).
     pub fn read(&mut self, key: u64) {
         self.add(key, Mode::Read);
     }
 
-    /// Declares that the operation writes what `key` stands for.
+    /// Declares that the operation writes the value of `key`.
     pub fn write(&mut self, key: u64) {
         self.add(key, Mode::Write);
     }
@@ -149,7 +149,7 @@ impl Access {
         (!self.everything).then_some(&self.keys[..])
     }
 
-    /// Says whether the operation takes long.
+    /// Returns whether the operation takes long.
     pub fn is_long(&self) -> bool {
         self.long
     }

@@ -1,7 +1,7 @@
 //! The allocator of a service's pages: one bit a page, in pages of the state.
 //!
-//! The lowest free page is taken first, so that a state stays small and all replicas choose alike.
-//! A page that is freed is cleared: it takes no room and is not part of any digest.
+//! The lowest free page is taken first, so that a state stays small and all replicas choose the same page. A freed
+//! page is cleared: it takes no memory and is not part of any digest.
 
 use crate::service::Stop;
 use crate::view::View;
@@ -75,7 +75,7 @@ impl Space {
         Ok(self.count.saturating_sub(self.used(view)?))
     }
 
-    /// Says whether a page is given out. One that is not the allocator's counts as given out.
+    /// Returns whether a page is given out. One that is not the allocator's counts as given out.
     pub fn is_used(&self, view: &View<'_>, page: u32) -> Result<bool, Stop> {
         let Some(bit) = page.checked_sub(self.first).filter(|bit| *bit < self.count) else { return Ok(true) };
         Ok(self.word(view, bit)? >> (bit % 64) & 1 == 1)

@@ -1,8 +1,8 @@
-//! The committed state and its checkpoints: logical copies that share every page not written since.
+//! The committed state and its checkpoints: logical copies that share every page not written since then.
 //!
-//! A record belongs to each checkpoint held. It has the pages that were overwritten first after that
-//! checkpoint and before the next, as they were, and the digests that the next cut replaced. Reading
-//! checkpoint `n` takes the first record from `n` on that has the page, else the current one (TR-2).
+//! Each checkpoint held has a record. It contains the old content of pages that were first overwritten between that
+//! checkpoint and the next, and the digests that the next checkpoint replaced. To read a page at checkpoint `n`, take
+//! the first record from `n` on that has it, otherwise the current page (TR-2).
 //!
 //! ```text
 //!  checkpoint   128            256            384          now
@@ -22,7 +22,7 @@ use crate::pages::{Page, PageStore, Pool, place};
 use crate::saving::PageLabel;
 use crate::tree::{BRANCHING, Label, Replaced, Tree};
 
-/// Where the content of an installed page comes from.
+/// The source of an installed page's content.
 #[derive(Debug)]
 pub(crate) enum Arrival {
     /// This is it; none: the page is empty.
@@ -35,7 +35,7 @@ pub(crate) enum Arrival {
     Base,
 }
 
-/// What is installed: pages with their labels, in increasing order.
+/// The pages to install, with their labels, in increasing order.
 pub(crate) type Arrivals = Vec<(u32, Label, Arrival)>;
 
 /// The committed state, its digest tree and its checkpoints.
@@ -63,7 +63,7 @@ pub(crate) struct State<P> {
     buffer: Vec<u8>,
 }
 
-/// What a checkpoint needs besides later records and the current state.
+/// What a checkpoint needs in addition to later records and the current state.
 #[derive(Debug, Default)]
 struct Record {
     seq: SeqNum,
@@ -96,7 +96,7 @@ impl<P: PageStore> State<P> {
         }
     }
 
-    /// Notes that a page cannot be read.
+    /// Records that a page cannot be read.
     pub(crate) fn lack(&mut self, page: u32) {
         self.lacking.insert(page);
     }
@@ -106,7 +106,7 @@ impl<P: PageStore> State<P> {
         &self.lacking
     }
 
-    /// Says whether a disk has to write a page anew, whatever it has of it; once.
+    /// Returns whether a disk has to rewrite a page, whatever it has of it; once.
     pub(crate) fn take_mended(&mut self, page: u32) -> bool {
         self.mended.remove(&page)
     }
@@ -143,7 +143,7 @@ impl<P: PageStore> State<P> {
         core::mem::take(&mut self.unsaved)
     }
 
-    /// Notes that a page is to be copied.
+    /// Records that a page is to be copied.
     pub(crate) fn mark_unsaved(&mut self, page: u32) {
         mark(&mut self.unsaved, page);
     }
@@ -272,7 +272,7 @@ impl<P: PageStore> State<P> {
         pages
     }
 
-    /// Computes the root of the newest checkpoint anew from all pages and their `lm` (I17).
+    /// Recomputes the root of the newest checkpoint from all pages and their `lm` (I17).
     pub(crate) fn recompute(&self, domains: Domains, pages_max: u32) -> Digest {
         let mut fresh = Tree::new(domains, pages_max);
         let seq = self.newest();
@@ -462,7 +462,7 @@ fn page_since<'a>(
     old.unwrap_or_else(|| store.look(page, buffer).unwrap_or(None))
 }
 
-/// Sets a page's bit. Says whether it was clear.
+/// Sets a page's bit. Returns whether it was clear.
 #[inline]
 fn mark(bits: &mut Vec<u64>, page: u32) -> bool {
     let (word, bit) = place(page);

@@ -1,8 +1,7 @@
-//! State transfer: what goes in and what comes out (spec §9).
+//! State transfer: inputs and outputs (spec §9).
 //!
-//! The walk down the digest tree is in `walk.rs`, the answers to other replicas' walks in
-//! `answer.rs`. Neither knows a clock or a network: the driver brings the time and the messages,
-//! and does what the steps say.
+//! The walk down the digest tree is in `walk.rs`, the answers to other replicas' walks in `answer.rs`. Both are
+//! independent of clocks and networks: the driver passes the time and the messages, and performs the resulting steps.
 
 use alloc::vec::Vec;
 
@@ -16,17 +15,17 @@ use crate::pages::PageStore;
 use crate::service::Service;
 use crate::walk::{Hands, Walk};
 
-/// The most questions on their way at a time, over all holders (ST-3).
+/// Maximum number of questions on their way at a time, over all holders (ST-3).
 pub const OUTSTANDING_MAX: usize = 256;
 
-/// Where some bytes of [`Steps`] are.
+/// A range of bytes in [`Steps`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     start: usize,
     len: usize,
 }
 
-/// What a transfer wants done.
+/// A step that a transfer requests.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     /// Send a FETCH to one replica.
@@ -45,9 +44,9 @@ pub enum Step {
         /// Its body, for [`Steps::bytes`].
         body: Span,
     },
-    /// Nothing to do: a message was turned away (K13).
+    /// Nothing to do: a message was rejected (K13).
     Refused {
-        /// Who sent it.
+        /// The sender.
         from: ReplicaId,
         /// Why.
         why: Refusal,
@@ -70,7 +69,7 @@ pub enum Step {
     },
 }
 
-/// Why a message of a state transfer was turned away.
+/// Why a message of a state transfer was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
     /// An answer to no question of ours, or to one that has been asked again since (ST-3).
@@ -145,7 +144,7 @@ pub struct Progress {
 /// The transfer's own `step`: messages and deadlines in, [`Steps`] out.
 impl<S: Service, P: PageStore> Executor<S, P> {
     /// Starts to bring the state to checkpoint `seq` with root `root`, which a weak certificate
-    /// vouches for (ST-1), or turns a transfer under way to it; what has come and fits is kept (ST-4).
+    /// vouches for (ST-1), or turns a transfer in progress to it; what has come and fits is kept (ST-4).
     ///
     /// Drops the tentative batch. Until [`Step::Installed`] nothing is executed, merged or cut; reads
     /// and [`Self::cached`] see the old state. With `check` the pages that are here are not trusted:
@@ -188,7 +187,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         }
     }
 
-    /// Goes on when [`Self::deadline`] has come. Harmless at any other time.
+    /// Continues when [`Self::deadline`] has passed. Harmless at any other time.
     pub fn on_deadline(&mut self, now_ns: u64, steps: &mut Steps) {
         if let Some(walk) = self.walk.take() {
             self.walk_on(walk, now_ns, steps, Walk::on_deadline);
@@ -206,7 +205,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         self.walk.as_ref().and_then(Walk::deadline).into_iter().chain(mending).min()
     }
 
-    /// Says whether a transfer is under way.
+    /// Returns whether a transfer is in progress.
     pub fn is_fetching(&self) -> bool {
         self.walk.is_some()
     }
@@ -216,7 +215,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         self.fetched + self.progress().map_or(0, |progress| progress.fetched)
     }
 
-    /// Returns how far the transfer is, if one is under way.
+    /// Returns how far the transfer is, if one is in progress.
     pub fn progress(&self) -> Option<Progress> {
         Some(self.walk.as_ref()?.progress())
     }

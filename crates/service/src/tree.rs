@@ -1,17 +1,17 @@
-//! The digest tree over the pages (spec §8.3): what a checkpoint's root stands for.
+//! The digest tree over the pages (spec §8.3), whose root identifies a checkpoint.
 //!
-//! Every node has up to 64 children; the leaves are the pages. The shape is fixed by the largest number
-//! of pages, and what holds no page takes no room: an empty page, and a node over empty pages only,
-//! has the digest zero. Everything else has a real digest,
+//! Every node has up to 64 children; the leaves are the pages. The shape is fixed by the largest number of pages.
+//! Empty parts take no memory: an empty page, and a node over empty pages only, has the digest zero. All others have
+//! a real digest,
 //!
 //! ```text
 //! leaf  D("leaf", index 8 | lm 8 | page)
 //! node  D("node", level 1 | index 8 | lm 8 | digests of the children up to the last that is not empty)
 //! ```
 //!
-//! where `lm` is the last checkpoint that modified the page, and for a node the largest of its
-//! children's. So the tree is a function of the pages and their `lm` alone, however it came about.
-//! Children are joined by concatenation and not by a sum (TR-3, K9).
+//! where `lm` is the last checkpoint that modified the page, and for a node the largest of its children's. So the
+//! tree is a function of the pages and their `lm` only, independent of the order of changes. Digests of children are
+//! concatenated, not summed (TR-3, K9).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -22,7 +22,7 @@ use quorate_wire::{Digest, SeqNum};
 /// Children of a node: `B` of the spec. A META-DATA has room for as many.
 pub(crate) const BRANCHING: u32 = 64;
 
-/// What the tree says of a page or of a node.
+/// The record of a page or of a node in the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Label {
     /// The last checkpoint that modified it.
@@ -32,10 +32,10 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    /// What is said of an empty page.
+    /// The record of an empty page.
     pub(crate) const EMPTY: Self = Self { modified: SeqNum(0), digest: Digest::ZERO };
 
-    /// Says whether it stands for no page.
+    /// Returns whether it represents no page.
     pub(crate) fn is_empty(&self) -> bool {
         self.digest == Digest::ZERO
     }
@@ -59,7 +59,7 @@ pub(crate) struct Tree {
     /// `levels[l][i]` are the children, on level `l`, of the node `(l + 1, i)`.
     levels: Vec<Vec<Option<Box<Group>>>>,
     root: Label,
-    /// Nodes to be digested again, while that goes on.
+    /// Nodes to digest again, while that is in progress.
     touched: Vec<u32>,
 }
 
@@ -163,7 +163,7 @@ impl Tree {
         self.rehash(|_| {});
     }
 
-    /// Says whether a node with these children has the digest `digest`.
+    /// Returns whether a node with these children has the digest `digest`.
     pub(crate) fn proves(
         &mut self,
         (level, index): (u8, u32),
@@ -223,7 +223,7 @@ impl Tree {
     }
 }
 
-/// Lays out what is digested in memory of its own.
+/// Lays out the digest's input in its own memory.
 #[derive(Clone, Debug)]
 struct NodeHasher {
     domains: Domains,

@@ -8,7 +8,7 @@ use crate::service::Stop;
 /// tentative batch and this operation have written. Pages are numbered from 0; one that was never
 /// written reads as zeros.
 ///
-/// What is written here is kept if the operation ends well and undone if it is refused.
+/// Writes are kept if the operation succeeds, and undone if it is refused.
 ///
 /// (The protocol's view is a `ViewNum`; this is the other meaning of the word.)
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl<'a> View<'a> {
     }
 
     /// Lets what has been written so far stand, even if the execution is refused later. For an operation
-    /// that is made of several, each of which can be refused on its own.
+    /// that is made of several, each of which can be refused individually.
     pub fn keep(&mut self) {
         if let Some(Layer { overlay, pool }) = &mut self.layer {
             overlay.begin(pool);

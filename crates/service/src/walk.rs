@@ -1,10 +1,9 @@
-//! The walk of a state transfer: down the digest tree from the certified root, asking for what differs
-//! (ST-2).
+//! The walk of a state transfer: down the digest tree from the certified root, fetching the parts that differ (ST-2).
 //!
-//! A partition whose digest is the one wanted needs no visit: the digest stands for all that is below.
-//! Of the others the children are asked for, and of pages that differ the content. Every answer is
-//! checked against a digest that chains to the root, so one correct replica that answers suffices,
-//! however many lie (K13). Nothing is believed because several say it (B18).
+//! A partition with the wanted digest needs no visit: the digest covers everything below it. Of other partitions the
+//! children are fetched, and of pages that differ the content. Every answer is checked against a digest that leads to
+//! the root. So one correct replica that answers is sufficient, independent of the number of Byzantine ones (K13). No
+//! answer is trusted because several replicas agree on it (B18).
 //!
 //! ```text
 //!  todo: partitions to look at        asked: on their way, a bounded few     staged: pages to install
@@ -12,8 +11,8 @@
 //!  [page 7] -- differs: FETCH --> [page 7, r3, due 40 ms] -- DATA fits ------>  7 -> content
 //! ```
 //!
-//! What has been staged has a tree of its own, over that of the checkpoint that the walk builds on. So when
-//! the target moves, only what differs from what is here is looked at again (ST-4).
+//! Staged pages have their own tree, above that of the checkpoint on which the walk is based. So when the target
+//! moves, only parts that differ from the local ones are visited again (ST-4).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -36,12 +35,12 @@ const LOOKS_MAX: usize = 512;
 /// Pages kept that came after the target had moved: those of as many moves as a walk hardly sees before it has come
 /// by again.
 const EARLY_MAX: usize = 16 * OUTSTANDING_MAX;
-/// The shortest and the longest wait for an answer, in nanoseconds. Whoever answers may be busy.
+/// The shortest and the longest wait for an answer, in nanoseconds. The other replica may be busy.
 const WAIT_NS: (u64, u64) = (20_000_000, 1_000_000_000);
 /// The unit of time in which questions are counted, in nanoseconds.
 const TURN_NS: u64 = 10_000_000;
 
-/// What the walk works with.
+/// The inputs of the walk.
 pub(crate) struct Hands<'a, P> {
     pub(crate) state: &'a mut State<P>,
     pub(crate) pool: &'a mut Pool,
@@ -52,7 +51,7 @@ pub(crate) struct Hands<'a, P> {
     pub(crate) steps: &'a mut Steps,
 }
 
-/// A transfer under way.
+/// A transfer in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
     seq: SeqNum,
@@ -188,12 +187,12 @@ impl Walk {
         self.base
     }
 
-    /// Says whether checkpoint `seq` here is known to be wrong, and must not be given to anyone.
+    /// Returns whether checkpoint `seq` here is known to be wrong, and must not be given to anyone.
     pub(crate) fn is_tainted(&self, seq: SeqNum) -> bool {
         self.check && seq >= self.base
     }
 
-    /// Says whether everything is here.
+    /// Returns whether everything is here.
     pub(crate) fn is_done(&self) -> bool {
         self.todo.is_empty() && self.hot.is_empty() && self.asked.iter().all(|asked| asked.is_old)
     }
@@ -223,7 +222,7 @@ impl Walk {
         self.asked.iter().map(|asked| asked.due_ns).chain(self.paused).min()
     }
 
-    /// Lets a turn go by: the disk is behind.
+    /// Skips a turn: the disk is behind.
     pub(crate) fn wait(&mut self, now_ns: u64) {
         self.paused = Some(now_ns.saturating_add(TURNS * TURN_NS));
     }
@@ -353,7 +352,7 @@ impl Walk {
         found == self.root
     }
 
-    /// Says whether a partition of the target is here, and stages what has to change for it.
+    /// Returns whether a partition of the target is here, and stages what has to change for it.
     fn is_here<P: PageStore>(&mut self, partition: Partition, hands: &mut Hands<'_, P>) -> bool {
         let Partition { level, index, label, .. } = partition;
         if self.label(level, index).digest == label.digest {
@@ -388,7 +387,7 @@ impl Walk {
         true
     }
 
-    /// Says whether the content of a page of the target is here: at our checkpoint, or current.
+    /// Returns whether the content of a page of the target is here: at our checkpoint, or current.
     fn page_is_here<P: PageStore>(&mut self, page: u32, label: Label, hands: &mut Hands<'_, P>) -> bool {
         if let Some((found, content)) = self.early.remove(&page)
             && found.digest == label.digest
@@ -416,7 +415,7 @@ impl Walk {
         false
     }
 
-    /// Says whether a page has been asked for already, for an earlier target.
+    /// Returns whether a page has been asked for already, for an earlier target.
     fn is_coming(&mut self, partition: Partition) -> bool {
         let of = |asked: &&mut Asked| {
             let Partition { level, index, label, .. } = asked.partition;
@@ -430,7 +429,7 @@ impl Walk {
         true
     }
 
-    /// Sees to it that a partition will be empty that is not so here.
+    /// Ensures that a partition will be empty that is not so here.
     fn empty(&mut self, level: u8, index: u32) {
         if level == 0 {
             return self.stage(index, Label::EMPTY, Arrival::New(None));

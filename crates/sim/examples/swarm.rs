@@ -1,5 +1,8 @@
 //! Runs seeds of the swarm and shows the first failures: for those who work on the simulator.
+use quorate_pbft::Config;
+use quorate_pbft::config::Durability;
 use quorate_sim::checker::Strict;
+use quorate_sim::setup::Setup;
 use quorate_sim::swarm::{Ask, run};
 use quorate_wire::Cluster;
 
@@ -10,7 +13,17 @@ fn main() {
     let lines = usize::try_from(args.get(3).copied().unwrap_or(0)).unwrap_or(0);
     let Ok(cluster) = Cluster::new(n, (n - 1) / 3) else { return };
     quorate_sim::report::quiet_panics();
-    let ask = Ask { cluster, config: None, batches: 200, steps: 0, lines, strict: Strict::No, plain: false };
+    // Small logs without disks: what a replica forgets, and how it comes back, matters most there.
+    let small = Config {
+        checkpoint_interval: 4,
+        window: 16,
+        pipeline: 4,
+        clients_max: 64,
+        durability: Durability::Memory,
+        ..Setup::new(first, cluster).config
+    };
+    let config = args.get(4).is_some_and(|small| *small != 0).then_some(&small);
+    let ask = Ask { cluster, config, batches: 200, steps: 0, lines, strict: Strict::No, plain: false };
     let started = std::time::Instant::now();
     let mut sum = quorate_sim::summary::Counters::default();
     let mut failures = 0;

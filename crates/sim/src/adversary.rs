@@ -1,9 +1,8 @@
-//! Liars: wrappers in front of a correct replica, that hold its keys and nobody else's.
+//! Byzantine replicas: wrappers around a correct replica that hold only its keys.
 //!
-//! A liar sees what its replica is given and what it wants to say, and may drop, change, add, delay or
-//! replay it, and tell different things to different receivers. The replica behind it stays correct, so
-//! a liar is as dangerous as it is well informed, and each behaviour takes a few lines. Twins need no
-//! liar: they are one identity that runs twice.
+//! A wrapper sees the inputs and outputs of its replica, and may drop, change, add, delay or replay them, and send
+//! different messages to different receivers. The replica inside stays correct, so a wrapper is as well informed as
+//! possible, and each behaviour takes a few lines. Twins need no wrapper: they are one identity that runs twice.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a liar looks for some of many kinds")]
 
@@ -33,20 +32,20 @@ pub mod plausible;
 pub mod primary;
 pub mod roster;
 
-/// What its replica wants to say.
+/// A message that its replica sends.
 #[derive(Clone, Copy, Debug)]
 pub struct Said<'a> {
     /// For whom.
     pub to: Recipient,
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// The body, also of what comes as a whole frame.
+    /// The body, also of a complete frame.
     pub body: &'a [u8],
-    /// It is the replica's own statement, and not somebody else's passed on.
+    /// Whether it is the replica's own message, not a forwarded one.
     pub own: bool,
 }
 
-/// What becomes of a message.
+/// The fate of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It goes out as it is.
@@ -62,18 +61,18 @@ pub trait Liar: Debug {
         Fate::Keep
     }
 
-    /// The replica is about to be given a message. Says whether it is.
+    /// The replica is about to be given a message. Returns whether it is.
     fn hear(&mut self, _lie: &mut Lie<'_>, _from: Principal, _message: &Message<'_>) -> bool {
         true
     }
 
-    /// A frame has come in, whoever sent it and whatever the door thinks of it.
+    /// A frame has arrived, authentic or not.
     fn overhear(&mut self, _rng: &mut Rng, _frame: &[u8]) {}
 
-    /// Something has happened; here a liar can say what nobody asked for.
+    /// Something has happened; a Byzantine replica may send unrequested messages here.
     fn idle(&mut self, _lie: &mut Lie<'_>) {}
 
-    /// A message of the state transfer's is about to leave. Says whether it does.
+    /// A message of the state transfer's is about to leave. Returns whether it does.
     fn answer(&mut self, _rng: &mut Rng, _kind: Kind, _body: &mut Vec<u8>) -> Answered {
         Answered::Truth
     }
@@ -83,13 +82,13 @@ pub trait Liar: Debug {
         Answered::Truth
     }
 
-    /// Says whether [`Self::tamper`] does anything.
+    /// Returns whether [`Self::tamper`] does anything.
     fn tampers(&self) -> bool {
         false
     }
 }
 
-/// What a liar has done to a message that it was shown.
+/// What a liar has done to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered {
     /// Nothing.
@@ -100,10 +99,10 @@ pub enum Answered {
     Silence,
 }
 
-/// What a liar has in its hands while it acts.
+/// The means of a liar while it acts.
 #[derive(Debug)]
 pub struct Lie<'a> {
-    /// Who it pretends to be, rightly.
+    /// The replica that this liar speaks for.
     pub id: ReplicaId,
     /// The time at its host.
     pub now: Now,
@@ -134,13 +133,13 @@ impl Lie<'_> {
         *self.told += 1;
     }
 
-    /// Says something that a correct replica would not say here: sealed with its own keys.
+    /// Sends a message that a correct replica would not send here, sealed with its own keys.
     pub fn say(&mut self, to: Recipient, kind: Kind, body: &[u8]) {
         *self.told += 1;
         push(self.out, self.signer, self.domains, (self.id, to, kind), body);
     }
 
-    /// Says something, made by `write`.
+    /// Sends a message, made by `write`.
     pub fn say_with(&mut self, to: Recipient, kind: Kind, write: impl FnOnce(&mut Writer<'_>)) {
         let mut body = Vec::new();
         write(&mut Writer::new(&mut body));
@@ -159,7 +158,7 @@ impl Lie<'_> {
         Suspect { signature: self.signer.sign(&digest), ..suspect }
     }
 
-    /// Says something `ns` nanoseconds from now. At most 4096 things wait; more are said at once.
+    /// Sends a message `ns` nanoseconds from now. At most 4096 messages wait; more are sent immediately.
     pub fn say_later(&mut self, ns: u64, to: Recipient, kind: Kind, body: &[u8]) {
         if self.later.len() >= 4096 {
             return self.say(to, kind, body);
@@ -183,7 +182,7 @@ impl Lie<'_> {
         self.config.cluster.replicas().filter(|id| *id != self.id).collect()
     }
 
-    /// Says whether it is the primary of its replica's view.
+    /// Returns whether it is the primary of its replica's view.
     pub fn is_primary(&self) -> bool {
         self.config.cluster.primary(self.view) == self.id
     }
@@ -225,7 +224,7 @@ impl Lie<'_> {
     }
 }
 
-/// Puts a message among the actions: signed here, or to be sealed at the door.
+/// Puts a message among the actions: signed here, or to be sealed at the authenticator.
 pub(crate) fn push(
     out: &mut Actions,
     signer: &Signer,
@@ -281,19 +280,19 @@ impl Lying {
         &self.replica
     }
 
-    /// Its process is about to end: its replica hands the view over, in earnest.
+    /// Its process is about to end: its replica really hands the view over.
     pub fn shut_down(&mut self, now: Now, out: &mut Actions) {
         if !self.dead {
             self.replica.shut_down(now, out);
         }
     }
 
-    /// Says whether its lies have made its own replica stop.
+    /// Returns whether its lies have made its own replica stop.
     pub fn is_dead(&self) -> bool {
         self.dead
     }
 
-    /// Lets the liar act, with what it needs.
+    /// Lets the liar act, with its means.
     fn with<T>(
         &mut self,
         now: Now,
@@ -315,7 +314,7 @@ impl Lying {
         act(self.liar.as_mut(), &mut lie)
     }
 
-    /// Says what has waited long enough.
+    /// Sends the delayed messages that are due.
     fn flush(&mut self, now: Now, out: &mut Actions) {
         let mut i = 0;
         while i < self.later.len() {

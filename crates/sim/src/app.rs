@@ -15,7 +15,7 @@ use crate::describe::Words;
 use crate::governed;
 use crate::rng::Rng;
 
-/// What a client is to ask for.
+/// A request for a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// The operation.
@@ -36,9 +36,14 @@ pub trait Double {
     fn read(&mut self, cx: &Context, operation: &[u8]) -> Vec<u8> {
         self.execute(cx, operation)
     }
+
+    /// Says whether a client may add and remove others.
+    fn is_admin(&self, _principal: u64) -> bool {
+        false
+    }
 }
 
-/// A service with all that the simulator needs besides.
+/// A service with everything else that the simulator needs.
 pub trait App: Words + Clone + 'static {
     /// The service.
     type Service: Service;

@@ -1,7 +1,7 @@
-//! What must hold, and the watchers that see to it (spec §18, "S").
+//! Invariants, and the checkers that verify them (spec §18, "S").
 //!
-//! They are told everything that correct replicas do and everything that clients accept, and look after
-//! every single step. Liars and second copies of a replica are not watched: they may do as they please.
+//! They receive every action of correct replicas and every result that clients accept, and run after every step.
+//! Byzantine replicas and second copies of a replica are not checked.
 //!
 //! | Rule | Watcher |
 //! |---|---|
@@ -30,6 +30,7 @@ pub mod checkpoint;
 pub mod exactly_once;
 pub mod facts;
 pub mod invariants;
+mod lanes;
 pub mod linearizable;
 pub mod omniscient;
 pub mod order;
@@ -55,9 +56,9 @@ use crate::expected;
 pub struct Violation {
     /// The rule: its watcher's name, and where there is one its number in spec §18.
     pub rule: &'static str,
-    /// What was seen.
+    /// The observation.
     pub text: String,
-    /// Who was involved.
+    /// The replica involved.
     pub replicas: Vec<ReplicaId>,
 }
 
@@ -90,6 +91,17 @@ impl Strict {
     }
 }
 
+/// Where a state with a root comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Root {
+    /// It was cut here: the log can bring it back, if it could bring back what it follows.
+    Cut,
+    /// It was fetched, and is nowhere but in memory.
+    Fetched,
+    /// It was fetched, and no disk is asked for it.
+    Kept,
+}
+
 /// What a watcher says of one step.
 pub type Verdict = Result<(), Violation>;
 
@@ -117,12 +129,14 @@ impl std::fmt::Debug for Checkers {
 }
 
 impl Checkers {
-    /// Returns the watchers of the replicas in `correct`, the only ones that keep to the protocol.
+    /// Returns the watchers of the replicas in `correct`, the only ones that keep to the protocol. There is room for
+    /// so many `lanes`, of one client for so many.
     pub fn new(
         cluster: Cluster,
         (interval, window): (u64, u64),
         domains: Domains,
         correct: &[ReplicaId],
+        lanes: (usize, usize),
         double: Box<dyn Double>,
     ) -> Self {
         let facts = cluster.replicas().map(|id| Facts::new(id, correct.contains(&id))).collect();
@@ -131,7 +145,7 @@ impl Checkers {
             agreement: Agreement::new(cluster),
             omniscient: Omniscient::new(cluster, interval, window, domains.null_batch()),
             shown: Shown::new(cluster),
-            exactly_once: ExactlyOnce::new(domains, double),
+            exactly_once: ExactlyOnce::new(domains, lanes, double),
             checkpoints: Checkpoints::new(cluster),
             votes: Votes::new(window),
             violation: None,
@@ -160,7 +174,7 @@ impl Checkers {
         &self.facts[id.index()]
     }
 
-    /// Returns the highest number that has been executed for good anywhere.
+    /// Returns the highest number that any replica has executed finally.
     pub fn committed(&self) -> SeqNum {
         self.agreement.last()
     }
@@ -181,7 +195,7 @@ impl Checkers {
     }
 
     /// A client reports that replica `id` contradicts the others. That must be true of it: it lies, or its
-    /// state has been damaged behind its back.
+    /// state has been corrupted in memory.
     pub fn accused(&mut self, id: ReplicaId) {
         let facts = &self.facts[id.index()];
         let truthful = facts.correct && !facts.was_faulty;
@@ -194,7 +208,7 @@ impl Checkers {
         }
     }
 
-    /// Says whether replica `id` keeps to the protocol, and is watched.
+    /// Returns whether replica `id` keeps to the protocol, and is watched.
     pub fn watches(&self, id: ReplicaId) -> bool {
         self.facts[id.index()].correct
     }
@@ -218,7 +232,6 @@ impl Checkers {
         self.exactly_once.undone(id);
         self.facts[id.index()].forget();
         self.shown.restarted(id, SeqNum(0));
-        self.votes.forget(id);
     }
 
     /// Replica `id` lies from now on.
@@ -227,11 +240,13 @@ impl Checkers {
         self.facts[id.index()].correct = false;
     }
 
-    /// Replica `id` lied, and has been cleaned: it starts with nothing. What it has said may still arrive.
-    pub fn cleansed(&mut self, id: ReplicaId) {
+    /// Replica `id` has lied so far, and keeps to the protocol from its next start on. What it has said may still
+    /// arrive.
+    pub fn cleaned(&mut self, id: ReplicaId) {
+        self.exactly_once.undone(id);
         let facts = &mut self.facts[id.index()];
-        (facts.correct, facts.was_faulty) = (true, true);
-        self.forgot(id);
+        *facts = Facts::new(id, true);
+        facts.was_faulty = true;
     }
 
     /// Replica `id` has had an old disk put in.
@@ -245,7 +260,7 @@ impl Checkers {
         (facts.remembers, facts.misled) = (false, false);
     }
 
-    /// The state of replica `id` was damaged behind its back.
+    /// The state of replica `id` was corrupted in memory.
     pub fn damaged(&mut self, id: ReplicaId) {
         self.facts[id.index()].damage();
     }
@@ -260,9 +275,7 @@ impl Checkers {
         let Self { facts, agreement, checkpoints, .. } = self;
         let verdict = match *milestone {
             Milestone::Prepared { seq, digest } => agreement.prepared(&facts[id.index()], seq, digest),
-            Milestone::Committed { seq, digest } => agreement
-                .committed(facts, id, seq, digest)
-                .and_then(|()| self.omniscient.committed(facts[id.index()].view, seq, digest)),
+            Milestone::Committed { seq, digest } => agreement.committed(facts, id, seq, digest),
             Milestone::Rejoined { .. } => {
                 self.omniscient.rejoined(id);
                 Ok(())
@@ -301,7 +314,7 @@ impl Checkers {
         }
     }
 
-    /// A batch has become part of a replica's state for good.
+    /// A batch has become a final part of a replica's state.
     fn settle(&mut self, id: ReplicaId, seq: SeqNum, batch: &Arc<Batch>) {
         match self.agreement.executed(id, seq, batch.digest()) {
             Ok(true) => {
@@ -321,8 +334,8 @@ impl Checkers {
         }
     }
 
-    /// The service of replica `id` has executed a batch. What comes of one that its replica has dropped since
-    /// is nobody's.
+    /// The service of replica `id` has executed a batch. Results of a batch that the replica has dropped since are
+    /// ignored.
     pub fn executed(&mut self, id: ReplicaId, seq: SeqNum, batch: Digest, replies: &Replies) {
         let facts = &self.facts[id.index()];
         if !self.watches(id) || facts.damaged {
@@ -364,14 +377,14 @@ impl Checkers {
         }
     }
 
-    /// The state of replica `id` after `seq` has this root: cut here, or fetched.
-    pub fn root(&mut self, id: ReplicaId, seq: SeqNum, root: Digest, fetched: bool) {
+    /// The state of replica `id` after `seq` has this root.
+    pub fn root(&mut self, id: ReplicaId, seq: SeqNum, root: Digest, from: Root) {
         if !self.watches(id) {
             return;
         }
         let facts = &mut self.facts[id.index()];
-        facts.checkpoint = facts.checkpoint.max(seq);
-        if fetched {
+        facts.hold(seq, from);
+        if from != Root::Cut {
             facts.executed = seq;
             facts.tentative = None;
             self.exactly_once.undone(id);
@@ -381,6 +394,11 @@ impl Checkers {
             let verdict = self.checkpoints.root(id, seq, root);
             self.note(verdict);
         }
+    }
+
+    /// An image of the state of replica `id` after `seq` is on its disk.
+    pub fn kept(&mut self, id: ReplicaId, seq: SeqNum) {
+        self.facts[id.index()].keep(seq);
     }
 
     /// Replica `id` wants a message sent. It may still wait for the disk.
@@ -395,6 +413,9 @@ impl Checkers {
     pub fn sends(&mut self, id: ReplicaId, kind: Kind, body: &[u8]) {
         if self.watches(id) {
             let verdict = self.votes.sends(&self.facts[id.index()], kind, body);
+            self.note(verdict);
+            let Self { facts, omniscient, .. } = self;
+            let verdict = invariants::for_each_commit(kind, body, |vote| omniscient.voted(facts, id, vote));
             self.note(verdict);
             self.binds(id, kind, body);
         }
@@ -431,14 +452,14 @@ impl Checkers {
     }
 
     /// A client has accepted a result. `ordered`: not from the read-only path.
-    pub fn accepted(&mut self, client: ClientId, timestamp: Timestamp, result: &[u8], ordered: bool) {
+    pub fn accepted(&mut self, whose: (ClientId, Timestamp), operation: &[u8], result: &[u8], ordered: bool) {
         if ordered {
-            let verdict = self.exactly_once.accepted(client, timestamp, result);
+            let verdict = self.exactly_once.accepted(whose, operation, result);
             self.note(verdict);
         }
     }
 
-    /// Says whether a client has accepted what is not final anywhere yet: `q` tentative replies.
+    /// Returns whether a client has accepted what is not final anywhere yet: `q` tentative replies.
     pub fn is_early(&self) -> bool {
         self.exactly_once.is_early()
     }

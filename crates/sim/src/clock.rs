@@ -52,7 +52,7 @@ impl Clock {
         self.world_ns.saturating_add(scale(ahead, 1_000_000, self.rate).saturating_add(1))
     }
 
-    /// Lets it run at `rate` nanoseconds for a million of the world's from world time `at` on.
+    /// Lets it run at `rate` nanoseconds per million of the world's from world time `at` on.
     pub fn set_rate(&mut self, at: u64, rate: u64) {
         *self = Self { rate, world_ns: at, mono_ns: self.mono(at), ..*self };
     }

@@ -1,4 +1,4 @@
-//! What `quorate sim` does: run seeds or scenarios, list scenarios, show a run again.
+//! Implements `quorate sim`: runs seeds or scenarios, lists scenarios, replays a run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ pub const BATCHES: u64 = 200;
 /// How many failures a summary keeps. The others are counted.
 const FAILURES_MAX: usize = 16;
 
-/// What runs a seed of the swarm: [`swarm::run`], or [`swarm::run_service`] with another service.
+/// Runs a seed of the swarm: [`swarm::run`], or [`swarm::run_service`] with another service.
 #[derive(Clone, Copy)]
 pub struct Swarm(pub fn(u64, &swarm::Ask<'_>) -> swarm::Run);
 
@@ -42,13 +42,13 @@ impl std::fmt::Debug for Swarm {
 pub enum Seeds {
     /// One.
     One(u64),
-    /// So many, from a first one on.
+    /// This number of them, from a first one on.
     Range(u64, u64),
     /// From a first one on, for so long.
     For(u64, Duration),
 }
 
-/// What `run` is asked for.
+/// The options of `run`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// A scenario by name, or `all` of them; none: the swarm.
@@ -65,7 +65,7 @@ pub struct Options {
     pub config: Option<Config>,
     /// How many runs at a time; 0: one for each core. The result does not depend on it.
     pub jobs: usize,
-    /// Ends each run after so many steps of the world; 0: when it is over.
+    /// Ends each run after this many steps of the world; 0: when it is over.
     pub steps: u64,
     /// How many last lines of each failed run's trace are kept; 0: none.
     pub lines: usize,
@@ -127,7 +127,7 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// What came of all runs together.
+/// The results of all runs together.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Runs.
@@ -136,7 +136,7 @@ pub struct Summary {
     pub violations: u64,
     /// Runs in which not everything finished.
     pub stuck: u64,
-    /// What happened, summed up.
+    /// The sum of all counters.
     pub counters: Counters,
     /// Simulated time, in nanoseconds.
     pub simulated_ns: u128,
@@ -148,11 +148,11 @@ pub struct Summary {
     pub failures: Vec<Failure>,
     /// The last lines of the first failed run, if they were asked for.
     pub lines: Vec<Line>,
-    /// What the runs of each scenario came to, by its name and the size of the cluster.
+    /// The results of each scenario's runs, by its name and the size of the cluster.
     pub scenarios: BTreeMap<(&'static str, usize), Shown>,
 }
 
-/// What the runs of one scenario at one size came to.
+/// The results of one scenario's runs at one size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shown {
     /// Runs.
@@ -164,7 +164,7 @@ pub struct Shown {
 }
 
 impl Summary {
-    /// Says whether every run went as it must.
+    /// Returns whether every run went as it must.
     pub fn is_good(&self) -> bool {
         self.violations == 0 && self.stuck == 0
     }
@@ -282,7 +282,7 @@ pub(crate) enum Play {
     Scenario(&'static Scenario, usize),
 }
 
-/// What any kind of run gives.
+/// The result of any kind of run.
 pub(crate) struct Done {
     counters: Counters,
     simulated_ns: u64,
@@ -387,7 +387,7 @@ fn cpu_ns() -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// What `replay` is asked for.
+/// The options of `replay`.
 #[derive(Clone, Debug, Default)]
 pub struct ReplayOptions {
     /// The seed.
@@ -425,7 +425,7 @@ pub struct Replay {
     pub names: Vec<String>,
     /// The states asked for.
     pub states: Vec<String>,
-    /// What went wrong, if something did.
+    /// The failure, if there was one.
     pub failure: Option<Failure>,
 }
 

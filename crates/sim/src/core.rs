@@ -8,37 +8,37 @@ use quorate_wire::Kind;
 
 use crate::network::NodeId;
 
-/// What a host steps. A replica is one; so is a liar that wraps a replica.
+/// The core of a host. A replica is one; so is a liar that wraps a replica.
 pub trait Core: Debug {
     /// Takes one input and adds what is to be done about it to `out`.
     fn step(&mut self, now: Now, input: Input<'_>, out: &mut Actions);
 
-    /// Says in one line how it stands.
+    /// Describes its state in one line.
     fn card(&self) -> String;
 
-    /// Says in many lines how it stands.
+    /// Describes its state in many lines.
     fn state_text(&self) -> String {
         self.card()
     }
 
     /// A message of the state transfer's is about to be sealed, which the host makes by itself. A liar
-    /// may change it. Says whether it is sent at all.
+    /// may change it. Returns whether it is sent at all.
     fn answer(&mut self, _kind: Kind, _body: &mut Vec<u8>) -> bool {
         true
     }
 
-    /// A sealed frame is about to leave for one node. A liar may damage it. Says whether it is sent at
+    /// A sealed frame is about to leave for one node. A liar may damage it. Returns whether it is sent at
     /// all.
     fn tamper(&mut self, _to: NodeId, _frame: &mut Vec<u8>) -> bool {
         true
     }
 
-    /// Says whether [`Self::tamper`] does anything: if not, receivers share one frame.
+    /// Returns whether [`Self::tamper`] does anything: if not, receivers share one frame.
     fn tampers(&self) -> bool {
         false
     }
 
-    /// A frame has come in. A correct replica is only told once the door has admitted it.
+    /// A frame has come in. A correct replica is only told once the authenticator has admitted it.
     fn overhear(&mut self, _frame: &[u8]) {}
 
     /// Returns the replica alone: the liar in front of it is gone.
@@ -54,7 +54,7 @@ pub trait Core: Debug {
         None
     }
 
-    /// Says what it had put off.
+    /// Sends its delayed messages.
     fn wake(&mut self, _now: Now, _out: &mut Actions) {}
 }
 

@@ -1,4 +1,4 @@
-//! Messages and milestones in words, as traces show them (style §11).
+//! Messages and milestones as text, for traces (style §11).
 
 use std::fmt::Write;
 
@@ -6,6 +6,7 @@ use quorate_pbft::client::step::ClientMilestone;
 use quorate_pbft::step::Milestone;
 use quorate_wire::codec::Decoded;
 use quorate_wire::frame::Frame;
+use quorate_wire::life::{Life, Recovered, Recovery};
 use quorate_wire::message::{
     BodyFetch, BodyKind, BodyMessage, Checkpoint, Commit, Committed, Data, Fetch, MetaData, NewKey, NewView,
     Piggyback, PrePrepareHead, Prepare, Probe, ProofMessage, QueryStable, Reply, ReplyStable, ReqAck,
@@ -96,7 +97,8 @@ fn fields(kind: Kind, body: &[u8], words: &dyn Words) -> Decoded<String> {
         Kind::QueryStable => format!("nonce={:04x}", QueryStable::decode(body)?.nonce & 0xffff),
         Kind::ReplyStable => {
             let m = ReplyStable::decode(body)?;
-            format!("nonce={:04x} c={} p={}", m.nonce & 0xffff, m.checkpoint.0, m.prepared.0)
+            let (checkpoint, prepared, view) = (m.checkpoint.0, m.prepared.0, m.view.0);
+            format!("nonce={:04x} c={checkpoint} p={prepared} v={view}", m.nonce & 0xffff)
         }
         Kind::Suspect => {
             let m = Suspect::decode(body, [0; 64])?;
@@ -150,17 +152,16 @@ fn fields(kind: Kind, body: &[u8], words: &dyn Words) -> Decoded<String> {
 
 /// Shows an operation: the service's, or a recovery request (RC-6).
 pub(crate) fn operation(operation: &[u8], words: &dyn Words) -> String {
-    let bound = operation.strip_prefix(b"RECOVERY").and_then(|bound| bound.try_into().ok());
-    bound.map_or_else(
+    Recovery::decode(operation).map_or_else(
         || words.operation(operation),
-        |bound| format!("recovery bound={}", u64::from_le_bytes(bound)),
+        |m| format!("recovery bound={} life={:04x} u={}", m.bound.0, m.bits & 0xffff, m.floor.0),
     )
 }
 
 /// Shows a result: the service's, or the number of a recovery request.
 pub(crate) fn result(client: ClientId, result: &[u8], words: &dyn Words) -> String {
-    match (client.replica(), result.try_into()) {
-        (Some(_), Ok(number)) => format!("n={}", u64::from_le_bytes(number)),
+    match (client.replica(), Recovered::decode(result)) {
+        (Some(_), Some(m)) => format!("n={}", m.seq.0),
         _ => words.result(result),
     }
 }
@@ -198,6 +199,11 @@ fn status(m: &Status<'_>) -> String {
     format!("v={} h={} executed={}{state}{have}{wants}", m.view.0, m.stable.0, m.executed.0)
 }
 
+/// Shows a life, but for the first.
+fn life(life: &Life) -> String {
+    if *life == Life::default() { String::new() } else { format!(" life={:04x}", life.bits & 0xffff) }
+}
+
 fn view_change(m: &ViewChange) -> String {
     let list = |items: Vec<String>| format!("{{{}}}", items.join(" "));
     let c = list(m.checkpoints.iter().map(|(seq, root)| format!("{}:{root}", seq.0)).collect());
@@ -209,7 +215,8 @@ fn view_change(m: &ViewChange) -> String {
     };
     let q = list(m.pre_prepared.iter().map(claims).collect());
     let leave = m.leave.suspects.iter().fold(0, |bits, (replica, _)| bits | 1_u64 << (replica.0 % 64));
-    format!("v={} h={} C={c} P={p} Q={q} leave={}", m.view.0, m.stable.0, set(leave))
+    let life = life(&m.life);
+    format!("v={}{life} h={} C={c} P={p} Q={q} leave={}", m.view.0, m.stable.0, set(leave))
 }
 
 fn new_view(m: &NewView) -> String {
@@ -217,7 +224,8 @@ fn new_view(m: &NewView) -> String {
     let (from, root) = m.checkpoint;
     let chosen = |(seq, digest): (u64, &Digest)| format!("{seq}:{digest}");
     let x: Vec<String> = (from.0 + 1..).zip(&m.chosen).map(chosen).collect();
-    format!("v={} V={} ckpt={}:{root} X={{{}}}", m.view.0, set(v), from.0, x.join(" "))
+    let life = life(&m.life);
+    format!("v={}{life} V={} ckpt={}:{root} X={{{}}}", m.view.0, set(v), from.0, x.join(" "))
 }
 
 /// Shows a client's milestone.
@@ -229,6 +237,7 @@ pub fn client_milestone(milestone: &ClientMilestone) -> String {
         M::Retransmitted { timestamp, times } => format!("retransmits t={} ({times})", timestamp.0),
         M::AskedRest { timestamp } => format!("asks the others, too: t={}", timestamp.0),
         M::FellBack { from, to } => format!("has t={} ordered as t={}", from.0, to.0),
+        M::TimestampTaken { from, to } => format!("t={} was used before: asks as t={}", from.0, to.0),
         M::ResultMissing { timestamp, digest } => format!("lacks the result of t={} d={digest}", timestamp.0),
         M::ViewLearned { view } => format!("learns v={}", view.0),
         M::Signing => "signs from now on".to_owned(),
@@ -267,6 +276,7 @@ pub fn milestone_numbers(milestone: &Milestone) -> (u64, u64, Digest) {
         M::BatchFetched { digest } => (24, 0, digest),
         M::Equivocation { by } => (25, u64::from(by.0), none),
         M::NullProposed { seq } => (26, seq.0, none),
+        M::SettingsDiffer { of } => (27, u64::from(of.0), none),
         M::Rejected(reason) => (64 + reason as u64, 0, none),
     }
 }
@@ -308,6 +318,7 @@ pub fn milestone(milestone: &Milestone) -> String {
         M::BatchFetched { digest } => format!("fetched batch d={digest}"),
         M::Equivocation { by } => format!("{by} equivocates"),
         M::NullProposed { seq } => format!("proposes null n={}", seq.0),
+        M::SettingsDiffer { of } => format!("{of} has other settings"),
         M::Rejected(reason) => format!("rejected: {}", reason.name()),
     }
 }

@@ -1,10 +1,9 @@
-//! A disk: a log of records and the images of checkpoints, with all that befalls them (H1, H3-H7, H11).
+//! A disk: a log of records and the images of checkpoints, with all their faults (H1, H3-H7, H11).
 //!
-//! The log is what a node's own would be: every record carries a checksum over its bytes and the
-//! record before it, and how much of the log was known to be durable when it was written. So a bad
-//! record is either a torn tail, which was promised to nobody and is cut (spec §14.3), or the damage
-//! of something that had been promised: then the log can't be trusted and the replica has lost its
-//! memory (spec §14.4). Which of the two is decided by what later records knew.
+//! The log has the format of a node's log: every record carries a checksum over its bytes and the record before it,
+//! and how much of the log was known to be durable when it was written. So a bad record is either a torn tail, which
+//! was not acknowledged and is cut (spec §14.3), or damage to acknowledged data: then the log cannot be trusted and
+//! the replica has lost its state (spec §14.4). Later records show which of the two it is.
 
 use quorate_pbft::step::Lsn;
 use quorate_wire::{Digest, SeqNum};
@@ -53,7 +52,7 @@ impl Pace {
     pub const SLOW: Self = Self { low_ns: 20_000_000, high_ns: 200_000_000 };
 }
 
-/// What can befall a disk that had taken good care of everything (H4, H5).
+/// Damage to a disk after everything was durable (H4, H5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     /// A bit of a record flips.
@@ -73,12 +72,12 @@ impl Damage {
     pub const ALL: [Self; 5] = [Self::BitRot, Self::Zeroed, Self::Misdirected, Self::Lost, Self::ImageRot];
 }
 
-/// What a start finds on the disk.
+/// The result of reading the disk at a start.
 #[derive(Debug)]
 pub enum Found {
     /// Nothing: a new disk.
     Empty,
-    /// Everything that was promised. `cut` says that a torn tail was thrown away.
+    /// Everything that was promised. `cut` says that a torn tail was discarded.
     Log {
         /// The records, oldest first.
         records: Vec<Vec<u8>>,
@@ -133,12 +132,12 @@ impl<I: Clone> Disk<I> {
         self.pace = pace;
     }
 
-    /// Says that there is no room left, or room again. A full disk finishes no sync (GC-4).
+    /// Sets whether the disk is full. A full disk finishes no sync (GC-4).
     pub fn set_full(&mut self, full: bool) {
         self.full = full;
     }
 
-    /// Notes a start and returns how many there have been (spec §14.3), or `at_least` if that is more.
+    /// Records a start and returns how many there have been (spec §14.3), or `at_least` if that is more.
     pub fn start(&mut self, at_least: u64) -> u64 {
         self.incarnation = (self.incarnation + 1).max(at_least);
         self.known = self.last_durable();
@@ -154,7 +153,7 @@ impl<I: Clone> Disk<I> {
         (self.known, self.rejoining) = (0, true);
     }
 
-    /// Notes that the replica itself has found that this is no memory (H7), and how often it has started at least.
+    /// Records that the replica itself has found that this is no memory (H7), and how often it has started at least.
     pub fn distrust(&mut self, starts: u64) {
         self.rejoining = true;
         self.incarnation = self.incarnation.max(starts);
@@ -165,12 +164,12 @@ impl<I: Clone> Disk<I> {
         self.incarnation
     }
 
-    /// Notes that it has rejoined.
+    /// Records that it has rejoined.
     pub fn rejoined(&mut self) {
         self.rejoining = false;
     }
 
-    /// Says whether something that was written is not durable yet.
+    /// Returns whether something that was written is not durable yet.
     pub fn is_behind(&self) -> bool {
         self.log.last().is_some_and(|last| last.place > self.durable)
     }
@@ -184,7 +183,7 @@ impl<I: Clone> Disk<I> {
         self.log.push(Entry { place, lsn, known, sum, bytes: bytes.to_vec() });
     }
 
-    /// Begins a sync if there is something to sync and none is under way. Returns how long it takes.
+    /// Begins a sync if there is something to sync and none is in progress. Returns how long it takes.
     pub fn begin_sync(&mut self) -> Option<u64> {
         let last = self.log.last()?.place;
         if self.syncing.is_some() || self.full || last <= self.durable {
@@ -200,7 +199,7 @@ impl<I: Clone> Disk<I> {
         self.log.iter().rev().find(|entry| entry.place <= self.durable).map(|entry| entry.lsn)
     }
 
-    /// Says how long flushing an image takes.
+    /// Returns how long flushing an image takes.
     pub fn image_ns(&mut self) -> u64 {
         8 * self.rng.between(self.pace.low_ns, self.pace.high_ns)
     }
@@ -233,6 +232,12 @@ impl<I: Clone> Disk<I> {
         self.known = last_upto(durable);
     }
 
+    /// Returns the highest number that `of` finds in a record that is durable.
+    pub fn newest_durable(&self, of: impl Fn(&[u8]) -> Option<SeqNum>) -> Option<SeqNum> {
+        let durable = self.log.iter().take_while(|entry| entry.place <= self.durable);
+        durable.filter_map(|entry| of(&entry.bytes)).max()
+    }
+
     /// Returns the newest image.
     pub fn newest(&self) -> Option<&Image<I>> {
         self.images.last()
@@ -262,6 +267,13 @@ impl<I: Clone> Disk<I> {
             }
             _ => self.log.truncate(kept),
         }
+    }
+
+    /// The power goes before anything of what was not synced has come to the platter (H3).
+    pub fn lose_tail(&mut self) {
+        self.syncing = None;
+        let first = self.log.partition_point(|entry| entry.place <= self.durable);
+        self.log.truncate(first);
     }
 
     /// Does damage to something that was durable, in a way that a start can notice. Says whether there
@@ -377,123 +389,4 @@ fn checksum(before: u64, place: u64, known: u64, bytes: &[u8]) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn disk(seed: u64) -> Disk<()> {
-        let mut disk = Disk::new(seed, 0, Pace::FAST);
-        assert!(matches!(disk.read(), Found::Empty));
-        assert_eq!(disk.start(0), 1);
-        disk
-    }
-
-    fn write(disk: &mut Disk<()>, range: core::ops::Range<u8>) {
-        for i in range {
-            disk.append(Lsn(u64::from(i)), &[i; 24]);
-        }
-    }
-
-    fn sync(disk: &mut Disk<()>) -> Option<Lsn> {
-        disk.begin_sync()?;
-        disk.end_sync()
-    }
-
-    /// H3: whatever a crash leaves of the tail, the promised records are there and it is no amnesia.
-    #[test]
-    fn a_torn_tail_is_cut_and_nothing_promised_is_lost() {
-        let mut cuts = 0;
-        for seed in 0..200 {
-            let mut disk = disk(seed);
-            write(&mut disk, 1..6);
-            assert_eq!(sync(&mut disk), Some(Lsn(5)));
-            write(&mut disk, 6..11);
-            disk.begin_sync();
-            disk.crash();
-            let Found::Log { records, cut } = disk.read() else { panic!("seed {seed}: amnesia") };
-            assert!((5..=10).contains(&records.len()), "seed {seed}: {} records", records.len());
-            assert!(records.iter().zip(1..).all(|(r, i)| *r == [i; 24]));
-            cuts += u32::from(cut);
-            // It goes on where it was cut.
-            assert_eq!(disk.start(0), 2);
-            write(&mut disk, 1..3);
-            assert_eq!(sync(&mut disk), Some(Lsn(2)));
-            disk.crash();
-            let Found::Log { records: more, cut: false } = disk.read() else { panic!("seed {seed}") };
-            assert_eq!(more.len(), records.len() + 2);
-        }
-        assert!(cuts > 20, "{cuts} of 200 crashes left a torn tail");
-    }
-
-    /// H4, H5: damage to something that later records knew to be durable is never taken for a torn tail.
-    #[test]
-    fn damage_of_what_was_promised_is_noticed() {
-        for how in Damage::ALL {
-            for seed in 0..100 {
-                let mut disk = disk(seed);
-                write(&mut disk, 1..6);
-                sync(&mut disk);
-                disk.keep_image(SeqNum(4), Digest::ZERO, ());
-                if seed % 2 == 0 {
-                    disk.trim(|record| record[0] == 2 || record[0] == 5);
-                }
-                write(&mut disk, 6..9);
-                assert!(disk.damage(how));
-                disk.crash();
-                assert!(matches!(disk.read(), Found::Damaged), "{how:?} seed {seed}");
-            }
-        }
-    }
-
-    /// GC-1, GC-2: a sync covers what was there when it began, and a full disk finishes none.
-    #[test]
-    fn a_sync_covers_what_was_written_before_it() {
-        let mut disk = disk(1);
-        write(&mut disk, 1..3);
-        assert!(disk.begin_sync().is_some());
-        write(&mut disk, 3..4);
-        assert!(disk.begin_sync().is_none(), "one sync at a time");
-        assert_eq!(disk.end_sync(), Some(Lsn(2)));
-        disk.set_full(true);
-        assert!(disk.begin_sync().is_none());
-        disk.set_full(false);
-        assert_eq!(sync(&mut disk), Some(Lsn(3)));
-        assert!(disk.begin_sync().is_none(), "nothing is left to sync");
-    }
-
-    #[test]
-    fn trimming_keeps_what_is_not_durable_yet() {
-        let mut disk = disk(1);
-        write(&mut disk, 1..4);
-        sync(&mut disk);
-        write(&mut disk, 4..5);
-        disk.trim(|_| true);
-        sync(&mut disk);
-        let Found::Log { records, .. } = disk.read() else { panic!() };
-        assert_eq!(records, [[4; 24]]);
-    }
-
-    /// A replica that crashes before it has rejoined has not got its memory back.
-    #[test]
-    fn what_is_written_while_rejoining_is_no_memory() {
-        let mut disk = disk(1);
-        write(&mut disk, 1..4);
-        sync(&mut disk);
-        disk.forget();
-        write(&mut disk, 4..6);
-        sync(&mut disk);
-        assert!(matches!(disk.read(), Found::Damaged));
-        disk.rejoined();
-        let Found::Log { records, .. } = disk.read() else { panic!() };
-        assert_eq!(records, [[4; 24], [5; 24]]);
-    }
-
-    /// H7: the disk as it was is a disk like any other, but its count of starts is too low.
-    #[test]
-    fn an_old_disk_put_back_starts_with_an_old_incarnation() {
-        let mut disk = disk(1);
-        let old = disk.clone();
-        assert_eq!(disk.start(0), 2);
-        let mut disk = old;
-        assert_eq!(disk.start(0), 2);
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! One request through all replicas: of a trace, the lines that concern it (style §12).
+//! Follows one request through all replicas: the lines of a trace that concern it (style §12).
 
 use quorate_wire::{ClientId, Timestamp};
 
@@ -39,7 +39,7 @@ pub fn request(lines: Vec<Line>, client: ClientId, timestamp: Timestamp) -> Vec<
     lines.into_iter().filter(|line| own(line) || about(line)).collect()
 }
 
-/// Says whether one of the words of `text` is `word`, with or without a bracket around it.
+/// Returns whether one of the words of `text` is `word`, with or without a bracket around it.
 fn has(text: &str, word: &str) -> bool {
     text.split([' ', '(', ')', '{', '}']).any(|found| found == word)
 }

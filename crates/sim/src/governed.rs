@@ -1,4 +1,5 @@
-//! Worlds in which the state says who may come in (EX-3): the doors follow it, and the double knows the rules.
+//! Worlds in which the state defines the registered clients (EX-3): the authenticators follow it, and the reference
+//! model knows the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use crate::app::{App, Double};
 use crate::setup::Keys;
 use crate::world::World;
 
-/// Returns the first so many clients: the first one administers.
+/// Returns the first `count` clients: the first one is the administrator.
 pub(crate) fn founders(count: usize) -> BTreeMap<u64, Person> {
     let principals = 1..=u64::try_from(count).unwrap_or(0);
     principals
@@ -58,6 +59,7 @@ pub(crate) fn answer_text(result: &[u8]) -> Option<String> {
         Answer::AlreadySo => "ok, already".to_owned(),
         Answer::NoRight => "refused: no right".to_owned(),
         Answer::NoClient => "refused: no client".to_owned(),
+        Answer::NoLane => "refused: table full".to_owned(),
         other @ (Answer::OtherKey | Answer::LastAdministrator | Answer::Full | Answer::Malformed) => {
             format!("refused: {other:?}")
         }
@@ -113,6 +115,10 @@ impl Governed {
 }
 
 impl Double for Governed {
+    fn is_admin(&self, principal: u64) -> bool {
+        self.rights.get(&principal) == Some(&Rights::Admin)
+    }
+
     fn execute(&mut self, cx: &Context, operation: &[u8]) -> Vec<u8> {
         match self.judge(cx.client.principal(), operation) {
             None => self.inner.execute(cx, operation),
@@ -125,7 +131,7 @@ impl Double for Governed {
     }
 }
 
-/// Whom a door knows, as far as orders can change it.
+/// The clients that an authenticator knows, as far as ordered operations can change them.
 #[derive(Clone, Copy, Debug)]
 pub struct Guests {
     version: u64,
@@ -133,10 +139,10 @@ pub struct Guests {
 }
 
 impl Guests {
-    /// Of a door that has not looked yet.
+    /// Of an authenticator that has not looked yet.
     pub const NEW: Self = Self { version: u64::MAX, leaving: true };
 
-    /// Lets in whom the committed state knows, and at a start, a stable checkpoint or a new state nobody else.
+    /// Accepts the clients in the committed state; at a start, a stable checkpoint or a new state no others.
     fn receive<S: Service>(
         &mut self,
         executor: &Executor<S>,
@@ -167,7 +173,7 @@ impl Guests {
 }
 
 impl<A: App> World<A> {
-    /// Lets the door of host `h` follow its state.
+    /// Updates the authenticator of host `h` from its state.
     pub(crate) fn receive_guests(&mut self, h: usize, shut_out: bool) {
         if self.founders.is_none() {
             return;

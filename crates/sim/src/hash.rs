@@ -1,8 +1,8 @@
-//! The hash over a run: the same seed, options and code give the same one, in debug and release.
+//! The hash of a run: the same seed, options and code give the same one, in debug and release.
 
 use quorate_pbft::step::{Lsn, Now};
 
-/// What goes into the hash stands behind one of these.
+/// The tags of the values in the hash.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "each is an input or an action of its name")]
 pub enum Tag {
@@ -16,6 +16,7 @@ pub enum Tag {
     Fetched,
     Durable,
     Start,
+    Kept,
     Send = 32,
     Persist,
     SetTimer,
@@ -43,7 +44,7 @@ pub struct TraceHash {
 const BUFFER_BYTES: usize = 16 << 10;
 
 impl TraceHash {
-    /// Returns the hash of nothing.
+    /// Returns the hash of an empty input.
     pub fn new() -> Self {
         Self { hasher: blake3::Hasher::new(), buffer: Vec::with_capacity(2 * BUFFER_BYTES) }
     }

@@ -41,9 +41,11 @@ pub struct Host<S: Service> {
     pub disk: Disk<Rc<Vec<u8>>>,
     /// Until then its process executes something, where that keeps it from everything else.
     pub busy_until: u64,
+    /// How long the image of a checkpoint takes to be written, if that is not for the disk to say.
+    pub image_ns: Option<u64>,
     /// The process; none while it is down.
     pub process: Option<Process<S>>,
-    /// While paused, what happened meanwhile. At most [`MISSED_MAX`] frames.
+    /// While paused, the missed events. At most [`MISSED_MAX`] frames.
     pub missed: Option<VecDeque<Event>>,
     /// It has an old disk and may not have found out yet. A crash now could hide that from it: each start
     /// raises the count of starts, until it is above the one that the others know.
@@ -53,12 +55,12 @@ pub struct Host<S: Service> {
 }
 
 impl<S: Service> Host<S> {
-    /// Says whether a process runs here, paused or not.
+    /// Returns whether a process runs here, paused or not.
     pub fn is_up(&self) -> bool {
         self.process.is_some()
     }
 
-    /// Says whether the process is stopped for a while.
+    /// Returns whether the process is stopped for a while.
     pub fn is_paused(&self) -> bool {
         self.missed.is_some()
     }
@@ -67,32 +69,34 @@ impl<S: Service> Host<S> {
 /// A running process.
 #[derive(Debug)]
 pub struct Process<S: Service> {
-    /// Its door.
+    /// Its authenticator.
     pub door: Door,
     /// The replica, or a liar in front of it.
     pub core: Box<dyn Core>,
     /// The service and its state.
     pub executor: Executor<S>,
-    /// Whom the door knows.
+    /// The clients that the authenticator knows.
     pub guests: Guests,
     /// When each timer runs out, on the monotonic clock.
     pub deadlines: [Option<u64>; Timer::COUNT],
-    /// When the door is to be told the time.
+    /// When the authenticator is to be told the time.
     pub door_at: u64,
     /// World time of the next event that wakes it, or the largest.
     pub wake_at: u64,
-    /// What waits for the disk, by what it waits for (GC-1).
+    /// Messages that wait for the disk, by the record that they wait for (GC-1).
     pub outbox: BTreeMap<(Lsn, u64), Parcel>,
     /// Up to where its records are on disk.
     pub durable: Lsn,
-    /// What its service is to do, in order.
+    /// The tasks of its service, in order.
     pub tasks: VecDeque<Task>,
-    /// Notes every input, if anyone asked for it.
+    /// Records every input, if anyone asked for it.
     pub recorder: Option<Recorder>,
-    /// A task is under way.
+    /// A task is in progress.
     pub busy: bool,
     /// The image of a checkpoint is being written.
     pub flushing: Option<(SeqNum, Digest, Rc<Vec<u8>>)>,
+    /// World time at which that is done.
+    pub flushed_at: u64,
 }
 
 impl<S: Service> Process<S> {
@@ -109,7 +113,7 @@ impl<S: Service> Process<S> {
 pub struct Parcel {
     /// For whom.
     pub to: Recipient,
-    /// What it is.
+    /// The kind of task.
     pub kind: Kind,
     /// The frame.
     pub frame: Frame,

@@ -1,8 +1,8 @@
-//! The hunt for a seeded bug (spec §19.4): runs of the swarm and scenarios, with the bug on, until a
-//! checker finds it.
+//! The hunt for a seeded bug (spec §19.4): runs of the swarm and scenarios, with the bug enabled, until a checker
+//! finds it.
 //!
-//! What counts is a run that fails with the bug and is good without it. The bug is turned on for the
-//! whole process, so there is one hunt at a time, in one thread.
+//! Only a run that fails with the bug and passes without it counts. The bug is enabled for the whole process, so
+//! there is one hunt at a time, in one thread.
 
 use std::fmt;
 
@@ -37,7 +37,7 @@ impl fmt::Display for Found {
 /// How a hunt went.
 #[derive(Clone, Debug)]
 pub struct Hunt {
-    /// What was found, if it was.
+    /// The run that found it, if one did.
     pub found: Option<Found>,
     /// Processor time, in nanoseconds.
     pub cpu_ns: u64,
@@ -52,8 +52,10 @@ pub fn hunt(mutant: u32, budget_ns: u64) -> Hunt {
     for (runs, (play, seed)) in plays().enumerate() {
         let mut run = |on: Option<u32>| {
             mutants::activate(on);
+            quorate_service::mutants::activate(on);
             let done = play.run(seed, &options);
             mutants::activate(None);
+            quorate_service::mutants::activate(None);
             hunt.cpu_ns += done.cpu_ns;
             done.failure
         };
@@ -69,7 +71,7 @@ pub fn hunt(mutant: u32, budget_ns: u64) -> Hunt {
     hunt
 }
 
-/// What is run, without end: some seeds of the swarm, every scenario, then seeds and scenarios in turn.
+/// The endless sequence of runs: some seeds of the swarm, every scenario, then seeds and scenarios in turn.
 fn plays() -> impl Iterator<Item = (Play, u64)> {
     let sizes = [4, 7].map(|n| cluster(n, None).map(Play::Swarm));
     let [Ok(four), Ok(seven)] = sizes else { unreachable!("clusters of four and of seven exist") };

@@ -1,10 +1,10 @@
-//! A trace drawn with one lane for each node: a phase at a glance (style §11).
+//! Draws a trace with one lane for each node, to show a phase at a glance (style §11).
 
 use std::fmt::Write;
 
 use crate::trace::{Line, What};
 
-/// The most letters in a lane: what is longer is cut.
+/// Maximum number of letters in a lane: what is longer is cut.
 const LETTERS_MAX: usize = 22;
 
 /// Draws `lines`, one lane for each of `names`, in their order. Lines of others are left out.

@@ -1,5 +1,5 @@
-//! One simulated world: time, network and disks made from a seed, real replicas and clients, liars,
-//! and checkers that watch every step.
+//! A simulated world: time, network and disks derived from a seed, real replicas and clients, Byzantine ones, and
+//! checkers that run after every step.
 #![cfg_attr(
     test,
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")

@@ -1,7 +1,7 @@
-//! The network: delay, loss, duplication, reordering, damage, replay, cuts and clogs (N1-N8).
+//! The network: delay, loss, duplication, reordering, corruption, replay, partitions and congestion (N1-N8).
 //!
-//! Links are directed: what goes one way says nothing about the other. Who may believe what arrives
-//! is the door's business, so a frame may turn up anywhere, at any time, more than once.
+//! Links are directed: each direction has its own faults. The authenticator decides which frames are accepted, so a
+//! frame may arrive at any node, at any time, more than once.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -75,25 +75,25 @@ impl Profile {
 /// A frame on its way. Copies for several receivers share the bytes.
 pub type Frame = Rc<[u8]>;
 
-/// What has been sent and where and when it will arrive.
+/// Messages in flight, with their destinations and arrival times.
 #[derive(Clone, Debug)]
 pub struct Flight {
     /// When, in nanoseconds of world time.
     pub at: u64,
-    /// Who sent it.
+    /// The sender.
     pub from: NodeId,
-    /// Where it arrives.
+    /// The receiver.
     pub to: NodeId,
     /// The bytes that arrive.
     pub frame: Frame,
 }
 
-/// What became of frames, for the summary.
+/// Counts of the frames' fates, for the summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Frames handed over.
     pub sent: u64,
-    /// Lost by chance.
+    /// Lost randomly.
     pub lost: u64,
     /// Lost on a cut link.
     pub cut: u64,
@@ -126,7 +126,7 @@ pub struct Network {
     pub schedule: Schedule,
     /// Old frames, at most [`REPLAY_MAX`].
     old: VecDeque<Frame>,
-    /// What has happened so far.
+    /// The counts so far.
     pub traffic: Traffic,
 }
 
@@ -182,7 +182,7 @@ impl Network {
         self.cut(b, a, cut);
     }
 
-    /// Says whether frames get through from `from` to `to`.
+    /// Returns whether frames get through from `from` to `to`.
     pub fn is_cut(&self, from: NodeId, to: NodeId) -> bool {
         self.links[from.index() * self.nodes + to.index()].cut
     }
@@ -200,7 +200,7 @@ impl Network {
         }
     }
 
-    /// Lets nothing arrive on a link before `until`; then it all comes at once.
+    /// Holds everything on a link until `until`; then it all arrives together.
     pub fn clog(&mut self, from: NodeId, to: NodeId, until: u64) {
         let link = self.link(from, to);
         link.clogged_until = link.clogged_until.max(until);

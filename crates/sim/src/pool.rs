@@ -1,4 +1,4 @@
-//! Runs several worlds at a time, and hands them over in order.
+//! Runs several worlds at a time, and returns them in order.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;

@@ -1,5 +1,5 @@
-//! A recording shown: the replica steps through its inputs again, and what it does is told in the lines of
-//! a trace, whether the recording comes from a simulated host or from a node.
+//! Shows a recording: the replica executes its inputs again, and its actions are printed as lines of a trace. The
+//! recording may come from a simulated host or from a node.
 
 use quorate_pbft::recording::{RecordingError, play};
 use quorate_pbft::step::{Action, Actions, Form, Input, Recipient};
@@ -8,12 +8,12 @@ use quorate_wire::sign::Signer;
 use crate::describe::{self, Words};
 use crate::trace::{Line, What};
 
-/// What a recording shows.
+/// The content of a recording.
 #[derive(Clone, Debug)]
 pub struct Shown {
-    /// What the replica did, a line for each message and milestone. The step is the input's place, from 1.
+    /// The replica's actions, a line for each message and milestone. The step is the input's number, from 1.
     pub lines: Vec<Line>,
-    /// How it stood after the last input that was asked for.
+    /// Its state after the last input that was replayed.
     pub state: String,
 }
 
@@ -52,7 +52,7 @@ pub fn show_signed(
     Ok(shown)
 }
 
-/// What a step did, in words.
+/// Describes the actions of a step.
 fn told(input: &Input<'_>, actions: &Actions, words: &dyn Words) -> Vec<What> {
     let mut told = Vec::new();
     if let Input::Timer(timer) = input {

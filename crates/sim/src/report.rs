@@ -1,5 +1,4 @@
-//! What went wrong, for someone tired: the rule, the seed, and the command that shows it again (style
-//! §12).
+//! The report of a failure: the rule, the seed, and the command that reproduces it (style §12).
 
 use std::cell::RefCell;
 use std::fmt;
@@ -51,16 +50,16 @@ pub struct Failure {
     pub cluster: Cluster,
     /// The step of the world at which it was noticed.
     pub step: u64,
-    /// What was broken.
+    /// The broken rule.
     pub rule: Rule,
-    /// Who lied, and how.
+    /// The liars, and how they lied.
     pub faulty: Vec<(ReplicaId, String)>,
     /// How each host stood in the end.
     pub cards: Vec<String>,
 }
 
 impl Failure {
-    /// Says whether the run only did not finish.
+    /// Returns whether the run only did not finish.
     pub fn is_stuck(&self) -> bool {
         matches!(self.rule, Rule::Stuck(_))
     }
@@ -96,7 +95,7 @@ thread_local! {
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Lets panics be noted instead of printed: they are reported with the seed.
+/// Records panics instead of printing them: they are reported with the seed.
 pub fn quiet_panics() {
     std::panic::set_hook(Box::new(|info| {
         let place = info.location().map(|at| format!("{}:{}", at.file(), at.line()));

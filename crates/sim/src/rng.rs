@@ -1,9 +1,8 @@
-//! Chance: a small generator for each concern, all from one seed (style §9).
+//! Randomness: a small generator for each concern, all from one seed (style §9).
 //!
-//! A new draw in one concern leaves the others as they were, so that a fault added to a run does not
-//! change its workload.
+//! A new draw in one concern does not change the others, so a fault added to a run does not change its workload.
 
-/// What a generator is for.
+/// The purpose of a generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Concern {
     /// The swarm's options.
@@ -14,9 +13,9 @@ pub enum Concern {
     Disk,
     /// Which fault comes when.
     Faults,
-    /// What the clients ask for.
+    /// The clients' requests.
     Workload,
-    /// What the liars say.
+    /// The liars' choices.
     Adversary,
     /// Keys, key shares and nonces.
     Keys,
@@ -80,18 +79,18 @@ impl Rng {
         usize::try_from(below).unwrap_or(0)
     }
 
-    /// Says yes `per_million` times in a million.
+    /// Returns true with a probability of `per_million` in a million.
     #[inline]
     pub fn chance(&mut self, per_million: u32) -> bool {
         per_million > 0 && self.below(1_000_000) < u64::from(per_million)
     }
 
-    /// Says yes once in `n` times.
+    /// Returns true with a probability of one in `n`.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// Returns one of `items`, or nothing if there is none.
+    /// Returns one of `items`, or nothing if it is empty.
     pub fn pick<T: Copy>(&mut self, items: &[T]) -> Option<T> {
         items.get(self.index(items.len())).copied()
     }

@@ -1,9 +1,9 @@
 //! Named scenarios: one for each fault of `docs/faults.md`, at n = 4 and n = 7.
 //!
-//! A scenario is a story: who lies and what befalls whom, while every watcher looks after every step.
-//! It has to show that its fault really happened at a correct replica ([`Expect`]). Then the network
-//! heals, every host is up, the liars go on lying, and everything has to finish within a bound of
-//! simulated time: every outstanding request, and all correct replicas in one view within one window.
+//! A scenario is a fixed course of events: which replicas are Byzantine, and which faults are injected where; all
+//! checkers run after every step. It has to show that its fault really happened at a correct replica ([`Expect`]).
+//! Then the network heals, every host is up, Byzantine replicas continue to lie, and everything has to finish within
+//! a limit of simulated time: every outstanding request, and all correct replicas in one view within one window.
 //!
 //! | Keys | Where |
 //! |---|---|
@@ -12,6 +12,7 @@
 //! | K18 | [`twins`] |
 //! | C1-C7 | [`client`] |
 //! | C8 | [`people`] |
+//! | S3, L1, L4, L6 | [`shares`] |
 //! | N1-N9 | [`network`] |
 //! | H1, H2, H8-H10 | [`host`] |
 //! | H3-H7, H11 | [`disk`] |
@@ -39,9 +40,11 @@ use crate::world::World;
 
 pub mod backup;
 pub mod bugs;
+pub mod cleansed;
 pub mod client;
 pub mod decision;
 pub mod disk;
+pub mod durable;
 pub mod evidence;
 pub mod found;
 mod found_liars;
@@ -51,6 +54,7 @@ pub mod liars;
 pub mod network;
 pub mod people;
 pub mod primary;
+pub mod shares;
 pub mod stage;
 pub mod twins;
 pub mod views;
@@ -58,14 +62,14 @@ pub mod views;
 pub use evidence::Evidence;
 pub use stage::{Ended, Stage};
 
-/// What must have happened, or else the scenario shows nothing.
+/// An event that must have happened for the scenario to count.
 #[derive(Clone, Copy, Debug)]
 pub enum Expect {
     /// A correct replica has turned a message away for this reason.
     Reject(Reject),
     /// A client has turned a message away for this reason.
     ClientReject(ClientReject),
-    /// The door of a correct replica has turned a frame away, for the reason of this name
+    /// The authenticator of a correct replica has turned a frame away, for the reason of this name
     /// (`DoorError::name`).
     Door(&'static str),
     /// A correct replica has reported a milestone of which this holds.
@@ -117,11 +121,11 @@ pub struct Scenario {
     pub name: &'static str,
     /// The faults of `docs/faults.md` that it shows.
     pub keys: &'static [&'static str],
-    /// What happens, in one line.
+    /// A description in one line.
     pub title: &'static str,
     /// The sizes of cluster, in replicas.
     pub sizes: &'static [usize],
-    /// What must have happened in the end, each at least once.
+    /// The events that must have happened in the end, each at least once.
     pub expects: &'static [Expect],
     /// The highest view that a correct replica may have come to in the end: a view change that is not
     /// needed is a fault as well.
@@ -133,7 +137,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Returns a scenario in which nobody lies and clients keep a quiet cluster busy.
+    /// Returns a scenario without Byzantine replicas in which clients send requests from time to time.
     pub const fn new(name: &'static str, keys: &'static [&'static str], title: &'static str) -> Self {
         Self {
             name,
@@ -200,9 +204,12 @@ pub const GROUPS: &[(&str, &[Scenario])] = &[
     ("views", views::SCENARIOS),
     ("client", client::SCENARIOS),
     ("people", people::SCENARIOS),
+    ("shares", shares::SCENARIOS),
     ("network", network::SCENARIOS),
     ("host", host::SCENARIOS),
     ("disk", disk::SCENARIOS),
+    ("durable", durable::SCENARIOS),
+    ("healed", healed::SCENARIOS),
     ("bugs", bugs::SCENARIOS),
     ("found", found::SCENARIOS),
 ];
@@ -226,7 +233,7 @@ pub struct Outcome {
     pub n: usize,
     /// Everything random followed from it.
     pub seed: u64,
-    /// What was expected, and how often it happened.
+    /// The expected event, and how often it happened.
     pub provoked: BTreeMap<&'static str, u64>,
     /// The highest view of a correct replica.
     pub view: u64,
@@ -249,7 +256,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Says whether all went as it must.
+    /// Returns whether all went as it must.
     pub fn is_good(&self) -> bool {
         self.failure.is_none()
     }
@@ -357,7 +364,7 @@ pub fn run_watched(
     }
 }
 
-/// Says who lies, and how.
+/// Returns who lies, and how.
 fn faulty(setup: &Setup) -> Vec<(ReplicaId, String)> {
     let liars = setup.liars.iter().map(|(id, maker)| (*id, format!("{maker:?}")));
     let twins = setup.twins.iter().map(|id| (*id, "runs twice".to_owned()));

@@ -1,6 +1,6 @@
-//! Golden traces: stories of the protocol, told in commands and shown in what came of them (style §11).
+//! Golden traces: sequences of protocol steps, written as commands with their output (style §11).
 //!
-//! A trace is a text file: comments, and blocks of commands, a line `----`, and what they put out.
+//! A trace is a text file: comments, and blocks of commands, a line `----`, and their output.
 //!
 //! ```text
 //! # [OSDI99 §4.2] The primary proposes, the backups agree.
@@ -16,10 +16,10 @@
 //! ...
 //! ```
 //!
-//! `->` is a message, `.` a milestone, `!` something executed, `#` something that befell a node. Two rules
+//! `->` is a message, `.` a milestone, `!` something executed, `#` a fault injected into a node. Two rules
 //! make a trace readable. Messages take 1 ms, and those that arrive at one moment do so by receiver, then by
 //! sender. And time passes only when the script says so: `run` delivers messages until none is on its way,
-//! and no timer runs out meanwhile, however long that takes; `time` and `run until` let timers run out.
+//! and no timer runs out in that time, however long that takes; `time` and `run until` let timers run out.
 //!
 //! A new cluster has the plain algorithm of [OSDI99 §4]: every optimisation of §5 is off, nothing is kept on
 //! disk, and no STATUS is sent, until an option says otherwise.
@@ -46,7 +46,7 @@
 //! | `quiet`, `loud` | turns output off while the scene is set, and on again |
 //! | `watch r1 c0`, `watch all` | shows what these nodes do, and no others |
 //! | `hide KIND...`, `unhide KIND...` | leaves messages of these kinds out; NEW-KEY is, from the beginning |
-//! | `hide rejected`, `unhide rejected` | leaves out what is turned away |
+//! | `hide rejected`, `unhide rejected` | leaves out what is rejected |
 
 use crate::script::command::{Command, parse};
 use crate::script::stage::Stage;
@@ -61,12 +61,12 @@ mod stage;
 mod text;
 mod traffic;
 
-/// What came of playing a trace.
+/// The result of playing a trace.
 #[derive(Clone, Debug)]
 pub struct Played {
     /// The trace with the output that it has now.
     pub text: String,
-    /// What makes it worthless: a command that is none, or a rule of the protocol that was broken.
+    /// Why it is invalid: an unknown command, or a broken rule of the protocol.
     pub troubles: Vec<Trouble>,
 }
 
@@ -75,7 +75,7 @@ pub struct Played {
 pub struct Trouble {
     /// The line of the command, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The error.
     pub text: String,
 }
 
@@ -116,7 +116,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Does what a line says. Returns what it puts out.
+    /// Executes a line. Returns its output.
     fn play(&mut self, line: &str) -> Result<String, String> {
         match (parse(line)?, &mut self.stage) {
             (Command::Cluster(options), stage) => {

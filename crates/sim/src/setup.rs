@@ -1,4 +1,4 @@
-//! What a world is made from: who is in it, how they are set up, and who lies.
+//! The description of a world: its members, their settings, and which are Byzantine.
 
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -49,14 +49,14 @@ impl std::fmt::Debug for LiarMaker {
     }
 }
 
-/// What a world is made from.
+/// The description of a world.
 #[derive(Debug)]
 pub struct Setup {
     /// Everything random follows from it.
     pub seed: u64,
     /// The settings of every replica and client.
     pub config: Config,
-    /// How many client principals there are, each a host of its own.
+    /// How many client principals there are, each on its own host.
     pub clients: usize,
     /// How many lanes each of them has.
     pub lanes: u16,
@@ -87,7 +87,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Returns a quiet world of `cluster`: a good network, good disks, nobody lies.
+    /// Returns a quiet world of `cluster`: a good network, good disks, no Byzantine nodes.
     pub fn new(seed: u64, cluster: Cluster) -> Self {
         Self {
             seed,
@@ -108,14 +108,14 @@ impl Setup {
         }
     }
 
-    /// Lets replica `id` lie.
+    /// Makes replica `id` a liar.
     #[must_use]
     pub fn liar<L: Liar + 'static>(mut self, id: ReplicaId, make: impl Fn() -> L + 'static) -> Self {
         self.liars.insert(id, LiarMaker::new(make));
         self
     }
 
-    /// Lets replica `id` run twice.
+    /// Makes replica `id` run twice.
     #[must_use]
     pub fn twin(mut self, id: ReplicaId) -> Self {
         self.twins.push(id);
@@ -156,7 +156,7 @@ impl Keys {
         self.signer(principal).public()
     }
 
-    /// Returns a door of `principal` with fresh session keys.
+    /// Returns an authenticator of `principal` with fresh session keys.
     pub fn door(&self, principal: Principal, cluster: Cluster, entropy: [u8; 32], wall_ns: u64) -> Door {
         let signer = self.signer(principal);
         Door::new(principal, cluster, CLUSTER_ID, 0, signer, self.verifier.clone(), entropy, wall_ns)
@@ -196,6 +196,7 @@ impl<A: App> World<A> {
                 key_time: 0,
                 disk: Disk::new(*seed, index, setup.disk),
                 busy_until: 0,
+                image_ns: None,
                 process: None,
                 missed: None,
                 old_disk: false,
@@ -207,7 +208,8 @@ impl<A: App> World<A> {
         let founders = setup.founders.map(founders);
         let double = double(&app, founders.as_ref());
         let window = (config.checkpoint_interval, config.window);
-        let checkers = Checkers::new(cluster, window, config.domains(), &correct, double);
+        let lanes = (config.clients_max, config.lanes_max);
+        let checkers = Checkers::new(cluster, window, config.domains(), &correct, lanes, double);
         let mut world = Self {
             seed: *seed,
             keys,
@@ -265,11 +267,12 @@ impl<A: App> World<A> {
 
     /// Returns a new executor with the initial state.
     pub(crate) fn executor(&self, first_rid: u64) -> Executor<A::Service> {
-        let Config { window, checkpoint_interval, clients_max, .. } = self.config;
+        let Config { window, checkpoint_interval, clients_max, lanes_max, .. } = self.config;
         let options = Options {
             page_bytes: self.page_bytes,
             pages_max: 1 << 20,
             clients_max: u32::try_from(clients_max).unwrap_or(u32::MAX),
+            lanes_max: u32::try_from(lanes_max).unwrap_or(u32::MAX),
             result_bytes_max: 8192,
             checkpoints_max: usize::try_from(window / checkpoint_interval).unwrap_or(2) + 1,
             pool_pages_max: 256,

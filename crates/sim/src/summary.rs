@@ -1,4 +1,4 @@
-//! What happened in a run, counted: at correct replicas, unless said otherwise.
+//! Counts of events in a run: at correct replicas, unless stated otherwise.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 pub struct Counters {
     /// Inputs given to replicas, liars included.
     pub steps: u64,
-    /// Batches executed for good, the first time anywhere.
+    /// Batches executed finally, the first time anywhere.
     pub batches: u64,
     /// Requests that took effect.
     pub commands: u64,
@@ -45,7 +45,7 @@ pub struct Counters {
     pub equivocations: u64,
     /// Lies told by faulty replicas.
     pub lies: u64,
-    /// Messages of a state transfer that were turned away.
+    /// Messages of a state transfer that were rejected.
     pub refused_answers: u64,
     /// Records written to logs.
     pub records: u64,
@@ -61,11 +61,11 @@ pub struct Counters {
     pub faults: BTreeMap<&'static str, u64>,
     /// Messages sent, by kind.
     pub kinds: BTreeMap<&'static str, u64>,
-    /// Messages turned away by the protocol, by reason.
+    /// Messages rejected by the protocol, by reason.
     pub rejects: BTreeMap<&'static str, u64>,
-    /// Messages turned away by clients and at their doors, by reason.
+    /// Messages rejected by clients and at their authenticators, by reason.
     pub client_rejects: BTreeMap<&'static str, u64>,
-    /// Frames turned away at the door, by reason.
+    /// Frames rejected by the authenticator, by reason.
     pub turned_away: BTreeMap<&'static str, u64>,
 }
 
@@ -75,12 +75,12 @@ impl Counters {
         *self.kinds.entry(kind.name()).or_default() += 1;
     }
 
-    /// A frame was turned away at a door.
+    /// A frame was rejected at an authenticator.
     pub fn turned_away(&mut self, why: &'static str) {
         *self.turned_away.entry(why).or_default() += 1;
     }
 
-    /// A message of a state transfer was turned away.
+    /// A message of a state transfer was rejected.
     pub fn refused(&mut self, _why: Refusal) {
         self.refused_answers += 1;
     }
@@ -90,7 +90,7 @@ impl Counters {
         *self.client_rejects.entry(why.name()).or_default() += 1;
     }
 
-    /// A client's door has turned a frame away.
+    /// A client's authenticator has refused a frame.
     pub fn client_turned_away(&mut self, why: &'static str) {
         *self.client_rejects.entry(why).or_default() += 1;
     }
@@ -128,6 +128,7 @@ impl Counters {
             | Milestone::Unrepairable { .. }
             | Milestone::ReadQueued { .. }
             | Milestone::ReadRefused { .. }
+            | Milestone::SettingsDiffer { .. }
             | Milestone::BatchFetched { .. } => {}
         }
     }
@@ -159,7 +160,7 @@ impl Counters {
         names.filter(|name| !self.kinds.contains_key(name)).collect()
     }
 
-    /// Returns the reasons for which nothing was turned away.
+    /// Returns the reasons for which nothing was rejected.
     pub fn missing_rejects(&self) -> Vec<&'static str> {
         Reject::ALL
             .iter()

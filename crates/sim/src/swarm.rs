@@ -1,12 +1,11 @@
-//! The swarm: from a seed everything is drawn, cluster settings, workload, network, disks, liars and
+//! The swarm: everything is drawn from a seed: cluster settings, workload, network, disks, Byzantine behaviours, and
 //! which faults come when. Then the faults end, and everything has to finish.
 //!
-//! 1. Under faults, until enough batches are final and enough has gone wrong; the watchers look after
-//!    every step.
-//! 2. Healed: the network is whole, every host is up; liars go on lying. Clients go on until there are
-//!    enough batches.
-//! 3. Clients ask no more: every outstanding request has to finish and all correct replicas have to come
-//!    together within a bound of simulated time, or the run is stuck.
+//! 1. Under faults, until enough batches are final and enough faults have happened; checkers run after every step.
+//! 2. Healed: the network works, every host is up; Byzantine replicas continue to lie. Clients continue until there
+//!    are enough batches.
+//! 3. Clients send no new requests: every outstanding request has to finish and all correct replicas have to reach
+//!    one view within a limit of simulated time, or the run is stuck.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -35,7 +34,7 @@ use plan::Plan;
 const SECOND: u64 = 1_000_000_000;
 /// The longest that the faults last, in simulated time.
 const FAULTS_NS: u64 = 40 * SECOND;
-/// The longest that clients go on after the faults, in simulated time.
+/// The longest that clients continue after the faults, in simulated time.
 const HEALED_NS: u64 = 120 * SECOND;
 /// The longest that everything may take to finish, in simulated time (I23, I24).
 const FINISH_NS: u64 = 60 * SECOND;
@@ -54,7 +53,7 @@ pub struct Ask<'a> {
     pub config: Option<&'a Config>,
     /// How many batches have to be final.
     pub batches: u64,
-    /// Ends the run after so many steps of the world, as far as it is then; 0: never.
+    /// Ends the run after this many steps of the world, unfinished; 0: never.
     pub steps: u64,
     /// How many last lines of the trace are kept; 0: none, the largest number: all.
     pub lines: usize,
@@ -69,13 +68,13 @@ pub struct Ask<'a> {
 pub struct Run {
     /// Its seed.
     pub seed: u64,
-    /// What happened.
+    /// The counters of events.
     pub counters: Counters,
     /// Simulated time, in nanoseconds.
     pub simulated_ns: u64,
     /// Over every input and action of correct replicas.
     pub hash: [u8; 32],
-    /// What went wrong, if something did.
+    /// The failure, if there was one.
     pub failure: Option<Failure>,
     /// The last lines of its trace.
     pub lines: Vec<Line>,
@@ -230,7 +229,7 @@ fn checked<A: App>(world: &World<A>) -> Result<(), Rule> {
     world.violation().map_or(Ok(()), |violation| Err(Rule::Broken(violation.clone())))
 }
 
-/// Says what is still open, if anything is.
+/// Describes what is still open, if anything is.
 pub(crate) fn why<A: App>(world: &World<A>) -> Option<Stuck> {
     let (count, oldest) = world.outstanding();
     if count > 0 {

@@ -1,5 +1,5 @@
 //! What happened, line by line: `->` is a message, `.` a milestone, `!` something executed, `#` something
-//! that befell a node (style §11).
+//! that happened to a node (style §11).
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub struct Line {
     pub what: What,
 }
 
-/// What a line tells.
+/// The content of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// A message left.
@@ -46,7 +46,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// Lines kept in memory: the last so many, or all.
+/// Lines kept in memory: the last ones, or all.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     lines: std::collections::VecDeque<Line>,

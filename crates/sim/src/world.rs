@@ -1,10 +1,10 @@
-//! One world: simulated time, a queue of events, hosts that run replicas, clients, a network between
-//! them, and the watchers. Everything that happens follows from the seed.
+//! One world: simulated time, a queue of events, hosts that run replicas, clients, a network between them, and the
+//! checkers. Everything that happens follows from the seed.
 //!
 //! | Part | Where |
 //! |---|---|
 //! | the queue, time, what an event does | here |
-//! | what a replica wants done: the one `match` over `Action` | [`act`](self) |
+//! | a replica's actions: the one `match` over `Action` | [`act`](self) |
 //! | the service's side of a process | `run.rs` |
 //! | clients and their workload | `clients.rs` |
 //! | crashes, restarts, pauses, clocks, healing | `faults.rs` |
@@ -117,7 +117,7 @@ pub struct World<A: App> {
     pub(crate) at: u64,
     /// How many events have happened.
     pub(crate) step: u64,
-    /// After so many nothing happens any more: for looking at a moment.
+    /// After this many steps the world stops: for looking at a moment.
     pub(crate) halt_at: u64,
     pub(crate) queue: BinaryHeap<Reverse<Scheduled>>,
     pub(crate) order: u64,
@@ -128,12 +128,12 @@ pub struct World<A: App> {
     pub(crate) network: Network,
     pub(crate) checkers: Checkers,
     pub(crate) load: Load,
-    /// What the clients have seen.
+    /// The clients' history.
     pub(crate) seen: Seen,
     pub(crate) counters: Counters,
     pub(crate) hash: TraceHash,
     pub(crate) trace: Option<Trace>,
-    /// What a scenario notes.
+    /// The notes of a scenario.
     pub(crate) evidence: Option<Evidence>,
     pub(crate) task_time: TaskTime,
     /// A task keeps its whole process from everything else.
@@ -142,16 +142,16 @@ pub struct World<A: App> {
     pub(crate) adversary_rng: Rng,
     pub(crate) keys_rng: Rng,
     pub(crate) page_bytes: usize,
-    /// Who may come in from the start, if the state says who may.
+    /// The clients that are accepted from the start, if the state has a client registry.
     pub(crate) founders: Option<BTreeMap<u64, Person>>,
-    /// How many clients there are, let in or not.
+    /// The number of clients, accepted or not.
     pub(crate) clients_max: usize,
     pub(crate) liars: BTreeMap<ReplicaId, LiarMaker>,
     /// The message that is being handled, and whose it is: for the trace.
     pub(crate) heard: Option<(Kind, Principal)>,
     /// In scripts a frame may be held back: what is sent is handed out instead of being queued.
     pub(crate) held: Option<VecDeque<Flight>>,
-    /// Whose inputs are noted.
+    /// The replicas whose inputs are recorded.
     pub(crate) recorded: Vec<ReplicaId>,
     /// The frame that is being handled, for recordings.
     pub(crate) arrived: Vec<u8>,
@@ -181,14 +181,14 @@ impl<A: App> World<A> {
         self.queue.peek().map(|Reverse(next)| next.node)
     }
 
-    /// Lets the next event happen. Says whether there was one.
+    /// Processes the next event. Returns whether there was one.
     pub fn step(&mut self) -> bool {
         let Some(Reverse(Scheduled { at, node, event, .. })) = self.queue.pop() else { return false };
         self.happen(at, node, event);
         true
     }
 
-    /// Lets something happen to a node, at `at` or now if that is over.
+    /// Schedules an event at a node, at `at` or now if that is over.
     pub(crate) fn happen(&mut self, at: u64, node: NodeId, event: Event) {
         self.at = self.at.max(at);
         self.step += 1;
@@ -213,7 +213,7 @@ impl<A: App> World<A> {
     }
 
     /// Runs until `stop` holds, nothing is left to happen, a rule is broken, or world time `until` is
-    /// reached. Says whether `stop` holds.
+    /// reached. Returns whether `stop` holds.
     pub fn run(&mut self, until: u64, mut stop: impl FnMut(&mut Self) -> bool) -> bool {
         loop {
             if self.checkers.violation().is_some() {
@@ -285,7 +285,7 @@ impl<A: App> World<A> {
         }
     }
 
-    /// A frame comes to a host: through the door, and to whom it concerns.
+    /// A frame comes to a host: through the authenticator, and to whom it concerns.
     fn admit(&mut self, h: usize, frame: Decoded<quorate_wire::frame::Frame<'_>>) {
         let host = &mut self.hosts[h];
         let Some(process) = &mut host.process else { return };
@@ -396,7 +396,7 @@ impl<A: App> World<A> {
         }
     }
 
-    /// Lets a liar say what it had put off.
+    /// Lets a liar send its delayed messages.
     fn wake_core(&mut self, h: usize) {
         let now = self.now(h);
         let Some(process) = &mut self.hosts[h].process else { return };
@@ -410,7 +410,7 @@ impl<A: App> World<A> {
         self.actions = actions;
     }
 
-    /// After each event: sends what the door owes, begins a sync, schedules the next wake-up.
+    /// After each event: sends what the authenticator owes, begins a sync, schedules the next wake-up.
     pub(crate) fn settle(&mut self, h: usize) {
         while let Some(process) = &mut self.hosts[h].process
             && let Some((to, frame)) = process.door.take_outgoing()

@@ -2,7 +2,7 @@
 
 use quorate_sim::adversary::roster::ROSTER;
 use quorate_sim::expected::{OPEN, Shows};
-use quorate_sim::scenario::healed;
+use quorate_sim::scenario::cleansed;
 use quorate_wire::Cluster;
 
 /// Runs every liar of the roster, and demands that those in the list fail and no others.
@@ -12,7 +12,7 @@ fn every_liar_is_healed() {
     let Ok(cluster) = Cluster::tolerating(1) else { unreachable!("four replicas tolerate one fault") };
     let mut wrong = Vec::new();
     for entry in ROSTER {
-        let ended = healed::run(entry, cluster, 1);
+        let ended = cleansed::run(entry, cluster, 1);
         let open = OPEN.iter().find(|open| open.shows == Shows::Healed(entry.name));
         match (&ended, open) {
             (Ok(()), None) => {}

@@ -38,7 +38,7 @@ fn recorded() -> (Vec<Line>, Vec<u8>, Signer) {
 fn told(lines: &[Line]) -> Vec<String> {
     let own = |line: &&Line| line.who == "r1";
     let by_replica = |line: &&Line| match &line.what {
-        // The door and the state's walk send these by themselves; the door turns frames away.
+        // The authenticator and the state's walk send these by themselves; the authenticator turns frames away.
         What::Sent { text, .. } => {
             !["NEW-KEY", "FETCH", "META-DATA", "DATA"].iter().any(|k| text.starts_with(k))
         }

@@ -1,4 +1,4 @@
-//! Prints what the door costs: nanoseconds for each frame admitted and sealed, n = 4.
+//! Prints what the authenticator costs: nanoseconds for each frame admitted and sealed, n = 4.
 //!
 //! ```text
 //! cargo run --release -p quorate-wire --example door_cost
@@ -59,7 +59,7 @@ fn main() -> Result<(), Failed> {
     let commit = Commit { view: ViewNum(1), seq: SeqNum(2), digest };
     sealed("COMMIT", Kind::Commit, None, &self::body(|w| commit.encode(w)), r1, r2)?;
 
-    let digest = r1.domains().reply(lane.0, 9, &[]);
+    let digest = r1.domains().reply(lane.0, 9, &digest, &[]);
     let reply = Reply {
         view: ViewNum(1),
         timestamp: Timestamp(9),

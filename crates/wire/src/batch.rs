@@ -1,8 +1,8 @@
-//! A batch of requests, kept in the form in which it crosses the wire.
+//! A batch of requests, stored in its wire format.
 //!
-//! The primary appends requests as it received them and a backup copies the bytes once; nothing is
-//! encoded again. Small requests travel inside ("inlined"), large ones are named by digest and
-//! travel apart ("separate"), inlined first in execution order (spec §5.1).
+//! The primary appends requests as received, and a backup copies the bytes once; nothing is encoded again. Small
+//! requests are part of the batch ("inlined"), large ones are named by digest and sent separately ("separate"),
+//! inlined ones first in execution order (spec §5.1).
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -13,7 +13,7 @@ use crate::digest::{Digest, Domains};
 use crate::id::{ClientId, Timestamp};
 use crate::message::{Proof, Request, RequestFlags};
 
-/// The most requests in one batch, inlined and separate together.
+/// Maximum number of requests in one batch, inlined and separate together.
 pub const BATCH_REQUESTS_MAX: u16 = 1024;
 /// The longest choice of the primary, in bytes (`MAX_ND`).
 pub const CHOICE_BYTES_MAX: u8 = 16;
@@ -21,7 +21,7 @@ pub const CHOICE_BYTES_MAX: u8 = 16;
 /// A request kept after its datagram is gone, with its frame as received.
 #[derive(Clone, Debug)]
 pub struct StoredRequest {
-    /// Who asks.
+    /// The requesting client.
     pub client: ClientId,
     /// The client's number for it.
     pub timestamp: Timestamp,
@@ -90,7 +90,7 @@ impl StoredRequest {
 /// One request of a batch as the executor sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Ordered<'a> {
-    /// Who asks.
+    /// The requesting client.
     pub client: ClientId,
     /// The client's number for it.
     pub timestamp: Timestamp,
@@ -105,7 +105,7 @@ pub struct Ordered<'a> {
 /// A request inside a batch: where it is, and what is known of it.
 #[derive(Clone, Debug)]
 pub struct Inlined {
-    /// Who asks.
+    /// The requesting client.
     pub client: ClientId,
     /// The client's number for it.
     pub timestamp: Timestamp,
@@ -175,12 +175,12 @@ impl Batch {
         self.inlined.len() + self.separate.len()
     }
 
-    /// Says whether this is a null batch: no request and no choice (spec PR-6).
+    /// Returns whether this is a null batch: no request and no choice (spec PR-6).
     pub fn is_null(&self) -> bool {
         self.is_empty() && self.choice.1 == 0
     }
 
-    /// Says whether there is no request.
+    /// Returns whether there is no request.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -200,7 +200,7 @@ impl Batch {
         self.separate.iter().zip(&self.bodies).filter(|(_, body)| body.is_none()).map(|(digest, _)| digest)
     }
 
-    /// Says whether every separate request's body is here.
+    /// Returns whether every separate request's body is here.
     pub fn is_complete(&self) -> bool {
         self.bodies.iter().all(Option::is_some)
     }
@@ -210,7 +210,7 @@ impl Batch {
         self.bodies.iter().flatten()
     }
 
-    /// Keeps `body` where a separate request with its digest is missing. Says whether one was.
+    /// Keeps `body` where a separate request with its digest is missing. Returns whether one was.
     pub fn supply(&mut self, body: &Body) -> bool {
         let mut used = false;
         for (digest, place) in self.separate.iter().zip(&mut self.bodies) {
@@ -248,7 +248,7 @@ impl Batch {
         &self.bytes
     }
 
-    /// Sets how the inlined requests were proven, for a batch from a recording. Says whether there are
+    /// Sets how the inlined requests were proven, for a batch from a recording. Returns whether there are
     /// as many.
     pub(crate) fn set_proofs(&mut self, proofs: &[Proof]) -> bool {
         for (request, proof) in self.inlined.iter_mut().zip(proofs) {
@@ -335,7 +335,7 @@ impl Batch {
 
     /// Makes this the batch encoded by [`Self::encode`] in the rest of `reader`.
     ///
-    /// `request` decodes and digests one frame; the door also checks its authenticator.
+    /// `request` decodes and digests one frame; the authenticator also checks its authenticator.
     pub fn decode<'a>(
         &mut self,
         reader: &mut Reader<'a>,
@@ -416,7 +416,7 @@ fn slice(bytes: &[u8], (start, len): (u32, u32)) -> &[u8] {
     bytes.get(start..start + len).unwrap_or(&[])
 }
 
-/// Batches whose memory is used again once nobody else holds them.
+/// Batches whose memory is reused when they are no longer shared.
 ///
 /// Holds at most `max` of them; beyond that, new ones are simply allocated.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
-//! The group's arithmetic: how many replicas make a quorum. Written once; everywhere else the code
-//! says [`Cluster::quorum`].
+//! The arithmetic of the group: how many replicas are a quorum. It is written once; everywhere else the code calls
+//! [`Cluster::quorum`].
 
 use crate::id::{ReplicaId, ViewNum};
 
-/// The most replicas a cluster may have. Sets of replicas are bitmaps of 64 bits.
+/// Maximum number of replicas a cluster may have. Sets of replicas are bitmaps of 64 bits.
 pub const REPLICAS_MAX: u16 = 64;
 
 /// A cluster of `n` replicas of which `f` may be faulty, `n >= 3f + 1` (spec §1.2).
@@ -102,7 +102,7 @@ impl Cluster {
         ReplicaId(u16::try_from(index).unwrap_or(0))
     }
 
-    /// Says whether `id` is a member.
+    /// Returns whether `id` is a member.
     pub fn contains(self, id: ReplicaId) -> bool {
         id.0 < self.n
     }

@@ -1,7 +1,7 @@
 //! Canonical encoding: little-endian fixed-width integers, counts before items, nothing implicit.
 //!
-//! Decoding is total and bounded (B36, N9): it never panics, checks every count against a stated
-//! bound before it uses it, and refuses what the encoder would not have written.
+//! Decoding is total and bounded (B36, N9): it never panics, checks every count against a stated limit before use,
+//! and refuses bytes that the encoder would not have written.
 
 use alloc::vec::Vec;
 
@@ -16,7 +16,7 @@ pub enum DecodeError {
     Trailing,
     /// A count or length is above its bound.
     TooMany {
-        /// What the bytes say.
+        /// The value in the bytes.
         count: u64,
         /// The largest that is admitted.
         max: u64,
@@ -26,6 +26,8 @@ pub enum DecodeError {
     NotCanonical,
     /// No message has this number.
     UnknownKind(u8),
+    /// A frame of another version of the format.
+    OtherVersion(u8),
 }
 
 impl core::fmt::Display for DecodeError {
@@ -36,6 +38,7 @@ impl core::fmt::Display for DecodeError {
             Self::TooMany { count, max } => write!(f, "a count or length of {count}, at most {max}"),
             Self::NotCanonical => f.write_str("a field has a value that no encoder writes"),
             Self::UnknownKind(kind) => write!(f, "no message has the number {kind}"),
+            Self::OtherVersion(version) => write!(f, "a frame of version {version} of the format"),
         }
     }
 }
@@ -62,7 +65,7 @@ impl<'a> Reader<'a> {
         self.rest.len()
     }
 
-    /// Says whether nothing is left.
+    /// Returns whether nothing is left.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }

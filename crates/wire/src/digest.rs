@@ -1,17 +1,56 @@
-//! Digests: BLAKE3-256, one domain for each thing digested (spec §2.2).
+//! Digests: BLAKE3-256, with a domain for each kind of content (spec §2.2).
 //!
-//! `D(tag, x)` is BLAKE3 keyed with `derive_key("quorate/1/" tag, cluster id)`: the domain and the
-//! cluster are in the key, so that a short `x` costs a single compression.
+//! `D(tag, x)` is BLAKE3 keyed with `derive_key("quorate/1/" tag, cluster id)`: the domain and the cluster are in the
+//! key, so that a short `x` costs a single compression.
 
 use crate::short::HashKey;
+
+/// Bytes of a reply's digest that are of its result.
+const RESULT_BYTES: usize = 24;
+/// Bytes of a reply's digest that are of the request that it answers.
+const TAG_BYTES: usize = 32 - RESULT_BYTES;
 
 /// A collision-resistant digest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
-    /// All zeros: the digest of nothing. Stands where a field has no digest.
+    /// All zeros: used where a field has no digest.
     pub const ZERO: Self = Self([0; 32]);
+
+    /// Returns this digest of a result as that of the reply to `request`: its last bytes are the first of the
+    /// request's digest ([`Domains::reply`]).
+    #[inline]
+    #[must_use]
+    pub fn answering(mut self, request: &Self) -> Self {
+        self.0[RESULT_BYTES..].copy_from_slice(&request.0[..TAG_BYTES]);
+        self
+    }
+
+    /// Says whether this digest of a reply is one of a reply to `request`.
+    #[inline]
+    pub fn answers(&self, request: &Self) -> bool {
+        self.0[RESULT_BYTES..] == request.0[..TAG_BYTES]
+    }
+
+    /// Says whether two digests of replies are of replies to the same request, whatever the results.
+    #[inline]
+    pub fn answers_as(&self, other: &Self) -> bool {
+        self.0[RESULT_BYTES..] == other.0[RESULT_BYTES..]
+    }
+
+    /// Says whether two digests of replies are of the same result, whatever the requests.
+    #[inline]
+    pub fn is_of_result(&self, other: &Self) -> bool {
+        self.0[..RESULT_BYTES] == other.0[..RESULT_BYTES]
+    }
+
+    /// Returns this digest of a result as that of a reply to the request that the reply with `other` answers.
+    #[must_use]
+    pub fn answering_like(mut self, other: &Self) -> Self {
+        self.0[RESULT_BYTES..].copy_from_slice(&other.0[RESULT_BYTES..]);
+        self
+    }
 
     /// Returns the first two bytes as they are shown in traces.
     pub fn short(&self) -> u16 {
@@ -70,8 +109,20 @@ impl Domains {
         digest_with_head(&self.request, client, timestamp, operation)
     }
 
+    /// Digests a reply: 24 bytes of the digest of client, timestamp and result, then the first 8 of the digest of
+    /// the request. So a reply to another request under the same timestamp is known for what it is (RP-5): a client
+    /// may have used the timestamp before, without knowing it.
+    ///
+    /// Eight bytes are enough for that: nobody but the client makes requests in its name, and what comes of two
+    /// that collide is that one client takes an old result of its own. The 24 are what others could lie about.
+    #[inline]
+    pub fn reply(&self, client: u64, timestamp: u64, request: &Digest, result: &[u8]) -> Digest {
+        self.result(client, timestamp, result).answering(request)
+    }
+
     /// Digests a result: client, timestamp and result.
-    pub fn reply(&self, client: u64, timestamp: u64, result: &[u8]) -> Digest {
+    #[inline]
+    pub fn result(&self, client: u64, timestamp: u64, result: &[u8]) -> Digest {
         digest_with_head(&self.reply, client, timestamp, result)
     }
 
@@ -149,8 +200,25 @@ mod tests {
     #[test]
     fn domains_and_clusters_are_apart() {
         let (a, b) = (Domains::new(ClusterId([1; 32])), Domains::new(ClusterId([2; 32])));
-        assert_ne!(a.request(1, 1, b"x"), a.reply(1, 1, b"x"));
+        assert_ne!(a.request(1, 1, b"x"), a.result(1, 1, b"x"));
         assert_ne!(a.request(1, 1, b"x"), b.request(1, 1, b"x"));
         assert_ne!(a.leaf(b"x"), a.node(b"x"));
+    }
+
+    /// RP-5: the digest of a reply tells which request it answers, and every byte counts.
+    #[test]
+    fn a_replys_digest_is_of_one_request_and_one_result() {
+        let domains = Domains::new(ClusterId([1; 32]));
+        let (put, get) = (domains.request(7, 1, b"put"), domains.request(7, 1, b"get"));
+        let reply = domains.reply(7, 1, &put, b"ok");
+        assert!(reply.answers(&put) && !reply.answers(&get));
+        assert!(reply.is_of_result(&domains.result(7, 1, b"ok")));
+        assert!(!reply.is_of_result(&domains.result(7, 1, b"no")));
+        assert_eq!(domains.reply(7, 1, &get, b"ok").answering_like(&reply), reply);
+        for at in 0..32 {
+            let mut other = reply;
+            other.0[at] ^= 1;
+            assert_ne!(other.answers(&put), other.is_of_result(&reply), "byte {at}");
+        }
     }
 }

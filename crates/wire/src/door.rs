@@ -1,15 +1,14 @@
-//! The door: bytes in, [`Verified`] messages out, and bodies in, sealed frames out (ADR 3).
+//! The authenticator: received bytes become [`Verified`] messages, and bodies become sealed frames (ADR 3).
 //!
-//! Coming in, a frame is authenticated, its body decoded, and every digest recomputed from its
-//! payload, so that the digests of a [`Verified`] message are true (B35). Only then does the core
-//! see it. Which authentication a kind of message needs stands in one exhaustive match, so that no
-//! kind can be forgotten (B27).
+//! A received frame is authenticated, its body is decoded, and every digest is recomputed from its payload, so that
+//! the digests of a [`Verified`] message are true (B35). Only then is it passed to the core. One exhaustive match
+//! defines the authentication of each kind of message, so that no kind can be omitted (B27).
 //!
-//! A frame that is relayed is judged by its own authentication: who relays it proves nothing.
+//! A forwarded frame is verified by its own authentication: its forwarder proves nothing.
 
 mod admit;
+mod checks;
 mod error;
-mod forgeries;
 mod macs;
 pub mod recall;
 mod seal;
@@ -21,16 +20,17 @@ use crate::cluster::Cluster;
 use crate::codec::Writer;
 use crate::digest::{ClusterId, Digest, Domains};
 use crate::exchange::Exchange;
-use crate::id::{ClientId, Principal};
+use crate::id::{ClientId, Principal, ViewNum};
 use crate::memo::Memo;
 use crate::message::{Kind, Message};
 use crate::sign::{PublicKey, Signer, Verifier, request_digest};
 
-use self::forgeries::Forgeries;
+use self::checks::Checks;
 
+pub use self::checks::Source;
 pub use self::error::DoorError;
 
-/// The most batches whose memory the door keeps for use again: the log's two windows and more.
+/// Maximum number of batches whose memory the authenticator keeps for use again: the log's two windows and more.
 const BATCHES_KEPT: usize = 1024;
 
 /// A message whose sender has been authenticated.
@@ -55,16 +55,16 @@ impl<M> Verified<M> {
     }
 }
 
-/// What came in.
+/// An incoming frame.
 #[derive(Clone, Debug)]
 pub enum Admitted<'a> {
     /// A message for the core.
     Message(Verified<Message<'a>>),
-    /// A NEW-KEY, which the door has dealt with. [`Door::take_outgoing`] may have an answer.
+    /// A NEW-KEY, which the authenticator has dealt with. [`Door::take_outgoing`] may have an answer.
     Keys,
 }
 
-/// A node's door. Owns its session keys; does no I/O and reads no clock.
+/// A node's authenticator. Owns its session keys; does no I/O and reads no clock.
 #[derive(Debug)]
 pub struct Door {
     own: Principal,
@@ -77,17 +77,17 @@ pub struct Door {
     last_hash: Memo,
     last_result: Memo,
     batches: BatchPool,
-    forgeries: Forgeries,
-    /// Signatures over whole frames that were looked at.
-    signatures_checked: u64,
+    checks: Checks,
+    /// The replica's view: what is of an older one is not looked at.
+    view: ViewNum,
 }
 
 impl Door {
-    /// Returns the door of `own`: a replica of `cluster`, or a client of it (any lane).
+    /// Returns the authenticator of `own`: a replica of `cluster`, or a client of it (any lane).
     ///
     /// `verifier` has the public keys of all replicas, and at a replica those of the clients that
     /// may come in. `entropy` is fresh and secret; `wall_ns` is above that of every earlier start
-    /// (KX-1). Doors made alike hold the same keys.
+    /// (KX-1). Authenticators made from the same values hold the same keys.
     #[allow(clippy::too_many_arguments, reason = "a node's identity, made once")]
     pub fn new(
         own: Principal,
@@ -119,19 +119,27 @@ impl Door {
             last_hash: Memo::default(),
             last_result: Memo::default(),
             batches,
-            forgeries: Forgeries::new(cluster),
-            signatures_checked: 0,
+            checks: Checks::new(cluster, &entropy),
+            view: ViewNum(0),
         }
     }
 
-    /// Returns who this is the door of.
+    /// Returns the principal of this authenticator.
     pub fn own(&self) -> Principal {
         self.own
     }
 
-    /// Returns how many signatures over whole frames were looked at, right and wrong ones.
+    /// Returns how many signatures on what came in were looked at, right and wrong ones. Those that were
+    /// right before are not looked at again.
     pub fn signatures_checked(&self) -> u64 {
-        self.signatures_checked
+        self.checks.made()
+    }
+
+    /// Tells the replica's view. What was signed for an older one is turned away before its signature is
+    /// looked at: nothing can come of it.
+    #[inline]
+    pub fn enter_view(&mut self, view: ViewNum) {
+        self.view = view;
     }
 
     /// Returns the domains of this cluster's digests.
@@ -144,19 +152,21 @@ impl Door {
         self.epoch
     }
 
-    /// Lets a client in: the principal of `client`, all lanes. Says whether its key is valid and
-    /// there was room; clients do not let clients in.
+    /// Accepts a client: the principal of `client`, all lanes. Returns whether its key is valid and
+    /// there was space; clients accept no clients.
     pub fn add_client(&mut self, client: ClientId, key: &PublicKey) -> bool {
         let client = Principal::Client(client);
+        self.checks.forget();
         matches!(self.own, Principal::Replica(_))
             && client.key_holder() > u64::from(u16::MAX)
             && self.exchange.add_client(client)
             && self.verifier.insert(client, key)
     }
 
-    /// Shuts a client out.
+    /// Stops accepting a client.
     pub fn remove_client(&mut self, client: ClientId) {
         if client.replica().is_none() {
+            self.checks.forget();
             self.exchange.remove_client(Principal::Client(client));
             self.verifier.remove(Principal::Client(client));
         }
@@ -173,7 +183,7 @@ impl Door {
         self.exchange.new_key(false).time
     }
 
-    /// Says whether `signature` is `client`'s over the request with digest `request`, as it stands
+    /// Returns whether `signature` is `client`'s over the request with digest `request`, as it stands
     /// in the frame. Costs 30 us: call it outside of the step (`Action::CheckSignature`).
     pub fn check_signature(&self, client: ClientId, request: &Digest, signature: &[u8; 64]) -> bool {
         let client = Principal::from_wire(client.0);
@@ -192,6 +202,16 @@ impl Door {
         self.exchange.refresh(&entropy, wall_ns);
     }
 
+    /// Says from now on in each NEW-KEY that this replica has the settings with this digest.
+    pub fn state_settings(&mut self, settings: u64) {
+        self.exchange.state_settings(settings);
+    }
+
+    /// Returns the digest of the settings that `peer` has stated in its last NEW-KEY; none if it has not.
+    pub fn settings_of(&mut self, peer: Principal) -> Option<u64> {
+        self.exchange.settings_of(peer)
+    }
+
     /// Sends every other replica the current NEW-KEY again (CL-3). A new generation would do harm: requests
     /// under way are sealed with the one that is there.
     pub fn announce(&mut self) {
@@ -205,6 +225,12 @@ impl Door {
         let (mut body, mut frame) = (Vec::new(), Vec::new());
         self.exchange.new_key(want).encode(&mut Writer::new(&mut body));
         self.signer.seal(&self.domains, Kind::NewKey, self.epoch, self.own, &body, &mut frame);
-        Some((to, frame))
+        if !self.exchange.has_share_of(to) {
+            return Some((to, frame));
+        }
+        // It is known to come from here, also while others send NEW-KEYs in this name (A5).
+        let mut escorted = Vec::new();
+        self.escort(Some(to), &frame, &mut escorted);
+        Some((to, escorted))
     }
 }

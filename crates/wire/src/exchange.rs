@@ -1,9 +1,8 @@
 //! The exchange of session keys: NEW-KEY (spec §2.4, KX-1 to KX-5).
 //!
-//! Every node has a *generation* of keys: an ephemeral X25519 key pair with a random number, the key
-//! id. It signs the public half, its *share*, and sends it to its peers. Two nodes that hold each
-//! other's shares derive two keys from them, one for each direction; once both have forgotten a
-//! generation, nobody can read or forge what it protected.
+//! Every node has a *generation* of keys: an ephemeral X25519 key pair with a random number, the key id. It signs the
+//! public half, its *share*, and sends it to its peers. Two nodes that hold each other's shares derive two keys from
+//! them, one for each direction. When both have deleted a generation, its messages can no longer be read or forged.
 //!
 //! ```text
 //!   r0                                   r1
@@ -11,13 +10,13 @@
 //!   accepted                      <      NEW-KEY t=1 kid=9       (the answer to `want`)
 //! ```
 //!
-//! Any of these may be lost, late, doubled or replayed. Nothing is acknowledged: the generations
-//! that a peer's MACs name tell what it has. A replica is sent ours again, ever more rarely, until
-//! it has used it; anyone whose MAC fails here is sent ours, at most once a second, and `want` is
-//! set while we lack theirs (KX-2). So both ends converge as soon as messages get through.
+//! Any of these messages may be lost, late, duplicated or replayed. There are no acknowledgements: the generations
+//! named by a peer's MACs show which shares it has. A replica is sent our share again, at growing intervals, until it
+//! uses it. A node whose MAC fails here is sent our share, at most once a second, and `want` is set while we lack
+//! theirs (KX-2). So both ends converge as soon as messages are delivered.
 //!
-//! A key is derived when it is first needed: an agreement costs 40 us, and there may be thousands
-//! of clients. There is no I/O, no clock and no randomness here: they are passed in.
+//! A key is derived at its first use: an agreement costs 40 us, and there may be thousands of clients. This module
+//! has no I/O, no clock and no randomness: they are passed in.
 
 mod peer;
 
@@ -30,7 +29,7 @@ use crate::id::{Principal, ReplicaId};
 use crate::keys::{Covered, Tag, equal_tags};
 use crate::message::NewKey;
 
-/// The most clients (principals) that a node shares keys with (`MAX_CLIENTS`).
+/// Maximum number of clients (principals) that a node shares keys with (`MAX_CLIENTS`).
 pub const CLIENTS_MAX: usize = 65_536;
 /// How long the generation before is accepted after a change (KX-4).
 pub const GRACE_NS: u64 = 2_000_000_000;
@@ -52,7 +51,7 @@ pub enum Mismatch {
     WrongTag,
 }
 
-/// What is to be made of a NEW-KEY before its signature has been looked at.
+/// How to treat a NEW-KEY before its signature has been verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
     /// Older than one that was accepted: a replay (KX-1).
@@ -75,6 +74,8 @@ pub struct Exchange {
     peers: Peers,
     /// When each NEW-KEY that is owed may leave, and the key holder it is for. At most one each.
     letters: BTreeSet<(u64, u64)>,
+    /// The front of the digest of the settings that all replicas must have alike.
+    settings: u64,
 }
 
 impl core::fmt::Debug for Exchange {
@@ -112,12 +113,13 @@ impl Exchange {
             switch_ns: 0,
             peers: Peers { replicas, clients: BTreeMap::new() },
             letters: BTreeSet::new(),
+            settings: 0,
         };
         exchange.announce();
         exchange
     }
 
-    /// Adds a client. Says whether there was room.
+    /// Adds a client. Returns whether there was room.
     pub fn add_client(&mut self, client: Principal) -> bool {
         let (holder, clients) = (client.key_holder(), &mut self.peers.clients);
         let room = clients.len() < CLIENTS_MAX || clients.contains_key(&holder);
@@ -135,7 +137,7 @@ impl Exchange {
         }
     }
 
-    /// Says whether `peer` is known here, this node itself among the replicas.
+    /// Returns whether `peer` is known here, this node itself among the replicas.
     #[inline]
     pub fn knows(&self, peer: Principal) -> bool {
         match peer {
@@ -152,10 +154,20 @@ impl Exchange {
     /// Returns the NEW-KEY of the current generation.
     pub fn new_key(&self, want: bool) -> NewKey {
         let Generation { time, key_id, share, .. } = self.generations.current;
-        NewKey { time, key_id, share, want }
+        NewKey { time, key_id, share, settings: self.settings, want }
     }
 
-    /// Tells the time. Ends the generation before, once its grace is over (KX-4).
+    /// Says from now on in each NEW-KEY that this node has the settings with this digest.
+    pub fn state_settings(&mut self, settings: u64) {
+        self.settings = settings;
+    }
+
+    /// Returns the digest of the settings that `peer` has stated in its last NEW-KEY; none if it has not.
+    pub fn settings_of(&mut self, peer: Principal) -> Option<u64> {
+        self.peers.get(peer)?.share.map(|share| share.settings).filter(|settings| *settings != 0)
+    }
+
+    /// Sets the time. Ends the previous generation once its grace is over (KX-4).
     #[inline]
     pub fn observe(&mut self, mono_ns: u64) {
         self.now_ns = self.now_ns.max(mono_ns);
@@ -209,7 +221,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the next NEW-KEY that is owed and may leave: for whom, and whether we want theirs.
+    /// Returns the next pending NEW-KEY that may be sent: its receiver, and whether we want theirs.
     pub fn take_letter(&mut self) -> Option<(Principal, bool)> {
         let now = self.now_ns;
         let &(due, holder) = self.letters.first()?;
@@ -232,7 +244,7 @@ impl Exchange {
         Some((to, want))
     }
 
-    /// Says what is to be made of a NEW-KEY of `from`, before its signature is looked at (KX-1).
+    /// Returns how to treat a NEW-KEY of `from`, before its signature is verified (KX-1).
     pub fn judge(&mut self, from: Principal, new_key: &NewKey) -> Freshness {
         let Some(known) = self.peers.get(from).and_then(|peer| peer.share) else { return Freshness::New };
         if new_key.time > known.time {
@@ -251,8 +263,8 @@ impl Exchange {
             Freshness::Stale => return,
             Freshness::Known => {}
             Freshness::New => {
-                let NewKey { time, key_id, share: public, want: _ } = *new_key;
-                peer.replace(Share { time, key_id, public }, self.now_ns.saturating_add(GRACE_NS));
+                let NewKey { time, key_id, share: public, settings, want: _ } = *new_key;
+                peer.replace(Share { time, key_id, public, settings }, self.now_ns.saturating_add(GRACE_NS));
                 // It is there, so it need not wait for its answer. Replays cannot bring this about,
                 // only new signatures, and each of them gets one answer.
                 peer.not_before = 0;
@@ -266,7 +278,7 @@ impl Exchange {
 
     /// Checks an entry of a message from `from` under its generation `theirs`; the entry names ours.
     ///
-    /// Notes what that tells about the peer: it has our current generation, or may need it (KX-2).
+    /// Records what that tells about the peer: it has our current generation, or may need it (KX-2).
     #[inline]
     pub fn check(
         &mut self,
@@ -291,6 +303,25 @@ impl Exchange {
         peer.missed |= peer.share.is_none_or(|share| share.key_id != theirs);
         self.owe(from);
         Err(mismatch)
+    }
+
+    /// Says whether an entry is right, as [`Self::check`] does. A wrong one tells nothing about the peer: the
+    /// message has a signature as well.
+    pub fn proves(
+        &mut self,
+        from: Principal,
+        theirs: u32,
+        (own, tag): (u32, Tag),
+        covered: &Covered,
+    ) -> bool {
+        let Some(peer) = self.peers.get(from) else { return false };
+        let pair = peer.pair(&self.generations, (self.own, from), (own, theirs), self.now_ns);
+        pair.is_some_and(|pair| equal_tags(pair.incoming.tag(covered), tag))
+    }
+
+    /// Says whether the share of `peer` is here.
+    pub fn has_share_of(&mut self, peer: Principal) -> bool {
+        self.peers.get(peer).is_some_and(|peer| peer.share.is_some())
     }
 
     /// Notes that `from` has used our generation `own`.
@@ -348,8 +379,8 @@ impl Exchange {
         (0, Tag::default())
     }
 
-    /// Says whether a signature on a request of `from` may be looked at although its MAC was wrong:
-    /// a hundred times a second at most, whoever sends such requests (AU-1).
+    /// Says whether a signature of `from`, a client, may be looked at: a hundred times a second at most, wherever
+    /// what it is on comes from (AU-1).
     pub fn may_check_signature(&mut self, from: Principal) -> bool {
         let now = self.now_ns;
         let Some(peer) = self.peers.get(from) else { return false };
@@ -361,7 +392,7 @@ impl Exchange {
     }
 }
 
-/// Lets a peer's NEW-KEY leave at `due`, or earlier if it may already.
+/// Lets a peer's NEW-KEY be sent at `due`, or earlier if it already may.
 fn schedule(letters: &mut BTreeSet<(u64, u64)>, peer: &mut Peer, holder: u64, due: u64) {
     if peer.due.is_some_and(|already| already <= due) {
         return;

@@ -1,8 +1,8 @@
 //! Frames: `magic 2 | version 1 | kind 1 | epoch 4 | sender 8 | body length 4 | body | auth kind 1 | auth`
 //! (spec §2.1).
 //!
-//! A frame says who sent it and proves it; what it means is the body. A frame that is relayed is
-//! judged by its own authentication, not by who relays it.
+//! A frame states its sender and proves it; the content is in the body. A relayed frame is verified by its own
+//! authentication, not by its relayer.
 
 use alloc::vec::Vec;
 
@@ -14,7 +14,7 @@ use crate::message::{Kind, OPERATION_BYTES_MAX};
 /// The first two bytes of every frame.
 pub const MAGIC: u16 = 0x5142;
 /// The version of the format.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes before the body.
 pub const HEADER_BYTES: usize = 20;
 /// The longest frame, in bytes: the longest operation alone in a PRE-PREPARE, with authenticators.
@@ -38,7 +38,7 @@ pub const SIGNATURE: u8 = 3;
 /// The number of an authentication: a signature and an authenticator.
 pub const BOTH: u8 = 4;
 
-/// What stands behind the body.
+/// The authentication after the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Auth<'a> {
     /// `1`: the sender's key generation and one entry, for one receiver.
@@ -102,7 +102,7 @@ impl Entries<'_> {
         self.bytes.len() / ENTRY_BYTES
     }
 
-    /// Says whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -121,7 +121,7 @@ pub struct Frame<'a> {
     pub kind: Kind,
     /// The configuration's epoch.
     pub epoch: u32,
-    /// Who it says sent it.
+    /// The claimed sender.
     pub sender: Principal,
     /// The body.
     pub body: &'a [u8],
@@ -177,7 +177,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What stands before the body.
+/// The fields before the body.
 struct Header {
     kind: Kind,
     epoch: u32,
@@ -190,8 +190,12 @@ impl Header {
     fn take(reader: &mut Reader<'_>) -> Decoded<Self> {
         let header: [u8; HEADER_BYTES] = reader.array()?;
         let mut r = Reader::new(&header);
-        if r.u16()? != MAGIC || r.u8()? != VERSION {
+        if r.u16()? != MAGIC {
             return Err(DecodeError::NotCanonical);
+        }
+        let version = r.u8()?;
+        if version != VERSION {
+            return Err(DecodeError::OtherVersion(version));
         }
         let kind = Kind::from_wire(r.u8()?)?;
         let epoch = r.u32()?;

@@ -1,4 +1,4 @@
-//! Identifiers. Every number has its own type, so that a view cannot be passed for a sequence number.
+//! Identifiers. Every number has its own type, so that a view cannot be used as a sequence number.
 
 /// A view: a period with one primary. Views are numbered from 0 without gaps [OSDI99 §4].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,7 +87,7 @@ impl ClientId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub u64);
 
-/// Who sent a message. On the wire a `u64`: values below 65,536 are replicas.
+/// The sender of a message. On the wire a `u64`: values below 65,536 are replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Principal {
     /// A replica.

@@ -1,13 +1,12 @@
 //! Session keys, MACs and authenticators (spec §2.3).
 //!
-//! Each receiver's entry is a keyed hash of what the message says: of the bytes themselves where they
-//! fit one block, and otherwise of their hash, which is then computed once for all receivers (CR-2),
-//! the MD5-context trick of [OSDI99 §5.2] with today's primitives; and once for all senders who say the
-//! same.
+//! Each receiver's entry is a keyed hash of the message: of the bytes themselves if they fit one block, otherwise of
+//! their hash, which is computed once for all receivers (CR-2), the MD5-context trick of [OSDI99 §5.2] with today's
+//! primitives. Equal content of several senders is also hashed only once.
 //!
-//! A key serves one direction of one pair of one cluster, in one generation of each end, and kind,
-//! epoch and sender are inside what is covered, so a message can be neither reflected, nor passed off as
-//! another kind, nor moved to another configuration (K16, K17, B28).
+//! A key is for one direction of one pair in one cluster, and for one generation of each end. Kind, epoch and sender
+//! are authenticated, so a message cannot be reflected, used as another kind, or moved to another configuration (K16,
+//! K17, B28).
 
 use crate::digest::{ClusterId, Digest, Domains};
 use crate::frame::{SIGNATURE_BYTES, TAG_BYTES};
@@ -64,10 +63,10 @@ impl SessionKey {
     }
 }
 
-/// The most bytes that an entry covers as they are: one block of the hash.
+/// Maximum number of bytes that an entry covers as they are: one block of the hash.
 const DIRECT_BYTES_MAX: usize = BLOCK_BYTES;
 
-/// What stands in front where the fixed part is hashed: no kind has this number.
+/// The number in front where the fixed part is hashed: no kind has it.
 const HASHED: u8 = 0;
 
 /// What each entry of a message covers: kind, epoch, sender and the fixed part of the body
@@ -106,9 +105,9 @@ impl Covered {
     }
 
     /// Returns what the entries of a REQUEST cover: its digest stands for client, timestamp and
-    /// operation; replier and flags are covered besides (CR-3), and the signature if there is one: a right
-    /// MAC with a wrong signature is to prove that the client is faulty, not that a bit has flipped on the
-    /// way or at whoever passed it on (AU-1).
+    /// operation; replier and flags are also covered (CR-3), and the signature if there is one: a right
+    /// MAC with a wrong signature must prove that the client is faulty, not that a bit has flipped on the
+    /// way or at the node that forwarded it (AU-1).
     #[inline]
     pub fn request(
         epoch: u32,
@@ -126,6 +125,22 @@ impl Covered {
         let Some(signature) = signature else { return Self { bytes, len: 48 } };
         bytes[48..].copy_from_slice(&blake3::hash(signature).as_bytes()[..16]);
         Self { bytes, len: 64 }
+    }
+
+    /// Returns what the entries beside a signature cover: this signature over this digest, which covers
+    /// kind, epoch, sender and body.
+    pub(crate) fn signed(
+        kind: Kind,
+        epoch: u32,
+        sender: Principal,
+        digest: &Digest,
+        signature: &[u8; SIGNATURE_BYTES],
+    ) -> Self {
+        let mut bytes = [0; DIRECT_BYTES_MAX];
+        bytes[..13].copy_from_slice(&covered_head(kind, epoch, sender));
+        bytes[13..45].copy_from_slice(&digest.0);
+        bytes[45..61].copy_from_slice(&blake3::hash(signature).as_bytes()[..16]);
+        Self { bytes, len: 61 }
     }
 
     #[cfg(test)]
@@ -180,7 +195,7 @@ mod tests {
         assert_ne!(long.bytes(), longer.bytes());
     }
 
-    /// The kind is covered besides the hash, which PRE-PREPARE and PREPARE share.
+    /// The kind is covered in addition to the hash, which PRE-PREPARE and PREPARE share.
     #[test]
     fn what_is_hashed_for_one_kind_is_not_for_another() {
         let last = &mut Memo::default();

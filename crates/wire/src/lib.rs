@@ -1,4 +1,4 @@
-//! What crosses the wire: the one floor that every other crate stands on.
+//! The wire format, on which all other crates are based.
 //!
 //! | Part | Module |
 //! |---|---|
@@ -6,16 +6,17 @@
 //! | quorum sizes, written once | [`cluster`] |
 //! | canonical encoding: bounded, total decoding | [`codec`] |
 //! | digests, domain separated | [`digest`] |
-//! | every message, byte by byte (`docs/wire-format.md`) | [`message`] |
+//! | every message, with its byte layout (`docs/wire-format.md`) | [`message`] |
 //! | a batch of requests in wire form | [`batch`] |
 //! | the replies of one executed batch | [`reply`] |
 //! | frames: header, body, authentication | [`frame`] |
 //! | session keys, MACs and authenticators | [`keys`] |
 //! | signatures and signed evidence | [`sign`] |
 //! | the exchange of session keys | [`exchange`] |
-//! | the door: bytes in, [`Verified`] messages out | [`door`] |
+//! | lives of replicas, and what opens one | [`life`] |
+//! | the authenticator: received bytes become [`Verified`] messages | [`door`] |
 //!
-//! There is no I/O here, no clock and no randomness: they are passed in.
+//! This crate has no I/O, no clock and no randomness: they are passed in.
 #![no_std]
 #![cfg_attr(
     test,
@@ -35,6 +36,7 @@ pub mod exchange;
 pub mod frame;
 pub mod id;
 pub mod keys;
+pub mod life;
 mod memo;
 pub mod message;
 pub mod reply;
@@ -44,7 +46,7 @@ pub mod sign;
 pub use batch::{Batch, Body};
 pub use cluster::Cluster;
 pub use digest::{ClusterId, Digest};
-pub use door::{Admitted, Door, DoorError, Verified};
+pub use door::{Admitted, Door, DoorError, Source, Verified};
 pub use id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
 pub use message::{Kind, Message};
 pub use reply::Replies;

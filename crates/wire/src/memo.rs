@@ -1,8 +1,7 @@
-//! One digest for what several senders say alike.
+//! Computes one digest for equal content of several senders.
 //!
-//! All PREPAREs for one number have the same fixed part, and share it with its PRE-PREPARE; all replicas
-//! send a short result. Digesting each of them once costs less than anything else that could be done
-//! about it.
+//! All PREPAREs for one number have the same fixed part, and share it with its PRE-PREPARE; all replicas send a short
+//! result. Hashing each of these once is the cheapest way.
 
 use alloc::vec::Vec;
 
@@ -19,7 +18,7 @@ pub(crate) struct Memo {
 }
 
 impl Memo {
-    /// The most bytes that are kept.
+    /// Maximum number of bytes that are kept.
     pub(crate) const BYTES_MAX: usize = 1 << 10;
 
     /// Returns the digest of two parts in a row, which `digest` computes unless they are those of the

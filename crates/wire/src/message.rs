@@ -1,7 +1,7 @@
-//! Every message: its fields, and its body on the wire, byte by byte (`docs/wire-format.md`).
+//! Every message: its fields, and the byte layout of its body on the wire (`docs/wire-format.md`).
 //!
-//! A body is a fixed part, which authentication covers, and for some kinds a payload behind it,
-//! which a digest in the fixed part stands for (CR-3). [`fixed_len`] says where the border is.
+//! A body is a fixed part, which authentication covers, and for some kinds a payload after it, which is covered by a
+//! digest in the fixed part (CR-3). [`fixed_len`] returns where the payload starts.
 //!
 //! | Section | Module |
 //! |---|---|
@@ -63,13 +63,13 @@ pub const RESULT_BYTES_MAX: usize = (1 << 20) + (4 << 10);
 pub const WINDOW_MAX: u16 = 4096;
 /// The most piggybacked commits in one message (`W` at most).
 pub const PIGGYBACK_MAX: u8 = 64;
-/// The most digests in one BODY-FETCH.
+/// Maximum number of digests in one BODY-FETCH.
 pub const FETCH_DIGESTS_MAX: u8 = 64;
-/// The most checkpoints a replica reports in a VIEW-CHANGE.
+/// Maximum number of checkpoints a replica reports in a VIEW-CHANGE.
 pub const CHECKPOINTS_MAX: u8 = 64;
-/// The most claims about one sequence number in a VIEW-CHANGE's Q: `f + 2` (VC-4).
+/// Maximum number of claims about one sequence number in a VIEW-CHANGE's Q: `f + 2` (VC-4).
 pub const CLAIMS_MAX: u8 = 24;
-/// The most proofs asked for in one STATUS.
+/// Maximum number of proofs asked for in one STATUS.
 pub const WANTS_MAX: u8 = 32;
 /// The most children in one META-DATA.
 pub const CHILDREN_MAX: u8 = 64;
@@ -98,7 +98,7 @@ pub enum Message<'a> {
     BodyFetch(BodyFetch<'a>),
     Body(BodyMessage<'a>),
     Committed(Committed),
-    Proof(ProofMessage),
+    Proof(Arc<Signed<ProofMessage>>),
     ReqAck(ReqAck),
     VcFetch(VcFetch),
     ReqReject(ReqReject),

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::digest::Digest;
 use crate::id::{ClientId, Timestamp};
 
-/// What became of one request of a batch.
+/// The result of one request of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It ran now.
@@ -15,22 +15,25 @@ pub enum Outcome {
     Repeated,
     /// Its timestamp is older than the client's last one: nothing was done (spec EX-2).
     Superseded,
-    /// Its client has no entry and there is no room for another: nothing was done (spec §8.2).
+    /// Its client has no entry and there is no room for another: nothing was done, nor will it be (spec §8.2).
     Refused,
+    /// Its lane had an entry that made room for others, or may have had: what became of the request, nobody knows
+    /// any more. The result is the timestamp that was reached, in 8 bytes.
+    Overtaken,
 }
 
 /// The reply to one request of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply<'a> {
-    /// Who asked.
+    /// The requesting client.
     pub client: ClientId,
     /// The client's number for the request.
     pub timestamp: Timestamp,
-    /// Digest of client, timestamp and result.
+    /// Digest of client, timestamp, request and result.
     pub digest: Digest,
     /// The replica that is to send the result; none: all of them.
     pub replier: Option<u16>,
-    /// What became of the request.
+    /// The result of the request.
     pub outcome: Outcome,
     /// The result. None where only its digest is kept (`RESULT_CACHE`).
     pub result: Option<&'a [u8]>,
@@ -70,7 +73,7 @@ impl Replies {
         self.entries.len()
     }
 
-    /// Says whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -1,12 +1,12 @@
-//! BLAKE3's keyed hash of few bytes, at the price of its compressions and no more.
+//! BLAKE3's keyed hash of short inputs, at the cost of its compressions only.
 //!
-//! A replica hashes four or five times for each message, and nearly always one or two blocks. The hasher of
-//! the crate `blake3` is made for long inputs: it costs half as much again as the one compression that a
-//! tag needs, and keeps the processor from overlapping several of them. So what is short is compressed
-//! here, block by block. It is the same function: `docs/wire-format.md` knows nothing of it.
+//! A replica hashes four or five times for each message, nearly always one or two blocks. The hasher of the crate
+//! `blake3` is made for long inputs: it costs half as much again as the one compression that a tag needs, and
+//! prevents the processor from overlapping several of them. So short inputs are compressed here, block by block. The
+//! function is the same, so `docs/wire-format.md` does not mention it.
 //!
-//! The compression function itself is the crate's, behind a module that it does not document; the version
-//! is pinned for it, and the test below compares every length with the documented function.
+//! The compression function itself is the crate's, in a module that it does not document. Its version is pinned for
+//! that reason, and the test below compares every length with the documented function.
 
 use blake3::Hasher;
 use blake3::platform::{Platform, words_from_le_bytes_32};
@@ -19,7 +19,7 @@ pub(crate) const BLOCK_BYTES: usize = 64;
 /// The same, as the compression takes it.
 const BLOCK_LEN: u8 = 64;
 
-/// The most bytes that are compressed here, about.
+/// Maximum number of bytes that are compressed here, about.
 const SHORT_BYTES_MAX: usize = 4 * BLOCK_BYTES;
 
 /// The flag of a chunk's first block. (An input of up to 16 blocks is one chunk.)

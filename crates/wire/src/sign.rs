@@ -1,5 +1,5 @@
-//! Signatures: for what is shown to third parties (VIEW-CHANGE, NEW-VIEW, SUSPECT, NEW-KEY, recovery
-//! requests, and requests of clients on probation). Everything else has MACs.
+//! Signatures: for messages that are shown to third parties (VIEW-CHANGE, NEW-VIEW, SUSPECT, NEW-KEY, recovery
+//! requests, and requests of clients on probation). All other messages have MACs.
 //!
 //! Ed25519 with the ZIP-215 rules, so that all replicas agree on what is valid (spec CR-6); or, in
 //! simulations, a keyed hash that only the holder of the secret can make.
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use ed25519_zebra::{SigningKey, VerificationKey};
 
 use crate::digest::{Digest, Domains};
-use crate::frame;
+use crate::frame::{self, Auth, Frame};
 use crate::id::{Principal, ReplicaId};
 use crate::message::Kind;
 
@@ -68,12 +68,12 @@ impl Signer {
     }
 }
 
-/// What verifies a node's signatures.
+/// Verifies nodes' signatures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublicKey {
     /// Ed25519.
     Ed25519([u8; 32]),
-    /// For simulations: the secret itself, which the simulated liars are never given.
+    /// For simulations: the secret itself, which simulated Byzantine replicas never get.
     Toy([u8; 32]),
 }
 
@@ -90,7 +90,7 @@ enum Verifying {
 }
 
 impl Verifier {
-    /// Adds or replaces a key. Says whether it is a valid one.
+    /// Adds or replaces a key. Returns whether it is a valid one.
     pub fn insert(&mut self, holder: Principal, key: &PublicKey) -> bool {
         let key = match key {
             PublicKey::Ed25519(bytes) => match VerificationKey::try_from(*bytes) {
@@ -108,7 +108,7 @@ impl Verifier {
         self.keys.remove(&holder.key_holder());
     }
 
-    /// Says whether `holder` is known.
+    /// Returns whether `holder` is known.
     pub fn knows(&self, holder: Principal) -> bool {
         self.keys.contains_key(&holder.key_holder())
     }
@@ -119,7 +119,7 @@ impl Verifier {
         clients.map(|(holder, _)| Principal::from_wire(*holder))
     }
 
-    /// Says whether `signature` is `signer`'s over `digest`.
+    /// Returns whether `signature` is `signer`'s over `digest`.
     pub fn verify(&self, signer: Principal, digest: &Digest, signature: &[u8; 64]) -> bool {
         match self.keys.get(&signer.key_holder()) {
             None => false,
@@ -157,9 +157,17 @@ pub struct Signed<M> {
 
 impl<M> Signed<M> {
     /// Binds a body to its frame. The caller has verified the signature or has just made it, and
-    /// `digest` is the domain-separated digest of the body.
-    pub(crate) fn new(sender: ReplicaId, body: M, digest: Digest, frame: &[u8]) -> Self {
-        Self { sender, body, digest, frame: frame.to_vec() }
+    /// `digest` is the domain-separated digest of the body. MACs beside the signature are not kept: they are
+    /// nothing to a third party.
+    pub(crate) fn new(sender: ReplicaId, body: M, digest: Digest, frame: &Frame<'_>) -> Self {
+        let mut bytes = Vec::new();
+        if let Auth::Both { signature, .. } = frame.auth {
+            frame::begin(frame.kind, frame.epoch, frame.sender, frame.body, &mut bytes);
+            frame::end_signed(signature, &mut bytes);
+        } else {
+            bytes.extend_from_slice(frame.bytes);
+        }
+        Self { sender, body, digest, frame: bytes }
     }
 
     /// Returns who signed it.
@@ -186,10 +194,10 @@ impl<M> Signed<M> {
 impl<M> Signed<M> {
     /// Takes up again a message from this node's own disk, where it was written after its signature was
     /// verified. None where the frame carries no signature or its sender is no replica.
-    pub fn reread(domains: &Domains, frame: &crate::frame::Frame<'_>, body: M) -> Option<Self> {
+    pub fn reread(domains: &Domains, frame: &Frame<'_>, body: M) -> Option<Self> {
         let Principal::Replica(sender) = frame.sender else { return None };
-        let crate::frame::Auth::Signature(_) = frame.auth else { return None };
-        Some(Self::new(sender, body, domains.view_change(frame.body), frame.bytes))
+        frame.auth.signature()?;
+        Some(Self::new(sender, body, domains.view_change(frame.body), frame))
     }
 
     /// Signs a message of this node's own.

@@ -1,4 +1,4 @@
-//! What the door allocates: nothing in steady state, and never what a count merely claims.
+//! What the authenticator allocates: nothing in steady state, and never what a count merely claims.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -118,7 +118,7 @@ fn one_batch(doors: &mut [Door; 3], batch: &mut Batch, buffers: &mut [Vec<u8>; 3
     send(r1, r0, Kind::Prepare, &|w| Prepare::encode(view, seq, &digest, &[], w));
     send(r1, r0, Kind::Commit, &|w| Commit { view, seq, digest }.encode(w));
     let result: &[u8] = b"ok";
-    let digest = r1.domains().reply(lane.0, t, result);
+    let digest = r1.domains().reply(lane.0, t, &digest, result);
     let reply =
         Reply { view, timestamp: Timestamp(t), client: lane, tentative: true, digest, result: Some(result) };
     send(r1, client, Kind::Reply, &|w| reply.encode(w));

@@ -6,8 +6,8 @@
 //!                                                 \--> ganesha.nfsd                    on a disk, on tmpfs, in memory
 //! ```
 //!
-//! All servers run all the time; the guest is booted anew for each measurement, so that its cache is empty. They take
-//! turns, so that what else the machine does befalls all of them. Time is the host's.
+//! All servers run all the time; a new guest is booted for each measurement, so that its cache is empty. They take
+//! turns, so that other load on the machine affects all of them. Time is the host's.
 
 mod andrew;
 mod goals;
@@ -38,7 +38,7 @@ struct Heard {
     line: String,
 }
 
-/// What stands around every load: the guest's clock, and at the end the calls that its client has made.
+/// The script around every load: it prints the guest's clock, and at the end the calls that its client has made.
 const BEGIN: &str = "echo \"clock $(date +%s%N)\"\n";
 const END: &str = "echo \"clock $(date +%s%N)\"\n\
     sed -n '/per-op statistics/,$p' /proc/self/mountstats | grep ': [1-9]' | sed 's/^/rpc /'\n";
@@ -76,7 +76,7 @@ pub(crate) fn run(
     Ok(true)
 }
 
-/// What runs on a server: one of them, or none, which is the client alone.
+/// A load on one server, or on none: the client alone.
 struct Turn<'a> {
     server: Option<&'a Server>,
     export: &'a super::machine::Export,
@@ -154,7 +154,7 @@ fn one(order: &Order, host: &Host, machine: &Machine, dir: &Path, turn: &Turn<'_
     let before = processor_s();
     let begin = Instant::now();
     let mut heard = Vec::new();
-    // A shell of its own, so that what fails in the load does not keep its end from being told.
+    // A subshell, so that a failure in the load does not prevent the report of its end.
     let script = format!("{BEGIN}( {load} )\nstatus=$?\n{END}exit $status\n");
     let guest = machine.boot_with(host, turn.export, dir, &script)?;
     let lines = guest.listen(|line| {

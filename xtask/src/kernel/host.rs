@@ -84,7 +84,7 @@ impl Host {
         while !self.listens(SERVER, PORT)? {
             let ended = self.up.as_mut().is_some_and(|up| matches!(up.try_wait(), Ok(Some(_))));
             if ended || begin.elapsed() > PATIENCE {
-                bail!("the relay does not listen: see {}", said.display());
+                bail!("the gateway does not listen: see {}", said.display());
             }
             std::thread::sleep(Duration::from_millis(50));
         }

@@ -1,10 +1,10 @@
-//! Nothing that was acknowledged is lost or done twice, while whoever is primary is killed every five seconds.
+//! Nothing that was acknowledged is lost or done twice, while the primary is killed every five seconds.
 //!
-//! A run: for 60 s workers in a guest create, write, rename, truncate, sync, link and remove, and keep a journal of what
-//! was answered, on the host. Then the guest is dead within a moment, with data that it has not sent; all replicas and
-//! the relay are stopped and started; and another guest compares what is there with the journal. It keeps files open
-//! while everything is started once more: their handles have to be good still. At the end all replicas have to have
-//! the same state at a checkpoint behind all that, and their file systems have to be in order.
+//! In a run, workers in a guest create, write, rename, truncate, sync, link and remove files for 60 s, and keep a
+//! journal of the answers on the host. Then the guest is destroyed, with data that it has not sent. All replicas and
+//! the gateway are restarted, and another guest compares the files with the journal. It keeps files open
+//! while everything is restarted once more: their handles must still work. At the end all replicas must have
+//! the same state at a checkpoint after all that, and their file systems must be in order.
 
 mod block;
 mod model;
@@ -25,11 +25,11 @@ use super::host::{Host, REPLICAS};
 use super::machine::Machine;
 use super::trouble::Trouble;
 
-/// What a guest's kernel is told, and no other.
+/// An argument of every guest's kernel, by which a guest is recognised.
 const GUEST: &str = "q_run=";
-/// Where the host's directory is in the guest.
+/// The host's directory, as seen from the guest.
 const SHARED: &str = "/mnt/host";
-/// How long replicas may take to come to one state when nothing happens any more.
+/// The longest time until idle replicas have the same state.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The part that runs in the guest: `work SEED SECONDS`, `verify`, or the suite `directory` with its files.
@@ -59,8 +59,8 @@ pub(crate) fn guest(args: &[String]) -> Result<()> {
     }
 }
 
-/// Makes the runs that have not passed yet with this program, each from a seed; they are noted in a file, so that the
-/// same command goes on where the last one ended. The notes are in `cache`, the clusters in `dir` while they run.
+/// Makes the runs that have not passed yet with this program, each from a seed. Passed runs are recorded in a file, so
+/// the same command continues where the last one stopped. The records are in `cache`, the clusters in `dir`.
 pub(crate) fn runs(
     machine: &Machine,
     program: &Path,
@@ -166,7 +166,7 @@ fn agree(host: &Host) -> Result<(u64, String)> {
     }
 }
 
-/// Returns the line that begins so; whatever failed is told first.
+/// Returns the line that begins with this; failures are reported first.
 fn find(lines: &[String], begin: &str) -> Result<String> {
     let failed: Vec<&str> =
         lines.iter().filter(|line| line.starts_with("FAILED")).map(String::as_str).collect();

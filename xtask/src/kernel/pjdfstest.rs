@@ -1,4 +1,4 @@
-//! What POSIX says of each call, asked by `pjdfstest`, in its Rust version.
+//! POSIX conformance of each call, tested by `pjdfstest` in its Rust version.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,9 +9,9 @@ use super::suites;
 
 const VERSION: &str = "0.2.2";
 
-/// How many pass, of the 398 that there are.
+/// The number of passing cases, of 398.
 const PASSED_MIN: usize = 380;
-/// What fails, and why that is the protocol's or its client's doing. Whoever fails and is not here is a bug of ours.
+/// Cases that fail because of the protocol or its client, with the reason. Any other failure is a bug of ours.
 const KNOWN: &[(&str, &str)] = &[
     (
         "unlink::open_file_not_freed",
@@ -20,7 +20,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("utimensat::y2038", "a time on the wire has 32 bits of seconds"),
 ];
 
-/// Two users beside root that Debian has. What is not asked: EROFS needs a remount of the file system that is
+/// Two users beside root that Debian has. Not tested: EROFS needs a remount of the file system that is
 /// tested, EXDEV a second one of the same kind.
 const CONFIGURATION: &str = "[features]\nposix_fallocate = {}\nrename_ctime = {}\nutime_now = {}\nutimensat = {}\n\
     [settings]\nnaptime = 0.02\nallow_remount = false\n\

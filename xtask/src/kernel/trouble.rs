@@ -1,4 +1,4 @@
-//! What befalls the cluster while a suite runs.
+//! Faults that are injected into the cluster while a suite runs.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 
 use super::host::Host;
 
-/// The five liars that a suite has to pass with, one at a time: wrong results, two proposals for one number, wrong
+/// The five liars with which a suite must pass, one at a time: wrong results, two proposals for one number, wrong
 /// digests and checkpoints, MACs that only some can check, silence.
 const LIARS: &[&str] = &["wrong-reply", "equivocate", "wrong-digest", "partial", "mute"];
 /// From one kill to the next, and from a kill to the replica's next start.
@@ -16,14 +16,14 @@ const EVERY: Duration = Duration::from_secs(5);
 const DEAD: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What befalls it.
+/// The injected fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// Nothing.
     Calm,
     /// The replica that is the first primary lies, in the way of this name.
     Liar(String),
-    /// Whoever is primary is killed every five seconds, and started again.
+    /// The primary is killed every five seconds, and restarted.
     Kills,
 }
 
@@ -43,7 +43,7 @@ impl Trouble {
         })
     }
 
-    /// What a cluster has to have on disk: a replica that is killed has to come back with what it promised.
+    /// Returns the durability that a cluster needs: a killed replica must restart with its promises.
     pub(crate) fn durability(&self) -> &'static str {
         match self {
             Self::Calm | Self::Liar(_) => "memory",
@@ -51,7 +51,7 @@ impl Trouble {
         }
     }
 
-    /// Does what is done before.
+    /// Injects the faults that begin before the suite.
     fn begin(&self, host: &Host) -> Result<()> {
         if let Self::Liar(name) = self {
             host.quorate("fault", &["lie", "0", "--how", name])?;
@@ -59,7 +59,7 @@ impl Trouble {
         Ok(())
     }
 
-    /// Does something while this befalls the cluster, and returns as well how many replicas were killed meanwhile.
+    /// Runs something under this fault; returns its result, and how many replicas were killed during the run.
     pub(crate) fn while_running<T>(&self, host: &Host, run: impl FnOnce() -> Result<T>) -> Result<(T, u32)> {
         self.begin(host)?;
         let stop = AtomicBool::new(false);
@@ -69,11 +69,11 @@ impl Trouble {
             stop.store(true, Ordering::Relaxed);
             (ran, troubled.join())
         });
-        let Ok(kills) = kills else { bail!("whoever makes trouble has panicked") };
+        let Ok(kills) = kills else { bail!("the thread that injects faults has panicked") };
         Ok((ran?, kills?))
     }
 
-    /// Does what is done meanwhile, until `stop`, and returns how often something was.
+    /// Injects the fault until `stop`, and returns how many replicas were killed.
     fn go_on(&self, host: &Host, stop: &AtomicBool) -> Result<u32> {
         let mut kills = 0;
         let stops = |after: Duration| {

@@ -7,9 +7,9 @@ use super::{Finding, line_of, markdown};
 use crate::rust::Source;
 use crate::tree::{Tree, extension};
 
-/// Where the keys are.
+/// The document with the keys.
 const PAPERS: &str = "docs/papers.md";
-/// Where the rules are.
+/// The document with the rules.
 const RULES: &str = "docs/rules.md";
 
 /// Finds citations of papers that are not listed, and of sections that a listed one does not have.

@@ -10,7 +10,7 @@ use crate::tree::Tree;
 /// The registry. The last column of its tables is written by `cargo xtask tidy --bless`.
 pub(super) const REGISTRY: &str = "docs/faults.md";
 const DEVIATIONS: &str = "docs/deviations.md";
-/// What the last column says where a reason stands in `docs/deviations.md`.
+/// The last column of a fault whose reason is in `docs/deviations.md`.
 const EXCUSED: &str = "[not yet](deviations.md#faults-that-do-not-apply-yet)";
 /// The heading there under which the reasons stand.
 const HEADING: &str = "## Faults that do not apply yet";
@@ -64,7 +64,7 @@ pub(super) fn blessed(tree: &Tree) -> Option<String> {
 }
 
 fn missing(key: &str) -> String {
-    if key.starts_with('B') {
+    if key.starts_with(['B', 'S', 'D', 'L']) {
         format!("{key} has no scenario, test or reason")
     } else {
         format!("{key} has no scenario and no reason")
@@ -132,10 +132,12 @@ struct Coverage {
 }
 
 impl Coverage {
-    /// The scenarios of `key`; for a bug of others, which needs none, its tests as well.
+    /// The scenarios of `key`; for a bug of others or of this code, which needs none, and for a fault of the registers,
+    /// which have a simulator of their own, its tests as well.
     fn of(&self, key: &str) -> Option<BTreeSet<&String>> {
         let scenarios = self.scenarios.get(key).into_iter().flatten();
-        let tests = self.tests.get(key).filter(|_| key.starts_with('B')).into_iter().flatten();
+        let has_tests = key.starts_with(['B', 'Q', 'S', 'D', 'L']);
+        let tests = self.tests.get(key).filter(|_| has_tests).into_iter().flatten();
         Some(scenarios.chain(tests).collect()).filter(|names: &BTreeSet<_>| !names.is_empty())
     }
 }
@@ -150,7 +152,7 @@ fn keys_of(name: &str) -> Vec<String> {
 
 /// A letter and a number: `B17`, `P3`.
 fn is_key(word: &str) -> bool {
-    word.strip_prefix(['B', 'P', 'K', 'C', 'N', 'H', 'Q', 'X'])
+    word.strip_prefix(['B', 'P', 'K', 'C', 'N', 'H', 'Q', 'X', 'S', 'D', 'L'])
         .is_some_and(|number| !number.is_empty() && number.chars().all(|c| c.is_ascii_digit()))
 }
 

@@ -1,4 +1,4 @@
-//! Who may know whom (`ARCHITECTURE.md`), read from the `Cargo.toml` files.
+//! Which crate may use which (`ARCHITECTURE.md`), read from the `Cargo.toml` files.
 
 use super::Finding;
 use crate::tree::Tree;
@@ -17,6 +17,7 @@ const ROOMS: &[Room] = &[
     Room { directory: "crates/pbft", uses: &["wire"], tests_use: &[] },
     Room { directory: "crates/service", uses: &["wire"], tests_use: &[] },
     Room { directory: "crates/quorum", uses: &["wire"], tests_use: &[] },
+    Room { directory: "crates/quorum-sim", uses: &["quorum", "wire"], tests_use: &[] },
     Room { directory: "crates/fs", uses: &["service", "wire"], tests_use: &[] },
     Room { directory: "crates/sim", uses: &["pbft", "service", "quorum", "wire"], tests_use: &["fs"] },
     Room { directory: "crates/node", uses: &["pbft", "service", "quorum", "fs", "wire"], tests_use: &[] },
@@ -29,12 +30,24 @@ const ROOMS: &[Room] = &[
     },
     Room {
         directory: "crates/bench",
-        uses: &["quorate", "node", "sim", "fs", "quorum", "service", "pbft", "wire"],
+        uses: &["quorate", "node", "sim", "fs", "quorum", "quorum-sim", "service", "pbft", "wire"],
         tests_use: &[],
     },
     Room {
         directory: "crates/cli",
-        uses: &["bench", "quorate", "mount", "node", "sim", "fs", "quorum", "service", "pbft", "wire"],
+        uses: &[
+            "bench",
+            "quorate",
+            "mount",
+            "node",
+            "sim",
+            "fs",
+            "quorum",
+            "quorum-sim",
+            "service",
+            "pbft",
+            "wire",
+        ],
         tests_use: &[],
     },
     Room { directory: "fuzz", uses: &["node", "sim", "fs", "service", "pbft", "wire"], tests_use: &[] },

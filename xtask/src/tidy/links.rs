@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Finding, markdown};
+use super::{Finding, line_of, markdown};
 use crate::task_names;
 use crate::tree::{Tree, extension};
 
@@ -64,6 +64,20 @@ pub(super) fn commands(tree: &Tree) -> Vec<Finding> {
     for path in ["README.md", ".ci/run"] {
         if !tree.get(path).unwrap_or_default().contains("cargo xtask ci") {
             found.push(Finding::new(path, 0, "the test command `cargo xtask ci` is not in it"));
+        }
+    }
+    found
+}
+
+/// Finds Rust in README that no example contains as it stands.
+pub(super) fn excerpts(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let text = tree.get("README.md").unwrap_or_default();
+    for (at, fence) in text.match_indices("```rust\n") {
+        let excerpt = text[at + fence.len()..].split("```").next().unwrap_or_default();
+        let mut examples = tree.with_extension("rs").filter(|(path, _)| path.contains("/examples/"));
+        if !examples.any(|(_, example)| example.contains(excerpt)) {
+            found.push(Finding::new("README.md", line_of(text, at), "no example contains this Rust"));
         }
     }
     found
@@ -168,5 +182,13 @@ mod tests {
         assert!(commands(&Tree::of(&fine)).is_empty());
         let broken = [("README.md", "cargo xtask ci, cargo xtask polish"), (".ci/run", "cargo test")];
         assert_eq!(commands(&Tree::of(&broken)).len(), 2);
+    }
+
+    #[test]
+    fn rust_in_readme_that_is_not_an_example_is_found() {
+        let example = ("crates/a/examples/b.rs", "fn one() {}\nfn two() {}\n");
+        let check = |text| excerpts(&Tree::of(&[("README.md", text), example])).len();
+        assert_eq!(check("```rust\nfn two() {}\n```\n"), 0);
+        assert_eq!(check("# A\n\n```rust\nfn three() {}\n```\n"), 1);
     }
 }

@@ -1,5 +1,5 @@
 //! Gaps in what is tested, on record: `docs/open.md` lists faults and reasons that no scenario, test or
-//! trace shows yet. A gap that is not on the list breaks the house rules, and so does an entry whose gap
+//! trace shows yet. A gap that is not on the list breaks the project rules, and so does an entry whose gap
 //! is closed: the list can only be true.
 
 use super::Finding;

@@ -1,17 +1,17 @@
-//! What a room looks like inside: `no_std` below the drivers, `unsafe` only where it is listed, and
+//! Rules for the inside of a crate: `no_std` below the drivers, `unsafe` only where it is listed, and
 //! no file that holds two sections of a paper.
 
 use super::{Finding, line_of};
 use crate::rust::{Source, words};
 use crate::tree::Tree;
 
-/// The rooms that may not know what time it is or that there is a network.
+/// The crates that may know neither the time nor a network.
 const NO_STD: &[&str] = &["wire", "pbft", "service", "quorum", "fs"];
 
 /// Modules that may use `unsafe`, each with what it pays for.
 const UNSAFE: &[(&str, &str)] = &[
     ("crates/bench/src/allocations.rs", "counts what a replica allocates"),
-    ("crates/wire/tests/allocations.rs", "counts what the door allocates"),
+    ("crates/wire/tests/allocations.rs", "counts what the authenticator allocates"),
     ("crates/service/tests/allocations.rs", "counts what executing allocates"),
     ("fuzz/src/alloc.rs", "counts what an execution allocates"),
 ];

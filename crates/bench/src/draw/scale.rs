@@ -1,17 +1,17 @@
-//! From figures to places on a drawing, and the round figures beside an axis.
+//! Maps figures to positions on a drawing, and chooses the round figures at an axis.
 
 /// An axis of a drawing.
 pub(super) struct Scale {
     low: f64,
     high: f64,
     log: bool,
-    /// Where the low and the high end are.
+    /// The positions of the low and the high end.
     ends: (f64, f64),
     step: f64,
 }
 
 impl Scale {
-    /// Returns a scale for these values: from zero, or, where it is logarithmic, from the power of ten below.
+    /// Returns a scale for these values: from zero, or, if logarithmic, from the power of ten below.
     pub(super) fn new(values: impl Iterator<Item = f64>, log: bool, ends: (f64, f64)) -> Self {
         let (least, most) = values
             .filter(|value| value.is_finite() && (!log || *value > 0.0))
@@ -27,13 +27,13 @@ impl Scale {
         Self { low: 0.0, high: (most / step).ceil() * step, log, ends, step }
     }
 
-    /// Returns a scale with so many places beside one another.
+    /// Returns a scale with this number of places.
     pub(super) fn places(count: usize, ends: (f64, f64)) -> Self {
         let count = super::whole(count.max(1));
         Self { low: -0.5, high: count - 0.5, log: false, ends, step: 1.0 }
     }
 
-    /// Returns where a value is.
+    /// Returns the position of a value.
     pub(super) fn at(&self, value: f64) -> f64 {
         let part = if self.log {
             (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
@@ -43,17 +43,17 @@ impl Scale {
         self.ends.0 + (self.ends.1 - self.ends.0) * part.clamp(0.0, 1.0)
     }
 
-    /// Says whether distances are ratios.
+    /// Returns whether it is logarithmic.
     pub(super) fn is_log(&self) -> bool {
         self.log
     }
 
-    /// Returns how far two values are from each other that differ by one.
+    /// Returns the distance of two values that differ by one.
     pub(super) fn step(&self) -> f64 {
         (self.at(1.0) - self.at(0.0)).abs()
     }
 
-    /// Returns the values that stand beside the axis.
+    /// Returns the values at the axis.
     pub(super) fn ticks(&self) -> Vec<(f64, String)> {
         let mut ticks = Vec::new();
         if self.log {
@@ -89,7 +89,7 @@ fn round_step(max: f64) -> f64 {
     [1.0, 2.0, 5.0].into_iter().find(fits).unwrap_or(10.0) * power
 }
 
-/// Writes a figure shortly: `12.5 k`, `0.25`.
+/// Formats a figure briefly: `12.5 k`, `0.25`.
 pub(super) fn short(value: f64) -> String {
     let bare = |value: f64, decimals: usize| {
         let text = format!("{value:.decimals$}");

@@ -1,5 +1,5 @@
-//! A client of NFS version 3 in this process: one connection, one call at a time, nothing cached. It needs no root
-//! and is the same for every server.
+//! An NFS version 3 client in this process: one connection, one call at a time, no cache. It needs no root, and is the same
+//! for every server.
 
 use std::io::{BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -15,24 +15,24 @@ use quorate_fs::nfs3::{
 use quorate_fs::record::put_record;
 use quorate_fs::xdr::Opaque;
 
-/// Where a server is found.
+/// The address of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) nfs: SocketAddr,
     pub(crate) mount: SocketAddr,
-    /// What is mounted.
+    /// The mounted export.
     pub(crate) export: String,
 }
 
-/// The longest reply.
+/// Maximum length of a reply.
 const REPLY_BYTES_MAX: usize = 4 << 20;
-/// How long a call may take, and how long a server that says JUKEBOX is left alone.
+/// How long a call may take, and how long to wait after JUKEBOX.
 const PATIENCE: Duration = Duration::from_secs(60);
 const JUKEBOX: Duration = Duration::from_millis(10);
-/// The first numbers of the calls of two connections are so far apart.
+/// The distance between the first call numbers of two connections.
 const CALLS_EACH: u32 = 1 << 24;
 
-/// What names a file.
+/// A file handle.
 pub(crate) type Handle = Vec<u8>;
 
 /// A connection.
@@ -40,9 +40,9 @@ pub(crate) type Handle = Vec<u8>;
 pub(crate) struct Nfs {
     stream: BufReader<TcpStream>,
     calls: Calls,
-    /// The directory that was mounted.
+    /// The handle of the mounted directory.
     pub(crate) root: Handle,
-    /// Calls that went again because the server said JUKEBOX.
+    /// Calls that were repeated because the server answered JUKEBOX.
     pub(crate) delayed: u64,
     record: Vec<u8>,
 }
@@ -62,7 +62,7 @@ fn exchange(stream: &mut BufReader<TcpStream>, record: &mut Vec<u8>, call: &[u8]
     let mut reply = Vec::new();
     loop {
         let mut head = [0; 4];
-        stream.read_exact(&mut head).context("the server has gone, or does not answer")?;
+        stream.read_exact(&mut head).context("the server has exited, or does not answer")?;
         let head = u32::from_be_bytes(head);
         let (start, len) = (reply.len(), usize::try_from(head & 0x7fff_ffff)?);
         ensure!(start + len <= REPLY_BYTES_MAX, "a reply of {} bytes", start + len);
@@ -76,12 +76,12 @@ fn exchange(stream: &mut BufReader<TcpStream>, record: &mut Vec<u8>, call: &[u8]
     Ok(reply)
 }
 
-/// Says what a call failed with.
+/// Describes the error of a call.
 fn done<T, F>(what: &str, outcome: Outcome<T, F>) -> Result<T> {
     outcome.map_err(|(stat, _)| anyhow::anyhow!("{what}: {stat:?}"))
 }
 
-/// Makes a method that asks and takes the reply apart.
+/// Sends a call and extracts its result.
 macro_rules! ask {
     ($self:ident, $name:ident, $args:expr, |$ok:ident| $take:expr) => {{
         let reply = $self.ask(&Call::$name($args))?;
@@ -104,14 +104,14 @@ impl Nfs {
         Ok(Self { stream: dial(place.nfs)?, calls, root: root.to_vec(), delayed: 0, record })
     }
 
-    /// Mounts as soon as the server is there, as long as it runs.
+    /// Mounts as soon as the server answers, as long as its process runs.
     pub(crate) fn wait_for(place: &Place, mut runs: impl FnMut() -> bool) -> Result<Self> {
         let end = Instant::now() + PATIENCE;
         loop {
             match Self::mount(place) {
                 Ok(client) => return Ok(client),
                 Err(error) if Instant::now() > end || !runs() => {
-                    return Err(error.context("the server does not come"));
+                    return Err(error.context("the server does not start to answer"));
                 }
                 Err(_) => std::thread::sleep(Duration::from_millis(50)),
             }
@@ -127,7 +127,7 @@ impl Nfs {
                 return Ok(reply);
             }
             self.delayed += 1;
-            ensure!(Instant::now() < end, "the server says JUKEBOX for {PATIENCE:?}");
+            ensure!(Instant::now() < end, "the server has answered JUKEBOX for {PATIENCE:?}");
             std::thread::sleep(JUKEBOX);
         }
     }
@@ -146,7 +146,7 @@ impl Nfs {
         ask!(self, Lookup, at(dir, name), |ok| Ok(ok.object.0.to_vec()))
     }
 
-    /// Looks for a name that is not there, as a client does before it makes something.
+    /// Looks up a name that does not exist, as a client does before it creates a file.
     pub(crate) fn miss(&mut self, dir: &[u8], name: &str) -> Result<()> {
         let reply = self.ask(&Call::Lookup(at(dir, name)))?;
         let Reply::Lookup(said) = nfs_reply(Procedure::Lookup, &reply)? else { bail!("another reply") };
@@ -166,14 +166,14 @@ impl Nfs {
         ask!(self, MkDir, args, |ok| Ok(ok.object.context("MKDIR gave no handle")?.0.to_vec()))
     }
 
-    /// Reads at most so many bytes, and returns how many there were.
+    /// Reads at most `count` bytes, and returns their number.
     pub(crate) fn read(&mut self, file: &[u8], offset: u64, count: u32) -> Result<usize> {
         let args = ReadArgs { file: Opaque(file), offset, count };
         ask!(self, Read, args, |ok| Ok(ok.data.0.len()))
     }
 
-    /// Writes all of `data`, and returns when it is stable: in one call that asks for that if it fits `wsize`, as
-    /// Linux does, else in as many as needed with a COMMIT behind them if the server wants one.
+    /// Writes all of `data`, and returns when it is stable. Like Linux, it uses one synchronous call if the data fits `wsize`,
+    /// otherwise several calls, followed by a COMMIT if the server requires one.
     pub(crate) fn write(&mut self, file: &[u8], offset: u64, data: &[u8], wsize: usize) -> Result<()> {
         let asked = if data.len() <= wsize { StableHow::FileSync } else { StableHow::Unstable };
         let mut committed = true;
@@ -216,8 +216,7 @@ fn at<'a>(dir: &'a [u8], name: &'a str) -> DirOp<'a> {
     DirOp { dir: Opaque(dir), name: Opaque(name.as_bytes()) }
 }
 
-/// Returns the status in a reply whose head says that the call was accepted: behind six words, as our servers and
-/// Ganesha send no verifier.
+/// Returns the status in an accepted reply: after six words, because our servers and Ganesha send no verifier.
 fn stat(reply: &[u8]) -> Option<u32> {
     reply.get(24..28)?.first_chunk().map(|word| u32::from_be_bytes(*word))
 }

@@ -1,5 +1,5 @@
-//! NFS-Ganesha, as Debian has it: the server that ours is compared with. It runs as a process of the experiment, at
-//! an address of its own, with a portmapper that nobody else sees, as it does not start without one.
+//! NFS-Ganesha from Debian: the server that ours is compared with. It runs as a process of the experiment, with its own
+//! address and a private portmapper, without which it does not start.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -10,10 +10,10 @@ use anyhow::{Context as _, Result};
 
 use super::client::Place;
 
-/// Where its files are.
+/// Where it stores its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Store {
-    /// In a directory on the disk that the experiment's directories are on.
+    /// In a directory on the disk of the experiment's directories.
     Disk,
     /// In a directory on tmpfs.
     Tmpfs,
@@ -21,26 +21,26 @@ pub(super) enum Store {
     Mem,
 }
 
-/// Ports of an address that is ours alone, as in the settings.
+/// Its ports, at an address that no other program uses, as in the settings.
 const NFS: u16 = 2049;
 const MOUNT: u16 = 20048;
 
-/// What has to be installed: a command, and Debian's package.
+/// The required commands, with Debian's packages.
 const COMMANDS: [(&str, &str); 4] = [
     ("ganesha.nfsd", "nfs-ganesha"),
     ("rpcbind", "rpcbind"),
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),
 ];
-/// Where modules are looked for.
+/// The directories of modules.
 const PLUGINS: [&str; 3] =
     ["/usr/lib/x86_64-linux-gnu/ganesha", "/usr/lib/aarch64-linux-gnu/ganesha", "/usr/lib/ganesha"];
 
-/// What it is told, and how it is started: the comparisons through a kernel's client have the same.
+/// Its settings and start script, which the comparisons through a kernel's client use too.
 const SETTINGS: &str = include_str!("ganesha.conf");
 const START: &str = include_str!("ganesha.sh");
 
-/// A server with its directories, which go with it.
+/// A server. Its directories are removed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Ganesha {
     child: Child,
@@ -55,32 +55,32 @@ impl Store {
         }
     }
 
-    /// Says what is missing to run it, if anything is.
+    /// Returns what is missing to run it, if anything.
     pub(super) fn missing(self) -> Option<String> {
         if !nix::unistd::geteuid().is_root() {
-            return Some("it has to be run as root".to_owned());
+            return Some("it needs root".to_owned());
         }
         if let Some((command, package)) = COMMANDS.iter().find(|(command, _)| !has(command)) {
-            return Some(format!("there is no {command}: apt-get install {package}"));
+            return Some(format!("{command} is missing: apt-get install {package}"));
         }
         let (name, library) = self.module();
         if plugins(library).is_none() {
             let package = format!("nfs-ganesha-{}", name.to_lowercase());
-            return Some(format!("there is no {library}: apt-get install {package}"));
+            return Some(format!("{library} is missing: apt-get install {package}"));
         }
         (self == Self::Tmpfs && !super::servers::is_tmpfs(Path::new(SHM)))
             .then(|| format!("{SHM} is not in memory"))
     }
 }
 
-/// Where directories in memory are made.
+/// The parent of directories in memory.
 const SHM: &str = "/dev/shm";
 
 impl Ganesha {
-    /// Starts a server of its own address. `dir` is for its settings and, on a disk, its files.
+    /// Starts a server with its own address. `dir` is for its settings and, on a disk, its files.
     pub(super) fn start(store: Store, ip: IpAddr, dir: &Path) -> Result<(Self, Place)> {
         let (module, library) = store.module();
-        let plugins = plugins(library).context("its modules are gone")?;
+        let plugins = plugins(library).context("its modules are missing")?;
         let mut dirs = vec![dir.to_path_buf()];
         let export = match store {
             Store::Mem => PathBuf::from("/mem"),
@@ -115,12 +115,12 @@ impl Ganesha {
         Ok((Self { child, dirs }, place))
     }
 
-    /// Says whether it runs.
+    /// Returns whether it runs.
     pub(super) fn runs(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Returns the end of what it has said.
+    /// Returns the end of its output.
     pub(super) fn says(&self) -> String {
         let logs =
             self.dirs.first().map(|dir| ["start.log", "rpcbind.log", "ganesha.log"].map(|log| dir.join(log)));
@@ -150,7 +150,7 @@ fn plugins(library: &str) -> Option<&'static str> {
     PLUGINS.into_iter().find(|dir| Path::new(dir).join(library).is_file())
 }
 
-/// Says whether there is a command.
+/// Returns whether a command exists.
 pub(super) fn has(command: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]).any(|dir| dir.join(command).is_file())

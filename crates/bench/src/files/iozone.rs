@@ -1,4 +1,4 @@
-//! `fs-iozone`: one large file in records, as `iozone` does it: written, written over, read, and a random mix.
+//! `fs-iozone`: one large file in records, like `iozone`: write, rewrite, read, and a random mix.
 
 use std::time::Instant;
 
@@ -17,14 +17,14 @@ use crate::{Effort, Experiment, Settings};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "fs-iozone",
     source: "ours",
-    about: "a large file in records of 4 and 64 KB: write, rewrite, read, random mix; BFS, without replicas, NFS-Ganesha",
+    about: "write, rewrite, read and random mix on a large file, records of 4 and 64 KB: BFS, BFS without replicas, NFS-Ganesha",
     run,
     figures,
 };
 
-/// What is done, and whether it changes anything.
+/// The operations, and whether they change anything.
 const OPS: [(&str, &str); 4] = [("write", "rw"), ("rewrite", "rw"), ("read", "ro"), ("random mix", "rw")];
-/// Bytes of a record.
+/// Sizes of a record, in bytes.
 const RECORDS: [usize; 2] = [4 << 10, 64 << 10];
 
 const ARMS: &[Arm] = &[
@@ -37,10 +37,10 @@ const ARMS: &[Arm] = &[
 ];
 const FEW_ARMS: &[Arm] = &[Arm::Bfs(Reads::NoAtime, "memory"), Arm::Alone(Reads::NoAtime, "memory")];
 
-/// Megabytes a second of each operation.
+/// Megabytes per second of each operation.
 type Sample = [f64; OPS.len()];
 
-/// Does everything with a file of so many bytes.
+/// Runs all operations on a file of this size.
 fn measure(server: &Server, bytes: usize, record: usize, data: &[u8]) -> Result<(Sample, u64)> {
     let mut client = Nfs::mount(&server.place)?;
     let root = client.root.clone();
@@ -128,9 +128,13 @@ fn shapes(rows: &[Row]) -> Vec<Shape> {
     };
     let more = |name: &str, a: f64, b: f64| Shape::new(name, a > b, format!("{a:.1} against {b:.1} MB/s"));
     vec![
-        more("larger records move more: writing in 64 KB and in 4 KB", of("write 64 KB"), of("write 4 KB")),
         more(
-            "what goes the short way moves more: reading and writing over, 4 KB",
+            "larger records are faster: writing records of 64 KB and of 4 KB",
+            of("write 64 KB"),
+            of("write 4 KB"),
+        ),
+        more(
+            "calls without ordering are faster: reading and rewriting, 4 KB",
             of("read 4 KB"),
             of("rewrite 4 KB"),
         ),

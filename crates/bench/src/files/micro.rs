@@ -1,4 +1,4 @@
-//! `fs-micro`: single calls on files of 4 KB: create, write and make durable, look at, read, rename, remove.
+//! `fs-micro`: single calls on files of 4 KB: create, write durably, stat, read, rename, remove.
 
 use std::time::Instant;
 
@@ -17,12 +17,12 @@ use crate::{Effort, Experiment, Settings};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "fs-micro",
     source: "ours",
-    about: "calls on files of 4 KB: BFS, the same without replicas, NFS-Ganesha; one client and eight",
+    about: "single calls on files of 4 KB, one client and eight: BFS, BFS without replicas, NFS-Ganesha",
     run,
     figures,
 };
 
-/// What is done with each file, in this order, and whether that changes anything.
+/// The operations on each file, in this order, and whether they change anything.
 const OPS: [(&str, &str); 7] = [
     ("create", "rw"),
     ("write+fsync", "rw"),
@@ -33,7 +33,7 @@ const OPS: [(&str, &str); 7] = [
     ("unlink", "rw"),
 ];
 const FILE_BYTES: usize = 4096;
-/// Connections at a time.
+/// Numbers of connections.
 const MANY: u32 = 8;
 
 const ARMS: &[Arm] = &[
@@ -53,7 +53,7 @@ const FEW_ARMS: &[Arm] = &[
     Arm::Ganesha(Where::Tmpfs),
 ];
 
-/// What one repeat has shown of one operation.
+/// The result of one repeat of one operation.
 #[derive(Clone, Debug, Default)]
 struct Sample {
     p25_us: f64,
@@ -64,13 +64,13 @@ struct Sample {
     delayed: u64,
 }
 
-/// One of a server's loads, and what was measured of each operation.
+/// A load of a server, with the measurements of each operation.
 struct Point {
     clients: u32,
     samples: [Vec<Sample>; OPS.len()],
 }
 
-/// Does one operation with every file of a directory. Returns how long each took, in microseconds.
+/// Runs one operation on every file of a directory. Returns the times in microseconds.
 fn one(client: &mut Nfs, op: &str, dir: &[u8], files: &mut [Vec<u8>], data: &[u8]) -> Result<Vec<f64>> {
     let mut took = Vec::with_capacity(files.len());
     for (number, file) in files.iter_mut().enumerate() {
@@ -92,7 +92,7 @@ fn one(client: &mut Nfs, op: &str, dir: &[u8], files: &mut [Vec<u8>], data: &[u8
     Ok(took)
 }
 
-/// Does everything with `count` files of each client, in directories that are gone afterwards.
+/// Runs all operations on `count` files of each client, in temporary directories.
 fn measure(server: &Server, clients: u32, count: usize) -> Result<[Sample; OPS.len()]> {
     let data = noise(FILE_BYTES);
     let mut hosts = Vec::new();
@@ -209,17 +209,17 @@ fn shapes(rows: &[Row]) -> Vec<Shape> {
     let disk = rows.iter().find(on_disk).map_or(String::new(), |row| row.variant.clone());
     vec![
         less(
-            "what goes the short way takes less time than what is ordered: stat before rename",
+            "calls without ordering are faster than ordered ones: stat and rename",
             bfs("stat"),
             bfs("rename"),
         ),
         less(
-            "a read takes less time where times of last access are relative than where every read is ordered",
+            "a read is faster with relatime than with strict access times, where every read is ordered",
             bfs("read again"),
             p50("bfs-strict", "memory", "read again"),
         ),
         less(
-            "a durable write of 4 KB takes four replicas (sync) no longer than NFS-Ganesha on the same disk",
+            "a durable write of 4 KB takes BFS with sync no longer than NFS-Ganesha on the same disk",
             p50("bfs", "sync", "write+fsync"),
             p50("ganesha", &disk, "write+fsync"),
         ),
@@ -227,7 +227,7 @@ fn shapes(rows: &[Row]) -> Vec<Shape> {
 }
 
 fn figures(rows: &[Row]) -> Vec<Figure> {
-    let title = |clients: u32| format!("Single calls on files of 4 KB, {clients} at a time");
+    let title = |clients: u32| format!("Single calls on files of 4 KB, {clients} in parallel");
     [1, MANY]
         .into_iter()
         .map(|clients| {
@@ -236,7 +236,7 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
                 &name,
                 &title(clients),
                 Axis::linear("call"),
-                Axis::linear("operations a second"),
+                Axis::linear("operations per second"),
             );
             figure.categories = OPS.map(|(op, _)| op.to_owned()).into();
             let mine = || rows.iter().filter(|row| row.clients == clients);

@@ -1,9 +1,9 @@
 //! `fs-postmark`: the calls that a Linux client makes for `postmark` (DSN01 Figure 9): many small files that come and go.
 //!
-//! A program of ours makes them, with its parameters and its mix: each transaction reads a file or appends to
-//! it, and creates a file or removes one. The client of Linux keeps the files in its cache and names in its own: for
-//! each file that is opened it asks for the attributes (and for some for the rights), for each that is closed it writes
-//! what is new. So a transaction that reads makes no READ.
+//! The experiment's client makes these calls, with `PostMark`'s parameters and mix: each transaction reads a file or appends
+//! to it, and creates a file or removes one. A Linux client caches files and names. When a file is opened it asks for the
+//! attributes, and sometimes for the access rights. When it is closed it writes the new data. So a transaction that reads
+//! makes no READ.
 
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ use crate::{Effort, Experiment, Settings};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "fs-postmark",
     source: "DSN01 Figure 9",
-    about: "small files that come and go: transactions a second of BFS, the same without replicas, NFS-Ganesha",
+    about: "creating and removing many small files: transactions per second of BFS, BFS without replicas, NFS-Ganesha",
     run,
     figures,
 };
@@ -31,13 +31,13 @@ pub const EXPERIMENT: Experiment = Experiment {
 const FILE_BYTES: (usize, usize) = (512, 16 << 10);
 /// What an append adds at most, as `postmark` has it.
 const APPEND_BYTES: usize = 16 << 10;
-/// The client asks for the rights in so many of 8 openings: 37.8 thousand times in 99.8 thousand.
+/// The number of openings out of 8 in which the client asks for the rights: 37.8 thousand times in 99.8 thousand.
 const ACCESS_OF_8: usize = 3;
-/// The most bytes of a WRITE.
+/// Maximum number of bytes of a WRITE.
 const WSIZE: usize = 32 << 10;
 /// The paper's overheads: BFS does 47 % less than NO-REP and 13 % less than NFS-STD.
 const PAPER: [f64; 2] = [0.53, 0.87];
-/// What ours is to reach of the unreplicated service, and of NFS-Ganesha on a disk.
+/// The share that BFS must reach of the unreplicated service, and of NFS-Ganesha on a disk.
 const OF_ALONE: f64 = 0.6;
 const OF_DISK: f64 = 1.2;
 
@@ -53,14 +53,14 @@ const ARMS: &[Arm] = &[
 ];
 const FEW_ARMS: &[Arm] = &[Arm::Bfs(Reads::NoAtime, "memory"), Arm::Alone(Reads::NoAtime, "memory")];
 
-/// A file that is there.
+/// An existing file.
 struct File {
     name: String,
     handle: Handle,
     bytes: u64,
 }
 
-/// The load, and how far it is.
+/// The state of the load.
 struct Load<'a> {
     client: Nfs,
     dir: Handle,
@@ -100,12 +100,12 @@ impl Load<'_> {
             self.client.write(&file.handle, file.bytes, data, WSIZE)?;
             file.bytes += u64::try_from(bytes)?;
         }
-        // At least one file stays, to choose from.
+        // At least one file is kept for the next transaction.
         if self.chance.below(2) == 1 || self.files.len() < 2 { self.create() } else { self.remove() }
     }
 }
 
-/// What one repeat has shown.
+/// The result of a repeat.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     per_s: f64,
@@ -113,7 +113,7 @@ struct Sample {
     delayed: u64,
 }
 
-/// Runs the load. Only the transactions count, as in `postmark`.
+/// Runs the load. Only the transactions are timed, as in `postmark`.
 fn measure(server: &Server, files: usize, transactions: u64, data: &[u8]) -> Result<Sample> {
     let mut client = Nfs::mount(&server.place)?;
     let root = client.root.clone();
@@ -158,12 +158,12 @@ fn run(settings: Settings) -> Result<Report> {
     report.shapes = shapes(&report.rows);
     report.notes.push(format!(
         "client: in this process, over TCP, one call at a time; {files} files of 512 B to 16 KB, {transactions} \
-         transactions; the calls of a Linux client for PostMark, in its proportions, made by a program of ours: for a file \
-         that is opened GETATTR and sometimes ACCESS, for one that is closed WRITE, no READ as the client has it cached"
+         transactions; the calls that a Linux client makes for PostMark, in its proportions: GETATTR and sometimes ACCESS \
+         when a file is opened, WRITE when it is closed, no READ because the client has the file in its cache"
     ));
     report.notes.push(super::CONDITIONS.to_owned());
     report.notes.push(format!(
-        "the paper's BFS did {:.2} of NO-REP's transactions a second and {:.2} of NFS-STD's [DSN01 §5.2]",
+        "the paper's BFS did {:.2} of NO-REP's transactions per second and {:.2} of NFS-STD's, a server with weaker guarantees [DSN01 §5.2]",
         PAPER[0], PAPER[1]
     ));
     Ok(report)
@@ -202,7 +202,7 @@ fn shapes(rows: &[Row]) -> Vec<Shape> {
             [
                 least(
                     format!(
-                        "{way}: at least {OF_ALONE} of the transactions of the same service unreplicated"
+                        "{way}: at least {OF_ALONE} of the transactions per second of the unreplicated service"
                     ),
                     of("bfs", way),
                     of("bfs-nr", way),
@@ -218,7 +218,7 @@ fn shapes(rows: &[Row]) -> Vec<Shape> {
         })
         .collect();
     shapes.push(least(
-        "the paper's: at least 0.53 of NO-REP, as BFS had it".to_owned(),
+        "the paper's: at least 0.53 of NO-REP, like BFS in the paper".to_owned(),
         of("bfs", "memory"),
         of("bfs-nr", "memory"),
         PAPER[0],
@@ -231,7 +231,7 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
         "transactions",
         "PostMark's calls (DSN01 Figure 9)",
         Axis::linear("server"),
-        Axis::linear("transactions a second"),
+        Axis::linear("transactions per second"),
     );
     figure.categories = rows.iter().map(|row| format!("{} {}", row.system, row.variant)).collect();
     let dots = rows.iter().scan(0.0, |next, row| {
@@ -242,7 +242,7 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
     let points: Vec<Dot> = dots.collect();
     let base = rows.iter().position(|row| row.system == "bfs-nr" && row.variant == "memory");
     let base = base.and_then(|at| points.get(at).map(|dot| dot.y)).filter(|y| *y > 0.0);
-    let caption = "Bars: medians of the repeats; dots: the repeats. The paper's text gives ratios alone.";
+    let caption = "Bars: medians of the repeats; dots: the repeats. The paper's text gives only ratios.";
     let mut all = vec![
         figure
             .clone()

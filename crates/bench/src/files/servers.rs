@@ -1,4 +1,4 @@
-//! The arms of the file system's experiments: NFS servers of this machine, each at an address of its own.
+//! The arms of the file system's experiments: NFS servers on this machine, each with its own address.
 
 use std::path::Path;
 
@@ -14,31 +14,31 @@ use crate::nodes::{self, Nodes};
 use crate::processes;
 use crate::report::Row;
 
-/// What an arm is.
+/// An arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arm {
-    /// The file system on four replicas behind a relay.
+    /// The file system on four replicas behind a gateway.
     Bfs(Reads, &'static str),
-    /// The same service behind the same relay, without replicas.
+    /// The same service behind the same gateway, without replicas.
     Alone(Reads, &'static str),
     /// NFS-Ganesha.
     Ganesha(Where),
 }
 
-/// What goes the short way, and what reading does to the time of last access.
+/// Which calls are served without ordering, and when reading changes the access time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
-    /// As by default: all that only reads; that time changes where it is due.
+    /// The default: all calls that only read; the access time changes as with `relatime`.
     Default,
-    /// All that only reads, and that time never changes.
+    /// All calls that only read; the access time never changes.
     NoAtime,
-    /// GETATTR alone, and that time changes with every read: BFS-strict [OSDI99 §7.3].
+    /// Only GETATTR; the access time changes with every read: BFS-strict [OSDI99 §7.3].
     Strict,
-    /// LOOKUP as well.
+    /// Also LOOKUP.
     Lookup,
 }
 
-/// Where NFS-Ganesha keeps its files.
+/// Where NFS-Ganesha stores its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Where {
     Disk,
@@ -161,7 +161,7 @@ pub(crate) fn start_all(arms: &[Arm], notes: &mut Vec<String>) -> Result<Vec<Ser
     servers.collect()
 }
 
-/// Says whether a directory is in memory.
+/// Returns whether a directory is in memory.
 pub(super) fn is_tmpfs(path: &Path) -> bool {
     statfs(path).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC)
 }

@@ -1,11 +1,10 @@
-//! The figures of `micro-latency`: the papers' two and their table, each also divided by the service
-//! unreplicated.
+//! The figures of `micro-latency`: the papers' two figures and their table, each also divided by the unreplicated service.
 
 use super::{SMALL, TABLE};
 use crate::figure::{Axis, Dot, Figure, Of, Series, argument, curve, p50, ratio_of, result};
 use crate::report::Row;
 
-/// Where an asymptote stands in a figure over sizes.
+/// The place of an asymptote on the axis of sizes.
 const FAR: f64 = 8192.0;
 
 pub(super) fn figures(rows: &[Row]) -> Vec<Figure> {
@@ -63,7 +62,7 @@ fn table(rows: &[Row]) -> Vec<Figure> {
         .caption("Medians; dots: repeats. Grey: OSDI99 Table 1, 133 MHz Alphas and 10 Mbit/s Ethernet; ours is loopback.");
     let mut b = Figure::new(
         "table-1-normalised",
-        "OSDI99 Table 1, divided by the own unreplicated service",
+        "OSDI99 Table 1, divided by the unreplicated service",
         Axis::linear("operation, argument/result in KB"),
         Axis::linear("times NO-REP"),
     );
@@ -100,11 +99,16 @@ fn over(rows: &[Row], what: &str, x: Of, is_of_it: fn(&Row) -> bool) -> Vec<Figu
         series("read-write, f = 2", "quorate", Some(2), "rw"),
         series("read-only, f = 2", "quorate", Some(2), "ro"),
     );
-    let a = Figure::new(&format!("{what}-size"), &format!("DSN01 Figure 2: latency over the size of the {what}"), axis(), Axis::linear("microseconds"))
-        .with(rw.clone())
-        .with(ro.clone())
-        .with(base.clone())
-        .caption("Medians; dots: repeats. The paper prints this as a curve without figures; what it says of it is in the next one.");
+    let a = Figure::new(
+        &format!("{what}-size"),
+        &format!("DSN01 Figure 2: latency over the size of the {what}"),
+        axis(),
+        Axis::linear("microseconds"),
+    )
+    .with(rw.clone())
+    .with(ro.clone())
+    .with(base.clone())
+    .caption("Medians; dots: repeats. The paper's curve has no figures; its text is in the next figure.");
     let b = Figure::new(
         &format!("{what}-size-normalised"),
         &format!("DSN01 Figure 2: slowdown over the size of the {what}"),
@@ -114,11 +118,11 @@ fn over(rows: &[Row], what: &str, x: Of, is_of_it: fn(&Row) -> bool) -> Vec<Figu
     .with(ratio_of("read-write", &rw, &base))
     .with(ratio_of("read-only", &ro, &base))
     .paper("the paper's asymptote", &[(FAR, 1.26)])
-    .caption("Divided by the own unreplicated service. Grey: the asymptote that DSN01 section 4.2 gives.");
+    .caption("Divided by the unreplicated service. Grey: the asymptote in DSN01 section 4.2.");
     let c = Figure::new(&format!("{what}-size-seven"), &format!("DSN01 Figure 3: seven replicas against four, over the size of the {what}"), axis(), Axis::linear("latency with f = 2 / with f = 1"))
         .with(ratio_of("read-write", &rw7, &rw))
         .with(ratio_of("read-only", &ro7, &ro))
         .paper("the paper's largest: read-write 1.30, read-only 1.26", &[(0.0, 1.30), (0.0, 1.26)])
-        .caption("Grey: the largest slowdown that DSN01 section 4.2 gives. Eight processes share this machine's cores; the paper's had one each.");
+        .caption("Grey: the largest slowdown in DSN01 section 4.2. Eight processes share this machine's cores; the paper's had a machine each.");
     vec![a, b, c]
 }

@@ -1,7 +1,7 @@
-//! Where the time of an operation goes: cryptography and coding at the door, other computing, communication.
+//! The parts of an operation's latency: cryptography and encoding in the authenticator, other computing, communication.
 //!
-//! Four replicas and a client in one process, with a clock that is read after each part of the work; what is
-//! left of the latency that was measured between processes is communication.
+//! Four replicas and a client run in one process, and the clock is read after each part of the work. Communication is the
+//! rest of the latency that was measured between processes.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ use crate::figures::ratio;
 use crate::group::Group;
 use crate::report::Row;
 
-/// A part of the work that took as long as this was interrupted by somebody else's: it does not count.
+/// A part of the work that took longer than this was interrupted by another process: it does not count.
 const INTERRUPTED: Duration = Duration::from_micros(20);
 
-/// Time spent at the door, and otherwise.
+/// Time spent in the authenticator, and elsewhere.
 #[derive(Debug)]
 struct Spent {
     last: Instant,
@@ -43,7 +43,7 @@ impl Meter for Spent {
     }
 }
 
-/// Adds the parts to the rows of Table 1, and returns them in words, beside the paper's.
+/// Adds the parts to the rows of Table 1, and returns them as text, together with the paper's.
 pub(super) fn of(rows: &mut [Row], count: usize) -> Result<Vec<String>> {
     let mut notes = Vec::new();
     let is_of_table = |row: &&mut Row| {
@@ -72,7 +72,7 @@ pub(super) fn of(rows: &mut [Row], count: usize) -> Result<Vec<String>> {
             _ => "",
         };
         notes.push(format!(
-            "{} {}: {:.1} us crypto and coding, {:.1} other computing, {:.1} communication{paper}",
+            "{} {}: {:.1} us crypto and encoding, {:.1} other computing, {:.1} communication{paper}",
             row.op,
             row.mode,
             door / 1000.0,
@@ -81,15 +81,15 @@ pub(super) fn of(rows: &mut [Row], count: usize) -> Result<Vec<String>> {
         ));
     }
     notes.push(
-        "crypto: the door's work, which is MACs, digests and coding, of the client, the primary and one backup; \
+        "crypto: the authenticators' work (MACs, digests, encoding) of the client, the primary and one backup; \
          communication: the rest of the latency"
             .to_owned(),
     );
     Ok(notes)
 }
 
-/// Returns the nanoseconds of one operation at the door and otherwise, of the client, the primary and, on
-/// average, one backup: the others work at the same time.
+/// Returns the nanoseconds of one operation in the authenticator and elsewhere, of the client, the primary and, on
+/// average, one backup: the other backups work in parallel.
 fn measure(argument: usize, result: usize, read_only: bool, count: usize) -> Result<(f64, f64)> {
     let new = || Spent { last: Instant::now(), door: Duration::ZERO, other: Duration::ZERO };
     let mut group = Group::start(Cluster::tolerating(1)?, |_| (), new)?;

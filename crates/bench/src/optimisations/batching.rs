@@ -1,4 +1,4 @@
-//! `opt-batching`: a protocol instance for many requests (DSN01 Figure 6).
+//! `opt-batching`: many requests in one protocol instance (DSN01 Figure 6).
 
 use anyhow::Result;
 
@@ -13,7 +13,7 @@ use crate::{Experiment, Settings};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "opt-batching",
     source: "DSN01 Figure 6",
-    about: "many requests a protocol instance: 0/0 throughput with and without, and with other windows W",
+    about: "batching on and off, and with different windows W: throughput of 0/0",
     run,
     figures,
 };
@@ -27,7 +27,7 @@ const SETUPS: [Setup; 4] = [
     Setup::with("W = 32", "pipeline=32"),
 ];
 
-/// How much longer a single client's operation may take with batching: what two medians differ by anyway.
+/// How much longer a single client's operation may take with batching: the noise between two medians.
 const NOISE: f64 = 1.1;
 
 fn run(settings: Settings) -> Result<Report> {
@@ -49,7 +49,7 @@ fn run(settings: Settings) -> Result<Report> {
             format!("{on:.1} us with batching, {off:.1} us without"),
         ),
         Shape::new(
-            "without batching throughput ends early",
+            "without batching, throughput stops growing early",
             without < with,
             format!("{most} clients: {without:.0} op/s without, {with:.0} with: {:.1} times", with / without),
         ),
@@ -63,7 +63,7 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
         "throughput",
         "DSN01 Figure 6: batching, throughput of 0/0",
         Axis::log("clients"),
-        Axis::linear("operations a second"),
+        Axis::linear("operations per second"),
     );
     let mut b = Figure::new(
         "throughput-normalised",
@@ -79,6 +79,6 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
         b = b.with(ratio_of(name, &series, &base));
         a = a.with(series);
     }
-    let caption = "Medians; dots: repeats. The paper prints a curve without figures.";
+    let caption = "Medians; dots: repeats. The paper's curve has no figures.";
     vec![a.with(base).caption(caption), b.caption(caption)]
 }

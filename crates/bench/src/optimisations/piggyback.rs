@@ -1,4 +1,4 @@
-//! `opt-piggyback`: commits ride on the next message (DSN01 §4.4).
+//! `opt-piggyback`: commits are sent as part of the next message (DSN01 §4.4).
 
 use anyhow::Result;
 
@@ -13,7 +13,7 @@ use crate::{Experiment, Settings};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "opt-piggyback",
     source: "DSN01 section 4.4",
-    about: "commits ride on the next message: 0/0 throughput with 5 and 200 clients, latency with one",
+    about: "piggybacked commits on and off: throughput of 0/0 with 5 and 200 clients, latency with one",
     run,
     figures,
 };
@@ -21,7 +21,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 const ON: &str = "default";
 const OFF: &str = "piggyback off";
 const SETUPS: [Setup; 2] = [Setup::DEFAULT, Setup::with(OFF, "piggyback=off")];
-/// What the latency may differ by, in percent: "negligible".
+/// The difference in latency that counts as "negligible", in percent.
 const SAME: f64 = 10.0;
 
 fn run(settings: Settings) -> Result<Report> {
@@ -39,9 +39,9 @@ fn run(settings: Settings) -> Result<Report> {
     let (few, many) = (of(5), of(most));
     let (on, off) = (rows.us(ON, Op::rw(0, 0)), rows.us(OFF, Op::rw(0, 0)));
     report.shapes = vec![
-        Shape::new("with 5 clients more is done", few > 0.0, format!("{few:+.0} % (paper +33 %)")),
+        Shape::new("higher throughput with 5 clients", few > 0.0, format!("{few:+.0} % (paper +33 %)")),
         Shape::new(
-            "the gain falls as clients become more",
+            "the gain falls as the number of clients grows",
             many < few,
             format!("{few:+.0} % with 5 clients, {many:+.0} % with {most} (paper +33 %, +3 %)"),
         ),
@@ -63,7 +63,7 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
             "throughput",
             "DSN01 section 4.4: piggybacked commits, throughput of 0/0",
             Axis::log("clients"),
-            Axis::linear("operations a second"),
+            Axis::linear("operations per second"),
         )
         .with(on.clone())
         .with(off.clone())
@@ -76,6 +76,6 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
         )
         .with(ratio_of("with piggybacked commits", &on, &off))
         .paper("paper", &[(5.0, 1.33), (200.0, 1.03)])
-        .caption("Grey: what DSN01 section 4.4 gives for 5 and 200 clients."),
+        .caption("Grey: the gains in DSN01 section 4.4 for 5 and 200 clients."),
     ]
 }

@@ -1,4 +1,4 @@
-//! `opt-separate`: long requests travel apart from the PRE-PREPARE (DSN01 Figure 7).
+//! `opt-separate`: long requests are sent separately from the PRE-PREPARE (DSN01 Figure 7).
 
 use anyhow::Result;
 
@@ -13,7 +13,7 @@ use crate::{Experiment, Settings};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "opt-separate",
     source: "DSN01 Figure 7",
-    about: "long requests apart from the PRE-PREPARE: latency over the argument's size, 4/0 throughput",
+    about: "separate transmission of long requests on and off: latency by the argument's size, throughput of 4/0",
     run,
     figures,
 };
@@ -40,7 +40,7 @@ fn run(settings: Settings) -> Result<Report> {
     let (with, without) = (rows.ops(ON, 4, most), rows.ops(OFF, 4, most));
     report.shapes = vec![
         Shape::new(
-            "separate transmission shortens long requests",
+            "separate transmission shortens the latency of long requests",
             best > 0.0,
             format!("up to -{best:.0} %, at {size} B (paper: up to -40 %)"),
         ),
@@ -67,7 +67,7 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
         )
         .with(on.clone())
         .with(off.clone())
-        .caption("Medians; dots: repeats. The paper prints a curve without figures."),
+        .caption("Medians; dots: repeats. The paper's curve has no figures."),
         Figure::new(
             "latency-normalised",
             "DSN01 Figure 7: latency divided by that without",
@@ -76,15 +76,15 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
         )
         .with(ratio_of("with separate transmission", &on, &off))
         .paper("paper's least", &[(8192.0, 0.6)])
-        .caption("Grey: the largest gain that DSN01 section 4.4 gives, 40 %; it does not say at which size."),
+        .caption("Grey: the largest gain in DSN01 section 4.4, 40 %; the paper does not say at which size."),
         Figure::new(
             "throughput",
             "DSN01 Figure 7: throughput of 4/0",
             Axis::log("clients"),
-            Axis::linear("operations a second"),
+            Axis::linear("operations per second"),
         )
         .with(throughput("with", ON))
         .with(throughput("without", OFF))
-        .caption("Medians; dots: repeats. The paper's was bound by its links to 3,000 op/s."),
+        .caption("Medians; dots: repeats. The paper's links limited it to 3,000 op/s."),
     ]
 }

@@ -13,7 +13,7 @@ use crate::{Experiment, Settings};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "opt-tentative",
     source: "DSN01 section 4.4",
-    about: "execution before the commit: latency over the result's size, 0/0 throughput",
+    about: "tentative execution on and off: latency by the result's size, throughput of 0/0",
     run,
     figures,
 };
@@ -21,7 +21,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 const ON: &str = "default";
 const OFF: &str = "tentative off";
 const SETUPS: [Setup; 2] = [Setup::DEFAULT, Setup::with(OFF, "tentative=off")];
-/// What the throughput may differ by: "insignificant".
+/// The difference in throughput that counts as "insignificant".
 const SAME: f64 = 10.0;
 
 fn run(settings: Settings) -> Result<Report> {
@@ -42,7 +42,7 @@ fn run(settings: Settings) -> Result<Report> {
     let (with, without) = (rows.ops(ON, 4, clients), rows.ops(OFF, 4, clients));
     report.shapes = vec![
         Shape::new(
-            "tentative execution shortens small operations",
+            "tentative execution shortens the latency of small operations",
             small > 0.0,
             format!("-{small:.0} % (paper: up to -27 %)"),
         ),
@@ -82,8 +82,6 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
         )
         .with(ratio_of("with tentative execution", &on, &off))
         .paper("paper's least", &[(8.0, 0.73)])
-        .caption(
-            "Grey: the largest gain that DSN01 section 4.4 gives, 27 % for small arguments and results.",
-        ),
+        .caption("Grey: the largest gain in DSN01 section 4.4, 27 % for small arguments and results."),
     ]
 }

@@ -1,4 +1,4 @@
-//! The story of a file system: a tree of source files, and somebody who makes one more file all the time.
+//! The workload of a file system: a tree of source files, and a load that creates one file after another.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,14 +8,14 @@ use super::load::{Account, Load};
 use super::place::{self, Place};
 use super::{Usage, grouped, source};
 
-/// Files of one directory.
+/// Number of files in a directory.
 const FILES_OF_DIR: u32 = 20;
-/// Where the tree is, where more files are made, and what the compiler makes of the tree.
+/// The tree, the directory of the load's files, and the compiled program.
 const TREE: &str = "tree";
 const MORE: &str = "more";
 const PROGRAM: &str = "program";
 
-/// Somebody who writes files.
+/// A workload that writes files.
 #[derive(Debug)]
 pub(super) struct Tree {
     place: Arc<dyn Place>,
@@ -24,7 +24,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Opens the file system as the client in `client`; what this machine needs for that is put `beside`.
+    /// Opens the file system as the client in `client`. Mount point and logs go to `beside`.
     pub(super) fn open(client: &Path, beside: &Path, count: u32) -> Result<Self, String> {
         Ok(Self { place: Arc::from(place::open(client, beside)?), count, bytes: 0 })
     }
@@ -45,11 +45,7 @@ impl Tree {
     fn read_one(&self, path: &str, text: &str) -> Result<(), String> {
         let path = format!("{TREE}/{path}");
         let found = self.place.read(&path)?;
-        if found == text.as_bytes() {
-            Ok(())
-        } else {
-            Err(format!("{path} holds something else than was written"))
-        }
+        if found == text.as_bytes() { Ok(()) } else { Err(format!("{path} does not hold what was written")) }
     }
 
     /// Compares the names in a directory of the tree.
@@ -59,12 +55,12 @@ impl Tree {
             return Err(format!("{path}/{missing} is missing"));
         }
         match found.difference(expected).next() {
-            Some(strange) => Err(format!("{path}/{strange} was made by nobody")),
+            Some(strange) => Err(format!("{path}/{strange} should not exist")),
             None => Ok(()),
         }
     }
 
-    /// Has the tree compiled where it is, if this machine can do that, and says so.
+    /// Compiles and runs the tree in the mount, if this machine can do that, and reports it.
     fn compile(&self) -> Result<&'static str, String> {
         match self.place.mounted_on() {
             Some(on) if on.parent().is_some_and(source::can_be_compiled) => {
@@ -78,7 +74,11 @@ impl Tree {
 
 impl Usage for Tree {
     fn writes(&self) -> String {
-        let how = if self.place.mounted_on().is_some() { "through a FUSE mount" } else { "(no FUSE here)" };
+        let how = if self.place.mounted_on().is_some() {
+            "through a FUSE mount"
+        } else {
+            "(no FUSE on this machine)"
+        };
         format!("wrote a tree of {} files {how}", grouped(self.count))
     }
 
@@ -96,7 +96,7 @@ impl Usage for Tree {
         Ok(())
     }
 
-    /// One call after the other, several for a file, and each waits until what it has read is committed.
+    /// Few: each file takes several calls, one after the other, and each waits until what it read has committed.
     fn sample(&self) -> u32 {
         30
     }
@@ -131,7 +131,7 @@ impl Usage for Tree {
         }
         let compiled = self.compile()?;
         let (files, kib) = (grouped(self.count), self.bytes / 1024);
-        Ok(format!("{files} of {files} files ({kib} KiB), {compiled}and {found} made meanwhile"))
+        Ok(format!("{files} of {files} files ({kib} KiB), {compiled}and {found} created during the faults"))
     }
 }
 

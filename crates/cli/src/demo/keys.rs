@@ -1,4 +1,4 @@
-//! The story of a key-value store: keys through the Redis protocol, and a counter.
+//! The workload of a key-value store: keys through the Redis protocol, and a counter.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,12 +7,12 @@ use super::load::{Account, Done, Load};
 use super::redis::{Redis, Reply};
 use super::{PATIENCE, Usage, grouped};
 
-/// Commands that are sent at a time.
+/// Number of commands in a pipeline.
 const PIPELINE: u32 = 100;
 /// The counter.
 const COUNTER: &[u8] = b"demo:counter";
 
-/// Somebody who writes keys.
+/// A workload that writes keys.
 #[derive(Debug)]
 pub(super) struct Keys {
     redis: Redis,
@@ -22,7 +22,7 @@ pub(super) struct Keys {
 
 impl Keys {
     pub(super) fn open(door: SocketAddr, count: u32) -> Result<Self, String> {
-        let redis = Redis::connect(door, PATIENCE).map_err(|error| format!("the door: {error}"))?;
+        let redis = Redis::connect(door, PATIENCE).map_err(|error| format!("the gateway: {error}"))?;
         Ok(Self { redis, door, count })
     }
 
@@ -43,7 +43,7 @@ impl Usage for Keys {
                 pairs.iter().map(|(key, value)| vec![b"SET".as_slice(), key.as_bytes(), value.as_bytes()]);
             let replies = self.redis.all(&sets.collect::<Vec<_>>()).map_err(|error| error.to_string())?;
             if let Some(other) = replies.iter().find(|reply| **reply != Reply::Value(b"OK".to_vec())) {
-                return Err(format!("a SET is answered with {other:?}"));
+                return Err(format!("the reply to a SET is {other:?}"));
             }
         }
         Ok(())
@@ -77,7 +77,8 @@ impl Usage for Keys {
     }
 
     fn load(&self) -> Result<Load, String> {
-        let mut redis = Redis::connect(self.door, PATIENCE).map_err(|error| format!("the door: {error}"))?;
+        let mut redis =
+            Redis::connect(self.door, PATIENCE).map_err(|error| format!("the gateway: {error}"))?;
         let mut highest = 0;
         Ok(Load::start(move || match redis.one(&[b"INCR", COUNTER])? {
             Reply::Value(value) => {
@@ -115,7 +116,7 @@ fn key(i: u32) -> String {
     format!("demo:{i:06}")
 }
 
-/// What a key is to hold: another value for each.
+/// The value of a key: different for each.
 fn value(i: u32) -> String {
     format!("{:016x}", u64::from(i).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }

@@ -1,4 +1,4 @@
-//! Somebody who counts on the cluster all the time, and keeps account.
+//! A load that runs during the faults and counts its acknowledged operations.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What was said of the work so far.
+/// The outcomes so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Account {
     /// Acknowledged.
     pub(super) acknowledged: u64,
-    /// Perhaps done: there was no answer in time.
+    /// Timed out: may or may not have taken effect.
     pub(super) unknown: u64,
 }
 
-/// What came of a piece of work.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Done {
     Acknowledged,
@@ -25,7 +25,7 @@ pub(super) enum Done {
     Nothing,
 }
 
-/// Does one piece of work after the other, as fast as it can.
+/// Runs one operation after the other, as fast as possible.
 #[derive(Debug)]
 pub(super) struct Load {
     stop: Arc<AtomicBool>,
@@ -59,12 +59,12 @@ impl Load {
         Self { stop, done, gap, thread }
     }
 
-    /// Returns the longest time without an acknowledgement since this was asked last.
+    /// Returns the longest time without an acknowledgement since the last call.
     pub(super) fn take_gap(&self) -> Duration {
         std::mem::take(&mut *self.gap.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until so many more were acknowledged, and says whether it came to that.
+    /// Waits until `more` operations were acknowledged. Returns false if that does not happen in time.
     pub(super) fn wait(&self, more: u64, patience: Duration, stop: &AtomicBool) -> bool {
         let (target, begin) = (self.done.load(Ordering::Relaxed) + more, Instant::now());
         while self.done.load(Ordering::Relaxed) < target {
@@ -76,7 +76,7 @@ impl Load {
         true
     }
 
-    /// Ends it, and returns the account.
+    /// Stops the load, and returns its outcomes.
     pub(super) fn stop(self) -> io::Result<Account> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the load has failed")))

@@ -1,5 +1,5 @@
-//! Where the story's files are: in a mount of this machine's kernel, or, where nothing can be mounted, in the cluster
-//! through a client of this process.
+//! How the demo reaches its files: through a mount, or, if this machine cannot mount, through a client in this
+//! process.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -20,12 +20,12 @@ use crate::explain::Code;
 use crate::fs::{own_user, since_1970};
 use crate::node::open_client;
 
-/// Calls that are under way at a time.
+/// Maximum number of calls in progress.
 const LANES: u16 = 32;
 
-/// A file system that the story is told in. Paths begin at its root.
+/// The file system that the demo uses. Paths begin at its root.
 pub(super) trait Place: std::fmt::Debug + Send + Sync {
-    /// Returns the directory at which programs of this machine find it.
+    /// Returns the mount point, if there is one.
     fn mounted_on(&self) -> Option<&Path>;
 
     fn make_directory(&self, path: &str) -> Result<(), String>;
@@ -36,12 +36,12 @@ pub(super) trait Place: std::fmt::Debug + Send + Sync {
 
     fn names(&self, path: &str) -> Result<BTreeSet<String>, String>;
 
-    /// Makes an empty file that is not there.
+    /// Creates an empty file that does not exist yet.
     fn add(&self, path: &str) -> io::Result<Done>;
 }
 
-/// Mounts the file system of the client's cluster on a directory beside it, or opens it without where this machine
-/// cannot mount.
+/// Mounts the file system of the client's cluster on a directory in `beside`, or opens it without a mount if this
+/// machine cannot mount.
 pub(super) fn open(client: &Path, beside: &Path) -> Result<Box<dyn Place>, String> {
     match Mounted::start(client, beside)? {
         Some(mounted) => Ok(Box::new(mounted)),
@@ -123,7 +123,7 @@ impl Place for Mounted {
     }
 }
 
-/// A client of this process.
+/// A client in this process.
 #[derive(Debug)]
 struct Own(Files);
 
@@ -138,7 +138,7 @@ impl Own {
         Ok(Self(files.map_err(|error| error.to_string())?))
     }
 
-    /// Returns the directory that something is in, and its name there.
+    /// Returns the handle of a path's parent directory, and the last component.
     fn parent<'p>(&self, path: &'p str) -> Result<(Vec<u8>, &'p str), FilesError> {
         let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
         Ok((self.0.find(dir, false)?, name))
@@ -150,7 +150,7 @@ impl Own {
     }
 }
 
-/// Says which path an error is of.
+/// Adds the path to an error.
 fn of(path: &str) -> impl Fn(FilesError) -> String {
     move |error| format!("{path}: {error}")
 }

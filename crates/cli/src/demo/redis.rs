@@ -1,4 +1,4 @@
-//! As much of a Redis client as the story needs: commands out, replies in, many at a time.
+//! A minimal Redis client for the demo: sends pipelines of commands, and reads their replies.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -20,7 +20,7 @@ pub(super) enum Reply {
     Unknown,
 }
 
-/// A connection to the front door.
+/// A connection to the gateway.
 #[derive(Debug)]
 pub(super) struct Redis {
     stream: BufReader<TcpStream>,
@@ -36,7 +36,7 @@ impl Redis {
         Ok(Self { stream: BufReader::new(stream), out: Vec::new() })
     }
 
-    /// Has some commands done, and returns their replies.
+    /// Runs commands as a pipeline, and returns their replies.
     pub(super) fn all(&mut self, commands: &[Vec<&[u8]>]) -> io::Result<Vec<Reply>> {
         self.out.clear();
         for words in commands {
@@ -51,7 +51,7 @@ impl Redis {
         commands.iter().map(|_| self.reply()).collect()
     }
 
-    /// Has one command done.
+    /// Runs one command.
     pub(super) fn one(&mut self, words: &[&[u8]]) -> io::Result<Reply> {
         let mut replies = self.all(&[words.to_vec()])?;
         replies.pop().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
@@ -61,7 +61,7 @@ impl Redis {
         let mut line = Vec::new();
         (&mut self.stream).take(1024).read_until(b'\n', &mut line)?;
         let text = String::from_utf8_lossy(&line).trim_end().to_owned();
-        let wrong = || io::Error::other(format!("the door says {text:?}"));
+        let wrong = || io::Error::other(format!("the gateway answers {text:?}"));
         let Some((kind, rest)) = text.split_at_checked(1) else {
             return Err(io::ErrorKind::UnexpectedEof.into());
         };

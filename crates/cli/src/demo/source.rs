@@ -1,16 +1,16 @@
-//! The tree of the story: a program in C, a function in each file, of which is known what it says.
+//! The source tree of the demo: a C program with a function in each file, whose output is known.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The program's own file, and how many of the functions it calls: all of them take long when there are many.
+/// The main file, and how many of the functions it calls: with many files, calling all would take long.
 pub(super) const MAIN: &str = "main.c";
 const CALLED: u32 = 100;
-/// The most steps of a function: some files are next to their inode, some in many pages.
+/// Maximum number of steps of a function: some files are stored in their inode, some in many pages.
 const STEPS: u32 = 700;
-/// The compiler, and how it is asked not to care for how the code looks.
+/// The compiler, with flags that turn off warnings and optimisation.
 const COMPILER: &str = "cc";
 const FLAGS: &[&str] = &["-w", "-O0"];
 
@@ -24,7 +24,7 @@ fn steps(file: u32) -> impl Iterator<Item = (u32, u32)> {
     (0..file.wrapping_mul(7919) % STEPS).map(move |_| (next() | 1, next()))
 }
 
-/// What a file is to hold: another function for each.
+/// The content of a file: a different function for each.
 pub(super) fn text(file: u32) -> String {
     let mut text = format!("unsigned f{file}(unsigned x) {{\n");
     for (factor, term) in steps(file) {
@@ -33,7 +33,7 @@ pub(super) fn text(file: u32) -> String {
     text + "  return x;\n}\n"
 }
 
-/// What the program's own file is to hold, in a tree of `count` others.
+/// The content of the main file, in a tree of `count` other files.
 pub(super) fn main(count: u32) -> String {
     let mut text = "int printf(const char *, ...);\n".to_owned();
     for file in called(count) {
@@ -51,13 +51,13 @@ fn called(count: u32) -> std::ops::Range<u32> {
     0..count.min(CALLED)
 }
 
-/// What the program says if all of it is right.
+/// The expected output of the program.
 fn answer(count: u32) -> u32 {
     let all = called(count).flat_map(steps);
     all.fold(1_u32, |x, (factor, term)| x.wrapping_mul(factor).wrapping_add(term))
 }
 
-/// Says whether there is a compiler that makes a program, and with it something to ask the tree.
+/// Returns whether this machine has a compiler that produces a program.
 pub(super) fn can_be_compiled(scratch: &Path) -> bool {
     let mut command = Command::new(COMPILER);
     command.args(["-x", "c", "-", "-o"]).arg(scratch.join("probe"));
@@ -67,7 +67,7 @@ pub(super) fn can_be_compiled(scratch: &Path) -> bool {
     compiler.wait().is_ok_and(|status| status.success()) && matches!(asked, Some(Ok(())))
 }
 
-/// Compiles the tree in `tree` to the file `program`, runs it, and compares what it says.
+/// Compiles the tree in `tree` to the file `program`, runs it, and compares its output.
 pub(super) fn compile(
     tree: &Path,
     program: &Path,
@@ -79,7 +79,7 @@ pub(super) fn compile(
     run(&mut command)?;
     let said = run(&mut Command::new(program))?;
     let answer = answer(count).to_string();
-    if said.trim() == answer { Ok(()) } else { Err(format!("the program says {said}, and not {answer}")) }
+    if said.trim() == answer { Ok(()) } else { Err(format!("the program printed {said}, not {answer}")) }
 }
 
 fn run(command: &mut Command) -> Result<String, String> {
@@ -102,7 +102,7 @@ mod tests {
         assert!(text(1) != text(2) && text(1) == text(1) && text(0).lines().count() == 3);
     }
 
-    /// What the compiler makes of the tree says what was reckoned here; and something else if a file is another.
+    /// The compiled program prints the expected number, and a different one if a file was changed.
     #[test]
     fn the_program_says_what_is_known() {
         let dir = std::env::temp_dir().join(format!("quorate-source-{}", std::process::id()));
@@ -114,7 +114,7 @@ mod tests {
         compile(&dir, &dir.join("program"), name, count).unwrap();
         std::fs::write(dir.join(name(3)), text(3).replacen("x * ", "x + ", 1)).unwrap();
         let wrong = compile(&dir, &dir.join("program"), name, count).unwrap_err();
-        assert!(wrong.contains("the program says"), "{wrong}");
+        assert!(wrong.contains("the program printed"), "{wrong}");
         std::fs::write(dir.join(name(3)), "no C").unwrap();
         let wrong = compile(&dir, &dir.join("program"), name, count).unwrap_err();
         assert!(wrong.starts_with("cc: "), "{wrong}");

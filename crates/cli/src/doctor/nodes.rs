@@ -1,8 +1,9 @@
-//! The nodes: their files, ports and places.
+//! Checks of the nodes: their files, ports and addresses.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -10,13 +11,13 @@ use quorate_node::examine::{self, Examined, examine};
 use quorate_node::ports::{Port, holder};
 use quorate_wire::Principal;
 
-use super::{Finding, Grade};
+use super::{Finding, Grade, machine};
 use crate::fail::Failure;
 
-/// A clock that stands so far before a node's own keys was set back, in nanoseconds.
+/// A clock that is this far behind a node's own keys was set back, in nanoseconds.
 const SET_BACK_NS: u64 = 1_000_000_000;
 
-/// The directories of nodes in a directory, or the directory itself if it is one.
+/// Returns the directories of nodes in a directory, or the directory itself if it is a node's.
 pub(super) fn find(dir: &Path) -> Vec<PathBuf> {
     let is_node = |path: &Path| {
         let full = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
@@ -47,8 +48,12 @@ pub(super) fn look(dirs: &[PathBuf]) -> Vec<Finding> {
                 findings.push(Finding::new(Grade::Bad, "files", name, what).next(next));
             }
             Ok(node) => {
-                let key = "key, members and settings are in order".to_owned();
+                let key = "key, members and settings are valid".to_owned();
                 findings.push(Finding::new(Grade::Ok, "files", &name, key));
+                findings.extend(exposed(dir, &name));
+                if let Principal::Replica(_) = node.own {
+                    findings.push(machine::room(dir, &name));
+                }
                 findings.extend(memory(dir, &name, &node));
                 findings.extend(ports(&name, &node));
                 findings.extend(keys_of_the_future(dir, &name));
@@ -60,22 +65,40 @@ pub(super) fn look(dirs: &[PathBuf]) -> Vec<Finding> {
     findings
 }
 
+/// Whatever others can read or write, in a node's directory: its state, its log, its lock.
+fn exposed(dir: &Path, name: &str) -> Option<Finding> {
+    let open = |path: &Path| {
+        let mode = fs::symlink_metadata(path).ok()?.permissions().mode();
+        (mode & 0o077 != 0).then_some(mode & 0o777)
+    };
+    // Others who cannot enter it get at nothing in it.
+    let mode = open(dir)?;
+    let parts = ["log", "checkpoint", "lock", "replica.log", "recording"].map(|part| dir.join(part));
+    let inside = parts.iter().filter(|path| open(path).is_some()).count();
+    let what = format!("others can get into it (mode {mode:04o}), and read {inside} of what it keeps");
+    let next = format!("chmod -R go= {}", dir.display());
+    Some(Finding::new(Grade::Bad, "rights", name, what).next(next))
+}
+
 fn memory(dir: &Path, name: &str, node: &Examined) -> Option<Finding> {
     if node.runs || matches!(node.own, Principal::Client(_)) {
         return None;
     }
     Some(match examine::memory(dir, node) {
-        Ok(Ok(())) => Finding::new(Grade::Ok, "memory", name, "its log has all that it promised"),
-        Ok(Err(why)) => {
-            Finding::new(Grade::Warn, "memory", name, format!("{why}: it will rejoin from the others"))
-                .next("let no more than f replicas rejoin at a time")
-        }
+        Ok(Ok(())) => Finding::new(Grade::Ok, "memory", name, "its log is complete"),
+        Ok(Err(why)) => Finding::new(
+            Grade::Warn,
+            "memory",
+            name,
+            format!("{why}: it will rejoin from the other replicas"),
+        )
+        .next("let at most f replicas rejoin at a time"),
         Err(trouble) => Finding::new(Grade::Bad, "memory", name, trouble.what.clone())
             .next(trouble.next.unwrap_or_else(|| "quorate explain Q020".to_owned())),
     })
 }
 
-/// A node's ports are its own, free, or somebody else's.
+/// Checks whether a node's ports are its own, free, or used by another process.
 fn ports(name: &str, node: &Examined) -> Vec<Finding> {
     let address = node.settings.listen;
     let mut tried = vec![(Port::Udp, "UDP", UdpSocket::bind(address).map(drop))];
@@ -85,22 +108,20 @@ fn ports(name: &str, node: &Examined) -> Vec<Finding> {
     let taken: Vec<_> =
         tried.into_iter().filter_map(|(port, kind, tried)| Some((port, kind, tried.err()?))).collect();
     let Some((port, kind, error)) = taken.into_iter().next() else {
-        let state = if node.runs { "it runs, and has not taken" } else { "it does not run; free:" };
+        let state = if node.runs { "it runs, but does not use" } else { "it does not run; free:" };
         let grade = if node.runs { Grade::Warn } else { Grade::Ok };
         return vec![Finding::new(grade, "ports", name, format!("{state} {address}"))];
     };
     let who = holder(port, address);
     let finding = match (&who, node.runs) {
-        (Some(who), true) => Finding::new(Grade::Ok, "ports", name, format!("{address} is its own: {who}")),
-        (None, true) => Finding::new(Grade::Ok, "ports", name, format!("{address} is taken, and it runs")),
+        (Some(who), true) => Finding::new(Grade::Ok, "ports", name, format!("{address} in use by {who}")),
+        (None, true) => Finding::new(Grade::Ok, "ports", name, format!("{address} in use; the node runs")),
         (Some(who), false) => {
             Finding::new(Grade::Bad, "ports", name, format!("{kind} {address} is taken by {who}"))
                 .next(format!("stop that process (kill {}), or choose another port in node.toml", who.pid))
         }
-        (None, false) => {
-            Finding::new(Grade::Bad, "ports", name, format!("{kind} {address} cannot be used: {error}"))
-                .next("choose an address of this machine, and a port that is free, in node.toml")
-        }
+        (None, false) => Finding::new(Grade::Bad, "ports", name, format!("{kind} {address}: {error}"))
+            .next("set `listen` in node.toml to an address of this machine and a free port"),
     };
     vec![finding]
 }
@@ -113,18 +134,18 @@ fn keys_of_the_future(dir: &Path, name: &str) -> Option<Finding> {
         let what =
             format!("the clock was set back: this node's keys are {} ms ahead of it", ahead / 1_000_000);
         Finding::new(Grade::Warn, "clock", name, what)
-            .next("set the clock, and let it be kept (chrony, ntpd)")
+            .next("set the clock, and keep it synchronised (chrony, ntpd)")
     })
 }
 
-/// What the nodes of one directory say of one another.
+/// Compares the nodes of one directory with each other.
 fn together(nodes: &[(String, Examined)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let Some((first, one)) = nodes.first() else { return findings };
     for (name, node) in &nodes[1..] {
         if node.members.cluster_id() != one.members.cluster_id() {
             findings.push(
-                Finding::new(Grade::Bad, "members", name, format!("it is of another cluster than {first}"))
+                Finding::new(Grade::Bad, "members", name, format!("belongs to another cluster than {first}"))
                     .next("keep nodes of different clusters in different directories"),
             );
         }
@@ -137,10 +158,12 @@ fn together(nodes: &[(String, Examined)]) -> Vec<Finding> {
             if known.is_some_and(|known| known != port)
                 && its.members.cluster_id() == node.members.cluster_id()
             {
-                let what =
-                    format!("{name} listens at port {port}, {other} looks for it at {}", known.unwrap_or(0));
+                let what = format!(
+                    "{name} listens on port {port}, but {other} sends to port {}",
+                    known.unwrap_or(0)
+                );
                 findings.push(Finding::new(Grade::Warn, "places", other, what).next(
-                    "change the table [replicas] in its node.toml, unless something in between translates",
+                    "correct the table [replicas] in its node.toml, unless a NAT in between translates the port",
                 ));
             }
         }
@@ -148,12 +171,12 @@ fn together(nodes: &[(String, Examined)]) -> Vec<Finding> {
     let f = one.members.cluster.f();
     let hosts: BTreeSet<_> = one.settings.replicas.iter().map(SocketAddr::ip).collect();
     let n = one.settings.replicas.len();
-    let what = format!("{n} replicas at {} addresses, f = {f}", hosts.len());
+    let what = format!("{n} replicas on {}, f = {f}", super::counted(hosts.len(), "machine"));
     findings.push(if hosts.len() == n {
         Finding::new(Grade::Ok, "places", "cluster", what)
     } else {
         Finding::new(Grade::Warn, "places", "cluster", what)
-            .next("fine for trying; in earnest give each replica a machine, or one fault takes several")
+            .next("fine for trials; in production give each replica its own machine, or one failure takes several down")
     });
     findings
 }

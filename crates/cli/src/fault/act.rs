@@ -1,4 +1,4 @@
-//! What is done to a replica, and what is seen of it.
+//! Injects a fault into a replica, and reports what follows.
 
 use std::fs;
 use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom, Write as _};
@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use quorate_node::observe::{Cell, Health, Observer, text};
+use quorate_node::observe::{Cell, Health, Observer, Picture, text};
+use quorate_wire::SeqNum;
 use quorate_wire::message::Moved;
 
 use super::probe::Probe;
@@ -17,18 +18,18 @@ use crate::liar::Way;
 use crate::local::{Local, unwritable};
 use crate::out;
 
-/// How long a killed process may take to be gone, and a new one to run when it has read its state.
+/// How long a killed process may take to end, and a new one to run after it has read its state.
 const GONE: Duration = Duration::from_secs(10);
-/// How long its digest is waited for, and those of the others: without load there may be none for long.
+/// How long to wait for comparable digests: without load there may be none for long.
 const COMPARED: Duration = Duration::from_secs(1);
-/// How long the others may take until they order operations again, and a replica to get further.
+/// How long the others may take to order operations again, and a replica to make progress.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often one that is to be back is asked how far it is.
+/// How often a rejoining replica is asked for its progress.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long it is watched that a cluster with more than f faults does nothing.
+/// How long a cluster with more than f faults is observed to order nothing.
 const HALTED: Duration = Duration::from_secs(5);
 
-/// A replica that something is done to.
+/// The replica that gets a fault.
 #[derive(Debug)]
 pub(super) struct Break<'a> {
     local: &'a Local,
@@ -41,7 +42,7 @@ impl<'a> Break<'a> {
         Self { local, name, id: name.replace("replica-", "") }
     }
 
-    /// Kills it, and says when the others have ordered something again. `halts`: they will not.
+    /// Kills it, and reports when the others order operations again. `halts`: they will not.
     pub(super) fn kill(&self, halts: bool) -> Result<(), Failure> {
         let (local, id) = (self.local, &self.id);
         let probe = Probe::open(local);
@@ -50,19 +51,19 @@ impl<'a> Break<'a> {
         local.set_fault(self.name, Some("killed"))?;
         let next = probe.map(|probe| probe.next(if halts { HALTED } else { PATIENCE }));
         let seen = match next {
-            None => "not measured: the cluster has no client to spare".to_owned(),
+            None => "not measured: no free client key".to_owned(),
             Some(Some(took)) => {
                 let (view, n) = (local.view(), u64::try_from(local.replicas().len()).unwrap_or(1));
                 format!("next commit after {} ms in view {view}, primary r{}", took.as_millis(), view % n)
             }
-            Some(None) if halts => format!("no commit for {} s: it has halted", HALTED.as_secs()),
+            Some(None) if halts => format!("no commit for {} s: the service has halted", HALTED.as_secs()),
             Some(None) => {
                 return Err(Failure::new(
                     Code::Unreachable,
                     format!("r{id} killed, and no commit for {} s", PATIENCE.as_secs()),
                 )
                 .at(format!("{}/replica-*/replica.log", local.dir().display()))
-                .next("look at what the replicas say there"));
+                .next("read the replicas' logs there"));
             }
         };
         out::line(format!("r{id} killed{pid}.  {seen}"));
@@ -73,11 +74,11 @@ impl<'a> Break<'a> {
     pub(super) fn pause(&self) -> Result<(), Failure> {
         self.local.signal(self.name, Signal::SIGSTOP);
         self.local.set_fault(self.name, Some("paused"))?;
-        out::line(format!("r{0} stands still. undo: quorate fault heal {0}", self.id));
+        out::line(format!("r{0} paused. undo: quorate fault heal {0}", self.id));
         Ok(())
     }
 
-    /// Empties its disk, starts it, and waits until it is back. `halts`: it will not be.
+    /// Empties its disk, starts it, and waits until it has rejoined. `halts`: it cannot rejoin.
     pub(super) fn wipe(&self, halts: bool) -> Result<(), Failure> {
         let (local, id) = (self.local, &self.id);
         self.kill_now()?;
@@ -89,23 +90,25 @@ impl<'a> Break<'a> {
         }
         let begin = Instant::now();
         self.start(&[])?;
-        out::line(format!("r{id} stopped, its log and state emptied, started: it rejoins from the others"));
+        out::line(format!("r{id} stopped, its log and state emptied, restarted: rejoining"));
         if halts {
-            out::line("  it cannot be back before the others order operations again");
+            out::line("  it cannot rejoin before the others order operations again");
             return Ok(());
         }
         self.wait_until_back(begin)?;
         let took = begin.elapsed().as_secs_f64();
-        out::line(format!("r{id} back after {took:.1} s{}", self.fetched().unwrap_or_default()));
+        out::line(format!("r{id} rejoined after {took:.1} s{}", self.fetched().unwrap_or_default()));
         Ok(())
     }
 
-    /// Waits until it has rejoined, as long as it fetches more, and shows on a terminal how far it is. What it fetches
-    /// is a checkpoint, and the next one comes the sooner the more is ordered: so something is.
+    /// Waits until it has rejoined, as long as it comes further or the others do, and shows on a terminal how far it
+    /// is. What it fetches is a checkpoint, and it takes part again above what it may have promised before, a window
+    /// further on: both come the sooner the more is ordered, so something is.
     fn wait_until_back(&self, begin: Instant) -> Result<(), Failure> {
         let (terminal, probe) = (std::io::stdout().is_terminal(), Probe::open(self.local));
         let observer = Observer::open(self.local.dir()).ok();
-        let (mut fetched, mut further, mut looked) = (None, Instant::now(), Instant::now());
+        let (mut fetched, mut looked) = (None, Instant::now());
+        let mut progress = Progress::new(Instant::now());
         while !self.local.is_back(self.name) {
             if begin.elapsed() > GONE && self.local.process(self.name).is_none() {
                 return Err(Failure::new(Code::Network, format!("r{} did not start", self.id))
@@ -113,29 +116,36 @@ impl<'a> Break<'a> {
                     .next(self.local.last_lines(self.name, "replica.log", 4)));
             }
             if looked.elapsed() > LOOK_EVERY {
-                let now = observer.as_ref().and_then(|observer| self.look(observer)?.says?.moved);
-                if now.is_some_and(|now| {
-                    fetched.is_none_or(|before: Moved| before.since_start != now.since_start)
-                }) {
-                    (fetched, further) = (now, Instant::now());
+                let picture = observer.as_ref().map(Observer::look);
+                let own = picture.as_ref().and_then(|picture| self.health_in(picture)?.says.as_ref());
+                if let Some(moved) = own.and_then(|says| says.moved) {
+                    fetched = Some(moved);
                 }
                 looked = Instant::now();
+                progress.note(
+                    looked,
+                    Far {
+                        fetched: fetched.map(|moved: Moved| moved.since_start),
+                        executed: own.map(|says| says.executed),
+                        others: picture.map(|picture| picture.executed),
+                    },
+                );
             }
-            if further.elapsed() > PATIENCE {
+            if progress.last.elapsed() > PATIENCE {
                 let (took, patience) = (begin.elapsed().as_secs(), PATIENCE.as_secs());
                 return Err(Failure::new(
                     Code::Unreachable,
                     format!(
-                        "r{} is not back after {took} s, and has fetched nothing for {patience} s",
+                        "r{} is not back after {took} s; for {patience} s it has fetched and executed nothing, nor have the others",
                         self.id
                     ),
                 )
                 .at(self.local.node(self.name).join("replica.log").display().to_string())
-                .next("look at what it says there"));
+                .next("read its log there"));
             }
             if terminal {
                 let so_far = fetched.map_or_else(String::new, |moved| format!(", {}", said(&moved)));
-                print!("\r\x1b[K  rejoins, {:.1} s{so_far}", begin.elapsed().as_secs_f64());
+                print!("\r\x1b[K  rejoining, {:.1} s{so_far}", begin.elapsed().as_secs_f64());
                 let _ = std::io::stdout().flush();
             }
             match &probe {
@@ -149,13 +159,14 @@ impl<'a> Break<'a> {
         Ok(())
     }
 
-    /// Says what it has fetched of how much, how far it has executed, and whether its digest is that of the others.
-    /// None: no client is to spare to ask for it, or it says nothing.
+    /// Describes how much it has fetched, how far it has executed, and whether its digest agrees with the others'.
+    /// None: no client key is free, or it does not answer.
     fn fetched(&self) -> Option<String> {
         let observer = Observer::open(self.local.dir()).ok()?;
         let begin = Instant::now();
         loop {
-            let health = self.look(&observer)?;
+            let picture = observer.look();
+            let health = self.health_in(&picture)?;
             let digest = match health.agrees {
                 Cell::Agrees => "agrees",
                 Cell::Differs => "DIFFERS",
@@ -166,28 +177,28 @@ impl<'a> Break<'a> {
                 Cell::Absent | Cell::Open => "not compared yet",
             };
             let says = health.says.as_ref()?;
-            // A state that is in the others' logs is executed again.
+            // A state that the others' logs hold is executed again instead.
             let fetched = says.moved.as_ref().map_or_else(|| "nothing fetched".to_owned(), said);
             return Some(format!(": {fetched}, {} executed, digest {digest}", says.executed.0));
         }
     }
 
-    /// Asks how it is.
-    fn look(&self, observer: &Observer) -> Option<Health> {
+    /// Returns how it is.
+    fn health_in<'p>(&self, picture: &'p Picture) -> Option<&'p Health> {
         let id = self.id.parse::<u16>().ok()?;
-        observer.look().replicas.into_iter().find(|health| health.id.0 == id)
+        picture.replicas.iter().find(|health| health.id.0 == id)
     }
 
     pub(super) fn corrupt(&self) -> Result<(), Failure> {
         self.kill_now()?;
         let damaged = damage(&self.local.node(self.name))?;
         self.start(&[])?;
-        out::line(format!("r{} killed, a sector of each of {damaged} files damaged, and started", self.id));
-        out::line(format!("  what it says: {}", self.local.node(self.name).join("replica.log").display()));
+        out::line(format!("r{} killed, one sector damaged in each of {damaged} files, restarted", self.id));
+        out::line(format!("  its log: {}", self.local.node(self.name).join("replica.log").display()));
         Ok(())
     }
 
-    /// Starts it again, on the same directory, as a liar. What it has on disk stays true.
+    /// Restarts it as a liar in the same directory. Its state on disk stays correct.
     pub(super) fn lie(&self, way: &Way) -> Result<(), Failure> {
         self.local.stop(self.name);
         let how = way.typed();
@@ -214,7 +225,7 @@ impl<'a> Break<'a> {
             local.signal(self.name, Signal::SIGCONT);
             local.set_fault(self.name, None)?;
         }
-        out::line(format!("r{id} healed: it runs as it should, and catches up with what it missed"));
+        out::line(format!("r{id} healed: it runs normally and catches up"));
         Ok(ExitCode::SUCCESS)
     }
 
@@ -223,10 +234,10 @@ impl<'a> Break<'a> {
         if self.local.wait_until_gone(self.name, GONE) {
             return Ok(());
         }
-        Err(Failure::new(Code::InUse, "its process does not end").at(self.name))
+        Err(Failure::new(Code::InUse, "the process does not end").at(self.name))
     }
 
-    /// Starts it, and waits until it has read its state and runs. It goes on when this command has ended;
+    /// Starts it, and waits until it has read its state and runs. It keeps running after this command ends;
     /// `quorate up` finds it by its process id.
     fn start(&self, arguments: &[String]) -> Result<(), Failure> {
         let (local, name) = (self.local, self.name);
@@ -244,9 +255,10 @@ impl<'a> Break<'a> {
             }
             if begin.elapsed() > patience {
                 let took = begin.elapsed().as_secs();
-                let what = format!("r{} was started, and still reads its state after {took} s", self.id);
+                let what =
+                    format!("r{} was restarted, and is still reading its state after {took} s", self.id);
                 return Err(Failure::new(Code::Unreachable, what).at(log).next(format!(
-                    "wait until it says there that it runs, or quorate fault wipe {}",
+                    "wait until its log says that it runs, or: quorate fault wipe {}",
                     self.id
                 )));
             }
@@ -256,13 +268,41 @@ impl<'a> Break<'a> {
     }
 }
 
+/// How far a replica that rejoins has come, and those that it follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Far {
+    /// Pages and bytes that it has fetched.
+    fetched: Option<(u64, u64)>,
+    executed: Option<SeqNum>,
+    others: Option<SeqNum>,
+}
+
+/// When it last came further.
+#[derive(Debug)]
+struct Progress {
+    far: Option<Far>,
+    last: Instant,
+}
+
+impl Progress {
+    fn new(now: Instant) -> Self {
+        Self { far: None, last: now }
+    }
+
+    fn note(&mut self, now: Instant, far: Far) {
+        if self.far.replace(far) != Some(far) {
+            self.last = now;
+        }
+    }
+}
+
 /// Tells what a replica has fetched since it started.
 fn said(moved: &Moved) -> String {
     format!("{} fetched of {}", text::size(moved.since_start.1), text::size(moved.of_bytes))
 }
 
-/// Overwrites a sector in the middle of the newest file of the log and of the newest state, and says how
-/// many files that were.
+/// Overwrites a sector in the middle of the newest log file and of the newest state file. Returns the number of
+/// files.
 fn damage(dir: &Path) -> Result<usize, Failure> {
     const SECTOR: u64 = 512;
     let mut damaged = 0;
@@ -286,4 +326,29 @@ fn damage(dir: &Path) -> Result<usize, Failure> {
         damaged += 1;
     }
     Ok(damaged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// N7: a replica that rejoins waits for the others to order a window of batches, which it need not fetch.
+    #[test]
+    fn n7_a_replica_that_waits_for_others_to_go_on_comes_further() {
+        let begin = Instant::now();
+        let at = |s| begin + Duration::from_secs(s);
+        let far = |fetched, executed, others| Far {
+            fetched: Some((fetched, fetched)),
+            executed: Some(SeqNum(executed)),
+            others: Some(SeqNum(others)),
+        };
+        let mut progress = Progress::new(begin);
+        progress.note(at(1), far(7, 100, 100));
+        for (s, now) in [(2, far(8, 100, 100)), (3, far(8, 100, 101)), (4, far(8, 101, 101))] {
+            progress.note(at(s), now);
+            assert_eq!(progress.last, at(s));
+        }
+        progress.note(at(5), far(8, 101, 101));
+        assert_eq!(progress.last, at(4), "nobody has come further");
+    }
 }

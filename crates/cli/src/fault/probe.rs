@@ -1,4 +1,4 @@
-//! A client that asks a cluster whether it still orders operations, while something is broken in it.
+//! A client that checks whether a cluster still orders operations during a fault.
 
 use std::time::{Duration, Instant};
 
@@ -8,27 +8,27 @@ use quorate_service::kv::Operation;
 
 use crate::local::Local;
 
-/// The client whose identity it has: neither the door's nor that of `up`.
+/// The client that the probe runs as: not the gateway's, and not that of `up`.
 pub(crate) const PROBE: &str = "client-2";
 
-/// How long one question may take before it counts as not answered yet.
+/// The deadline of one operation.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// A client of a cluster, for whoever breaks it.
+/// The client that `fault` measures with.
 #[derive(Debug)]
 pub(crate) struct Probe(Caller);
 
 impl Probe {
-    /// Opens it, if the cluster has a client to spare and nobody else uses that now.
+    /// Opens it, if its client key is free.
     pub(crate) fn open(local: &Local) -> Option<Self> {
         let options = Options { lanes: 1, deadline: DEADLINE };
         let node = ClientNode::open(&local.node(PROBE)).ok()?;
         let probe = Self(Caller::start(node.with_lanes(options.lanes), options).ok()?);
-        // The first answer takes longer: keys are exchanged.
+        // The first answer takes longer: it includes the key exchange.
         probe.next(DEADLINE).map(|_| probe)
     }
 
-    /// Waits up to `within` until an operation has been ordered, and says how long that took.
+    /// Waits up to `within` until an operation has been ordered, and returns how long that took.
     pub(crate) fn next(&self, within: Duration) -> Option<Duration> {
         let (mut bytes, begin) = (Vec::new(), Instant::now());
         Operation::Get { key: b"\0quorate watches" }.encode(&mut bytes);

@@ -1,4 +1,4 @@
-//! What is answered to whom.
+//! The replies to HTTP requests.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -11,34 +11,46 @@ use std::time::Duration;
 
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
 use quorate_node::observe::{Watch, metrics, watch};
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::host;
+
 /// How often a stream looks for events.
 const LOOK: Duration = Duration::from_millis(500);
-/// A stream without events says so that often, so that whoever reads knows that it lives.
+/// After this many intervals without events, a stream sends a comment to show that it is alive.
 const SIGN_OF_LIFE: u32 = 30;
 
 const PAGE: &str = include_str!("page.html");
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// What is served.
+/// The content of the status server.
 pub(super) struct Page {
     pub(super) watch: Arc<Watch>,
     pub(super) name: String,
+    /// This machine's name.
+    pub(super) host: String,
 }
 
 impl Page {
-    /// Answers a request, from what is known already.
+    /// Answers a request from the last observation.
     pub(super) fn answer(&self, request: &Request<Incoming>) -> Response<Content> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut reply = content(StatusCode::METHOD_NOT_ALLOWED, TEXT, "GET or HEAD\n");
             reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return reply;
+        }
+        let host = request.headers().get(HOST).map(HeaderValue::as_bytes);
+        if !host::is_ours(host, &self.host) {
+            return content(
+                StatusCode::MISDIRECTED_REQUEST,
+                TEXT,
+                "use an address of this machine, or its name\n",
+            );
         }
         let last = self.watch.last();
         match (request.uri().path(), last) {
@@ -46,10 +58,10 @@ impl Page {
             ("/healthz", _) => content(StatusCode::OK, TEXT, "ok\n"),
             ("/readyz", Some(last)) if last.is_ready() => content(StatusCode::OK, TEXT, "ok\n"),
             ("/readyz", _) => {
-                content(StatusCode::SERVICE_UNAVAILABLE, TEXT, "no quorum has answered lately\n")
+                content(StatusCode::SERVICE_UNAVAILABLE, TEXT, "no recent answer from a quorum of replicas\n")
             }
             ("/api/v1/status" | "/metrics" | "/api/v1/events", None) => {
-                content(StatusCode::SERVICE_UNAVAILABLE, TEXT, "the first look is under way\n")
+                content(StatusCode::SERVICE_UNAVAILABLE, TEXT, "the cluster has not been observed yet\n")
             }
             ("/api/v1/status", Some(last)) => {
                 content(StatusCode::OK, JSON, last.to_json(&self.name).to_string())
@@ -66,7 +78,7 @@ impl Page {
         }
     }
 
-    /// Begins a stream of events, behind the one that the reader names as its last.
+    /// Begins a stream of events, after the last one that the reader has received.
     fn events(&self, request: &Request<Incoming>) -> Response<Content> {
         let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
         let stream = Stream {
@@ -83,7 +95,7 @@ impl Page {
     }
 }
 
-/// The page. Its one script is let run by a number that nobody can guess.
+/// The page. A random nonce allows its one script to run.
 fn page() -> Response<Content> {
     let chance = || RandomState::new().hash_one(0_u64);
     let nonce = format!("{:016x}{:016x}", chance(), chance());
@@ -113,7 +125,7 @@ fn content(status: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Re
     reply
 }
 
-/// What is sent: at once, or as it happens.
+/// The body of a reply: whole, or a stream.
 pub(super) enum Content {
     Whole(Option<Bytes>),
     Stream(Stream),
@@ -122,15 +134,15 @@ pub(super) enum Content {
 /// Events as they happen [HTML, server-sent events].
 pub(super) struct Stream {
     watch: Arc<Watch>,
-    /// The last event that was sent.
+    /// The number of the last event that was sent.
     seen: u64,
-    /// Looks without an event.
+    /// The number of intervals without an event.
     quiet: u32,
     tick: Pin<Box<Sleep>>,
 }
 
 impl Stream {
-    /// Returns what there is to say now.
+    /// Returns the events to send now.
     fn news(&mut self) -> Option<Bytes> {
         let last = self.watch.last()?;
         let events: VecDeque<_> = last.events.iter().filter(|event| event.number > self.seen).collect();
@@ -140,7 +152,7 @@ impl Stream {
                 return None;
             }
             self.quiet = 0;
-            return Some(Bytes::from_static(b": nothing new\n\n"));
+            return Some(Bytes::from_static(b": no new events\n\n"));
         };
         (self.seen, self.quiet) = (newest.number, 0);
         let lines =

@@ -1,5 +1,5 @@
-//! The file system in the simulated world: the same answers as one server alone, whatever happens to the replicas, and
-//! a state in order at each of them.
+//! The file system in the simulated world: the replicas give the same answers as a single server, under all faults, and
+//! the state of each is consistent.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,19 +17,18 @@ use quorate_fs::{Fs, Operation, Settings, fsck, nfs3};
 use quorate_service::options::Options;
 use quorate_service::{Context, Executor, Service, Stop, View};
 use quorate_sim::app::{App, Ask, Double, History};
-use quorate_sim::checker::Strict;
 use quorate_sim::describe::Words;
 use quorate_sim::rng::{Concern, Rng};
 use quorate_sim::swarm::{self, Run};
 use quorate_wire::digest::Domains;
 use quorate_wire::message::{Proof, Request, RequestFlags};
-use quorate_wire::{Batch, ClientId, ClusterId, Replies, SeqNum, Timestamp};
+use quorate_wire::{Batch, ClientId, ClusterId, Digest, Replies, SeqNum, Timestamp};
 
 /// How many handles the clients remember.
 const KNOWN_MAX: usize = 12;
-/// Where files are written at most, but for those with holes.
+/// Maximum offset of writes, except in files with holes.
 const NEAR_BYTES: u64 = 60_000;
-/// Where files with holes are written at most.
+/// Maximum offset of writes in files with holes.
 const FAR_BYTES: u64 = 1 << 40;
 /// The root's handle, of inode 1 of service 1.
 const ROOT: [u8; 24] = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -43,15 +42,15 @@ pub(super) fn run(seed: u64, ask: &swarm::Ask<'_>) -> Run {
 #[derive(Clone)]
 struct FsApp {
     fs: Fs,
-    /// The handles of what was made last, as the double says.
+    /// The handles of the newest objects, according to the double.
     known: Rc<RefCell<VecDeque<Vec<u8>>>>,
 }
 
 impl FsApp {
-    /// Returns the file system of a seed: with little room, every other time.
+    /// Returns the file system of a seed: every other one has little space.
     fn draw(seed: u64) -> Self {
         let mut rng = Rng::new(seed, Concern::Options);
-        // Less than what a replica has: else the room would be all there is, which is not the same for one server alone.
+        // Less than a replica has: otherwise the available pages would be the limit, which differ for a single server.
         let mut settings = Settings { reply_pages: 4, capacity_bytes: 1 << 30, ..Settings::default() };
         if rng.one_in(2) {
             settings.capacity_bytes = 1 << 20;
@@ -63,7 +62,7 @@ impl FsApp {
         Self { fs, known: Rc::default() }
     }
 
-    /// Returns something that is there, or was.
+    /// Returns the handle of an object that exists or existed.
     fn pick(&self, rng: &mut Rng) -> Vec<u8> {
         let known = self.known.borrow();
         if known.is_empty() || rng.one_in(3) {
@@ -84,7 +83,7 @@ impl Words for FsApp {
         }
     }
 
-    /// Its status, and the first word of its body: 0 where all is well.
+    /// Its status, and the first word of its body, which is 0 for success.
     fn result(&self, result: &[u8]) -> String {
         let Ok(head) = ReplyHead::decode(&mut Reader::new(result)) else { return "(malformed)".to_owned() };
         let stat = result.get(24..28).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
@@ -96,12 +95,12 @@ impl Words for FsApp {
     }
 }
 
-/// Returns the head of the call that an operation is.
+/// Returns the head of an operation's call.
 fn head(operation: &[u8]) -> Option<CallHead<'_>> {
     CallHead::decode(&mut Reader::new(Operation::decode(operation)?.call)).ok()
 }
 
-/// Returns a call as an operation, numbered and of a user.
+/// Returns a call as an operation, with a number and a user.
 fn operation(xid: u32, uid: u32, call: &Call<'_>) -> Vec<u8> {
     let auth = AuthSys { stamp: 0, machine: Opaque(b"sim"), uid, gid: 10, gids: vec![] };
     let body = xdr::encode(&auth);
@@ -130,7 +129,7 @@ impl App for FsApp {
     fn draw(&self, rng: &mut Rng, tag: u64) -> Ask {
         let (dir, other, object) = (self.pick(rng), self.pick(rng), self.pick(rng));
         let (one, two) = (format!("n{}", rng.below(8)), format!("n{}", rng.below(8)));
-        // Directories have names of their own, and few: else none would ever be found empty.
+        // Directories have separate names, and few: otherwise no directory would ever be empty.
         let sub = format!("d{}", rng.below(3));
         let sub = DirOp { dir: Opaque(&dir), name: Opaque(sub.as_bytes()) };
         let here = DirOp { dir: Opaque(&dir), name: Opaque(one.as_bytes()) };
@@ -190,8 +189,8 @@ impl App for FsApp {
         None
     }
 
-    /// Results carry times that rise with every change: the double has already said that each is right at its place in
-    /// the order.
+    /// Results contain times that rise with every change. The double has already checked each result at its place in the
+    /// order.
     fn check(&self, _history: &History) -> Result<(), (u64, String)> {
         Ok(())
     }
@@ -210,7 +209,7 @@ fn xid(tag: u64) -> u32 {
     u32::try_from(tag & 0xffff_ffff).unwrap_or(0)
 }
 
-/// The file system as a batch of the cluster sees it: its number and time stand before the operation.
+/// The file system with the number and time of a batch of the cluster, which precede the operation.
 struct Framed(Fs);
 
 /// The number and the time.
@@ -236,7 +235,7 @@ impl Service for Framed {
     }
 }
 
-/// One server alone.
+/// A single server.
 struct Alone {
     executor: Executor<Framed>,
     executed: u64,
@@ -263,7 +262,8 @@ fn framed(cx: &Context, operation: &[u8]) -> Vec<u8> {
 impl Double for Alone {
     fn read(&mut self, cx: &Context, operation: &[u8]) -> Vec<u8> {
         let mut result = Vec::new();
-        let _ = self.executor.read(cx.client, cx.timestamp, &framed(cx, operation), &mut result);
+        let whose = (cx.client, cx.timestamp, &Digest::ZERO);
+        let _ = self.executor.read(whose, &framed(cx, operation), &mut result);
         result
     }
 
@@ -299,7 +299,7 @@ impl Double for Alone {
     }
 }
 
-/// Returns the handle of what a call has made.
+/// Returns the handle of the object that a call created.
 fn made(operation: &[u8], result: &[u8]) -> Option<Vec<u8>> {
     let procedure = Procedure::from_number(head(operation)?.procedure)?;
     let (Reply::Create(Ok(CreateOk { object, .. }))
@@ -316,11 +316,12 @@ mod tests {
     use std::collections::BTreeSet;
 
     use quorate_fs::nfs3::Stat;
+    use quorate_sim::checker::Strict;
     use quorate_wire::Cluster;
 
     use super::*;
 
-    /// Every call that is drawn is done at some time, and refused for want of room as well.
+    /// Every drawn call succeeds at some time, and is refused for lack of space at another.
     #[test]
     fn what_clients_ask_for_meets_something() {
         let mut answers = BTreeSet::new();
@@ -352,7 +353,7 @@ mod tests {
         }
     }
 
-    /// Liars, crashes, wiped disks, bad networks: the answers are those of one server, and the states in order.
+    /// With liars, crashes, wiped disks and bad networks, the answers equal a single server's, and the states are consistent.
     #[test]
     fn replicas_answer_as_one_server_and_their_states_are_in_order() {
         quorate_sim::report::quiet_panics();

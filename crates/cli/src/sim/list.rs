@@ -9,9 +9,9 @@ use serde_json::json;
 use crate::fail::Outcome;
 use crate::out;
 
-/// List every scenario with the faults that it covers
+/// List all scenarios, with the faults that they cover
 ///
-/// The keys are those of docs/faults.md. A scenario fails unless its fault really happens at a
+/// The first column has the keys of docs/faults.md. A scenario fails if its fault does not actually happen at a
 /// correct replica.
 ///
 ///   quorate sim list

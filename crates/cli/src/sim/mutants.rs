@@ -11,19 +11,19 @@ use crate::explain::Code;
 use crate::fail::{Failure, Outcome, nearest};
 use crate::{out, values};
 
-/// Turn on each seeded bug and let the checkers find it
+/// Activate each planted bug, and check that the checkers find it
 ///
-/// A bug is found when a run of the swarm or a scenario fails with it and is good without it. Ends with
-/// status 1 if one survives. Prints the seed that finds each.
+/// A bug is found when a run of the swarm or a scenario fails with it and passes without it. Prints the seed that
+/// finds each bug. Exit status 1 if a bug survives.
 ///
 ///   quorate sim mutants --only M7 --seconds 60
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Mutants {
-    /// Only this one, by number or name
+    /// Test only this bug, by number or name
     #[arg(long, value_name = "M")]
     only: Option<String>,
-    /// Processor time for each, in seconds (default 90)
+    /// Processor time for each bug, in seconds (default 90)
     #[arg(long, value_name = "N", value_parser = values::count, default_value_t = 90, hide_default_value = true)]
     seconds: u64,
     /// Print one JSON object
@@ -59,7 +59,7 @@ impl Mutants {
         if found == chosen.len() {
             return Ok(ExitCode::SUCCESS);
         }
-        Err(Failure::new(Code::Violation, format!("{} seeded bugs survived", chosen.len() - found)))
+        Err(Failure::new(Code::Violation, format!("{} planted bugs survived", chosen.len() - found)))
     }
 
     fn chosen(&self) -> Result<Vec<(u32, &'static str, &'static str)>, Failure> {
@@ -71,7 +71,7 @@ impl Mutants {
         if all.is_empty() {
             let near = nearest(only, LIST.iter().map(|(_, name, _)| *name));
             let says = near.map_or(String::new(), |near| format!(". Nearest: {near}"));
-            return Err(Failure::new(Code::Value, format!("no seeded bug `{only}`{says}")).at("--only"));
+            return Err(Failure::new(Code::Value, format!("no planted bug `{only}`{says}")).at("--only"));
         }
         Ok(all)
     }

@@ -17,11 +17,11 @@ use crate::fail::{Failure, Outcome};
 use crate::out;
 use crate::values::{self, RequestName};
 
-/// Show a run again, step by step
+/// Replay a run step by step
 ///
-/// Prints what happened, line by line: `->` is a message, `.` a milestone, `!` an execution, `#` a
-/// fault. The first column is the step, the second the time in microseconds. Of a recording, which holds
-/// a replica's start and inputs, a step is an input.
+/// Prints one line for each event: `->` is a message, `.` a milestone, `!` an execution, `#` a fault. The first
+/// column is the step, the second the time in microseconds. A recording holds the start and the inputs of one
+/// replica; there, each input is a step.
 ///
 ///   quorate sim replay --seed 0x2f81 --lanes --from 4090
 ///   quorate sim replay --seed 0x2f81 --at 4112 --show r1,r2
@@ -30,40 +30,40 @@ use crate::values::{self, RequestName};
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Replay {
-    /// The seed of the run
+    /// Seed of the run
     #[arg(long, value_name = "S", value_parser = values::seed, required_unless_present = "recording")]
     seed: Option<u64>,
-    /// Recordings of replicas, in place of a seed; several are shown in the order of their times
+    /// Recordings of replicas, instead of a seed; several are merged by time
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["seed", "scenario", "n", "f", "request"])]
     recording: Vec<PathBuf>,
-    /// A scenario of `quorate sim list`; without it the swarm
+    /// A scenario of `quorate sim list` (default: the swarm)
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
-    /// What the replicas ran
+    /// Service of the replicas
     #[arg(long, value_name = "SERVICE", value_enum, default_value_t, conflicts_with_all = ["scenario", "recording"])]
     service: Runs,
-    /// Replicas in the cluster (default 4)
+    /// Number of replicas (default 4)
     #[arg(long, value_name = "N")]
     n: Option<u16>,
-    /// Faulty replicas to tolerate (default: as many as n replicas can)
+    /// Number of Byzantine replicas to tolerate (default: as many as N replicas can)
     #[arg(long, value_name = "F", conflicts_with = "scenario")]
     f: Option<u16>,
-    /// A setting that the run was given; once for each setting
+    /// A setting that was fixed for the run; repeat for more settings
     #[arg(long, value_name = "KEY=VALUE", conflicts_with_all = ["scenario", "recording"])]
     set: Vec<String>,
-    /// Leave out what happened before this step
+    /// Omit events before this step
     #[arg(long, value_name = "STEP", value_parser = values::count)]
     from: Option<u64>,
-    /// Stop after this step and show the state of replicas
+    /// Stop after this step, and show the state of the replicas in --show
     #[arg(long, value_name = "STEP", value_parser = values::count, requires = "show")]
     at: Option<u64>,
-    /// Replicas whose state is shown, separated by commas, or `all`
+    /// Replicas whose state to show, separated by commas, or `all`
     #[arg(long, value_name = "R,R", value_parser = show, value_delimiter = ',', requires = "at")]
     show: Vec<Show>,
-    /// Only what concerns this request of a client
+    /// Show only events of this request, such as c0:1
     #[arg(long, value_name = "C:T", value_parser = values::request)]
     request: Option<RequestName>,
-    /// Draw a column for each node
+    /// Draw the run with a column for each node
     #[arg(long)]
     lanes: bool,
     /// Draw only the faults that the swarm drew at first, as for seeds of long ago
@@ -74,7 +74,7 @@ pub(crate) struct Replay {
     strict: bool,
 }
 
-/// Whose state is shown.
+/// The replicas whose state is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Show {
     All,
@@ -150,9 +150,9 @@ impl Replay {
         for path in &self.recording {
             let place = path.display().to_string();
             let broken = |why: String| Failure::new(Code::Recording, why).at(place.clone());
-            let bytes = fs::read(path).map_err(|error| broken(format!("cannot read it: {error}")))?;
+            let bytes = fs::read(path).map_err(|error| broken(format!("cannot read the file: {error}")))?;
             let shown = recording::show(&bytes, &KvApp::default(), self.at.unwrap_or(0))
-                .map_err(|error| broken(format!("not a recording that this version can play: {error}")))?;
+                .map_err(|error| broken(format!("not a recording that this version can replay: {error}")))?;
             let name = shown.lines.first().map_or(place, |line| line.who.clone());
             if self.show.iter().any(|show| *show == Show::All || show.to_string() == name) {
                 states.push(format!("{name} {}", shown.state));
@@ -160,7 +160,7 @@ impl Replay {
             lines.extend(shown.lines);
         }
         lines.retain(|line| self.from.is_none_or(|from| line.step >= from));
-        lines.sort_by_key(|line| line.at); // stable: of one replica the order stays
+        lines.sort_by_key(|line| line.at); // stable: keeps the order within a replica
         let mut names: Vec<String> = lines.iter().map(|line| line.who.clone()).collect();
         names.sort();
         names.dedup();
@@ -173,7 +173,7 @@ impl Replay {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Says what contradicts what, before anything is run.
+    /// Checks the flags against each other, before anything runs.
     fn check(&self) -> Result<(), Failure> {
         let cluster = size(self.n, self.f)?;
         for show in &self.show {
@@ -186,25 +186,24 @@ impl Replay {
         }
         match (self.from, self.at) {
             (Some(from), Some(at)) if from > at => {
-                let says = format!("from = {from}: the run is stopped before that, at {at}");
+                let says = format!("from = {from}: the run stops before that, at {at}");
                 Err(Failure::new(Code::Rule, says).at("--from"))
             }
             _ => Ok(()),
         }
     }
 
-    /// Why there is nothing to be shown.
+    /// Explains why there is nothing to show.
     fn nothing(&self) -> Failure {
         match (self.request, self.from) {
             (Some(RequestName { client, timestamp }), _) => {
-                let says = format!("{client} made no request with the number {} here", timestamp.0);
+                let says = format!("{client} made no request {} in this run", timestamp.0);
                 Failure::new(Code::Absent, says).at("--request")
             }
             (None, Some(from)) => {
-                Failure::new(Code::Absent, format!("the run has no step {from}, or nothing happens after it"))
-                    .at("--from")
+                Failure::new(Code::Absent, format!("the run has no events from step {from} on")).at("--from")
             }
-            (None, None) => Failure::new(Code::Absent, "nothing happens in this run"),
+            (None, None) => Failure::new(Code::Absent, "the run has no events"),
         }
     }
 
@@ -251,6 +250,6 @@ mod tests {
         );
         fs::remove_file(&path).unwrap();
         let says = replay.run().unwrap_err().to_string();
-        assert!(says.starts_with("error Q006: cannot read it"), "{says}");
+        assert!(says.starts_with("error Q006: cannot read the file"), "{says}");
     }
 }

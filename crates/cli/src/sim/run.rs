@@ -13,15 +13,15 @@ use crate::explain::Code;
 use crate::fail::{Failure, Outcome};
 use crate::{out, values};
 
-/// How many seeds of the swarm there are where nothing is said; of a scenario it is one.
+/// The default number of seeds of the swarm. For a scenario it is one.
 const SEEDS: u64 = 100;
-/// How many failures are told one by one.
+/// How many failures are printed in full.
 const TOLD_MAX: usize = 5;
 
-/// Run simulated clusters, one from each seed
+/// Run simulated clusters, one for each seed
 ///
-/// The same seed, size, scenario and code give the same run. Ends with status 1 if a checker finds a
-/// broken rule or a run does not finish, and prints the command that shows it again.
+/// The same seed, size, scenario and code always give the same run. Exit status 1 if a checker finds a broken rule
+/// or a run does not finish; the output has the command that repeats such a run.
 ///
 ///   quorate sim run --seeds 100
 ///   quorate sim run --from 5000 --seeds 100
@@ -32,13 +32,13 @@ const TOLD_MAX: usize = 5;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment, after_long_help = settings_help())]
 pub(crate) struct Run {
-    /// A scenario of `quorate sim list`, or `all`; without it the swarm, whose faults follow from the seed
+    /// A scenario of `quorate sim list`, or `all` (default: the swarm, with random faults from the seed)
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
-    /// What the replicas run
+    /// Service of the replicas
     #[arg(long, value_name = "SERVICE", value_enum, default_value_t, conflicts_with = "scenario")]
     service: Runs,
-    /// One seed, decimal or hexadecimal
+    /// Run one seed, decimal or hexadecimal
     #[arg(long, value_name = "S", value_parser = values::seed, conflicts_with_all = ["seeds", "minutes"])]
     seed: Option<u64>,
     /// The number of seeds (default 100, of a scenario 1)
@@ -50,22 +50,22 @@ pub(crate) struct Run {
     /// Fresh seeds for so many minutes
     #[arg(long, value_name = "M", value_parser = values::count)]
     minutes: Option<u64>,
-    /// Replicas: 4 tolerate 1 faulty one, 7 tolerate 2 (default 4, of a scenario each of its sizes)
+    /// Number of replicas: 4 for f = 1, 7 for f = 2 (default 4; for a scenario all its sizes)
     #[arg(long, value_name = "N")]
     n: Option<u16>,
-    /// Faulty replicas to tolerate (default: as many as n replicas can)
+    /// Number of Byzantine replicas to tolerate (default: as many as N replicas can)
     #[arg(long, value_name = "F", conflicts_with = "scenario")]
     f: Option<u16>,
-    /// A setting of the replicas that is not to follow from the seed; once for each setting
+    /// Set a setting of the replicas; repeat for more settings (default: they follow from the seed)
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "scenario")]
     set: Vec<String>,
-    /// The most steps of a run; one that is cut off need not finish its requests
+    /// Stop each run after N steps; a stopped run need not finish its requests
     #[arg(long, value_name = "N", value_parser = values::count, conflicts_with = "scenario")]
     steps: Option<u64>,
-    /// Runs at the same time (default: one for each core)
+    /// Number of runs in parallel (default: one per core)
     #[arg(long, value_name = "N", value_parser = values::count)]
     jobs: Option<u64>,
-    /// Draw the run with a column for each node; for one seed
+    /// Draw the run with a column for each node; needs --seed
     #[arg(long, requires = "seed", conflicts_with = "json")]
     lanes: bool,
     /// Draw only the faults that the swarm drew at first, as for seeds of long ago
@@ -165,13 +165,13 @@ impl Run {
     }
 }
 
-/// A seed that was not there before: the time.
+/// A new seed, from the time of day.
 fn fresh() -> u64 {
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
     u64::try_from(nanos & u128::from(u32::MAX)).unwrap_or(0) << 16
 }
 
-/// One line on standard error that is written over, if a person is looking.
+/// A progress line on standard error, if that is a terminal.
 struct Progress {
     of: Option<u64>,
     began: Instant,
@@ -200,7 +200,7 @@ impl Progress {
         }
         self.shown = Some(Instant::now());
         let done = so_far.runs;
-        // Of scenarios there are several runs to a seed: then only the count is known.
+        // A scenario has several runs for each seed: then the total is unknown.
         let ahead = match self.of.and_then(|of| of.checked_sub(done)) {
             Some(left) if so_far.scenarios.is_empty() => {
                 let seconds =

@@ -1,4 +1,4 @@
-//! What many runs came to, for people.
+//! The summary of many runs, as text.
 
 use quorate_sim::command::{Shown, Summary};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 /// The longest line, in columns.
 const WIDTH: usize = 100;
 
-/// Returns the summary as text: a line for each scenario, then the verdict, then what happened.
+/// Returns the summary as text: a line for each scenario, then the verdict, then the counters.
 pub(super) fn summary(summary: &Summary) -> String {
     let Value::Object(counters) = summary.counters.to_json() else { return String::new() };
     let mut numbers = Vec::new();
@@ -47,7 +47,7 @@ fn line(name: &str, n: usize, shown: &Shown) -> String {
     format!("{mark} {name} n {n}: {}\n", provoked.join(", "))
 }
 
-/// Sets items behind a heading, in lines of at most [`WIDTH`] columns.
+/// Wraps items after a heading, in lines of at most [`WIDTH`] columns.
 fn wrapped(heading: &str, items: &[String]) -> String {
     let mut lines = vec![heading.to_owned()];
     for (index, item) in items.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! What befalls a cluster of real processes: up to f replicas killed or paused at a time, the primary most of
-//! all, and links cut; under a drizzle that never ends.
+//! Injects faults into a cluster of real processes: up to f replicas killed or paused at a time, most often the primary,
+//! and links cut, while the network loses some datagrams all the time.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -54,8 +54,8 @@ impl fmt::Display for Done {
     }
 }
 
-/// Lets one fault after another befall the cluster until each kind has come and `enough` says so; then heals all.
-pub(crate) fn befall(cluster: &mut Cluster, proxies: &Proxies, seed: u64, enough: impl Fn() -> bool) -> Done {
+/// Injects one fault after another until each kind was used and `enough` returns true; then heals all.
+pub(crate) fn inject(cluster: &mut Cluster, proxies: &Proxies, seed: u64, enough: impl Fn() -> bool) -> Done {
     let (mut rng, mut done) = (Rng::new(seed, Concern::Faults), Done::default());
     proxies.set(DRIZZLE);
     let mut round = 0;

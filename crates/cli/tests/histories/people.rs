@@ -19,7 +19,7 @@ use quorate_sim::rng::{Concern, Rng};
 
 use crate::support::PATIENCE;
 
-/// Operations under way of each client.
+/// Operations in progress of each client.
 const LANES: u16 = 16;
 /// After this an outcome is unknown: short enough that faults bring it about.
 const DEADLINE: Duration = Duration::from_millis(1500);
@@ -28,7 +28,7 @@ const EPOCH: u64 = 1024;
 /// How many keys these have, and how many counters.
 const KEYS: u64 = 12;
 const COUNTERS: u64 = 4;
-/// Operations of a client until it is closed, with what is under way, and opened again.
+/// Operations of a client until it is closed, with what is in progress, and opened again.
 const LIFE: u64 = 4000;
 
 #[derive(Debug, Default)]

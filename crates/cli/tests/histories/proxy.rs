@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use quorate_sim::rng::{Concern, Rng};
 
-/// The most bytes that wait in all proxies; beyond it datagrams are lost.
+/// Maximum number of bytes that wait in all proxies; beyond it datagrams are lost.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
 /// Names the two ends of a link as the nodes' tables do: `r0`, `client-1`.
@@ -27,7 +27,7 @@ pub(crate) type Ends = (String, String);
 pub(crate) struct Weather {
     pub(crate) lose: u32,
     pub(crate) double: u32,
-    /// Those that wait for up to `late_ms`, and are overtaken meanwhile.
+    /// Those that wait for up to `late_ms`, and are overtaken in that time.
     pub(crate) late: u32,
     pub(crate) late_ms: u32,
 }
@@ -149,7 +149,7 @@ struct Waiting {
 }
 
 fn run(links: &[Link], shared: &Arc<Shared>, mut rng: Rng) {
-    // Whoever sends proves inside of the frame who it is: one socket serves for all.
+    // The sender proves its identity inside the frame, so one socket serves for all.
     let out = UdpSocket::bind((links[0].from.local_addr().unwrap().ip(), 0)).unwrap();
     out.set_nonblocking(true).unwrap();
     let (mut waiting, mut waiting_bytes, mut order) = (BinaryHeap::<Waiting>::new(), 0_usize, 0_u64);
@@ -235,7 +235,7 @@ fn carry(mut from: TcpStream, to: SocketAddr, is_cut: &AtomicBool, shared: &Shar
             Ok(0) => return,
             Ok(len) => len,
             Err(error) if is_timeout(&error) && !is_cut.load(Relaxed) => {
-                // An end that is gone is noticed by whoever writes.
+                // The next write notices an end that is gone.
                 let _ = onward.set_nonblocking(true);
                 let gone = onward.read(&mut [0]).is_ok();
                 let _ = onward.set_nonblocking(false);

@@ -66,7 +66,7 @@ fn a_cluster_on_a_disk_that_has_turned_read_only() {
 }
 
 /// The disk of a replica that runs fills up: it says so and promises nothing, the others go on, and when there
-/// is room it goes on as well, with nothing lost: another one is killed, so that it is needed.
+/// is room it continues as well, with nothing lost: another one is killed, so that it is needed.
 #[test]
 fn a_disk_that_fills_up_stops_one_replica_until_there_is_room() {
     let dir = Dir::new("fills");
@@ -79,7 +79,7 @@ fn a_disk_that_fills_up_stops_one_replica_until_there_is_room() {
         v=$(head -c 200000 /dev/zero | tr '\0' 'x')
         for i in $(seq 150); do echo "put k$i $i-$v"; done | $Q kv --dir c/client-0 | sort | uniq -c
         for i in $(seq 600); do grep -q 'the disk is full' 3.log && break; sleep 0.1; done
-        grep -o 'the disk is full: nothing is promised' 3.log
+        grep -o 'the disk is full: acknowledging nothing' 3.log
         kill -0 $p3 && echo waits
         mount -o remount,size=200m m
         kill -9 $p0
@@ -93,7 +93,7 @@ fn a_disk_that_fills_up_stops_one_replica_until_there_is_room() {
     let said: Vec<&str> = text.lines().map(str::trim).collect();
     let expected = [
         "150 ok",
-        "the disk is full: nothing is promised",
+        "the disk is full: acknowledging nothing",
         "waits",
         "ok 1-xxx",
         "ok 77-xx",

@@ -43,7 +43,7 @@ fn the_story_ends_well() {
             && text.contains("\nnothing was lost."),
         "{text}"
     );
-    assert!(TcpStream::connect(door).is_err(), "the door is still open");
+    assert!(TcpStream::connect(door).is_err(), "the gateway still listens");
     assert!(dir.path().join("demo/made-by-quorate-up-demo").exists());
 }
 
@@ -69,7 +69,7 @@ fn the_story_of_the_file_system_ends_well() {
         (3, "0 seen by the client"),
         (4, " fetched of "),
         (5, "compiled and run, "),
-        (6, "4 of 4 in order"),
+        (6, "4 of 4 clean"),
     ] {
         let line = text.lines().find(|line| line.starts_with(&format!("  {step} "))).unwrap_or("");
         assert!(line.contains(" ok ") && line.contains(says), "step {step}: {text}");
@@ -85,7 +85,7 @@ fn the_story_is_told_without_a_mount_where_there_can_be_none() {
     if !nix::unistd::geteuid().is_root() {
         command.arg("--map-root-user");
     }
-    // Something else is where the kernel's door would be.
+    // Another file is in the place of the kernel's device.
     let without = "mount --bind /dev/null /dev/fuse && exec \"$@\"";
     let told = command
         .args(["--mount", "sh", "-c", without, "sh", env!("CARGO_BIN_EXE_quorate"), "up", "--demo"])
@@ -95,9 +95,12 @@ fn the_story_is_told_without_a_mount_where_there_can_be_none() {
         .unwrap();
     let text = String::from_utf8([told.stdout, told.stderr].concat()).unwrap();
     assert!(told.status.success(), "{text}");
-    for says in
-        ["a tree of 45 files (no FUSE here)", "45 of 45 files", "4 of 4 in order", "nothing was lost."]
-    {
+    for says in [
+        "a tree of 45 files (no FUSE on this machine)",
+        "45 of 45 files",
+        "4 of 4 clean",
+        "nothing was lost.",
+    ] {
         assert!(text.contains(says), "{text}");
     }
     assert!(!text.contains("compiled"), "{text}");
@@ -126,7 +129,7 @@ fn a_changed_file_is_noticed() {
     let copied = quorate(&["fs", "--dir", &client, "cp", &other, "q:/tree/0000/f000003.c"]);
     assert!(copied.status.success(), "{copied:?}");
     assert_eq!(process.wait().unwrap().code(), Some(1), "{}", said());
-    assert!(said().contains("tree/0000/f000003.c holds something else than was written"), "{}", said());
+    assert!(said().contains("tree/0000/f000003.c does not hold what was written"), "{}", said());
     assert!(!said().contains("nothing was lost"), "{}", said());
 }
 
@@ -173,7 +176,7 @@ fn a_liar_and_a_slow_one_are_broken_and_healed() {
     for (arguments, code, says) in [
         (&["lie", "2", "--how", "wrong-repyl"][..], "Q002", "Nearest: wrong-reply"),
         (&["slow", "2", "--how", "soon"], "Q002", "500ms or 10s"),
-        (&["kill", "2", "--how", "mute"], "Q004", "--how says how a replica lies"),
+        (&["kill", "2", "--how", "mute"], "Q004", "--how is only for lie and slow"),
     ] {
         let (status, said) = up.fault(arguments);
         assert!(status == Some(2) && said.contains(code) && said.contains(says), "{said}");
@@ -195,7 +198,7 @@ fn a_liar_and_a_slow_one_are_broken_and_healed() {
     );
     assert!(said.contains("do: quorate fault heal 2"), "{said}");
     let (_, said) = up.fault(&["lie", "3"]);
-    assert!(said.contains("could make clients believe"), "{said}");
+    assert!(said.contains("could make clients accept wrong results"), "{said}");
     let (status, said) = up.fault(&["heal", "2"]);
     assert_eq!(status, Some(0), "{said}");
     let log = fs::read_to_string(up.dir().path().join("data/replica-2/replica.log")).unwrap();
@@ -205,7 +208,7 @@ fn a_liar_and_a_slow_one_are_broken_and_healed() {
 
     let (status, said) = up.fault(&["slow", "3", "--how", "30ms"]);
     assert_eq!(status, Some(0), "{said}");
-    assert!(said.starts_with("r3 now says everything 30 ms late"), "{said}");
+    assert!(said.starts_with("r3 now sends every message 30 ms late"), "{said}");
     assert_eq!(up.redis("APPEND k !"), ":4");
     let (status, said) = up.fault(&["heal", "r3"]);
     assert_eq!(status, Some(0), "{said}");
@@ -214,12 +217,12 @@ fn a_liar_and_a_slow_one_are_broken_and_healed() {
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains("next commit after ") && said.contains(", primary r"), "{said}");
     assert_eq!(up.redis("GET k"), "$4\r\none!");
-    // Whoever was primary: it is not always the first.
+    // The present primary, which is not always the first replica.
     let first = said[1..2].to_owned();
     let other = if first == "1" { "0" } else { "1" };
     let (status, said) = up.fault(&["kill", other, "--yes-break-it"]);
     assert_eq!(status, Some(0), "{said}");
-    assert!(said.contains("no commit for 5 s: it has halted"), "{said}");
+    assert!(said.contains("no commit for 5 s: the service has halted"), "{said}");
     for id in [&*first, other] {
         assert_eq!(up.fault(&["heal", id]).0, Some(0));
     }

@@ -36,7 +36,7 @@ fn us_of_day(at: SystemTime) -> u64 {
 fn views(log: &str) -> Vec<Line> {
     let kinds = [
         ("suspects the primary", What::Suspects),
-        ("leaves for another view", What::Leaves),
+        ("started a view change", What::Leaves),
         ("entered the view", What::Enters),
     ];
     let line = |line: &str| {

@@ -13,14 +13,14 @@ use quorate_service::kv::{Answer, Operation};
 use crate::state::{LANES, Random, VALUE, number, per_second, status_kb, store};
 use crate::support::{Cluster, invoke};
 
-/// What a replica takes besides its pages, in MiB: buffers, queues, its program; and the pages that are written between
+/// Memory of a replica other than its cached pages, in MiB: buffers, queues, the program, and the pages written between
 /// two stable checkpoints.
-const BESIDES_MIB: u64 = 128;
+const OTHER_MIB: u64 = 128;
 
 /// Says what each replica takes, and that it is no more than it may.
 fn look(cluster: &Cluster, what: &str, data: u64, memory: u64) {
     // Half as much again as the limit while an image is written; a sixteenth of the state for what is known of each page.
-    let most = memory + memory / 2 + data / 16 + BESIDES_MIB;
+    let most = memory + memory / 2 + data / 16 + OTHER_MIB;
     let mib =
         |name| -> Vec<u64> { cluster.pids().into_iter().map(|pid| status_kb(pid, name) >> 10).collect() };
     let (now, peak) = (mib("VmRSS"), mib("VmHWM"));

@@ -94,7 +94,7 @@ pub(crate) fn running(name: &str, lines: &str) -> Cluster {
     cluster
 }
 
-/// So many bytes, no two parts of which are the same.
+/// `len` bytes, no two parts of which are the same.
 fn content_of(len: u32) -> Vec<u8> {
     (0..len / 4).flat_map(u32::to_le_bytes).collect()
 }
@@ -172,7 +172,7 @@ fn programs_work_on_while_a_replica_lies_and_the_primary_dies() {
     assert!(liar.wait().unwrap().success());
     cluster.run(2);
     wait_for(&done, 20);
-    // Whoever is primary: the first may have handed over by now.
+    // The present primary: the first one may have handed over by now.
     for primary in [0, 1] {
         cluster.kill(primary);
         wait_for(&done, 10);

@@ -136,7 +136,7 @@ fn a_wiped_replica_is_back_while_the_others_go_on() {
     let brought = log.lines().rfind(|line| line.contains("has fetched the state")).unwrap_or("");
     println!("back after {:.1} s: {}", took.as_secs_f64(), brought.trim());
     let share = during * 200 / (before + after).max(1);
-    println!("the others: {before} a second before, {during} meanwhile, {after} after: {share} %");
+    println!("the others: {before} a second before, {during} during it, {after} after: {share} %");
     for pid in cluster.pids() {
         let mib = |name| status_kb(pid, name) >> 10;
         println!("process {pid}: {} MiB now, {} MiB at most", mib("VmRSS"), mib("VmHWM"));
@@ -249,7 +249,7 @@ fn a_damaged_sector_is_noticed_or_harmless() {
             Outcome::Harmless
         };
         if is_setting {
-            // Whoever runs it puts the file back.
+            // The operator restores the file.
             if runs {
                 cluster.kill(victim);
             } else {

@@ -37,9 +37,19 @@ fn status_tells_scripts_how_a_cluster_is() {
     let root = cluster.dir.join("c");
     let replicas = wait_for(&root, "healthy", "ok");
     let (_, whole, _) = status(&root);
-    for (key, value) in
-        [("may_stop", 1), ("may_lie", 1), ("asked", 4), ("answered", 4), ("n", 4), ("f", 1), ("schema", 1)]
-    {
+    for (key, value) in [
+        ("crashes_tolerated", 1),
+        ("byzantine_tolerated", 1),
+        ("replicas_needed", 0),
+        ("asked", 4),
+        ("answered", 4),
+        ("n", 4),
+        ("f", 1),
+        ("schema", 2),
+        // The keys of schema 1.
+        ("may_stop", 1),
+        ("may_lie", 1),
+    ] {
         assert_eq!(whole[key], value, "{key} in {whole}");
     }
     assert_eq!(replicas.len(), 4);

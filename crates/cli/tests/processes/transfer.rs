@@ -16,7 +16,7 @@ use crate::status::status;
 use crate::support::{Cluster, quorate};
 
 const WINDOW: u64 = 256;
-/// One value in so many changes.
+/// One value in `EVERY` changes.
 const EVERY: u64 = 200;
 const LONG: Duration = Duration::from_secs(600);
 
@@ -103,6 +103,6 @@ fn a_stopped_replica_fetches_what_has_changed() {
     }
     let of = wait_until_fetched(&root, 3);
     println!("wiped: {}", of["transferred"]);
-    // All of it once; of what changed meanwhile, some again.
+    // All of it once, and a part of what changed in that time again.
     assert!(percent(&of) >= 100.0 && percent(&of) < 200.0, "{of}");
 }

@@ -40,7 +40,7 @@ impl Up {
             .spawn()
             .unwrap();
         let mut up = Self { dir: Some(dir), door, process };
-        up.wait_for("may stop ");
+        up.wait_for(" more crash");
         up
     }
 
@@ -65,9 +65,9 @@ impl Up {
     pub(crate) fn redis(&self, line: &str) -> String {
         let begin = Instant::now();
         loop {
-            // The door opens just after the service has answered.
+            // The gateway listens just after the service has answered.
             let Ok(mut stream) = TcpStream::connect(self.door) else {
-                assert!(begin.elapsed() < PATIENCE, "no door");
+                assert!(begin.elapsed() < PATIENCE, "no gateway");
                 std::thread::sleep(Duration::from_millis(20));
                 continue;
             };
@@ -153,14 +153,14 @@ fn up_survives_a_fault_and_comes_back_with_all_data() {
 
     let up = Up::start(up.down(), door);
     assert_eq!(up.redis("GET k"), "$4\r\ntwo!");
-    // Killed, it leaves its replicas and its door running; the next one takes over from them.
+    // Killed, it leaves its replicas and its gateway running; the next one takes over from them.
     let up = Up::start(up.kill(), door);
     assert_eq!(up.redis("GET k"), "$4\r\ntwo!");
     let dir = up.down();
     let (gone, data) = (quorate(&["fault", "kill", "1", "--dir", &dir.join("data")]), dir.join("data"));
     assert_eq!(gone.status.code(), Some(3), "a cluster that does not run has no faults");
     let again = quorate(&["down", "--dir", &data]);
-    assert!(again.status.success() && String::from_utf8_lossy(&again.stdout).contains("does not run"));
+    assert!(again.status.success() && String::from_utf8_lossy(&again.stdout).contains("is not running"));
 }
 
 /// A port that is taken is named, with the flag that chooses another one, and nothing is made.
@@ -184,7 +184,7 @@ fn a_cluster_that_keeps_nothing_says_so() {
     assert_eq!(up.redis("SET k one"), "+OK");
     let dir = up.down();
     let said = fs::read_to_string(dir.path().join("up.txt")).unwrap();
-    assert!(said.trim_end().ends_with("stopped. nothing is kept: durability is memory"), "{said}");
+    assert!(said.trim_end().ends_with("stopped. its data is gone: durability is memory"), "{said}");
     let refused = |dir: &Dir, what: &str, next: &str, never: &str| {
         let again = quorate(&["up", "--dir", &dir.join("data"), "--resp", &door.to_string()]);
         let said = String::from_utf8_lossy(&again.stderr).into_owned();
@@ -198,5 +198,8 @@ fn a_cluster_that_keeps_nothing_says_so() {
     refused(&dir, "an `up` that was killed", "quorate down", "rm -r");
     let down = quorate(&["down", "--dir", &dir.join("data")]);
     let said = String::from_utf8_lossy(&down.stdout).into_owned();
-    assert!(down.status.success() && said.contains("had left") && said.contains("nothing is kept"), "{said}");
+    assert!(
+        down.status.success() && said.contains("had left") && said.contains("its data is gone"),
+        "{said}"
+    );
 }

@@ -1,6 +1,6 @@
 //! The users of a mount: whose rights count, who is let in, and who may mount.
 //!
-//! Root tries it with nobody as the other user. Whoever is not root has no other user to be: he tries what is his.
+//! Root tests with the user nobody as the other user. Without root there is no other user, so only own files are tested.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -39,10 +39,10 @@ fn denied<T>(result: std::io::Result<T>) {
     assert_eq!(kind, Some(ErrorKind::PermissionDenied));
 }
 
-/// What is open is used with the rights of whoever opened it: by a process that has become another user since, and
-/// by one that has the descriptor from another.
+/// An open file is used with the rights of the user who opened it: by a process that has changed its user since, and by
+/// one that got the descriptor from another process.
 #[test]
-fn what_is_open_is_used_with_the_rights_of_whoever_opened_it() {
+fn an_open_file_is_used_with_the_rights_of_the_user_who_opened_it() {
     let cluster = running("rights", "");
     let flags: &[&str] = if geteuid().is_root() { &["--allow-other"] } else { &[] };
     let mut mount = Mount::start(&cluster, 0, flags);

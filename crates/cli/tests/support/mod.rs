@@ -225,8 +225,9 @@ pub(crate) fn turn(client: &mut OpenClient, clock: &Clock) {
     let OpenClient { drive, socket, .. } = client;
     drive.flush(socket);
     socket.wait(1, None).unwrap();
-    while let Some(datagram) = socket.receive().unwrap() {
-        drive.receive(clock.now(), datagram);
+    while let Some((source, datagram)) = socket.receive().unwrap() {
+        let by = drive.receive_from(clock.now(), source, datagram);
+        socket.judge(by);
     }
     if drive.due() <= clock.mono_ns() {
         drive.expire(clock.now());
@@ -283,7 +284,7 @@ impl Load {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Waits for so many more.
+    /// Waits for `more` more.
     pub(crate) fn wait(&self, more: u64) {
         let (target, until) = (self.done() + more, Instant::now() + PATIENCE);
         while self.done() < target {

@@ -152,12 +152,12 @@ impl Xdr<'_> for CreateHow {
     }
 }
 
-/// What MKNOD makes.
+/// The object that MKNOD creates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MkNodData {
     Device(FileType, SetAttr, SpecData),
     Pipe(FileType, SetAttr),
-    /// A type that other procedures make.
+    /// A type that other procedures create.
     Other(FileType),
 }
 
@@ -200,7 +200,7 @@ macro_rules! calls {
             ///
             /// # Errors
             ///
-            /// They are not its arguments.
+            /// They are not arguments of this procedure.
             pub fn decode(procedure: Procedure, bytes: &'a [u8]) -> Decoded<Self> {
                 match procedure {
                     $(Procedure::$name => crate::xdr::decode(bytes).map(Self::$name),)*

@@ -1,4 +1,4 @@
-//! The results of the procedures: a status, then what the procedure says if it went well or if not.
+//! The results of the procedures: a status, then the data for success or failure.
 #![allow(missing_docs, reason = "fields and variants are those of the RFC")]
 
 use alloc::vec::Vec;
@@ -168,7 +168,7 @@ macro_rules! replies {
             ///
             /// # Errors
             ///
-            /// It is not its result.
+            /// It is not a result of this procedure.
             pub fn decode(procedure: Procedure, bytes: &'a [u8]) -> Decoded<Self> {
                 match procedure {
                     $(Procedure::$name => crate::xdr::decode(bytes).map(Self::$name),)*
@@ -218,8 +218,8 @@ replies! {
 }
 
 impl Reply<'_> {
-    /// Returns the result that says `stat` and no attributes; none for NULL, which cannot fail. What a
-    /// relay answers in the place of a service that does not.
+    /// Returns the result with the status `stat` and no attributes; none for NULL, which cannot fail. A gateway uses
+    /// it if the service does not answer.
     pub fn failed(procedure: Procedure, stat: Stat) -> Option<Self> {
         let wcc = Wcc::default;
         Some(match procedure {

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::{HANDLE_BYTES_MAX, NAME_BYTES_MAX};
 use crate::xdr::{Decoded, Opaque, Reader, Xdr, XdrError, xdr_enum, xdr_struct};
 
-/// A handle as the client has it: bytes.
+/// A handle: opaque bytes for the client.
 pub type Fh<'a> = Opaque<'a, HANDLE_BYTES_MAX>;
 /// A name, or the target of a symbolic link.
 pub type Name<'a> = Opaque<'a, NAME_BYTES_MAX>;
@@ -14,7 +14,7 @@ pub type Name<'a> = Opaque<'a, NAME_BYTES_MAX>;
 pub type CookieVerf = [u8; 8];
 /// The verifier of an exclusive creation.
 pub type CreateVerf = [u8; 8];
-/// The verifier of what has been written.
+/// The write verifier.
 pub type WriteVerf = [u8; 8];
 
 xdr_enum! {
@@ -50,7 +50,7 @@ xdr_enum! {
         Jukebox = 10008,
     }
 
-    /// What an inode is.
+    /// The type of an inode.
     pub enum FileType {
         Reg = 1,
         Dir = 2,
@@ -61,7 +61,7 @@ xdr_enum! {
         Fifo = 7,
     }
 
-    /// How durable written data is to be, or is.
+    /// The durability of written data: requested, or reached.
     pub enum StableHow {
         Unstable = 0,
         DataSync = 1,
@@ -134,7 +134,7 @@ xdr_struct! {
     }
 }
 
-/// What is to become of a time.
+/// How to set a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetTime {
     #[default]
@@ -167,15 +167,15 @@ impl Xdr<'_> for SetTime {
 }
 
 impl NfsTime {
-    /// Returns the wire's form of nanoseconds since 1970. The wire has 32 bits for the seconds: what does
-    /// not fit loses its high bits.
+    /// Converts nanoseconds since 1970 to the wire's format. The wire has 32 bits for the seconds: higher bits are
+    /// lost.
     pub fn of(ns: u64) -> Self {
         let [.., a, b, c, d] = (ns / 1_000_000_000).to_be_bytes();
         let nseconds = u32::try_from(ns % 1_000_000_000).unwrap_or(0);
         Self { seconds: u32::from_be_bytes([a, b, c, d]), nseconds }
     }
 
-    /// Returns nanoseconds since 1970; none if there are more nanoseconds than a second has.
+    /// Returns nanoseconds since 1970; none if the nanoseconds exceed a second.
     pub fn ns(self) -> Option<u64> {
         let rest = u64::from(self.nseconds);
         (rest < 1_000_000_000).then(|| u64::from(self.seconds) * 1_000_000_000 + rest)

@@ -10,7 +10,7 @@ use crate::nfs3::{
 };
 use crate::trouble::Done;
 
-/// The rights that ACCESS asks for.
+/// The rights in ACCESS.
 const ACCESS_READ: u32 = 1;
 const ACCESS_LOOKUP: u32 = 2;
 const ACCESS_MODIFY: u32 = 4;
@@ -64,7 +64,7 @@ impl Run<'_, '_, '_> {
         self.volume.put_inode(number, &inode)
     }
 
-    /// Checks that a file may have a size.
+    /// Checks that a file may have this size.
     pub(super) fn check_size(&self, inode: &Inode, set: &SetAttr) -> Done<()> {
         match set.size {
             Some(size) if size > self.volume.settings.file_bytes_max => Err(Stat::FBig.into()),
@@ -122,7 +122,7 @@ fn check_set(node: &Node<'_>, set: &SetAttr) -> Done<()> {
     Ok(())
 }
 
-/// Returns the rights of a caller in the terms of ACCESS.
+/// Returns the rights of a caller in the format of ACCESS.
 fn granted(node: &Node<'_>) -> u32 {
     let Node { inode, caller, .. } = node;
     let mut granted = 0;
@@ -141,11 +141,11 @@ fn granted(node: &Node<'_>) -> u32 {
     granted
 }
 
-/// Sets what is to be set, besides the size. It has been checked.
+/// Sets the given attributes except the size. They have been checked.
 fn change(inode: &mut Inode, caller: &Caller, set: &SetAttr, now: u64) {
     if let Some(mode) = set.mode {
         inode.mode = permissions(mode);
-        // Who is not in a file's group cannot have others act in its name.
+        // A user outside a file's group cannot let others act in its name.
         let group = set.gid.unwrap_or(inode.gid);
         if !caller.is_root() && !caller.is_in(group) && !inode.is_dir() {
             inode.mode &= !SETGID;
@@ -161,23 +161,23 @@ fn change(inode: &mut Inode, caller: &Caller, set: &SetAttr, now: u64) {
 }
 
 /// Takes away what makes a program run in its owner's name, because it is not his any more, or not what
-/// he wrote.
+/// he wrote. From everything but directories, as Linux does, although only a file can be run.
 pub(super) fn drop_privileges(inode: &mut Inode) {
-    if inode.kind == Kind::Reg {
+    if !inode.is_dir() {
         inode.mode &= !SETUID;
-        // Without the group's right to execute, the bit means something else.
+        // Without execute permission for the group, the bit has another meaning.
         if inode.mode & 0o010 != 0 {
             inode.mode &= !SETGID;
         }
     }
 }
 
-/// Returns the bits of a mode that are kept.
+/// Returns the bits of a mode that are stored.
 pub(super) fn permissions(mode: u32) -> u16 {
     u16::try_from(mode & 0o7777).unwrap_or(0)
 }
 
-/// Returns what becomes of a time.
+/// Returns the new value of a time.
 pub(super) fn time(set: SetTime, old: u64, now: u64) -> u64 {
     match set {
         SetTime::Keep => old,

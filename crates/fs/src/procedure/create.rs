@@ -1,4 +1,4 @@
-//! CREATE, MKDIR, SYMLINK, MKNOD, LINK: what adds a name.
+//! CREATE, MKDIR, SYMLINK, MKNOD, LINK: the procedures that add a name.
 
 use alloc::vec::Vec;
 
@@ -16,10 +16,10 @@ use crate::nfs3::{
 use crate::trouble::Done;
 use crate::xdr::{Opaque, Xdr};
 
-/// The longest target of a symbolic link, in bytes.
-const TARGET_BYTES_MAX: usize = 1024;
+/// The longest target of a symbolic link, in bytes: what other file systems take.
+const TARGET_BYTES_MAX: usize = 4095;
 
-/// What was made, or found made.
+/// The object created, or found to exist already.
 type Made = ([u8; HANDLE_BYTES], Attr);
 
 impl<'s> Run<'_, 's, '_> {
@@ -53,7 +53,8 @@ impl<'s> Run<'_, 's, '_> {
             let mut inode = run.draft(&dir, Kind::Lnk, &args.attributes)?;
             inode.mode = args.attributes.mode.map_or(0o777, permissions);
             if target.len() > INLINE_BYTES_MAX {
-                run.volume.check_quota(inode.uid, 1, 1)?;
+                let pages = run.volume.pages_of(target.len());
+                run.volume.check_quota(inode.uid, pages, 1)?;
             }
             run.make(dir, args.place.name.0, inode, target)
         })
@@ -106,7 +107,7 @@ impl<'s> Run<'_, 's, '_> {
         self.add_name(dir, args.link.name.0, number)
     }
 
-    /// Appends the result of a procedure that makes something.
+    /// Appends the result of a procedure that creates an object.
     fn making(
         &mut self,
         place: &DirOp<'_>,
@@ -146,7 +147,7 @@ impl<'s> Run<'_, 's, '_> {
         self.make(dir, args.place.name.0, inode, &[])
     }
 
-    /// Creates a file of a name that is there.
+    /// Creates a file with an existing name.
     fn create_again(
         &mut self,
         dir: &Node<'_>,
@@ -175,7 +176,7 @@ impl<'s> Run<'_, 's, '_> {
         Ok((self.handle(dir, number, &inode), self.attr(number, &inode)))
     }
 
-    /// Returns the directory of a name that is not there and that the caller may add.
+    /// Returns the directory of a new name, if the caller may add it.
     fn place(&self, place: &DirOp<'_>) -> Done<Node<'s>> {
         let dir = self.writable_dir(&place.dir)?;
         check_new_name(place)?;
@@ -190,7 +191,7 @@ impl<'s> Run<'_, 's, '_> {
         Ok(dir)
     }
 
-    /// Returns the inode of something new, with the attributes that are asked for.
+    /// Returns the inode of a new object, with the requested attributes.
     fn draft(&self, dir: &Node<'_>, kind: Kind, set: &SetAttr) -> Done<Inode> {
         let caller = &dir.caller;
         let inherited = if dir.inode.mode & SETGID != 0 { dir.inode.gid } else { caller.gid };
@@ -218,7 +219,7 @@ impl<'s> Run<'_, 's, '_> {
         Ok(inode)
     }
 
-    /// Makes an inode with some data and gives it a name.
+    /// Creates an inode with some data, and adds its name.
     fn make(&mut self, mut dir: Node<'_>, name: &[u8], mut inode: Inode, data: &[u8]) -> Done<Made> {
         let number = self.volume.add_inode(&inode, &[])?;
         if !data.is_empty() {

@@ -1,7 +1,7 @@
 //! READDIR, READDIRPLUS.
 //!
-//! Both lists are filled up to a number of encoded bytes: an entry that does not fit ends the list, and
-//! if not even one fits that is TOOSMALL.
+//! Both lists are filled up to a number of encoded bytes. An entry that does not fit ends the list; if not even one
+//! fits, the status is TOOSMALL.
 
 use alloc::vec::Vec;
 
@@ -14,19 +14,19 @@ use crate::nfs3::{Attr, CookieVerf, Outcome, ReadDirArgs, ReadDirPlusArgs, Stat,
 use crate::trouble::Done;
 use crate::xdr::{Opaque, Xdr};
 
-/// Cookies never go bad: nobody needs to check for how long they are good.
+/// Cookies never become invalid, so the verifier is not needed.
 const COOKIE_VERF: CookieVerf = [0; 8];
-/// The bytes of a list's end: no more entry, and whether that is the directory's end.
+/// The bytes of a list's end: no more entry, and whether the directory ends.
 const END_BYTES: usize = 8;
 
-/// What a list is to be.
+/// The requested list.
 #[derive(Clone, Copy)]
 struct Wanted {
     cookie: u64,
     verf: CookieVerf,
-    /// The most bytes of numbers and names; the attributes and handles do not count.
+    /// Maximum bytes of numbers and names, without attributes and handles.
     dircount: usize,
-    /// The most bytes of the result.
+    /// Maximum size of the result, in bytes.
     maxcount: usize,
     plus: bool,
 }
@@ -38,7 +38,7 @@ struct List {
     names: usize,
     count: usize,
     wanted: Wanted,
-    /// Bytes of the result that are not entries.
+    /// Bytes of the result other than entries.
     frame: usize,
 }
 
@@ -78,7 +78,7 @@ impl Run<'_, '_, '_> {
         Ok(())
     }
 
-    /// Makes the list and says whether it reaches the end of the directory.
+    /// Builds the list, and returns whether it reaches the end of the directory.
     fn fill(&mut self, fh: &Opaque<'_, 64>, wanted: Wanted) -> Done<(List, bool)> {
         let dir = self.node(fh)?;
         dir.check_dir()?;

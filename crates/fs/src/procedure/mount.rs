@@ -1,7 +1,7 @@
-//! The procedures of MOUNT: from a path to the first handle, and who has said that he mounted what.
+//! The procedures of MOUNT: from a path to the first handle, and the list of reported mounts.
 //!
-//! A mount is noted under the client's address and the export, so the list is bounded: at most
-//! [`MOUNTS_MAX`], and one that finds no room is simply not noted, as the list is for people alone.
+//! A mount is recorded under the client's address and the export, so the list is bounded: at most [`MOUNTS_MAX`].
+//! Further mounts are not recorded, because the list is only for information.
 
 use alloc::format;
 use alloc::string::String;
@@ -19,7 +19,7 @@ use crate::trouble::{Done, Trouble};
 use crate::volume::{MOUNTS_USED_AT, ROOT, next_of};
 use crate::xdr::{Opaque, Xdr};
 
-/// The most mounts that are noted.
+/// Maximum number of recorded mounts.
 const MOUNTS_MAX: u64 = 4096;
 
 impl Run<'_, '_, '_> {
@@ -38,7 +38,7 @@ impl Run<'_, '_, '_> {
         Ok(())
     }
 
-    /// Finds the directory of a path that is an export, or lies in one.
+    /// Finds the directory of a path that is an export, or is below one.
     fn mount(&self, path: &[u8]) -> Result<Handle, Result<MountStat, Stop>> {
         let (index, export) = self.export_of(path).ok_or(Ok(MountStat::Access))?;
         if !export.admits(&self.address) {
@@ -55,8 +55,8 @@ impl Run<'_, '_, '_> {
         Ok(Handle { inode: number, generation: inode.generation, export: index })
     }
 
-    /// Returns the export that a path is mounted through, if there is one. The longest decides: one inside another has
-    /// its own rules.
+    /// Returns the export that contains a path, if there is one. The longest one decides: a nested export has its own
+    /// rules.
     fn export_of(&self, path: &[u8]) -> Option<(u32, &Export)> {
         (0..)
             .zip(&self.volume.settings.exports)
@@ -76,12 +76,12 @@ impl Run<'_, '_, '_> {
         Ok(Some(number))
     }
 
-    /// Returns the directory of an export, if it is there.
+    /// Returns the directory of an export, if it exists.
     pub(super) fn export_root(&self, export: &Export) -> Done<Option<u64>> {
         Ok(self.walk(export.path.as_bytes())?)
     }
 
-    /// Notes that an export has been mounted.
+    /// Records that an export has been mounted.
     fn note(&mut self, export: u32) -> Result<(), Stop> {
         let key = mount_key(&self.address, export);
         let used = self.volume.number(MOUNTS_USED_AT)?;
@@ -96,13 +96,13 @@ impl Run<'_, '_, '_> {
         }
     }
 
-    /// Forgets that the export of a path has been mounted from here: the one that MNT of that path has noted.
+    /// Forgets the mount of a path's export from this address: the one that MNT of that path has recorded.
     pub(crate) fn umnt(&mut self, path: &Path<'_>) -> Result<(), Stop> {
         let Some((index, _)) = self.export_of(path.0) else { return Ok(()) };
         self.forget(index)
     }
 
-    /// Forgets all that has been mounted from here.
+    /// Forgets all mounts from this address.
     pub(crate) fn umntall(&mut self) -> Result<(), Stop> {
         (0..).zip(&self.volume.settings.exports).try_for_each(|(index, _)| self.forget(index))
     }
@@ -155,7 +155,7 @@ fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty())
 }
 
-/// Says whether a path is another or lies below it.
+/// Returns whether a path is equal to another or below it.
 fn is_within(path: &[u8], other: &[u8]) -> bool {
     let mut names = components(path);
     path.first() == Some(&b'/') && components(other).all(|name| names.next() == Some(name))

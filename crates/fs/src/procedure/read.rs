@@ -12,7 +12,7 @@ use crate::trouble::Done;
 use crate::volume::ROOT;
 use crate::xdr::{Opaque, Xdr, pad};
 
-/// What READ is about to return.
+/// The data that READ returns.
 struct Reading<'s> {
     node: Node<'s>,
     count: usize,
@@ -52,8 +52,7 @@ impl<'s> Run<'_, 's, '_> {
         Ok((self.handle(&dir, number, &inode), self.attr(number, &inode)))
     }
 
-    /// Returns the directory that a directory is in. The export's own is its own parent: there is no way
-    /// out of an export.
+    /// Returns the parent of a directory. An export's own directory is its own parent, so no path leaves an export.
     pub(super) fn parent(&self, dir: &Node<'_>) -> Done<u64> {
         let is_top = dir.number == ROOT || self.export_root(dir.export)? == Some(dir.number);
         Ok(if is_top { dir.number } else { dir.inode.parent })
@@ -88,7 +87,7 @@ impl<'s> Run<'_, 's, '_> {
         Ok(target)
     }
 
-    /// Appends the result of READ. The data goes straight from its pages to the reply.
+    /// Appends the result of READ. The data is copied directly from its pages to the reply.
     pub(crate) fn read(&mut self, args: &ReadArgs<'_>, out: &mut Vec<u8>) -> Result<(), Stop> {
         let reading = self.start_reading(args);
         let attributes = self.post(&args.file)?;
@@ -117,7 +116,7 @@ impl<'s> Run<'_, 's, '_> {
             Kind::Dir => return Err(Stat::IsDir.into()),
             Kind::Blk | Kind::Chr | Kind::Lnk | Kind::Sock | Kind::Fifo => return Err(Stat::Inval.into()),
         }
-        // A program is read to be executed: the right to do that is enough.
+        // A program is read to be executed: execute permission is enough.
         node.check_or_owner(READ).or_else(|trouble| node.check(EXECUTE).map_err(|_| trouble))?;
         let left = usize::try_from(node.inode.size.saturating_sub(args.offset)).unwrap_or(usize::MAX);
         let asked = usize::try_from(args.count).unwrap_or(usize::MAX).min(TRANSFER_BYTES_MAX);

@@ -49,7 +49,7 @@ impl Run<'_, '_, '_> {
         settle(done.map(|()| wcc.clone()), || Ok(wcc))
     }
 
-    /// Removes a name from a directory, which has `links` links less then.
+    /// Removes a name from a directory, which has `links` links less afterwards.
     fn remove_name(&mut self, dir: Node<'_>, name: &[u8], cookie: u64, links: u32) -> Done<()> {
         let Node { number, mut inode, .. } = dir;
         self.volume.remove_entry(number, &mut inode, name, cookie)?;

@@ -10,10 +10,10 @@ use crate::nfs3::{Outcome, RenameArgs, RenameWcc, Stat};
 use crate::trouble::Done;
 use crate::volume::ROOT;
 
-/// The deepest directory into which another can be moved: how far up is looked for a cycle.
+/// Maximum depth of a directory that others can be moved into: how far the check for cycles goes up.
 const DEPTH_MAX: u32 = 16_384;
 
-/// A renaming that has been checked.
+/// A checked rename.
 struct Move<'s> {
     from: Node<'s>,
     to: Node<'s>,
@@ -34,7 +34,7 @@ impl<'s> Run<'_, 's, '_> {
         settle(done.map(|()| wcc.clone()), || Ok(wcc))
     }
 
-    /// Checks a renaming; none if there is nothing to do.
+    /// Checks a rename; none if there is nothing to do.
     fn plan(&self, args: &RenameArgs<'_>) -> Done<Option<Move<'s>>> {
         let (from, to) = (self.writable_dir(&args.from.dir)?, self.writable_dir(&args.to.dir)?);
         if from.export_index != to.export_index {
@@ -79,7 +79,7 @@ impl<'s> Run<'_, 's, '_> {
         Ok(Some(Move { from, to, source, target }))
     }
 
-    /// Says whether a directory is, or is somewhere in, another.
+    /// Returns whether a directory is equal to another, or below it.
     fn is_within(&self, mut dir: u64, other: u64) -> Done<bool> {
         for _ in 0..DEPTH_MAX {
             if dir == other {
@@ -110,7 +110,7 @@ impl<'s> Run<'_, 's, '_> {
             }
             None => self.volume.add_entry(to.number, dir, args.to.name.0, source.inode)?,
         }
-        // A directory in the place of another leaves the number of directories as it was.
+        // Replacing a directory by another leaves the number of directories unchanged.
         if moved.is_dir() && target.is_none() {
             dir.nlink += 1;
         }

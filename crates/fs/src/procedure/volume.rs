@@ -7,10 +7,10 @@ use crate::directory::NAME_BYTES_MAX;
 use crate::nfs3::{Attr, Fh, FsInfoOk, FsStatOk, NfsTime, Outcome, PathConfOk, TRANSFER_BYTES_MAX};
 use crate::trouble::Done;
 
-/// What a file system can do: hard links, symbolic links, the same answers to PATHCONF everywhere, and
-/// times can be set.
+/// The properties of the file system: hard links, symbolic links, uniform answers to PATHCONF, and times that can be
+/// set.
 const PROPERTIES: u32 = 0x01 | 0x02 | 0x08 | 0x10;
-/// The size of READDIR that suits best, in bytes.
+/// The recommended size of READDIR, in bytes.
 const DIR_BYTES_PREFERRED: u32 = 64 << 10;
 
 impl Run<'_, '_, '_> {

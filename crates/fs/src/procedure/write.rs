@@ -10,8 +10,7 @@ use crate::nfs3::{CommitArgs, CommitOk, Outcome, StableHow, Stat, Wcc, WriteArgs
 use crate::trouble::Done;
 
 impl Run<'_, '_, '_> {
-    /// The verifier of what has been written: constant, because what was answered is replicated and is
-    /// not lost with a machine.
+    /// The write verifier. It is constant, because acknowledged data is replicated, and is not lost with a machine.
     fn write_verf(&self) -> WriteVerf {
         self.volume.settings.service_id.to_be_bytes()
     }
@@ -29,7 +28,7 @@ impl Run<'_, '_, '_> {
         settle(done, || Ok(wcc))
     }
 
-    /// Writes as much as there is room for, and returns how much that was.
+    /// Writes as much as there is space for, and returns the number of bytes.
     fn write_data(&mut self, args: &WriteArgs<'_>) -> Done<u32> {
         let Node { number, mut inode, caller, .. } = self.file_to_write(args)?;
         let count = usize::try_from(args.count).unwrap_or(usize::MAX);
@@ -74,7 +73,7 @@ impl Run<'_, '_, '_> {
         Ok(node)
     }
 
-    /// There is nothing left to do: every WRITE is stable when it is answered.
+    /// Nothing to do: every WRITE is stable when it is answered.
     pub(crate) fn commit(&self, args: &CommitArgs<'_>) -> Result<Outcome<CommitOk, Wcc>, Stop> {
         let wcc = self.wcc(&args.file, self.before(&args.file)?)?;
         let done = self.node(&args.file).and_then(|node| match node.inode.kind {

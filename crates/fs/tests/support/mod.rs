@@ -156,7 +156,7 @@ pub(crate) fn size(size: u64) -> SetAttr {
     SetAttr { size: Some(size), ..SetAttr::default() }
 }
 
-/// Settings that trust everyone, as a test's clients are whoever they like.
+/// Settings that trust everyone, because a test's clients choose their users.
 pub(crate) fn open_settings() -> Settings {
     let export = Export { squash: Squash::Nobody, ..Export::of("/") };
     Settings { exports: vec![export], reply_pages: 16, ..Settings::default() }
@@ -167,7 +167,7 @@ impl Bench {
         Self::with(open_settings(), 1 << 20)
     }
 
-    /// Returns a client of a file system with these settings and so many pages, root to begin with.
+    /// Returns a client of a file system with these settings and `pages` pages, root to begin with.
     pub(crate) fn with(settings: Settings, pages: u32) -> Self {
         let options = Options {
             pages_max: pages,
@@ -248,7 +248,7 @@ impl Bench {
     pub(crate) fn operate(&mut self, operation: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         let client = ClientId::new(1, 0);
-        match self.executor.read(client, Timestamp(1), operation, &mut out) {
+        match self.executor.read((client, Timestamp(1), &quorate_wire::Digest::ZERO), operation, &mut out) {
             Some(_) => out,
             None => self.order(operation),
         }

@@ -1,4 +1,4 @@
-//! Asking the replicas how they are, beside the operations.
+//! Asks the replicas for their status, in parallel with operations.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,31 +7,31 @@ use std::time::{Duration, Instant};
 use quorate_wire::ReplicaId;
 use quorate_wire::message::Statement;
 
-/// Whoever has not answered is asked again after so long, in nanoseconds.
+/// How long to wait for a replica's answer before asking it again, in nanoseconds.
 const AGAIN_NS: u64 = 120_000_000;
 
-/// What a replica said, and when that was heard.
+/// A replica's statement, and when it arrived.
 #[derive(Clone, Debug)]
 pub struct Heard {
-    /// What it said.
+    /// The statement.
     pub statement: Statement,
-    /// When.
+    /// The time of arrival.
     pub at: Instant,
 }
 
-/// A question at a time, and the answers to it: at most one of each replica.
+/// One question at a time, with its answers: at most one of each replica.
 #[derive(Debug, Default)]
 pub(super) struct Asking {
-    /// Held by whoever asks.
+    /// Held by the thread that asks.
     turn: Mutex<()>,
-    /// The question that is under way; 0: there is none.
+    /// The present question; 0: none.
     nonce: AtomicU64,
     answers: Mutex<Vec<Option<Heard>>>,
     answered: Condvar,
 }
 
 impl Asking {
-    /// Asks, waits up to `within`, and returns what each of `n` replicas has said.
+    /// Asks, waits up to `within`, and returns the statements of `n` replicas.
     pub(super) fn ask(&self, n: usize, nonce: u64, within: Duration, wake: impl Fn()) -> Vec<Option<Heard>> {
         let _turn = lock(&self.turn);
         *lock(&self.answers) = vec![None; n];
@@ -44,7 +44,7 @@ impl Asking {
         std::mem::take(&mut *answers)
     }
 
-    /// Returns the question that is to be sent now, if one is: it is new, or some have not answered it.
+    /// Returns the question to send now, if there is one: it is new, or some replicas have not answered.
     pub(super) fn due(&self, sent: &mut (u64, u64), now_ns: u64) -> Option<u64> {
         let nonce = self.nonce.load(Ordering::SeqCst);
         let (last, again_ns) = *sent;
@@ -55,12 +55,12 @@ impl Asking {
         Some(nonce)
     }
 
-    /// Says whether somebody waits for answers.
+    /// Returns whether a thread waits for answers.
     pub(super) fn is_open(&self) -> bool {
         self.nonce.load(Ordering::SeqCst) != 0
     }
 
-    /// Takes an answer, if it is one to the question under way.
+    /// Takes an answer, if it is one to the present question.
     pub(super) fn answer(&self, from: ReplicaId, statement: Statement) {
         let mut answers = lock(&self.answers);
         if statement.nonce != self.nonce.load(Ordering::SeqCst) {

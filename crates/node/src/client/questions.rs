@@ -1,4 +1,4 @@
-//! What a client does besides operations: it asks replicas how they are, and keeps what speaks against them.
+//! A client's status requests to replicas, and its evidence of misbehaviour by them.
 
 use quorate_pbft::Now;
 use quorate_pbft::step::Lsn;
@@ -11,7 +11,7 @@ use crate::meter::Meter;
 use crate::observe::{Class, Item, Ledger};
 
 impl<M: Meter> ClientDrive<M> {
-    /// Asks all replicas how they are. The answers that bear `nonce` are for [`Self::take_statements`].
+    /// Asks all replicas for their status. Answers with `nonce` are returned by [`Self::take_statements`].
     pub fn probe(&mut self, nonce: u64) {
         let mut body = Vec::new();
         Probe { nonce }.encode(&mut Writer::new(&mut body));
@@ -20,7 +20,7 @@ impl<M: Meter> ClientDrive<M> {
         self.outbox.post(self.directory.replicas(), &self.frame, Lsn(0));
     }
 
-    /// Returns what replicas have said since the last call: the newest of each.
+    /// Returns the statements since the last call: the newest of each replica.
     pub fn take_statements(&mut self) -> Vec<(ReplicaId, Statement)> {
         std::mem::take(&mut self.statements)
     }
@@ -30,12 +30,12 @@ impl<M: Meter> ClientDrive<M> {
         self.cluster
     }
 
-    /// Keeps what speaks against replicas in a ledger, from here on.
+    /// Stores evidence against replicas in a ledger from now on.
     pub fn keep_evidence(&mut self, ledger: Ledger) {
         self.ledger = ledger;
     }
 
-    /// Returns what speaks against replicas, as seen by this client, whom `by` names.
+    /// Returns this client's evidence against replicas, with `by` as the witness.
     pub fn evidence(&self, by: &str) -> Vec<Item> {
         self.ledger.items(by)
     }
@@ -46,13 +46,13 @@ impl<M: Meter> ClientDrive<M> {
         self.statements.push((from, statement.clone()));
     }
 
-    /// Notes what speaks against a replica.
+    /// Records evidence against a replica.
     #[cold]
     pub(super) fn accuse(&mut self, class: Class, replica: ReplicaId) {
         self.ledger.note(class, replica, self.wall_s);
     }
 
-    /// Remembers the time of day, and lets the ledger be written.
+    /// Remembers the time of day, and lets the ledger write its file.
     pub(super) fn tend_evidence(&mut self, now: Now) {
         self.wall_s = now.wall_ns / 1_000_000_000;
         self.ledger.tend(now.mono_ns);

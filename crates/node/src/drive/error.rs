@@ -1,4 +1,4 @@
-//! Why there can be no drive.
+//! Why a drive cannot be created.
 
 use quorate_pbft::ConfigError;
 use quorate_pbft::config::Durability;
@@ -8,7 +8,7 @@ use quorate_pbft::config::Durability;
 pub enum DriveError {
     /// A setting breaks a rule.
     Config(ConfigError),
-    /// Without a journal only [`Durability::Memory`] can be kept.
+    /// Without a journal, only [`Durability::Memory`] is possible.
     Durability(Durability),
 }
 

@@ -1,11 +1,11 @@
-//! Batches that cannot be executed yet, and what comes behind them: in their order (EX-1).
+//! Batches that cannot be executed yet, and later ones, in order (EX-1).
 //!
-//! A batch waits for two reasons. A page that it needs cannot be read: it comes from the others, or a state transfer
-//! comes. Or too much of the state is in memory and nowhere else, and an image is on its way to the disk: when
-//! it is there, pages can be dropped. That ends by itself, because nothing is executed that would make the image
-//! wait; and if no image is on its way there is nothing to wait for, for the next one needs the next stable
-//! checkpoint. So memory is bounded by half as much again as the limit, and what is written between two stable
-//! checkpoints. Agreement goes on meanwhile, as far as the window goes.
+//! A batch waits for one of two reasons. Either a page that it needs cannot be read: the page is fetched from the
+//! others, or a state transfer begins. Or too much of the state is only in memory, and an image is being written:
+//! afterwards pages can be dropped. That wait ends by itself, because nothing is executed in the meantime that could
+//! delay the image. If no image is being written there is nothing to wait for, because the next image needs the next
+//! stable checkpoint. So memory is bounded by one and a half times the limit, plus the pages written between two
+//! stable checkpoints. Agreement continues in the meantime, within the window.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ use crate::core::Core;
 use crate::journal::Journal;
 use crate::meter::Meter;
 
-/// What the replica expects of work that is held.
+/// What the replica expects of held work.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Owed {
     Results(SeqNum),
@@ -27,36 +27,36 @@ pub(super) enum Owed {
     Nothing,
 }
 
-/// Work for the executor that has to wait. As much as the window admits.
+/// Work for the executor that has to wait. Bounded by the window.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     work: VecDeque<(Action, Owed)>,
-    /// A page is not here.
+    /// A page is missing.
     is_lacking: bool,
-    /// What will not be done, because the state is fetched.
+    /// Work that will not be done, because the state is fetched instead.
     given_up: Vec<Owed>,
 }
 
 impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
-    /// Says whether work for the executor has to wait for its turn.
+    /// Returns whether new work for the executor has to wait in the queue.
     #[inline]
     pub(super) fn holds(&self) -> bool {
         !self.held.work.is_empty()
     }
 
-    /// Says whether a batch has to wait.
+    /// Returns whether a batch has to wait.
     #[inline]
     pub(super) fn holds_batches(&mut self) -> bool {
         self.executor.relax();
         self.holds() || self.has_no_room()
     }
 
-    /// Says whether too much is in memory alone, and that will be better soon.
+    /// Returns whether too much of the state is only in memory, and an image will change that.
     #[inline]
     fn has_no_room(&self) -> bool {
         let max = self.executor.store().pages_max();
         let here = self.executor.store().pages().in_memory;
-        // Most have much less than the limit.
+        // Usually there is much less than the limit.
         here > max / 2
             && here + self.executor.pages_of_checkpoints() > max.saturating_add(max / 2)
             && (self.saving.is_some() || self.journal.is_imaging() || !self.stored.is_empty())
@@ -68,7 +68,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         None
     }
 
-    /// Has a page brought that the next batch needs.
+    /// Requests a page that the next batch needs.
     #[cold]
     pub(super) fn mend(&mut self, now: Now, fault: PageFault) {
         *self.counters.rejected.entry("page-unreadable").or_default() += 1;
@@ -80,18 +80,18 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         self.steps = steps;
     }
 
-    /// The page is here.
+    /// The page has arrived.
     pub(super) fn note_mended(&mut self) {
         self.held.is_lacking = false;
     }
 
-    /// Says whether what is held can be done.
+    /// Returns whether held work can be done now.
     #[inline]
     pub(super) fn can_go_on(&self) -> bool {
         self.holds() && !self.held.is_lacking && !self.has_no_room()
     }
 
-    /// Does what is held, if it can be done.
+    /// Does the held work, if that is possible.
     #[inline]
     pub(super) fn go_on(&mut self, now: Now) {
         if self.can_go_on() {
@@ -110,14 +110,14 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         self.actions = actions;
     }
 
-    /// A state is fetched that has all of it behind it.
+    /// A state is being fetched that includes the effect of all held work.
     pub(super) fn give_up_held(&mut self) {
         let given_up = self.held.work.drain(..).map(|(_, owed)| owed);
         self.held.given_up.extend(given_up);
         self.held.is_lacking = false;
     }
 
-    /// Gives the replica what it waits for of what was given up: the state that it has fetched counts.
+    /// Answers the replica for abandoned work: the fetched state replaces it.
     pub(super) fn settle_held(&mut self, now: Now, out: &mut Actions) {
         for owed in core::mem::take(&mut self.held.given_up) {
             let none = Replies::new();

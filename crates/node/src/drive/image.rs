@@ -1,5 +1,5 @@
-//! The state, on its way to the disk (D5): what has changed is copied between messages, some pages at a time,
-//! so that a large state keeps nobody waiting.
+//! Writes the state to disk (D5): changed pages are copied between messages, some at a time, so that a large state
+//! does not block the replica.
 
 use quorate_service::Service;
 use quorate_service::saving::Copied;
@@ -10,27 +10,27 @@ use crate::core::Core;
 use crate::journal::Journal;
 use crate::meter::Meter;
 
-/// Pages that are copied between two bursts: a tenth of a millisecond's work.
+/// Number of pages that are copied between two bursts: a tenth of a millisecond's work.
 const PAGES_MAX: usize = if cfg!(test) { 8 } else { 128 };
-/// Slots that the executor is told of at a time.
+/// Number of slots that are passed to the executor at a time.
 const STORED_MAX: usize = if cfg!(test) { 16 } else { 1024 };
 
 impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
-    /// Forgets the checkpoints before the stable one, but the one that is being copied; begins to copy the
-    /// stable one if the journal wants it.
+    /// Forgets the checkpoints before the stable one, except one that is being copied. Begins to copy the stable one
+    /// if the journal wants it.
     pub(super) fn discard(&mut self, stable: SeqNum) {
         let below = self.saving.as_ref().map_or(stable, |saving| saving.seq().min(stable));
         self.executor.discard(below);
         self.begin_image(stable);
     }
 
-    /// Begins to copy a checkpoint if the journal wants it. Not while state is being fetched: the transfer may use pages
-    /// that are on the disk and belong to nothing, and their slots are free when an image is sealed.
+    /// Begins to copy a checkpoint if the journal wants it. Not during a state transfer: the transfer may use
+    /// unreferenced pages on the disk, and their slots become free when an image is sealed.
     fn begin_image(&mut self, stable: SeqNum) {
         let may = self.saving.is_none() && self.stored.is_empty() && !self.executor.is_fetching();
         if may && self.journal.wants_image(stable, self.is_crowded()) {
             self.saving = self.executor.begin_save(stable);
-            // Of a transfer that is over: these slots are free, or part of the state, when the image is sealed.
+            // Slots of a finished transfer are free, or part of the state, when the image is sealed.
             self.journal.take_aside();
         }
     }
@@ -39,7 +39,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         self.executor.store().is_crowded(self.executor.pages_of_checkpoints())
     }
 
-    /// Goes on with what concerns the disk's pages.
+    /// Continues the work on the disk's pages.
     #[inline]
     pub(super) fn look_after_image(&mut self) {
         if self.saving.is_some() {
@@ -55,14 +55,14 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             self.tell_stored();
         }
         if self.journal.is_image_due() {
-            // When what was fetched became stable, the disk was still busy with it; nobody may ever order anything more.
-            self.begin_image(self.sayings.stable());
+            // What was fetched is said to nobody before it is on the disk (ST-6), and may not be stable yet.
+            self.begin_image(self.sayings.stable().max(self.fetched));
         }
     }
 
-    /// Has the disk take pages of the state transfer, if there are many: a quarter of what may be in memory. What it
-    /// may have there in the end is what is left of the bound: a replica that falls behind again and again while
-    /// the disk is full would have more each time.
+    /// Writes pages of a state transfer to disk if there are many: a quarter of those that may be in memory. Its
+    /// final share of memory is the rest of the bound; otherwise a replica that falls behind repeatedly while the
+    /// disk is full would use more each time.
     #[cold]
     fn put_aside(&mut self) {
         self.executor.note_aside(&self.journal.take_aside());
@@ -79,14 +79,14 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         }
     }
 
-    /// Gives up the image that is being copied: a transfer begins, and no image is sealed before its end.
+    /// Abandons the image that is being copied: a transfer begins, and no image is sealed before its end.
     pub(super) fn give_up_image(&mut self) {
         if let Some(saving) = self.saving.take() {
             self.executor.abandon_save(saving);
         }
     }
 
-    /// Tells the executor of some slots; when it knows all of them, another image may begin, if it is needed.
+    /// Passes some slots to the executor. When it knows all of them, another image may begin, if needed.
     #[cold]
     fn tell_stored(&mut self) {
         let from = self.stored.len().saturating_sub(STORED_MAX);
@@ -94,14 +94,14 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         self.stored.truncate(from);
         self.executor.relax();
         if self.stored.is_empty() {
-            tracing::debug!(pages = ?self.executor.store().pages(), "an image is on the disk");
+            tracing::debug!(pages = ?self.executor.store().pages(), "wrote an image of the state to the disk");
             if self.is_crowded() {
                 self.begin_image(self.sayings.stable());
             }
         }
     }
 
-    /// Copies some more pages, if the journal has room for them.
+    /// Copies more pages, if the journal has space for them.
     #[cold]
     fn copy_image(&mut self) {
         if !self.journal.has_room() {

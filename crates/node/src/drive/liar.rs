@@ -1,5 +1,5 @@
-//! The drive of a core that lies: what stands in front of a replica, and what leaves changed for some receivers
-//! only. Compiled for such cores alone.
+//! The drive of a core that lies: a wrapper around a replica, and frames that are changed for some receivers.
+//! Compiled only for such cores.
 
 use quorate_pbft::Now;
 use quorate_pbft::step::Lsn;
@@ -13,7 +13,7 @@ use crate::journal::Journal;
 use crate::meter::Meter;
 
 impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
-    /// Puts something in front of the replica, or in the place of what is there.
+    /// Wraps the replica, or replaces the present wrapper.
     pub fn with_core<D: Core>(self, put: impl FnOnce(C) -> D) -> Drive<S, M, J, D> {
         Drive {
             id: self.id,
@@ -28,6 +28,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             meter: self.meter,
             journal: self.journal,
             recorder: self.recorder,
+            fetched: self.fetched,
             saving: self.saving,
             stored: self.stored,
             held: self.held,
@@ -45,12 +46,12 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         }
     }
 
-    /// Returns what stands in front of the replica, or the replica.
+    /// Returns the wrapper, or the replica.
     pub fn core(&self) -> &C {
         &self.core
     }
 
-    /// Lets the core say what it had put off.
+    /// Lets the core send the messages that it had delayed.
     #[cold]
     pub(super) fn wake(&mut self, now: Now) {
         let mut actions = core::mem::take(&mut self.actions);
@@ -60,7 +61,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         self.actions = actions;
     }
 
-    /// Puts a frame into the outbox, for each receiver as the core changes it.
+    /// Puts a frame into the outbox, as the core changes it for each receiver.
     #[cold]
     pub(super) fn post_tampered(&mut self, whom: Option<Principal>, frame: &[u8], after: Lsn) {
         let places: Vec<Place> = match whom {

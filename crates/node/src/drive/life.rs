@@ -1,5 +1,4 @@
-//! The life of a drive besides its messages: what is recorded of it, its session keys, its end; and what
-//! can be seen of it.
+//! The parts of a drive other than messages: its recording, its session keys, its shutdown, and access to its state.
 
 use quorate_pbft::recording::Recorder;
 use quorate_pbft::step::Lsn;
@@ -13,7 +12,7 @@ use crate::meter::Meter;
 use crate::storage::Paged;
 
 impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
-    /// Notes every input from here on, before [`Self::start`].
+    /// Records every input from now on. Call it before [`Self::start`].
     pub fn record(&mut self, recorder: Recorder) {
         self.recorder = Some(recorder);
     }
@@ -25,16 +24,16 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
 
     /// Begins a new generation of session keys (KX-2). `entropy` is fresh and secret.
     pub fn refresh_keys(&mut self, now: Now, entropy: [u8; 32]) {
-        self.door.refresh(entropy, now.wall_ns.max(self.door.key_time() + 1));
+        self.door.refresh(entropy, now.wall_ns.max(self.door.key_time().saturating_add(1)));
         self.send_keys();
     }
 
-    /// Returns the time of the newest NEW-KEY: the next start's is to be later (KX-1).
+    /// Returns the time of the newest NEW-KEY: that of the next start must be later (KX-1).
     pub fn key_time(&self) -> u64 {
         self.door.key_time()
     }
 
-    /// Hands the view over, if this is its primary: the process is about to end. Says whether it is.
+    /// Hands over the view, if this is its primary: the process is about to end. Returns whether it is.
     pub fn shut_down(&mut self, now: Now) -> bool {
         let was_primary = self.core.replica().is_primary();
         let mut actions = core::mem::take(&mut self.actions);
@@ -65,7 +64,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         &self.executor
     }
 
-    /// Returns what has come and gone.
+    /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -75,7 +74,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         &mut self.meter
     }
 
-    /// Sends the NEW-KEYs that the door owes.
+    /// Sends the pending NEW-KEYs of the authenticator.
     pub(super) fn send_keys(&mut self) {
         while let Some((to, frame)) = self.door.take_outgoing() {
             self.outbox.post(self.directory.find(to).into_iter(), &frame, Lsn(0));

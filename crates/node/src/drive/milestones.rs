@@ -1,4 +1,4 @@
-//! What a drive makes of milestones: counts, lines of the log, and what they mean for the disk.
+//! The effects of milestones on a drive: counters, log lines, and records for the disk.
 
 use quorate_pbft::step::Milestone;
 use quorate_service::Service;
@@ -10,7 +10,7 @@ use crate::journal::{INCARNATION_RANDOM_BITS, Journal};
 use crate::meter::Meter;
 
 impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
-    /// Takes note of something that has happened in the replica.
+    /// Records an event in the replica.
     #[inline]
     #[allow(clippy::wildcard_enum_match_arm, reason = "these are frequent, all others are not")]
     pub(super) fn note(&mut self, milestone: &Milestone) {
@@ -29,17 +29,17 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     }
 
     #[cold]
-    #[allow(clippy::wildcard_enum_match_arm, reason = "what is not worth a line of the log")]
+    #[allow(clippy::wildcard_enum_match_arm, reason = "other milestones are logged at debug level only")]
     fn note_rare(&mut self, milestone: &Milestone) {
         match milestone {
             Milestone::Suspected { view, reason } => info!(view = view.0, ?reason, "suspects the primary"),
             Milestone::ViewChangeStarted { view } => {
                 self.counters.view_changes += 1;
-                info!(view = view.0, "leaves for another view");
+                info!(view = view.0, "started a view change");
             }
             Milestone::ViewEntered { view, .. } => info!(view = view.0, "entered the view"),
             Milestone::RejoinStarted { incarnation } => {
-                warn!("has lost its memory, or must not trust it: rejoins, and does not vote meanwhile");
+                warn!("state lost or untrusted: rejoining, not voting");
                 self.journal.distrust(incarnation >> INCARNATION_RANDOM_BITS);
             }
             Milestone::Rejoined { .. } => {
@@ -48,10 +48,13 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 self.sayings.note_rejoined();
             }
             Milestone::Equivocation { by } => {
-                tracing::debug!(replica = %by, "contradicts itself");
+                tracing::debug!(replica = %by, "equivocates");
                 self.sayings.note_contradiction(*by);
             }
-            Milestone::Restarted { .. } => info!("started again from its own log"),
+            Milestone::SettingsDiffer { of } => {
+                warn!(replica = %of, "settings differ from this replica's: compare the node.toml files");
+            }
+            Milestone::Restarted { .. } => info!("restarted from its own log"),
             _ => tracing::debug!(?milestone),
         }
     }

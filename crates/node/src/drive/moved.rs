@@ -1,31 +1,29 @@
-//! What state transfers have moved, counted where messages come in: a few additions for each of theirs, and
-//! nothing rests on it.
+//! Counts the messages and bytes of state transfers. The protocol does not depend on these figures.
 
 use quorate_service::transfer::Progress;
 use quorate_wire::SeqNum;
 use quorate_wire::message;
 
-/// An answer is waited for so long at most, in nanoseconds: one that comes later than that after the end of a
-/// transfer is none of its.
+/// Answers that arrive later than this after the end of a transfer are not counted for it, in nanoseconds.
 const LATE_NS: u64 = 1_000_000_000;
 
-/// The last transfer, and all of them.
+/// The last transfer, and the total of all.
 #[derive(Debug, Default)]
 pub(super) struct Moved {
     seq: SeqNum,
     began_ns: u64,
     /// None while it runs.
     ended_ns: Option<u64>,
-    /// Pages and bytes that came.
+    /// Pages and bytes that have arrived.
     came: (u64, u64),
-    /// Pages of the state as it was at its end; before, as it was at its beginning.
+    /// Pages of the state at its end; before that, at its beginning.
     state_pages: u64,
     transfers: u64,
     since_start: (u64, u64),
 }
 
 impl Moved {
-    /// State is fetched up to `seq`: a transfer begins, or one under way has another target.
+    /// State is fetched up to `seq`: a transfer begins, or one in progress has another target.
     pub(super) fn aim(&mut self, seq: SeqNum, runs: bool, now_ns: u64, state_pages: u64) {
         if !runs || self.transfers == 0 {
             let (transfers, since_start) = (self.transfers.saturating_add(1), self.since_start);
@@ -34,8 +32,8 @@ impl Moved {
         self.seq = seq;
     }
 
-    /// A message has brought `pages` pages, or none and digests: whether it is of use, was asked for twice, or is a
-    /// lie, it has come. What was asked for may come when the transfer is over.
+    /// A message has brought `pages` pages, or none and digests. It counts even if it is useless, a duplicate, or
+    /// false. Requested data may arrive after the transfer is over.
     pub(super) fn note(&mut self, pages: u64, bytes: usize, now_ns: u64) {
         let is_its = self.ended_ns.is_none_or(|ended| now_ns.saturating_sub(ended) < LATE_NS);
         if self.transfers == 0 || !is_its {
@@ -47,12 +45,12 @@ impl Moved {
         }
     }
 
-    /// The state is that of `seq` now.
+    /// The state of `seq` is installed.
     pub(super) fn end(&mut self, seq: SeqNum, now_ns: u64, state_pages: u64) {
         (self.seq, self.ended_ns, self.state_pages) = (seq, Some(now_ns), state_pages);
     }
 
-    /// Returns what there is to say. None: there was no transfer.
+    /// Returns the figures. None: there was no transfer.
     pub(super) fn says(
         &self,
         now_ns: u64,
@@ -84,8 +82,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// What comes twice counts twice, also when the target has moved, and so does what comes late; what comes long
-    /// after the end is not the transfer's.
+    /// Duplicates count twice, also after a change of the target, and so do late messages; those long after the end
+    /// do not count for the transfer.
     #[test]
     fn everything_that_comes_is_counted() {
         let mut moved = Moved::default();
@@ -105,7 +103,7 @@ mod tests {
         moved.note(1, 4096, 3 * SECOND + LATE_NS);
         let says = moved.says(9 * SECOND, 4096, None).unwrap();
         assert_eq!((says.pages, says.of_pages, says.took_ms, says.transfers), (3, 50, 2000, 1));
-        // The next one begins anew, the sum goes on.
+        // The next one starts from zero, the sum continues.
         moved.aim(SeqNum(24), false, 9 * SECOND, 50);
         moved.note(1, 4096, 9 * SECOND);
         let says = moved.says(9 * SECOND, 4096, None).unwrap();

@@ -1,8 +1,8 @@
-//! Whom the door lets in: by the committed state, never by what may still be undone (EX-3, TE-4).
+//! Which clients the authenticator accepts: by the committed state, never by one that may still be undone (EX-3, TE-4).
 //!
-//! Whoever is added comes in as soon as that has committed. Whoever is removed stays at the door until the next stable
-//! checkpoint: what it asks for is refused by the execution, with an answer; and what others have ordered of it can
-//! still be checked here, so that nobody has to leave a view because of a request that has lost its key.
+//! An added client is accepted as soon as its addition has committed. The key of a removed client stays until the next
+//! stable checkpoint. Execution refuses its requests with an answer, and its requests that are already ordered can still
+//! be verified, so that no replica has to leave a view because of a request without a key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,21 +16,22 @@ use crate::directory::Directory;
 use crate::journal::Journal;
 use crate::meter::Meter;
 
-/// The clients that the door knows, as far as orders can change it. At most as many as the state has.
+/// The clients that the authenticator knows, as far as ordered operations can change them. At most as many as in the
+/// state.
 #[derive(Debug, Default)]
 pub(super) struct Guests {
-    /// The version of the state's table.
+    /// The version of the client registry.
     version: u64,
     /// Their keys, by their principals.
     keys: BTreeMap<u64, [u8; 32]>,
-    /// Those whose place is from the state, and not from this node's own table.
+    /// Clients whose place is from the state, not from this node's own table.
     placed: BTreeSet<u64>,
-    /// Some of them are removed and not shut out yet.
+    /// Whether some are removed and still accepted.
     leaving: bool,
 }
 
 impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
-    /// Lets in whom the state knows; and with `shut_out` nobody else.
+    /// Accepts the clients in the state. With `shut_out`, no others are accepted any more.
     #[inline]
     pub(super) fn receive_guests(&mut self, shut_out: bool) {
         let version = self.executor.people_version();
@@ -52,7 +53,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 if before.is_some() {
                     door.remove_client(id);
                 }
-                // A key that is none lets nobody in.
+                // An invalid key accepts no client.
                 door.add_client(id, &PublicKey::Ed25519(person.key));
                 guests.keys.insert(principal, person.key);
             }
@@ -76,7 +77,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         }
     }
 
-    /// Returns who is where: clients that are added have a place, too.
+    /// Returns the places of nodes, including added clients.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }

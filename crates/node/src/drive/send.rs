@@ -1,8 +1,8 @@
-//! What leaves a drive: sealed once, and packed by place.
+//! The output of a drive: sealed once, and packed by place.
 
 use quorate_pbft::step::{Form, Lsn, Recipient};
 use quorate_service::Service;
-use quorate_wire::message::RequestBody;
+use quorate_wire::message::{RequestBody, Seal};
 use quorate_wire::{Kind, Principal};
 
 use super::Drive;
@@ -22,6 +22,10 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         };
         self.frame.clear();
         let frame = match form {
+            Form::Frame if kind.seal() == Seal::Signature => {
+                self.door.escort(None, bytes, &mut self.frame);
+                &self.frame
+            }
             Form::Frame => bytes,
             Form::Body if kind == Kind::Request => {
                 let own = Principal::Replica(self.id).as_client();

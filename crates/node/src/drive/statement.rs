@@ -1,5 +1,5 @@
-//! What a replica says of itself to clients that ask (PROBE, STATEMENT): for people and monitoring. The core
-//! is only read here, and nothing of it rests on what is said.
+//! A replica's statements about itself for clients that ask (PROBE, STATEMENT), for users and monitoring. It only
+//! reads the core, and no part of the protocol depends on it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,14 +20,14 @@ use crate::journal::Journal;
 use crate::meter::Meter;
 use crate::surroundings::{Room, Surroundings};
 
-/// A client is answered once in so long, in nanoseconds.
+/// The least time between two answers to a client, in nanoseconds.
 const ANSWER_NS: u64 = 20_000_000;
-/// How often the process looks around itself, in nanoseconds.
+/// How often the process measures its memory and disk, in nanoseconds.
 const LOOK_NS: u64 = 1_000_000_000;
-/// The most clients whose last question is remembered.
+/// Maximum number of clients whose last question is remembered.
 const ASKERS_MAX: usize = 1024;
 
-/// What a drive keeps for its statements, besides what the core knows anyway.
+/// The data that a drive keeps for its statements, in addition to the core's.
 #[derive(Debug, Default)]
 pub(super) struct Sayings {
     durability: Keeps,
@@ -36,11 +36,11 @@ pub(super) struct Sayings {
     checkpoints: VecDeque<(SeqNum, Digest)>,
     stable: (SeqNum, Digest),
     committed: SeqNum,
-    /// Who has contradicted itself: how often, and when last. At most one entry a replica.
+    /// Replicas that have equivocated: how often, and when last. At most one entry per replica.
     contradictions: BTreeMap<ReplicaId, (u64, u64)>,
     started_ns: Option<u64>,
     recovered_ns: u64,
-    /// The time as of the last tick.
+    /// The time at the last tick.
     now_ns: u64,
     /// When each client may be answered again. At most [`ASKERS_MAX`].
     askers: BTreeMap<u64, u64>,
@@ -50,7 +50,7 @@ pub(super) struct Sayings {
 }
 
 impl Sayings {
-    /// Returns what there is to say before the start: the checkpoints that the state came with.
+    /// Returns the initial value: the checkpoints of the loaded state.
     pub(super) fn new(
         durability: Durability,
         page_bytes: usize,
@@ -71,7 +71,7 @@ impl Sayings {
     }
 
     pub(super) fn note_checkpoint(&mut self, seq: SeqNum, digest: Digest) {
-        // After a rollback or a repair it is another one.
+        // After a rollback or a repair the digest differs.
         while self.checkpoints.back().is_some_and(|(last, _)| *last >= seq) {
             self.checkpoints.pop_back();
         }
@@ -110,7 +110,7 @@ impl Sayings {
         }
     }
 
-    /// Says whether a client may be answered now, and remembers that it is.
+    /// Returns whether a client may be answered now, and remembers that it is.
     fn may_answer(&mut self, client: ClientId, now_ns: u64) -> bool {
         let holder = Principal::Client(client).key_holder();
         if self.askers.get(&holder).is_some_and(|next| now_ns < *next) {
@@ -123,7 +123,7 @@ impl Sayings {
         true
     }
 
-    /// Looks at the process and its disk, once in a while.
+    /// Measures the process and its disk, from time to time.
     fn look(&mut self, now_ns: u64) -> Room {
         let due = self.looked_ns.is_none_or(|at| now_ns.saturating_sub(at) >= LOOK_NS);
         if let (Some(surroundings), true) = (&self.surroundings, due) {
@@ -134,12 +134,12 @@ impl Sayings {
 }
 
 impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
-    /// Lets statements tell of the process and its disk.
+    /// Lets statements include the process's memory and disk.
     pub fn set_surroundings(&mut self, surroundings: Surroundings) {
         self.sayings.surroundings = Some(surroundings);
     }
 
-    /// Answers a client that asks how this replica is. Whoever asks too often is not answered.
+    /// Answers a client's status request. A client that asks too often gets no answer.
     #[cold]
     pub(super) fn on_probe(&mut self, now: Now, client: ClientId, probe: Probe) {
         if !self.sayings.may_answer(client, now.mono_ns) {
@@ -154,7 +154,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         self.body = body;
     }
 
-    /// Returns what this replica has to say of itself.
+    /// Returns this replica's statement.
     pub fn statement(&mut self, now: Now, nonce: u64) -> Statement {
         let state = self.core.replica().state();
         let room = self.sayings.look(now.mono_ns);
@@ -180,6 +180,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             in_view_change: !state.normal,
             transferring: state.transferring,
             rejoining: state.recovering,
+            disk_full: self.journal.is_full(),
             checkpoints: self.sayings.checkpoints.iter().copied().collect(),
             transfer,
             moved,
@@ -194,11 +195,13 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             recovered_ms: millis(recovered_ns),
             rejected: self.reasons(),
             contradictions: contradictions.collect(),
+            clock_ms: now.wall_ns / 1_000_000,
+            lanes: self.executor.lanes(),
             version: bounded(env!("CARGO_PKG_VERSION"), VERSION_BYTES_MAX),
         }
     }
 
-    /// Returns why and how often something was turned away, at the door and behind it.
+    /// Returns the counts of rejected messages by reason, in the authenticator and the protocol.
     fn reasons(&self) -> Vec<(String, u64)> {
         let mut sums: BTreeMap<String, u64> = BTreeMap::new();
         for (reason, count) in self.counters.refused.iter().chain(&self.counters.rejected) {
@@ -208,7 +211,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     }
 }
 
-/// Returns a name as far as it has room.
+/// Returns a name, cut to the maximum length.
 fn bounded(text: &str, max: u8) -> String {
     text.chars().filter(char::is_ascii_graphic).take(usize::from(max)).collect()
 }

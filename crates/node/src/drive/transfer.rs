@@ -1,4 +1,4 @@
-//! The state transfer's side of a drive: it has messages of its own, which agreement never sees.
+//! The state transfer's part of a drive. It has its own messages, which agreement never handles.
 
 use quorate_pbft::Now;
 use quorate_pbft::step::{Form, Lsn, Recipient};
@@ -14,7 +14,7 @@ use crate::meter::Meter;
 use crate::storage::Paged;
 
 impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
-    /// Brings the state to a certified checkpoint.
+    /// Fetches the state of a certified checkpoint.
     pub(super) fn fetch(&mut self, now: Now, seq: SeqNum, root: Digest, check: bool) -> Option<Outcome> {
         let runs = self.executor.is_fetching();
         self.moved.aim(seq, runs, now.mono_ns, self.state_pages());
@@ -26,7 +26,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         outcome
     }
 
-    /// Lets the state transfer take a step, and tells the replica if it is through.
+    /// Lets the state transfer take a step, and tells the replica when it is finished.
     pub(super) fn transfer(&mut self, now: Now, step: impl FnOnce(&mut Executor<S, Paged>, &mut Steps)) {
         let mut steps = core::mem::take(&mut self.steps);
         steps.clear();
@@ -62,7 +62,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 }
                 Step::Distrusted => *self.counters.rejected.entry("own-pages-distrusted").or_default() += 1,
                 Step::Mended { page } => {
-                    tracing::info!(page, "another replica has brought the page");
+                    tracing::info!(page, "repaired a page from another replica");
                     self.note_mended();
                 }
                 Step::Installed { seq, root } => {
@@ -71,7 +71,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                     tracing::info!(
                         seq = seq.0,
                         pages,
-                        "has fetched the state; pages brought since the start"
+                        "has fetched the state; pages fetched since the start"
                     );
                     self.journal.land();
                     outcome = Some(Outcome::Fetched { seq: *seq, root: *root });
@@ -81,13 +81,13 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         outcome
     }
 
-    /// Returns how many pages the state has.
+    /// Returns the number of pages in the state.
     fn state_pages(&self) -> u64 {
         let pages = self.executor.store().pages();
         u64::try_from(pages.in_memory + pages.on_disk).unwrap_or(u64::MAX)
     }
 
-    /// Sends a message of the state transfer's, unless the core keeps or changes it.
+    /// Sends a message of the state transfer, unless the core withholds or changes it.
     fn say(&mut self, to: ReplicaId, kind: Kind, body: &[u8]) {
         if !C::LIES {
             return self.send(Recipient::Replica(to), kind, Form::Body, body, Lsn(0));

@@ -1,4 +1,4 @@
-//! Who calls, as the file system knows it.
+//! The identity of the caller in the file system.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -8,8 +8,8 @@ use quorate_fs::operation::{HEAD_BYTES, Operation};
 use super::User;
 use crate::client_node::ClientNode;
 
-/// The machine that calls, as the file system knows it. With its number this is what makes a call the same as another:
-/// each client has a name of its own, so that none is given the answer to another's call.
+/// The calling machine. Together with the call's number it identifies a call: each client has a unique name, so that
+/// no call gets the answer to another client's call.
 #[derive(Clone, Debug)]
 pub struct Machine {
     name: String,
@@ -17,8 +17,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Returns the machine of a client. Its address is where the replicas reach it: exports that are limited to
-    /// networks go by that.
+    /// Returns the machine of a client. Its address is where the replicas reach it; exports limited to networks check
+    /// that address.
     pub fn of(client: &ClientNode) -> Self {
         Self::at(client.number(), client.settings().listen, &client.settings().replicas)
     }
@@ -40,7 +40,7 @@ impl Machine {
         Calls::new(&self.name, user.uid, user.gid, &user.gids, first)
     }
 
-    /// Returns the operation that a call from this machine is.
+    /// Returns the operation for a call from this machine.
     pub fn operation(&self, call: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES + call.len());
         Operation { address: self.address, call }.encode(&mut bytes);
@@ -48,7 +48,7 @@ impl Machine {
     }
 }
 
-/// Returns the own address from which an address is reached. Nothing is sent.
+/// Returns the local address from which an address is reached. Sends nothing.
 fn towards(address: SocketAddr) -> Option<IpAddr> {
     let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any).ok()?;
@@ -67,7 +67,7 @@ mod tests {
         let v4 = |a, b, c, d| quorate_fs::operation::mapped([a, b, c, d]);
         assert_eq!(at("10.1.2.3:7100").address, v4(10, 1, 2, 3));
         assert_eq!(at("[::1]:7100").address[15], 1);
-        // It listens everywhere: the way to the replicas says which address is meant.
+        // It listens on all addresses: the route to the replicas determines which one is meant.
         assert_eq!(at("0.0.0.0:7100").address, v4(127, 0, 0, 1));
         assert_eq!(at("10.1.2.3:7100").name, "quorate-client-3");
     }

@@ -1,4 +1,4 @@
-//! A file that comes into its place as a whole.
+//! Replaces a file atomically.
 
 use std::io::Read;
 use std::sync::PoisonError;
@@ -12,19 +12,19 @@ use quorate_fs::xdr::Opaque;
 
 use super::{Files, FilesError, Handle, odd};
 
-/// The right to change a file, as ACCESS has it.
+/// The right to change a file, as in ACCESS.
 const MODIFY: u32 = 4;
 
 impl Files {
-    /// Puts all of `input` into a directory under a name, and returns how many bytes that were: as a new file of this
-    /// mode, or in place of the regular file that is there, whose mode and owner it takes as far as the user may give
-    /// them. What is there stays as it is until all is written: that goes to a draft beside it, `.quorate-cp-...`, which
-    /// stays if the cluster gives no answer any more. What is written is durable when this returns.
+    /// Writes all of `input` to a directory under a name, and returns its length. It becomes a new file with this
+    /// mode, or replaces the existing regular file, and then gets that file's mode, and its owner as far as the user
+    /// may set it. The existing file stays unchanged until all is written to a draft in the same directory,
+    /// `.quorate-cp-...`, which is left behind if the cluster stops answering. The data is durable when this returns.
     ///
     /// # Errors
     ///
-    /// `input` cannot be read; or the file system says no, also where the user may not write what is there. What was
-    /// there is there then, or all of `input`, if the last answer got lost.
+    /// `input` cannot be read; or the file system refuses it, also if the user may not write to the existing file.
+    /// Then the existing file is unchanged, or was replaced if only the last answer was lost.
     pub fn put(&self, dir: &[u8], name: &str, mode: u32, input: &mut impl Read) -> Result<u64, FilesError> {
         let old = match self.child(dir, name) {
             Ok(old) => Some((self.attributes(&old)?, old)),
@@ -49,7 +49,7 @@ impl Files {
             self.rename(dir, &draft, name)?;
             Ok(count)
         });
-        // Without an answer there is nobody to take it away.
+        // Without an answer the draft cannot be removed.
         if done.as_ref().is_err_and(|error| !matches!(error, FilesError::Call(_))) {
             let _ = self.remove(dir, &draft);
         }
@@ -69,7 +69,7 @@ impl Files {
         if granted & MODIFY == 0 { Err(FilesError::Nfs(Stat::Access)) } else { Ok(()) }
     }
 
-    /// Gives a file to somebody, if this user may.
+    /// Sets a file's owner, if this user may do that.
     fn give(&self, file: &[u8], uid: u32, gid: u32) -> Result<(), FilesError> {
         let now = self.attributes(file)?;
         if (now.uid, now.gid) == (uid, gid) {

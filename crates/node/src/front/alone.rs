@@ -1,4 +1,4 @@
-//! What stands behind a door for comparison: one service in this process, without replicas [OSDI99 §7.3].
+//! A service in this process, without replicas, behind a gateway, for comparison [OSDI99 §7.3].
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,30 +12,30 @@ use quorate_pbft::Now;
 use quorate_pbft::config::Durability;
 use quorate_service::{Alone, Service};
 
-use super::Backing;
+use super::{Backing, Failure};
 use crate::clock::Clock;
 
-/// How long the log is before it begins anew: as much as a replica writes before it shortens its own.
+/// The length at which the log restarts: as much as a replica writes before it truncates its own.
 const LOG_BYTES: u64 = 64 << 20;
 
-/// A service without replicas behind a door.
+/// A service without replicas behind a gateway.
 #[derive(Debug)]
 pub struct Unreplicated<S> {
     service: Alone<S>,
     log: Option<Log>,
-    /// What is done since the last results were handed out. At most one for each lane.
+    /// Finished operations since the last results were returned. At most one for each lane.
     done: Vec<(u16, Range<usize>)>,
     results: Vec<u8>,
     result: Vec<u8>,
 }
 
 impl<S: Service> Unreplicated<S> {
-    /// Returns a service that writes what a replica would into a log at `path`, if `durability` asks for that.
-    /// The log is there for what it costs: a server that starts again begins with nothing.
+    /// Returns a service that writes the records of a replica to a log at `path`, if `durability` requires it. The
+    /// log exists only for its cost: after a restart the service is empty.
     ///
     /// # Errors
     ///
-    /// The log cannot be made.
+    /// The log cannot be created.
     pub fn new(service: Alone<S>, durability: Durability, path: &Path) -> io::Result<Self> {
         let log = match durability {
             Durability::Memory => None,
@@ -71,7 +71,7 @@ impl<S: Service> Backing for Unreplicated<S> {
 
     fn expire(&mut self, _now: Now) {}
 
-    /// Comes before results are handed out: what they say is on disk by then, where it has to be.
+    /// Called before results are returned: if required, they are on disk afterwards.
     fn flush(&mut self) -> io::Result<()> {
         self.log.as_mut().map_or(Ok(()), Log::write)
     }
@@ -80,21 +80,21 @@ impl<S: Service> Backing for Unreplicated<S> {
         !self.done.is_empty()
     }
 
-    fn hand_out(&mut self, each: &mut dyn FnMut(u16, Option<&[u8]>)) {
+    fn hand_out(&mut self, each: &mut dyn FnMut(u16, Result<&[u8], Failure>)) {
         for (lane, range) in self.done.drain(..) {
-            each(lane, self.results.get(range));
+            each(lane, self.results.get(range).ok_or(Failure::ResultLost));
         }
         self.results.clear();
     }
 }
 
-/// The operations that changed something, one behind the other.
+/// The operations that changed something, in order.
 #[derive(Debug)]
 struct Log {
     file: File,
     syncs: bool,
     at: u64,
-    /// What is to be written. At most one operation for each lane.
+    /// The records to write. At most one operation for each lane.
     pending: Vec<u8>,
 }
 

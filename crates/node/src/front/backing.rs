@@ -1,57 +1,59 @@
-//! What stands behind a door: the cluster.
+//! The service behind a gateway: the cluster.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use nix::sys::epoll::{Epoll, EpollEvent};
 use quorate_pbft::Now;
+use quorate_service::people::Answer;
 
-use crate::client::ClientDrive;
+use super::Failure;
+use crate::client::{ClientDrive, End};
 use crate::clock::Clock;
 use crate::meter::Meter;
 use crate::socket::Socket;
 
-/// The most datagrams between two flushes.
+/// Maximum number of datagrams between two flushes.
 const BURST_MAX: usize = 64;
 
-/// Who does the operations that come through a door. Each lane has one at a time.
+/// Executes the operations of a gateway. Each lane has one at a time.
 pub trait Backing {
-    /// Has the poller tell when something comes.
+    /// Registers with the poller, which reports input.
     ///
     /// # Errors
     ///
-    /// It cannot.
+    /// The registration failed.
     fn watch(&self, poller: &Epoll, event: EpollEvent) -> io::Result<()>;
-    /// Takes what has come. Says whether there was anything.
+    /// Takes input. Returns whether there was any.
     ///
     /// # Errors
     ///
-    /// Nothing can come any more.
+    /// There can be no more input.
     fn receive(&mut self, clock: &Clock) -> io::Result<bool>;
-    /// Has a lane that is free do an operation.
+    /// Starts an operation in a free lane.
     fn invoke(&mut self, now: Now, lane: u16, operation: &[u8], read_only: bool);
-    /// Returns when something is due, in nanoseconds of the monotonic clock.
+    /// Returns when a timer is due, in nanoseconds of the monotonic clock.
     fn due(&self) -> u64;
-    /// Does what is due.
+    /// Handles the timers that are due.
     fn expire(&mut self, now: Now);
-    /// Lets out what was done since the last flush.
+    /// Sends what was done since the last flush.
     ///
     /// # Errors
     ///
-    /// It cannot be done.
+    /// It failed.
     fn flush(&mut self) -> io::Result<()>;
-    /// Says whether there are results.
+    /// Returns whether there are results.
     fn has_done(&self) -> bool;
     /// Hands out the lanes that are done, each with its result; none: that was lost.
-    fn hand_out(&mut self, each: &mut dyn FnMut(u16, Option<&[u8]>));
+    fn hand_out(&mut self, each: &mut dyn FnMut(u16, Result<&[u8], Failure>));
 }
 
-/// The cluster: a client of it, with its sockets.
+/// The cluster, through a client with its sockets.
 #[derive(Debug)]
 pub struct Cluster<M: Meter = ()> {
     /// The client.
     pub drive: ClientDrive<M>,
-    /// Its own.
+    /// Its sockets.
     pub socket: Socket,
 }
 
@@ -63,10 +65,11 @@ impl<M: Meter> Backing for Cluster<M> {
     fn receive(&mut self, clock: &Clock) -> io::Result<bool> {
         let mut burst = 0;
         while burst < BURST_MAX
-            && let Some(datagram) = self.socket.receive()?
+            && let Some((source, datagram)) = self.socket.receive()?
         {
             burst += 1;
-            self.drive.receive(clock.now(), datagram);
+            let by = self.drive.receive_from(clock.now(), source, datagram);
+            self.socket.judge(by);
         }
         Ok(burst > 0)
     }
@@ -92,9 +95,18 @@ impl<M: Meter> Backing for Cluster<M> {
         !self.drive.done().is_empty()
     }
 
-    fn hand_out(&mut self, each: &mut dyn FnMut(u16, Option<&[u8]>)) {
+    fn hand_out(&mut self, each: &mut dyn FnMut(u16, Result<&[u8], Failure>)) {
         for done in self.drive.done() {
-            each(done.lane, (!done.result_lost).then(|| self.drive.result(done)));
+            let result = self.drive.result(done);
+            each(
+                done.lane,
+                match done.end {
+                    End::Result if Answer::decode(result) == Some(Answer::NoLane) => Err(Failure::NoLane),
+                    End::Result => Ok(result),
+                    End::ResultLost => Err(Failure::ResultLost),
+                    End::Overtaken => Err(Failure::Unknown),
+                },
+            );
         }
         self.drive.clear_done();
     }

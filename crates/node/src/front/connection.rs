@@ -1,11 +1,11 @@
-//! The connections of a door: their sockets, and the places where they are found again.
+//! The connections of a gateway: their sockets, and their slots.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 
 use super::Talk;
 
-/// The place of a connection, and which one it is of those that were there.
+/// The slot of a connection, and its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) slot: u32,
@@ -28,17 +28,17 @@ impl Key {
 pub(super) struct Connection<T> {
     pub(super) stream: TcpStream,
     pub(super) talk: T,
-    /// When bytes moved last, in nanoseconds of the monotonic clock.
+    /// When bytes were last transferred, in nanoseconds of the monotonic clock.
     pub(super) moved_at: u64,
-    /// Since when its next question has been waiting for a lane; none: it has no place in the queue.
+    /// Since when its next operation has waited for a lane; none: it is not in the queue.
     pub(super) waits_since: Option<u64>,
-    /// What was counted of what it holds.
+    /// The bytes that were counted for it.
     pub(super) counted: usize,
-    /// What the poller was told to look for: to read, to write.
+    /// The interests registered with the poller: reading, writing.
     pub(super) interest: (bool, bool),
 }
 
-/// A place for a connection.
+/// A slot for a connection.
 #[derive(Debug)]
 pub(super) struct Slot<T> {
     pub(super) life: u32,
@@ -46,7 +46,7 @@ pub(super) struct Slot<T> {
 }
 
 impl<T: Talk> Connection<T> {
-    /// Reads what is there, as much as `buffer` holds. Says whether the connection lives.
+    /// Reads what is available, up to the size of `buffer`. Returns whether the connection is alive.
     pub(super) fn read(&mut self, protocol: &T::Protocol, buffer: &mut [u8], now_ns: u64) -> bool {
         match self.stream.read(buffer) {
             Ok(0) => self.talk.hang_up(),
@@ -61,7 +61,7 @@ impl<T: Talk> Connection<T> {
         true
     }
 
-    /// Writes what is to be written, as far as it is taken. Says whether the connection lives.
+    /// Writes pending output, as far as possible. Returns whether the connection is alive.
     pub(super) fn write(&mut self, now_ns: u64) -> bool {
         while !self.talk.output().is_empty() {
             match self.stream.write(self.talk.output()) {

@@ -13,18 +13,18 @@ use super::{Backing, Cluster, Counts, Failure, INPUT_BYTES, Limits, Question, Re
 use crate::clock::Clock;
 use crate::idle::Waiting;
 
-/// The most events of connections between two flushes.
+/// Maximum number of events of connections between two flushes.
 const BURST_MAX: usize = 64;
-/// How often deadlines are looked at, in nanoseconds.
+/// How often deadlines are checked, in nanoseconds.
 const TICK_NS: u64 = 100_000_000;
-/// The longest sleep, so that the thread sees that it is to stop, in milliseconds.
+/// The longest sleep, so that the thread notices the request to stop, in milliseconds.
 const SLEEP_MS_MAX: u64 = 50;
 
-/// What the poller says of the listener and of what is behind the door; below are connections.
+/// The poller's tokens of the listener and of the backing; lower ones are connections.
 const LISTENER: u64 = u64::MAX;
 const BACKING: u64 = u64::MAX - 1;
 
-/// What a lane is doing, and for whom.
+/// The use of a lane.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     key: Key,
@@ -32,13 +32,13 @@ struct Asked {
     at: u64,
 }
 
-/// A door with its connections. See the module.
+/// A gateway with its connections. See the module.
 #[derive(Debug)]
 pub struct FrontDoor<T: Talk, B: Backing = Cluster> {
     limits: Limits,
     protocol: T::Protocol,
     listener: TcpListener,
-    /// The listener is not looked at for a while: there are too many open files.
+    /// Whether the listener is ignored for a while: there are too many open files.
     paused: bool,
     poller: Epoll,
     backing: B,
@@ -46,26 +46,26 @@ pub struct FrontDoor<T: Talk, B: Backing = Cluster> {
     slots: Vec<Slot<T>>,
     free_slots: Vec<u32>,
     counts: Counts,
-    /// What each lane does. None: it is free, or whoever asked has given up and it is not done yet.
+    /// The use of each lane. None: it is free, or its client has given up and the operation is not finished yet.
     asked: Vec<Option<Asked>>,
     free_lanes: Vec<u16>,
-    /// Connections with questions that wait for a lane, in turn. At most one entry for each connection, and
-    /// for those that are gone until their turn comes.
+    /// Connections with operations that wait for a lane, in order. At most one entry for each connection, and for
+    /// closed ones until their turn.
     waiting: VecDeque<Key>,
     held: usize,
     tick_at: u64,
-    // Memory that is used again.
+    // Buffers that are reused.
     buffer: Vec<u8>,
     operation: Vec<u8>,
     finished: Vec<Key>,
 }
 
 impl<T: Talk, B: Backing> FrontDoor<T, B> {
-    /// Opens a door at `address`. `backing` has the lanes that the limits say.
+    /// Opens a gateway on `address`. `backing` has the number of lanes in the limits.
     ///
     /// # Errors
     ///
-    /// The address is taken or not ours, or there are too many open files.
+    /// The address is taken or not on this machine, or there are too many open files.
     pub fn open(address: SocketAddr, limits: Limits, protocol: T::Protocol, backing: B) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -95,7 +95,7 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
         })
     }
 
-    /// Returns the address that is listened at.
+    /// Returns the address that it listens on.
     ///
     /// # Errors
     ///
@@ -104,7 +104,7 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
         self.listener.local_addr()
     }
 
-    /// Returns what is behind the door.
+    /// Returns the backing.
     pub fn backing(&self) -> &B {
         &self.backing
     }
@@ -113,7 +113,7 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
     ///
     /// # Errors
     ///
-    /// The sockets cannot be used any more.
+    /// The sockets have failed.
     pub fn run(&mut self, waiting: Waiting, stop: &AtomicBool) -> io::Result<()> {
         let mut idle_since = None;
         let mut events = vec![EpollEvent::empty(); BURST_MAX];
@@ -125,7 +125,7 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
                 (Waiting::Poll(patience), Some(since)) => now_ns < patience.saturating_add(since),
             };
             let came = self.receive()?;
-            // What came may have called for something to be sent, which leaves further down: no sleep before that.
+            // Input may have created output, which is sent below: no sleep before that.
             let wait_ms = if polls || came { 0 } else { self.sleep_ms(now_ns) };
             let worked = came | self.serve(&mut events, wait_ms)?;
             self.expire();
@@ -148,7 +148,7 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
         u16::try_from(sleep_ms).unwrap_or(0)
     }
 
-    /// Takes what has come from behind. Says whether there was anything.
+    /// Takes input from the backing. Returns whether there was any.
     fn receive(&mut self) -> io::Result<bool> {
         let came = self.backing.receive(&self.clock)?;
         if self.backing.has_done() {
@@ -157,8 +157,7 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
         Ok(came)
     }
 
-    /// Takes what clients have sent and gives what they have room for; waits for that so many
-    /// milliseconds. Says whether there was anything.
+    /// Exchanges data with users, and waits for that for this number of milliseconds. Returns whether there was any.
     fn serve(&mut self, events: &mut [EpollEvent], wait_ms: u16) -> io::Result<bool> {
         let count = match self.poller.wait(events, EpollTimeout::from(wait_ms)) {
             Ok(count) => count,
@@ -168,7 +167,7 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
         let mut worked = false;
         for event in events.iter().take(count) {
             match event.data() {
-                // Its datagrams are taken anyway.
+                // The backing's datagrams are taken in any case.
                 BACKING => {}
                 LISTENER => {
                     worked = true;
@@ -190,7 +189,7 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(_) => {
-                    // Too many open files: those that wait do so until some are closed.
+                    // Too many open files: waiting connections wait until others are closed.
                     self.paused = self.poller.delete(&self.listener).is_ok();
                     break;
                 }
@@ -248,7 +247,7 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
         if lives { self.advance(key) } else { self.close(key) }
     }
 
-    /// Does for a connection what can be done now: writes, and puts it in the queue for a lane.
+    /// Does what is possible for a connection: writes, and queues it for a lane.
     fn advance(&mut self, key: Key) {
         let now_ns = self.clock.mono_ns();
         self.counts.uptime_s = (now_ns - self.counts.opened_ns) / 1_000_000_000;
@@ -283,7 +282,7 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
         }
     }
 
-    /// Gives questions that wait to lanes that are free, one of each connection in turn.
+    /// Assigns waiting operations to free lanes, one of each connection in turn.
     fn dispatch(&mut self) {
         while let Some(lane) = self.free_lanes.last().copied() {
             let Some(key) = self.waiting.pop_front() else { break };
@@ -301,7 +300,7 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
         }
     }
 
-    /// Hands out the results that have come.
+    /// Passes results to their connections.
     fn finish(&mut self) {
         let Self { backing, asked, free_lanes, slots, protocol, counts, finished, .. } = self;
         backing.hand_out(&mut |lane, result| {
@@ -310,8 +309,8 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
             let Some(Asked { key, question, .. }) = asked else { return };
             let Some(connection) = find(slots, key) else { return };
             match result {
-                Some(result) => connection.talk.answer(protocol, question.ticket, result, counts),
-                None => connection.talk.fail(question.ticket, Failure::ResultLost),
+                Ok(result) => connection.talk.answer(protocol, question.ticket, result, counts),
+                Err(failure) => connection.talk.fail(question.ticket, failure),
             }
             finished.push(key);
         });
@@ -322,7 +321,7 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
         self.finished = finished;
     }
 
-    /// Does what is due.
+    /// Handles the timers that are due.
     fn expire(&mut self) {
         let now = self.clock.now();
         if self.backing.due() <= now.mono_ns {
@@ -351,8 +350,8 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
         }
     }
 
-    /// With more held in all than may be, lets those go that hold much and have stood still longest: the clients
-    /// that take their replies have moved since. A client that meant well connects again and asks again.
+    /// If too much memory is held in total, closes the connections that hold much and have been idle longest. Users
+    /// that read their replies have been active since. A correct client connects again and repeats its requests.
     fn relieve(&mut self) {
         while self.held > self.limits.memory_bytes_max {
             let large = self.slots.iter().zip(0..).filter_map(|(place, slot)| {
@@ -365,8 +364,8 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
         }
     }
 
-    /// Answers the clients for whose operations the cluster takes too long. A lane that has one stays busy
-    /// until the cluster answers.
+    /// Answers the users whose operations have passed the deadline. A lane with such an operation stays busy until
+    /// the cluster answers.
     fn give_up(&mut self, now_ns: u64) {
         let is_late = |since: u64| now_ns.saturating_sub(since) > self.limits.deadline_ns;
         for asked in &mut self.asked {
@@ -377,7 +376,7 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
             connection.talk.fail(question.ticket, failure);
             self.finished.push(key);
         }
-        // No lane has become free for them in all that time.
+        // No lane has become free for them in that time.
         for key in &self.waiting {
             let Some(connection) = find(&mut self.slots, *key) else { continue };
             if connection.waits_since.is_some_and(is_late) {
@@ -402,7 +401,7 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
         self.free_slots.push(key.slot);
         self.counts.connections -= 1;
         self.held = self.held.saturating_sub(connection.counted);
-        // Closing the socket takes it out of the poller; its lanes are freed when they are done.
+        // Closing the socket removes it from the poller; its lanes become free when their operations finish.
         for asked in &mut self.asked {
             asked.take_if(|asked| asked.key == key);
         }

@@ -1,4 +1,4 @@
-//! What the loop of a door promises to what is behind it.
+//! What the loop of a gateway promises to the service in it.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Talk for Silent {
     }
 }
 
-/// Something comes in the `at`-th turn, and has to be answered. The door is asked to stop when that is let out.
+/// Something comes in the `at`-th turn, and has to be answered. The gateway is asked to stop when that is let out.
 struct Owing {
     turn: u32,
     at: u32,
@@ -112,11 +112,11 @@ impl Backing for Owing {
         false
     }
 
-    fn hand_out(&mut self, _each: &mut dyn FnMut(u16, Option<&[u8]>)) {}
+    fn hand_out(&mut self, _each: &mut dyn FnMut(u16, Result<&[u8], Failure>)) {}
 }
 
 /// A reply may call for a request to others, as when a read has to be ordered after all: each first read of a file
-/// took up to 50 ms, because the door slept between taking the one and sending the other.
+/// took up to 50 ms, because the gateway slept between taking the one and sending the other.
 #[test]
 fn a_door_does_not_sleep_on_what_it_has_to_send() {
     let stop = Arc::new(AtomicBool::new(false));

@@ -1,26 +1,26 @@
-//! Who agrees with whom at which checkpoint: digests of the state, of which f + 1 equal ones include a
-//! correct replica's [OSDI99 §4.3].
+//! Which replicas agree at which checkpoint: state digests, of which f + 1 equal ones include a correct replica's
+//! [OSDI99 §4.3].
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_wire::message::{STATED_CHECKPOINTS_MAX, Statement};
 use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum};
 
-/// What a replica's digest at a checkpoint is.
+/// How a replica's digest at a checkpoint compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
-    /// The same as that of f others at least.
+    /// Equal to that of at least f others.
     Agrees,
-    /// Another one than f + 1 equal ones.
+    /// Different from f + 1 equal ones.
     Differs,
-    /// Not said: it is not there yet, or has forgotten it.
+    /// Not reported: not reached yet, or discarded.
     Absent,
-    /// No f + 1 are equal yet.
+    /// Undecided: no f + 1 are equal yet.
     Open,
 }
 
 impl Cell {
-    /// Returns the word for it.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Agrees => "agrees",
@@ -30,7 +30,7 @@ impl Cell {
         }
     }
 
-    /// Returns the sign for it.
+    /// Returns its sign in the matrix.
     pub fn sign(self) -> char {
         match self {
             Self::Agrees => '■',
@@ -41,27 +41,27 @@ impl Cell {
     }
 }
 
-/// The newest checkpoints, and what each replica says of them.
+/// The newest checkpoints, and each replica's digests at them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agreement {
     /// Their numbers, oldest first. At most [`STATED_CHECKPOINTS_MAX`].
     pub checkpoints: Vec<SeqNum>,
-    /// For each replica, for each checkpoint.
+    /// A cell for each replica and each checkpoint.
     pub rows: Vec<Vec<Cell>>,
-    /// The digest that f + 1 at least share, for each checkpoint.
+    /// The digest that at least f + 1 replicas share, for each checkpoint.
     pub agreed: Vec<Option<Digest>>,
-    /// At these checkpoints two digests have f + 1 replicas each: more than f of them are faulty.
+    /// Checkpoints at which two digests have f + 1 replicas each: more than f replicas are faulty.
     pub split: Vec<SeqNum>,
 }
 
 impl Agreement {
-    /// Compares statements; none stands for a replica that says nothing.
+    /// Compares statements; `None` stands for a silent replica.
     pub fn of(cluster: Cluster, statements: &[Option<Statement>]) -> Self {
         let said: Vec<BTreeMap<SeqNum, Digest>> = statements
             .iter()
             .map(|statement| statement.iter().flat_map(|said| said.checkpoints.iter().copied()).collect())
             .collect();
-        // A liar alone does not choose the columns: it takes f + 1 that know of a number.
+        // One liar cannot choose the columns: f + 1 replicas must report a number.
         let numbers: BTreeSet<SeqNum> = said.iter().flat_map(|said| said.keys().copied()).collect();
         let known = |seq: &SeqNum| said.iter().filter(|said| said.contains_key(seq)).count();
         let known: Vec<SeqNum> = numbers.into_iter().filter(|seq| known(seq) >= cluster.weak()).collect();
@@ -100,14 +100,14 @@ impl Agreement {
         Some((*self.checkpoints.get(at)?, self.rows.iter().filter(agree).count()))
     }
 
-    /// Says whether a replica differs at the newest checkpoint that it speaks of and that is judged.
+    /// Returns whether a replica differs at the newest checkpoint that it reports and that is decided.
     pub fn differs_now(&self, replica: ReplicaId) -> bool {
         let mut row = self.rows.get(replica.index()).into_iter().flatten();
         let judged = |cell: &&Cell| matches!(cell, Cell::Agrees | Cell::Differs);
         row.rfind(judged) == Some(&Cell::Differs)
     }
 
-    /// Returns where a replica differs.
+    /// Returns the checkpoints at which a replica differs.
     pub fn differs_at(&self, replica: ReplicaId) -> impl Iterator<Item = SeqNum> + '_ {
         let row = self.rows.get(replica.index()).into_iter().flatten();
         let cells = self.checkpoints.iter().zip(row);
@@ -119,7 +119,7 @@ impl Agreement {
 mod tests {
     use super::*;
 
-    /// A digest for each letter, at 128, 256 and so on; `.` says nothing, `-` is a replica that is silent.
+    /// A digest for each letter, at 128, 256 and so on; `.` is not reported, `-` is a silent replica.
     fn agreement(rows: [&str; 4]) -> Agreement {
         let statements = rows.map(|row| {
             let digest = |letter: u8| Digest([letter; 32]);
@@ -141,9 +141,9 @@ mod tests {
             (["aaa", "aaa", "aaa", "aaa"], ["■■■", "■■■", "■■■", "■■■"], Some((384, 4))),
             (["aaa", "axa", "aaa", "a"], ["■■■", "■✗■", "■■■", "■··"], Some((384, 3))),
             (["ab", "aa", "aa", "-"], ["■✗", "■■", "■■", "··"], Some((256, 2))),
-            // Three that differ among each other judge nobody.
+            // Three that differ from each other decide nothing.
             (["a", "b", "c", "-"], ["□", "□", "□", "·"], None),
-            // A number that one alone knows of is no column.
+            // A number that only one replica reports is not a column.
             (["a..z", "a", "a", "a"], ["■", "■", "■", "■"], Some((128, 4))),
             (["-", "-", "-", "-"], ["", "", "", ""], None),
         ];
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Two values with f + 1 behind each cannot be with f faulty ones.
+    /// Two values with f + 1 replicas each are impossible with f faulty ones.
     #[test]
     fn two_halves_are_seen() {
         assert_eq!(agreement(["aa", "aa", "ab", "ab"]).split, [SeqNum(256)]);

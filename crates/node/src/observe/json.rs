@@ -1,4 +1,4 @@
-//! A picture for machines: the keys of `quorate status --json`.
+//! The status as JSON: the keys of `quorate status --json`.
 
 use quorate_wire::message::{Moved, Statement};
 use serde_json::{Map, Value, json};
@@ -6,13 +6,19 @@ use serde_json::{Map, Value, json};
 use super::ledger::Item;
 use super::model::{Health, Picture};
 
-/// The version of the keys: it grows when one changes its meaning or goes.
-pub const SCHEMA: u64 = 1;
+/// The version of the keys. It grows when a key changes its meaning or is removed.
+///
+/// Schema 2 has `crashes_tolerated` and `byzantine_tolerated` for `may_stop` and `may_lie`; it still has the old keys,
+/// which schema 3 will drop. The state of a replica that fetches state is `rejoining`; in schema 1 it was `joins`.
+pub const SCHEMA: u64 = 2;
 
-/// Returns what the reader makes of the cluster.
+/// Returns the verdict on the cluster.
 pub fn cluster(picture: &Picture) -> Value {
     json!({
         "verdict": picture.verdict.name().to_lowercase(),
+        "crashes_tolerated": picture.may_stop,
+        "byzantine_tolerated": picture.may_lie,
+        "replicas_needed": picture.needed(),
         "may_stop": picture.may_stop,
         "may_lie": picture.may_lie,
         "asked": picture.replicas.len(),
@@ -26,7 +32,7 @@ pub fn cluster(picture: &Picture) -> Value {
     })
 }
 
-/// Returns what a replica says of itself, and others of it.
+/// Returns a replica's own statement, and the evidence of others.
 pub fn replica(health: &Health, picture: &Picture) -> Value {
     let mut object = json!({
         "replica": health.id.0,
@@ -70,6 +76,9 @@ pub fn replica(health: &Health, picture: &Picture) -> Value {
         "fsync_p99_us": says.fsync_p99_us,
         "key_age_s": says.key_age_ms / 1000,
         "recovered_age_s": says.recovered_ms / 1000,
+        "clock_ms": says.clock_ms,
+        "client_lanes": says.lanes.0,
+        "client_lanes_max": says.lanes.1,
         "version": says.version,
     });
     if let Value::Object(more) = more {
@@ -78,7 +87,7 @@ pub fn replica(health: &Health, picture: &Picture) -> Value {
     object
 }
 
-/// Returns what the last state transfer has moved.
+/// Returns the figures of the last state transfer.
 fn transferred(moved: &Moved, runs: bool) -> Value {
     let (pages, bytes) = moved.since_start;
     json!({
@@ -99,8 +108,8 @@ fn transferred(moved: &Moved, runs: bool) -> Value {
     })
 }
 
-/// Returns how long a transfer takes still, in seconds, if it goes on as it did. None: none runs, or nothing has
-/// come yet.
+/// Estimates the remaining time of a transfer at its present rate, in seconds. None: no transfer runs, or nothing has
+/// arrived yet.
 pub(super) fn eta_s(says: &Statement) -> Option<u64> {
     let moved = says.moved.as_ref().filter(|_| says.transferring && says.transfer.0 > 0)?;
     let (done, total) = says.transfer;
@@ -108,18 +117,18 @@ pub(super) fn eta_s(says: &Statement) -> Option<u64> {
     u64::try_from(left_ms.div_ceil(1000)).ok()
 }
 
-/// Returns the share of `bytes` in a state of `of` bytes, in percent with a decimal.
+/// Returns `bytes` in percent of a state of `of` bytes, with one decimal.
 pub(super) fn percent(bytes: u64, of: u64) -> f64 {
     let tenths = u128::from(bytes) * 1000 / u128::from(of.max(1));
     f64::from(u32::try_from(tenths).unwrap_or(u32::MAX)) / 10.0
 }
 
-/// Returns seconds with a decimal.
+/// Returns seconds with one decimal.
 pub(super) fn to_s(ms: u64) -> f64 {
     f64::from(u32::try_from(ms / 100).unwrap_or(u32::MAX)) / 10.0
 }
 
-/// Returns a line of evidence.
+/// Returns one item of evidence.
 pub fn item(item: &Item) -> Value {
     json!({
         "class": item.class.name(),

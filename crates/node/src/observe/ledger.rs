@@ -1,7 +1,7 @@
-//! What a client has seen of replicas that speaks against them, and keeps in its directory.
+//! A client's evidence of misbehaviour by replicas, kept in its directory.
 //!
-//! The file `evidence` has a line for each class and replica, and is replaced as a whole, once a second at
-//! most. It is a client's testimony: whoever reads it trusts the client.
+//! The file `evidence` has a line for each class and replica. It is replaced atomically, at most once a second. It is
+//! the client's testimony: a reader of the file has to trust the client.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,12 +15,12 @@ use quorate_wire::ReplicaId;
 pub const FILE: &str = "evidence";
 /// The first line of the file.
 const TITLE: &str = "# What this client has seen: class, replica, count, first, last (seconds since 1970)";
-/// The file is written once in so long, in nanoseconds.
+/// The least time between two writes of the file, in nanoseconds.
 const WRITE_NS: u64 = 1_000_000_000;
 /// The largest file that is read, in bytes: a line for each class of each of 64 replicas is shorter.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// What evidence is of. The words are all that may be said: what was seen, never why.
+/// The classes of evidence. Their names state what was observed, never why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Bytes from its address fail authentication. The network or a third party may be the cause: this is
@@ -28,9 +28,9 @@ pub enum Class {
     BadMac,
     /// Its state has another digest than f + 1 equal ones at the same checkpoint.
     Diverged,
-    /// A reply of its was contradicted by f + 1 others that agree.
+    /// f + 1 others that agree contradicted one of its replies.
     WrongReplies,
-    /// It made two statements that exclude one another.
+    /// It made two statements that contradict each other.
     Equivocates,
 }
 
@@ -38,7 +38,7 @@ impl Class {
     /// Every class.
     pub const ALL: [Self; 4] = [Self::BadMac, Self::Diverged, Self::WrongReplies, Self::Equivocates];
 
-    /// Returns the words for it.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::BadMac => "bad mac",
@@ -48,7 +48,7 @@ impl Class {
         }
     }
 
-    /// Returns the code that `quorate explain` tells more of.
+    /// Returns its code for `quorate explain`.
     pub fn code(self) -> &'static str {
         match self {
             Self::WrongReplies => "Q031",
@@ -58,12 +58,12 @@ impl Class {
         }
     }
 
-    /// Says whether it speaks against the replica itself, and not only against the way to it.
+    /// Returns whether it is evidence against the replica itself, rather than against the network.
     pub fn is_against_the_replica(self) -> bool {
         self != Self::BadMac
     }
 
-    /// The word of the class in the file: without spaces.
+    /// The name of the class in the file, without spaces.
     fn key(self) -> String {
         self.name().replace(' ', "-")
     }
@@ -72,17 +72,17 @@ impl Class {
 /// One line of evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// What was seen.
+    /// The class.
     pub class: Class,
-    /// Of whom.
+    /// The replica.
     pub replica: ReplicaId,
     /// How often.
     pub count: u64,
-    /// When first, in seconds since 1970 by the clock of who saw it.
+    /// When it was first seen, in seconds since 1970 by the witness's clock.
     pub first: u64,
-    /// When last.
+    /// When it was last seen.
     pub last: u64,
-    /// Who saw it.
+    /// The witness.
     pub by: String,
 }
 
@@ -98,22 +98,22 @@ struct Seen {
 #[derive(Debug, Default)]
 pub struct Ledger {
     lines: BTreeMap<(Class, ReplicaId), Seen>,
-    /// Where it is kept, if it is.
+    /// The file, if the ledger is stored.
     path: Option<PathBuf>,
-    /// There is something that is not in the file.
+    /// Whether the file is out of date.
     is_dirty: bool,
     written_ns: u64,
 }
 
 impl Ledger {
-    /// Returns the ledger that is kept in a client's directory, with what it has from earlier.
+    /// Opens the ledger in a client's directory, with its earlier entries.
     pub fn keep(dir: &Path) -> Self {
         let path = dir.join(FILE);
         let lines = parse(&read(&path)).collect();
         Self { lines, path: Some(path), ..Self::default() }
     }
 
-    /// Notes something that was seen at `now_s`, in seconds since 1970.
+    /// Records an observation at `now_s`, in seconds since 1970.
     pub fn note(&mut self, class: Class, replica: ReplicaId, now_s: u64) {
         let seen = self.lines.entry((class, replica)).or_insert(Seen { count: 0, first: now_s, last: now_s });
         seen.count = seen.count.saturating_add(1);
@@ -121,13 +121,13 @@ impl Ledger {
         self.is_dirty = true;
     }
 
-    /// Returns what was seen, by whoever `by` names.
+    /// Returns the entries, with `by` as the witness.
     pub fn items(&self, by: &str) -> Vec<Item> {
         items(self.lines.iter().map(|(key, seen)| (*key, *seen)), by)
     }
 
-    /// Writes the file if there is news and it has not been written for a while. What cannot be written is
-    /// tried again later: a full disk must not stop a client.
+    /// Writes the file if it is out of date and its last write is not too recent. A failed write is repeated later:
+    /// a full disk must not stop a client.
     pub fn tend(&mut self, mono_ns: u64) {
         let Some(path) = &self.path else { return };
         let is_early = self.written_ns > 0 && mono_ns.saturating_sub(self.written_ns) < WRITE_NS;
@@ -155,7 +155,7 @@ impl Drop for Ledger {
     }
 }
 
-/// Returns what all clients in a cluster's directory have seen.
+/// Returns the evidence of all clients in a cluster's directory.
 pub fn of_all(dir: &Path) -> Vec<Item> {
     let mut all = Vec::new();
     let Ok(entries) = fs::read_dir(dir) else { return all };
@@ -188,7 +188,7 @@ fn read(path: &Path) -> String {
     if small { fs::read_to_string(path).unwrap_or_default() } else { String::new() }
 }
 
-/// Reads what can be understood of a file.
+/// Parses the valid lines of a file.
 fn parse(text: &str) -> impl Iterator<Item = ((Class, ReplicaId), Seen)> + '_ {
     text.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace();
@@ -228,7 +228,7 @@ mod tests {
         ledger.note(Class::WrongReplies, R2, 107);
         ledger.tend(5);
         assert_eq!(of_all(dir.path()), [item(Class::WrongReplies, 2, 100, 107)]);
-        // Not more than once a second; and what is left at the end.
+        // At most once a second, and once more when it is dropped.
         ledger.note(Class::WrongReplies, R2, 108);
         ledger.tend(WRITE_NS);
         assert_eq!(of_all(dir.path())[0].count, 2);
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(again, [item(Class::BadMac, 1, 109, 109), item(Class::WrongReplies, 3, 100, 108)]);
     }
 
-    /// A file that somebody has damaged costs what is damaged.
+    /// A damaged line is skipped; the others are read.
     #[test]
     fn what_cannot_be_read_is_left_out() {
         let text =

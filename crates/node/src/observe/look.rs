@@ -1,6 +1,7 @@
-//! Looking at a cluster: asks its replicas, has a few operations of its own done, reads what clients have
-//! seen, and judges.
+//! Observing a cluster: asks its replicas, runs two probe operations, reads the clients' evidence, and computes the
+//! verdict.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,36 +17,38 @@ use crate::members::client_number;
 use crate::settings::ServiceName;
 use crate::trouble::{Kind, Trouble};
 
-/// A replica that says nothing for so long is silent.
+/// A replica is silent after this time without an answer.
 pub const PATIENCE: Duration = Duration::from_millis(700);
-/// How long an operation of the reader's own may take before the cluster counts as halted.
+/// A cluster counts as halted if a probe operation takes longer than this.
 pub const DEADLINE: Duration = Duration::from_secs(3);
 
-/// How long an operation took on each path.
+/// The latency of a probe operation on each path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// One that was ordered.
+    /// Of an ordered operation.
     pub ordered: Option<Duration>,
-    /// One that was only to be read.
+    /// Of a read-only operation.
     pub read_only: Option<Duration>,
 }
 
-/// Looks at a cluster, as often as it is asked to.
+/// Observes a cluster on demand.
 #[derive(Debug)]
 pub struct Observer {
     caller: Caller,
     cluster: Cluster,
-    /// The directory in which the clients' directories are.
+    /// The directory that holds the clients' directories.
     dir: PathBuf,
     service: ServiceName,
+    /// The addresses of the replicas, in the order of their ids.
+    addresses: Vec<SocketAddr>,
 }
 
 impl Observer {
-    /// Opens a client of the cluster in `dir` that nobody uses, the last one first: the first ones are doors.
+    /// Opens a free client of the cluster in `dir`, the last one first: gateways use the first ones.
     ///
     /// # Errors
     ///
-    /// There is no client's directory, none of them is free, or one is wrong.
+    /// No client's directory exists, none of them is free, or one is invalid.
     pub fn open(dir: &Path) -> Result<Self, Trouble> {
         let mut names: Vec<(u64, PathBuf)> = Vec::new();
         let entries = std::fs::read_dir(dir).map_err(|error| {
@@ -68,17 +71,17 @@ impl Observer {
         Err(match last {
             Some(trouble) => Trouble {
                 what: format!("all {} clients of this cluster are in use", names.len()),
-                ..trouble.in_file(dir).next(
-                    "stop one of their programs, or look at http://127.0.0.1:9640 where `quorate up` runs",
-                )
+                ..trouble
+                    .in_file(dir)
+                    .next("stop a program that uses one, or open http://127.0.0.1:9640 if `quorate up` runs")
             },
-            None => Trouble::new(Kind::Unreadable, "there is no client's directory: client-0, client-1, ...")
+            None => Trouble::new(Kind::Unreadable, "no client's directory found: client-0, client-1, ...")
                 .in_file(dir)
                 .next("name the cluster's directory with --dir"),
         })
     }
 
-    /// Looks through a client that is open, at the cluster in `dir`.
+    /// Observes the cluster in `dir` through an open client.
     ///
     /// # Errors
     ///
@@ -86,8 +89,9 @@ impl Observer {
     pub fn start(node: ClientNode, dir: &Path) -> Result<Self, Trouble> {
         let options = Options { lanes: 2, deadline: DEADLINE };
         let (cluster, service) = (node.settings().config.cluster, node.settings().service);
+        let addresses = node.settings().replicas.clone();
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;
-        Ok(Self { caller, cluster, dir: dir.to_path_buf(), service })
+        Ok(Self { caller, cluster, dir: dir.to_path_buf(), service, addresses })
     }
 
     /// Returns the size of the cluster.
@@ -100,18 +104,23 @@ impl Observer {
         &self.dir
     }
 
-    /// Returns the service that it runs.
+    /// Returns the addresses of the replicas, in the order of their ids.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Returns the service of the cluster.
     pub fn service(&self) -> ServiceName {
         self.service
     }
 
-    /// Asks the replicas, and judges.
+    /// Asks the replicas, and computes the verdict.
     pub fn look(&self) -> Picture {
         self.judge(self.ask(), None)
     }
 
-    /// Asks the replicas, has operations done, and judges. A cluster none of whose replicas says anything is not
-    /// asked for more.
+    /// Asks the replicas, runs the probe operations, and computes the verdict. If no replica answers, no operation
+    /// is run.
     pub fn look_well(&self) -> (Picture, Latency) {
         let statements = self.ask();
         if statements.iter().all(Option::is_none) {
@@ -130,20 +139,19 @@ impl Observer {
         judge(Reading { cluster: self.cluster, statements, evidence, answered, now_s: now_s() })
     }
 
-    /// Has an operation done on each path: one that changes nothing, whatever the service. None if it was not
-    /// done in time.
+    /// Runs a probe operation on each path: one that changes nothing, for any service. None if it timed out.
     pub fn try_out(&self) -> Latency {
         let mut operation = Vec::new();
         if self.service == ServiceName::Kv {
             Operation::Get { key: b"\0quorate watches" }.encode(&mut operation);
         }
-        // Else no operation at all: every service refuses it, in agreement.
+        // Otherwise an empty operation: every service refuses it, with the same answer.
         let took = |read_only| {
             let begin = Instant::now();
             self.caller.call(&operation, read_only).ok().map(|_| begin.elapsed())
         };
         let ordered = took(false);
-        // One that waits for as long again says nothing more.
+        // After a time-out, a second one would tell nothing new.
         Latency { ordered, read_only: if ordered.is_some() { took(true) } else { None } }
     }
 }

@@ -1,4 +1,4 @@
-//! A look as the text that Prometheus reads: every name with its help, type and unit, from the first look on.
+//! The status as metrics for Prometheus: every name with its help, type and unit, from the first scrape on.
 
 use std::fmt::Write as _;
 
@@ -10,29 +10,33 @@ use quorate_wire::message::Statement;
 pub fn text(snapshot: &Snapshot) -> String {
     let mut out = Metrics(String::new());
     let picture = &snapshot.picture;
-    out.head("quorate_build_info", "gauge", "The version of the program that looks.");
+    out.head("quorate_build_info", "gauge", "Version of the observing program.");
     out.line("quorate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
-    out.head("quorate_verdict", "gauge", "1 for the verdict, 0 for the others.");
+    out.head("quorate_verdict", "gauge", "1 for the current verdict, 0 for the others.");
     for verdict in [Verdict::Healthy, Verdict::Degraded, Verdict::Halted, Verdict::Unsafe] {
         let holds = f64::from(u8::from(verdict == picture.verdict));
         out.line("quorate_verdict", &[("kind", &verdict.name().to_lowercase())], holds);
     }
-    out.head("quorate_margin_stop", "gauge", "Replicas that may stop before the cluster does.");
-    out.line("quorate_margin_stop", &[], count(picture.may_stop));
-    out.head("quorate_margin_lie", "gauge", "Replicas that may lie before answers can be wrong.");
-    out.line("quorate_margin_lie", &[], count(picture.may_lie));
-    out.head("quorate_view", "gauge", "The view that f + 1 replicas are in.");
-    out.line("quorate_view", &[], number(picture.view.0));
     out.head(
-        "quorate_view_changes_total",
-        "counter",
-        "Views that were seen to end since this program started.",
+        "quorate_margin_stop",
+        "gauge",
+        "Number of further crashed replicas that the cluster tolerates.",
     );
+    out.line("quorate_margin_stop", &[], count(picture.may_stop));
+    out.head(
+        "quorate_margin_lie",
+        "gauge",
+        "Number of further Byzantine replicas that the cluster tolerates.",
+    );
+    out.line("quorate_margin_lie", &[], count(picture.may_lie));
+    out.head("quorate_view", "gauge", "View that f + 1 replicas have entered.");
+    out.line("quorate_view", &[], number(picture.view.0));
+    out.head("quorate_view_changes_total", "counter", "View changes observed since this program started.");
     out.line("quorate_view_changes_total", &[("why", "seen")], number(snapshot.view_changes));
     out.head(
         "quorate_evidence_total",
         "counter",
-        "What speaks against replicas, by class, as the clients' ledgers and the digests have it.",
+        "Evidence against replicas, by class, from the clients' ledgers and the state digests.",
     );
     for ((class, id), seen) in snapshot.evidence_counts() {
         out.line(
@@ -41,55 +45,52 @@ pub fn text(snapshot: &Snapshot) -> String {
             number(seen),
         );
     }
-    out.head(
-        "quorate_request_seconds",
-        "histogram",
-        "How long the operations took that this program had done, by path.",
-    );
+    out.head("quorate_request_seconds", "histogram", "Latency of this program's probe operations, by path.");
     out.histogram("ordered", &snapshot.ordered);
     out.histogram("read_only", &snapshot.read_only);
     replicas(&mut out, snapshot);
     out.0
 }
 
-/// One number of each replica's statement.
+/// A number from a replica's statement.
 type Of = fn(&Statement) -> f64;
 
-/// What each replica says: the name, its help, and which number.
+/// Metrics from the replicas' statements: name, type, help and value.
 const SAID: &[(&str, &str, &str, Of)] = &[
-    ("quorate_executed_batches", "gauge", "Batches executed that have committed.", |s| number(s.executed.0)),
+    ("quorate_executed_batches", "gauge", "Committed batches that the replica has executed.", |s| {
+        number(s.executed.0)
+    }),
     ("quorate_requests_total", "counter", "Requests executed since the replica started.", |s| {
         number(s.requests)
     }),
     ("quorate_left_views_total", "counter", "Views that the replica has left since it started.", |s| {
         number(s.view_changes)
     }),
-    ("quorate_uptime_seconds", "gauge", "How long the replica has run.", |s| number(s.uptime_ms) / 1e3),
-    (
-        "quorate_recovery_age_seconds",
-        "gauge",
-        "How long ago the replica started, or rejoined after that.",
-        |s| number(s.recovered_ms) / 1e3,
-    ),
-    ("quorate_key_age_seconds", "gauge", "The age of the replica's session keys.", |s| {
+    ("quorate_uptime_seconds", "gauge", "Time since the replica started.", |s| number(s.uptime_ms) / 1e3),
+    ("quorate_recovery_age_seconds", "gauge", "Time since the replica started or last rejoined.", |s| {
+        number(s.recovered_ms) / 1e3
+    }),
+    ("quorate_key_age_seconds", "gauge", "Age of the replica's session keys.", |s| {
         number(s.key_age_ms) / 1e3
     }),
-    (
-        "quorate_log_window_ratio",
-        "gauge",
-        "How much of the log between the water marks is used, 0 to 1.",
-        |s| {
-            let window = s.high.0.saturating_sub(s.low.0).max(1);
-            number(s.committed.0.saturating_sub(s.low.0).min(window)) / number(window)
-        },
-    ),
-    ("quorate_fsync_seconds", "gauge", "The 99th percentile of a write to the replica's log.", |s| {
+    ("quorate_log_window_ratio", "gauge", "Used share of the log between the water marks, 0 to 1.", |s| {
+        let window = s.high.0.saturating_sub(s.low.0).max(1);
+        number(s.committed.0.saturating_sub(s.low.0).min(window)) / number(window)
+    }),
+    ("quorate_fsync_seconds", "gauge", "99th percentile of the time of a write to the replica's log.", |s| {
         f64::from(s.fsync_p99_us) / 1e6
     }),
-    ("quorate_memory_bytes", "gauge", "Memory that the replica's process holds.", |s| number(s.memory_bytes)),
-    ("quorate_disk_free_bytes", "gauge", "Room that is left on the replica's disk.", |s| number(s.disk.0)),
-    ("quorate_disk_size_bytes", "gauge", "The size of the replica's disk; 0 if it does not know.", |s| {
-        number(s.disk.1)
+    ("quorate_memory_bytes", "gauge", "Resident memory of the replica's process.", |s| {
+        number(s.memory_bytes)
+    }),
+    ("quorate_disk_free_bytes", "gauge", "Free space on the replica's disk.", |s| number(s.disk.0)),
+    ("quorate_disk_size_bytes", "gauge", "Size of the replica's disk; 0 if unknown.", |s| number(s.disk.1)),
+    ("quorate_clock_seconds", "gauge", "The replica's time of day, in seconds since 1970.", |s| {
+        number(s.clock_ms) / 1e3
+    }),
+    ("quorate_client_lanes", "gauge", "Client lanes whose last reply is kept.", |s| f64::from(s.lanes.0)),
+    ("quorate_client_lanes_max", "gauge", "Client lanes whose last reply can be kept.", |s| {
+        f64::from(s.lanes.1)
     }),
 ];
 
@@ -104,27 +105,23 @@ fn replicas(out: &mut Metrics, snapshot: &Snapshot) {
             f64::from(u8::from(health.says.is_some())),
         );
     }
-    out.head("quorate_lag_operations", "gauge", "Batches that the replica is behind f + 1 others.");
+    out.head("quorate_lag_operations", "gauge", "Number of batches that the replica is behind f + 1 others.");
     for health in healths {
         out.line("quorate_lag_operations", &[("replica", &id(health))], number(health.behind));
     }
-    out.head("quorate_lag_seconds", "gauge", "How long ago f + 1 others had executed what the replica has.");
+    out.head("quorate_lag_seconds", "gauge", "Time that the replica is behind f + 1 others.");
     for (health, lag) in healths.iter().zip(&snapshot.lag_s) {
         out.line("quorate_lag_seconds", &[("replica", &id(health))], *lag);
     }
     for (name, kind, help, of) in SAID {
         out.head(name, kind, help);
         for health in healths {
-            // A replica that says nothing has no figures, but those that it never had are 0.
+            // A silent replica has no figures; they are reported as 0.
             let value = health.says.as_ref().map_or(0.0, of);
             out.line(name, &[("replica", &id(health))], value);
         }
     }
-    out.head(
-        "quorate_transfer_bytes",
-        "gauge",
-        "State that a transfer has brought, and that it has to bring.",
-    );
+    out.head("quorate_transfer_bytes", "gauge", "State fetched by the current transfer, and its total.");
     for health in healths {
         let (done, total) = health.says.as_ref().map_or((0, 0), |says| says.transfer);
         for (state, bytes) in [("done", done), ("total", total)] {
@@ -134,7 +131,7 @@ fn replicas(out: &mut Metrics, snapshot: &Snapshot) {
     out.head(
         "quorate_transferred_bytes",
         "gauge",
-        "What the last state transfer has moved over the network, and the size of the state; 0 without one.",
+        "Bytes that the last state transfer fetched, and the size of the state; 0 without a transfer.",
     );
     for health in healths {
         let moved = health.says.as_ref().and_then(|says| says.moved).unwrap_or_default();
@@ -145,7 +142,7 @@ fn replicas(out: &mut Metrics, snapshot: &Snapshot) {
     out.head(
         "quorate_transferred_bytes_total",
         "counter",
-        "What all state transfers have moved over the network since the replica started.",
+        "Bytes that all state transfers have fetched since the replica started.",
     );
     for health in healths {
         let moved = health.says.as_ref().and_then(|says| says.moved).unwrap_or_default();
@@ -155,7 +152,7 @@ fn replicas(out: &mut Metrics, snapshot: &Snapshot) {
     out.head(
         "quorate_rejected_total",
         "counter",
-        "What the replica has turned away since it started, by reason.",
+        "Messages that the replica has rejected since it started, by reason.",
     );
     for health in healths {
         let rejected = health.says.iter().flat_map(|says| &says.rejected);
@@ -207,7 +204,7 @@ fn count(number_of: usize) -> f64 {
     number(u64::try_from(number_of).unwrap_or(u64::MAX))
 }
 
-#[allow(clippy::cast_precision_loss, reason = "figures for people: 53 bits are enough")]
+#[allow(clippy::cast_precision_loss, reason = "53 bits are enough for figures to look at")]
 fn number(value: u64) -> f64 {
     value as f64
 }

@@ -1,6 +1,6 @@
-//! The reader's verdict: a function of what replicas say, what clients have seen and the reader's own clock.
-//! No I/O here, and nothing is believed of one replica about another: accusations need evidence, f + 1
-//! replicas that agree, or a client that the reader trusts.
+//! The observer's verdict: a function of the replicas' statements, the clients' evidence and the observer's clock.
+//! No I/O happens here. A replica's statement about another replica is not trusted: an accusation needs f + 1
+//! replicas that agree, or a client that the observer trusts.
 
 use std::collections::BTreeSet;
 
@@ -10,39 +10,43 @@ use quorate_wire::{Cluster, ReplicaId, SeqNum, ViewNum};
 use super::agreement::{Agreement, Cell};
 use super::ledger::{Class, Item};
 
-/// Evidence speaks against a replica as long as it is no older than this, in seconds: then it is history.
+/// Evidence older than this, in seconds, is history: it no longer affects the verdict.
 pub const FRESH_S: u64 = 60;
+
+/// A clock that is off by more than this votes for nothing, in milliseconds (`clock_skew` as it is by default, ND-2),
+/// and what statements take to come.
+const CLOCK_MS: u64 = 2_500;
 
 /// What a reader knows at one moment.
 #[derive(Clone, Debug)]
 pub struct Reading {
     /// The size of the cluster.
     pub cluster: Cluster,
-    /// What each replica said within the reader's time-out, in the order of their ids.
+    /// The statements that arrived within the observer's time-out, in the order of the replicas' ids.
     pub statements: Vec<Option<Statement>>,
-    /// What clients have seen.
+    /// The evidence of the clients.
     pub evidence: Vec<Item>,
-    /// Whether an operation of the reader's own was done in time, if it had one done.
+    /// Whether the observer's own operation finished in time, if it ran one.
     pub answered: Option<bool>,
-    /// The reader's clock, in seconds since 1970.
+    /// The observer's clock, in seconds since 1970.
     pub now_s: u64,
 }
 
-/// How a cluster is.
+/// The verdict on a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// Every replica is well.
+    /// Every replica is healthy.
     Healthy,
-    /// It serves, with less in reserve.
+    /// It serves requests, and tolerates fewer further faults.
     Degraded,
-    /// It does not serve, and nothing is lost.
+    /// It does not serve requests; nothing is lost.
     Halted,
-    /// More replicas contradict the others than it was made for: answers may be wrong.
+    /// More than f replicas contradict the others: answers may be wrong.
     Unsafe,
 }
 
 impl Verdict {
-    /// Returns the word, as it is shown.
+    /// Returns the name, as it is shown.
     pub fn name(self) -> &'static str {
         match self {
             Self::Healthy => "HEALTHY",
@@ -53,35 +57,41 @@ impl Verdict {
     }
 }
 
-/// What may be said of a replica.
+/// The state of a replica, as shown to users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
     /// Nothing is wrong with it.
     Ok,
-    /// It fetches state, or has lost its memory and rejoins.
+    /// It fetches state from the others: it fell behind, or lost its state.
     Joins,
-    /// It has said nothing in time.
+    /// It did not answer in time.
     Silent,
-    /// It is alive, and behind what the others still keep.
+    /// Its disk is full, so it makes no statement that counts.
+    DiskFull,
+    /// It answers, and is behind the oldest batch that the others still have.
     Slow,
+    /// Its clock is too far from the others' for it to vote.
+    ClockOff,
     /// Bytes from its address fail authentication.
     BadMac,
     /// Its state differs from that of f + 1 others.
     Diverged,
-    /// Its replies were contradicted.
+    /// f + 1 others contradicted its replies.
     WrongReplies,
     /// It contradicted itself.
     Equivocates,
 }
 
 impl Word {
-    /// Returns the word.
+    /// Returns the name of the state.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
-            Self::Joins => "joins",
+            Self::Joins => "rejoining",
             Self::Silent => "silent",
+            Self::DiskFull => "disk full",
             Self::Slow => "slow",
+            Self::ClockOff => "clock-off",
             Self::BadMac => Class::BadMac.name(),
             Self::Diverged => Class::Diverged.name(),
             Self::WrongReplies => Class::WrongReplies.name(),
@@ -89,42 +99,42 @@ impl Word {
         }
     }
 
-    /// Says whether what it says cannot be relied on.
+    /// Returns whether there is evidence of misbehaviour, so that its statements are unreliable.
     pub fn is_proven(self) -> bool {
         matches!(self, Self::Diverged | Self::WrongReplies | Self::Equivocates)
     }
 
-    /// Says whether it cannot be counted on to take part.
+    /// Returns whether it does not take part at present.
     pub fn is_away(self) -> bool {
-        matches!(self, Self::Joins | Self::Silent | Self::Slow)
+        matches!(self, Self::Joins | Self::Silent | Self::DiskFull | Self::Slow | Self::ClockOff)
     }
 }
 
-/// One replica, as the reader sees it.
+/// One replica, as the observer sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Health {
-    /// Which.
+    /// Its id.
     pub id: ReplicaId,
-    /// What may be said of it.
+    /// Its state.
     pub word: Word,
-    /// What it says of itself.
+    /// Its statement about itself.
     pub says: Option<Statement>,
-    /// How many batches it is behind what f + 1 others have executed.
+    /// How many batches it is behind those that f + 1 others have executed.
     pub behind: u64,
-    /// At the newest checkpoint that f + 1 agree on.
+    /// Whether its digest agrees at the newest checkpoint that f + 1 agree on.
     pub agrees: Cell,
-    /// What speaks against it, the newest first; history as well.
+    /// The evidence against it, newest first, including history.
     pub evidence: Vec<Item>,
 }
 
-/// A cluster, as the reader sees it.
+/// A cluster, as the observer sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Picture {
-    /// The word for it.
+    /// The verdict.
     pub verdict: Verdict,
-    /// How many more replicas may stop before it does.
+    /// How many more crashed replicas it tolerates before it halts.
     pub may_stop: usize,
-    /// How many more may lie before answers can be wrong.
+    /// How many more Byzantine replicas it tolerates before answers can be wrong.
     pub may_lie: usize,
     /// Its size.
     pub cluster: Cluster,
@@ -132,50 +142,85 @@ pub struct Picture {
     pub view: ViewNum,
     /// Its primary.
     pub primary: ReplicaId,
-    /// What f + 1 replicas have executed.
+    /// The last batch that f + 1 replicas have executed.
     pub executed: SeqNum,
+    /// Client lanes whose last reply is kept, and how many can be, as f + 1 replicas say: at the bound clients with
+    /// a new lane are refused.
+    pub lanes: (u64, u64),
     /// The replicas, in the order of their ids.
     pub replicas: Vec<Health>,
-    /// Who agrees at which checkpoint.
+    /// Which replicas agree at which checkpoint.
     pub agreement: Agreement,
-    /// All evidence, the newest first; history as well.
+    /// All evidence, newest first, including history.
     pub evidence: Vec<Item>,
-    /// The reader's clock, in seconds since 1970.
+    /// The observer's clock, in seconds since 1970.
     pub now_s: u64,
 }
 
 impl Picture {
-    /// Returns how many replicas said something.
+    /// Returns how many replicas answered.
     pub fn answered(&self) -> usize {
         self.replicas.iter().filter(|replica| replica.says.is_some()).count()
     }
 
-    /// Returns one sentence for each replica with which something is the matter.
+    /// Returns how many replicas must return before a quorum can serve requests again; 0 if a quorum takes part.
+    pub fn needed(&self) -> usize {
+        let away = self.replicas.iter().filter(|replica| replica.word.is_away()).count();
+        self.cluster.quorum().saturating_sub(self.cluster.n() - away)
+    }
+
+    /// Returns how many more faults the cluster tolerates, or what it needs to serve requests again.
+    pub fn margins(&self) -> String {
+        let counted = |count: usize, one: &str, many: &str| match count {
+            0 => format!("no more {many}"),
+            1 => format!("1 more {one}"),
+            count => format!("{count} more {many}"),
+        };
+        match self.needed() {
+            0 => format!(
+                "tolerates {}, {}",
+                counted(self.may_stop, "crash", "crashes"),
+                counted(self.may_lie, "Byzantine replica", "Byzantine replicas")
+            ),
+            needed => format!("needs {} to serve again", counted(needed, "replica", "replicas")),
+        }
+    }
+
+    /// Returns one sentence for each replica that is not healthy.
     pub fn troubles(&self) -> Vec<String> {
         let troubled = self.replicas.iter().filter(|replica| replica.word != Word::Ok);
-        troubled.map(|replica| format!("{} {}", replica.id, replica.says_short())).collect()
+        let full = self.table_is_full().then(|| "client table full".to_owned());
+        troubled.map(|replica| format!("{} {}", replica.id, replica.says_short())).chain(full).collect()
+    }
+
+    /// Says whether clients with a new lane are refused.
+    pub fn table_is_full(&self) -> bool {
+        self.lanes.1 > 0 && self.lanes.0 >= self.lanes.1
     }
 }
 
 impl Health {
-    /// Returns the word, with how far it is where it joins.
+    /// Returns the state, with the progress of a replica that fetches state.
     pub fn says_short(&self) -> String {
         match (&self.says, self.word) {
             (Some(says), Word::Joins) if says.transfer.1 > 0 => {
-                format!("joins {} %", says.transfer.0.saturating_mul(100) / says.transfer.1)
+                format!("rejoining {} %", says.transfer.0.saturating_mul(100) / says.transfer.1)
             }
             (_, word) => word.name().to_owned(),
         }
     }
 }
 
-/// Judges what is known.
+/// Computes the verdict.
 pub fn judge(reading: Reading) -> Picture {
     let Reading { cluster, statements, mut evidence, answered, now_s } = reading;
     let agreement = Agreement::of(cluster, &statements);
     let weak = |number: fn(&Statement) -> u64| weak_max(cluster, statements.iter().flatten().map(number));
     let (view, executed) = (ViewNum(weak(|s| s.view.0)), SeqNum(weak(|s| s.executed.0)));
     let stable = SeqNum(weak(|s| s.stable.0.0));
+    let lanes = (weak(|s| u64::from(s.lanes.0)), weak(|s| u64::from(s.lanes.1)));
+    let is_full = lanes.1 > 0 && lanes.0 >= lanes.1;
+    let clock = clock(cluster, &statements);
     evidence.retain(|item| cluster.contains(item.replica));
     evidence.extend(seen_here(cluster, &agreement, &statements, now_s));
     evidence.sort_by(|a, b| (b.last, a.replica, b.class).cmp(&(a.last, b.replica, a.class)));
@@ -185,7 +230,7 @@ pub fn judge(reading: Reading) -> Picture {
         let behind = says.as_ref().map_or(0, |says| executed.0.saturating_sub(says.executed.0));
         let row = agreement.rows.get(id.index());
         let agrees = at.and_then(|at| row?.get(at).copied()).unwrap_or(Cell::Absent);
-        let word = word(id, says.as_ref(), &own, &agreement, stable, now_s);
+        let word = word(id, says.as_ref(), &own, &agreement, (stable, clock), now_s);
         Health { id, word, says, behind, agrees, evidence: own }
     });
     let replicas: Vec<Health> = replicas.collect();
@@ -195,7 +240,7 @@ pub fn judge(reading: Reading) -> Picture {
         Verdict::Unsafe
     } else if cluster.n() - away < cluster.quorum() || answered == Some(false) {
         Verdict::Halted
-    } else if replicas.iter().any(|replica| replica.word != Word::Ok) {
+    } else if is_full || replicas.iter().any(|replica| replica.word != Word::Ok) {
         Verdict::Degraded
     } else {
         Verdict::Healthy
@@ -211,6 +256,7 @@ pub fn judge(reading: Reading) -> Picture {
         view,
         primary,
         executed,
+        lanes,
         replicas,
         agreement,
         evidence,
@@ -218,11 +264,20 @@ pub fn judge(reading: Reading) -> Picture {
     }
 }
 
-/// Returns the largest number that f + 1 reach: some correct replica does, whatever f liars say.
+/// Returns the largest number that f + 1 reach: one of those is correct, whatever f liars say.
 fn weak_max(cluster: Cluster, numbers: impl Iterator<Item = u64>) -> u64 {
     let mut numbers: Vec<u64> = numbers.collect();
     numbers.sort_unstable_by(|a, b| b.cmp(a));
     numbers.get(cluster.weak() - 1).copied().unwrap_or(0)
+}
+
+/// Returns the time of day of the replica in the middle, in milliseconds, if a quorum has said theirs: with f that lie,
+/// it is between those of two correct ones.
+fn clock(cluster: Cluster, statements: &[Option<Statement>]) -> Option<u64> {
+    let mut clocks: Vec<u64> = statements.iter().flatten().map(|s| s.clock_ms).filter(|ms| *ms > 0).collect();
+    clocks.sort_unstable();
+    let enough = clocks.len() >= cluster.quorum();
+    clocks.get(clocks.len() / 2).copied().filter(|_| enough)
 }
 
 /// Returns what the reader itself finds in the statements: states that differ, and contradictions that
@@ -247,7 +302,7 @@ fn seen_here(
         });
         let mut testimony: Vec<_> = testify.collect();
         if testimony.len() >= cluster.weak() {
-            // What f + 1 have seen, a correct one has: that often, and that recently.
+            // One of f + 1 witnesses is correct: at least this count and age are true.
             testimony.sort_by_key(|(_, seen)| seen.age_ms);
             let age_s = testimony.get(cluster.weak() - 1).map_or(0, |(_, seen)| seen.age_ms / 1000);
             let count = weak_max(cluster, testimony.iter().map(|(_, seen)| seen.count));
@@ -260,13 +315,13 @@ fn seen_here(
     items
 }
 
-/// Returns what may be said of a replica. Evidence comes before what it says of itself.
+/// Returns the state of a replica. Evidence takes precedence over its own statement.
 fn word(
     id: ReplicaId,
     says: Option<&Statement>,
     evidence: &[Item],
     agreement: &Agreement,
-    stable: SeqNum,
+    (stable, clock): (SeqNum, Option<u64>),
     now_s: u64,
 ) -> Word {
     let fresh = |class| {
@@ -280,8 +335,12 @@ fn word(
         Word::WrongReplies
     } else if agreement.differs_now(id) {
         Word::Diverged
+    } else if says.disk_full {
+        Word::DiskFull
     } else if says.transferring || says.rejoining {
         Word::Joins
+    } else if clock.is_some_and(|clock| says.clock_ms > 0 && says.clock_ms.abs_diff(clock) > CLOCK_MS) {
+        Word::ClockOff
     } else if says.executed < stable {
         Word::Slow
     } else if fresh(Class::BadMac) {

@@ -14,16 +14,22 @@ enum Is {
     Silent,
     Joining,
     Rejoining,
-    /// Behind by so many batches.
+    /// Without space on its disk.
+    Full,
+    /// Behind by this number of batches.
     Behind(u64),
+    /// Its clock says so many milliseconds.
+    Clock(u64),
+    /// So many lanes are in use, of 100.
+    Lanes(u32),
     /// Its newest digest is another one.
     Other(u8),
-    /// It says of this replica that it contradicted itself, so many milliseconds ago.
+    /// It says of this replica that it contradicted itself, this number of milliseconds ago.
     Accuses(u16, u64),
-    /// A client has seen this of it, so many seconds ago.
+    /// A client has seen this of it, this number of seconds ago.
     Seen(Class, u64),
 }
-use Is::{Accuses, Behind, Joining, Other, Rejoining, Seen, Silent, Well};
+use Is::{Accuses, Behind, Clock, Full, Joining, Lanes, Other, Rejoining, Seen, Silent, Well};
 
 fn reading(is: &[Is]) -> Reading {
     let n = u16::try_from(is.len()).unwrap();
@@ -43,6 +49,9 @@ fn reading(is: &[Is]) -> Reading {
             Well | Seen(..) => {}
             Joining => (says.transferring, says.transfer) = (true, (58, 100)),
             Rejoining => says.rejoining = true,
+            Full => says.disk_full = true,
+            Clock(ms) => says.clock_ms = ms,
+            Lanes(used) => says.lanes = (used, 100),
             Behind(batches) => says.executed = SeqNum(300 - batches),
             Other(fill) => says.checkpoints[1].1 = digest(fill),
             Accuses(by, age_ms) => {
@@ -77,8 +86,10 @@ fn the_verdict_follows_from_what_is_known() {
         (&[Well; 4], &["ok"; 4], Healthy, 1, 1),
         // One that stops or joins is one of the f that may stop; it has not lied.
         (&[Well, Silent, Well, Well], &["ok", "silent", "ok", "ok"], Degraded, 0, 1),
-        (&[Well, Well, Well, Joining], &["ok", "ok", "ok", "joins"], Degraded, 0, 1),
-        (&[Well, Well, Well, Rejoining], &["ok", "ok", "ok", "joins"], Degraded, 0, 1),
+        (&[Well, Well, Full, Well], &["ok", "ok", "disk full", "ok"], Degraded, 0, 1),
+        (&[Well, Well, Full, Silent], &["ok", "ok", "disk full", "silent"], Halted, 0, 1),
+        (&[Well, Well, Well, Joining], &["ok", "ok", "ok", "rejoining"], Degraded, 0, 1),
+        (&[Well, Well, Well, Rejoining], &["ok", "ok", "ok", "rejoining"], Degraded, 0, 1),
         // A little behind is nothing; behind what the others keep is.
         (&[Well, Well, Behind(5), Well], &["ok"; 4], Healthy, 1, 1),
         (&[Well, Well, Behind(45), Well], &["ok", "ok", "slow", "ok"], Degraded, 0, 1),
@@ -100,6 +111,20 @@ fn the_verdict_follows_from_what_is_known() {
         (&[Other(1), Other(1), Well, Well], &["ok", "ok", "diverged", "diverged"], Unsafe, 0, 0),
         // Three opinions prove nothing about anyone.
         (&[Other(1), Other(2), Other(3), Well], &["ok"; 4], Healthy, 1, 1),
+        // A clock that is an hour off: it votes for nothing, whatever else it says. Which it is, the others say.
+        (
+            &[Clock(9_000_000), Clock(9_000_300), Clock(12_600_000), Clock(9_000_600)],
+            &["ok", "ok", "clock-off", "ok"],
+            Degraded,
+            0,
+            1,
+        ),
+        (&[Clock(9_000), Clock(9_300), Clock(11_000), Clock(9_900)], &["ok"; 4], Healthy, 1, 1),
+        // Two clocks say nothing about one another.
+        (&[Clock(9_000), Clock(90_000), Silent, Well], &["ok", "ok", "silent", "ok"], Degraded, 0, 1),
+        // The table of last replies is full, as f + 1 say.
+        (&[Lanes(100), Lanes(100), Well, Well], &["ok"; 4], Degraded, 1, 1),
+        (&[Lanes(100), Lanes(99), Lanes(99), Lanes(99)], &["ok"; 4], Healthy, 1, 1),
         // f = 2.
         (
             &[Well, Well, wrong, Silent, Well, Well, Well],
@@ -157,12 +182,21 @@ fn a_reader_that_gets_no_answer_says_so() {
     assert_eq!(judge(Reading { answered: Some(true), ..reading(&[Well; 4]) }).verdict, Verdict::Healthy);
 }
 
-/// Evidence about replicas that the cluster does not have is somebody else's.
+#[test]
+fn margins_name_what_is_tolerated_or_what_is_needed() {
+    let margins = |is: &[Is]| judge(reading(is)).margins();
+    assert_eq!(margins(&[Well; 4]), "tolerates 1 more crash, 1 more Byzantine replica");
+    assert_eq!(margins(&[Well, Silent, Well, Well]), "tolerates no more crashes, 1 more Byzantine replica");
+    assert_eq!(margins(&[Silent, Silent, Well, Well]), "needs 1 more replica to serve again");
+    assert_eq!(margins(&[Silent; 4]), "needs 3 more replicas to serve again");
+}
+
+/// Evidence about replicas outside the cluster is ignored.
 #[test]
 fn troubles_are_told_with_their_replica() {
     let mut reading = reading(&[Well, Well, Seen(Class::WrongReplies, 1), Joining]);
     reading.evidence.push(Item { replica: ReplicaId(9), ..reading.evidence[0].clone() });
     let picture = judge(reading);
-    assert_eq!(picture.troubles(), ["r2 wrong replies", "r3 joins 58 %"]);
+    assert_eq!(picture.troubles(), ["r2 wrong replies", "r3 rejoining 58 %"]);
     assert_eq!(picture.evidence.len(), 1);
 }

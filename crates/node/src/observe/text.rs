@@ -1,5 +1,6 @@
-//! A picture for people.
+//! The status as text, for a terminal.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::agreement::Cell;
@@ -7,13 +8,10 @@ use super::json;
 use super::look::Latency;
 use super::model::{FRESH_S, Health, Picture, Word};
 
-/// Returns one line on how a cluster is.
+/// Returns the status in one line.
 pub fn line(picture: &Picture, rate: Option<f64>) -> String {
-    let Picture { verdict, view, primary, may_stop, may_lie, .. } = picture;
-    let mut parts = vec![
-        format!("{}  view {} primary {primary}", verdict.name(), view.0),
-        format!("may stop {may_stop}, may lie {may_lie}"),
-    ];
+    let Picture { verdict, view, primary, .. } = picture;
+    let mut parts = vec![format!("{}  view {} primary {primary}", verdict.name(), view.0), picture.margins()];
     parts.extend(rate.map(|rate| format!("{rate:.0} op/s")));
     parts.push(agreement(picture));
     let troubles = picture.troubles();
@@ -26,14 +24,14 @@ pub fn line(picture: &Picture, rate: Option<f64>) -> String {
 fn agreement(picture: &Picture) -> String {
     let n = picture.cluster.n();
     picture.agreement.newest().map_or_else(
-        || format!("{} of {n} answer, no checkpoint in common", picture.answered()),
+        || format!("{} of {n} answer, no common checkpoint yet", picture.answered()),
         |(seq, count)| format!("{count} of {n} agree at {}", seq.0),
     )
 }
 
-/// Returns everything about a cluster, for a terminal of 100 columns.
-pub fn page(name: &str, picture: &Picture, latency: Latency) -> String {
-    let Picture { verdict, cluster, may_stop, may_lie, .. } = picture;
+/// Returns everything about a cluster, for a terminal of 100 columns. `addresses` are those of the replicas.
+pub fn page(name: &str, picture: &Picture, latency: Latency, addresses: &[SocketAddr]) -> String {
+    let Picture { verdict, cluster, .. } = picture;
     let mut lines = vec![
         format!(
             "{:<9} {name}, n {}, f {}{:>width$}",
@@ -43,18 +41,16 @@ pub fn page(name: &str, picture: &Picture, latency: Latency) -> String {
             format!("{} of {} replicas answered", picture.answered(), cluster.n()),
             width = 60_usize.saturating_sub(name.len())
         ),
+        format!("          {}", picture.margins()),
         format!(
-            "          may stop {may_stop} more before it halts; may lie {may_lie} more before answers can be wrong"
-        ),
-        format!(
-            "          view {}, primary {}        ordered {}   read-only {}",
+            "          view {}, primary {}        {}, {}",
             picture.view.0,
             picture.primary,
-            took(latency.ordered),
-            took(latency.read_only)
+            took("ordered", "write", latency.ordered),
+            took("read-only", "read", latency.read_only)
         ),
         String::new(),
-        "  replica  state          executed     behind   agreed digest   view  up        what others say"
+        "  replica  state          executed     behind   agreed digest   view  up        evidence of others"
             .to_owned(),
     ];
     lines.extend(picture.replicas.iter().map(|health| row(health, picture)));
@@ -82,9 +78,29 @@ pub fn page(name: &str, picture: &Picture, latency: Latency) -> String {
     if let Some(item) = picture.evidence.first() {
         lines.push(format!("  do        quorate explain {}", item.class.code()));
     }
+    let full = picture.replicas.iter().find(|health| health.word == Word::DiskFull);
+    if let Some(health) = full {
+        lines.push(format!(
+            "  do        make room on the disk of replica-{}: it goes on by itself",
+            health.id.0
+        ));
+    }
     let silent = picture.replicas.iter().find(|health| health.word == Word::Silent);
     if let Some(health) = silent {
-        lines.push(format!("  do        look at replica-{}: does it run, can it be reached?", health.id.0));
+        let address = addresses.get(health.id.index());
+        let address = address.map_or_else(String::new, |address| format!(", and UDP and TCP {address}"));
+        lines.push(format!("  do        replica-{} is silent: check its process{address}", health.id.0));
+    }
+    let clock = picture.replicas.iter().find(|health| health.word == Word::ClockOff);
+    if let Some(health) = clock {
+        lines.push(format!(
+            "  do        set the clock of replica-{} right: it votes for nothing",
+            health.id.0
+        ));
+    }
+    if picture.table_is_full() {
+        let (used, room) = picture.lanes;
+        lines.push(format!("  clients   table full: {used} of {room} lanes; new ones are refused   Q063"));
     }
     lines.join("\n")
 }
@@ -92,7 +108,9 @@ pub fn page(name: &str, picture: &Picture, latency: Latency) -> String {
 fn row(health: &Health, picture: &Picture) -> String {
     let star = if health.id == picture.primary { '*' } else { ' ' };
     let word = match health.word {
-        Word::Ok | Word::Joins | Word::Silent | Word::Slow => health.says_short(),
+        Word::Ok | Word::Joins | Word::Silent | Word::DiskFull | Word::Slow | Word::ClockOff => {
+            health.says_short()
+        }
         word @ (Word::BadMac | Word::Diverged | Word::WrongReplies | Word::Equivocates) => {
             word.name().to_uppercase()
         }
@@ -105,7 +123,7 @@ fn row(health: &Health, picture: &Picture) -> String {
         Cell::Agrees => "yes",
         Cell::Differs => "NO",
         Cell::Absent => "not yet",
-        Cell::Open => "open",
+        Cell::Open => "undecided",
     };
     let others: Vec<String> = health
         .evidence
@@ -125,18 +143,18 @@ fn row(health: &Health, picture: &Picture) -> String {
     line.trim_end().to_owned()
 }
 
-/// Says what a replica's last state transfer has moved, if there was one since it started.
+/// Describes a replica's last state transfer, if there was one since it started.
 fn moved(health: &Health) -> Option<String> {
     let says = health.says.as_ref()?;
     let moved = says.moved.as_ref()?;
     let left = match (says.transferring, json::eta_s(says)) {
         (false, _) => String::new(),
-        (true, None) => ", goes on".to_owned(),
-        (true, Some(left)) => format!(", goes on for {}", duration(left)),
+        (true, None) => ", in progress".to_owned(),
+        (true, Some(left)) => format!(", about {} left", duration(left)),
     };
     let before = match moved.transfers {
         0 | 1 => String::new(),
-        many => format!("; {many} since it started: {}", size(moved.since_start.1)),
+        many => format!("; {many} transfers since start: {}", size(moved.since_start.1)),
     };
     Some(format!(
         "  transfer  {} {} {}: fetched {} of {}, {:.1} %, {} of {} pages, in {:.1} s{left}{before}",
@@ -152,7 +170,7 @@ fn moved(health: &Health) -> Option<String> {
     ))
 }
 
-/// Returns a number of bytes as people say it.
+/// Formats a number of bytes.
 pub fn size(bytes: u64) -> String {
     match bytes {
         0..0x400 => format!("{bytes} B"),
@@ -165,15 +183,16 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-fn took(took: Option<Duration>) -> String {
+/// Describes the latency of a path, or the operation that timed out on it.
+fn took(path: &str, operation: &str, took: Option<Duration>) -> String {
     match took {
-        None => "not done".to_owned(),
-        Some(took) if took < Duration::from_millis(1) => format!("{:.1} us", took.as_secs_f64() * 1e6),
-        Some(took) => format!("{:.2} ms", took.as_secs_f64() * 1e3),
+        None => format!("{operation} timed out"),
+        Some(took) if took < Duration::from_millis(1) => format!("{path} {:.1} us", took.as_secs_f64() * 1e6),
+        Some(took) => format!("{path} {:.2} ms", took.as_secs_f64() * 1e3),
     }
 }
 
-/// Returns a number of seconds as people say it.
+/// Formats a number of seconds.
 pub fn duration(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),

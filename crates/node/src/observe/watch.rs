@@ -1,5 +1,5 @@
-//! Looking again and again: what has changed since, how fast the cluster goes, how far each replica is
-//! behind in time. Everything is kept for a while only.
+//! Repeated observation: changes since the last look, the throughput of the cluster, the lag of each replica. All
+//! histories are bounded.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,35 +11,35 @@ use super::look::{Latency, Observer, now_s};
 use super::model::{Picture, Verdict, Word};
 use super::{Class, json};
 
-/// Looks that are kept: five minutes of one a second.
+/// Number of looks kept: five minutes at one per second.
 const KEPT: usize = 300;
-/// Events that are kept.
+/// Number of events kept.
 const EVENTS_MAX: usize = 100;
-/// Views whose beginning is kept.
+/// Number of views whose start is kept.
 const VIEWS_MAX: usize = 60;
-/// The upper bounds of the histogram of latencies, in microseconds.
+/// The upper bounds of the latency histogram, in microseconds.
 pub const BOUNDS_US: [u64; 12] =
     [50, 100, 200, 500, 1000, 2000, 5000, 10_000, 50_000, 200_000, 1_000_000, 5_000_000];
 
-/// Something that was seen to happen.
+/// An observed change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Counts events.
+    /// The number of the event, rising.
     pub number: u64,
-    /// When, in seconds since 1970 by the reader's clock.
+    /// When, in seconds since 1970 by the observer's clock.
     pub at_s: u64,
-    /// What.
+    /// What happened.
     pub text: String,
 }
 
-/// How long the reader's own operations took.
+/// The latencies of the observer's own operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// By bound of [`BOUNDS_US`], each without those below it; above all bounds in none.
+    /// Counts by bound of [`BOUNDS_US`], not cumulative. Latencies above all bounds are in none.
     pub counts: [u64; BOUNDS_US.len()],
-    /// How many there were.
+    /// Number of operations.
     pub count: u64,
-    /// How long all of them took together, in microseconds.
+    /// Sum of their latencies, in microseconds.
     pub sum_us: u64,
 }
 
@@ -55,49 +55,49 @@ impl Histogram {
     }
 }
 
-/// What is known after a look.
+/// The state of the observation after a look.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The cluster.
     pub picture: Picture,
-    /// When it was looked at.
+    /// When it was observed.
     pub at: Instant,
-    /// How long the reader's own operations took.
+    /// The latency of the observer's own operations.
     pub latency: Latency,
-    /// Requests executed a second, once there are two looks.
+    /// Requests executed per second, after the second look.
     pub rate: Option<f64>,
-    /// The last looks, oldest first: requests a second; microseconds of an ordered and of a read operation.
+    /// The last looks, oldest first: requests per second; microseconds of an ordered and of a read-only operation.
     pub rates: VecDeque<(f64, Option<u64>, Option<u64>)>,
     /// When each of the last views was first seen, in seconds since 1970.
     pub views: VecDeque<(u64, ViewNum)>,
-    /// What has happened, oldest first.
+    /// The last events, oldest first.
     pub events: VecDeque<Event>,
-    /// How long each replica is behind what f + 1 have executed, in seconds.
+    /// How long each replica is behind f + 1 others, in seconds.
     pub lag_s: Vec<f64>,
-    /// Of ordered operations.
+    /// Latencies of ordered operations.
     pub ordered: Histogram,
-    /// Of reads that were not.
+    /// Latencies of read-only operations.
     pub read_only: Histogram,
-    /// Views that were seen to end.
+    /// Number of view changes observed.
     pub view_changes: u64,
 }
 
-/// Looks at a cluster as often as it is told to, and keeps what it saw for whoever asks.
+/// Observes a cluster on demand, and keeps the results for other threads.
 #[derive(Debug)]
 pub struct Watch {
     observer: Observer,
     last: Mutex<Option<Arc<Snapshot>>>,
-    /// When each number was executed, as far as f + 1 said: at most [`KEPT`].
+    /// When f + 1 replicas had executed each number: at most [`KEPT`] entries.
     executed: Mutex<VecDeque<(Instant, u64)>>,
 }
 
 impl Watch {
-    /// Begins to look through this observer.
+    /// Starts to watch through this observer.
     pub fn new(observer: Observer) -> Self {
         Self { observer, last: Mutex::default(), executed: Mutex::default() }
     }
 
-    /// Returns what looks.
+    /// Returns the observer.
     pub fn observer(&self) -> &Observer {
         &self.observer
     }
@@ -107,7 +107,7 @@ impl Watch {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Looks. One caller at a time makes sense.
+    /// Observes the cluster once. Call it from one thread.
     pub fn turn(&self) -> Arc<Snapshot> {
         let (picture, latency) = self.observer.look_well();
         let before = self.last();
@@ -117,7 +117,7 @@ impl Watch {
         next
     }
 
-    /// Returns for each replica how long ago the others had executed what it has.
+    /// Returns for each replica how long ago the others passed the batch that it has executed.
     fn lags(&self, picture: &Picture) -> Vec<f64> {
         let mut executed = self.executed.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -137,7 +137,7 @@ impl Watch {
     }
 }
 
-/// Makes of the last look and what was seen now the next one.
+/// Combines the last snapshot with the new observation.
 fn after(before: Option<&Snapshot>, picture: Picture, latency: Latency, lag_s: Vec<f64>) -> Snapshot {
     let at = Instant::now();
     let rate = before.and_then(|before| rate(before, &picture, at));
@@ -180,7 +180,7 @@ fn after(before: Option<&Snapshot>, picture: Picture, latency: Latency, lag_s: V
     next
 }
 
-/// Returns how many requests a second f + 1 replicas have executed between two looks.
+/// Returns how many requests per second f + 1 replicas executed between two looks.
 fn rate(before: &Snapshot, now: &Picture, at: Instant) -> Option<f64> {
     let pairs = before.picture.replicas.iter().zip(&now.replicas);
     let mut counts: Vec<u64> = pairs
@@ -191,7 +191,7 @@ fn rate(before: &Snapshot, now: &Picture, at: Instant) -> Option<f64> {
     Some(f64::from(count) / at.duration_since(before.at).as_secs_f64().max(1e-3))
 }
 
-/// Returns what has changed between two looks.
+/// Returns the changes between two looks.
 fn news(before: &Picture, now: &Picture) -> Vec<String> {
     let mut news = Vec::new();
     if before.verdict != now.verdict {
@@ -211,14 +211,14 @@ fn news(before: &Picture, now: &Picture) -> Vec<String> {
 }
 
 impl Snapshot {
-    /// Says whether a quorum has answered, and that not long ago.
+    /// Returns whether a quorum has answered recently.
     pub fn is_ready(&self) -> bool {
         let fresh = self.at.elapsed() < Duration::from_secs(5);
         let quorum = self.picture.answered() >= self.picture.cluster.quorum();
         fresh && quorum && matches!(self.picture.verdict, Verdict::Healthy | Verdict::Degraded)
     }
 
-    /// Returns how often each class of evidence was seen of each replica.
+    /// Returns the count of each class of evidence against each replica.
     pub fn evidence_counts(&self) -> BTreeMap<(Class, ReplicaId), u64> {
         let mut counts = BTreeMap::new();
         for id in self.picture.cluster.replicas() {
@@ -230,7 +230,7 @@ impl Snapshot {
         counts
     }
 
-    /// Returns everything, for the page and for other readers.
+    /// Returns everything, for the status page and other programs.
     pub fn to_json(&self, name: &str) -> serde_json::Value {
         let picture = &self.picture;
         let agreement = &picture.agreement;
@@ -260,7 +260,7 @@ impl Snapshot {
     }
 }
 
-/// Returns an event for machines.
+/// Returns an event as JSON.
 pub fn event(event: &Event) -> serde_json::Value {
     serde_json::json!({"number": event.number, "at": event.at_s, "text": event.text})
 }

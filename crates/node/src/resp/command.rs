@@ -1,8 +1,7 @@
-//! From the words of a command to what is done about it: a question for the cluster, or an answer from
-//! the door itself.
+//! Translates a command: to an operation of the cluster, or to a reply of the gateway itself.
 //!
-//! What concerns the connection alone (PING, AUTH, CLIENT ...) is answered here, by a single process
-//! that could lie as any client can; what concerns data goes to the cluster.
+//! Commands that concern only the connection (PING, AUTH, CLIENT ...) are answered here, by the gateway alone.
+//! Commands on data go to the cluster.
 
 use quorate_service::kv::{Command, Condition, ITEMS_MAX, Items, Operation};
 
@@ -11,22 +10,22 @@ use super::encode;
 use super::reply::{Facts, Sections, Shape};
 use super::session::{Session, here};
 
-/// What a command comes to.
+/// The result of translating a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
     /// The reply has been appended.
     Answered,
-    /// The operation has been appended: the cluster is to be asked.
+    /// The operation has been appended, for the cluster.
     Ask(Shape),
     /// The reply has been appended, and the connection ends.
     Quit,
 }
 
-/// A command as the table has it.
+/// An entry of the command table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) name: &'static str,
-    /// Words with the name; negative: at least so many.
+    /// Number of words, including the name; negative: at least that many.
     arity: i64,
     flags: &'static [&'static str],
     /// The first key, the last, and the step between.
@@ -78,10 +77,10 @@ pub(super) const COMMANDS: &[Entry] = &[
     entry("ttl", 2, READ, (1, 1, 1)),
 ];
 
-/// Those that a connection may use before it has given the password.
+/// Commands that are allowed before the password is given.
 const OPEN: &[&str] = &["auth", "hello", "quit"];
 
-/// An error, in the words of Redis.
+/// An error, with Redis's text.
 pub(super) type Refusal = Vec<u8>;
 
 pub(super) fn refuse<T>(text: impl Into<String>) -> Result<T, Refusal> {
@@ -91,7 +90,7 @@ pub(super) fn refuse<T>(text: impl Into<String>) -> Result<T, Refusal> {
 pub(super) const SYNTAX: &str = "ERR syntax error";
 pub(super) const NOT_A_NUMBER: &str = "ERR value is not an integer or out of range";
 
-/// Does what a command of at least one word asks, as far as the door can: see [`Parsed`].
+/// Handles a command of at least one word, as far as the gateway can: see [`Parsed`].
 pub(super) fn parse(
     words: &[&[u8]],
     session: &mut Session,
@@ -117,7 +116,7 @@ pub(super) fn parse(
     })
 }
 
-/// Finds a command in the table, and checks how many words it has.
+/// Finds a command in the table, and checks its number of words.
 fn find(words: &[&[u8]]) -> Result<Entry, Refusal> {
     let name = words.first().copied().unwrap_or_default();
     let Some(entry) = COMMANDS.iter().find(|entry| name.eq_ignore_ascii_case(entry.name.as_bytes())) else {
@@ -145,8 +144,7 @@ pub(super) fn wrong_count<T>(name: &str) -> Result<T, Refusal> {
     refuse(format!("ERR wrong number of arguments for '{name}' command"))
 }
 
-/// Appends the operation of a command that is about data; none: it is not. The table has checked the
-/// number of words.
+/// Appends the operation of a command on data; none if it is not one. The number of words was checked with the table.
 fn ask(name: &str, words: &[&[u8]], operation: &mut Vec<u8>) -> Result<Option<Shape>, Refusal> {
     let (key, rest) = match words {
         [_, key, rest @ ..] => (*key, rest),
@@ -154,7 +152,7 @@ fn ask(name: &str, words: &[&[u8]], operation: &mut Vec<u8>) -> Result<Option<Sh
     };
     let all = words.get(1..).unwrap_or(&[]);
     if all.len() > ITEMS_MAX || all.iter().any(|word| word.len() > usize::from(u16::MAX)) && name != "set" {
-        // Only values are as long as that, and only these take one behind a key.
+        // Only values can be that long, and only these commands have one after a key.
         if !matches!(name, "append" | "mset") || all.iter().step_by(2).any(|key| key.len() > 65_535) {
             return refuse("ERR key too long");
         }
@@ -234,7 +232,7 @@ fn set(key: &[u8], rest: &[&[u8]], operation: &mut Vec<u8>) -> Result<Shape, Ref
             unit @ (b"EX" | b"PX") => {
                 let unit = if unit == b"EX" { 1000 } else { 1 };
                 let Some((time, behind)) = options.split_first() else { return refuse(SYNTAX) };
-                // The last one counts; but seconds and milliseconds do not mix.
+                // The last one counts, but seconds and milliseconds cannot be combined.
                 if ttl_ms.is_some_and(|(_, other)| other != unit) {
                     return refuse(SYNTAX);
                 }
@@ -262,7 +260,7 @@ fn set(key: &[u8], rest: &[&[u8]], operation: &mut Vec<u8>) -> Result<Shape, Ref
 }
 
 impl Entry {
-    /// Appends what COMMAND says of it.
+    /// Appends the entry of COMMAND for it.
     pub(super) fn describe(&self, out: &mut Vec<u8>) {
         encode::array(out, 6);
         encode::bulk(out, self.name.as_bytes());

@@ -1,26 +1,30 @@
-//! Reads commands of the Redis protocol, version 2, from bytes that come in pieces.
+//! Parses commands of the Redis protocol, version 2, from bytes that arrive in pieces.
 //!
 //! ```text
-//! *2\r\n$3\r\nGET\r\n$1\r\nk\r\n      an array of bulk strings, which is what programs send
-//! GET k\r\n                          a line of words, which is what people type
+//! *2\r\n$3\r\nGET\r\n$1\r\nk\r\n      an array of bulk strings, sent by programs
+//! GET k\r\n                          a line of words, typed by users
 //! ```
 //!
 //! What was read is not read again when more bytes come, nothing nests, and every length is checked
 //! against its bound before anything is kept for it: a client can make the decoder hold one command and
-//! no more (ADR 12).
+//! no more (ADR 12). A command that is over a bound is read away piece by piece, and the next one is understood again.
 
 use std::ops::Range;
 
-/// The most words of a command.
+/// Maximum number of words of a command.
 pub const WORDS_MAX: usize = 65_537;
-/// The longest word, in bytes.
+/// Maximum length of a word, in bytes.
 pub const WORD_BYTES_MAX: usize = 1 << 20;
-/// The longest command in its encoding, in bytes.
+/// Maximum length of an encoded command, in bytes.
 pub const COMMAND_BYTES_MAX: usize = WORD_BYTES_MAX + (64 << 10);
+/// The most words of a command that is read away.
+pub const WORDS_SKIPPED_MAX: usize = 1 << 20;
+/// The longest word that is read away, in bytes: as long as Redis takes one.
+pub const WORD_BYTES_SKIPPED_MAX: usize = 512 << 20;
 /// The longest line, in bytes: a command that somebody types, or a length.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes that are not the protocol. The connection cannot go on.
+/// A violation of the protocol. The connection cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
     /// The number of words is not a number, or too large.
@@ -35,12 +39,10 @@ pub enum ProtocolError {
     LineTooLong,
     /// A quote is not closed.
     Quotes,
-    /// The words together are longer than a command may be.
-    TooLong,
 }
 
 impl ProtocolError {
-    /// Returns what the client is told: what Redis says, where it has a word for it.
+    /// Returns the error text for the client: that of Redis, if it has one.
     pub fn text(self) -> String {
         match self {
             Self::WordCount => "Protocol error: invalid multibulk length".to_owned(),
@@ -51,41 +53,43 @@ impl ProtocolError {
             Self::NoEnd => "Protocol error: a bulk string without its end".to_owned(),
             Self::LineTooLong => "Protocol error: too big inline request".to_owned(),
             Self::Quotes => "Protocol error: unbalanced quotes in request".to_owned(),
-            Self::TooLong => "Protocol error: command too long".to_owned(),
         }
     }
 }
 
-/// Where a decoder is in a command.
+/// The state of a decoder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     /// Before a command.
     #[default]
     Start,
-    /// So many words are still to come.
+    /// This number of words is still missing.
     Words(usize),
-    /// The bytes of a word of this length, and then so many words.
+    /// The bytes of a word of this length, and then this number of words.
     Word { len: usize, then: usize },
 }
 
-/// Reads one command after the other from a buffer that grows at its end.
+/// Parses one command after the other from a buffer that grows at its end.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: State,
-    /// Bytes of the command that were read.
+    /// Parsed bytes of the command.
     read: usize,
-    /// Bytes from there on in which there is no end of a line.
+    /// Bytes after that which contain no end of a line.
     searched: usize,
-    /// Where the words are, from the beginning of the command on; of a typed line, in `line`.
+    /// The ranges of the words, from the beginning of the command; of a typed line, in `line`.
     words: Vec<Range<usize>>,
     /// The words of a typed line without their quotes.
     line: Vec<u8>,
     is_line: bool,
+    /// The command is over a bound: its words are not kept.
+    is_too_long: bool,
 }
 
 impl Decoder {
-    /// Reads on in `bytes`, which begin with the command and may have grown since the last call. Returns
-    /// how long the command is once all of it is there: then [`Self::words`] has its words.
+    /// Reads on in `bytes`, which begin with the command, without what was [`Self::let_go`], and may have grown
+    /// since the last call. Returns how long the rest of the command is once all of it is there: then
+    /// [`Self::words`] has its words, unless it [`Self::is_too_long`].
     ///
     /// # Errors
     ///
@@ -96,6 +100,7 @@ impl Decoder {
                 State::Start => {
                     let Some(first) = bytes.get(self.read) else { return Ok(None) };
                     self.words.clear();
+                    self.is_too_long = false;
                     self.is_line = *first != b'*';
                     let Some(line) = self.take_line(bytes)? else { return Ok(None) };
                     if self.is_line {
@@ -103,11 +108,12 @@ impl Decoder {
                         return Ok(Some(self.finish()));
                     }
                     let count = number(&bytes[line.start + 1..line.end]).ok_or(ProtocolError::WordCount)?;
-                    // Redis skips arrays without words, and those of a negative length.
+                    // Redis skips arrays without words, and those with a negative length.
                     let count = usize::try_from(count).unwrap_or(0);
-                    if count > WORDS_MAX {
+                    if count > WORDS_SKIPPED_MAX {
                         return Err(ProtocolError::WordCount);
                     }
+                    self.is_too_long = count > WORDS_MAX;
                     self.state = State::Words(count);
                 }
                 State::Words(0) => return Ok(Some(self.finish())),
@@ -119,13 +125,21 @@ impl Decoder {
                     let Some(line) = self.take_line(bytes)? else { return Ok(None) };
                     let len = number(&bytes[line.start + 1..line.end]).ok_or(ProtocolError::WordLength)?;
                     let len = usize::try_from(len).map_err(|_| ProtocolError::WordLength)?;
-                    if len > WORD_BYTES_MAX {
+                    if len > WORD_BYTES_SKIPPED_MAX {
                         return Err(ProtocolError::WordLength);
                     }
-                    if self.read + len + 2 > COMMAND_BYTES_MAX {
-                        return Err(ProtocolError::TooLong);
+                    if len > WORD_BYTES_MAX || self.read + len + 2 > COMMAND_BYTES_MAX {
+                        self.is_too_long = true;
                     }
                     self.state = State::Word { len, then: count - 1 };
+                }
+                State::Word { len, then } if self.is_too_long && len > 0 => {
+                    let here = len.min(bytes.len().saturating_sub(self.read));
+                    self.read += here;
+                    self.state = State::Word { len: len - here, then };
+                    if here < len {
+                        return Ok(None);
+                    }
                 }
                 State::Word { len, then } => {
                     let end = self.read + len;
@@ -133,7 +147,9 @@ impl Decoder {
                     if tail != b"\r\n" {
                         return Err(ProtocolError::NoEnd);
                     }
-                    self.words.push(self.read..end);
+                    if !self.is_too_long {
+                        self.words.push(self.read..end);
+                    }
                     self.read = end + 2;
                     self.state = State::Words(then);
                 }
@@ -141,19 +157,40 @@ impl Decoder {
         }
     }
 
-    /// Returns the words of the command that [`Self::read`] has found at the beginning of `bytes`; none
-    /// of an empty one.
+    /// Returns the words of the command that [`Self::read`] has found at the beginning of `bytes`; none for an empty
+    /// one.
     pub fn words<'a>(&'a self, bytes: &'a [u8]) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
         let from = if self.is_line { &self.line[..] } else { bytes };
         self.words.iter().map(move |word| from.get(word.clone()).unwrap_or(&[]))
     }
 
+    /// Says whether the command is over a bound.
+    pub fn is_too_long(&self) -> bool {
+        self.is_too_long
+    }
+
+    /// Returns how many bytes at the beginning of the command are not needed any more: some of one that is too
+    /// long. They are not to come again.
+    pub fn let_go(&mut self) -> usize {
+        if !self.is_too_long {
+            return 0;
+        }
+        self.words = Vec::new();
+        std::mem::take(&mut self.read)
+    }
+
     /// Returns how many bytes the command needs at least, as far as that is known.
     pub fn wants(&self) -> usize {
         match self.state {
-            State::Start | State::Words(_) => self.read + 1,
+            State::Start | State::Words(_) => self.read + self.searched + 1,
+            State::Word { .. } if self.is_too_long => self.read + 1,
             State::Word { len, .. } => self.read + len + 2,
         }
+    }
+
+    /// Returns how many bytes are held, without the command's own.
+    pub fn held(&self) -> usize {
+        self.words.capacity() * size_of::<Range<usize>>() + self.line.capacity()
     }
 
     fn finish(&mut self) -> usize {
@@ -162,7 +199,7 @@ impl Decoder {
         std::mem::take(&mut self.read)
     }
 
-    /// Takes a line and returns where it is, without its end.
+    /// Takes a line and returns its range, without its end.
     fn take_line(&mut self, bytes: &[u8]) -> Result<Option<Range<usize>>, ProtocolError> {
         let from = self.read + self.searched;
         let rest = bytes.get(from..).unwrap_or(&[]);
@@ -173,15 +210,15 @@ impl Decoder {
         };
         let start = std::mem::replace(&mut self.read, from + at + 1);
         self.searched = 0;
-        if from + at - start > LINE_BYTES_MAX || self.read > COMMAND_BYTES_MAX {
+        if from + at - start > LINE_BYTES_MAX || (self.read > COMMAND_BYTES_MAX && !self.is_too_long) {
             return Err(ProtocolError::LineTooLong);
         }
         let end = from + at;
         Ok(Some(start..if bytes[start..end].last() == Some(&b'\r') { end - 1 } else { end }))
     }
 
-    /// Splits a typed line into words. In double quotes a backslash makes `\n`, `\x00` and the like; in
-    /// single quotes it only guards a quote.
+    /// Splits a typed line into words. In double quotes a backslash escapes, as in `\n` and `\x00`; in single quotes
+    /// it only escapes a quote.
     fn split(&mut self, line: &[u8]) -> Result<(), ProtocolError> {
         self.line.clear();
         let mut rest = line;
@@ -212,7 +249,7 @@ impl Decoder {
     }
 }
 
-/// Appends what is quoted, up to the closing `quote`, and returns what is behind it.
+/// Appends a quoted text, up to the closing `quote`, and returns the rest.
 fn unquote<'a>(quote: u8, mut rest: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
     loop {
         let (byte, tail) = rest.split_first()?;
@@ -245,7 +282,7 @@ fn unquote<'a>(quote: u8, mut rest: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [
     }
 }
 
-/// Reads a decimal number as Redis does: a minus or nothing before it, no leading zeros.
+/// Parses a decimal number like Redis: an optional minus, no leading zeros.
 pub fn number(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let canonical = match digits {
@@ -262,7 +299,7 @@ mod tests {
 
     type Commands = (Vec<Vec<Vec<u8>>>, Result<(), ProtocolError>);
 
-    /// Decodes bytes that come in pieces of so many.
+    /// Decodes bytes in pieces of this length.
     fn decode(bytes: &[u8], piece: usize) -> Commands {
         let (mut decoder, mut buffer, mut commands) = (Decoder::default(), Vec::new(), Vec::new());
         for piece in bytes.chunks(piece) {
@@ -306,12 +343,10 @@ mod tests {
 
     #[test]
     fn what_is_not_the_protocol_is_refused() {
-        let huge = format!("*1\r\n${}\r\n", WORD_BYTES_MAX + 1);
-        let words = format!("*{}\r\n", WORDS_MAX + 1);
+        let huge = format!("*1\r\n${}\r\n", WORD_BYTES_SKIPPED_MAX + 1);
+        let words = format!("*{}\r\n", WORDS_SKIPPED_MAX + 1);
         let long = vec![b'x'; LINE_BYTES_MAX + 2];
-        let half = format!("${}\r\n{}\r\n", WORD_BYTES_MAX / 2, "v".repeat(WORD_BYTES_MAX / 2));
-        let together = format!("*4\r\n{half}{half}{half}");
-        let refused: [(&[u8], ProtocolError); 13] = [
+        let refused: [(&[u8], ProtocolError); 12] = [
             (b"*x\r\n", ProtocolError::WordCount),
             (b"*01\r\n", ProtocolError::WordCount),
             (b"*9999999999999999999\r\n", ProtocolError::WordCount),
@@ -319,12 +354,11 @@ mod tests {
             (b"*1\r\n:1\r\n", ProtocolError::Expected(b':')),
             (b"*1\r\n*1\r\n", ProtocolError::Expected(b'*')),
             (b"*1\r\n$-1\r\n", ProtocolError::WordLength),
-            (b"*1\r\n$536870912\r\n", ProtocolError::WordLength),
+            (b"*1\r\n$536870913\r\n", ProtocolError::WordLength),
             (huge.as_bytes(), ProtocolError::WordLength),
             (b"*1\r\n$1\r\nkk\r\n", ProtocolError::NoEnd),
             (&long, ProtocolError::LineTooLong),
             (b"get \"k\r\n", ProtocolError::Quotes),
-            (together.as_bytes(), ProtocolError::TooLong),
         ];
         for (bytes, error) in refused {
             for piece in [1000, bytes.len()] {

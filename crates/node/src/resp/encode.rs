@@ -2,12 +2,12 @@
 
 use std::io::Write as _;
 
-/// Appends a status, such as `+OK`. The caller's text has no end of a line in it.
+/// Appends a status, such as `+OK`. The text contains no newline.
 pub(super) fn status(out: &mut Vec<u8>, text: &str) {
     line(out, b'+', text.as_bytes());
 }
 
-/// Appends an error. What is not printable becomes a blank: the text may have come from a client.
+/// Appends an error. Characters that are not printable become spaces, because the text may come from a client.
 pub(super) fn error(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'-');
     out.extend(text.iter().map(|byte| if byte.is_ascii_graphic() { *byte } else { b' ' }));
@@ -26,17 +26,17 @@ pub(super) fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the bulk string that is none.
+/// Appends the null bulk string.
 pub(super) fn nil(out: &mut Vec<u8>) {
     out.extend_from_slice(b"$-1\r\n");
 }
 
-/// Appends the beginning of an array: its items follow.
+/// Appends the head of an array; its items follow.
 pub(super) fn array(out: &mut Vec<u8>, len: usize) {
     head(out, b'*', i64::try_from(len).unwrap_or(i64::MAX));
 }
 
-/// Appends a line that has a decimal number after its kind.
+/// Appends a line with a type character and a decimal number.
 pub(super) fn line(out: &mut Vec<u8>, kind: u8, text: &[u8]) {
     out.push(kind);
     out.extend_from_slice(text);

@@ -1,9 +1,8 @@
-//! The commands of one connection that are done together: as one operation of the cluster.
+//! The commands of one connection that are executed together, as one operation of the cluster.
 //!
-//! Redis does the commands of a connection in their order. Requests of different lanes have none, and one
-//! lane has one request outstanding (CL-1). So what a connection has sent by the time the cluster is free
-//! for it becomes a single operation, which the service does one by one: the order holds, and a pipeline
-//! of commands costs one request.
+//! Redis executes the commands of a connection in order. Requests in different lanes have no order, and a lane has
+//! one request in progress (CL-1). So the commands that a connection has sent when a lane becomes free form a single
+//! operation, which the service executes one by one: the order is kept, and a pipeline of commands costs one request.
 
 use std::ops::Range;
 
@@ -12,9 +11,9 @@ use quorate_service::kv::{Answer, Asked, Command, Failure, Items};
 use super::encode;
 use super::reply::{Facts, Shape, reply};
 
-/// The most commands of a pack.
+/// Maximum number of commands of a pack.
 pub(super) const COMMANDS_MAX: usize = 1024;
-/// A pack with so many bytes of operations takes no more.
+/// Maximum bytes of operations in a pack.
 pub(super) const PACK_BYTES_MAX: usize = 24 << 10;
 
 /// A command of a pack.
@@ -22,7 +21,7 @@ pub(super) const PACK_BYTES_MAX: usize = 24 << 10;
 enum Part {
     /// The reply is known.
     Known(Range<usize>),
-    /// The cluster is asked.
+    /// The cluster executes it.
     Asked(Range<usize>, Shape),
 }
 
@@ -30,22 +29,22 @@ enum Part {
 #[derive(Debug, Default)]
 pub(super) struct Pack {
     parts: Vec<Part>,
-    /// The first that has no reply yet.
+    /// The first command without a reply.
     next: usize,
     operations: Vec<u8>,
     replies: Vec<u8>,
-    /// How many operations the cluster was asked last.
+    /// The number of operations in the last request to the cluster.
     asked: usize,
 }
 
-/// What comes of an answer.
+/// The result of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     /// Every command has its reply.
     Finished,
-    /// The cluster is to be asked for the rest.
+    /// The rest must be sent to the cluster.
     AskOn,
-    /// The same is to be asked again, ordered.
+    /// The same must be sent again, as an ordered operation.
     AskOrdered,
 }
 
@@ -54,19 +53,19 @@ impl Pack {
         self.parts.is_empty()
     }
 
-    /// Says whether another command, of so many bytes, goes into this pack.
+    /// Returns whether another command, of this length, fits into this pack.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         self.parts.is_empty()
             || (self.parts.len() < COMMANDS_MAX && self.operations.len() + bytes <= PACK_BYTES_MAX)
     }
 
-    /// Returns where a command appends its operation and its reply; [`Self::push`] follows.
+    /// Returns the buffers for a command's operation and its reply; [`Self::push`] follows.
     pub(super) fn buffers(&mut self) -> (&mut Vec<u8>, &mut Vec<u8>) {
         (&mut self.operations, &mut self.replies)
     }
 
-    /// Adds a command whose operation or reply was just appended, from these places on. Refuses an
-    /// operation that is longer than may be.
+    /// Adds a command whose operation or reply was just appended at these offsets. Refuses an operation that is too
+    /// long.
     pub(super) fn push(&mut self, (operation, known): (usize, usize), shape: Option<Shape>, max: usize) {
         let end = self.operations.len();
         let part = match shape {
@@ -84,14 +83,13 @@ impl Pack {
         self.parts.push(part);
     }
 
-    /// Says whether there is something to ask the cluster.
+    /// Returns whether there are operations for the cluster.
     pub(super) fn asks(&self) -> bool {
         let rest = self.parts.get(self.next..).unwrap_or(&[]);
         rest.iter().any(|part| matches!(part, Part::Asked(..)))
     }
 
-    /// Makes `operation` what the cluster is to be asked, and says whether it is read-only; none if
-    /// there is nothing to ask.
+    /// Writes the request for the cluster to `operation`, and returns whether it is read-only; none if there is none.
     pub(super) fn question(&mut self, operation: &mut Vec<u8>) -> Option<bool> {
         operation.clear();
         let rest = self.parts.get(self.next..).unwrap_or(&[]);
@@ -111,7 +109,7 @@ impl Pack {
         Some(Asked::decode(operation).is_ok_and(|asked| asked.is_read_only()))
     }
 
-    /// Takes the answer to the question, and appends the replies that it brings.
+    /// Takes the answer to the request, and appends the resulting replies.
     pub(super) fn answer(&mut self, answer: &[u8], facts: &Facts<'_>, out: &mut Vec<u8>) -> Then {
         match Answer::decode(answer) {
             Ok(Answer::Failed(Failure::NeedsOrder)) => return Then::AskOrdered,
@@ -122,7 +120,7 @@ impl Pack {
                 }
                 self.known(out);
             }
-            // One answer for one question; or one refusal for all.
+            // One answer for each operation, or one refusal for all.
             _ => {
                 for _ in 0..self.asked {
                     self.known(out);
@@ -134,7 +132,7 @@ impl Pack {
         if self.next < self.parts.len() { Then::AskOn } else { Then::Finished }
     }
 
-    /// Appends an error for every command that waits for the cluster, and the replies that are known.
+    /// Appends an error for every command that waits for the cluster, and the known replies.
     pub(super) fn fail(&mut self, text: &str, out: &mut Vec<u8>) {
         while self.next < self.parts.len() {
             self.known(out);
@@ -145,7 +143,7 @@ impl Pack {
         }
     }
 
-    /// Appends the replies that are known, up to the next command that waits.
+    /// Appends the known replies, up to the next command that waits.
     pub(super) fn known(&mut self, out: &mut Vec<u8>) {
         while let Some(Part::Known(range)) = self.parts.get(self.next) {
             out.extend_from_slice(self.replies.get(range.clone()).unwrap_or(&[]));
@@ -160,7 +158,7 @@ impl Pack {
         }
     }
 
-    /// Empties the pack. Keeps memory for packs of a usual size.
+    /// Empties the pack, and keeps memory for packs of a usual size.
     pub(super) fn clear(&mut self) {
         self.parts.clear();
         self.next = 0;
@@ -171,7 +169,7 @@ impl Pack {
         }
     }
 
-    /// Returns how many bytes are held.
+    /// Returns the number of bytes it holds.
     pub(super) fn held(&self) -> usize {
         self.operations.capacity() + self.replies.capacity()
     }

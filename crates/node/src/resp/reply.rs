@@ -1,4 +1,4 @@
-//! From the service's answer to the reply that Redis would give.
+//! Translates the service's answer to the reply of Redis.
 
 use std::fmt::Write as _;
 
@@ -9,32 +9,32 @@ use super::command::bad_ttl;
 use super::decode::number;
 use super::encode;
 
-/// The version of Redis whose behaviour is followed, for clients that look.
+/// The version of Redis whose behaviour is followed, as reported to clients.
 pub(super) const REDIS_VERSION: &str = "7.0.15";
 
-/// What the door knows of itself.
+/// The gateway's figures for INFO.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts<'a> {
-    /// What a connection has to know, if anything.
+    /// The password, if there is one.
     pub(super) password: Option<&'a [u8]>,
-    /// The most connections.
+    /// Maximum number of connections.
     pub(super) connections_max: usize,
-    /// How many there are.
+    /// Open connections.
     pub(super) connections: usize,
-    /// How many there were.
+    /// Connections so far.
     pub(super) connections_total: u64,
-    /// How many commands were read.
+    /// Commands so far.
     pub(super) commands_total: u64,
-    /// How long the door is open, in seconds.
+    /// Time since the gateway was opened, in seconds.
     pub(super) uptime_s: u64,
 }
 
-/// How an answer becomes a reply.
+/// The kinds of replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// A status.
     Status,
-    /// SET: a status, or nil where the condition did not hold.
+    /// SET: a status, or nil if the condition did not hold.
     Set,
     /// SET with GET: a value or nil.
     SetGet,
@@ -42,9 +42,9 @@ pub(super) enum Shape {
     Bulk,
     /// A number.
     Integer,
-    /// A number, of EXPIRE.
+    /// A number, for EXPIRE.
     Expire,
-    /// A time, in seconds to the nearest.
+    /// A time, rounded to seconds.
     Seconds,
     /// Values, each of which may be nil.
     List,
@@ -54,14 +54,14 @@ pub(super) enum Shape {
     Info(Sections),
 }
 
-/// The sections of INFO that are wanted.
+/// The requested sections of INFO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sections(u8);
 
 const SECTIONS: [&str; 4] = ["server", "clients", "stats", "keyspace"];
 
 impl Sections {
-    /// Returns the sections with these names; all, if there are no names.
+    /// Returns the sections with these names; without names, all.
     pub(super) fn named(names: &[&[u8]]) -> Self {
         let everything = names.is_empty()
             || names.iter().any(|name| ["all", "default", "everything"].iter().any(|all| is(name, all)));
@@ -85,11 +85,11 @@ fn is(name: &[u8], text: &str) -> bool {
 pub(super) fn reply(answer: &[u8], shape: Shape, facts: &Facts<'_>, out: &mut Vec<u8>) {
     let before = out.len();
     if shaped(answer, shape, facts, out).is_none() {
-        // The service answers as it is documented; another one would come from another service, or from who
-        // keeps the clients' rights.
+        // The service answers as documented. Other answers would come from another service, or from the client
+        // registry.
         out.truncate(before);
         let text: &[u8] = match people::Answer::decode(answer) {
-            Some(_) => b"NOPERM the door's client may not do this, or was removed",
+            Some(_) => b"NOPERM the gateway's client may not do this, or was removed",
             None => b"ERR the cluster runs another service than the key-value store",
         };
         encode::error(out, text);
@@ -136,7 +136,7 @@ fn shaped(answer: &[u8], shape: Shape, facts: &Facts<'_>, out: &mut Vec<u8>) -> 
     Some(())
 }
 
-/// Returns what Redis says where the service says no.
+/// Returns Redis's error for a refusal of the service.
 fn refusal(failure: Failure, shape: Shape) -> String {
     let text = match failure {
         Failure::NotANumber => "ERR value is not an integer or out of range",

@@ -1,26 +1,26 @@
-//! What concerns a connection alone, and is answered by the door itself: PING, HELLO, AUTH, CLIENT and
-//! the like.
+//! Commands that concern only the connection, and are answered by the gateway itself: PING, HELLO, AUTH, CLIENT and
+//! similar ones.
 
 use super::command::{COMMANDS, NOT_A_NUMBER, Parsed, Refusal, SYNTAX, refuse, wrong_count};
 use super::decode::number;
 use super::encode;
 use super::reply::{Facts, REDIS_VERSION};
 
-/// What a connection has told of itself.
+/// The properties of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Session {
     /// Its number, from 1.
     pub(super) id: u64,
-    /// What it calls itself. At most [`NAME_BYTES_MAX`] bytes.
+    /// Its name. At most [`NAME_BYTES_MAX`] bytes.
     pub(super) name: Vec<u8>,
-    /// It has given the password, or needs none.
+    /// Whether it has given the password, or needs none.
     pub(super) admitted: bool,
 }
 
 /// The longest name of a connection, in bytes.
 const NAME_BYTES_MAX: usize = 256;
 
-/// Answers what concerns the connection alone.
+/// Answers commands that concern only the connection.
 pub(super) fn here(
     name: &str,
     words: &[&[u8]],
@@ -71,7 +71,7 @@ pub(super) fn here(
     Ok(Parsed::Answered)
 }
 
-/// Checks a password, in a time that does not depend on where it goes wrong.
+/// Checks a password in constant time.
 fn admit(
     user: Option<&[u8]>,
     password: &[u8],
@@ -80,7 +80,7 @@ fn admit(
 ) -> Result<(), Refusal> {
     let Some(expected) = facts.password else {
         return match user {
-            // The user `default` has no password: any will do.
+            // The user `default` has no password: any is accepted.
             Some(b"default") => Ok(()),
             Some(_) => refuse("WRONGPASS invalid username-password pair or user is disabled."),
             None => refuse(
@@ -191,7 +191,7 @@ fn client(rest: &[&[u8]], session: &mut Session, out: &mut Vec<u8>) -> Result<()
     Ok(())
 }
 
-/// Refuses a subcommand, or the number of its words.
+/// Refuses a subcommand, or a wrong number of arguments.
 fn no_such<T>(command: &str, known: &[&str], what: &[u8]) -> Result<T, Refusal> {
     if let Some(name) = known.iter().find(|name| what.eq_ignore_ascii_case(name.as_bytes())) {
         return wrong_count(&format!("{command}|{name}"));
@@ -202,7 +202,7 @@ fn no_such<T>(command: &str, known: &[&str], what: &[u8]) -> Result<T, Refusal> 
     Err(text)
 }
 
-/// `CONFIG GET name ...`: the few settings that tools ask for.
+/// `CONFIG GET name ...`: the few settings that tools read.
 fn config(rest: &[&[u8]], facts: &Facts<'_>, out: &mut Vec<u8>) -> Result<(), Refusal> {
     let [what, names @ ..] = rest else { return wrong_count("config") };
     if !what.eq_ignore_ascii_case(b"GET") || names.is_empty() {

@@ -1,4 +1,4 @@
-//! One connection of the door: what it has sent, what is done for it, what it has yet to take.
+//! One connection of the gateway: its input, its operation in progress, its pending output.
 
 use std::net::SocketAddr;
 
@@ -10,54 +10,60 @@ use super::reply::Facts;
 use super::session::Session;
 use crate::front::{Counts, Failure, INPUT_BYTES, Question, Refused, Talk, Turn};
 
-/// A connection with so many bytes to take gets no more done.
+/// A connection with this much pending output gets no further operations.
 const OUTPUT_BYTES: usize = 256 << 10;
 
-/// No answer came in time for commands that may have been done.
+/// Commands that may take effect have timed out.
 const UNKNOWN: &str = "UNKNOWN no answer from the cluster in time: it may have been done or may be done yet";
+/// Replicas keep so many last replies of a client.
+const NO_LANE: &str =
+    "TRYAGAIN refused, table full: no last replies are kept for more lanes; nothing was done";
 /// Nothing was done.
 const NOTHING_DONE: &str = "TRYAGAIN no answer from the cluster in time: nothing was done";
+/// Nothing was done either: it is read away.
+const TOO_LONG: &[u8] =
+    b"ERR command too long: a word has at most 1 MiB, a command 65537 words and little more than 1 MiB in all";
 const RESULT_LOST: &str = "UNKNOWN it was done, but the answer was too long to be kept and got lost";
 
-/// What is being done for a connection.
+/// The operation of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Nothing.
     Idle,
-    /// Its pack waits for a lane; and whether it has to be ordered, as was found.
+    /// Its pack waits for a lane; and whether it was found to need ordering.
     Waiting { ordered: bool },
     /// A lane has its pack.
     Asked,
 }
 
-/// What all connections of a door share.
+/// The data shared by all connections of a gateway.
 #[derive(Clone, Debug)]
 pub struct Protocol {
-    /// What clients have to give with AUTH, if anything.
+    /// The password for AUTH, if there is one.
     pub(super) password: Option<Vec<u8>>,
-    /// The most connections.
+    /// Maximum number of connections.
     pub(super) connections_max: usize,
-    /// The most bytes of an operation.
+    /// Maximum number of bytes of an operation.
     pub(super) operation_bytes_max: usize,
 }
 
-/// See the module. Holds one command and 64 KiB of input, one pack, and 256 KiB and the
-/// replies of one pack of output.
+/// See the module. Holds one command and 64 KiB of input, one pack, and 256 KiB plus the replies of one pack of
+/// output.
 #[derive(Debug)]
 pub struct RespTalk {
     session: Session,
     decoder: Decoder,
     input: Vec<u8>,
-    /// Bytes of the input that are done with.
+    /// Bytes of the input that are finished.
     taken: usize,
-    /// The length of a command that was read and did not fit into the pack.
+    /// The length of a parsed command that did not fit into the pack.
     ready: Option<usize>,
     output: Vec<u8>,
     /// Bytes of the output that the client has taken.
     gone: usize,
     pack: Pack,
     state: State,
-    /// The other side sends no more.
+    /// The other side sends nothing more.
     is_last: bool,
     /// Nothing more is done: it ends once the output is taken.
     ends: bool,
@@ -85,7 +91,7 @@ impl Talk for RespTalk {
     fn refuse(&mut self, why: Refused) {
         let text = match why {
             Refused::Connections => "ERR max number of clients reached",
-            Refused::Memory => "ERR out of memory at the door: try again, or send less at a time",
+            Refused::Memory => "ERR out of memory at the gateway: try again, or send less at a time",
         };
         encode::error(&mut self.output, text.as_bytes());
         self.ends = true;
@@ -156,6 +162,7 @@ impl Talk for RespTalk {
     fn fail(&mut self, _ticket: u64, failure: Failure) {
         let text = match failure {
             Failure::NothingDone => NOTHING_DONE,
+            Failure::NoLane => NO_LANE,
             Failure::Unknown => UNKNOWN,
             Failure::ResultLost => RESULT_LOST,
         };
@@ -187,14 +194,13 @@ impl Talk for RespTalk {
     }
 
     fn held(&self) -> usize {
-        self.input.capacity() + self.output.capacity() + self.pack.held()
+        self.input.capacity() + self.output.capacity() + self.pack.held() + self.decoder.held()
     }
 }
 
 impl RespTalk {
-    /// Makes a pack of the commands that are there, and says how many. The caller has seen that nothing is
-    /// being done.
-    /// Operations may have so many bytes.
+    /// Makes a pack of the available commands, and returns their number. The caller has checked that no operation is
+    /// in progress.
     fn pack(&mut self, facts: &Facts<'_>, operation_bytes_max: usize) -> u64 {
         let mut commands = 0;
         while !self.ends {
@@ -204,6 +210,7 @@ impl RespTalk {
                 None => match self.decoder.read(bytes) {
                     Ok(Some(len)) => len,
                     Ok(None) => {
+                        self.taken += self.decoder.let_go();
                         self.ends = self.is_last;
                         break;
                     }
@@ -222,9 +229,22 @@ impl RespTalk {
                 break;
             }
             self.taken += len;
+            if self.decoder.is_too_long() {
+                commands += 1;
+                let (operations, replies) = self.pack.buffers();
+                let at = (operations.len(), replies.len());
+                encode::error(replies, TOO_LONG);
+                self.pack.push(at, None, operation_bytes_max);
+                continue;
+            }
             let words: Vec<&[u8]> = self.decoder.words(bytes).collect();
             if words.is_empty() {
                 continue;
+            }
+            if is_http(&words) {
+                self.pack.clear();
+                self.ends = true;
+                break;
             }
             commands += 1;
             let (operations, replies) = self.pack.buffers();
@@ -247,6 +267,14 @@ impl RespTalk {
         }
         commands
     }
+}
+
+/// Says whether a command is a line of HTTP, as a web page can make a browser send it, with commands in its
+/// body: Redis ends such a connection, too.
+fn is_http(words: &[&[u8]]) -> bool {
+    words
+        .first()
+        .is_some_and(|word| word.eq_ignore_ascii_case(b"POST") || word.eq_ignore_ascii_case(b"Host:"))
 }
 
 fn facts<'a>(protocol: &'a Protocol, counts: &Counts) -> Facts<'a> {

@@ -1,4 +1,4 @@
-//! The door's replies against those of Redis itself.
+//! The gateway's replies against those of Redis itself.
 //!
 //! `redis.txt` is a transcript: commands, and what Redis 7.0.15 replied. Here the same commands go
 //! through the decoder, the packs and a key-value service in memory, and have to come out alike, byte
@@ -26,7 +26,7 @@ use super::pack::{Pack, Then};
 use super::reply::Facts;
 use super::session::Session;
 
-/// A door without sockets: what a connection would be told.
+/// A gateway without sockets: what a connection would be told.
 struct Desk {
     executor: Executor<Kv>,
     session: Session,
@@ -98,7 +98,9 @@ impl Desk {
         self.timestamp += 1;
         let (timestamp, mut out) = (Timestamp(self.timestamp), Vec::new());
         if read_only {
-            self.executor.read(client, timestamp, operation, &mut out).unwrap();
+            self.executor
+                .read((client, timestamp, &quorate_wire::Digest::ZERO), operation, &mut out)
+                .unwrap();
             return out;
         }
         let domains = Config::new(Cluster::tolerating(1).unwrap(), ClusterId([1; 32])).domains();

@@ -1,4 +1,4 @@
-//! What can be mounted, in the words of `/etc/exports`.
+//! Exports, in the syntax of `/etc/exports`.
 
 use std::net::IpAddr;
 

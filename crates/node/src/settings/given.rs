@@ -1,5 +1,4 @@
-//! Settings of the protocol that someone gives on a command line: `KEY=VALUE`, with the keys and forms of
-//! `node.toml`.
+//! Settings of the protocol on a command line: `KEY=VALUE`, with the keys and formats of `node.toml`.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,16 +10,16 @@ use super::value::Value;
 use super::{Settings, nearest};
 use crate::trouble::{Kind, Trouble};
 
-/// Keys of a node that mean nothing to the protocol alone, besides those of the file system.
+/// Keys of a node that are not settings of the protocol. Those of the file system are not either.
 const OF_THE_NODE: &[&str] =
     &["service", "key_interval", "log_bytes_max", "state_memory_max", "poll", "core", "recording"];
 
-/// Returns `config` with the settings that are given. Every rule holds for the result.
+/// Returns `config` with the given settings. The result obeys every rule.
 ///
 /// # Errors
 ///
-/// A key does not exist, a value is not of its form, or the settings break a rule or contradict one another:
-/// the error has the key, the value and the rule.
+/// A key does not exist, a value is invalid, or the settings break a rule or conflict with each other. The error has
+/// the key, the value and the rule.
 pub fn configure(config: &Config, given: &[String]) -> Result<Config, Trouble> {
     let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let mut settings = Settings::new(config.cluster, config.cluster_id, nowhere, Vec::new());
@@ -28,11 +27,11 @@ pub fn configure(config: &Config, given: &[String]) -> Result<Config, Trouble> {
     let mut seen: Vec<&str> = Vec::new();
     for text in given {
         let Some((typed, value)) = text.split_once('=').map(|(key, value)| (key.trim(), value.trim())) else {
-            return Err(Trouble::new(Kind::Value, format!("`{text}`: KEY=VALUE was expected")));
+            return Err(Trouble::new(Kind::Value, format!("`{text}`: expected KEY=VALUE")));
         };
         let Some(key) = protocols().find(|key| key.name == typed) else { return Err(unknown(typed)) };
         if seen.contains(&typed) {
-            return Err(Trouble::new(Kind::Rule, format!("{typed} = {value}: it is given twice")));
+            return Err(Trouble::new(Kind::Rule, format!("{typed} = {value}: given twice")));
         }
         seen.push(typed);
         (key.set)(&mut settings, parse(value)).ok_or_else(|| {
@@ -45,7 +44,7 @@ pub fn configure(config: &Config, given: &[String]) -> Result<Config, Trouble> {
     }
 }
 
-/// Returns the keys of the protocol's settings with what they take, one a line.
+/// Returns the keys of the protocol's settings with the values that they accept, one per line.
 pub fn protocol_keys() -> String {
     let mut text = String::new();
     let width = protocols().map(|key| key.name.len()).max().unwrap_or(0);
@@ -56,7 +55,7 @@ pub fn protocol_keys() -> String {
     text
 }
 
-/// Returns the key and what is wrong with it. The protocol counts in nanoseconds, people give durations.
+/// Returns the key and the broken rule. The protocol uses nanoseconds, users give durations.
 pub(super) fn broken_rule(error: &ConfigError) -> (String, String) {
     let key = error.key.trim_end_matches("_ns").replace("status", "status_interval");
     let value = match error.value.parse() {
@@ -81,7 +80,7 @@ fn unknown(typed: &str) -> Trouble {
     Trouble::new(Kind::Setting, says)
 }
 
-/// What stands in quotes in a file stands alone on a command line.
+/// Values that have quotes in a file have none on a command line.
 fn bare(takes: &str) -> String {
     takes.replace('"', "")
 }
@@ -140,7 +139,7 @@ mod tests {
         for (settings, kind, says) in [
             (&["windov=32"][..], Kind::Setting, "no setting `windov`. Nearest: window"),
             (&["poll=1ms"], Kind::Setting, "no setting `poll`"),
-            (&["window"], Kind::Value, "`window`: KEY=VALUE was expected"),
+            (&["window"], Kind::Value, "`window`: expected KEY=VALUE"),
             (
                 &["window=wide"],
                 Kind::Value,
@@ -160,7 +159,7 @@ mod tests {
             (&["checkpoint_interval=100"], Kind::Rule, "window = 2048: a multiple of checkpoint_interval"),
             (&["pipeline=65"], Kind::Rule, "pipeline = 65: at most 64, for which messages have room"),
             (&["view_timeout_max=1s"], Kind::Rule, "view_timeout_max = 1s: at least request_timeout_max"),
-            (&["window=512", "window=256"], Kind::Rule, "window = 256: it is given twice"),
+            (&["window=512", "window=256"], Kind::Rule, "window = 256: given twice"),
         ] {
             let trouble = given(settings).unwrap_err();
             assert_eq!((trouble.kind, trouble.what.as_str()), (kind, says));

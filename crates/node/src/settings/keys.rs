@@ -1,5 +1,5 @@
-//! Every key of `node.toml` that has a default, with what it means: read by the parser, and by `init`, which
-//! writes an example of each.
+//! Every key of `node.toml` that has a default, with its description. The parser reads them, and `init` writes an
+//! example of each.
 
 use quorate_fs::settings::Atime;
 use quorate_pbft::config::{Durability, Replier, RequestAuth};
@@ -12,15 +12,15 @@ use crate::idle::Waiting;
 #[derive(Debug)]
 pub(super) struct Key {
     pub(super) name: &'static str,
-    /// Its default, as it would stand in the file.
+    /// Its default, as in the file.
     pub(super) default: &'static str,
-    /// What values it takes: form, unit, bounds.
+    /// The values that it accepts: format, unit, bounds.
     pub(super) takes: &'static str,
-    /// What it is for.
+    /// Its description.
     pub(super) about: &'static str,
-    /// It is meant for replicas alone.
+    /// Whether only replicas have it.
     pub(super) replicas_only: bool,
-    /// Takes a value; none if it is not of its form.
+    /// Sets a value. None: the value is invalid.
     pub(super) set: fn(&mut Settings, Value<'_>) -> Option<()>,
 }
 
@@ -50,14 +50,15 @@ macro_rules! replicas_only {
 
 keys! {
     node "service" = "\"kv\"", "\"fs\", \"kv\", \"null\" or \"own\"",
-        "What is replicated: a file system; a key-value store; nothing at all, for measuring; or the own service\n\
-         of the program that runs the node. The same at all nodes.",
+        "The replicated service: a file system, a key-value store, a service without state for measurements, or the\n\
+         service of the program that runs the node. Same on all nodes.",
         |s, v| s.service = ServiceName::from_name(v.text()?)?;
     replica "durability" = "\"sync\"", "\"sync\", \"async\" or \"memory\"",
-        "sync: what is promised is on disk before it is said; survives the loss of power everywhere.\n\
-         async: the same is written and nothing waits; a replica that is killed has to rejoin from the others.\n\
-         memory: nothing is written; a replica that stops has forgotten everything and has to rejoin, and if\n\
-         more than f stop at a time, all is lost.",
+        "What a replica writes to disk before it acknowledges.\n\
+         sync: everything; no data is lost even if all machines lose power.\n\
+         async: the same is written, without waiting; a killed replica has to rejoin.\n\
+         memory: nothing is written; a replica that stops has to rejoin, and if more than f stop at the same time,\n\
+         all data is lost.",
         |s, v| s.config.durability = match v.text()? {
             "sync" => Durability::Sync,
             "async" => Durability::Async,
@@ -65,49 +66,49 @@ keys! {
             _ => return None,
         };
     node "checkpoint_interval" = "128", "batches, 1 to window / 2",
-        "K: batches between checkpoints. The same at all nodes.",
+        "K: batches between checkpoints. Same on all nodes.",
         |s, v| s.config.checkpoint_interval = v.number()?;
     node "window" = "2048", "batches, a multiple of checkpoint_interval, at most 4096",
-        "L: how far agreement may run ahead of the last stable checkpoint, and how long a replica that comes back has\n\
-         for its last step to the others. The same at all nodes.",
+        "L: how far agreement may run ahead of the last stable checkpoint. A rejoining replica has to catch up within\n\
+         this window. Same on all nodes.",
         |s, v| s.config.window = v.number()?;
     node "pipeline" = "8", "batches, 1 to 64",
-        "W: batches that the primary has in progress at a time.",
+        "W: maximum number of batches that the primary has in progress.",
         |s, v| s.config.pipeline = v.number()?;
     replica "batch_requests_max" = "1024", "requests, 1 to 1024",
-        "The most requests in a batch.",
+        "Maximum number of requests in a batch.",
         |s, v| s.config.batch_requests_max = u16::try_from(v.number()?).ok()?;
     replica "batch_bytes_max" = "\"56KiB\"", "a size, 1KiB to 56KiB",
-        "The most bytes in a batch; a single larger request goes alone.",
+        "Maximum size of a batch. A larger request gets a batch of its own.",
         |s, v| s.config.batch_bytes_max = v.size()?;
     node "separate_above" = "\"255B\"", "a size, below batch_bytes_max",
-        "Requests with longer operations travel apart from the ordering messages.",
+        "Requests with longer operations are sent separately from the ordering messages.",
         |s, v| s.config.separate_above = v.size()?;
     node "small_reply" = "\"64B\"", "a size",
-        "Shorter results come from every replica; of longer ones one sends the result, the others a digest.",
+        "Every replica sends shorter results. For longer ones, one replica sends the result, the others a digest.",
         |s, v| s.config.small_reply = v.size()?;
     node "read_only" = "true", "true or false",
-        "Serve read-only requests without ordering them. The same at all nodes.",
+        "Serve read-only requests without ordering them. Same on all nodes.",
         |s, v| s.config.read_only = v.switch()?;
     node "digest_replies" = "true", "true or false",
-        "Off: every replica sends the whole result.",
+        "If false, every replica sends the whole result, however long.",
         |s, v| s.config.digest_replies = v.switch()?;
     node "replier" = "\"random\"", "\"random\" or \"in-turn\"",
-        "Whom a client asks for the whole result.",
+        "How a client chooses the replica that sends the whole result.",
         |s, v| s.config.replier = match v.text()? {
             "random" => Replier::Random,
             "in-turn" => Replier::RoundRobin,
             _ => return None,
         };
     replica "tentative" = "true", "true or false",
-        "Execute when prepared and answer before committed.",
+        "Execute batches when they have prepared, and answer before they have committed.",
         |s, v| s.config.tentative = v.switch()?;
     replica "piggyback" = "true", "true or false",
-        "Commits ride on the next message.",
+        "Send commits as part of the next ordering message.",
         |s, v| s.config.piggyback = v.switch()?;
     node "request_auth" = "\"adaptive\"", "\"adaptive\", \"mac\" or \"sig+mac\"",
-        "How requests are authenticated. adaptive: with MACs until a client's fail somewhere, then it has to\n\
-         sign as well. The same at all nodes.",
+        "How requests are authenticated: with MACs (mac), or with signatures too (sig+mac). adaptive: with MACs, but a\n\
+         client whose MACs fail at some replica has to sign too. Same on all nodes.",
         |s, v| s.config.request_auth = match v.text()? {
             "adaptive" => RequestAuth::Adaptive,
             "mac" => RequestAuth::Mac,
@@ -115,47 +116,51 @@ keys! {
             _ => return None,
         };
     replica "request_timeout_min" = "\"100ms\"", "a duration, at least 1ms",
-        "The shortest time that a request may wait before the primary is suspected; it adapts upwards.",
+        "Minimum time that a request may wait before the primary is suspected. The actual time adapts to the load.",
         |s, v| s.config.request_timeout_min_ns = v.duration_ns()?;
     replica "request_timeout_max" = "\"2s\"", "a duration, at least request_timeout_min",
-        "The longest.",
+        "Maximum of that time.",
         |s, v| s.config.request_timeout_max_ns = v.duration_ns()?;
     replica "view_timeout_max" = "\"60s\"", "a duration, at least request_timeout_max",
-        "The longest wait for a new primary's first message.",
+        "Maximum time to wait for a new primary's first message.",
         |s, v| s.config.view_timeout_max_ns = v.duration_ns()?;
     node "client_timeout_min" = "\"5ms\"", "a duration, at least 1ms",
-        "The shortest time after which a client sends again.",
+        "Minimum time after which a client resends a request. The actual time adapts to the load.",
         |s, v| s.config.client_timeout_min_ns = v.duration_ns()?;
     node "client_timeout_max" = "\"10s\"", "a duration, at least client_timeout_min",
-        "The longest.",
+        "Maximum of that time.",
         |s, v| s.config.client_timeout_max_ns = v.duration_ns()?;
     replica "status_interval" = "\"150ms\"", "a duration, 100ms to 1h",
-        "How often replicas tell each other what they have and lack.",
+        "How often replicas tell each other which messages they have and lack.",
         |s, v| s.config.status_ns = v.duration_ns()?;
     replica "clock_skew" = "\"2s\"", "a duration, 1ms to 1h",
-        "How far the primary's clock may be from this replica's.",
+        "Maximum difference between the primary's clock and this replica's.",
         |s, v| s.config.clock_skew_ns = v.duration_ns()?;
     replica "clients_max" = "65536", "client lanes, 16 to 65536",
-        "Clients that the service remembers. The same at all replicas, from the first start on.",
+        "Maximum number of client lanes that the service remembers. Same on all replicas, fixed at the first start.",
         |s, v| s.config.clients_max = usize::try_from(v.number()?).ok()?;
+    replica "client_lanes_max" = "256", "lanes, 1 to 65536",
+        "The most of them that one client has: further ones are refused. The same at all replicas.",
+        |s, v| s.config.lanes_max = usize::try_from(v.number()?).ok()?;
     replica "key_interval" = "\"15min\"", "a duration, at least 5s",
         "How long session keys are used (T_k).",
         |s, v| s.key_interval_ns = v.duration_ns()?;
     replica "log_bytes_max" = "\"64MiB\"", "a size, at least 1MiB",
-        "How much the log may grow before the state is written out and the log made shorter.",
+        "Maximum size of the log before the state is written to disk and the log truncated.",
         |s, v| s.log_bytes_max = v.size()?;
     replica "state_memory_max" = "\"1GiB\"", "a size, at least 1MiB",
-        "How much of the state is kept in memory; the rest is read from the disk when it is asked for. With\n\
-         durability = \"memory\" all of it is in memory. Besides, count 250 bytes for each 4 KiB of the state, and 128MiB.",
+        "How much of the state is kept in memory. The rest is read from disk when needed. With durability = \"memory\"\n\
+         all of it is in memory. A replica needs another 250 bytes for each 4 KiB of the state, and 128MiB.",
         |s, v| s.state_memory_max = v.size().filter(|size| *size >= 1 << 20)?;
     node "fs_exports" = "\"/(rw,root_squash)\"", "directories with options, as in /etc/exports",
-        "What can be mounted of the file system, by whom: `/(rw,no_root_squash) /pub(ro,all_squash,10.0.0.0/8)`.\n\
-         Options: rw or ro; root_squash, no_root_squash or all_squash; networks. An export of a subdirectory is no wall:\n\
-         who makes calls of his own can name any file of the service with its rights. The same at all nodes.",
+        "The directories that can be mounted, such as `/(rw,no_root_squash) /pub(ro,all_squash,10.0.0.0/8)`. Options:\n\
+         rw or ro; root_squash, no_root_squash or all_squash; networks that may mount. Exporting only a subdirectory\n\
+         does not isolate it: a client that sends its own calls can reach any file, with the rights of that export.\n\
+         Same on all nodes.",
         |s, v| s.fs.exports = exports::parse(v.text()?)?;
     node "fs_atime" = "\"relatime\"", "\"relatime\", \"strict\" or \"none\"",
-        "When reading a file changes its time of last access: if it is due; each time, so that every read is\n\
-         ordered; or never. The same at all nodes.",
+        "When reading a file updates its access time. relatime: only if the access time is old. strict: always, so every\n\
+         read is ordered. none: never. Same on all nodes.",
         |s, v| s.fs.atime = match v.text()? {
             "relatime" => Atime::Relatime,
             "strict" => Atime::Strict,
@@ -163,42 +168,41 @@ keys! {
             _ => return None,
         };
     node "fs_read_only" = "\"all\"", "\"all\", \"none\", or names of procedures that only read",
-        "The NFS procedures that are served without ordering, such as `getattr lookup`. The same at all nodes.",
+        "The NFS procedures that are served without ordering, such as `getattr lookup`. Same on all nodes.",
         |s, v| s.fs.read_only = exports::procedures(v.text()?)?;
     node "fs_inodes_max" = "4294967296", "files, at least 1",
-        "How many files, directories and links there may be. The same at all nodes, from the first start on.",
+        "Maximum number of files, directories and links. Same on all nodes, fixed at the first start.",
         |s, v| s.fs.inodes_max = v.number()?;
     node "fs_capacity" = "\"64GiB\"", "a size, 1MiB to 64GiB",
-        "How much room there is for data and its tables, in whole pages of 4 KiB. The same at all nodes, from the first\n\
-         start on.",
+        "Space for data and its tables, in whole pages of 4 KiB. Same on all nodes, fixed at the first start.",
         |s, v| s.fs.capacity_bytes = v.size().and_then(|size| u64::try_from(size).ok())
             .filter(|size| (1 << 20..=64 << 30).contains(size))?;
     node "fs_quota_bytes" = "\"none\"", "\"none\", or a size, at least 4KiB",
-        "How much data each user but root may own, in whole pages of 4 KiB; files of up to 512 bytes take none. What a user\n\
-         has he can write over at the limit. The same at all nodes, from the first start on.",
+        "Maximum size of the data that each user except root may own, in whole pages of 4 KiB. Files of up to 512 bytes\n\
+         take none. At the limit, users can still overwrite their data. Same on all nodes, fixed at the first start.",
         |s, v| s.fs.quota.bytes_max = match v.text() {
             Some("none") => u64::MAX,
             _ => u64::try_from(v.size().filter(|size| *size >= 4096)?).ok()?,
         };
     node "fs_quota_inodes" = "\"none\"", "\"none\", or files, at least 1",
-        "How many files, directories and links each user but root may own. The same at all nodes, from the first start\n\
-         on.",
+        "Maximum number of files, directories and links that each user except root may own. Same on all nodes, fixed at\n\
+         the first start.",
         |s, v| s.fs.quota.inodes_max = match v.text() {
             Some("none") => u64::MAX,
             _ => v.number().filter(|count| *count >= 1)?,
         };
-    node "poll" = "\"1ms\"", "a duration, 0ms to sleep at once",
-        "How long to look for the next datagram before sleeping. A sleeping node takes some 20 us more to\n\
-         answer; a polling one takes its core.",
+    node "poll" = "\"1ms\"", "a duration, 0ms to sleep immediately",
+        "How long to poll for the next datagram before sleeping. A sleeping node answers about 20 us later; a polling\n\
+         node keeps a core busy.",
         |s, v| s.waiting = match v.duration_ns()? {
             0 => Waiting::Block,
             patience => Waiting::Poll(patience),
         };
     node "core" = "\"any\"", "\"any\", or the number of a core",
-        "The core that the node's main thread stays on.",
+        "The core that the node's main thread is pinned to.",
         |s, v| s.core = if v.text() == Some("any") { None } else { Some(usize::try_from(v.number()?).ok()?) };
     replica "recording" = "\"0B\"", "a size, 0B for none",
-        "The flight recorder: inputs since the start, kept in memory up to this size and written to\n\
-         `recording` when the replica stops. `quorate sim replay --recording FILE` steps through it.",
+        "Size of the flight recorder, which keeps the replica's inputs since its start in memory. They are written to\n\
+         the file `recording` when the replica stops. `quorate sim replay --recording FILE` replays them.",
         |s, v| s.recording_bytes = v.size()?;
 }

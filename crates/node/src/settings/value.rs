@@ -1,6 +1,6 @@
-//! The values of settings: numbers, switches, words, and texts with a unit (`250ms`, `64KiB`).
+//! The values of settings: numbers, switches, strings, and strings with a unit (`250ms`, `64KiB`).
 
-/// A value as it stands in a file.
+/// A value in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value<'a> {
     /// A whole number that is not negative.
@@ -43,7 +43,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Reads a number with one of these units. A unit that ends in another one comes before it.
+/// Parses a number with one of these units. A unit that is the suffix of another one comes after it.
 fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let text = text.trim();
     let (digits, factor) =

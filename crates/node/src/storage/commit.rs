@@ -5,30 +5,30 @@
 //! record:  length 4 | kind 1 | bytes
 //! ```
 //!
-//! Nothing that is durable is ever written again: a commit begins on a block of its own, so that a torn
-//! write can only hurt what nobody has been promised.
+//! Durable data is never overwritten: a commit begins on a new block, so that a torn write can only damage records
+//! that were not acknowledged.
 
 use quorate_wire::codec::{Reader, Writer};
 
-/// What is written in one piece by every disk that we know, or a multiple of it.
+/// The size that every known disk writes atomically, or a multiple of it.
 pub(super) const BLOCK: usize = 4096;
 /// Bytes before the records.
 const HEAD: usize = 64;
-/// Bytes of the head that the sum covers.
+/// Bytes of the head that the checksum covers.
 const COVERED: usize = 40;
-/// Bytes of a sum.
+/// Bytes of a checksum.
 const SUM: usize = 16;
 /// The first bytes of a commit.
 const MAGIC: u32 = 0x314c_5251;
 /// Bytes before a record: its length and kind.
 const RECORD_HEAD: usize = 5;
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordKind {
-    /// The replica's own (`pbft/record.rs`).
+    /// A record of the replica (`pbft/record.rs`).
     Replica = 0,
-    /// The number of the first segment that is needed: those before it are about to go.
+    /// The number of the first segment that is needed: earlier ones are about to be removed.
     Trim = 1,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Head {
     pub(super) known: u64,
     /// How often the replica had started.
     pub(super) starts: u64,
-    /// The beginning of the sum of the commit before.
+    /// The beginning of the checksum of the previous commit.
     pub(super) before: [u8; 8],
 }
 
@@ -53,12 +53,12 @@ pub(super) fn put(kind: RecordKind, bytes: &[u8], records: &mut Vec<u8>) {
     w.bytes(bytes);
 }
 
-/// Returns the bytes that a commit with so many bytes of records takes.
+/// Returns the size of a commit with this many bytes of records.
 pub(super) fn size(records: usize) -> usize {
     (HEAD + records).next_multiple_of(BLOCK)
 }
 
-/// Makes `out` a commit and returns what the next one names as `before`.
+/// Completes `out` as a commit, and returns the value of `before` for the next one.
 pub(super) fn encode(key: &[u8; 32], head: &Head, records: &[u8], out: &mut Vec<u8>) -> [u8; 8] {
     out.clear();
     let mut w = Writer::new(out);
@@ -76,18 +76,18 @@ pub(super) fn encode(key: &[u8; 32], head: &Head, records: &[u8], out: &mut Vec<
     link(&sum)
 }
 
-/// A commit that was read.
+/// A parsed commit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Commit<'a> {
     pub(super) head: Head,
-    /// What the next commit names as `before`.
+    /// The value of `before` in the next commit.
     pub(super) link: [u8; 8],
     records: &'a [u8],
     /// Its length, in whole blocks.
     pub(super) size: usize,
 }
 
-/// Reads the commit at the beginning of `bytes`, if it is whole.
+/// Parses the commit at the beginning of `bytes`, if it is complete.
 pub(super) fn decode<'a>(key: &[u8; 32], bytes: &'a [u8]) -> Option<Commit<'a>> {
     let (head, rest) = bytes.split_at_checked(HEAD)?;
     let mut r = Reader::new(head);
@@ -107,7 +107,7 @@ pub(super) fn decode<'a>(key: &[u8; 32], bytes: &'a [u8]) -> Option<Commit<'a>> 
 }
 
 impl<'a> Commit<'a> {
-    /// Returns the records in order. What cannot be read ends them: the sum has been checked.
+    /// Returns the records in order, up to one that cannot be parsed; the checksum has been verified.
     pub(super) fn records(&self) -> impl Iterator<Item = (RecordKind, &'a [u8])> + use<'a> {
         let mut rest = self.records;
         std::iter::from_fn(move || {
@@ -165,7 +165,7 @@ mod tests {
         put(RecordKind::Replica, b"one", &mut records);
         encode(&KEY, &HEAD, &records, &mut out);
         for bit in 0..8 * (super::HEAD + records.len()) {
-            // The zeros at the end of the head mean nothing.
+            // The zeros at the end of the head are ignored.
             if (8 * (COVERED + SUM)..8 * super::HEAD).contains(&bit) {
                 continue;
             }

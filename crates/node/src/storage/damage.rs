@@ -1,4 +1,4 @@
-//! What disks do to files, one sector at a time.
+//! The damage that disks do to files, one sector at a time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ pub(super) fn content(dir: &Path) -> Content {
     files(dir).unwrap().into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
-/// Makes a directory hold these files and no other.
+/// Makes a directory hold exactly these files.
 pub(super) fn put_back(dir: &Path, good: &Content) {
     for path in files(dir).unwrap() {
         if !good.contains_key(&path) {
@@ -30,9 +30,9 @@ pub(super) fn put_back(dir: &Path, good: &Content) {
     }
 }
 
-/// Returns a file with the sector at `at` damaged in one of [`FAULTS`] ways: a bit flips; it reads as zeros; it
-/// is torn; another one stands there; an earlier version (`early`) stands there; its whole block never arrived.
-/// None if that changes nothing.
+/// Returns a file with the sector at `at` damaged in one of [`FAULTS`] ways: a bit flips, it reads as zeros, it is
+/// torn, another sector or an earlier version (`early`) is in its place, or its block was never written. None if that
+/// changes nothing.
 pub(super) fn damaged(bytes: &[u8], early: Option<&Vec<u8>>, at: usize, fault: usize) -> Option<Vec<u8>> {
     let mut bad = bytes.to_vec();
     let end = (at + SECTOR).min(bytes.len());

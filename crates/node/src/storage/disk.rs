@@ -1,9 +1,9 @@
-//! The thread that writes the log: it takes all records that have come, writes them in one piece and syncs
-//! once (GC-2). Another one, beside it, writes the state (`imaging.rs`), which takes longer.
+//! The thread that writes the log: it takes all waiting records, writes them in one piece and syncs once (GC-2). A
+//! second thread writes the state (`imaging.rs`), which takes longer.
 //!
-//! The replica's thread never waits for the disk. It hands records over when it flushes, goes on, and is
-//! told how far the disk has come. When nothing is left to write, an empty commit notes that the last one
-//! is durable, so that damage to that one is noticed too.
+//! The replica's thread never waits for the disk. It passes records when it flushes, and is told how far the disk has
+//! got. When nothing is left to write, an empty commit records that the last one is durable, so that damage to it is
+//! detected too.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,42 +25,42 @@ use crate::wake::Waker;
 
 mod journal;
 
-/// How long the log is quiet before its end is noted.
+/// How long the log is idle before its end is recorded.
 const QUIET: Duration = Duration::from_micros(if cfg!(test) { 200 } else { 2000 });
-/// How long to wait before a full disk is tried again.
+/// How long to wait before retrying on a full disk.
 const RETRY: Duration = Duration::from_millis(500);
-/// Records that may wait for the disk, in bytes. Beyond it the replica stops: it would lose them.
+/// Maximum bytes of records that wait for the disk. Beyond it the replica stops, because it would lose them.
 const WAITING_MAX: usize = 256 << 20;
-/// Parts of a microsecond in which writes are measured, so that small differences count.
+/// The unit in which writes are measured, as a fraction of a microsecond.
 const SMOOTH: u64 = 1024;
 
-/// What the replica's thread has for the log's.
+/// The input of the log's thread.
 #[derive(Debug, Default)]
 struct Inbox {
-    /// Records in the form of [`super::commit::put`].
+    /// Records in the format of [`super::commit::put`].
     records: Vec<u8>,
-    /// The last of them.
+    /// The last of these records.
     last: Lsn,
-    /// An image of this checkpoint is on the disk.
+    /// An image of this checkpoint is durable.
     imaged: Option<SeqNum>,
-    /// What the log is worth from now on.
+    /// The validity of the log from now on.
     memory: Option<Memory>,
-    /// How often the replica has started, at least: as the others know.
+    /// The least number of the replica's starts, according to the others.
     starts_min: u64,
-    /// Write what is left and stop.
+    /// Whether to write what is left and stop.
     stop: bool,
-    /// Everything is written, and the end of the log is noted.
+    /// Whether everything is written and the end of the log recorded.
     #[cfg(test)]
     is_quiet: bool,
 }
 
-/// What the threads tell.
+/// The output of the threads.
 #[derive(Debug, Default)]
 pub struct Told {
     durable: AtomicU64,
     log_bytes: AtomicU64,
-    /// How long the slowest of a hundred writes takes, in microseconds: a smoothed 99th percentile, pulled
-    /// up by an eighth of what exceeds it, down by a 99 times smaller share.
+    /// The 99th percentile of a write, in microseconds, smoothed: a longer write raises it by an eighth of the
+    /// difference, a shorter one lowers it by a 99 times smaller share.
     write_p99_us: AtomicU64,
     full: AtomicBool,
     failed: Mutex<Option<Trouble>>,
@@ -68,12 +68,12 @@ pub struct Told {
 }
 
 impl Told {
-    /// Returns up to where records are on the disk.
+    /// Returns the last durable record.
     pub fn durable(&self) -> Lsn {
         Lsn(self.durable.load(Ordering::Acquire))
     }
 
-    /// Says whether there is no room on the disk: nothing is promised until there is.
+    /// Returns whether the disk is full: nothing is acknowledged until there is space.
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
@@ -105,9 +105,11 @@ struct Shared {
     inbox: Mutex<Inbox>,
     wanted: Condvar,
     told: Told,
-    /// Where the pages of the last image are, until the replica's thread fetches it.
+    /// The slots of the last image's pages, until the replica's thread takes them.
     stored: Mutex<Vec<(PageLabel, u32)>>,
     has_stored: AtomicBool,
+    /// The checkpoint of the last image and 1, until the replica's thread fetches it.
+    kept: AtomicU64,
     /// The same for pages of a transfer.
     aside: Mutex<Vec<(PageLabel, u32)>>,
 }
@@ -119,10 +121,11 @@ impl Shared {
 }
 
 impl imaging::Told for Arc<Shared> {
-    /// The log becomes shorter.
+    /// Truncates the log.
     fn sealed(&self, seq: SeqNum, stored: Vec<(PageLabel, u32)>) {
         *self.stored.lock().unwrap_or_else(PoisonError::into_inner) = stored;
         self.has_stored.store(true, Ordering::Release);
+        self.kept.store(seq.0.saturating_add(1), Ordering::Release);
         self.inbox().imaged = Some(seq);
         self.wanted.notify_one();
     }
@@ -145,14 +148,14 @@ pub struct Disk {
     /// None: nothing is written.
     images: Option<Imaging>,
     dir: PathBuf,
-    /// Records since the last hand-over.
+    /// Records since the last flush.
     records: Vec<u8>,
     last: Lsn,
-    /// Nothing is written.
+    /// Whether nothing is written.
     is_idle: bool,
     newest_image: SeqNum,
     log_bytes_max: usize,
-    /// An image is wanted whatever the length of the log.
+    /// Whether an image is wanted independently of the length of the log.
     image_due: bool,
 }
 
@@ -175,23 +178,22 @@ impl Disk {
                 None
             }
             Some(mut log) => {
-                // The log exists, and it is known that it does, before anything is promised.
+                // The log exists, and its existence is recorded, before anything is acknowledged.
                 log.commit(&[]).map_err(|error| match error {
-                    LogError::Full => Trouble::new(Kind::Disk, "there is no room for the log")
-                        .at("log/ of its directory")
+                    LogError::Full => Trouble::new(Kind::Disk, "no space for the log")
+                        .at("log/ in its directory")
                         .next(super::ROOM),
                     LogError::Failed(trouble) => trouble,
                 })?;
                 starts.known = log.known();
                 file.write(starts)?;
-                let writer = Writer { shared: Arc::clone(&shared), waker: waker.clone(), log, starts, file };
+                let (told, bell) = (Arc::clone(&shared), waker.clone());
+                let writer = Writer { shared: told, waker: bell, log, starts, file, trim_to: None };
                 let thread = std::thread::Builder::new().name("log".to_owned());
                 let spawned = thread.spawn(move || writer.run());
-                Some(
-                    spawned.map_err(|error| {
-                        Trouble::new(Kind::Disk, format!("no thread for the log: {error}"))
-                    })?,
-                )
+                Some(spawned.map_err(|error| {
+                    Trouble::new(Kind::Disk, format!("cannot start the log's thread: {error}"))
+                })?)
             }
         };
         let images =
@@ -211,30 +213,30 @@ impl Disk {
         })
     }
 
-    /// Returns what wakes the replica's thread when there is news.
+    /// Returns the waker of the replica's thread.
     pub fn waker(&self) -> &Waker {
         &self.waker
     }
 
-    /// Says whether everything that was handed over is on the disk.
+    /// Returns whether all records so far are durable.
     #[cfg(test)]
     pub(super) fn is_at_rest(&self) -> bool {
         self.is_idle || self.told().durable() >= self.last
     }
 
-    /// Says whether the state has been copied since it was fetched.
+    /// Returns whether the state has been copied since it was fetched.
     #[cfg(test)]
     pub(super) fn has_image(&self) -> bool {
         self.is_idle || !self.image_due
     }
 
-    /// Says whether all pages that were handed over have been written.
+    /// Returns whether all pages so far have been written.
     #[cfg(test)]
     pub(super) fn has_written_pages(&self) -> bool {
         self.images.as_ref().is_none_or(Imaging::is_idle)
     }
 
-    /// Waits until they have been, or for a moment: there may be no room for them.
+    /// Waits for that, but only for a moment: there may be no space for them.
     #[cfg(test)]
     pub(super) fn wait_for_pages(&self) {
         let start = Instant::now();
@@ -243,11 +245,11 @@ impl Disk {
         }
     }
 
-    /// Waits until nothing is written any more, the end of the log being noted.
+    /// Waits until nothing is being written and the end of the log is recorded.
     #[cfg(test)]
     pub(super) fn wait_until_quiet(&self) {
         let is_quiet = || {
-            // The pages first: what is done about them gives the log something to do.
+            // The pages first: their completion causes a record in the log.
             let is_written = self.has_written_pages();
             let inbox = self.shared.inbox();
             let is_empty = inbox.records.is_empty() && inbox.imaged.is_none() && inbox.memory.is_none();
@@ -258,7 +260,7 @@ impl Disk {
         }
     }
 
-    /// Returns what the disk tells.
+    /// Returns the reports of the disk.
     pub fn told(&self) -> &Told {
         &self.shared.told
     }
@@ -307,9 +309,11 @@ struct Writer {
     log: Log,
     starts: Starts,
     file: StartsFile,
+    /// The log is to become shorter, and there was no room to note it.
+    trim_to: Option<SeqNum>,
 }
 
-/// What the log's thread is to do next.
+/// The next task of the log's thread.
 enum Work {
     Records(Vec<u8>, Lsn),
     Note,
@@ -321,7 +325,7 @@ enum Work {
 impl Writer {
     fn run(mut self) {
         let shared = Arc::clone(&self.shared);
-        // The last commit has records, and nothing yet says that it is durable.
+        // The last commit has records, and nothing records yet that it is durable.
         let mut unnoted = false;
         loop {
             let done = match self.next(unnoted) {
@@ -336,10 +340,7 @@ impl Writer {
                     unnoted = false;
                     self.write(&[])
                 }
-                Work::Trim(seq) => match self.log.trim(seq) {
-                    Ok(()) | Err(LogError::Full) => Ok(()),
-                    Err(LogError::Failed(trouble)) => Err(trouble),
-                },
+                Work::Trim(seq) => self.trim(seq).map(|_| ()),
                 Work::Memory(memory) => self.note(memory),
                 Work::Stop => {
                     let clean =
@@ -359,7 +360,7 @@ impl Writer {
         }
     }
 
-    /// Waits for something to do.
+    /// Waits for a task.
     fn next(&self, unnoted: bool) -> Work {
         let mut inbox = self.shared.inbox();
         loop {
@@ -392,7 +393,31 @@ impl Writer {
         }
     }
 
-    /// Writes a commit; while there is no room it tries again.
+    /// Drops what an image of a checkpoint makes needless. Says whether it could: that takes some room, too.
+    fn trim(&mut self, seq: SeqNum) -> Result<bool, Trouble> {
+        match self.log.trim(seq) {
+            Ok(()) => {
+                self.trim_to = None;
+                Ok(true)
+            }
+            Err(LogError::Full) => {
+                self.trim_to = Some(seq);
+                Ok(false)
+            }
+            Err(LogError::Failed(trouble)) => Err(trouble),
+        }
+    }
+
+    /// Makes room on a full disk, if a checkpoint has come to it since. Says whether there may be some.
+    fn make_room(&mut self) -> Result<bool, Trouble> {
+        let imaged = self.shared.inbox().imaged.take();
+        match imaged.max(self.trim_to) {
+            None => Ok(false),
+            Some(seq) => self.trim(seq),
+        }
+    }
+
+    /// Writes a commit; while there is no room it makes some, or tries again.
     fn write(&mut self, records: &[u8]) -> Result<(), Trouble> {
         loop {
             let begin = Instant::now();
@@ -400,17 +425,20 @@ impl Writer {
                 Ok(began_segment) => {
                     self.shared.told.note_write(begin.elapsed());
                     self.shared.told.full.store(false, Ordering::Relaxed);
-                    // Else a lost segment at the end of the log would look like none.
+                    // Otherwise a lost segment at the end of the log would go unnoticed.
                     return if began_segment { self.note(self.starts.memory) } else { Ok(()) };
                 }
                 Err(LogError::Failed(trouble)) => return Err(trouble),
                 Err(LogError::Full) => {
                     if !self.shared.told.full.swap(true, Ordering::Relaxed) {
-                        tracing::error!("the disk is full: nothing is promised until there is room");
+                        tracing::error!("the disk is full: acknowledging nothing until there is space");
                         self.waker.wake();
                     }
+                    if self.make_room()? {
+                        continue;
+                    }
                     if self.shared.inbox().stop {
-                        return Err(Trouble::new(Kind::Disk, "stopped with a full disk"));
+                        return Err(Trouble::new(Kind::Disk, "stopped while the disk was full"));
                     }
                     std::thread::sleep(RETRY);
                 }

@@ -1,4 +1,4 @@
-//! A disk that fails under a replica that runs: what it has said is on the disk, whatever happens (H5).
+//! A disk that fails under a running replica: everything that it has sent is on the disk (H5).
 
 use std::time::Instant;
 
@@ -6,12 +6,12 @@ use quorate_pbft::record::Record;
 use quorate_wire::Kind;
 
 use super::file::fault::{Fault, set};
-use super::world::World;
+use super::world::{SEGMENT, World};
 use super::*;
 
 const VICTIM: usize = 1;
 
-/// Checks that every vote that the victim has given is in its log, or below its state.
+/// Checks that every vote of the victim is in its log, or below its state.
 fn check_votes(world: &mut World) {
     world.stop_as_killed();
     let (mut storage, past) = world.open(VICTIM);
@@ -22,10 +22,13 @@ fn check_votes(world: &mut World) {
     for record in &records {
         match Record::decode(record).unwrap() {
             Record::PrePrepared { view, seq, .. } => prepares.push((view, seq)),
-            Record::Prepared { view, seq, .. } => commits.push((view, seq)),
+            Record::Prepared { view, seq, .. } | Record::PreparedAgain { view, seq, .. } => {
+                commits.push((view, seq));
+            }
             Record::ViewChange { .. }
             | Record::NewView { .. }
             | Record::Batch { .. }
+            | Record::Floor { .. }
             | Record::Stable { .. }
             | Record::Seen { .. }
             | Record::Committed { .. } => {}
@@ -42,13 +45,13 @@ fn votes(world: &World) -> usize {
     world.votes.len()
 }
 
-/// GC-4: while there is no room nothing is promised; then it goes on.
+/// GC-4: while the disk is full nothing is acknowledged; then it continues.
 #[test]
 fn a_full_disk_silences_a_replica_until_there_is_room() {
     let mut world = World::new(VICTIM);
     (1..=10).for_each(|number| world.put(number));
     set(&world.path(VICTIM), Some(Fault::Full));
-    // What was handed over before may still get through.
+    // Records that were passed before may still be written.
     (11..=12).for_each(|number| world.put(number));
     assert!(world.told(VICTIM).is_full());
     let before = votes(&world);
@@ -66,6 +69,26 @@ fn a_full_disk_silences_a_replica_until_there_is_room() {
     check_votes(&mut world);
 }
 
+/// N3: a log that has filled the disk is cut although there is no space for another segment, and goes on in one that it
+/// has cut off.
+#[test]
+fn n3_a_log_that_has_filled_the_disk_is_cut() {
+    let dir = crate::testing::TempDir::new("full-log");
+    let owner = Owner { cluster: ClusterId([1; 32]), replica: ReplicaId(0) };
+    let mut log = Log::new(dir.path(), &owner, 7, 1, SEGMENT);
+    let mut records = Vec::new();
+    commit::put(commit::RecordKind::Replica, &[1; 3000], &mut records);
+    while log.bytes() < 3 * SEGMENT {
+        log.commit(&records).unwrap();
+    }
+    set(dir.path(), Some(Fault::Little(SEGMENT)));
+    while log.commit(&records).is_ok() {}
+    assert!(matches!(log.commit(&records), Err(log::LogError::Full)));
+    log.trim(SeqNum(1)).unwrap();
+    log.commit(&records).unwrap();
+    set(dir.path(), None);
+}
+
 /// GC-4: a sync that fails is the end: what the disk holds is not known, and nothing more is promised.
 #[test]
 fn a_failed_sync_or_write_ends_a_replica() {
@@ -81,7 +104,7 @@ fn a_failed_sync_or_write_ends_a_replica() {
         assert_eq!(votes(&world), before, "{fault:?}: it votes without a record");
         set(&world.path(VICTIM), None);
         check_votes(&mut world);
-        // A new disk, or the old one once it is well.
+        // A new disk, or the old one after it is healed.
         world.start(VICTIM);
         world.heal("a failed sync");
     }

@@ -1,5 +1,5 @@
-//! Every sector of a replica's log and starts, damaged in every way that a disk knows, one at a time
-//! (H3, H4, H5): whatever was promised is there, or the replica knows that it has lost its memory.
+//! Damages every sector of a replica's log and starts in every way, one at a time (H3, H4, H5): all acknowledged
+//! records are there, or the replica detects that it has lost its state.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn open_as(dir: &Path, durability: Durability) -> (Storage, Past) {
     Storage::open_with(dir, OWNER, durability, 1_700_000_000, 64 << 10).unwrap()
 }
 
-/// Begins to write, for a replica without a state.
+/// Begins to write, for a replica without service state.
 fn begin(storage: Storage) -> Disk {
     storage.begin(&executor(), 1 << 20).unwrap()
 }
@@ -82,7 +82,7 @@ fn records(past: Past) -> Option<Vec<Vec<u8>>> {
     }
 }
 
-/// What a replica's log holds, file by file.
+/// The content of a replica's log, file by file.
 fn content(dir: &Path) -> Content {
     damage::content(&dir.join("log"))
 }
@@ -99,7 +99,7 @@ fn what_was_promised_is_there_after_any_end() {
     assert_eq!(storage.starts(), 1);
     let mut disk = begin(storage);
     write(&mut disk, 1..40);
-    // As a kill leaves it: nobody has said goodbye.
+    // Like after a kill, without a clean end.
     let killed = content(dir.path());
     disk.stop().unwrap();
     for start in [killed, content(dir.path())] {
@@ -117,7 +117,7 @@ fn what_was_promised_is_there_after_any_end() {
     }
 }
 
-/// An image makes the segments before it needless; what outlives images is copied on.
+/// An image makes earlier segments unnecessary; records that outlive images are copied.
 #[test]
 fn an_image_makes_the_log_shorter_and_nothing_is_forgotten() {
     let dir = new_dir("trim");
@@ -143,8 +143,8 @@ fn an_image_makes_the_log_shorter_and_nothing_is_forgotten() {
     drop(storage);
 }
 
-/// One sector, one fault: what was promised is there, or it is known to be lost; and the count of starts
-/// goes on rising.
+/// One sector, one fault: the acknowledged records are there, or known to be lost; and the count of starts keeps
+/// rising.
 #[test]
 fn no_damage_to_one_sector_goes_unnoticed() {
     let dir = new_dir("sectors");
@@ -179,7 +179,7 @@ fn no_damage_to_one_sector_goes_unnoticed() {
     assert!(harmless > 10, "{lost} lost, {harmless} harmless");
 }
 
-/// A file that is gone, or an older version of it, is noticed; and after a loss the replica begins anew.
+/// A missing file, or an older version of it, is detected. After a loss the replica starts from nothing.
 #[test]
 fn lost_and_old_files_are_noticed() {
     let dir = new_dir("files");
@@ -217,7 +217,7 @@ fn lost_and_old_files_are_noticed() {
     assert_eq!(records(open(dir.path()).1).unwrap().len(), 2);
 }
 
-/// What was never synced may be gone, torn or full of holes: that is no loss of memory.
+/// Records that were never synced may be missing, torn or incomplete: that is no loss of state.
 #[test]
 fn a_torn_tail_is_cut() {
     let dir = new_dir("torn");
@@ -225,7 +225,7 @@ fn a_torn_tail_is_cut() {
     write(&mut disk, 1..4);
     disk.stop().unwrap();
     let durable = content(dir.path());
-    // One more commit, whose end nothing has noted.
+    // One more commit, whose end is not recorded.
     let mut log = open(dir.path()).0.log.take().unwrap();
     let mut records_of_it = Vec::new();
     let big = encoded(&Record::Batch { seq: SeqNum(10), batch: &vec![5; 20_000] });
@@ -248,7 +248,7 @@ fn a_torn_tail_is_cut() {
     }
 }
 
-/// What each setting of durability makes of its own files (spec §14.2).
+/// The effect of each setting of durability on its own files (spec §14.2).
 #[test]
 fn only_what_was_waited_for_is_trusted_after_a_kill() {
     for (durability, after_kill, after_stop) in
@@ -268,7 +268,7 @@ fn only_what_was_waited_for_is_trusted_after_a_kill() {
             put_back(dir.path(), &files);
             assert_eq!(records(open_as(dir.path(), durability).1).is_some(), trusted, "{durability:?}");
         }
-        // And a log that was kept in another way is not taken for one that was waited for.
+        // And a log that was written with another setting is not taken for one that was waited for.
         if durability == Durability::Memory {
             assert!(records(open_as(dir.path(), Durability::Sync).1).is_none());
         }

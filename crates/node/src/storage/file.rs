@@ -1,4 +1,4 @@
-//! The files that a replica writes. In tests a directory can be told to fail, as disks do.
+//! The files that a replica writes. Tests can make the disk of a directory fail.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nix::fcntl::{FallocateFlags, fallocate};
 
-/// A file that is written at places of our choice.
+/// A file with reads and writes at given offsets.
 #[derive(Debug)]
 pub(super) struct DiskFile {
     file: File,
@@ -16,7 +16,7 @@ pub(super) struct DiskFile {
 }
 
 impl DiskFile {
-    /// Opens a file for reading and writing; makes it if it is not there.
+    /// Opens a file for reading and writing, and creates it if it does not exist.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)?;
         Ok(Self {
@@ -36,33 +36,36 @@ impl DiskFile {
         })
     }
 
-    /// Writes bytes at a place.
+    /// Writes bytes at an offset.
     pub(super) fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         self.fails(Deed::Write)?;
         self.file.write_all_at(bytes, at)
     }
 
-    /// Reads bytes from a place.
+    /// Reads bytes from an offset.
     pub(super) fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
         self.fails(Deed::Read)?;
         self.file.read_exact_at(bytes, at)
     }
 
-    /// Makes what was written durable.
+    /// Makes the written data durable.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.fails(Deed::Sync)?;
         self.file.sync_data()
     }
 
-    /// The same, with what is known of the file.
+    /// Makes the data and the metadata durable.
     pub(super) fn sync_all(&self) -> io::Result<()> {
         self.fails(Deed::Sync)?;
         self.file.sync_all()
     }
 
-    /// Sets room aside, if the file system can.
+    /// Allocates space, if the file system supports it.
     pub(super) fn allocate(&self, bytes: usize) -> io::Result<()> {
         self.fails(Deed::Write)?;
+        if u64::try_from(bytes).is_ok_and(|bytes| self.len().is_ok_and(|len| len < bytes)) {
+            self.fails(Deed::Grow(bytes))?;
+        }
         let len = i64::try_from(bytes).unwrap_or(i64::MAX);
         match fallocate(&self.file, FallocateFlags::empty(), 0, len) {
             Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => Ok(()),
@@ -70,7 +73,7 @@ impl DiskFile {
         }
     }
 
-    /// Cuts the file.
+    /// Truncates the file.
     pub(super) fn set_len(&self, len: u64) -> io::Result<()> {
         self.file.set_len(len)
     }
@@ -93,31 +96,35 @@ impl DiskFile {
     }
 }
 
-/// Says whether an error tells that there is no room.
+/// Returns whether an error means that the disk is full.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// What can fail.
+/// The operations that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
     Read,
     Write,
     Sync,
+    /// To this many bytes.
+    Grow(usize),
 }
 
-/// Disks that fail, by directory.
+/// Failing disks, by directory.
 #[cfg(test)]
 pub(super) mod fault {
     use super::{Deed, ErrorKind, Path, io};
     use std::path::PathBuf;
     use std::sync::{Mutex, PoisonError};
 
-    /// What is wrong with a disk.
+    /// The fault of a disk.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Fault {
-        /// There is no room.
+        /// It is full.
         Full,
+        /// There is little: for a file of this many bytes there is none.
+        Little(usize),
         /// What was written does not become durable.
         Sync,
         /// It cannot be written.
@@ -128,7 +135,7 @@ pub(super) mod fault {
 
     static FAULTS: Mutex<Vec<(PathBuf, Fault)>> = Mutex::new(Vec::new());
 
-    /// Lets the files below `dir` fail from now on, or be well again.
+    /// Makes the files below `dir` fail from now on, or heals them.
     pub(crate) fn set(dir: &Path, fault: Option<Fault>) {
         let mut faults = FAULTS.lock().unwrap_or_else(PoisonError::into_inner);
         faults.retain(|(path, _)| path != dir);
@@ -140,6 +147,9 @@ pub(super) mod fault {
         let fault = faults.iter().find(|(dir, _)| path.starts_with(dir)).map(|(_, fault)| *fault);
         match (fault, deed) {
             (Some(Fault::Full), Deed::Write) => Err(ErrorKind::StorageFull.into()),
+            (Some(Fault::Little(most)), Deed::Grow(bytes)) if bytes >= most => {
+                Err(ErrorKind::StorageFull.into())
+            }
             (Some(Fault::Write), Deed::Write)
             | (Some(Fault::Sync), Deed::Sync)
             | (Some(Fault::Read), Deed::Read) => Err(io::Error::from(nix::errno::Errno::EIO)),

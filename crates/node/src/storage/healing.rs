@@ -1,8 +1,8 @@
-//! A replica whose directory was damaged, among three that are well: it never contradicts a vote that it
-//! gave before, and it comes back (H3 to H5).
+//! A replica with a damaged directory, among three healthy ones: it never contradicts its earlier votes, and it
+//! recovers (H3 to H5).
 //!
-//! A sample of sectors here; `QUORATE_SECTORS=1` tries each in every way, `QUORATE_SECTORS=10` every tenth. So do the
-//! tests of a directory of 4 MiB, which say how far they are.
+//! By default only a sample of sectors is tested. `QUORATE_SECTORS=1` tries each one in every way,
+//! `QUORATE_SECTORS=10` every tenth, also in the tests with a directory of 4 MiB, which print their progress.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -15,24 +15,23 @@ use super::*;
 /// How the victim starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Found {
-    /// With its memory and its state.
+    /// With its log and its state.
     All,
-    /// With its memory; the state comes from the others, at least in part.
+    /// With its log; the state comes from the others, at least in part.
     Votes,
-    /// Without its memory.
+    /// Without its log.
     Nothing,
 }
 
-/// Returns the sectors that hold anything, each with its file.
+/// Returns the sectors that are not empty, each with its file.
 fn sectors(files: &Content) -> Vec<(&PathBuf, usize)> {
     let all =
         files.iter().flat_map(|(path, bytes)| (0..bytes.len()).step_by(SECTOR).map(move |at| (path, at)));
     all.filter(|(path, at)| files[*path][*at..].iter().take(SECTOR).any(|byte| *byte != 0)).collect()
 }
 
-/// One run: while the victim is down a sector of its files is damaged, the `choose`n one of those that hold
-/// anything. Says what the victim had left, and how many sectors there were. None: that damage changes
-/// nothing.
+/// One run: while the victim is down, the `choose`n non-empty sector of its files is damaged. Returns what the victim
+/// had left, and the number of sectors. None: that damage changes nothing.
 fn run(victim: usize, choose: impl Fn(usize) -> usize, fault: usize, clean: bool) -> (Option<Found>, usize) {
     let mut world = World::new(victim);
     (1..=24).for_each(|number| world.put(number));
@@ -45,7 +44,7 @@ fn run(victim: usize, choose: impl Fn(usize) -> usize, fault: usize, clean: bool
         return (None, sectors.len());
     };
     fs::write(path, bad).unwrap();
-    // The others go on meanwhile.
+    // The others continue in the meantime.
     (31..=33).for_each(|number| world.put(number));
     let (remembers, has_state) = world.start(victim);
     world.heal(&format!("{path:?} at {at}, fault {fault}"));
@@ -91,7 +90,7 @@ fn number(name: &str) -> Option<usize> {
 /// The kinds of files in a replica's directory, in the order in which their sectors are tried.
 const PARTS: [&str; 4] = ["starts", "log", "index", "pages"];
 const BLOCK: usize = 4096;
-/// More pages than there are.
+/// More pages than exist.
 const ALL: usize = 1 << 18;
 
 /// Returns the files of one kind with their lengths.
@@ -109,13 +108,13 @@ fn files_of(part: &str, dir: &Path) -> Vec<(PathBuf, usize)> {
     all
 }
 
-/// Returns where the blocks around a sector begin and end: what a fault needs to see.
+/// Returns the range of the blocks around a sector, which a fault needs.
 fn around(at: usize, len: usize) -> (usize, usize) {
     let from = (at / BLOCK * BLOCK).min(len.saturating_sub(3 * BLOCK).next_multiple_of(BLOCK));
     (from, (from + 3 * BLOCK).min(len))
 }
 
-/// Value `number` of a version of the state: no two are alike.
+/// Value `number` of a version of the state, different from all others.
 fn value(number: u64, version: u64) -> Vec<u8> {
     let seed = (number << 8 | version).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (0..500).flat_map(|at: u64| (seed ^ at).wrapping_mul(0xd6e8_feb8_6659_fd93).to_le_bytes()).collect()
@@ -125,22 +124,22 @@ fn value(number: u64, version: u64) -> Vec<u8> {
 struct Patient {
     world: World,
     victim: usize,
-    /// Its values, and what they are.
+    /// Its values.
     values: u64,
     version: u64,
     clean: bool,
-    /// What its disk held in another version of the state: every page at the same place, with another content.
+    /// The content of its disk with another version of the state: every page in the same slot, with other content.
     old_state: Content,
-    /// While it is stopped: what its log was some moments before.
+    /// While it is stopped: its log some moments earlier.
     stopped: Option<Content>,
     runs: usize,
 }
 
-/// What comes of a damage.
+/// The outcome of a damage.
 enum Outcome {
     /// There is no such sector.
     NoSector,
-    /// The same is there as before.
+    /// The content is unchanged.
     Same,
     Healed(Found),
 }
@@ -157,7 +156,7 @@ impl Patient {
         patient
     }
 
-    /// Writes all values, and has them put on the disk one page behind the other.
+    /// Writes all values, and has them written to the disk page by page.
     fn fill(&mut self) {
         for number in 0..self.values {
             self.world.put_value(number, &format!("{number:05}"), &value(number, self.version));
@@ -169,7 +168,7 @@ impl Patient {
         self.world.wait_for_image("without pages");
     }
 
-    /// Stops it, sound.
+    /// Stops it without damage.
     fn stop(&mut self) -> Content {
         let before = self.world.log_files();
         (25..=28).for_each(|number| self.world.put(number));
@@ -177,8 +176,8 @@ impl Patient {
         before
     }
 
-    /// It is stopped, the `at`th sector of a part of its directory is damaged, it starts among the others, and is
-    /// healed.
+    /// Stops it, damages the `at`th sector of a part of its directory, starts it among the others, and waits until it
+    /// is healed.
     fn survives(&mut self, part: &str, at: usize, fault: usize) -> Outcome {
         let before = self.stopped.take().unwrap_or_else(|| self.stop());
         let files = files_of(part, &self.world.path(self.victim));
@@ -205,7 +204,7 @@ impl Patient {
         }
         file.write_all_at(&bad, u64::try_from(from).unwrap()).unwrap();
         let (what, world) = (format!("{path:?} at {place}, fault {fault}"), &mut self.world);
-        // The others go on meanwhile.
+        // The others continue in the meantime.
         (31..=32).for_each(|number| world.put(number));
         let (remembers, has_state) = world.start(self.victim);
         let found = match (remembers, has_state) {
@@ -218,7 +217,7 @@ impl Patient {
         }
         (34..=37).for_each(|number| world.put(number));
         world.wait_until_well(&what);
-        // Of the pages, what was damaged is brought, and what has changed meanwhile.
+        // Only damaged pages and those that have changed since are fetched.
         let brought = world.replicas[self.victim].as_ref().unwrap().executor().fetched();
         assert!(part != "pages" || brought < 40, "{what}: {brought} pages brought");
         world.wait_for_image(&what);
@@ -233,8 +232,8 @@ impl Patient {
     }
 }
 
-/// What came of the damages to one part: how often each; how often nothing was another than before; and how many
-/// sectors there are.
+/// The outcomes of the damages to one part: the number of each; the number of damages without a change; and the
+/// number of sectors.
 #[derive(Default)]
 struct Count {
     found: BTreeMap<Found, u32>,
@@ -242,7 +241,7 @@ struct Count {
     sectors: usize,
 }
 
-/// Tries every `step`th sector of each part, from `from` on, in so many ways.
+/// Tries every `step`th sector of each part, from `from` on, with this number of faults.
 fn heal_all(mut patient: Patient, from: usize, step: usize, ways: usize) -> [Count; 4] {
     let mut tried = 0;
     PARTS.map(|part| {
@@ -267,8 +266,8 @@ fn heal_all(mut patient: Patient, from: usize, step: usize, ways: usize) -> [Cou
     })
 }
 
-/// A directory of some 4 MiB, and every sector of it in every way: `QUORATE_SECTORS=1`; of every tenth: 10. Otherwise
-/// a smaller one, and one fault for each of a few sectors. Of the pages every other sector: the killed replica has the
+/// A directory of about 4 MiB, and every sector of it in every way: `QUORATE_SECTORS=1`; every tenth: 10. Otherwise a
+/// smaller one, and one fault for each of a few sectors. Of the pages every other sector: the killed replica has the
 /// even ones, the stopped one the odd ones.
 fn heal_one_after_the_other(victim: usize, clean: bool, pages_max: usize) {
     let start = Instant::now();
@@ -311,14 +310,14 @@ fn a_stopped_replica_is_healed_of_every_fifth_sector() {
     heal_one_after_the_other(0, true, ALL);
 }
 
-/// The same with a state that is larger than memory: what is good of it is found on the disk when it is needed.
+/// The same with a state larger than memory: its good pages are found on the disk when needed.
 #[test]
 fn a_replica_with_little_memory_is_healed_of_every_fifth_sector() {
     heal_one_after_the_other(2, false, 12);
 }
 
-/// A replica that was away while 1 % of its pages changed builds on what its disk has: less than 3 % of the
-/// state is brought (H1). One that has lost its log, but not its state, the same.
+/// A replica that was away while 1 % of its pages changed uses the pages on its disk: less than 3 % of the state is
+/// fetched (H1). The same for one that has lost its log but not its state.
 #[test]
 fn what_the_disk_has_is_not_fetched() {
     for lost in [false, true] {
@@ -329,7 +328,7 @@ fn what_the_disk_has_is_not_fetched() {
         if lost {
             fs::remove_file(world.path(2).join("log/starts")).unwrap();
         }
-        // More than the window: batches alone do not bring it back.
+        // More than the window: batches alone do not let it catch up.
         (0..40).for_each(|number| world.put_value(number, &format!("{:05}", number % 8 * 100), &[8; 4000]));
         assert_eq!(world.start(2), (!lost, !lost));
         world.heal("away for a while");

@@ -1,17 +1,16 @@
 //! The state at a stable checkpoint: `checkpoint/pages`, an array of slots, and its index (`index.rs`).
 //!
-//! A page that has changed goes to a free slot; when all that belong to a checkpoint are durable, one write
-//! to the index makes them the state, and the slots of what they replace are free. So nothing that is part
-//! of a whole checkpoint is ever written again, and only what has changed is written. What stands in a slot
-//! is believed if it has its digest, which covers the page's number and the checkpoint that modified it: an
-//! older version is noticed, and another page as well.
+//! A changed page is written to a free slot. When all pages of a checkpoint are durable, one write to the index makes
+//! them the state, and frees the slots of the replaced pages. So no part of a complete checkpoint is ever
+//! overwritten, and only changed pages are written. A page in a slot is valid if it has its digest, which covers the
+//! page's number and the checkpoint that modified it: older versions and other pages are detected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use quorate_service::saving::{Copied, Loading, PageLabel};
+use quorate_service::saving::{Copied, Loading, PageLabel, is_of_another_form};
 use quorate_service::{Executor, Service};
 use quorate_wire::{Digest, SeqNum};
 
@@ -20,9 +19,9 @@ use super::index::{self, Entry, Index, Seal};
 use super::log::{LogError, files};
 use super::paged::Paged;
 use super::{Owner, failed, sync_dir};
-use crate::trouble::Trouble;
+use crate::trouble::{Kind, Trouble};
 
-/// Bytes that an index may grow beyond twice its shortest form before it is written anew.
+/// How far an index may grow beyond twice its shortest form before it is rewritten, in bytes.
 const SLACK: usize = 1 << 20;
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 1 << 20;
@@ -58,22 +57,22 @@ pub(super) struct PageFile {
     pages: Option<DiskFile>,
     index: Option<DiskFile>,
     generation: u64,
-    /// The number and the place of the next chunk.
+    /// The number and the offset of the next chunk.
     number: u64,
     end: usize,
-    /// What the last checkpoint that is durable says of each page.
+    /// The entries of the last durable checkpoint.
     table: BTreeMap<u32, Entry>,
-    /// What has been written since.
+    /// The entries written since.
     pending: BTreeMap<u32, Entry>,
-    /// Pages that came again since, and that the disk has already.
+    /// Pages that were passed again since, although the disk has them.
     same: Vec<u32>,
-    /// Where the pages of the last seal are, until it is told.
+    /// The slots of the last seal's pages, until they are taken.
     stored: Vec<(PageLabel, u32)>,
-    /// Good pages that were found and are no state, or came with a transfer: it may use them until the next seal.
+    /// Good pages that were found but are not a state, or came with a transfer: it may use them until the next seal.
     attic: BTreeMap<u32, Entry>,
-    /// Pages that a transfer has made part of the state, which may be nowhere else: until the next seal.
+    /// Pages that a transfer has made part of the state, and that may be nowhere else: kept until the next seal.
     landed: BTreeMap<u32, Entry>,
-    /// Slots that nothing needs, below `slots`.
+    /// Free slots below `slots`.
     free: BTreeSet<u32>,
     slots: u32,
     /// Bytes written since the last sync.
@@ -82,7 +81,7 @@ pub(super) struct PageFile {
 }
 
 impl PageFile {
-    /// Returns a page file that is empty. There is nothing in `dir`.
+    /// Returns an empty page file. `dir` is empty.
     pub(super) fn new<S: Service>(dir: &Path, owner: Owner, executor: &Executor<S, Paged>) -> Self {
         let shape = executor.shape();
         let page_bytes = u32::from_le_bytes(shape.first_chunk().copied().unwrap_or_default());
@@ -109,9 +108,9 @@ impl PageFile {
         }
     }
 
-    /// Reads what there is into an executor: the state, if all of it is good, and says of which checkpoint.
-    /// If not, the good pages are put aside there for a state transfer; they stay where they are on the disk. No
-    /// more than the store's limit are kept in memory.
+    /// Reads the files into an executor. If all pages are good it returns their checkpoint. If not, the good pages
+    /// are set aside in the executor for a state transfer, and stay in their slots. At most the store's limit is kept
+    /// in memory.
     ///
     /// # Errors
     ///
@@ -123,8 +122,14 @@ impl PageFile {
     ) -> Result<Option<(SeqNum, Digest)>, Trouble> {
         let indexes = indexes(&self.dir)?;
         let Some((generation, path, mut found)) = self.read_index(&indexes) else { return Ok(None) };
+        if found.seal.as_ref().is_some_and(|seal| is_of_another_form(&seal.shape)) {
+            let what = "the state on the disk is in the form of an earlier version";
+            return Err(Trouble::new(Kind::OtherState, what).in_file(&path).next(
+                "copy the data out with the version that wrote it, and into a new cluster of this version",
+            ));
+        }
         if found.seal.is_some_and(|seal| seal.shape != self.shape) {
-            tracing::warn!(?path, "the state on the disk is of a cluster with other options");
+            tracing::warn!(?path, "the state on the disk was written with other cluster options");
             return Ok(None);
         }
         let mut loading = executor.begin_load();
@@ -140,7 +145,7 @@ impl PageFile {
         self.generation = generation;
         self.pages = DiskFile::open(&self.pages_path()).ok();
         let Some(seal) = found.seal.filter(|_| whole) else {
-            tracing::warn!(pages = good, "pages of the state that are on the disk are kept to compare");
+            tracing::warn!(pages = good, "pages of the state that are on the disk are kept for comparison");
             executor.keep_for_transfer(loading);
             self.attic = entries;
             return Ok(None);
@@ -157,12 +162,12 @@ impl PageFile {
         Ok(Some((seal.seq, seal.root)))
     }
 
-    /// Says whether there are pages that a transfer may use.
+    /// Returns whether there are pages that a transfer may use.
     pub(super) fn has_attic(&self) -> bool {
         !self.attic.is_empty()
     }
 
-    /// Removes what says of which checkpoint the pages are. They stay where they are.
+    /// Removes the record of the pages' checkpoint. The pages stay in their slots.
     pub(super) fn forget_seal(&mut self) -> Result<(), Trouble> {
         for (_, path) in indexes(&self.dir)? {
             fs::remove_file(&path).map_err(|error| Trouble::unwritable(&path, &error))?;
@@ -170,7 +175,7 @@ impl PageFile {
         sync_dir(&self.dir)
     }
 
-    /// Returns the newest index that has anything in it.
+    /// Returns the newest index that is not empty.
     fn read_index(&self, indexes: &[(u64, PathBuf)]) -> Option<(u64, PathBuf, Index)> {
         indexes.iter().find_map(|(generation, path)| {
             let read = fs::read(path);
@@ -182,8 +187,7 @@ impl PageFile {
         })
     }
 
-    /// Reads pages in the order in which they stand in the file, of which the first `keep` good ones stay in memory,
-    /// and returns those that are damaged.
+    /// Reads pages in the order of their slots. The first `keep` good ones stay in memory. Returns the damaged ones.
     fn read_pages(&self, found: &Index, keep: usize, loading: &mut Loading) -> Result<Vec<u32>, Trouble> {
         let (path, mut damaged) = (self.pages_path(), Vec::new());
         if !path.exists() {
@@ -207,7 +211,7 @@ impl PageFile {
                 }
                 continue;
             }
-            // Something in there cannot be read: the others may.
+            // One of these pages cannot be read: the others may be readable.
             for entry in run {
                 let (mut content, keep) = (vec![0; self.page_bytes], loading.count().0 < keep);
                 let is_good = if file.read_at(&mut content, self.place(entry.slot)).is_ok() {
@@ -222,7 +226,8 @@ impl PageFile {
         Ok(damaged)
     }
 
-    /// Writes pages. They count with the next [`Self::seal`]. If there is no room, nothing has changed.
+    /// Writes pages. They become part of the state with the next [`Self::seal`]. If the disk is full, nothing has
+    /// changed.
     pub(super) fn write(&mut self, copied: &Copied) -> Result<(), LogError> {
         let labels = copied.labels();
         let unused: Vec<u32> = self.free.iter().copied().chain(self.slots..).take(labels.len()).collect();
@@ -238,7 +243,7 @@ impl PageFile {
                 same.push(label.page);
                 continue;
             }
-            // A transfer has found it where it is.
+            // A transfer found the page in its slot.
             let places = [self.attic.get(&label.page), self.landed.get(&label.page)];
             if let Some(entry) = places.into_iter().flatten().find(|entry| !is_anew && entry.label == *label)
             {
@@ -272,8 +277,8 @@ impl PageFile {
         Ok(())
     }
 
-    /// Writes pages of a state transfer, and returns where they are. They count when they are part of an image; until
-    /// the first one that is sealed they stay, unless others come in their places. If there is no room, nothing has changed.
+    /// Writes pages of a state transfer, and returns their slots. They become part of the state with an image. Until
+    /// the first seal they stay, unless they are replaced. If the disk is full, nothing has changed.
     pub(super) fn put_aside(&mut self, copied: &Copied) -> Result<Vec<(PageLabel, u32)>, LogError> {
         let labels = copied.labels();
         let unused = self.free.iter().copied().chain(self.slots..);
@@ -291,8 +296,8 @@ impl PageFile {
         Ok(entries.iter().map(|entry| (entry.label, entry.slot)).collect())
     }
 
-    /// A transfer is over: what it has put aside may be part of the state. The next one may use neither these slots nor
-    /// those of transfers before, but where this one has another version.
+    /// A transfer is over: its pages may be part of the state. The next one may not use their slots, nor those of
+    /// earlier transfers, except where this one has another version.
     pub(super) fn land(&mut self) {
         for (page, entry) in std::mem::take(&mut self.attic) {
             let before = self.landed.insert(page, entry);
@@ -300,7 +305,7 @@ impl PageFile {
         }
     }
 
-    /// Writes the buffer to the slots of these entries: what is side by side in one piece.
+    /// Writes the buffer to the slots of these entries; adjacent slots in one write.
     fn write_content(&mut self, entries: &[Entry]) -> Result<(), LogError> {
         let path = self.pages_path();
         if self.pages.is_none() {
@@ -324,19 +329,19 @@ impl PageFile {
         self.unsynced
     }
 
-    /// Makes the pages durable that have been written.
+    /// Makes the written pages durable.
     pub(super) fn sync(&mut self) -> Result<(), LogError> {
         let path = self.pages_path();
         if let Some(file) = &self.pages {
-            // Never tried again: what a failed sync leaves on the disk is not known (GC-4).
+            // Never retried: after a failed sync the content of the disk is unknown (GC-4).
             file.sync().map_err(|error| LogError::Failed(failed(&path, "fsync", &error)))?;
         }
         self.unsynced = 0;
         Ok(())
     }
 
-    /// Makes what was written checkpoint `seq`, durable: [`Self::take_stored`] tells where it is. If there is no room,
-    /// nothing has changed.
+    /// Makes the written pages checkpoint `seq`, durably: [`Self::take_stored`] returns their slots. If the disk is
+    /// full, nothing has changed.
     pub(super) fn seal(&mut self, seq: SeqNum, root: Digest) -> Result<(), LogError> {
         self.sync()?;
         let seal = Seal { seq, root, shape: self.shape };
@@ -361,7 +366,7 @@ impl PageFile {
         self.shrink()
     }
 
-    /// Returns where the pages are that belong to the last seal and not to the one before, or came again for it.
+    /// Returns the slots of the pages that are new in the last seal, or were passed again for it.
     pub(super) fn take_stored(&mut self) -> Vec<(PageLabel, u32)> {
         std::mem::take(&mut self.stored)
     }
@@ -380,7 +385,7 @@ impl PageFile {
         Ok(())
     }
 
-    /// Writes the whole index anew, beside its place, and puts it there.
+    /// Rewrites the index to a temporary file, and renames that.
     fn begin_index(&mut self, seal: &Seal) -> Result<(), LogError> {
         let mut all = self.table.clone();
         all.extend(self.pending.iter().map(|(page, entry)| (*page, *entry)));
@@ -397,7 +402,7 @@ impl PageFile {
         if self.generation > 0 {
             let old = self.index_path(self.generation);
             match fs::remove_file(&old) {
-                // After `forget_seal` it is gone.
+                // After `forget_seal` it does not exist.
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     return Err(trouble(&old, "removing", &error));
                 }
@@ -409,7 +414,7 @@ impl PageFile {
         Ok(())
     }
 
-    /// Gives back what is free at the end of the file.
+    /// Truncates free space at the end of the file.
     fn shrink(&mut self) -> Result<(), LogError> {
         let before = self.slots;
         while let Some(last) = self.slots.checked_sub(1).filter(|last| self.free.remove(last)) {

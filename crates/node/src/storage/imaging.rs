@@ -1,7 +1,7 @@
-//! The thread that writes the state: pages as they are copied, and a seal when a checkpoint is complete.
+//! The thread that writes the state: copied pages, and a seal when a checkpoint is complete.
 //!
-//! It has a disk in common with the log, and the log is what everyone waits for. So it makes what it has
-//! written durable in small parts, and rests as long as each took.
+//! It shares the disk with the log, for which clients wait. So it syncs after small parts, and pauses for as long as
+//! each sync took.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,22 +17,22 @@ use super::log::LogError;
 use crate::trouble::{Kind, Trouble};
 use crate::wake::Waker;
 
-/// Parts of an image that wait for the thread, at most.
+/// Maximum number of parts of an image that wait for the thread.
 const WAITING_MAX: usize = 4;
 /// Bytes between two syncs.
 const PART: usize = 4 << 20;
-/// The longest rest.
+/// Maximum pause.
 const REST: Duration = Duration::from_millis(100);
-/// How long to wait before a full disk is tried again.
+/// How long to wait before retrying on a full disk.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// What is to be done.
+/// A task of the thread.
 #[derive(Debug)]
 enum Work {
     Pages(Copied),
-    /// Pages of a transfer.
+    /// Pages of a state transfer.
     Aside(Copied),
-    /// That transfer is over.
+    /// The transfer is over.
     Land,
     Seal(SeqNum, Digest),
 }
@@ -41,7 +41,7 @@ enum Work {
 struct Queue {
     work: Mutex<VecDeque<Work>>,
     wanted: Condvar,
-    /// How much of it waits or is being done.
+    /// Number of tasks that wait or are being done.
     waiting: AtomicUsize,
     stop: AtomicBool,
 }
@@ -51,7 +51,7 @@ impl Queue {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for something to do; none: it is over.
+    /// Waits for a task; none: the thread must end.
     fn next(&self) -> Option<Work> {
         let mut work = self.work();
         loop {
@@ -66,9 +66,9 @@ impl Queue {
     }
 }
 
-/// What is told of the work.
+/// A report of the thread.
 pub(super) trait Told: Send + 'static {
-    /// A checkpoint is on the disk, and its pages that were not there before are in these slots.
+    /// A checkpoint is durable, and its new pages are in these slots.
     fn sealed(&self, seq: SeqNum, stored: Vec<(PageLabel, u32)>);
     /// Pages of a transfer are in these slots.
     fn aside(&self, aside: Vec<(PageLabel, u32)>);
@@ -76,7 +76,7 @@ pub(super) trait Told: Send + 'static {
     fn failed(&self, trouble: Trouble);
 }
 
-/// The thread, for the one that gives it work.
+/// The handle of the thread.
 #[derive(Debug)]
 pub(super) struct Imaging {
     queue: Arc<Queue>,
@@ -89,17 +89,17 @@ impl Imaging {
         let shared = Arc::clone(&queue);
         let thread = std::thread::Builder::new().name("pages".to_owned());
         let spawned = thread.spawn(move || run(file, &shared, &waker, &told));
-        let thread =
-            spawned.map_err(|error| Trouble::new(Kind::Disk, format!("no thread for the pages: {error}")))?;
+        let thread = spawned
+            .map_err(|error| Trouble::new(Kind::Disk, format!("cannot start the pages' thread: {error}")))?;
         Ok(Self { queue, thread: Some(thread) })
     }
 
-    /// Says whether more may come.
+    /// Returns whether more tasks are accepted.
     pub(super) fn has_room(&self) -> bool {
         self.queue.waiting.load(Ordering::Acquire) < WAITING_MAX
     }
 
-    /// Says whether everything has been done.
+    /// Returns whether all tasks are done.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.waiting.load(Ordering::Acquire) == 0
     }
@@ -126,7 +126,7 @@ impl Imaging {
         self.queue.wanted.notify_one();
     }
 
-    /// Does what is left, and ends.
+    /// Does the remaining tasks, and ends.
     pub(super) fn end(&mut self) {
         {
             let _work = self.queue.work();
@@ -153,7 +153,7 @@ fn run(mut file: PageFile, queue: &Queue, waker: &Waker, told: &impl Told) {
     }
 }
 
-/// Does a piece of work; while there is no room it tries again.
+/// Does a task; while the disk is full it retries.
 fn perform(file: &mut PageFile, queue: &Queue, work: &Work, told: &impl Told) -> Result<(), Trouble> {
     let mut was_full = false;
     loop {
@@ -175,7 +175,7 @@ fn perform(file: &mut PageFile, queue: &Queue, work: &Work, told: &impl Told) ->
             Err(LogError::Full) => {}
         }
         if !was_full {
-            tracing::warn!("there is no room for the state on the disk: the log cannot become shorter");
+            tracing::warn!("no disk space for the state: the log cannot be truncated");
             was_full = true;
         }
         if queue.stop.load(Ordering::Acquire) {

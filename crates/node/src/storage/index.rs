@@ -1,4 +1,4 @@
-//! The index of the page file: which page stands in which slot, and what its digest is.
+//! The index of the page file: the slot and the digest of each page.
 //!
 //! ```text
 //! chunk:  magic 4 | count 4 | generation 8 | number 8 | sealed 1 | seq 8 | root 32 | shape 16 | zeros 15
@@ -6,9 +6,9 @@
 //! entry:  page 4 | slot 4 | lm 8 | digest 32
 //! ```
 //!
-//! An index is a sequence of chunks, numbered from 0; a later entry of a page counts for more. A chunk that
-//! is sealed makes everything up to it the checkpoint `seq`. Nothing in it is ever written again: when it has
-//! become longer than it is worth, a new one with the next generation takes its place.
+//! An index is a sequence of chunks, numbered from 0; later entries of a page replace earlier ones. A sealed chunk
+//! makes everything up to it the checkpoint `seq`. Chunks are never overwritten: when the index has become too long,
+//! a new one with the next generation replaces it.
 
 use std::collections::BTreeMap;
 
@@ -22,14 +22,14 @@ use super::commit::BLOCK;
 const MAGIC: u32 = 0x3149_5251;
 /// Bytes before the entries.
 const HEAD: usize = 128;
-/// Bytes of the head that the sum covers, besides the entries.
+/// Bytes of the head that the checksum covers, in addition to the entries.
 const COVERED: usize = 96;
 /// Bytes of an entry.
 const ENTRY: usize = 48;
-/// The most entries of a chunk, so that damage to one costs few pages their place: twelve blocks.
+/// Maximum number of entries of a chunk, so that damage to it affects few pages: twelve blocks.
 const ENTRIES_MAX: usize = (12 * BLOCK - HEAD) / ENTRY;
 
-/// Where a page is, and what its digest is. A page with the digest zero is empty and has no slot.
+/// The slot and the digest of a page. A page with the digest zero is empty and has no slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) slot: u32,
@@ -37,13 +37,13 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Says whether there is no page.
+    /// Returns whether there is no page.
     pub(super) fn is_empty(&self) -> bool {
         self.label.digest == Digest::ZERO
     }
 }
 
-/// What an index is complete for.
+/// The checkpoint that an index describes completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seal {
     pub(super) seq: SeqNum,
@@ -52,7 +52,7 @@ pub(super) struct Seal {
     pub(super) shape: [u8; 16],
 }
 
-/// Appends entries to `out` as chunks from number `number` on, the last one sealed. Returns how many.
+/// Appends entries to `out` as chunks from number `number` on, the last one sealed. Returns the number of chunks.
 pub(super) fn encode(
     key: &[u8; 32],
     generation: u64,
@@ -93,27 +93,27 @@ pub(super) fn encode(
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// Returns the bytes of an index with so many entries in one piece.
+/// Returns the size of an index with this number of entries, in bytes.
 pub(super) fn size(entries: usize) -> usize {
     entries.div_ceil(ENTRIES_MAX).max(1) * 12 * BLOCK
 }
 
-/// What an index says.
+/// The content of an index.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// By page. If nothing is damaged, those of the sealed checkpoint; if something is, whatever is left.
+    /// Entries by page: those of the sealed checkpoint, or, if there is damage, those that can be read.
     pub(super) entries: BTreeMap<u32, Entry>,
-    /// The checkpoint that they make; none: something is damaged.
+    /// The checkpoint; none: there is damage.
     pub(super) seal: Option<Seal>,
-    /// Its chunks, and where the next one goes.
+    /// Its chunks, and the place of the next one.
     pub(super) number: u64,
     pub(super) end: usize,
 }
 
-/// Reads an index.
+/// Parses an index.
 pub(super) fn read(key: &[u8; 32], generation: u64, bytes: &[u8]) -> Index {
     let mut index = Index::default();
-    // What was not sealed was being written.
+    // Unsealed chunks were being written.
     let mut unsealed: Vec<Entry> = Vec::new();
     let (mut at, mut number, mut whole) = (0, 0, true);
     while at < bytes.len() {
@@ -133,8 +133,7 @@ pub(super) fn read(key: &[u8; 32], generation: u64, bytes: &[u8]) -> Index {
             }
             continue;
         }
-        // A chunk behind one that is not there: an older or newer checkpoint is somewhere in here, but not
-        // all of it.
+        // A chunk after a missing one: parts of an older or newer checkpoint may be here, but not all of it.
         index.seal = None;
         index
             .entries
@@ -232,7 +231,7 @@ mod tests {
         assert!(read(&[6; 32], 2, &bytes).entries.is_empty(), "another replica's");
     }
 
-    /// A chunk that is damaged costs its own entries and the seal, and nothing else.
+    /// A damaged chunk affects only its own entries and the seal.
     #[test]
     fn damage_is_noticed_and_leaves_the_other_chunks() {
         let (bytes, ends) = three();
@@ -247,7 +246,7 @@ mod tests {
             assert_eq!(index.seal, None, "byte {at}");
             assert!(index.entries.len() > 1000, "byte {at}: {} entries left", index.entries.len());
         }
-        // The last one: it looks like one that was never finished.
+        // The last one looks like one that was never finished.
         let mut bad = bytes;
         bad[ends[1] + 200] ^= 1;
         assert_eq!(read(&KEY, 2, &bad).seal, Some(seal(20)));

@@ -1,5 +1,5 @@
-//! A replica whose state is larger than what it may keep in memory, among three that keep everything: it says what they
-//! say, whatever happens to it.
+//! A replica whose state is larger than its memory limit, among three that keep everything: its answers equal theirs
+//! under all faults.
 
 use std::os::unix::fs::FileExt;
 
@@ -7,11 +7,11 @@ use super::world::World;
 use super::*;
 
 const VICTIM: usize = 1;
-/// Pages that the victim may have in memory.
+/// Maximum number of the victim's pages in memory.
 const LIMIT: usize = 24;
-/// What may come to that and the half of it: what is written between two stable checkpoints.
+/// Additional pages beyond one and a half times that: those written between two stable checkpoints.
 const SLACK: usize = 120;
-/// More than a transfer has brought before the disk has taken anything.
+/// More pages than a transfer brings before the disk has taken any.
 const KEYS: u64 = 500;
 
 fn key(number: u64) -> String {
@@ -30,7 +30,7 @@ fn fill(world: &mut World, numbers: std::ops::Range<u64>) {
     }
 }
 
-/// Returns a world in which the victim has most of its state on the disk alone.
+/// Returns a world in which most of the victim's state is only on disk.
 fn filled() -> World {
     let mut world = World::with_limit(VICTIM, LIMIT);
     fill(&mut world, 0..KEYS);
@@ -49,7 +49,7 @@ fn check_memory(world: &World) {
     assert!(pages.in_memory + others <= most, "{pages:?} and {others} of checkpoints");
 }
 
-/// Goes on until most of the state is on the disk alone.
+/// Runs until most of the state is only on disk.
 fn settle(world: &mut World) {
     world.wait_until_well("settling");
     for number in 0..400 {
@@ -63,7 +63,7 @@ fn settle(world: &mut World) {
     panic!("it does not come to rest: {:?}", pages(world));
 }
 
-/// Flips a byte of each page that is on the disk, or puts it back.
+/// Flips a byte of each page on the disk, or restores it.
 fn flip(world: &World) {
     let path = world.path(VICTIM).join("checkpoint/pages");
     let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
@@ -74,8 +74,8 @@ fn flip(world: &World) {
     }
 }
 
-/// It fills, changes, is killed, is stopped, loses its disk: never is more than the limit in memory, and always is its
-/// state the one of the others.
+/// It fills, changes, is killed, is stopped, loses its disk: memory never exceeds the limit, and its state always
+/// equals the others'.
 #[test]
 fn a_state_larger_than_memory_is_the_state() {
     let mut world = filled();
@@ -116,8 +116,8 @@ fn a_state_larger_than_memory_is_the_state() {
     world.check_disk();
 }
 
-/// Every page that it has on its disk is damaged while it runs: those that are needed come from the others, one by
-/// one, and nobody gets a wrong answer.
+/// Every page on its disk is damaged while it runs: the pages that are needed are fetched from the others one by one,
+/// and no answer is wrong.
 #[test]
 fn pages_that_are_damaged_under_a_replica_come_from_the_others() {
     let mut world = filled();
@@ -128,12 +128,12 @@ fn pages_that_are_damaged_under_a_replica_come_from_the_others() {
     let (pages, brought) = (pages(&world), drive.executor().fetched());
     assert!(pages.faults > 30 && brought > 30, "{pages:?}, {brought} brought");
     assert!(drive.counters().rejected["page-unreadable"] > 30);
-    // What was brought goes to the disk again, elsewhere, and can be read there; all that was damaged is asked for.
+    // Fetched pages are written again, to other slots, and can be read there; all damaged pages are requested.
     fill(&mut world, KEYS..2 * KEYS);
     settle(&mut world);
     world.check_content();
     world.stop(false);
-    // But for a page or two that were in memory all the time, and so were never missed: a start finds them.
+    // Except a page or two that were in memory all the time and not missed: a start finds them.
     let mut loaded = world.executor(VICTIM);
     if world.open(VICTIM).0.load(&mut loaded).unwrap().is_none() {
         assert!(loaded.pages_kept() > usize::try_from(KEYS).unwrap(), "{} kept", loaded.pages_kept());
@@ -147,8 +147,8 @@ fn pages_that_are_damaged_under_a_replica_come_from_the_others() {
     world.check_disk();
 }
 
-/// The same, when the others have gone on, and hold none of its checkpoints: what it lacks is part of the state that
-/// it fetches.
+/// The same, when the others have advanced and hold none of its checkpoints: the missing pages are part of the state
+/// that it fetches.
 #[test]
 fn a_page_that_nobody_has_any_more_comes_with_the_state() {
     let mut world = filled();
@@ -168,7 +168,7 @@ fn a_page_that_nobody_has_any_more_comes_with_the_state() {
     world.check_content();
 }
 
-/// A disk that cannot be read for a while costs time and nothing else.
+/// A disk that cannot be read for a while only costs time.
 #[test]
 fn a_disk_that_cannot_be_read_is_no_state_that_is_lost() {
     let mut world = filled();
@@ -180,8 +180,8 @@ fn a_disk_that_cannot_be_read_is_no_state_that_is_lost() {
     world.check_content();
 }
 
-/// What is written cannot leave memory while the disk has no room for it: the replica waits, the others go on, and it
-/// comes back when there is room.
+/// Written pages must stay in memory while the disk is full: the replica waits, the others continue, and it catches
+/// up when there is space.
 #[test]
 fn a_disk_without_room_for_the_state_makes_a_replica_wait() {
     let mut world = filled();

@@ -1,9 +1,8 @@
-//! The write-ahead log: commits one behind the other in segments of a fixed size.
+//! The write-ahead log: consecutive commits in segments of a fixed size.
 //!
-//! Each commit names the one before, and the last one that was durable when it was written. A scan follows
-//! the chain from its beginning to the first commit that is not there, and then looks at every block that
-//! is left: if any commit, or the count of starts, knew of a durable commit behind the end of the chain,
-//! something that had been promised is gone.
+//! Each commit names the previous one, and the last one that was durable when it was written. A scan follows this
+//! chain from its beginning to the first missing commit. Then it reads all remaining blocks: if a commit, or the
+//! count of starts, refers to a durable commit beyond the end of the chain, acknowledged records are missing.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -18,7 +17,7 @@ use super::starts::Starts;
 use super::{Owner, failed, sync_dir};
 use crate::trouble::Trouble;
 
-/// Segments that are no longer needed and kept to be written again: their room is there already.
+/// Number of unneeded segments that are kept for reuse, because their space is already allocated.
 const SPARES_MAX: usize = 2;
 
 /// Returns the segments in a directory, in order.
@@ -34,7 +33,7 @@ pub(super) fn segments(dir: &Path) -> Result<Vec<(u64, PathBuf)>, Trouble> {
     Ok(found)
 }
 
-/// Returns the files in a directory; none if it is not there.
+/// Returns the files in a directory; none if it does not exist.
 pub(super) fn files(dir: &Path) -> Result<Vec<PathBuf>, Trouble> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -53,7 +52,7 @@ pub(super) fn clear(dir: &Path) -> Result<(), Trouble> {
     sync_dir(dir)
 }
 
-/// The key of the sums of a log.
+/// The key of a log's checksums.
 fn key(owner: &Owner, life: u64) -> [u8; 32] {
     owner.key("quorate 2026 storage log", life)
 }
@@ -63,11 +62,11 @@ fn key(owner: &Owner, life: u64) -> [u8; 32] {
 struct Segment {
     first: u64,
     path: PathBuf,
-    /// The highest number that a record in it is about.
+    /// The highest number that a record in it refers to.
     max_seq: u64,
 }
 
-/// The newest records of the kinds that outlive every image: copied on when their segment goes.
+/// The newest records of the kinds that outlive every image: they are copied when their segment is removed.
 #[derive(Debug, Default)]
 struct Lasting {
     view: Option<Vec<u8>>,
@@ -76,13 +75,15 @@ struct Lasting {
 }
 
 impl Lasting {
-    /// Takes note of a record, and returns the number that it is about, if it goes with an image.
+    /// Remembers a record, and returns the number that it refers to, if an image replaces it.
     fn note(&mut self, bytes: &[u8]) -> u64 {
         match Record::decode(bytes) {
             Ok(
                 Record::PrePrepared { seq, .. }
                 | Record::Prepared { seq, .. }
+                | Record::PreparedAgain { seq, .. }
                 | Record::Batch { seq, .. }
+                | Record::Floor { seq }
                 | Record::Committed { seq, .. },
             ) => return seq.0,
             Ok(Record::Stable { seq, .. }) => {
@@ -103,7 +104,7 @@ impl Lasting {
     }
 }
 
-/// What a scan of a log has found.
+/// The result of scanning a log.
 #[derive(Debug)]
 pub(super) struct Scan {
     segments: Vec<Segment>,
@@ -112,15 +113,15 @@ pub(super) struct Scan {
     /// The last commit of the chain.
     reached: u64,
     link: [u8; 8],
-    /// Where the chain ends: the segment and the place in it.
+    /// The end of the chain: the segment, and the offset in it.
     end: Option<(usize, usize)>,
-    /// The last commit that was known to be durable.
+    /// The last commit that is known to be durable.
     promised: u64,
-    /// The most starts that a commit knew.
+    /// The highest number of starts in a commit.
     starts: u64,
     /// The first segment that is needed.
     needed: u64,
-    /// Something stands behind the end that was being written.
+    /// Whether there is data after the end, which was being written.
     cut: bool,
     segment_bytes: usize,
 }
@@ -162,7 +163,7 @@ impl Scan {
                 at += commit.size;
                 scan.end = Some((index, at));
             }
-            // Whole commits that are not part of the chain: of earlier use of the segment, or behind a hole.
+            // Complete commits outside the chain: from earlier use of the segment, or after a gap.
             for block in (at..bytes.len()).step_by(BLOCK) {
                 if let Some(stray) = commit::decode(&key, &bytes[block..]) {
                     scan.cut |= stray.head.number > scan.reached;
@@ -203,7 +204,7 @@ impl Scan {
         self.starts = self.starts.max(head.starts);
     }
 
-    /// Says whether everything that was promised is there; if not, what is missing.
+    /// Returns whether all acknowledged records are there; if not, what is missing.
     pub(super) fn verdict(&self, starts: &Starts) -> Result<(), String> {
         let promised = self.promised.max(starts.known);
         if self.starts > starts.count {
@@ -224,17 +225,17 @@ impl Scan {
         Ok(())
     }
 
-    /// Says whether there was a tail that nobody had been promised.
+    /// Returns whether an incomplete tail, not acknowledged to anyone, was cut.
     pub(super) fn is_cut(&self) -> bool {
         self.cut
     }
 
-    /// Returns the records. Nothing on the disk changes.
+    /// Returns the records. Changes nothing on the disk.
     pub(super) fn into_records(self) -> Vec<Vec<u8>> {
         self.records
     }
 
-    /// Returns the log, ready to be written on, and its records. Segments behind its end go.
+    /// Returns the log, ready for writing, and its records. Removes segments after its end.
     pub(super) fn finish(
         mut self,
         dir: &Path,
@@ -259,12 +260,12 @@ impl Scan {
     }
 }
 
-/// Why nothing was written.
+/// Why a write failed.
 #[derive(Debug)]
 pub(super) enum LogError {
-    /// There is no room on the disk. What was to be written may be written later.
+    /// The disk is full. The write can be repeated later.
     Full,
-    /// The disk has failed: what it holds is not known any more.
+    /// The disk has failed: its content is unknown.
     Failed(Trouble),
 }
 
@@ -276,7 +277,7 @@ pub(super) struct Log {
     starts: u64,
     segment_bytes: usize,
     segments: Vec<Segment>,
-    /// The last segment's file, the place of the next commit, and the segment's room.
+    /// The last segment's file, the offset of the next commit, and the segment's size.
     current: Option<(DiskFile, usize, usize)>,
     spares: Vec<PathBuf>,
     /// The last commit written.
@@ -307,14 +308,19 @@ impl Log {
         }
     }
 
-    /// Writes records, in the form of [`commit::put`], as one commit and makes it durable. Says whether it
-    /// began a segment.
+    /// Writes records, in the format of [`commit::put`], as one durable commit. Returns whether it began a segment.
     pub(super) fn commit(&mut self, records: &[u8]) -> Result<bool, LogError> {
         let size = commit::size(records.len());
         let fits = self.current.as_ref().is_some_and(|(_, at, room)| at + size <= *room);
         if !fits {
-            self.begin_segment(size)?;
+            self.begin_segment(self.segment_bytes.max(size))?;
         }
+        self.commit_here(records, size)?;
+        Ok(!fits)
+    }
+
+    /// Writes a commit of `size` bytes where the last one ends: there is room.
+    fn commit_here(&mut self, records: &[u8], size: usize) -> Result<(), LogError> {
         let head =
             Head { number: self.number + 1, known: self.known, starts: self.starts, before: self.link };
         let link = commit::encode(&self.key, &head, records, &mut self.buffer);
@@ -324,10 +330,10 @@ impl Log {
         let failed = |what, error| LogError::Failed(failed(&segment.path, what, &error));
         let place = u64::try_from(*at).unwrap_or(u64::MAX);
         if let Err(error) = file.write_at(&self.buffer, place) {
-            // The room was there when the segment was made; some file systems think otherwise.
+            // The space was allocated with the segment, but not all file systems guarantee it.
             return Err(if is_full(&error) { LogError::Full } else { failed("writing", error) });
         }
-        // Never tried again: what a failed sync leaves on the disk is not known (GC-4).
+        // Never retried: after a failed sync the content of the disk is unknown (GC-4).
         file.sync().map_err(|error| failed("fsync", error))?;
         *at += size;
         (self.number, self.known, self.link) = (head.number, head.number, link);
@@ -337,16 +343,16 @@ impl Log {
                 segment.max_seq = segment.max_seq.max(self.lasting.note(bytes));
             }
         }
-        Ok(!fits)
+        Ok(())
     }
 
-    fn begin_segment(&mut self, size: usize) -> Result<(), LogError> {
+    /// Begins a segment with room for `room` bytes.
+    fn begin_segment(&mut self, room: usize) -> Result<(), LogError> {
         let first = self.number + 1;
         let path = self.dir.join(format!("{first:020}.seg"));
         let full = |path: &Path, error: std::io::Error| {
             if is_full(&error) { LogError::Full } else { LogError::Failed(failed(path, "writing", &error)) }
         };
-        let room = self.segment_bytes.max(size);
         if let Some(spare) = self.spares.pop() {
             fs::rename(&spare, &path).map_err(|error| full(&path, error))?;
         }
@@ -362,8 +368,10 @@ impl Log {
         Ok(())
     }
 
-    /// Drops the segments that an image of the checkpoint `stable` makes needless (D6).
-    pub(super) fn trim(&mut self, stable: SeqNum) -> Result<(), LogError> {
+    /// Drops the segments that an image of the checkpoint `imaged` makes needless (D6): those with records about the
+    /// stable checkpoint and below. The image may be of a state that was fetched and is not known to be stable.
+    pub(super) fn trim(&mut self, imaged: SeqNum) -> Result<(), LogError> {
+        let stable = self.lasting.stable.as_ref().map_or(SeqNum(0), |(seq, _)| *seq).min(imaged);
         let last = self.segments.len().saturating_sub(1);
         let count = self.segments[..last].iter().take_while(|segment| segment.max_seq <= stable.0).count();
         let Some(needed) = self.segments.get(count).map(|segment| segment.first).filter(|_| count > 0) else {
@@ -376,7 +384,15 @@ impl Log {
             commit::put(RecordKind::Replica, bytes, &mut records);
         }
         commit::put(RecordKind::Trim, &needed.to_le_bytes(), &mut records);
-        self.commit(&records)?;
+        let size = commit::size(records.len());
+        match self.commit(&records) {
+            // A segment has no room, so this is in one of its own: it makes room for others.
+            Err(LogError::Full) => {
+                self.begin_segment(size)?;
+                self.commit_here(&records, size)?;
+            }
+            done => _ = done?,
+        }
         for segment in self.segments.drain(..count) {
             let free = (0..SPARES_MAX).map(|i| self.dir.join(format!("spare-{i}")));
             let gone = match free.into_iter().find(|spare| !self.spares.contains(spare)) {
@@ -397,7 +413,7 @@ impl Log {
         self.known
     }
 
-    /// Returns the bytes that the segments take.
+    /// Returns the size of all segments in bytes.
     pub(super) fn bytes(&self) -> usize {
         let full = self.segments.len().saturating_sub(1) * self.segment_bytes;
         full + self.current.as_ref().map_or(0, |(_, at, _)| *at)

@@ -1,5 +1,5 @@
-//! The state on the disk: only what has changed is written, room is bounded, and no damage to any sector of it
-//! gives another state (H4, H5).
+//! Tests of the state on disk: only changes are written, its size is bounded, and damage to any sector never gives
+//! another state (H4, H5).
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::testing::TempDir;
 
 const OWNER: Owner = Owner { cluster: ClusterId([7; 32]), replica: ReplicaId(1) };
 
-/// Returns an executor whose state is kept in a directory, of which no more than `pages_max` pages are in memory.
+/// Returns an executor whose state is kept in a directory, with at most `pages_max` pages in memory.
 fn executor(dir: &Path, pages_max: usize) -> Executor<Kv, Paged> {
     let options = Options { page_bytes: 512, pages_max: 1 << 16, clients_max: 8, ..Options::default() };
     let domains = Domains::new(OWNER.cluster);
@@ -67,7 +67,7 @@ impl Replica {
         self.executor.execute(seq, &batch, false, &mut Replies::new()).unwrap();
     }
 
-    /// Cuts a checkpoint and makes it durable. Returns the pages that were copied for it, and what it is.
+    /// Takes a checkpoint and makes it durable. Returns the pages that were copied for it, and its digest.
     fn save(&mut self) -> (usize, (SeqNum, Digest)) {
         let seq = self.executor.last_executed();
         let root = self.executor.checkpoint(seq);
@@ -92,7 +92,7 @@ impl Replica {
         (pages, (seq, root))
     }
 
-    /// Lets the state drop what it may.
+    /// Lets the state drop pages from memory.
     fn relax(&mut self) {
         for _ in 0..100 {
             self.executor.relax();
@@ -103,7 +103,7 @@ impl Replica {
         self.dir.path().join("checkpoint")
     }
 
-    /// Returns the bytes that the state takes on the disk.
+    /// Returns the size of the state on disk, in bytes.
     fn bytes(&self) -> usize {
         content(&self.path()).values().map(Vec::len).sum()
     }
@@ -119,7 +119,7 @@ fn load(dir: &Path) -> (Executor<Kv, Paged>, Option<(SeqNum, Digest)>) {
     (executor, found)
 }
 
-/// Cuts a checkpoint and copies it, and says what it is.
+/// Takes a checkpoint and copies it, and returns its digest.
 fn copy(replica: &mut Replica) -> (Copied, SeqNum, Digest) {
     let seq = replica.executor.last_executed();
     let root = replica.executor.checkpoint(seq);
@@ -129,8 +129,8 @@ fn copy(replica: &mut Replica) -> (Copied, SeqNum, Digest) {
     (copied, seq, root)
 }
 
-/// What changes is written, whatever the size of the rest; the room of what was replaced is used again; and
-/// after each start it goes on from there.
+/// Only changes are written, independently of the size of the state, and the space of replaced pages is reused. This
+/// continues after each start.
 #[test]
 fn only_what_has_changed_is_written_and_room_is_bounded() {
     let mut replica = Replica::new("pages", 100);
@@ -151,7 +151,7 @@ fn only_what_has_changed_is_written_and_room_is_bounded() {
             replica.disk = Some(storage.begin(&replica.executor, 1).unwrap());
         }
     }
-    // Everything changes, again and again: two versions of each page at the most.
+    // Everything changes repeatedly: there are at most two versions of each page.
     for round in 0..6 {
         replica.store(0..3000, 100 + round);
         replica.save();
@@ -159,7 +159,8 @@ fn only_what_has_changed_is_written_and_room_is_bounded() {
     }
 }
 
-/// A page that is written while the checkpoint before goes to the disk stays in memory: the disk has another.
+/// A page that is written while the previous checkpoint is being stored stays in memory: the disk has another
+/// version.
 #[test]
 fn what_has_changed_since_it_was_copied_is_not_what_the_disk_has() {
     let mut replica = Replica::new("changed", 4);
@@ -186,7 +187,7 @@ fn what_has_changed_since_it_was_copied_is_not_what_the_disk_has() {
     assert!(replica.executor.store().pages().on_disk > 20, "{:?}", replica.executor.store().pages());
 }
 
-/// A kill between two seals leaves the one before, whatever was written since.
+/// A kill between two seals leaves the previous one, whatever was written since.
 #[test]
 fn what_was_not_sealed_does_not_count() {
     let mut replica = Replica::new("unsealed", 100);
@@ -205,8 +206,8 @@ fn what_was_not_sealed_does_not_count() {
     assert_eq!((loaded, executor.recompute()), (Some(found), found.1));
 }
 
-/// Every sector of the page file and its index, damaged in every way, one at a time: the state is the one that
-/// was written, or an earlier one, or known to be damaged; and then all but a few pages are kept.
+/// Every sector of the page file and its index is damaged in every way, one at a time. The state is the written one,
+/// an earlier one, or known to be damaged; then all but a few pages are kept.
 #[test]
 fn no_damage_to_one_sector_of_the_state_goes_unnoticed() {
     let mut replica = Replica::new("sectors", 40);
@@ -246,8 +247,8 @@ fn no_damage_to_one_sector_of_the_state_goes_unnoticed() {
     assert!(damaged > 1000 && lost < damaged / 5 && harmless > 10, "{counts:?}");
 }
 
-/// Pages of a transfer are in slots before they are a state: the image has them there, and does not write them again.
-/// What the state does not have in the end makes room.
+/// Pages of a transfer get slots before they are part of a state: the image uses them and does not write them again.
+/// The slots of pages that the state does not include in the end are freed.
 #[test]
 fn what_was_put_aside_is_not_written_again() {
     let mut replica = Replica::new("aside", 1 << 20);
@@ -272,7 +273,7 @@ fn what_was_put_aside_is_not_written_again() {
     let replaced = early.labels().iter().filter(is_late).count();
     assert_eq!(aside.iter().filter(kept).count(), early.labels().len() - replaced);
     let bytes = fs::metadata(dir.path().join("pages")).unwrap().len();
-    // Again pages that no image has in the end: the next seal gives their room back.
+    // Again pages that no image includes in the end: the next seal frees their space.
     replica.store(1000..1300, 3);
     let (other, ..) = copy(&mut replica);
     file.put_aside(&other).unwrap();
@@ -283,7 +284,8 @@ fn what_was_put_aside_is_not_written_again() {
     assert_eq!(file_again(dir.path(), &loaded).load(&mut loaded, true).unwrap(), Some((seq.next(), root)));
 }
 
-/// What a transfer has made part of the state stays where it is while the next one puts pages aside, until the next seal.
+/// The pages that a transfer has made part of the state stay in place while the next one sets pages aside, until the
+/// next seal.
 #[test]
 fn what_has_landed_is_not_written_over_by_the_next_transfer() {
     let mut replica = Replica::new("landed", 1 << 20);
@@ -296,7 +298,7 @@ fn what_has_landed_is_not_written_over_by_the_next_transfer() {
     replica.store(0..20, 2);
     let (late, seq, root) = copy(&mut replica);
     let mut slots: BTreeSet<u32> = landed.iter().map(|(_, slot)| *slot).collect();
-    // The second time in other slots again: those of the first time are free then, and are used the third time.
+    // The second time other slots are used; those of the first time are free then, and are reused the third time.
     let again = [(); 3].map(|()| file.put_aside(&late).unwrap());
     assert!(again.iter().flatten().all(|(_, slot)| !slots.contains(slot)), "written over");
     slots.extend(again.iter().flatten().map(|(_, slot)| *slot));
@@ -313,7 +315,7 @@ fn file_again(dir: &Path, executor: &Executor<Kv, Paged>) -> PageFile {
     PageFile::new(dir, OWNER, executor)
 }
 
-/// Files that are gone, or of another replica, are no state.
+/// Missing files, or files of another replica, are not a state.
 #[test]
 fn lost_and_foreign_files_are_no_state() {
     let mut replica = Replica::new("gone", 1 << 20);

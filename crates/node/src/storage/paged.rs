@@ -1,27 +1,27 @@
-//! The state behind the page file: a page is in memory, or in its slot, or both.
+//! The state in the page file: a page is in memory, or in its slot, or both.
 //!
 //! ```text
-//!   page 0   in memory             written since it went to the disk, or never there: stays
+//!   page 0   in memory             changed since it was stored, or never stored: stays
 //!   page 1   in memory, slot 17    may be dropped
-//!   page 2              slot 3     read when it is asked for, checked, and kept
+//!   page 2              slot 3     read when needed, checked, and kept
 //! ```
 //!
-//! A page gets its slot when the image that it is part of is sealed and it has not changed since it was copied
-//! ([`PageStore::stored`]), and loses it when it is replaced. What is read from a slot is believed if it has its
-//! digest, over its number, the checkpoint that modified it and its content; if not, or if it cannot be read, it
-//! is a [`PageFault`], and comes from the other replicas.
+//! A page gets its slot when the image that contains it is sealed and it has not changed since it was copied
+//! ([`PageStore::stored`]). It loses the slot when it is replaced. A page from a slot is valid if it has its digest,
+//! over its number, the checkpoint that modified it and its content. If not, or if it cannot be read, it is a
+//! [`PageFault`], and is fetched from the other replicas.
 //!
-//! Pages are dropped between batches alone, so that what a batch has looked at stays in memory until it is merged:
-//! beyond the limit a hand goes around, and drops the pages that nobody asked for since it came by last (CLOCK, with
-//! a bit for each page). A page that is read from its slot begins without that bit: what is looked at once, as in
-//! a walk over everything, goes before what is looked at again and again.
+//! Pages are dropped only between batches, so the pages used by a batch stay in memory until it is merged. Beyond the
+//! limit a clock hand drops the pages that were not used since it last passed (CLOCK, with one bit per page). A page
+//! that was read from its slot begins without that bit, so pages used once, as in a scan, are dropped before pages
+//! used repeatedly.
 //!
 //! **No slot is written while a page is read from it.** A slot of a sealed checkpoint becomes free when an image is
-//! sealed that has another version of its page ([`super::images::PageFile::seal`]). To be in that image the page was replaced
-//! after it had got its slot, and lost it here then. Or it was installed with another label; then it was taken off its
-//! slot as well. What is free is written by the next image only, whose first page is handed over after this store was told
-//! of all slots of the one before: [`super::Disk`] wants no image until that has been fetched. Slots that a transfer may
-//! use (`attic`) become free with the first seal, and there is none while a transfer is under way.
+//! sealed that has another version of its page ([`super::images::PageFile::seal`]). To be in that image, the page was
+//! replaced after it had got its slot, and lost the slot then. Or it was installed with another label; then it lost
+//! its slot too. Free slots are written by the next image only, whose first page is passed after this store has
+//! received all slots of the previous one: [`super::Disk`] wants no image before that. Slots that a transfer may use
+//! (`attic`) become free with the first seal, and there is none during a transfer.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::path::{Path, PathBuf};
@@ -36,12 +36,12 @@ use super::file::DiskFile;
 
 /// Pages in a group.
 const GROUP: usize = 64;
-/// The most pages that are dropped at a time: half a millisecond's work.
+/// Maximum number of pages that are dropped at a time: half a millisecond's work.
 const DROPPED_MAX: usize = 2048;
 
 type Page = Box<[u8]>;
 
-/// Where a page can be read, and what it is.
+/// The slot and the digest of a page.
 #[derive(Clone, Copy, Debug, Default)]
 struct Home {
     slot: u32,
@@ -49,17 +49,17 @@ struct Home {
     digest: Digest,
 }
 
-/// Pages that are side by side. A bit for each says what it is.
+/// A group of consecutive pages, with bits for their properties.
 #[derive(Debug)]
 struct Group {
     content: [OnceCell<Page>; GROUP],
     /// It is in memory.
     here: Cell<u64>,
-    /// Somebody has asked for it since the hand came by.
+    /// It was used since the hand last passed.
     used: Cell<u64>,
     /// It has a slot.
     stored: u64,
-    /// None: none ever had.
+    /// None: no page has had a slot.
     homes: Option<Box<[Home; GROUP]>>,
 }
 
@@ -75,7 +75,7 @@ impl Group {
     }
 }
 
-/// The pages of a state, of which not more than so many are in memory, if they can be read again.
+/// The pages of a state, with a limit for those in memory that can be read again.
 #[derive(Debug)]
 pub struct Paged {
     groups: Vec<Option<Box<Group>>>,
@@ -84,34 +84,34 @@ pub struct Paged {
     path: PathBuf,
     page_bytes: usize,
     checker: RefCell<Checker>,
-    /// Pages that may be in memory.
+    /// Maximum number of pages in memory.
     pages_max: usize,
-    /// Pages that are, and those of them that have a slot.
+    /// Pages in memory, and those of them that have a slot.
     here: Cell<usize>,
     clean: Cell<usize>,
     stored: usize,
-    /// The next group that the hand comes to.
+    /// The next group of the hand.
     hand: usize,
     reads: Cell<u64>,
     faults: Cell<u64>,
 }
 
-/// What there is of a state.
+/// The numbers of a state's pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pages {
     /// Pages in memory.
     pub in_memory: usize,
-    /// Those of them that are nowhere else.
+    /// Those of them that are only in memory.
     pub dirty: usize,
-    /// Pages that are on the disk alone.
+    /// Pages that are only on the disk.
     pub on_disk: usize,
     /// How often a page was read from the disk.
     pub reads: u64,
-    /// How often that failed, or brought another page.
+    /// Failed reads, and reads of a wrong page.
     pub faults: u64,
 }
 
-/// Returns the group of a page, its place there, and the bit of that place.
+/// Returns the group of a page, its index there, and the bit of that index.
 #[inline]
 fn place(page: u32) -> (usize, usize, u64) {
     let Ok(page) = usize::try_from(page) else { unreachable!("an address has 32 bits or more") };
@@ -119,8 +119,8 @@ fn place(page: u32) -> (usize, usize, u64) {
 }
 
 impl Paged {
-    /// Returns an empty store for pages of so many bytes. Of those that will be in the page file in `dir`, not more
-    /// than `bytes_max` bytes are kept in memory.
+    /// Returns an empty store for pages of this size. Of the pages in the page file in `dir`, at most `bytes_max`
+    /// bytes are kept in memory.
     pub fn new(dir: &Path, domains: Domains, page_bytes: usize, bytes_max: usize) -> Self {
         Self {
             groups: Vec::new(),
@@ -138,7 +138,7 @@ impl Paged {
         }
     }
 
-    /// Returns an empty store for a state that is in memory as a whole, whatever its size.
+    /// Returns an empty store for a state that is entirely in memory, whatever its size.
     pub fn in_memory(domains: Domains, page_bytes: usize) -> Self {
         Self::new(Path::new(""), domains, page_bytes, usize::MAX)
     }
@@ -148,7 +148,7 @@ impl Paged {
         self.pages_max
     }
 
-    /// Returns how many pages are where.
+    /// Returns the numbers of pages.
     pub fn pages(&self) -> Pages {
         Pages {
             in_memory: self.here.get(),
@@ -159,8 +159,8 @@ impl Paged {
         }
     }
 
-    /// Says whether so many pages are in memory and nowhere else that they should go to the disk. With them count
-    /// `others`, which are in memory for other reasons.
+    /// Returns whether enough pages are only in memory for them to be stored. `others` are in memory for other
+    /// reasons and count too.
     #[inline]
     pub fn is_crowded(&self, others: usize) -> bool {
         self.here.get() - self.clean.get() + others > self.pages_max / 2
@@ -195,7 +195,7 @@ impl Paged {
         file.read_at(buffer, u64::from(slot) * u64::try_from(self.page_bytes).unwrap_or(u64::MAX))
     }
 
-    /// Returns the group of a page, and where it can be read; none if it is empty, or in memory.
+    /// Returns the group of a page, and its slot; none if it is empty, or in memory.
     fn away(&self, page: u32) -> Option<(&Group, Home)> {
         let (group, at, bit) = place(page);
         let group = self.groups.get(group)?.as_deref()?;
@@ -203,7 +203,7 @@ impl Paged {
         Some((group, home[at]))
     }
 
-    /// Brings a page that is not in memory, and keeps it.
+    /// Loads a page that is not in memory, and keeps it.
     #[cold]
     fn fetch(&self, page: u32) -> Result<Option<&[u8]>, PageFault> {
         let Some((group, home)) = self.away(page) else { return Ok(None) };
@@ -216,13 +216,13 @@ impl Paged {
         Ok(Some(group.content[at].get_or_init(|| content)))
     }
 
-    /// Drops pages that have a slot until there are no more than the limit, less a sixteenth, so that there is room
-    /// for a while.
+    /// Drops pages with a slot until at most the limit less a sixteenth are in memory, so that there is space for a
+    /// while.
     #[cold]
     fn drop_some(&mut self) {
         let target = self.pages_max - self.pages_max / 16;
         let mut dropped = 0;
-        // Twice around: the first time it may find nothing but pages that were asked for.
+        // Twice around: in the first pass all pages may have been used.
         for _ in 0..2 * self.groups.len() {
             if self.here.get() <= target || dropped >= DROPPED_MAX || self.clean.get() == 0 {
                 return;

@@ -1,7 +1,7 @@
-//! How often a replica has started, and what its log is worth: `log/starts`.
+//! The number of a replica's starts, and the validity of its log: `log/starts`.
 //!
-//! Two copies, a block each, written one after the other. A crash between them leaves one that is good;
-//! damage to one leaves the other, which says the same.
+//! Two copies of one block each, written one after the other. A crash between them leaves one good copy; damage to
+//! one leaves the other, with the same content.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -10,27 +10,27 @@ use std::path::{Path, PathBuf};
 use quorate_wire::codec::{Reader, Writer};
 
 use super::file::DiskFile;
-use super::{FORMAT, Owner, failed, sync_dir};
+use super::{FORMAT, FORMAT_READ, Owner, failed, sync_dir};
 use crate::trouble::{Kind, Trouble};
 
-/// Bytes between the copies.
+/// Distance between the copies, in bytes.
 const BLOCK: usize = 4096;
 /// The first bytes of each copy.
 const MAGIC: u32 = 0x5453_5251;
-/// Bytes that are in use of a copy: the fields and their sum.
+/// Used bytes of a copy: the fields and their checksum.
 const USED: usize = 4 + 4 + 8 + 8 + 8 + 8 + 1 + 32;
 
-/// What the log is worth.
+/// The validity of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Memory {
     /// The replica has never started.
     #[default]
     New,
-    /// It has lost its memory and not rejoined yet: what it writes is no memory either.
+    /// It has lost its state and not rejoined yet: its records are not valid either.
     None,
-    /// Everything that was promised.
+    /// The log is complete.
     Log,
-    /// The same, and everything was written before it stopped.
+    /// The log is complete, and everything was written before the replica stopped.
     Clean,
 }
 
@@ -41,13 +41,13 @@ impl Memory {
 /// The content of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Starts {
-    /// How often it has started.
+    /// The number of starts.
     pub(super) count: u64,
-    /// Names the log: another one begins when memory is lost.
+    /// The id of the log: another one begins when the state is lost.
     pub(super) life: u64,
     /// A commit that was durable when this was written.
     pub(super) known: u64,
-    /// What the log is worth.
+    /// The validity of the log.
     pub(super) memory: Memory,
 }
 
@@ -83,12 +83,13 @@ impl StartsFile {
         for copy in 0..2 {
             let Some(block) = bytes.get(copy * BLOCK..).and_then(|rest| rest.get(..USED)) else { continue };
             let Some((format, serial, starts)) = self.decode(block) else { continue };
-            if format != FORMAT {
-                let what =
-                    format!("format {format} of a replica's files: this version reads format {FORMAT}");
+            if !(FORMAT_READ..=FORMAT).contains(&format) {
+                let what = format!(
+                    "format {format} of a replica's files: this version reads formats {FORMAT_READ} to {FORMAT}"
+                );
                 return Err(Trouble::new(Kind::OtherFormat, what)
                     .in_file(&self.path)
-                    .next("use the version that wrote it, or move log/ and checkpoint/ away: the replica then rejoins"));
+                    .next("run the version that wrote it, or move log/ and checkpoint/ away: the replica then rejoins"));
             }
             if newest.is_none_or(|(other, _)| serial > other) {
                 newest = Some((serial, starts));
@@ -177,7 +178,7 @@ mod tests {
         assert_eq!(StartsFile::new(dir.path(), owner(2)).read().unwrap(), None);
     }
 
-    /// The next version's files are not taken for damaged ones: the replica does not forget, it stops.
+    /// Files of a newer version are not taken for damaged ones: the replica keeps its state and stops.
     #[test]
     fn another_version_is_an_error_and_no_loss_of_memory() {
         let dir = TempDir::new("version");

@@ -1,6 +1,5 @@
-//! Four replicas in one process, over datagrams in memory: one with a real directory and its real threads, three
-//! that need no disk. Whatever the one does, it never contradicts a vote that it gave before, and never answers
-//! otherwise than the others.
+//! Four replicas in one process, over datagrams in memory: one with a real directory and real threads, three without
+//! a disk. The first one never contradicts its earlier votes, and its answers never differ from the others'.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -26,9 +25,9 @@ use crate::outbox::Transport;
 use crate::testing::TempDir;
 
 const MS: u64 = 1_000_000;
-const SEGMENT: usize = 32 << 10;
+pub(super) const SEGMENT: usize = 32 << 10;
 
-/// What a node gives away in one flush.
+/// The output of a node in one flush.
 #[derive(Default)]
 struct Sent(Vec<(usize, Vec<u8>)>);
 
@@ -42,7 +41,7 @@ impl Transport for Sent {
     }
 }
 
-/// Every vote that a replica has given: kind, view and number, and for what.
+/// Every vote of a replica: kind, view and number, and the digest.
 pub(super) type Votes = BTreeMap<(u8, ViewNum, SeqNum), Digest>;
 
 pub(super) struct World {
@@ -55,16 +54,16 @@ pub(super) struct World {
     client: ClientDrive,
     network: VecDeque<(usize, Vec<u8>)>,
     victim: usize,
-    /// Pages that the victim may have in memory.
+    /// Maximum number of the victim's pages in memory.
     pages_max: usize,
-    /// The victim gets no pages from the others.
+    /// Whether the victim gets no pages from the others.
     pub(super) starves: bool,
-    /// The most pages of a state transfer that the victim had on its disk and not in memory.
+    /// Maximum number of pages of a state transfer that the victim had on its disk and not in memory.
     pub(super) aside: usize,
     pub(super) votes: Votes,
-    /// The digest of the answer to each request, from whichever replica it came.
+    /// The digest of the answer to each request, from any replica.
     answers: BTreeMap<Timestamp, Digest>,
-    /// The state that the others had at each stable checkpoint.
+    /// The others' state at each stable checkpoint.
     roots: BTreeMap<SeqNum, Digest>,
     now: Now,
 }
@@ -74,7 +73,7 @@ impl World {
         Self::with_limit(victim, 1 << 18)
     }
 
-    /// A world in which the victim may have so many pages in memory.
+    /// A world in which the victim may have this number of pages in memory.
     pub(super) fn with_limit(victim: usize, pages_max: usize) -> Self {
         let cluster = Cluster::tolerating(1).unwrap();
         let keys = TestKeys::new(3, cluster, 1);
@@ -116,14 +115,14 @@ impl World {
         self.dir.path().join(format!("replica-{i}"))
     }
 
-    /// Looks at the disk of replica `i`.
+    /// Reads the disk of replica `i`.
     pub(super) fn open(&self, i: usize) -> (Storage, Past) {
         let owner = Owner { cluster: self.config.cluster_id, replica: ReplicaId::at(i) };
         let seconds = self.now.wall_ns / 1_000_000_000;
         Storage::open_with(&self.path(i), owner, self.durability(i), seconds, SEGMENT).unwrap()
     }
 
-    /// The others are well and need no disk.
+    /// The others are healthy and need no disk.
     fn durability(&self, i: usize) -> Durability {
         if i == self.victim { Durability::Sync } else { Durability::Memory }
     }
@@ -144,12 +143,12 @@ impl World {
         executor
     }
 
-    /// Returns what the disk of replica `i`, which runs, tells.
+    /// Returns the reports of the disk of replica `i`, which runs.
     pub(super) fn told(&self, i: usize) -> &Told {
         self.replicas[i].as_ref().unwrap().journal().told()
     }
 
-    /// Starts replica `i` from its directory. Says whether it has its memory, and its state.
+    /// Starts replica `i` from its directory. Returns whether its log and its state are complete.
     pub(super) fn start(&mut self, i: usize) -> (bool, bool) {
         let id = ReplicaId::at(i);
         let mut config = self.config.clone();
@@ -167,7 +166,8 @@ impl World {
                 let mut clients = Vec::new();
                 executor.clients(&mut clients);
                 let checkpoint = found.unwrap_or(initial);
-                Resume::Restart(Restart { incarnation, records, checkpoint, clients })
+                let lives = executor.lives().unwrap();
+                Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives })
             }
         };
         let door = self.keys.door(id.into(), self.now.wall_ns);
@@ -182,7 +182,7 @@ impl World {
         (remembers, found.is_some())
     }
 
-    /// Lets everything happen that happens now, and then lets a millisecond go by.
+    /// Processes everything that is pending, then advances the time by a millisecond.
     pub(super) fn turn(&mut self) {
         loop {
             let mut moved = false;
@@ -197,7 +197,7 @@ impl World {
                 }
                 let mut sent = Sent::default();
                 drive.flush(&mut sent);
-                // Time does not go by while the disk is busy.
+                // The time stops while the disk is busy.
                 let told = drive.journal().told();
                 moved |= !drive.journal().is_at_rest() && !told.is_full() && told.failure().is_none();
                 assert!(told.failure().is_none() || i == self.victim, "{:?}", told.failure());
@@ -235,8 +235,8 @@ impl World {
         self.now.wall_ns += MS;
     }
 
-    /// The same, when the thread that writes the victim's pages has done so: time does not go by meanwhile, however few
-    /// turns the machine gives to that thread.
+    /// The same, after the thread that writes the victim's pages has finished: the time stops, however slowly the
+    /// machine runs that thread.
     fn turn_with_pages(&mut self) {
         if let Some(victim) = &self.replicas[self.victim] {
             victim.journal().wait_for_pages();
@@ -251,7 +251,7 @@ impl World {
         self.aside = self.aside.max(brought.saturating_sub(executor.transfer_pages()));
     }
 
-    /// Takes note of the others' state; it is the same.
+    /// Records the others' state, and checks that it is equal.
     fn note_roots(&mut self) {
         let others = self.replicas.iter().enumerate().filter(|(i, _)| *i != self.victim);
         for drive in others.filter_map(|(_, drive)| drive.as_ref()) {
@@ -272,7 +272,7 @@ impl World {
         assert_eq!(Answer::decode(&done), Ok(Answer::Done));
     }
 
-    /// Sees that a key has a value, as operation `number`.
+    /// Checks the value of a key, as operation `number`.
     pub(super) fn check_value(&mut self, number: u64, key: &str, value: &[u8]) {
         let found = self.invoke(number, &Operation::Get { key: key.as_bytes() });
         assert_eq!(Answer::decode(&found), Ok(Answer::Value(value)), "{key}");
@@ -292,14 +292,14 @@ impl World {
         panic!("operation {number} is not done");
     }
 
-    /// Returns the files of the victim, when nothing is being written.
+    /// Returns the victim's files, when nothing is being written.
     pub(super) fn files(&self) -> Content {
         let mut all = self.log_files();
         all.extend(damage::content(&self.path(self.victim).join("checkpoint")));
         all
     }
 
-    /// Returns those of its log.
+    /// Returns the files of its log.
     pub(super) fn log_files(&self) -> Content {
         if let Some(drive) = &self.replicas[self.victim]
             && drive.journal().told().failure().is_none()
@@ -309,18 +309,18 @@ impl World {
         damage::content(&self.path(self.victim).join("log"))
     }
 
-    /// Stops the victim: in order, or as a kill does, which leaves the log with its end noted.
+    /// Stops the victim: cleanly, or like a kill, which leaves the log with its end recorded.
     pub(super) fn stop(&mut self, clean: bool) -> Content {
         self.halt(clean);
         self.files()
     }
 
-    /// Stops the victim as a kill does, when nothing is being written.
+    /// Stops the victim like a kill, when nothing is being written.
     pub(super) fn stop_as_killed(&mut self) -> Content {
         self.stop(false)
     }
 
-    /// As [`Self::stop`], but looks at nothing.
+    /// Like [`Self::stop`], without checks.
     pub(super) fn halt(&mut self, clean: bool) {
         let disk = self.replicas[self.victim].take().unwrap().into_journal();
         if clean {
@@ -329,20 +329,20 @@ impl World {
         if disk.told().failure().is_none() {
             disk.wait_until_quiet();
         }
-        // To the state nothing is being written, so that stopping writes nothing to it.
+        // Nothing of the state is being written, so stopping writes nothing to it.
         let killed = self.log_files();
         let _ = disk.stop();
         damage::put_back(&self.path(self.victim).join("log"), &killed);
     }
 
-    /// Sees that the victim's state has the content that its digests are about.
+    /// Checks that the victim's state has the content of its digests.
     pub(super) fn check_content(&self) {
         let executor = self.replicas[self.victim].as_ref().unwrap().executor();
         let (seq, root) = executor.checkpoints().last().unwrap();
         assert_eq!(executor.recompute(), root, "the state at {} is not what it is said to be", seq.0);
     }
 
-    /// Sees that a start of the victim, which is stopped, would find its memory, and a state that the others had.
+    /// Checks that a start of the stopped victim would find its complete log, and a state that the others had.
     pub(super) fn check_disk(&self) {
         let (mut storage, past) = self.open(self.victim);
         assert!(matches!(past, Past::Log { .. }), "{past:?}");
@@ -350,7 +350,7 @@ impl World {
         assert_eq!(self.roots.get(&seq), Some(&root), "the state at {}", seq.0);
     }
 
-    /// Goes on until the victim's disk has its state again.
+    /// Runs until the victim's disk has its state again.
     pub(super) fn wait_for_image(&mut self, what: &str) {
         for number in 0..200 {
             for _ in 0..100 {
@@ -367,8 +367,8 @@ impl World {
         panic!("{what}: the state does not come to the disk: {state}, {failure:?}");
     }
 
-    /// Goes on until the victim's disk has all of its state but what changes now, however slow the thread is that writes
-    /// it: an image begins at a checkpoint, and only when the one before is written.
+    /// Runs until the victim's disk has all of its state except present changes, however slow the writing thread is:
+    /// an image begins at a checkpoint, and only when the previous one is written.
     pub(super) fn settle(&mut self) {
         for number in 0..12 {
             self.put(number);
@@ -376,7 +376,7 @@ impl World {
         }
     }
 
-    /// Forgets what is far below the window: a long run must not grow.
+    /// Forgets entries far below the window: a long run must not grow.
     pub(super) fn forget_old(&mut self) {
         let newest = self.votes.keys().map(|(_, _, seq)| seq.0).max().unwrap_or(0);
         self.votes.retain(|(_, _, seq), _| seq.0 + 1000 > newest);
@@ -386,13 +386,13 @@ impl World {
         }
     }
 
-    /// Goes on for a while, and until the victim is well.
+    /// Runs for a while, and until the victim is healthy.
     pub(super) fn heal(&mut self, what: &str) {
         (34..=60).for_each(|number| self.put(number));
         self.wait_until_well(what);
     }
 
-    /// Goes on until the victim is as well as the others, and has their state.
+    /// Runs until the victim has caught up with the others, and has their state.
     pub(super) fn wait_until_well(&mut self, what: &str) {
         let victim = self.victim;
         let is_well = |world: &Self| {
@@ -415,7 +415,7 @@ impl World {
     }
 }
 
-/// Says whether there is a page of the state in a datagram.
+/// Returns whether a datagram contains a page of the state.
 fn has_page(datagram: &[u8]) -> bool {
     let mut reader = Reader::new(datagram);
     while !reader.is_empty() {
@@ -426,7 +426,7 @@ fn has_page(datagram: &[u8]) -> bool {
     false
 }
 
-/// Takes note of the votes in a datagram; each agrees with what was said before.
+/// Records the votes in a datagram, and checks each against earlier ones.
 fn note_votes(datagram: &[u8], votes: &mut Votes) {
     let mut reader = Reader::new(datagram);
     while !reader.is_empty() {
@@ -449,7 +449,7 @@ fn note_votes(datagram: &[u8], votes: &mut Votes) {
     }
 }
 
-/// Takes note of the answers in a datagram; each agrees with what was said before, whoever said it.
+/// Records the answers in a datagram, and checks each against earlier ones for the same request.
 fn note_answers(datagram: &[u8], answers: &mut BTreeMap<Timestamp, Digest>) {
     let mut reader = Reader::new(datagram);
     while !reader.is_empty() {

@@ -50,6 +50,12 @@ impl Cluster {
         Self { controls, threads, keys, config, directory, client_at }
     }
 
+    /// Returns where the replicas are.
+    #[allow(dead_code, reason = "not every test asks")]
+    pub(crate) fn replicas(&self) -> Vec<SocketAddr> {
+        self.directory.addresses()[..self.controls.len()].to_vec()
+    }
+
     /// Returns the client with so many lanes, and its sockets.
     pub(crate) fn client(&self, lanes: u16) -> (ClientDrive, Socket) {
         let door = self.keys.door(Principal::Client(ClientId::new(1, 0)), wall_ns());
@@ -60,6 +66,7 @@ impl Cluster {
     }
 
     /// Lets a replica stand still. When this returns it does.
+    #[allow(dead_code, reason = "not every test does")]
     pub(crate) fn pause(&self, replica: usize) {
         self.controls[replica].store(PAUSES, Ordering::Relaxed);
         while self.controls[replica].load(Ordering::Relaxed) != STANDS {
@@ -101,8 +108,9 @@ fn run<S: Service>(drive: &mut Drive<S>, socket: &mut Socket, control: &AtomicU8
             PAUSES => control.store(STANDS, Ordering::Relaxed),
             STANDS => std::thread::sleep(Duration::from_millis(5)),
             _ => {
-                while let Some(datagram) = socket.receive().unwrap() {
-                    drive.receive(clock.now(), datagram);
+                while let Some((source, datagram)) = socket.receive().unwrap() {
+                    let by = drive.receive_from(clock.now(), source, datagram);
+                    socket.judge(by);
                 }
                 if drive.due() <= clock.mono_ns() {
                     drive.expire(clock.now());

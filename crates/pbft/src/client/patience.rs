@@ -1,4 +1,4 @@
-//! How long a client waits before it sends again, and when it signs.
+//! How long a client waits before it retransmits, and when it signs.
 
 use crate::config::Config;
 use crate::rng::Rng;
@@ -17,9 +17,9 @@ const SIGN_MIN_NS: u64 = 2_000_000_000;
 /// And never longer than this at a time.
 const SIGN_MAX_NS: u64 = 300_000_000_000;
 
-/// `T_CLIENT`: twice the latency that one request in a hundred exceeds, within bounds; doubled with each
-/// retransmission (spec §1.3). Asking again too early costs a few messages, too late the time of everyone who waits
-/// for the primary to be replaced: nobody but the clients knows that it says nothing more.
+/// `T_CLIENT`: twice the latency that one request in a hundred exceeds, within limits; doubled with each
+/// retransmission (spec §1.3). Retransmitting too early costs a few messages. Retransmitting too late delays the
+/// replacement of a faulty primary: only the clients notice that it sends nothing.
 #[derive(Debug)]
 pub(super) struct Patience {
     min_ns: u64,
@@ -38,7 +38,7 @@ impl Patience {
         Self { min_ns, max_ns, slow_ns: 0, observations: 0, was_resent: false }
     }
 
-    /// Notes the time from sending a request, the last time, to its result; `resent` if there were several.
+    /// Records the time from sending a request, the last time, to its result; `resent` if there were several.
     ///
     /// The first few are averaged: they have keys to exchange, and must not be remembered for long. Then no
     /// single one counts as more than twice the estimate. A primary that is lost holds one request of every lane up
@@ -69,6 +69,11 @@ impl Patience {
         Deadline(now.mono_ns.saturating_add(wait.min(self.max_ns)))
     }
 
+    /// Returns when to send again a request that has waited for long, now that others are answered.
+    pub(super) fn soon(&self, now: Now, rng: &mut Rng) -> Deadline {
+        Deadline(now.mono_ns.saturating_add(rng.below(START_NS)))
+    }
+
     /// Returns when to send again a request that is sent now, for the `times`-th time after the first.
     pub(super) fn deadline(&self, now: Now, times: u32, rng: &mut Rng) -> Deadline {
         let known = self.observations >= OBSERVATIONS_MIN;
@@ -83,7 +88,7 @@ impl Patience {
 /// Whether requests carry signatures (AU-5).
 ///
 /// A replica that could not authenticate a request expects signatures of its client for a time. A
-/// client that had to sign goes on doing so for a while: it would else pay two time-outs a request. If
+/// client that had to sign keeps doing so for a while: otherwise it would pay two time-outs a request. If
 /// it had to again soon after, the next while is twice as long, as is the probation.
 #[derive(Debug, Default)]
 pub(super) struct Signing {
@@ -92,7 +97,7 @@ pub(super) struct Signing {
 }
 
 impl Signing {
-    /// Says whether requests carry a signature from the start.
+    /// Returns whether requests carry a signature from the start.
     pub(super) fn is_on(&self, now: Now) -> bool {
         now.mono_ns < self.until_ns
     }
@@ -192,7 +197,7 @@ mod tests {
         assert_eq!(wait(&p, 0), 10_000 * MS);
     }
 
-    /// AU-5: it goes on signing for a while, longer each time that it has to again.
+    /// AU-5: it keeps signing for a while, longer each time that it has to again.
     #[test]
     fn a_client_that_had_to_sign_goes_on_for_a_while() {
         let at = |seconds: u64| Now { mono_ns: seconds * 1000 * MS, wall_ns: 0 };

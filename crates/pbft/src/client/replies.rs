@@ -1,10 +1,9 @@
-//! Reply certificates: when a client may believe a result (spec §4.4).
+//! Reply certificates: when a client may accept a result (spec §4.4).
 //!
 //! "The client waits for f+1 replies with valid signatures from different replicas, and with the same
 //! t and r before accepting the result r. This ensures that the result is valid, since at most f
-//! replicas can be faulty" [OSDI99 §4.1]. That holds for replies that are final. A tentative one may be
-//! undone, and a read that was not ordered has to meet the last write in a correct replica: for these
-//! it takes a quorum [OSDI99 §5.1].
+//! That holds for final replies. A tentative one may be rolled back, and a read that was not ordered has to meet the
+//! last write in a correct replica: both need a quorum [OSDI99 §5.1].
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -19,13 +18,13 @@ use crate::certificate::Votes;
 /// A result buffer larger than this is given back after use, in bytes.
 const RESULT_BYTES_KEPT: usize = 64 << 10;
 
-/// What one replica has replied.
+/// The reply of one replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ReplyVote {
     view: ViewNum,
     tentative: bool,
     digest: Digest,
-    /// The full result is here. The door has compared it with `digest`.
+    /// The full result is here. The authenticator has compared it with `digest`.
     full: bool,
 }
 
@@ -113,7 +112,9 @@ impl Replies {
     ///
     /// A digest stands for its result, so a reply without the result counts like one with it.
     pub(super) fn take_contradicted(&mut self, path: Path) -> Option<ReplicaId> {
-        let mut digests = self.votes.iter().map(|(_, vote)| vote.digest);
+        // That a read was refused is no result to compare: the same request may have been ordered after that.
+        let mut digests =
+            self.votes.iter().map(|(_, vote)| vote.digest).filter(|digest| *digest != Digest::ZERO);
         let first = digests.next()?;
         if path == Path::ReadOnly || digests.all(|digest| digest == first) {
             return None; // nearly always
@@ -128,11 +129,14 @@ impl Replies {
     fn is_contradicted(&self, vote: &ReplyVote) -> bool {
         let comparable = |other: &ReplyVote| other.view == vote.view || (!other.tentative && !vote.tentative);
         let against = |other: &ReplyVote| other.digest != vote.digest && comparable(other);
-        self.votes.iter().any(|(_, one)| {
-            against(one)
-                && self.votes.count_where(|other| other.digest == one.digest && comparable(other))
-                    >= self.cluster.weak()
-        })
+        let refused = |vote: &ReplyVote| vote.digest == Digest::ZERO;
+        !refused(vote)
+            && self.votes.iter().any(|(_, one)| {
+                against(one)
+                    && !refused(one)
+                    && self.votes.count_where(|other| other.digest == one.digest && comparable(other))
+                        >= self.cluster.weak()
+            })
     }
 
     /// Returns the digest of the result, once there is a certificate for it.
@@ -148,7 +152,7 @@ impl Replies {
         agreed
     }
 
-    /// Says whether all these have replied.
+    /// Returns whether all these have replied.
     pub(super) fn are_from(&self, members: Members) -> bool {
         let from = self.votes.iter().filter(|(from, _)| members.contains(*from));
         from.count() == members.count()
@@ -162,7 +166,7 @@ impl Replies {
         self.results.get(from.index()).map(Vec::as_slice)
     }
 
-    /// Says whether a quorum has committed the certified result and none of it sends it in full: asked for
+    /// Returns whether a quorum has committed the certified result and none of it sends it in full: asked for
     /// it, they have shown that they keep its digest only.
     pub(super) fn result_is_gone(&self) -> bool {
         let Some(digest) = self.certified else { return false };
@@ -170,7 +174,7 @@ impl Replies {
         self.result().is_none() && bare >= self.cluster.quorum()
     }
 
-    /// Says whether the replies with `digest` are a certificate: the table of spec §4.4, row by row.
+    /// Returns whether the replies with `digest` are a certificate: the table of spec §4.4, row by row.
     fn certifies(&self, digest: &Digest, path: Path) -> bool {
         if *digest == Digest::ZERO {
             return false; // no result: the service wants the read ordered
@@ -212,7 +216,7 @@ impl Replies {
         views.filter(|view| at_least(*view) >= self.cluster.weak()).max()
     }
 
-    /// Says whether no digest can reach a quorum any more, even with every replica that has not
+    /// Returns whether no digest can reach a quorum any more, even with every replica that has not
     /// replied: "concurrent writes to data that affect the result" [OSDI99 §5.1], or replicas whose service
     /// wants the read ordered. Liars alone cannot bring that about, as the correct replicas are a quorum.
     pub(super) fn cannot_agree(&self) -> bool {
@@ -327,7 +331,7 @@ mod tests {
         assert_eq!(certified(true, Path::Ordered, &said), None);
     }
 
-    /// What arrives late does not undo what is firmer or newer.
+    /// A late reply does not replace a firmer or newer one.
     #[test]
     fn an_older_reply_does_not_replace_a_newer_one() {
         let mut replies = Replies::new(Cluster::tolerating(1).unwrap(), true);
@@ -441,7 +445,7 @@ mod tests {
             (Path::Ordered, &[tentative(2, 3, B), tentative(0, 4, A), tentative(3, 4, A)]),
             (Path::Ordered, &[tentative(2, 3, B), (0, 4, A, false), (1, 5, A, false), (3, 4, A, false)]),
             (Path::Ordered, &[committed(2, B), tentative(0, 4, A), tentative(3, 4, A)]),
-            // It has said so itself meanwhile.
+            // It has said so itself since.
             (
                 Path::Ordered,
                 &[tentative(2, 3, B), tentative(2, 4, A), tentative(0, 4, A), tentative(3, 4, A)],
@@ -449,6 +453,19 @@ mod tests {
         ];
         for (path, said) in cases {
             assert_eq!(contradicted(*path, said), [], "{said:?}");
+        }
+    }
+
+    /// A replica that has refused a read, and one that lies in the same way, are not told apart: that is no result.
+    #[test]
+    fn a_refused_read_is_no_contradiction() {
+        for path in [Path::Ordered, Path::FellBack] {
+            let said = [committed(2, Digest::ZERO), committed(0, A), committed(1, A), committed(3, A)];
+            assert_eq!(contradicted(path, &said), []);
+            let said = [committed(0, Digest::ZERO), committed(1, Digest::ZERO), committed(2, A)];
+            assert_eq!(contradicted(path, &said), [], "nor does it contradict");
+            let said = [committed(0, Digest::ZERO), committed(2, B), committed(1, A), committed(3, A)];
+            assert_eq!(contradicted(path, &said), [2], "the others are compared");
         }
     }
 

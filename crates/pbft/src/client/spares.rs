@@ -1,15 +1,16 @@
-//! Which replicas a read is not sent to at first (DV-43).
+//! Selects the replicas that a read is not sent to at first (DV-43).
 //!
-//! A read that is not ordered needs the same reply of a quorum (RO-2), so a quorum is asked, and the others
-//! only if these are late or do not agree. That saves a message and a reply in four with f = 1, and leaves each
-//! replica a quarter of the reads. Any quorum will do, so nothing that RO-2 promises depends on who is asked.
+//! A read that is not ordered needs the same reply from a quorum (RO-2). So it is sent to a quorum, and to the others
+//! only if replies are late or do not agree. With f = 1 this saves a quarter of the messages, and of each replica's
+//! reads. Any quorum will do, so the guarantee of RO-2 does not depend on the selection.
 
 use quorate_wire::{Cluster, ReplicaId};
 
 use super::step::Members;
 use crate::rng::Rng;
 
-/// After so many reads others are left out: one that was late once may be well by now, and the work is spread.
+/// After this many reads others are left out: a replica that was late once may have recovered, and the work is
+/// spread.
 const READS_MAX: u32 = 4096;
 
 /// The replicas beyond a quorum that the next read is not sent to at first: those that were missed last, if any were.
@@ -95,7 +96,7 @@ mod tests {
         for _ in 1..READS_MAX {
             assert_eq!(spares.ask(&mut rng), all.without(two));
         }
-        // Not for ever: then it is drawn anew, and mostly somebody else.
+        // Not forever: then they are drawn again, and are mostly others.
         let next = (0..20).map(|seed| {
             let (mut spares, mut rng) = (Spares::new(Cluster::tolerating(1).unwrap()), Rng::new(seed));
             spares.learn(all.without(two), &mut rng);

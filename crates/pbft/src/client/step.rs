@@ -1,4 +1,4 @@
-//! What goes into a client and what comes out, in the shape of a replica's [`crate::step`].
+//! Inputs and outputs of a client, in the form of a replica's [`crate::step`].
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,7 @@ use quorate_wire::{Cluster, Digest, Message, ReplicaId, Timestamp, Verified, Vie
 
 use crate::step::{Deadline, Span};
 
-/// Some of the replicas: bit `i` stands for replica `i`.
+/// Some of the replicas: bit `i` is replica `i`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Members(u64);
 
@@ -24,7 +24,7 @@ impl Members {
         Self(1 << replica.index())
     }
 
-    /// Says whether a replica is among them.
+    /// Returns whether a replica is among them.
     pub fn contains(self, replica: ReplicaId) -> bool {
         self.0 >> replica.index() & 1 == 1
     }
@@ -64,6 +64,8 @@ pub enum ClientInput<'a> {
     Message(&'a Verified<Message<'a>>),
     /// The timer has run out.
     Timer,
+    /// Others are answered, or a replica is there again: what has waited for long may be asked for soon.
+    Answered,
 }
 
 /// How a result was obtained.
@@ -71,21 +73,23 @@ pub enum ClientInput<'a> {
 pub enum Path {
     /// The operation was ordered.
     Ordered,
-    /// It was executed by each replica on its own, without ordering [OSDI99 §5.1].
+    /// Each replica executed it without ordering [OSDI99 §5.1].
     ReadOnly,
     /// It was to be read-only, found no certificate, and was ordered (CL-2).
     FellBack,
 }
 
-/// What a client wants done.
+/// An action that a client requests.
 #[derive(Clone, Debug)]
 pub enum ClientAction {
-    /// Send a REQUEST, which the door seals.
+    /// Send a REQUEST, which the authenticator seals.
     Send {
         /// The primary, a quorum, or all.
         to: Members,
-        /// The client's number for it.
+        /// The client's number for it. It may leave once it is on disk that this number is used (CL-10).
         timestamp: Timestamp,
+        /// Of client, timestamp and operation.
+        digest: Digest,
         /// Read-only, signed.
         flags: RequestFlags,
         /// The replica that is to return the full result; none: all of them.
@@ -117,6 +121,14 @@ pub enum ClientAction {
         timestamp: Timestamp,
         /// The digest of the result.
         digest: quorate_wire::Digest,
+    },
+    /// This lane's identity has been used with a later timestamp, which this run of it does not know: whether the
+    /// operation was done before that, nobody can say. It is not asked for any more (RP-5).
+    Overtaken {
+        /// The request's number.
+        timestamp: Timestamp,
+        /// A number that has been used.
+        by: Timestamp,
     },
     /// Nothing to do: something worth knowing has happened.
     Report(ClientMilestone),
@@ -153,6 +165,13 @@ pub enum ClientMilestone {
         /// The new one.
         to: Timestamp,
     },
+    /// An earlier run of this lane has used the number for another operation: this one has a new number (RP-5).
+    TimestampTaken {
+        /// The number that is given up.
+        from: Timestamp,
+        /// The new one.
+        to: Timestamp,
+    },
     /// The certificate is complete, the full result not there yet (CL-6).
     ResultMissing {
         /// The request's number.
@@ -170,14 +189,14 @@ pub enum ClientMilestone {
     /// A replica's reply was contradicted by `f + 1` others that agree. At most once for each replica and
     /// request; a correct replica is never reported, as long as no more than `f` are faulty.
     WrongReply {
-        /// Who sent it.
+        /// The sender.
         from: ReplicaId,
         /// The request's number.
         timestamp: Timestamp,
     },
-    /// A message was turned away.
+    /// A message was rejected.
     Rejected {
-        /// Who sent it, if a replica did.
+        /// The sender, if it is a replica.
         from: Option<ReplicaId>,
         /// Why.
         reason: ClientReject,
@@ -204,6 +223,8 @@ pub enum ClientReject {
     OtherLane,
     /// It answers another request than the outstanding one.
     OtherRequest,
+    /// It answers another operation under the timestamp of the outstanding one (RP-5).
+    OtherOperation,
     /// Its sender has said something later or firmer already.
     Superseded,
     /// A tentative reply to a read-only request, which no correct replica sends (RO-2).
@@ -212,8 +233,14 @@ pub enum ClientReject {
 
 impl ClientReject {
     /// Every reason.
-    pub const ALL: &'static [Self] =
-        &[Self::NotAReply, Self::OtherLane, Self::OtherRequest, Self::Superseded, Self::TentativeRead];
+    pub const ALL: &'static [Self] = &[
+        Self::NotAReply,
+        Self::OtherLane,
+        Self::OtherRequest,
+        Self::OtherOperation,
+        Self::Superseded,
+        Self::TentativeRead,
+    ];
 
     /// Returns the name used in traces, metrics and scenarios.
     pub fn name(self) -> &'static str {
@@ -221,6 +248,7 @@ impl ClientReject {
             Self::NotAReply => "not-a-reply",
             Self::OtherLane => "other-lane",
             Self::OtherRequest => "other-request",
+            Self::OtherOperation => "other-operation",
             Self::Superseded => "superseded",
             Self::TentativeRead => "tentative-read",
         }
@@ -276,4 +304,4 @@ impl ClientActions {
     }
 }
 
-const _: () = assert!(size_of::<ClientAction>() <= 64);
+const _: () = assert!(size_of::<ClientAction>() <= 96);

@@ -1,4 +1,4 @@
-//! A client between real doors: replies are sealed by replicas and admitted by the client's own door.
+//! A client with real authenticators: replies are sealed by replicas and admitted by the client's own.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -40,6 +40,7 @@ enum Did {
     Stop,
     Keys,
     WithoutResult(u64),
+    Overtaken(u64, u64),
     Done {
         t: u64,
         result: &'static str,
@@ -53,6 +54,7 @@ struct Test {
     door: Door,
     replicas: Vec<Door>,
     domains: Domains,
+    operation: Vec<u8>,
     now: Now,
 }
 
@@ -81,7 +83,14 @@ impl Test {
         let mut doors: Vec<Door> = principals().enumerate().map(door).collect();
         exchange_keys(&mut doors);
         let door = doors.pop().unwrap();
-        Self { client, door, replicas: doors, domains: Domains::new(CLUSTER), now: Now::default() }
+        Self {
+            client,
+            door,
+            replicas: doors,
+            domains: Domains::new(CLUSTER),
+            operation: vec![],
+            now: Now::default(),
+        }
     }
 
     fn four() -> Self {
@@ -95,12 +104,16 @@ impl Test {
     }
 
     fn invoke(&mut self, operation: &[u8], read_only: bool) -> Vec<Did> {
+        if self.client.outstanding().is_none() && operation.len() <= OPERATION_BYTES_MAX {
+            self.operation = operation.to_vec();
+        }
         self.take(ClientInput::Invoke { operation, read_only })
     }
 
     /// Asks for a read, and returns who is asked first.
     fn read(&mut self) -> Vec<u16> {
         let mut out = ClientActions::new();
+        self.operation = b"get".to_vec();
         self.client.step(self.now, ClientInput::Invoke { operation: b"get", read_only: true }, &mut out);
         let sent = out.list().iter().find_map(|action| {
             if let ClientAction::Send { to, replier, .. } = action {
@@ -121,7 +134,8 @@ impl Test {
     }
 
     fn digest(&self, t: u64, result: &str) -> Digest {
-        self.domains.reply(lane().0, t, result.as_bytes())
+        let request = self.domains.request(lane().0, t, &self.operation);
+        self.domains.reply(lane().0, t, &request, result.as_bytes())
     }
 
     /// A replica replies with a result, in full or with its digest alone.
@@ -199,6 +213,7 @@ fn did(out: &ClientActions, action: &ClientAction) -> Did {
             Did::Done { t: timestamp.0, result: result.unwrap(), path: *path }
         }
         ClientAction::DoneWithoutResult { timestamp, .. } => Did::WithoutResult(timestamp.0),
+        ClientAction::Overtaken { timestamp, by } => Did::Overtaken(timestamp.0, by.0),
         ClientAction::Report(milestone) => Did::Said(*milestone),
     }
 }
@@ -287,13 +302,66 @@ fn a_reply_to_something_else_does_not_count() {
     assert_eq!(test.full(0, 99, "ok"), rejected(0, ClientReject::OtherRequest));
     assert_eq!(test.full(0, 101, "ok"), rejected(0, ClientReject::OtherRequest));
     let other = ClientId::new(1, 4);
-    let digest = test.domains.reply(other.0, 100, b"ok");
+    let digest = test.domains.reply(other.0, 100, &Digest::ZERO, b"ok");
     let lane = test.reply(0, 100, "ok", |r| (r.client, r.digest) = (other, digest));
     assert_eq!(lane, rejected(0, ClientReject::OtherLane));
     test.full(1, 100, "ok");
     assert_eq!(test.full(1, 100, "ok"), [], "one voice each");
     test.full(2, 100, "ok");
     assert_eq!(test.full(3, 100, "ok"), [Did::Stop, done(100, "ok", Path::Ordered)]);
+}
+
+/// RP-5, S3: the timestamp was used before, by a run of which nothing is known here.
+#[test]
+fn a_reply_to_another_operation_is_not_taken() {
+    let old = |test: &mut Test, from, t| {
+        let request = test.domains.request(lane().0, t, b"an old one");
+        let digest = test.domains.reply(lane().0, t, &request, b"ok");
+        test.reply(from, t, "ok", |r| r.digest = digest)
+    };
+    let other = |from| rejected(from, ClientReject::OtherOperation);
+    let mut test = Test::four();
+    test.invoke(b"put", false);
+    assert_eq!(old(&mut test, 0, 100), other(0));
+    let taken = ClientMilestone::TimestampTaken { from: Timestamp(100), to: Timestamp(101) };
+    let mut expected = vec![Did::Said(taken), send(Some(0), 101), Did::Wait];
+    expected.extend(other(2));
+    assert_eq!(old(&mut test, 2, 100), expected, "f + 1 say so: it is asked for under another one");
+    assert_eq!(test.quorum(101, "ok"), [Did::Stop, done(101, "ok", Path::Ordered)]);
+    // A later one has been executed: whether this one was before it, nobody knows.
+    test.invoke(b"put", false);
+    assert_eq!(old(&mut test, 0, 500), rejected(0, ClientReject::OtherRequest));
+    assert_eq!(test.reply(3, 700, "ok", |r| r.tentative = true)[0], Did::Stop);
+    assert_eq!(test.invoke(b"put", false)[0], invoked(501, false), "above what a correct replica has seen");
+    // One liar changes nothing.
+    for t in [501, 502, u64::MAX, 501] {
+        assert!(matches!(old(&mut test, 1, t)[..], [Did::Said(ClientMilestone::Rejected { .. })]));
+    }
+    assert_eq!(test.quorum(501, "ok"), [Did::Stop, done(501, "ok", Path::Ordered)]);
+}
+
+/// What has waited for long is asked for soon once others are answered, and not before it has waited.
+#[test]
+fn a_lane_that_waits_asks_again_when_others_are_answered() {
+    let mut test = Test::four();
+    assert_eq!(test.take(ClientInput::Answered), []);
+    test.invoke(b"put", false);
+    assert_eq!(test.take(ClientInput::Answered), [], "it has only just been sent");
+    for _ in 0..12 {
+        test.time_out();
+    }
+    assert_eq!(test.take(ClientInput::Answered), [Did::Wait]);
+    let wait = |test: &mut Test| {
+        let mut out = ClientActions::new();
+        test.client.step(test.now, ClientInput::Timer, &mut out);
+        let timers = out.list().iter().filter_map(|action| match action {
+            ClientAction::SetTimer(at) => Some(at.0 - test.now.mono_ns),
+            _ => None,
+        });
+        timers.last().unwrap()
+    };
+    assert!(wait(&mut test) <= 200 * MS, "and its patience begins again");
+    assert_eq!(test.take(ClientInput::Answered), [], "once is enough");
 }
 
 /// I12: who is not a member has no voice, though the door knows its keys.
@@ -342,7 +410,7 @@ fn silence_is_answered_with_more() {
     let signing = Did::Said(ClientMilestone::Signing);
     assert_eq!(test.quorum(100, "ok"), [Did::Stop, done(100, "ok", Path::Ordered), signing]);
     assert_eq!(test.take(ClientInput::Timer), [], "nothing is outstanding");
-    // It goes on signing for a while.
+    // It keeps signing for a while.
     test.now.mono_ns += 1_000 * MS;
     let signed = Did::Send { to: Some(0), t: 101, read: false, full: false, sign: true };
     assert_eq!(test.invoke(b"put", false)[1], signed);

@@ -1,4 +1,4 @@
-//! The form of VIEW-CHANGE and NEW-VIEW: what can be said of one without any other (VC-5, VV-1).
+//! The form of VIEW-CHANGE and NEW-VIEW: what can be checked in one message alone (VC-5, VV-1).
 
 use quorate_wire::message::{NewView, ViewChange};
 use quorate_wire::{Cluster, ReplicaId, ViewNum};
@@ -70,8 +70,8 @@ pub fn well_formed_new_view(
 /// Checks the form of a VIEW-CHANGE: every validity rule of spec §11.4 (VC-5). `interval` is K and
 /// `window` is L.
 ///
-/// A field that is absent is a rule broken, not a check skipped (B27), and a list that names a number
-/// twice is refused: counting entries for replicas would give one liar many voices (A17).
+/// A missing field breaks a rule; it does not skip a check (B27). A list that names a number twice is refused:
+/// counting entries instead of replicas would give one Byzantine replica several votes (A17).
 pub fn well_formed(cluster: Cluster, interval: u64, window: u64, m: &ViewChange) -> Result<(), Reject> {
     let high = m.stable.plus(window);
     let rule = |holds: bool| if holds { Ok(()) } else { Err(Reject::BadViewChange) };
@@ -94,7 +94,7 @@ pub fn well_formed(cluster: Cluster, interval: u64, window: u64, m: &ViewChange)
         rule(q.claims.iter().enumerate().all(|(i, a)| q.claims.iter().skip(i + 1).all(|b| a.0 != b.0)))?;
     }
 
-    // P: h < n <= h + L, strictly increasing, u < v, and whoever prepared a batch had pre-prepared it (VC-3).
+    // P: h < n <= h + L, strictly increasing, u < v, and a replica that prepared a batch had pre-prepared it (VC-3).
     rule(m.prepared.iter().all(|p| m.stable < p.seq && p.seq <= high && p.view < m.view))?;
     rule(m.prepared.is_sorted_by(|a, b| a.seq < b.seq))?;
     rule(m.prepared.iter().all(|p| {
@@ -107,7 +107,7 @@ pub fn well_formed(cluster: Cluster, interval: u64, window: u64, m: &ViewChange)
 
 /// Checks the `LeaveCert`: "w SUSPECTs for v from distinct replicas, or one from primary(v) itself" (LV-2).
 ///
-/// The signatures have been checked at the door.
+/// The signatures have been checked at the authenticator.
 fn may_leave(cluster: Cluster, m: &ViewChange) -> Result<(), Reject> {
     let left = ViewNum(m.view.0.saturating_sub(1));
     let suspects = &m.leave.suspects;

@@ -1,16 +1,17 @@
-//! The decision procedure against abstract executions of the voting.
+//! The decision procedure, checked against abstract executions of the voting.
 //!
-//! The model keeps what matters: who pre-prepared, prepared, committed, executed and collected what,
-//! with every message lost or late at the whim of a seed; liars claim anything that is well-formed,
-//! and as primaries propose different batches and send different NEW-VIEWs to each replica. What is
-//! asserted is spec §11.10 and DP-5: a batch that committed is chosen again for ever, and with all
-//! correct replicas' messages the procedure completes.
+//! The model keeps what matters: which replica pre-prepared, prepared, committed, executed and collected what, with
+//! every message lost or late as a seed decides. Byzantine replicas claim anything that is well-formed, and as
+//! primaries propose different batches and send different NEW-VIEWs to each replica. The tests assert spec §11.10 and
+//! DP-5: a committed batch is chosen in all later views, and with the messages of all correct replicas the procedure
+//! completes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use core::cmp::Reverse;
 
 use quorate_wire::ReplicaId;
+use quorate_wire::life::Life;
 use quorate_wire::message::{LeaveCert, PrePrepared, Prepared, Suspect, SuspectReason, ViewChange};
 
 use super::*;
@@ -111,7 +112,7 @@ fn empty(cluster: Cluster, view: u64, stable: u64) -> ViewChange {
     ViewChange {
         view: ViewNum(view),
         stable: SeqNum(stable),
-        key_id: 0,
+        life: Life::default(),
         checkpoints: vec![],
         prepared: vec![],
         pre_prepared: vec![],
@@ -280,7 +281,7 @@ impl World {
         None
     }
 
-    /// What a liar might change about a NEW-VIEW.
+    /// A liar's possible changes to a NEW-VIEW.
     fn spoil(&mut self, new_view: &mut NewView) {
         if self.random.chance(20) {
             let n = K * self.random.below(self.prefix() / K + 2);
@@ -311,7 +312,7 @@ impl World {
     ) -> NewView {
         let named = all.keys().map(|r| ReplicaId(*r)).filter(|r| bit(*r) & s != 0);
         let view_changes = named.map(|r| (r, Digest::ZERO)).collect();
-        NewView { view: ViewNum(self.view), view_changes, checkpoint, chosen }
+        NewView { view: ViewNum(self.view), life: Life::default(), view_changes, checkpoint, chosen }
     }
 
     fn messages<'a>(&self, all: &'a BTreeMap<u16, ViewChange>, s: u64) -> Vec<ViewChangeOf<'a>> {

@@ -1,4 +1,4 @@
-//! What S says about one sequence number, and the conditions under which it is decided.
+//! The reports of S about one sequence number, and the conditions under which it is decided.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -8,14 +8,14 @@ use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum, ViewNum};
 
 use crate::certificate::{bit, size};
 
-/// What S says about one sequence number.
+/// The statements in S about one sequence number.
 pub(super) struct Number<'a> {
     pub(super) cluster: Cluster,
     pub(super) seq: SeqNum,
     pub(super) rows: Vec<Row<'a>>,
 }
 
-/// What one replica says about it.
+/// One replica's statement about it.
 pub(super) struct Row<'a> {
     pub(super) replica: ReplicaId,
     pub(super) stable: SeqNum,
@@ -23,7 +23,7 @@ pub(super) struct Row<'a> {
     pub(super) claims: &'a [(Digest, ViewNum)],
 }
 
-/// What is missing for the numbers that are not decided.
+/// The missing data for the undecided numbers.
 #[derive(Default)]
 pub(super) struct Open {
     pub(super) first: Option<SeqNum>,
@@ -79,7 +79,7 @@ impl Number<'_> {
         decided
     }
 
-    /// Says whether the new primary may have chosen `digest` (VV-3).
+    /// Returns whether the new primary may have chosen `digest` (VV-3).
     pub(super) fn admits(
         &self,
         digest: Digest,

@@ -1,4 +1,4 @@
-//! What the replicas of S report, all together: which checkpoint to start from, and how far to decide.
+//! The reports of the replicas in S together: which checkpoint to start from, and how far to decide.
 
 use alloc::vec::Vec;
 
@@ -9,7 +9,7 @@ use super::form::ViewChangeOf;
 use super::number::{Admits, Number, Row};
 use crate::certificate::bit;
 
-/// What the replicas of S report, at most once each (VC-6, B1).
+/// The reports of the replicas in S, at most one each (VC-6, B1).
 pub(super) struct Reports<'a> {
     cluster: Cluster,
     of: Vec<Report<'a>>,
@@ -61,7 +61,7 @@ impl<'a> Reports<'a> {
         candidates.filter(|candidate| self.supports_checkpoint(*candidate)).max()
     }
 
-    /// Says whether a quorum reports nothing above `seq`.
+    /// Returns whether a quorum reports nothing above `seq`.
     pub(super) fn end_by(&self, seq: SeqNum) -> bool {
         self.count(|m| top(m) <= seq) >= self.cluster.quorum()
     }
@@ -72,7 +72,7 @@ impl<'a> Reports<'a> {
         tops.chain([low]).filter(|x| *x >= low && self.end_by(*x)).min().unwrap_or(low)
     }
 
-    /// What mutant M6 takes for enough: all that X leaves out could be null.
+    /// The insufficient test of mutant M6: all that X leaves out could be null.
     pub(super) fn only_nulls_above(
         &self,
         new_view: &NewView,

@@ -3,6 +3,7 @@
 
 use alloc::vec;
 
+use quorate_wire::life::Life;
 use quorate_wire::message::{LeaveCert, PrePrepared, Prepared, Suspect, SuspectReason, ViewChange};
 use quorate_wire::{ReplicaId, SeqNum};
 
@@ -36,7 +37,7 @@ fn vc(h: u64) -> ViewChange {
     ViewChange {
         view: ViewNum(5),
         stable: SeqNum(h),
-        key_id: 1,
+        life: Life::default(),
         checkpoints: vec![(SeqNum(h), state(h))],
         prepared: vec![],
         pre_prepared: vec![],
@@ -95,6 +96,7 @@ fn chosen(cluster: Cluster, s: &[(u16, ViewChange)]) -> Option<(u64, Vec<Digest>
 
 fn new_view(s: &[(u16, ViewChange)], checkpoint: (u64, Digest), chosen: &[Digest]) -> NewView {
     NewView {
+        life: Life::default(),
         view: ViewNum(5),
         view_changes: s.iter().map(|(i, _)| (ReplicaId(*i), Digest::ZERO)).collect(),
         checkpoint: (SeqNum(checkpoint.0), checkpoint.1),

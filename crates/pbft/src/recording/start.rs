@@ -1,17 +1,19 @@
-//! What a recorded replica started from: its settings and its past.
+//! The initial state of a recorded replica: its settings, and what it read from its disk.
 
 use alloc::vec::Vec;
 
 use quorate_wire::Cluster;
+use quorate_wire::cluster::REPLICAS_MAX;
 use quorate_wire::codec::{DecodeError, Decoded, Reader, Writer};
 use quorate_wire::digest::ClusterId;
 use quorate_wire::frame::FRAME_BYTES_MAX;
-use quorate_wire::id::{ClientId, SeqNum, Timestamp};
+use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
+use quorate_wire::life::Lives;
 
 use crate::config::{Config, Durability, Replier, RequestAuth};
 use crate::restart::{Restart, Resume};
 
-/// The most records or clients that a start can have.
+/// Maximum number of records or clients that a start can have.
 const COUNT_MAX: u32 = 1 << 24;
 /// The longest record: the frames of a NEW-VIEW and its VIEW-CHANGEs.
 const RECORD_BYTES_MAX: usize = 64 * FRAME_BYTES_MAX;
@@ -62,6 +64,8 @@ pub(super) fn encode_config(config: &Config, w: &mut Writer<'_>) {
         null_batch_ns,
         clock_skew_ns,
         clients_max,
+        service_settings,
+        lanes_max,
         seed,
     } = config;
     w.u16(small(cluster.n()));
@@ -82,12 +86,13 @@ pub(super) fn encode_config(config: &Config, w: &mut Writer<'_>) {
         fetch_retry_ns,
         null_batch_ns,
         clock_skew_ns,
+        service_settings,
         seed,
     ];
     for number in numbers {
         w.u64(*number);
     }
-    let sizes = [batch_bytes_max, separate_above, small_reply, retransmit_bytes, clients_max];
+    let sizes = [batch_bytes_max, separate_above, small_reply, retransmit_bytes, clients_max, lanes_max];
     for size in sizes {
         put_size(*size, w);
     }
@@ -134,12 +139,14 @@ pub(super) fn decode_config(r: &mut Reader<'_>) -> Decoded<Config> {
         fetch_retry_ns: r.u64()?,
         null_batch_ns: r.u64()?,
         clock_skew_ns: r.u64()?,
+        service_settings: r.u64()?,
         seed: r.u64()?,
         batch_bytes_max: size(r)?,
         separate_above: size(r)?,
         small_reply: size(r)?,
         retransmit_bytes: size(r)?,
         clients_max: size(r)?,
+        lanes_max: size(r)?,
         batch_requests_max: r.u16()?,
         batching: r.bool()?,
         separate: r.bool()?,
@@ -181,7 +188,7 @@ pub(super) fn encode_resume(resume: &Resume, w: &mut Writer<'_>) {
             w.u8(1);
             w.u64(*incarnation);
         }
-        Resume::Restart(Restart { incarnation, records, checkpoint, clients }) => {
+        Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives }) => {
             w.u8(2);
             w.u64(*incarnation);
             w.u32(u32::try_from(records.len()).unwrap_or(u32::MAX));
@@ -191,6 +198,7 @@ pub(super) fn encode_resume(resume: &Resume, w: &mut Writer<'_>) {
             w.u64(checkpoint.0.0);
             w.digest(&checkpoint.1);
             encode_clients(clients, w);
+            encode_lives(lives, w);
         }
     }
 }
@@ -207,8 +215,8 @@ pub(super) fn decode_resume(r: &mut Reader<'_>) -> Decoded<Resume> {
                 records.push(r.blob(RECORD_BYTES_MAX)?.to_vec());
             }
             let checkpoint = (SeqNum(r.u64()?), r.digest()?);
-            let clients = decode_clients(r)?;
-            Ok(Resume::Restart(Restart { incarnation, records, checkpoint, clients }))
+            let (clients, lives) = (decode_clients(r)?, decode_lives(r)?);
+            Ok(Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives }))
         }
         _ => Err(DecodeError::NotCanonical),
     }
@@ -231,6 +239,23 @@ pub(super) fn decode_clients(r: &mut Reader<'_>) -> Decoded<Vec<(ClientId, Times
     Ok(clients)
 }
 
+/// Appends the lives of replicas.
+pub(super) fn encode_lives(lives: &[(ReplicaId, Lives)], w: &mut Writer<'_>) {
+    w.count8(lives.len());
+    for (replica, lives) in lives {
+        w.u16(replica.0);
+        lives.encode(w);
+    }
+}
+
+pub(super) fn decode_lives(r: &mut Reader<'_>) -> Decoded<Vec<(ReplicaId, Lives)>> {
+    let mut lives = Vec::new();
+    for _ in 0..r.count8(u8::try_from(REPLICAS_MAX).unwrap_or(u8::MAX))? {
+        lives.push((ReplicaId(r.u16()?), Lives::decode(r)?));
+    }
+    Ok(lives)
+}
+
 fn count(r: &mut Reader<'_>) -> Decoded<u32> {
     let count = r.u32()?;
     if count > COUNT_MAX {
@@ -241,7 +266,8 @@ fn count(r: &mut Reader<'_>) -> Decoded<u32> {
 
 #[cfg(test)]
 mod tests {
-    use quorate_wire::Digest;
+    use quorate_wire::life::Life;
+    use quorate_wire::{Digest, ViewNum};
 
     use super::*;
 
@@ -257,11 +283,13 @@ mod tests {
         config.request_auth = RequestAuth::SigMac;
         config.durability = Durability::Async;
         config.seed = 99;
+        let life = Life { timestamp: Timestamp(9), bits: 8 };
         let restart = Restart {
             incarnation: 5,
             records: alloc::vec![alloc::vec![1, 2, 3], alloc::vec![]],
             checkpoint: (SeqNum(8), Digest([4; 32])),
             clients: alloc::vec![(ClientId(70_000), Timestamp(6))],
+            lives: alloc::vec![(ReplicaId(2), Lives::default().opened(life, ViewNum(4)))],
         };
         let mut bytes = Vec::new();
         let mut w = Writer::new(&mut bytes);
@@ -273,6 +301,7 @@ mod tests {
         let Resume::Restart(restart) = decode_resume(&mut r).unwrap() else { panic!() };
         assert_eq!((restart.incarnation, restart.records.len(), restart.checkpoint.0), (5, 2, SeqNum(8)));
         assert_eq!(restart.clients, [(ClientId(70_000), Timestamp(6))]);
+        assert_eq!(restart.lives, [(ReplicaId(2), Lives::default().opened(life, ViewNum(4)))]);
         assert!(r.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! One replica on a desk: the test speaks as everyone else, with their real doors, and sees what the
+//! One replica on a desk: the test speaks as everyone else, with their real authenticators, and sees what the
 //! replica says and reports. For the clauses of the paper, one at a time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "a test may panic")]
 #![allow(
@@ -17,13 +17,15 @@ use quorate_wire::digest::{ClusterId, Domains};
 use quorate_wire::door::Admitted;
 use quorate_wire::frame::Frame;
 use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::life::{Lives, Recovered, Recovery};
 use quorate_wire::message::{
-    Checkpoint, Commit, Kind, LeaveCert, NewView, Prepare, RequestBody, RequestFlags, Suspect, SuspectReason,
-    ViewChange, encode_pre_prepare,
+    Checkpoint, Commit, Kind, Prepare, RequestBody, RequestFlags, Suspect, SuspectReason, encode_pre_prepare,
 };
 use quorate_wire::reply::{Outcome, Replies, Reply};
 use quorate_wire::sign::{Signer, Verifier};
 use quorate_wire::{Batch, Cluster, Digest, Door, Signed};
+
+mod signed;
 
 pub const MS: u64 = 1_000_000;
 pub const R0: ReplicaId = ReplicaId(0);
@@ -58,8 +60,10 @@ pub struct Desk {
     lsn: u64,
     /// The log.
     pub records: Vec<Vec<u8>>,
-    /// Tell the replica that its records are durable as soon as it writes them.
+    /// Tell the replica that its records are durable as soon as it writes them, and that what it has fetched is.
     pub disk_is_fast: bool,
+    /// Signatures that are to be checked are not, yet.
+    pub checks_wait: bool,
     deadlines: [Option<u64>; Timer::COUNT],
 }
 
@@ -99,7 +103,7 @@ impl Desk {
         change(&mut config);
         let people: Vec<Principal> = (0..n)
             .map(|i| Principal::Replica(ReplicaId(i)))
-            .chain((0..3).map(|i| Principal::Client(c(i))))
+            .chain((0..9).map(|i| Principal::Client(c(i))))
             .collect();
         let mut verifier = Verifier::default();
         for who in &people {
@@ -137,6 +141,7 @@ impl Desk {
             lsn: 0,
             records: Vec::new(),
             disk_is_fast: true,
+            checks_wait: false,
             deadlines: [None; Timer::COUNT],
         };
         desk.input(Input::Start);
@@ -168,15 +173,16 @@ impl Desk {
                     self.did.push(Did::Timer(*timer));
                 }
                 Action::StopTimer(timer) => self.deadlines[timer.index()] = None,
+                Action::CheckSignature { .. } if self.checks_wait => {}
                 Action::CheckSignature { client, request } => {
-                    // Any door will do: all know the same public keys, and its own may be in use.
+                    // Any authenticator will do: all know the same public keys, and its own may be in use.
                     let valid = self.doors[0].check_signature(*client, &request.request, &request.signature);
                     todo.push(Todo::Signature(request.request, valid));
                 }
                 Action::Execute { seq, batch, tentative } => {
                     let operations = batch.requests().map(|r| r.operation.to_vec()).collect();
                     self.did.push(Did::Executed { seq: *seq, tentative: *tentative, operations });
-                    todo.push(Todo::Executed(*seq, self.replies(batch)));
+                    todo.push(Todo::Executed(*seq, self.replies(*seq, batch)));
                 }
                 Action::Merge { seq } => self.did.push(Did::Merged(*seq)),
                 Action::Undo { after } => self.did.push(Did::Undid(*after)),
@@ -200,11 +206,11 @@ impl Desk {
                 Todo::Checkpointed(seq) => self.input(Input::Checkpointed { seq, root: root(seq) }),
                 Todo::Signature(request, valid) => self.input(Input::SignatureChecked { request, valid }),
                 Todo::Read(ticket, client, t) => {
-                    let digest = self.domains.reply(client.0, t.0, b"read");
+                    let digest = self.domains.reply(client.0, t.0, &Digest::ZERO, b"read");
                     self.input(Input::Read { ticket, result: ReadResult::Done { result: b"read", digest } });
                 }
                 Todo::Cached(client) => {
-                    let digest = self.domains.reply(client.0, 1, b"ok");
+                    let digest = self.domains.reply(client.0, 1, &Digest::ZERO, b"ok");
                     let reply = CachedReply { timestamp: Timestamp(1), digest, result: Some(b"ok") };
                     self.input(Input::Cached { client, reply: Some(reply) });
                 }
@@ -225,21 +231,35 @@ impl Desk {
 
     /// The state that was being fetched is here.
     pub fn fetched(&mut self, seq: u64) {
-        let seq = SeqNum(seq);
-        self.input(Input::Fetched { seq, root: root(seq), clients: &[] });
+        self.fetched_with(seq, &[]);
+        if self.disk_is_fast {
+            self.input(Input::Kept { seq: SeqNum(seq) });
+        }
     }
 
-    fn replies(&self, batch: &Batch) -> Replies {
+    /// The state that was being fetched is here, and notes these lives.
+    pub fn fetched_with(&mut self, seq: u64, lives: &[(ReplicaId, Lives)]) {
+        let seq = SeqNum(seq);
+        self.input(Input::Fetched { seq, root: root(seq), clients: &[], lives: Some(lives) });
+    }
+
+    fn replies(&self, seq: SeqNum, batch: &Batch) -> Replies {
         let mut replies = Replies::new();
         for r in batch.requests() {
-            let digest = self.domains.reply(r.client.0, r.timestamp.0, b"ok");
+            // A recovery request opens a life (RC-6).
+            let mut result = Vec::new();
+            match Recovery::decode(r.operation) {
+                Some(Recovery { bits, floor, .. }) => Recovered { seq, bits, floor }.encode(&mut result),
+                None => result.extend_from_slice(b"ok"),
+            }
+            let digest = self.domains.reply(r.client.0, r.timestamp.0, &r.digest, &result);
             replies.push(Reply {
                 client: r.client,
                 timestamp: r.timestamp,
                 digest,
                 replier: r.replier,
                 outcome: Outcome::Executed,
-                result: Some(b"ok"),
+                result: Some(&result),
             });
         }
         replies
@@ -346,54 +366,6 @@ impl Desk {
             }
         }
         digest
-    }
-
-    /// A LeaveCert for `view`, by `f + 1` others.
-    pub fn leave_cert(&mut self, view: u64, by: &[ReplicaId]) -> LeaveCert {
-        let mut suspects = Vec::new();
-        for from in by {
-            let mut body = Vec::new();
-            self::suspect(view).encode(&mut Writer::new(&mut body));
-            let mut frame = Vec::new();
-            self.door((*from).into()).seal(Kind::Suspect, None, &body, &mut frame);
-            let signature = quorate_wire::frame::signature_of(&frame).unwrap();
-            suspects.push((*from, Suspect { signature, ..self::suspect(view) }));
-        }
-        LeaveCert { suspects }
-    }
-
-    pub fn view_change(&mut self, from: ReplicaId, m: &ViewChange) -> Vec<u8> {
-        let mut body = Vec::new();
-        m.encode(&mut Writer::new(&mut body));
-        let mut frame = Vec::new();
-        self.door(from.into()).seal(Kind::ViewChange, None, &body, &mut frame);
-        frame
-    }
-
-    pub fn new_view(&mut self, from: ReplicaId, m: &NewView) -> Vec<u8> {
-        let mut body = Vec::new();
-        m.encode(&mut Writer::new(&mut body));
-        let mut frame = Vec::new();
-        self.door(from.into()).seal(Kind::NewView, None, &body, &mut frame);
-        frame
-    }
-
-    /// The digest by which a NEW-VIEW names a VIEW-CHANGE.
-    pub fn digest_of(&self, frame: &[u8]) -> Digest {
-        self.domains.view_change(Frame::decode(frame).unwrap().body)
-    }
-
-    /// An empty VIEW-CHANGE for `view`: nothing stable, nothing prepared.
-    pub fn empty_view_change(&mut self, view: u64) -> ViewChange {
-        ViewChange {
-            view: ViewNum(view),
-            stable: SeqNum(0),
-            key_id: 0,
-            checkpoints: vec![(SeqNum(0), root(SeqNum(0)))],
-            prepared: vec![],
-            pre_prepared: vec![],
-            leave: self.leave_cert(view - 1, &[R0, R1]),
-        }
     }
 
     /// Time passes; timers that run out are handled.

@@ -22,7 +22,7 @@ struct Cells<'a> {
 }
 
 impl Tree {
-    /// Sets the value of `key`. Says whether the key was there before.
+    /// Sets the value of `key`. Returns whether the key was there before.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl Tree {
         placed
     }
 
-    /// Removes `key`. Says whether it was there.
+    /// Removes `key`. Returns whether it was there.
     ///
     /// # Errors
     ///
@@ -210,7 +210,7 @@ impl Tree {
         self.lower(view)
     }
 
-    /// Merges a node with a neighbour if little is left in both. Says whether it did.
+    /// Merges a node with a neighbour if little is left in both. Returns whether it did.
     fn merge(&self, view: &mut View<'_>, page: u32, parent: u32, index: usize) -> Result<bool, Stop> {
         let capacity = view.page_bytes() - HEAD_BYTES;
         if Node::new(view.page(page)?)?.used()? > capacity / 4 {
@@ -278,7 +278,7 @@ impl Tree {
         }
     }
 
-    /// Writes a large value to pages of its own and describes it. Returns the description's length.
+    /// Writes a large value to its own pages and describes it. Returns the description's length.
     fn store(
         &self,
         view: &mut View<'_>,
@@ -422,7 +422,7 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// Writes a small value over one of the same length. Says whether that was possible.
+/// Writes a small value over one of the same length. Returns whether that was possible.
 fn overwrite(view: &mut View<'_>, leaf: u32, at: usize, cell: Cell<'_>) -> Result<bool, Stop> {
     let (old, offset, is_large) = Node::of_kind(view.page(leaf)?, Kind::Leaf)?.payload(at)?;
     let [head, _, payload] = cell.0;
@@ -434,7 +434,7 @@ fn overwrite(view: &mut View<'_>, leaf: u32, at: usize, cell: Cell<'_>) -> Resul
     Ok(true)
 }
 
-/// Takes a child out of an inner node; its keys are its neighbour's now. Says whether there was one.
+/// Takes a child out of an inner node; its keys are its neighbour's now. Returns whether there was one.
 fn drop_child(view: &mut View<'_>, parent: u32, index: usize) -> Result<bool, Stop> {
     let node = Node::of_kind(view.page(parent)?, Kind::Inner)?;
     let Some(last) = node.count().checked_sub(1) else { return Ok(false) };
@@ -451,7 +451,7 @@ fn push(page: &mut [u8], cell: Cell<'_>) -> Result<(), Stop> {
     if node::insert(page, count, cell)? { Ok(()) } else { Err(Stop::Corrupt) }
 }
 
-/// Says whether a path takes the rightmost child of a node.
+/// Returns whether a path takes the rightmost child of a node.
 fn is_rightmost(view: &View<'_>, page: u32, at: usize) -> bool {
     view.page(page).and_then(Node::new).is_ok_and(|node| at == node.count())
 }

@@ -97,7 +97,7 @@ impl Cursor {
     }
 
     /// Goes from the end of a leaf to the beginning of the next, or from its beginning to the end of the
-    /// one before. Says whether there is one; if not, the cursor stays.
+    /// one before. Returns whether there is one; if not, the cursor stays.
     fn turn(&mut self, view: &View<'_>, forward: bool) -> Result<bool, Stop> {
         let mut path = self.path;
         let mut levels = 0;
@@ -117,7 +117,7 @@ impl Cursor {
         Ok(false)
     }
 
-    /// Goes down `levels` nodes from `page`, each at its beginning or each at its end.
+    /// Descends `levels` nodes from `page`, always to the beginning or always to the end.
     fn descend(&mut self, view: &View<'_>, page: u32, levels: usize, at_beginning: bool) -> Result<(), Stop> {
         let mut page = page;
         for level in (1..=levels).rev() {

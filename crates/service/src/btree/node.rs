@@ -22,10 +22,10 @@ pub(super) const SLOT_BYTES: usize = 2;
 pub(super) const LEAF_CELL_BYTES: usize = 4;
 /// Bytes of an inner node's cell before its key.
 pub(super) const INNER_CELL_BYTES: usize = 6;
-/// Says that the payload describes a large value.
+/// The tag of a payload that describes a large value.
 pub(super) const LARGE: u16 = 0x8000;
 
-/// What a node is.
+/// The type of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Leaf,
@@ -82,7 +82,7 @@ impl<'a> Node<'a> {
         self.count
     }
 
-    /// Returns the bytes in use besides the head.
+    /// Returns the bytes in use without the head.
     pub(super) fn used(&self) -> Result<usize, Stop> {
         let (heap, garbage) = (usize::from(u16_at(self.page, 4)?), usize::from(u16_at(self.page, 6)?));
         Ok(self.count * SLOT_BYTES + heap.checked_sub(garbage).ok_or(Stop::Corrupt)?)
@@ -177,7 +177,7 @@ pub(super) fn init(page: &mut [u8], kind: Kind, right: u32) {
     page[8..12].copy_from_slice(&right.to_le_bytes());
 }
 
-/// Puts a cell at `index`. Says whether there was room between slots and cells.
+/// Puts a cell at `index`. Returns whether there was room between slots and cells.
 pub(super) fn insert(page: &mut [u8], index: usize, cell: Cell<'_>) -> Result<bool, Stop> {
     let node = Node::new(page)?;
     let (count, heap) = (node.count, usize::from(u16_at(page, 4)?));

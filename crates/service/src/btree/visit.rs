@@ -1,4 +1,4 @@
-//! The pages that a tree takes up, for those who check that none is lost or used twice.
+//! The pages that a tree uses, for checks that no page is lost or used twice.
 
 use alloc::vec::Vec;
 

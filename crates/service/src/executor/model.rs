@@ -1,4 +1,4 @@
-//! Execution against a plain model, along two ways through the same batches.
+//! Execution compared with a plain model, along two paths through the same batches.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -1,8 +1,11 @@
 //! Execution: exactly once, in an overlay or not, and the state that comes out.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
+use quorate_wire::life::{Life, Lives, Recovered, Recovery};
 use quorate_wire::message::{Proof, Request, RequestFlags};
+use quorate_wire::{ReplicaId, ViewNum};
 
 use super::*;
 use crate::image::ImageError;
@@ -32,6 +35,9 @@ pub(super) fn incr(key: &[u8], by: i64) -> Vec<u8> {
 }
 
 /// What became of a request: the outcome and the result.
+/// The digest of some request.
+const REQUEST: Digest = Digest([5; 32]);
+
 pub(super) type Said = (Outcome, Option<Vec<u8>>);
 
 /// Executes the next batch and returns what its replies say.
@@ -49,7 +55,7 @@ pub(super) fn execute(
         .map(|(reply, &(client, timestamp, _))| {
             assert_eq!((reply.client, reply.timestamp), (client, Timestamp(timestamp)));
             if let (Outcome::Executed | Outcome::Repeated, Some(result)) = (reply.outcome, reply.result) {
-                assert_eq!(reply.digest, domains().reply(client.0, timestamp, result));
+                assert!(reply.digest.is_of_result(&domains().result(client.0, timestamp, result)));
             }
             (reply.outcome, reply.result.map(<[u8]>::to_vec))
         })
@@ -72,8 +78,9 @@ fn repeated(text: &[u8]) -> Said {
 
 pub(super) fn get(executor: &Executor<Kv>, key: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
-    let digest = executor.read(client(0), Timestamp(9), &encoded(&Operation::Get { key }), &mut out);
-    assert_eq!(digest, Some(domains().reply(client(0).0, 9, &out)));
+    let digest =
+        executor.read((client(0), Timestamp(9), &REQUEST), &encoded(&Operation::Get { key }), &mut out);
+    assert_eq!(digest, Some(domains().reply(client(0).0, 9, &REQUEST, &out)));
     match Answer::decode(&out) {
         Ok(Answer::Value(value)) => Some(value.to_vec()),
         answer => {
@@ -166,7 +173,7 @@ fn a_refused_operation_keeps_nothing_but_its_reply() {
     assert_eq!(with.cached(client(1)).unwrap().timestamp, Timestamp(9));
 }
 
-/// ND-2 [OSDI99 §4.6]: whatever the primary chooses, time goes on, and all replicas agree on it.
+/// ND-2 [OSDI99 §4.6]: whatever the primary chooses, time advances, and all replicas agree on it.
 #[test]
 fn time_never_goes_back() {
     /// Answers with the agreed time.
@@ -201,7 +208,7 @@ fn time_never_goes_back() {
     executor.merge(SeqNum(3));
     assert_eq!(run(&mut executor, 4, 200, false), 200);
     let mut out = Vec::new();
-    executor.read(client(1), Timestamp(1), &[1], &mut out);
+    executor.read((client(1), Timestamp(1), &REQUEST), &[1], &mut out);
     assert_eq!(out, 200_u64.to_le_bytes());
 
     let root = executor.checkpoint(SeqNum(4));
@@ -221,10 +228,53 @@ fn a_recovery_request_returns_its_number() {
     let replica = ClientId(2);
     assert!(replica.replica().is_some());
     execute(&mut executor, &[], false);
-    let said = execute(&mut executor, &[(replica, 7, b"recover")], false);
-    assert_eq!(said, [(Outcome::Executed, Some(2_u64.to_le_bytes().to_vec()))]);
-    let said = execute(&mut executor, &[(replica, 7, b"recover")], false);
-    assert_eq!(said, [(Outcome::Repeated, Some(2_u64.to_le_bytes().to_vec()))]);
+    let (operation, result) = recovery(2, 77, 3);
+    let said = execute(&mut executor, &[(replica, 7, &operation)], false);
+    assert_eq!(said, [(Outcome::Executed, Some(result.clone()))]);
+    let said = execute(&mut executor, &[(replica, 7, &operation)], false);
+    assert_eq!(said, [(Outcome::Repeated, Some(result))]);
+    // Anything else that a replica asks for does nothing.
+    let said = execute(&mut executor, &[(replica, 8, b"put x 1")], false);
+    assert_eq!(said, [(Outcome::Executed, Some(Vec::new()))]);
+    assert_eq!(executor.lives().unwrap().len(), 1);
+}
+
+/// A recovery request with these bits and floor, and what it returns at number `seq`.
+fn recovery(seq: u64, bits: u64, floor: u64) -> (Vec<u8>, Vec<u8>) {
+    let (mut operation, mut result) = (Vec::new(), Vec::new());
+    Recovery { bound: SeqNum(0), bits, floor: ViewNum(floor) }.encode(&mut operation);
+    Recovered { seq: SeqNum(seq), bits, floor: ViewNum(floor) }.encode(&mut result);
+    (operation, result)
+}
+
+/// RC-11: the state notes the last two lives of each replica. They are undone with their batch, are in the digest, and
+/// come with an image of the state.
+#[test]
+fn rc11_the_state_keeps_the_last_two_lives() {
+    let mut executor = executor();
+    let (id, last) = (ClientId(2), ClientId(63));
+    assert_eq!(executor.lives(), Some(Vec::new()));
+    let before = executor.recompute();
+    execute(&mut executor, &[(id, 7, &recovery(0, 77, 3).0)], true);
+    executor.undo(SeqNum(0));
+    assert_eq!(executor.lives(), Some(Vec::new()));
+    execute(&mut executor, &[(id, 7, &recovery(0, 77, 3).0)], false);
+    execute(&mut executor, &[(id, 9, &recovery(0, 99, 5).0), (last, 1, &recovery(0, 1, 0).0)], false);
+    let life = |t, bits| Life { timestamp: Timestamp(t), bits };
+    let two = Lives { life: life(9, 99), before: life(7, 77), floor: ViewNum(5) };
+    let one = Lives { life: life(1, 1), before: Life::default(), floor: ViewNum(0) };
+    let noted = Some(vec![(ReplicaId(2), two), (ReplicaId(63), one)]);
+    assert_eq!(executor.lives(), noted);
+    // One that comes too late opens nothing, and neither does one of a replica that no cluster can have.
+    execute(&mut executor, &[(id, 8, &recovery(0, 88, 0).0), (ClientId(64), 1, &recovery(0, 1, 0).0)], false);
+    assert_eq!(executor.lives(), noted);
+    let root = executor.checkpoint(SeqNum(3));
+    assert_ne!(root, before);
+    let mut image = Vec::new();
+    assert!(executor.image(SeqNum(3), &mut image));
+    let mut other = self::executor();
+    assert_eq!(other.restore(&image), Ok((SeqNum(3), root)));
+    assert_eq!(other.lives(), noted);
 }
 
 /// PR-6: the null batch changes nothing at all.
@@ -256,7 +306,7 @@ fn a_read_sees_the_committed_state_alone() {
     assert_eq!(get(&executor, b"k").as_deref(), Some(&b"new"[..]));
     let mut out = Vec::new();
     for operation in [put(b"k", b"x"), Vec::new(), alloc::vec![1]] {
-        assert_eq!(executor.read(client(1), Timestamp(3), &operation, &mut out), None);
+        assert_eq!(executor.read((client(1), Timestamp(3), &REQUEST), &operation, &mut out), None);
     }
 }
 
@@ -280,7 +330,7 @@ fn a_read_that_writes_needs_order() {
     }
     let executor = Executor::new(Careless, domains(), options());
     for op in 0..4 {
-        assert_eq!(executor.read(client(1), Timestamp(1), &[op], &mut Vec::new()), None);
+        assert_eq!(executor.read((client(1), Timestamp(1), &REQUEST), &[op], &mut Vec::new()), None);
     }
 }
 
@@ -316,7 +366,7 @@ fn long_results_are_kept_up_to_the_bound() {
 /// no room.
 #[test]
 fn b37_a_client_too_many_is_refused() {
-    let small = Options { clients_max: 3, ..options() };
+    let small = Options { clients_max: 3, lanes_max: 3, ..options() };
     let mut executor = Executor::new(Kv, domains(), small);
     let add = incr(b"n", 1);
     execute(&mut executor, &[(client(1), 1, &add)], false);
@@ -325,7 +375,9 @@ fn b37_a_client_too_many_is_refused() {
     assert_eq!(executor.cached(client(7)), None);
     let said =
         execute(&mut executor, &[(client(2), 1, &add), (client(3), 1, &add), (client(4), 1, &add)], false);
-    assert_eq!(said[2], (Outcome::Refused, None));
+    let mut refused = Vec::new();
+    crate::people::Answer::NoLane.encode(&mut refused);
+    assert_eq!(said[2], (Outcome::Refused, Some(refused)));
     assert_eq!(get(&executor, b"n").as_deref(), Some(&b"3"[..]));
     assert_eq!(execute(&mut executor, &[(client(1), 2, &add)], false), [executed(b"4")]);
     let mut clients = Vec::new();

@@ -1,4 +1,4 @@
-//! Commands beyond the plain [`Operation`]s: what a RESP door needs, and many operations in one.
+//! Commands beyond the plain [`Operation`]s: what a RESP gateway needs, and many operations in one.
 //!
 //! ```text
 //! command     code 1 | rest                                     codes from 16 on
@@ -22,10 +22,10 @@ use super::Operation;
 
 /// The first code of a command; those below are [`Operation`]s.
 const CODE_MIN: u8 = 16;
-/// The most keys, pairs or operations in one command.
+/// Maximum number of keys, pairs or operations in one command.
 pub const ITEMS_MAX: usize = 65_536;
 
-/// What can be asked of the store besides an [`Operation`]. Answers are an
+/// Requests to the store other than an [`Operation`]. Answers are an
 /// [`Answer::Value`](super::Answer::Value) with a decimal number where nothing else is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
@@ -61,7 +61,7 @@ pub enum Command<'a> {
     GetMany(Items<'a>),
     /// Sets the values of keys, all or none. A list of key, value, key, value.
     SetMany(Items<'a>),
-    /// Lets a key expire after so many milliseconds, at once if that is not above 0. Answers 1, or 0 if
+    /// Lets a key expire after these milliseconds, at once if that is not above 0. Answers 1, or 0 if
     /// there is no such key.
     Expire {
         /// The key.
@@ -69,12 +69,12 @@ pub enum Command<'a> {
         /// How long it lives from now on, in milliseconds.
         ttl_ms: i64,
     },
-    /// How long a key lives, in milliseconds; -1 if it does not expire, -2 if there is none. Read-only.
+    /// The remaining life of a key, in milliseconds; -1 if it does not expire, -2 if it does not exist. Read-only.
     Ttl {
         /// The key.
         key: &'a [u8],
     },
-    /// Lets a key live on. Answers 1, or 0 if there is no such key or it does not expire.
+    /// Removes a key's expiry. Answers 1, or 0 if there is no such key or it does not expire.
     Persist {
         /// The key.
         key: &'a [u8],
@@ -179,7 +179,7 @@ impl<'a> Items<'a> {
         self.len
     }
 
-    /// Says whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -196,7 +196,7 @@ impl<'a> Items<'a> {
 }
 
 impl Shape {
-    /// Says whether the item at `at` is a key.
+    /// Returns whether the item at `at` is a key.
     fn is_key(self, at: usize) -> bool {
         match self {
             Self::Key => true,
@@ -215,7 +215,7 @@ fn key<'a>(reader: &mut Reader<'a>) -> Decoded<&'a [u8]> {
     reader.bytes(len)
 }
 
-/// What an operation of the service is.
+/// An operation of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked<'a> {
     /// A plain operation.
@@ -237,7 +237,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Says whether it changes nothing.
+    /// Returns whether it changes nothing.
     pub fn is_read_only(&self) -> bool {
         match self {
             Self::Operation(operation) => matches!(operation, Operation::Get { .. }),
@@ -247,7 +247,7 @@ impl<'a> Asked<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// Says whether it changes nothing.
+    /// Returns whether it changes nothing.
     pub fn is_read_only(&self) -> bool {
         match self {
             Self::Length { .. } | Self::Exists(_) | Self::GetMany(_) | Self::Ttl { .. } | Self::Count => true,

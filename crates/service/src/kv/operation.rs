@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use quorate_wire::codec::{DecodeError, Decoded, Reader, Writer};
 use quorate_wire::message::{OPERATION_BYTES_MAX, RESULT_BYTES_MAX};
 
-/// What can be asked of the store.
+/// The operations of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
     /// The value of a key. Read-only.
@@ -37,9 +37,9 @@ pub enum Operation<'a> {
     Cas {
         /// The key.
         key: &'a [u8],
-        /// What it has to be; none: absent.
+        /// The expected value; none: absent.
         expected: Option<&'a [u8]>,
-        /// What it becomes.
+        /// The new value.
         value: &'a [u8],
     },
     /// Adds to the decimal number that is the value of a key; an absent one counts as 0.
@@ -53,12 +53,12 @@ pub enum Operation<'a> {
     Append {
         /// The key.
         key: &'a [u8],
-        /// What is appended.
+        /// The bytes to append.
         suffix: &'a [u8],
     },
 }
 
-/// What the store answers.
+/// The answers of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
     /// Done.
@@ -138,7 +138,7 @@ impl Failure {
         Self::AnswerTooLong,
     ];
 
-    /// Returns what a person is told.
+    /// Returns the error text.
     pub fn text(self) -> &'static str {
         match self {
             Self::Malformed => "not an operation",

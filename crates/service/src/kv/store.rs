@@ -8,11 +8,10 @@
 //!            by time     when, 8, big-endian | key -> nothing      the same, the next to expire first
 //! ```
 //!
-//! Time is the agreed time of the batch [OSDI99 §4.6], in milliseconds. A key whose time has come is not
-//! there any more for anybody, whether or not it has been removed already. An execution that is not
-//! ordered knows no more of the time than that it is later than the last batch's: that is enough to say
-//! that a key has expired, and never enough to say that it has not. So it refuses to answer for a key
-//! that expires at a later time, and the question has to be ordered.
+//! Time is the agreed time of the batch [OSDI99 §4.6], in milliseconds. An expired key does not exist for any client,
+//! whether or not it has been removed already. An execution that is not ordered knows only that the time is later
+//! than that of the last batch. That is enough to know that a key has expired, but not that it has not. So it refuses
+//! to answer for a key that expires later, and the request has to be ordered.
 
 use alloc::vec::Vec;
 
@@ -24,7 +23,7 @@ use crate::view::View;
 
 /// Bytes of a time.
 const TIME_BYTES: usize = 8;
-/// Where the number of keys stands in page 0.
+/// The offset of the number of keys in page 0.
 const COUNT_AT: usize = Space::HEADER_BYTES + 3 * Tree::HEADER_BYTES;
 
 /// The store as one execution sees it.
@@ -39,7 +38,7 @@ pub(super) struct Store<'s, 'v> {
     ordered: bool,
 }
 
-/// What becomes of a key's deadline when its value is set.
+/// How setting a key's value changes its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deadline {
     /// It stays.
@@ -126,7 +125,7 @@ impl<'s, 'v> Store<'s, 'v> {
         self.set_deadline(key, old, at)
     }
 
-    /// Removes a key. Says whether it was there and had not expired.
+    /// Removes a key. Returns whether it was there and had not expired.
     pub(super) fn remove(&mut self, key: &[u8]) -> Result<bool, Trouble> {
         let old = self.deadline(key)?;
         let there = self.values.remove(self.view, key)?;
@@ -137,7 +136,7 @@ impl<'s, 'v> Store<'s, 'v> {
         Ok(there && old.is_none_or(|at| at > self.now_ms))
     }
 
-    /// Removes keys whose time has come, at most so many, the earliest first. Nobody can tell: they were
+    /// Removes keys whose time has come, at most `max`, the earliest first. Nobody can tell: they were
     /// not there any more. An execution that is not ordered removes nothing.
     pub(super) fn reap(&mut self, max: usize) -> Result<(), Trouble> {
         if !self.ordered {

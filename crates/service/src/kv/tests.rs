@@ -335,7 +335,7 @@ impl Model {
     }
 }
 
-/// Against the plainest store with time, ordered and not, while time goes on.
+/// Against the plainest store with time, ordered and not, while time advances.
 #[test]
 fn it_behaves_like_a_map_with_time() {
     for seed in 1..6 {

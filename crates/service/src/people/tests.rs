@@ -118,7 +118,11 @@ fn whoever_is_removed_is_out_from_there_on() {
     assert_eq!(answers(&results), [None, Some(Answer::Done), Some(Answer::NoClient)]);
     let read = |executor: &Executor<Kv>| {
         let mut out = Vec::new();
-        assert!(executor.read(WRITER, quorate_wire::Timestamp(99), &get(), &mut out).is_some());
+        assert!(
+            executor
+                .read((WRITER, quorate_wire::Timestamp(99), &quorate_wire::Digest::ZERO), &get(), &mut out)
+                .is_some()
+        );
         Answer::decode(&out)
     };
     assert_eq!((read(&executor), known(&executor)), (None, vec![1, 2, 3]), "it may still be undone");

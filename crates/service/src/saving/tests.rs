@@ -32,7 +32,7 @@ fn change(executor: &mut Executor<Kv>, random: &mut Xorshift, keys: u64) {
     executor.execute(seq, &batch, false, &mut Replies::new()).unwrap();
 }
 
-/// Copies at most `pages_max` pages to a disk. Says whether the checkpoint is still held.
+/// Copies at most `pages_max` pages to a disk. Returns whether the checkpoint is still held.
 fn copy(executor: &mut Executor<Kv>, saving: &mut Saving, pages_max: usize, disk: &mut Pages) -> bool {
     let mut copied = Copied::default();
     if !executor.save(saving, pages_max, &mut copied) {

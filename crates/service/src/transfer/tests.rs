@@ -7,7 +7,7 @@ use super::*;
 use crate::testing::Xorshift;
 use crate::tree::Label;
 
-/// B12, B17: an empty replica gets everything, the clients' replies included, and goes on like the others.
+/// B12, B17: an empty replica gets everything, the clients' replies included, and continues like the others.
 #[test]
 fn b12_an_empty_replica_gets_state_and_replies_together() {
     let mut world = World::new(1, &[Manner::Correct; 3]);
@@ -127,7 +127,7 @@ fn b18_agreement_among_liars_is_not_believed() {
     assert!(world.lies.iter().all(|liar| (2..5).contains(liar)) && !world.lies.is_empty());
 }
 
-/// ST-4: when the target moves, what has come is kept, and the walk ends although the state goes on.
+/// ST-4: when the target moves, what has come is kept, and the walk ends although the state keeps changing.
 #[test]
 fn a_moving_target_is_reached() {
     for seed in 1..20 {
@@ -166,7 +166,7 @@ fn a_moving_target_is_reached() {
 }
 
 /// ST-4: under load checkpoints come faster than the parts of one can be asked for. The one that is being fetched is
-/// held meanwhile, as long as there is room.
+/// held in that time, as long as there is room.
 #[test]
 fn what_is_being_fetched_is_held() {
     let mut world = World::new(11, &[Manner::Correct; 3]);
@@ -241,8 +241,8 @@ fn what_changes_all_the_time_is_brought_last() {
     world.check_that_it_goes_on();
 }
 
-/// Section 9: whoever brings much leaves the others time for their clients; whoever brings little has it at once, or
-/// would run after the others for ever.
+/// Section 9: a replica that fetches much leaves the others time for their clients; one that fetches little gets it
+/// immediately, because otherwise it would never catch up.
 #[test]
 fn much_takes_its_time_and_little_does_not() {
     let mut world = World::new(14, &[Manner::Correct; 3]);
@@ -274,7 +274,7 @@ fn b21_damaged_pages_are_found_and_brought() {
             assert!(world.nodes[TARGET].damage(choice));
         }
         assert_ne!(world.nodes[TARGET].recompute(), target.1);
-        // It goes on for a while with a state that is wrong, and may stumble.
+        // It runs for a while with a wrong state, and may fail.
         let keys: Vec<u64> = (0..20).map(|_| world.random.below(1500)).collect();
         world.execute(0..4, &keys, 2);
         let is_later = seed % 2 == 0;
@@ -401,7 +401,7 @@ fn peers_may_come_later() {
     world.finish(target);
 }
 
-/// ST-2 for one page: whoever sends another one, an older one or none is passed over, and what the page was is what
+/// ST-2 for one page: a sender of another one, an older one or none is passed over, and what the page was is what
 /// it is again.
 #[test]
 fn a_page_that_cannot_be_read_comes_from_whoever_has_it() {

@@ -1,4 +1,4 @@
-//! Executors on a network that loses, doubles and reorders: what the tests of a transfer need.
+//! Executors on a network that loses, duplicates and reorders messages, for tests of state transfer.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -27,7 +27,7 @@ fn executor() -> Executor<Kv> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
     Correct,
-    /// Does not answer.
+    /// Sends no answers.
     Silent,
     /// Changes a bit of every answer.
     Flips,
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// Delivers the next packet or lets the next deadline come. Says whether there was any.
+    /// Delivers the next packet or lets the next deadline come. Returns whether there was any.
     pub(super) fn step(&mut self) -> bool {
         let mut steps = Steps::new();
         let deadline = self.nodes[TARGET].deadline();
@@ -235,7 +235,7 @@ impl World {
         }
     }
 
-    /// Has one page brought, and lets that run to its end.
+    /// Fetches one page, and runs until that is finished.
     pub(super) fn mend(&mut self, page: u32) {
         let peers: Vec<ReplicaId> = (1..self.nodes.len()).map(ReplicaId::at).collect();
         let mut steps = Steps::new();
@@ -249,7 +249,7 @@ impl World {
         assert_eq!(self.mended.take(), Some(page));
     }
 
-    /// Lets the transfer run to its end and checks what came.
+    /// Runs the transfer until it is finished, and checks the result.
     #[track_caller]
     pub(super) fn finish(&mut self, target: (SeqNum, Digest)) {
         for _ in 0..200_000 {
@@ -265,7 +265,7 @@ impl World {
         assert!(!core::mem::take(&mut self.distrusted));
     }
 
-    /// Node 0 goes on like node 1: same replies, same clients, same root.
+    /// Node 0 continues like node 1: same replies, same clients, same root.
     pub(super) fn check_that_it_goes_on(&mut self) {
         let mut clients = [Vec::new(), Vec::new()];
         for (node, clients) in self.nodes.iter().zip(&mut clients) {

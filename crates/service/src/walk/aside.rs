@@ -1,4 +1,4 @@
-//! Pages of a transfer that go to a disk until they are installed, so that the state may be larger than memory.
+//! Pages of a transfer that are stored on disk until they are installed, so that the state may be larger than memory.
 
 use super::{Arrival, Label, Pool, Staged, Walk};
 
@@ -8,7 +8,7 @@ impl Walk {
         self.contents
     }
 
-    /// Says whether everything is here, and no more than so many pages of it in memory.
+    /// Returns whether everything is here, with at most this number of its pages in memory.
     pub(crate) fn may_land(&self, contents_max: usize) -> bool {
         self.is_done() && self.contents <= contents_max
     }

@@ -1,5 +1,5 @@
-//! Whom a walk asks, how often, what last, and what it makes of their answers: who has lied, who keeps silent, how long
-//! an answer takes (ST-2, ST-3).
+//! Selects which replicas a walk asks, how often, and which last, and rates their answers: which have lied, which do
+//! not respond, how long an answer takes (ST-2, ST-3).
 
 use quorate_wire::ReplicaId;
 use quorate_wire::message::Fetch;
@@ -8,14 +8,14 @@ use super::{Asked, Hands, Partition, TURN_NS, WAIT_NS, Walk};
 use crate::pages::PageStore;
 use crate::transfer::{Refusal, Step};
 
-/// What a round trip is taken for before one was measured, in nanoseconds.
+/// The assumed round-trip time before one was measured, in nanoseconds.
 const ROUND_TRIP_NS: u64 = 10_000_000;
-/// The most questions to one peer in so many turns: 10 MB/s from each, a gigabyte in 35 s from three, so that whoever
-/// answers has time for its clients. Not fewer turns: whoever is kept off its core for a moment may ask all the same.
+/// Maximum number of questions to one peer in `TURNS` turns: 10 MB/s from each, a gigabyte in 35 s from three, so that
+/// the others have time for their clients. Not fewer turns: a replica that was off its core may still ask that much.
 const ASKS_MAX: u32 = 100;
 pub(super) const TURNS: u64 = 4;
-/// So many questions a walk may ask in a hurry: as many in each turn. What is short is over soon, and whoever has fetched
-/// nearly everything has to be faster than its clients are at changing it.
+/// The number of questions that a walk may ask in a hurry, in each turn. A short walk ends soon, and a replica that has
+/// fetched nearly everything has to be faster than the changes of its clients.
 const HURRIED_MAX: u64 = 4096;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Peer {
 
 impl Walk {
     /// Asks for a partition: who has lied least, kept silent least and has least to do, and not `but` if
-    /// there is another. Says whether there was anyone.
+    /// there is another. Returns whether there was anyone.
     pub(super) fn ask<P: PageStore>(
         &mut self,
         partition: Partition,
@@ -46,7 +46,7 @@ impl Walk {
         let count = self.peers.len();
         let start = usize::try_from(rid % 64).unwrap_or(0);
         let order = (0..count).map(|at| (at + start) % count);
-        // A liar is asked when all others have lied too; not because they have enough to do.
+        // A lying source is asked only when all others have lied too, not when the others are busy.
         let peers = &self.peers;
         let all_lied = peers.iter().all(|peer| peer.lied);
         let others = (0..count).any(|at| but != Some(at) && (all_lied || !peers[at].lied));
@@ -74,7 +74,7 @@ impl Walk {
         true
     }
 
-    /// Says whether this is a page that has changed since the walk began.
+    /// Returns whether this is a page that has changed since the walk began.
     pub(super) fn is_hot(&self, partition: &Partition) -> bool {
         partition.level == 0 && self.first.is_some_and(|first| partition.label.modified > first)
     }

@@ -1,4 +1,4 @@
-//! How any replica lies, primary or not (K1-K17).
+//! Byzantine behaviours of any replica, primary or not (K1-K17).
 
 use std::collections::VecDeque;
 
@@ -213,7 +213,7 @@ impl Liar for LyingReplies {
         let (Kind::Reply, Ok(m)) = (said.kind, Reply::decode(said.body)) else { return Fate::Keep };
         let result = b"a lie".as_slice();
         let digest = |client: ClientId, timestamp: Timestamp, lie: &Lie<'_>| {
-            lie.domains().reply(client.0, timestamp.0, result)
+            lie.domains().result(client.0, timestamp.0, result).answering_like(&m.digest)
         };
         let wrong = match lie.rng.below(5) {
             // A consistent lie.
@@ -240,7 +240,7 @@ impl Liar for LyingReplies {
     }
 }
 
-/// K13: lies to whoever fetches state: wrong pages and nodes, or none, or only some.
+/// K13: lies to replicas that fetch state: wrong pages and nodes, or none, or only some.
 #[derive(Debug, Default)]
 pub struct LyingState {
     given: u64,

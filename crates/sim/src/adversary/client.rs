@@ -1,8 +1,7 @@
-//! A client that lies: it holds its own keys and nobody else's, and says with them what no correct
-//! client would.
+//! A Byzantine client: it holds only its own keys, and sends messages with them that no correct client would send.
 //!
-//! It has no lanes of its own and believes no reply, so whatever comes of its requests is nothing that
-//! the watchers of results look at. It keeps to keys of the store that nobody else uses.
+//! It has no lanes of its own and accepts no reply, so checkers of results ignore its requests. It uses keys of the
+//! store that no other client uses.
 
 use quorate_wire::frame::{ENTRY_BYTES, SIGNATURE_BYTES};
 use quorate_wire::message::{RequestBody, RequestFlags};
@@ -45,7 +44,7 @@ impl Forgery {
         Self { lane, ..self }
     }
 
-    /// Says that it is read-only.
+    /// Claims that it is read-only.
     #[must_use]
     pub fn read_only(self) -> Self {
         Self { read_only: true, ..self }

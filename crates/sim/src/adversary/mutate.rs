@@ -1,5 +1,5 @@
-//! Small changes to messages, of the size that implementations get wrong: one more or one less, the
-//! digest of a moment ago, another sender, a set with one member fewer (spec §19.3).
+//! Small changes to messages, of the size that implementations get wrong: one more or one less, an earlier digest,
+//! another sender, a set with one member fewer (spec §19.3).
 
 use quorate_wire::codec::Writer;
 use quorate_wire::message::{NewView, ViewChange};
@@ -10,7 +10,7 @@ use crate::rng::Rng;
 
 /// Changes one thing in some of its messages, of every kind.
 pub struct Mutate {
-    /// One message in so many.
+    /// One message in this many.
     pub one_in: u64,
     /// Digests of a moment ago.
     old: Vec<Digest>,

@@ -1,6 +1,5 @@
-//! Liars for people to try on real processes: each with a name and a line that says what it does. They are
-//! those of the [`roster`](super::roster), and a few that show themselves better than they attack; the swarm
-//! draws from the roster alone.
+//! Byzantine behaviours for use on real processes, each with a name and a one-line description. They are those of the
+//! [`roster`](super::roster), and a few that are easier to observe; the swarm draws only from the roster.
 
 use quorate_wire::message::{Checkpoint, Commit, Prepare, Reply};
 use quorate_wire::{Digest, Kind};
@@ -27,7 +26,7 @@ impl Liar for WrongReplies {
             Some(byte) => *byte ^= 1,
             None => result.push(b'!'),
         }
-        let digest = lie.domains().reply(m.client.0, m.timestamp.0, &result);
+        let digest = lie.domains().result(m.client.0, m.timestamp.0, &result).answering_like(&m.digest);
         let wrong = Reply { digest, result: m.result.map(|_| result.as_slice()), ..m };
         lie.say_with(said.to, Kind::Reply, |w| wrong.encode(w));
         Fate::Drop
@@ -54,10 +53,10 @@ impl Liar for WrongDigests {
     }
 }
 
-/// Says everything late, and otherwise what is right.
+/// Sends every message late, but correct.
 #[derive(Debug)]
 pub struct Slow {
-    /// How late, in nanoseconds.
+    /// The delay, in nanoseconds.
     pub by_ns: u64,
 }
 
@@ -71,12 +70,12 @@ impl Liar for Slow {
     }
 }
 
-/// A liar with a name that people type.
+/// A liar with a name for the command line.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
     /// The name.
     pub name: &'static str,
-    /// What it does, in one line without a full stop.
+    /// A description in one line without a full stop.
     pub says: &'static str,
     make: fn() -> LiarMaker,
 }
@@ -99,19 +98,19 @@ macro_rules! named {
 named! {
     "wrong-reply": "answers clients with wrong values, under valid MACs", WrongReplies;
     "replies": "answers clients wrongly in five ways: other results, requests, clients, views", LyingReplies;
-    "mute": "says nothing to anyone", Mute { answers_below: 0 };
+    "mute": "sends nothing to anyone", Mute { answers_below: 0 };
     "selective": "talks to replicas 0 and 1 only, and to no client", Mute { answers_below: 2 };
-    "slow": "says everything 50 ms late", Slow { by_ns: 50_000_000 };
-    "equivocate": "as primary, proposes one thing to some and another to the rest", EquivocateToHalves;
-    "wrong-digest": "votes and checkpoints for digests of what nobody proposed", WrongDigests;
-    "stale-view": "votes in older and later views, and for what it has not seen", VoteUnseen::default();
+    "slow": "sends every message 50 ms late", Slow { by_ns: 50_000_000 };
+    "equivocate": "as primary, proposes one batch to some replicas and another to the rest", EquivocateToHalves;
+    "wrong-digest": "votes for digests that were never proposed, and reports wrong checkpoints", WrongDigests;
+    "stale-view": "votes in older and later views, and for proposals that it has not seen", VoteUnseen::default();
     "checkpoint": "announces wrong digests of its state as stable checkpoints", LyingCheckpoint { future: false };
-    "replay": "sends again what it and others said before", Replay::default();
-    "state": "gives wrong pages to whoever fetches state", LyingState::default();
-    "partial": "its MACs are right for some receivers only", PartialAuthenticators { wrong: 1 };
+    "replay": "repeats old messages of itself and others", Replay::default();
+    "state": "gives wrong pages to replicas that fetch state", LyingState::default();
+    "partial": "sends MACs that are valid for some receivers only", PartialAuthenticators { wrong: 1 };
     "censor": "as primary, ignores the requests of some clients", Censor { upto: 1 };
-    "view-storm": "wants a new view all the time", ViewStorm::default();
-    "mutate": "changes a number or digest in one message of four", Mutate::new(4);
+    "view-storm": "demands a new view all the time", ViewStorm::default();
+    "mutate": "changes a number or digest in one of four messages", Mutate::new(4);
 }
 
 /// Returns a new liar of this name, of these or of the roster.

@@ -1,7 +1,8 @@
-//! How any replica lies by saying too much: complaints, wishes to leave, questions, and what only somebody
-//! else may say (K1, K4, K7, K14).
+//! Byzantine replicas that send too much: complaints, view changes, queries, and messages that only others may send
+//! (K1, K4, K7, K14).
 
 use quorate_pbft::step::Recipient;
+use quorate_wire::life::Life;
 use quorate_wire::message::{
     Bitmap, Echoes, LeaveCert, NewView, PrePrepareHead, Prepare, QueryStable, ReqReject, Status, Suspect,
     SuspectReason, ViewChange,
@@ -50,7 +51,7 @@ impl Liar for ViewStorm {
             let empty = ViewChange {
                 view,
                 stable: SeqNum(0),
-                key_id: 1,
+                life: Life::default(),
                 checkpoints: Vec::new(),
                 prepared: Vec::new(),
                 pre_prepared: Vec::new(),
@@ -85,6 +86,7 @@ impl Liar for StatusFlood {
             stable: SeqNum(0),
             executed: SeqNum(0),
             incarnation: 1 << 20,
+            settings: lie.config().shared_settings(),
             echoes: Echoes::default(),
             normal: lie.rng.one_in(2),
             has_new_view: false,
@@ -97,7 +99,7 @@ impl Liar for StatusFlood {
     }
 }
 
-/// K4: says what only somebody else may say, or nobody at that time: proposals as a backup, prepares as
+/// K4: sends messages that only another replica may send, or none at that time: proposals as a backup, prepares as
 /// the primary and proposals for what its NEW-VIEW has fixed, VIEW-CHANGEs for which nobody but itself sees a
 /// reason, and questions of one that rejoins.
 #[derive(Debug, Default)]
@@ -143,7 +145,7 @@ impl Liar for OutOfRole {
             let alone = ViewChange {
                 view: lie.view.next(),
                 stable: SeqNum(0),
-                key_id: 0,
+                life: Life::default(),
                 checkpoints: vec![(SeqNum(0), Digest(lie.rng.bytes()))],
                 prepared: Vec::new(),
                 pre_prepared: Vec::new(),

@@ -1,4 +1,4 @@
-//! How a primary lies (P1-P17).
+//! Byzantine behaviours of a primary (P1-P17).
 
 use quorate_pbft::step::Recipient;
 use quorate_wire::codec::Writer;
@@ -8,7 +8,7 @@ use quorate_wire::{Batch, ClientId, Digest, Kind, Message, Principal, ReplicaId,
 
 use super::{Fate, Liar, Lie, Said};
 
-/// Says whether this is a proposal of the liar's own to everyone.
+/// Returns whether this is a proposal of the liar's own to everyone.
 fn is_proposal(said: &Said<'_>) -> bool {
     said.kind == Kind::PrePrepare && said.to == Recipient::All
 }
@@ -34,7 +34,7 @@ impl Liar for EquivocateToHalves {
     }
 }
 
-/// P2: every backup is proposed a batch of its own.
+/// P2: proposes a different batch to every backup.
 #[derive(Debug, Default)]
 pub struct EquivocateToEach;
 
@@ -277,7 +277,7 @@ impl Liar for ReplayBatch {
     }
 }
 
-/// P12: proposes digests that are not the batch's, and batches with requests that nobody has, in turn.
+/// P12: proposes digests that are not the batch's, and batches with requests that no replica has, in turn.
 #[derive(Debug, Default)]
 pub struct PhantomBodies {
     wrong: bool,
@@ -337,7 +337,7 @@ impl Liar for BadChoice {
 pub enum BadNewView {
     /// P14: rests on too few VIEW-CHANGEs.
     TooFew,
-    /// P14: names a VIEW-CHANGE that nobody has sent.
+    /// P14: names a VIEW-CHANGE that no replica sent.
     Forged,
     /// P15: takes the null batch where something had prepared.
     Drops,
@@ -434,7 +434,7 @@ impl Liar for Oversize {
     }
 }
 
-/// Says nothing as the primary, and everything as a backup.
+/// Sends nothing as the primary, and everything as a backup.
 #[derive(Debug, Default)]
 pub struct SilentPrimary;
 

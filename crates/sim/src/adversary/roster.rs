@@ -1,4 +1,4 @@
-//! All liars by name, so that a swarm can draw one and a command can ask for one.
+//! All Byzantine behaviours by name, for the swarm to draw from and for commands to select.
 
 use super::backup::{
     BadViewChange, LyingCheckpoint, LyingReplies, LyingState, LyingViewChange, Mute, PartialAuthenticators,

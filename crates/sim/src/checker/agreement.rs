@@ -8,7 +8,7 @@ use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum, ViewNum};
 use super::facts::Facts;
 use super::{Verdict, Violation};
 
-/// What became final at a number, and where first.
+/// The batch that became final at a number, and where first.
 #[derive(Clone, Copy, Debug)]
 struct Final {
     digest: Digest,
@@ -22,7 +22,7 @@ pub struct Agreement {
     cluster: Cluster,
     /// Batch `n` is at `n - 1`.
     order: Vec<Final>,
-    /// What committed, executed or not, and in which of its views a replica first said so.
+    /// The batch that committed, executed or not, and in which of its views a replica first reported it.
     committed: BTreeMap<u64, (Digest, ReplicaId)>,
     /// The digest that prepared in a view at a number, and where first.
     prepared: BTreeMap<(u64, u64), (Digest, ReplicaId)>,
@@ -53,7 +53,7 @@ impl Agreement {
         self.order.get(place).map(|first| first.digest)
     }
 
-    /// I1: no two correct replicas execute different batches at one number. Says whether this is the
+    /// I1: no two correct replicas execute different batches at one number. Returns whether this is the
     /// first to execute it.
     pub fn executed(&mut self, by: ReplicaId, seq: SeqNum, digest: Digest) -> Result<bool, Violation> {
         let place = usize::try_from(seq.0.saturating_sub(1)).unwrap_or(usize::MAX);
@@ -139,7 +139,7 @@ impl Agreement {
         Err(Violation::new("new-view (I4)", text, &[by, at]))
     }
 
-    /// Says whether a batch has prepared at a number in `view` or a later one: then it need not have
+    /// Returns whether a batch has prepared at a number in `view` or a later one: then it need not have
     /// committed before `view`.
     fn in_view(&self, view: ViewNum, seq: u64, digest: Digest) -> bool {
         self.prepared.range((view.0, 0)..).any(|((_, n), (d, _))| *n == seq && *d == digest)
@@ -190,6 +190,7 @@ mod tests {
     fn new_view(view: u64, chosen: &[Digest]) -> Vec<u8> {
         let new_view = NewView {
             view: ViewNum(view),
+            life: quorate_wire::life::Life::default(),
             view_changes: Vec::new(),
             checkpoint: (SeqNum(0), Digest::ZERO),
             chosen: chosen.to_vec(),

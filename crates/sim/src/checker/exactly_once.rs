@@ -4,19 +4,21 @@
 //! As soon as a batch is final anywhere, a double of the service executes it: that is the truth. What
 //! each replica's own service answers, and what clients accept, is compared with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use quorate_service::Context;
+use quorate_service::people::Answer;
 use quorate_wire::digest::Domains;
 use quorate_wire::reply::Outcome;
 use quorate_wire::{Batch, ClientId, Digest, ReplicaId, Replies, SeqNum, Timestamp};
 
+use super::lanes::{Last, Table};
 use super::order::Effect;
 use super::{Verdict, Violation};
 use crate::app::Double;
 
-/// What came of one request, in truth or at a replica.
+/// The result of one request, really or at a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     client: ClientId,
@@ -36,14 +38,6 @@ impl Seen {
     }
 }
 
-/// The last request of a client, in truth.
-#[derive(Clone, Copy, Debug)]
-struct Last {
-    timestamp: Timestamp,
-    digest: Digest,
-    seq: SeqNum,
-}
-
 /// A result that a client has accepted before the batch was final anywhere: q tentative replies.
 #[derive(Clone, Copy, Debug)]
 struct Early {
@@ -57,31 +51,34 @@ pub struct ExactlyOnce {
     double: Box<dyn Double>,
     /// The agreed time of the last batch in which something was executed (ND-2).
     time_ns: u64,
-    clients: BTreeMap<ClientId, Last>,
+    clients: Table,
     /// Batch `n` is at `n - 1`.
     truth: Vec<Vec<Seen>>,
-    /// What each replica's tentative batch gave, until it is final.
+    /// The results of each replica's tentative batch, until it is final.
     tentative: BTreeMap<ReplicaId, (SeqNum, Vec<Seen>)>,
     /// At most one for each client lane.
     early: BTreeMap<ClientId, Early>,
     /// What took effect, in order.
     pub effects: Vec<Effect>,
+    /// Requests of which their clients have been told that nothing was done, nor will be.
+    refused: BTreeSet<(ClientId, Timestamp)>,
     /// How many requests took effect.
     pub commands: u64,
 }
 
 impl ExactlyOnce {
     /// Returns a watcher with the initial state.
-    pub fn new(domains: Domains, double: Box<dyn Double>) -> Self {
+    pub fn new(domains: Domains, (slots, quota): (usize, usize), double: Box<dyn Double>) -> Self {
         Self {
             domains,
             double,
             time_ns: 0,
-            clients: BTreeMap::new(),
+            clients: Table::new(slots, quota),
             truth: Vec::new(),
             tentative: BTreeMap::new(),
             early: BTreeMap::new(),
             effects: Vec::new(),
+            refused: BTreeSet::new(),
             commands: 0,
         }
     }
@@ -93,26 +90,44 @@ impl ExactlyOnce {
         let chosen = batch.choice().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let time_ns = chosen.max(self.time_ns.saturating_add(1));
         for (index, request) in (0..).zip(batch.requests()) {
-            let last = self.clients.get(&request.client).copied();
+            let last = self.clients.get(request.client);
+            let privileged =
+                request.client.replica().is_some() || self.double.is_admin(request.client.principal());
+            let refusal = self.clients.refusal(request.client, request.timestamp, time_ns, privileged);
             let (outcome, digest) = match last {
                 Some(last) if request.timestamp == last.timestamp => (Outcome::Repeated, last.digest),
                 Some(last) if request.timestamp < last.timestamp => (Outcome::Superseded, Digest::ZERO),
+                _ if refusal.is_some() => {
+                    let outcome = refusal.unwrap_or(Outcome::Refused);
+                    let mut result = Vec::new();
+                    Answer::NoLane.encode(&mut result);
+                    let (client, t) = (request.client.0, request.timestamp.0);
+                    let refused = outcome == Outcome::Refused;
+                    let digest = refused.then(|| self.domains.reply(client, t, &request.digest, &result));
+                    (outcome, digest.unwrap_or(Digest::ZERO))
+                }
                 _ => {
+                    let mut result = Vec::new();
                     let digest = if request.client.replica().is_some() {
                         Digest::ZERO
                     } else {
                         let (client, timestamp) = (request.client, request.timestamp);
                         let cx = Context { client, timestamp, seq, index, time_ns, read_only: false };
-                        let result = self.double.execute(&cx, request.operation);
+                        result = self.double.execute(&cx, request.operation);
                         let (batch, index) = (Arc::clone(batch), usize::try_from(index).unwrap_or(0));
                         self.effects.push(Effect { batch, index, seq, time_ns });
-                        self.domains.reply(request.client.0, request.timestamp.0, &result)
+                        self.domains.reply(request.client.0, request.timestamp.0, &request.digest, &result)
                     };
                     self.time_ns = time_ns;
                     self.commands += 1;
-                    let last = Last { timestamp: request.timestamp, digest, seq };
-                    self.clients.insert(request.client, last);
+                    let last = Last { timestamp: request.timestamp, digest, seq, time_ns };
+                    self.clients.executed(request.client, last, request.operation, &result);
                     verdict = verdict.and(self.compare_early(request.client, last));
+                    if self.refused.contains(&(request.client, request.timestamp)) {
+                        let (client, t) = (request.client, request.timestamp.0);
+                        let text = format!("{client} t={t} is executed at n={} after it was refused", seq.0);
+                        verdict = verdict.and(Err(Violation::new("exactly once (I13)", text, &[])));
+                    }
                     (Outcome::Executed, digest)
                 }
             };
@@ -125,7 +140,7 @@ impl ExactlyOnce {
 
     /// Returns the number at which the last request of `client` took effect, if it is this one.
     pub fn place(&self, client: ClientId, timestamp: Timestamp) -> Option<SeqNum> {
-        self.clients.get(&client).filter(|last| last.timestamp == timestamp).map(|last| last.seq)
+        self.clients.get(client).filter(|last| last.timestamp == timestamp).map(|last| last.seq)
     }
 
     /// The service of a replica has executed a batch. If it is not final, what it gave is kept.
@@ -174,10 +189,23 @@ impl ExactlyOnce {
     }
 
     /// I15: a client has accepted a result of an ordered request.
-    pub fn accepted(&mut self, client: ClientId, timestamp: Timestamp, result: &[u8]) -> Verdict {
-        let digest = self.domains.reply(client.0, timestamp.0, result);
-        match self.clients.get(&client) {
-            Some(last) if last.timestamp == timestamp => differs(client, *last, digest),
+    pub fn accepted(
+        &mut self,
+        (client, timestamp): (ClientId, Timestamp),
+        operation: &[u8],
+        result: &[u8],
+    ) -> Verdict {
+        let request = self.domains.request(client.0, timestamp.0, operation);
+        let digest = self.domains.reply(client.0, timestamp.0, &request, result);
+        let known = self.clients.get(client);
+        if Answer::decode(result) == Some(Answer::NoLane)
+            && known.is_none_or(|last| last.timestamp < timestamp)
+        {
+            self.refused.insert((client, timestamp));
+            return Ok(());
+        }
+        match known {
+            Some(last) if last.timestamp == timestamp => differs(client, last, digest),
             Some(last) if last.timestamp > timestamp => {
                 let text =
                     format!("{client} accepts t={} after t={} was executed", timestamp.0, last.timestamp.0);
@@ -201,7 +229,7 @@ impl ExactlyOnce {
         }
     }
 
-    /// Says whether a client has accepted what is not final anywhere yet.
+    /// Returns whether a client has accepted what is not final anywhere yet.
     pub fn is_early(&self) -> bool {
         !self.early.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What the watchers know of one replica, from what it has reported and done.
+//! What the checkers know about one replica, from its reports and actions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quorate_pbft::step::Milestone;
 use quorate_wire::{Batch, Digest, ReplicaId, SeqNum, ViewNum};
 
-use super::{Verdict, Violation};
+use super::{Root, Verdict, Violation};
 
 /// One replica, as seen from outside.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub struct Facts {
     pub normal: bool,
     /// Its stable checkpoint.
     pub stable: SeqNum,
-    /// The last batch executed for good.
+    /// The last batch executed finally.
     pub executed: SeqNum,
     /// The batch executed tentatively.
     pub tentative: Option<(SeqNum, Arc<Batch>)>,
@@ -44,6 +44,8 @@ pub struct Facts {
     damaged_in_repair: bool,
     /// The newest checkpoint whose state it holds, or can make again from its log.
     pub checkpoint: SeqNum,
+    /// A state that was fetched and is on no disk yet, and the newest checkpoint that was taken from there on (D5).
+    unkept: Option<(SeqNum, SeqNum)>,
     /// P: the newest view in which each number prepared here, above the stable checkpoint.
     pub prepared: BTreeMap<u64, (ViewNum, Digest)>,
 }
@@ -68,11 +70,12 @@ impl Facts {
             damaged: false,
             damaged_in_repair: false,
             checkpoint: SeqNum(0),
+            unkept: None,
             prepared: BTreeMap::new(),
         }
     }
 
-    /// Says whether it is correct at the moment, so that it may be counted on.
+    /// Returns whether it is correct at the moment, so that it may be counted on.
     pub fn counts(&self) -> bool {
         self.correct && self.remembers && !self.misled && !self.damaged
     }
@@ -92,6 +95,10 @@ impl Facts {
         self.diverged = false;
         (self.damaged, self.damaged_in_repair) = (false, false);
         self.stable = stable;
+        self.unkept = None;
+        if self.checkpoint == SeqNum(0) {
+            self.checkpoint = stable; // it was not watched when it took that one
+        }
         self.prepared.clear();
         for (seq, view, digest) in prepared {
             let newest = self.prepared.entry(seq.0).or_insert((*view, *digest));
@@ -101,6 +108,22 @@ impl Facts {
         }
         let last = self.prepared.last_key_value().map_or(0, |(seq, _)| *seq);
         self.read_floor = SeqNum(last);
+    }
+
+    /// It has the state of checkpoint `seq`.
+    pub fn hold(&mut self, seq: SeqNum, from: Root) {
+        match (from, &mut self.unkept) {
+            (Root::Fetched, unkept) => *unkept = Some((seq, seq)),
+            (Root::Cut, Some((_, newest))) => *newest = seq.max(*newest),
+            (Root::Cut | Root::Kept, _) => self.checkpoint = self.checkpoint.max(seq),
+        }
+    }
+
+    /// The state of checkpoint `seq` is on its disk.
+    pub fn keep(&mut self, seq: SeqNum) {
+        if let Some((_, newest)) = self.unkept.take_if(|(base, _)| *base <= seq) {
+            self.checkpoint = self.checkpoint.max(newest);
+        }
     }
 
     /// Its state is damaged behind its back.

@@ -1,13 +1,12 @@
-//! Is the history that the clients saw one that a single machine could have given (I14)?
+//! Checks that a single machine could have given the history that the clients saw (I14).
 //!
-//! The search of Wing and Gong with Lowe's memory of what was tried: take an operation that nobody
-//! waits behind, see whether the model gives the result that its client saw, go on; when stuck, take
-//! the last one back. Two ways that lead to the same set of operations and the same state are one way.
-//! Histories are checked key by key, which is sound because no operation touches two keys.
+//! The search of Wing and Gong with Lowe's memory of visited states: take an operation that no other one precedes,
+//! check whether the model gives the result that its client saw, and continue; when stuck, take the last one back.
+//! Two paths to the same set of operations and the same state count as one. Histories are checked key by key, which
+//! is sound because no operation touches two keys.
 //!
-//! An operation that was never answered may be taken at any time after it was asked for, or never. It is tried
-//! when nothing that was answered fits: most of them never happen, and taking them first would try all their
-//! subsets at every turn.
+//! An operation without an answer may be taken at any time after it was requested, or never. It is tried when no
+//! answered one fits: most of them never happen, and taking them first would try all their subsets at every step.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -16,13 +15,13 @@ use std::fmt::Debug;
 pub trait Model {
     /// Its state; the first one is the default.
     type State: Clone + Default + Ord;
-    /// What is asked.
+    /// The operations.
     type Operation: Debug;
-    /// What is answered.
+    /// The results.
     type Outcome: Debug;
 
     /// Returns the state after `operation`, or nothing if the machine would not have answered
-    /// `outcome`. No outcome: nobody saw the answer.
+    /// `outcome`. No outcome: no client saw the answer.
     fn apply(
         state: &Self::State,
         operation: &Self::Operation,
@@ -37,17 +36,17 @@ pub struct Call<O, R> {
     pub invoked: u64,
     /// When it was answered and what, if it was.
     pub returned: Option<(u64, R)>,
-    /// What was asked.
+    /// The operation.
     pub operation: O,
 }
 
-/// Says whether the calls, all on one key, have an order that the model and real time allow. If not,
+/// Returns whether the calls, all on one key, have an order that the model and real time allow. If not,
 /// returns the time of the return at which no order was left.
 pub fn check<M: Model>(calls: &[Call<M::Operation, M::Outcome>]) -> Result<(), u64> {
     check_within::<M>(calls, u64::MAX).map(|_| ())
 }
 
-/// As [`check`], but gives up after so many steps of the search: false then, and nothing was shown.
+/// Like [`check`], but gives up after this many steps of the search: then it returns false, and nothing is shown.
 pub fn check_within<M: Model>(calls: &[Call<M::Operation, M::Outcome>], steps_max: u64) -> Result<bool, u64> {
     let mut list = List::new(calls);
     let mut state = M::State::default();
@@ -138,7 +137,7 @@ struct Event {
 #[derive(Debug)]
 struct List {
     events: Vec<Event>,
-    /// Where each call's invocation and return are.
+    /// The positions of each call's invocation and return.
     places: Vec<(usize, usize)>,
     /// Before and after each event; the entry behind the last event is the list's head.
     prev: Vec<usize>,

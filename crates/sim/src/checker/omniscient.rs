@@ -23,9 +23,6 @@ pub const RULE: &str = "every new view (I4)";
 const VIEWS_MAX: usize = 12;
 /// How many different VIEW-CHANGEs of one replica are kept for one view: one for each of its lives.
 const VERSIONS_MAX: usize = 3;
-/// A VIEW-CHANGE that a replica has signed before it lost its memory counts after it has rejoined. With lives
-/// (RC-11) it will not: then this becomes false, and nothing else changes here.
-const OLD_LIVES_COUNT: bool = true;
 
 /// What a NEW-VIEW would say, and on whose word.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +49,9 @@ pub struct Omniscient {
     window: u64,
     null: Digest,
     views: BTreeMap<u64, OfView>,
-    /// What committed at each number, and the lowest view in which a correct replica has said so.
+    /// Who has sent a COMMIT, by number, view and digest. At most two windows of numbers.
+    votes: BTreeMap<(SeqNum, ViewNum, Digest), BTreeSet<ReplicaId>>,
+    /// What committed at each number, and the lowest view in which it did, or did with the liars' votes.
     committed: BTreeMap<u64, (Digest, ViewNum)>,
     liars: BTreeSet<ReplicaId>,
 }
@@ -60,8 +59,9 @@ pub struct Omniscient {
 impl Omniscient {
     /// Returns one that knows nothing yet.
     pub fn new(cluster: Cluster, interval: u64, window: u64, null: Digest) -> Self {
-        let (views, committed, liars) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { cluster, interval, window, null, views, committed, liars }
+        let (views, votes) = (BTreeMap::new(), BTreeMap::new());
+        let (committed, liars) = (BTreeMap::new(), BTreeSet::new());
+        Self { cluster, interval, window, null, views, votes, committed, liars }
     }
 
     /// A correct replica has sent its VIEW-CHANGE.
@@ -84,8 +84,31 @@ impl Omniscient {
         self.make(view, Some(newest))
     }
 
-    /// A batch has committed at a correct replica, which is in `view`.
-    pub fn committed(&mut self, view: ViewNum, seq: SeqNum, digest: Digest) -> Verdict {
+    /// A COMMIT of a correct replica leaves. With those of the liars, it may have made a quorum. What a replica only
+    /// hears of from others has committed in a view that it does not know, so that its own is of no use here.
+    pub fn voted(
+        &mut self,
+        facts: &[Facts],
+        by: ReplicaId,
+        (view, seq, digest): (ViewNum, SeqNum, Digest),
+    ) -> Verdict {
+        if !facts[by.index()].counts() {
+            return Ok(());
+        }
+        let voters = self.votes.entry((seq, view, digest)).or_default();
+        voters.insert(by);
+        let liars = facts.iter().filter(|f| !f.correct).count();
+        let truths = voters.iter().filter(|id| facts[id.index()].correct).count();
+        while let Some((oldest, ..)) = self.votes.first_key_value().map(|(key, _)| *key)
+            && oldest.plus(2 * self.window) < seq
+        {
+            self.votes.pop_first();
+        }
+        if truths + liars < self.cluster.quorum() { Ok(()) } else { self.committed(view, seq, digest) }
+    }
+
+    /// A batch has committed in `view`.
+    fn committed(&mut self, view: ViewNum, seq: SeqNum, digest: Digest) -> Verdict {
         let first = self.committed.entry(seq.0).or_insert((digest, ViewNum(u64::MAX)));
         if view >= first.1 {
             return Ok(());
@@ -99,11 +122,8 @@ impl Omniscient {
         Ok(())
     }
 
-    /// A replica that had lost its memory has rejoined.
+    /// A replica that had lost its memory has rejoined: what it has signed before that counts no more (RC-11).
     pub fn rejoined(&mut self, id: ReplicaId) {
-        if OLD_LIVES_COUNT {
-            return;
-        }
         for of_view in self.views.values_mut() {
             of_view.said.retain(|(by, _)| *by != id);
             of_view.made.retain(|made| !made.of.contains(&id));
@@ -250,6 +270,7 @@ fn each_subset(from: &[usize], len: usize, each: &mut dyn FnMut(&[usize])) {
 
 #[cfg(test)]
 mod tests {
+    use quorate_wire::life::Life;
     use quorate_wire::message::{PrePrepared, Prepared};
 
     use super::*;
@@ -269,7 +290,7 @@ mod tests {
         ViewChange {
             view: ViewNum(1),
             stable: SeqNum(0),
-            key_id: 1,
+            life: Life::default(),
             checkpoints: vec![(SeqNum(0), Digest([1; 32]))],
             prepared: if has { vec![Prepared { seq, digest: D, view }] } else { Vec::new() },
             pre_prepared: if has { vec![PrePrepared { seq, claims: vec![(D, view)] }] } else { Vec::new() },

@@ -1,11 +1,10 @@
-//! After the faults: does everything finish, and do all correct replicas come together (I23, I24)? If
-//! not, why.
+//! After the faults: does everything finish, and do all correct replicas reach one view (I23, I24)? If not, why.
 
 use quorate_wire::{SeqNum, ViewNum};
 
 use super::facts::Facts;
 
-/// What keeps a run from being over.
+/// What a run still waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stuck {
     /// Requests are outstanding.
@@ -59,7 +58,7 @@ impl std::fmt::Display for Stuck {
     }
 }
 
-/// Says what is still open among the replicas of `core`, all correct and connected.
+/// Describes what is still open among the replicas of `core`, all correct and connected.
 pub fn open<'a>(core: impl Iterator<Item = &'a Facts> + Clone, window: u64) -> Option<Stuck> {
     for facts in core.clone() {
         let who = || facts.id.to_string();

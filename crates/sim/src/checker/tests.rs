@@ -8,6 +8,7 @@ use quorate_wire::batch::StoredRequest;
 use quorate_wire::codec::Writer;
 use quorate_wire::digest::{ClusterId, Domains};
 use quorate_wire::frame::Frame;
+use quorate_wire::life::Life;
 use quorate_wire::message::{Commit, Prepare, Request, RequestBody, RequestFlags, ViewChange};
 use quorate_wire::reply::{Outcome, Reply};
 
@@ -28,6 +29,8 @@ impl Double for Counter {
     }
 }
 
+const OPERATION: &[u8] = b"op";
+
 fn domains() -> Domains {
     Domains::new(ClusterId([1; 32]))
 }
@@ -35,7 +38,7 @@ fn domains() -> Domains {
 fn checkers() -> Checkers {
     let cluster = Cluster::tolerating(1).unwrap();
     let all: Vec<ReplicaId> = cluster.replicas().collect();
-    Checkers::new(cluster, (4, 16), domains(), &all, Box::new(Counter::default()))
+    Checkers::new(cluster, (4, 16), domains(), &all, (64, 32), Box::new(Counter::default()))
 }
 
 /// A batch with one request for each timestamp.
@@ -47,7 +50,7 @@ fn batch(timestamps: &[u64]) -> Arc<Batch> {
             timestamp: Timestamp(*t),
             flags: RequestFlags::default(),
             replier: None,
-            operation: b"op",
+            operation: OPERATION,
         };
         let (mut bytes, mut frame) = (Vec::new(), Vec::new());
         body.encode(&mut Writer::new(&mut bytes));
@@ -66,7 +69,7 @@ fn replies(results: &[(u64, Outcome, u8)]) -> Replies {
         replies.push(Reply {
             client: C0,
             timestamp: Timestamp(*t),
-            digest: domains().reply(C0.0, *t, &[*result]),
+            digest: domains().reply(C0.0, *t, &domains().request(C0.0, *t, OPERATION), &[*result]),
             replier: None,
             outcome: *outcome,
             result: Some(&[*result]),
@@ -92,7 +95,7 @@ fn equal_executions_are_no_violation() {
         // The second time it comes, it is answered from the table.
         run(&mut c, id, 2, &batch(&[1]), &replies(&[(1, Outcome::Repeated, 1)]));
     }
-    c.accepted(C0, Timestamp(1), &[1], true);
+    c.accepted((C0, Timestamp(1)), OPERATION, &[1], true);
     c.finish();
     assert_eq!(c.violation(), None);
     assert_eq!((c.committed(), c.commands()), (SeqNum(2), 1));
@@ -139,7 +142,7 @@ fn a_late_result_of_a_dropped_batch_is_nobodys() {
     c.executed(R0, SeqNum(1), dropped.digest(), &replies(&[(1, Outcome::Executed, 1)]));
     c.executed(R0, SeqNum(1), kept.digest(), &replies(&[(2, Outcome::Executed, 1)]));
     assert_eq!(c.violation(), None);
-    // Whoever has it as final without saying so is not let off.
+    // A replica that has it as final without saying so is not exempt.
     run(&mut c, R1, 1, &dropped, &replies(&[(1, Outcome::Executed, 1)]));
     assert_eq!(rule(&c), Some("agreement (I1)"));
 }
@@ -167,14 +170,14 @@ fn a_wrong_or_lost_result_at_a_client_is_seen() {
     let executed = |c: &mut Checkers| run(c, R0, 1, &batch(&[1]), &replies(&[(1, Outcome::Executed, 1)]));
     let mut c = checkers();
     executed(&mut c);
-    c.accepted(C0, Timestamp(1), &[9], true);
+    c.accepted((C0, Timestamp(1)), OPERATION, &[9], true);
     assert_eq!(rule(&c), Some("results (I15)"), "after");
     let mut c = checkers();
-    c.accepted(C0, Timestamp(1), &[9], true);
+    c.accepted((C0, Timestamp(1)), OPERATION, &[9], true);
     executed(&mut c);
     assert_eq!(rule(&c), Some("results (I15)"), "before");
     let mut c = checkers();
-    c.accepted(C0, Timestamp(1), &[1], true);
+    c.accepted((C0, Timestamp(1)), OPERATION, &[1], true);
     assert!(c.is_early());
     c.finish();
     assert_eq!(rule(&c), Some("results (I15)"), "never");
@@ -201,8 +204,8 @@ fn executions_out_of_order_are_seen() {
 #[test]
 fn checkpoints_that_differ_or_cover_too_much_are_seen() {
     let mut c = checkers();
-    c.root(R0, SeqNum(8), Digest([1; 32]), false);
-    c.root(R1, SeqNum(8), Digest([2; 32]), false);
+    c.root(R0, SeqNum(8), Digest([1; 32]), Root::Cut);
+    c.root(R1, SeqNum(8), Digest([2; 32]), Root::Cut);
     assert_eq!(rule(&c), Some("checkpoint (I16)"));
     let mut c = checkers();
     c.execute(R0, SeqNum(1), &batch(&[1]), true);
@@ -217,7 +220,7 @@ fn a_stable_checkpoint_that_nobody_else_holds_is_seen() {
     for (holders, expected) in [(3, None), (2, Some("checkpoint (I16)"))] {
         let mut c = checkers();
         for id in (0..holders).map(ReplicaId) {
-            c.root(id, SeqNum(8), Digest([1; 32]), false);
+            c.root(id, SeqNum(8), Digest([1; 32]), Root::Cut);
         }
         c.milestone(R0, &stable);
         assert_eq!(rule(&c), expected, "{holders} hold it");
@@ -279,7 +282,7 @@ fn views_that_go_back_and_second_view_changes_are_seen() {
         let body = ViewChange {
             view: ViewNum(1),
             stable: SeqNum(stable),
-            key_id: 1,
+            life: Life::default(),
             checkpoints: Vec::new(),
             prepared: Vec::new(),
             pre_prepared: Vec::new(),

@@ -1,4 +1,4 @@
-//! How backups lie, and what comes of it: nothing (K1-K17).
+//! Byzantine backups, and their effect: none (K1-K17).
 
 use quorate_pbft::client::step::ClientReject;
 use quorate_pbft::config::{Config, MS};
@@ -27,9 +27,9 @@ const TRANSFERS: Expect = Expect::Count("state-transfers", |c| c.state_transfers
 const NEW_KEYS: Expect = Expect::Count("NEW-KEY", |c| c.kinds.get("NEW-KEY").copied().unwrap_or(0));
 /// The walk of a correct replica's transfer has turned an answer away.
 const REFUSED: Expect = Expect::Count("refused-answers", |c| c.refused_answers);
-/// What a liar says by not saying anything can be counted at the liar only.
+/// The lies of a liar that withholds messages can be counted only at the liar.
 const WITHHELD: Expect = Expect::Count("withheld", |c| c.lies);
-/// A client's door has turned a reply away.
+/// A client's authenticator has refused a reply.
 const WRONG_RESULT: Expect =
     Expect::Count("wrong-digest", |c| c.client_rejects.get("wrong-digest").copied().unwrap_or(0));
 
@@ -42,19 +42,19 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k1_split_votes",
         &["K1"],
-        "One half is told one vote, the rest another, on which all liars agree",
+        "Votes for one batch go to one half, for another to the rest; all Byzantine replicas send the same",
     )
     .expects(&[Expect::Astray])
     .views_max(|_| 0)
     .with(|setup| setup.lying_backups(|| VoteSplit)),
-    Scenario::new("k2_prepare_unproposed", &["K2"], "PREPAREs for numbers at which nothing is proposed yet")
+    Scenario::new("k2_prepare_unproposed", &["K2"], "PREPAREs for numbers without a proposal")
         .expects(&[Expect::Astray, EQUIVOCATION, Expect::Reject(Reject::Conflicts)])
         .views_max(|_| 0)
         .with(|setup| setup.lying_backups(VoteAhead::prepares)),
     Scenario::new(
         "k1_complaints",
         &["K1"],
-        "f replicas say of every request that they cannot take it, to everyone: no view ends of that (AU-5)",
+        "f replicas claim of every request that they cannot verify it: no view ends because of that (AU-5)",
     )
     .expects(&[Expect::Heard(Kind::ReqReject), Expect::Reject(Reject::WrongSender)])
     .views_max(|_| 0)
@@ -62,7 +62,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k4_out_of_role",
         &["K4"],
-        "r1 proposes as a backup, prepares as a primary, proposes what is fixed, leaves alone, asks",
+        "r1 sends messages that its role does not allow: proposals as a backup, PREPAREs as the primary",
     )
     .expects(&[
         Expect::Reject(Reject::NotFromPrimary),
@@ -77,7 +77,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stage.until_view(1, 20_000 * MS)?;
         stage.busy(30)
     }),
-    Scenario::new("k3_commit_unprepared", &["K3"], "COMMITs and COMMITTEDs of what has not prepared")
+    Scenario::new("k3_commit_unprepared", &["K3"], "COMMITs and COMMITTEDs for batches that have not prepared")
         .expects(&[
             Expect::Astray,
             EQUIVOCATION,
@@ -89,12 +89,12 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k4_other_views",
         &["K4"],
-        "Votes for the view before, the next one, and one a thousand views on",
+        "Votes for the previous view, the next one, and one a thousand views later",
     )
     .expects(&[Expect::Reject(Reject::OtherView), Expect::Heard(Kind::Prepare)])
     .views_max(|_| 0)
     .with(|setup| setup.lying_backups(VoteUnseen::default)),
-    Scenario::new("k5_silent", &["K5"], "f backups say nothing: the quorum is what is left")
+    Scenario::new("k5_silent", &["K5"], "f backups send nothing: the others are exactly a quorum")
         .expects(&[WITHHELD, Expect::Noted("nothing heard")])
         .views_max(|_| 0)
         .with(|setup| setup.lying_backups(|| Mute { answers_below: 0 }))
@@ -107,7 +107,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k5_unhelpful",
         &["K5"],
-        "f backups vote and send nothing again; a correct one has been cut off",
+        "f backups vote but retransmit nothing; a correct one was disconnected",
     )
     .expects(&[Expect::Noted("asked in vain"), Expect::Noted("caught up")])
     .views_max(|_| 0)
@@ -132,12 +132,12 @@ pub const SCENARIOS: &[Scenario] = &[
         stage.require(stage.world.counters().state_transfers == 0, "batches, not states, fill the gap (ST-5)")
     }),
     // Against f claims of equal view only the word of every correct replica decides (DP-5): until those that
-    // stand still are back, views come and go.
-    Scenario::new("k6_vc_forged", &["K6"], "VIEW-CHANGEs that claim something has prepared that never did")
+    // are paused are back, views come and go.
+    Scenario::new("k6_vc_forged", &["K6"], "VIEW-CHANGEs claim that a batch prepared which did not")
         .expects(&[Expect::Named, VIEW_CHANGES])
         .with(|setup| lying_view_change(setup, BadViewChange::Forged))
         .play(leave_view_0),
-    Scenario::new("k6_vc_later", &["K6"], "VIEW-CHANGEs that claim what prepared did so in a later view")
+    Scenario::new("k6_vc_later", &["K6"], "VIEW-CHANGEs claim a later view for a batch that prepared")
         .expects(&[Expect::Named, VIEW_CHANGES])
         .views_max(|_| 1)
         .with(|setup| lying_view_change(setup, BadViewChange::Later))
@@ -150,7 +150,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k6_vc_checkpoint",
         &["K6", "K9"],
-        "VIEW-CHANGEs that claim a later checkpoint than there is",
+        "VIEW-CHANGEs claim a later checkpoint than there is",
     )
     .expects(&[Expect::Named, VIEW_CHANGES])
     .views_max(|_| 1)
@@ -159,7 +159,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k6_vc_sent_to_primary_only",
         &["K6", "B9"],
-        "Only the new primary and one more get the liars' VIEW-CHANGEs, which its NEW-VIEW names (A20)",
+        "Byzantine replicas send VIEW-CHANGEs only to the new primary, which names them, and one other (A20)",
     )
     .expects(&[Expect::Named, Expect::Count("VC-FETCH", |c| c.kinds.get("VC-FETCH").copied().unwrap_or(0))])
     .views_max(|_| 1)
@@ -191,7 +191,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k7_hand_over_storm",
         &["K7"],
-        "Every later view of the liars' own is handed over by them (LV-2)",
+        "Byzantine replicas hand over every later view in which they are primary (LV-2)",
     )
     .expects(&[Expect::Heard(Kind::Suspect), Expect::Heard(Kind::ViewChange)])
     .views_max(|_| 0)
@@ -200,7 +200,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stage.busy(40)?;
         stage.pass(300 * MS)
     }),
-    Scenario::new("k8_hidden", &["K8"], "VIEW-CHANGEs that hide all that has prepared")
+    Scenario::new("k8_hidden", &["K8"], "VIEW-CHANGEs hide all batches that have prepared")
         .expects(&[Expect::Named, VIEW_CHANGES])
         .views_max(|_| 1)
         .with(|setup| lying_view_change(setup, BadViewChange::Hidden))
@@ -208,7 +208,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k9_lying_checkpoint",
         &["K9"],
-        "Another digest for every checkpoint, on which all liars agree",
+        "A wrong digest for every checkpoint, the same from all Byzantine replicas",
     )
     .expects(&[Expect::Heard(Kind::Checkpoint)])
     .views_max(|_| 0)
@@ -222,7 +222,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k10_future_checkpoint",
         &["K10"],
-        "Checkpoints of numbers to come, and of numbers that are none",
+        "Checkpoints of future numbers, and of numbers that are not checkpoints",
     )
     .expects(&[Expect::Heard(Kind::Checkpoint), Expect::Reject(Reject::NotACheckpoint)])
     .views_max(|_| 0)
@@ -242,7 +242,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k11_read_after_weak_write",
         &["K11"],
-        "A reader finds f liars and f replicas that are behind who agree on the value of yesterday (A12)",
+        "A reader gets the same old value from f Byzantine replicas and f that are behind (A12)",
     )
     .expects(&[
         Expect::Count("stale-answers", |c| c.lies),
@@ -254,7 +254,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k11_read_after_one_reply",
         &["K11"],
-        "One correct replica has executed a write, the others prepared it, and liars answer readers as before (A12)",
+        "One correct replica executed a write, others prepared it; Byzantine ones send readers the old value (A12)",
     )
     .expects(&[
         Expect::Count("stale-answers", |c| c.lies),
@@ -268,7 +268,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k12_wrong_result",
         &["K12"],
-        "The right digest with another result, by whoever is to send the result",
+        "The right digest with another result, from the replica that sends the result",
     )
     .expects(&[WRONG_RESULT])
     .views_max(|_| 0)
@@ -276,7 +276,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k13_garbage_source",
         &["K13", "B18"],
-        "Whoever fetches state is given damaged nodes and pages (A32)",
+        "A replica that fetches state is given damaged nodes and pages (A32)",
     )
     .expects(&[REFUSED, TRANSFERS])
     .with(|setup| setup.lying_backups(|| LyingSource::new(StateLie::Garbage)))
@@ -284,7 +284,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k13_slowloris_source",
         &["K13", "B19"],
-        "The sources of a state stop answering midway (A32)",
+        "The sources of a state transfer stop responding midway (A32)",
     )
     .expects(&[WITHHELD, TRANSFERS])
     .with(|setup| setup.lying_backups(|| LyingSource::new(StateLie::StopsMidway)))
@@ -292,7 +292,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k13_stale_source",
         &["K13"],
-        "Whoever fetches state is offered nodes and pages of another checkpoint",
+        "A replica that fetches state is offered nodes and pages of another checkpoint",
     )
     .expects(&[REFUSED, TRANSFERS])
     .with(|setup| setup.lying_backups(|| LyingSource::new(StateLie::Stale)))
@@ -300,16 +300,16 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k13_endless_source",
         &["K13"],
-        "Nodes with more children than they have, pages with more bytes",
+        "Nodes with too many children, pages with too many bytes",
     )
     .expects(&[REFUSED, TRANSFERS])
     .with(|setup| setup.lying_backups(|| LyingSource::new(StateLie::More)))
     .play(fetch_state),
-    Scenario::new("k14_status_flood", &["K14"], "Statuses that lack everything, five hundred a second")
+    Scenario::new("k14_status_flood", &["K14"], "STATUS messages that miss everything, five hundred a second")
         .expects(&[Expect::Reject(Reject::TooSoon), Expect::Heard(Kind::Status)])
         .views_max(|_| 0)
         .with(|setup| setup.lying_backups(StatusFlood::default)),
-    Scenario::new("k14_ask_flood", &["K14"], "Everything that can be asked for, two thousand times a second")
+    Scenario::new("k14_ask_flood", &["K14"], "Requests for everything that replicas send on request, two thousand a second")
         .expects(&[
             Expect::Reject(Reject::TooSoon),
             Expect::Heard(Kind::BodyFetch),
@@ -340,7 +340,7 @@ pub const SCENARIOS: &[Scenario] = &[
         let count = setup.config.cluster.f();
         setup.lying_primaries(move || MacSplit { count })
     }),
-    Scenario::new("k16_old_keys", &["K16"], "Keys that others announced long ago are announced again")
+    Scenario::new("k16_old_keys", &["K16"], "Old NEW-KEY messages of other replicas are sent again")
         .expects(&[Expect::Door("stale-key")])
         .views_max(|_| 0)
         .with(|setup| setup.lying_backups(OldKeys::default))
@@ -348,13 +348,13 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k16_replay",
         &["K16"],
-        "Whatever was said by anyone is said again, under old keys as well",
+        "Old messages of all nodes are sent again, also under old keys",
     )
     .expects(&[Expect::Door("stale-key"), Expect::Door("no-key")])
     .views_max(|_| 0)
     .with(|setup| setup.lying_backups(ReplayOld::default))
     .play(renew_keys),
-    Scenario::new("k16_secret_keys", &["K16"], "f backups take new keys into use and announce none")
+    Scenario::new("k16_secret_keys", &["K16"], "f backups use new session keys without announcing them")
         .expects(&[Expect::Door("no-key"), WITHHELD])
         .views_max(|_| 0)
         .with(|setup| setup.lying_backups(|| SecretKeys))
@@ -362,20 +362,20 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k16_new_key_flood",
         &["K16"],
-        "A new key of nobody's every millisecond, the neutral element among them, then one of the end of time",
+        "A NEW-KEY that fits no secret key every millisecond, the neutral element among them; last, the largest time",
     )
     .expects(&[Expect::Door("stale-key"), Expect::Door("no-key"), NEW_KEYS])
     .views_max(|_| 0)
     .with(|setup| setup.lying_backups(KeyFlood::default))
     .play(renew_all_keys),
-    Scenario::new("k17_reflect", &["K17"], "Messages go back to their senders, and pass for other kinds")
+    Scenario::new("k17_reflect", &["K17"], "Messages are sent back to their senders, and as messages of other kinds")
         .expects(&[Expect::Door("own-identity"), Expect::Door("not-authentic"), Expect::Door("malformed")])
         .views_max(|_| 0)
         .with(|setup| setup.lying_backups(Reflect::default)),
     Scenario::new(
         "k4_small_changes",
         &["K4", "K1", "K6"],
-        "One field of every other message is a little off",
+        "One field of every second message is slightly wrong",
     )
     .expects(&[Expect::Astray, Expect::Reject(Reject::Conflicts), Expect::Door("malformed")])
     .views_max(|_| 0)
@@ -402,7 +402,7 @@ fn lying_view_change(setup: Setup, how: BadViewChange) -> Setup {
     setup.lying_backups(move || LyingViewChange(how))
 }
 
-/// `f` correct replicas, the first primary among them, stand still for a while: the new view rests on the
+/// `f` correct replicas, the first primary among them, are paused for a while: the new view rests on the
 /// liars, too.
 fn leave_view_0(stage: &mut Stage) -> Ended {
     stage.busy(10)?;
@@ -414,7 +414,7 @@ fn leave_view_0(stage: &mut Stage) -> Ended {
     stage.busy(20)
 }
 
-/// A write completes while `f` correct replicas are behind; then somebody reads.
+/// A write completes while `f` correct replicas are behind; then a client reads.
 fn read_after_write(stage: &mut Stage) -> Ended {
     stage.answer(0, 0, "put x old", 5_000 * MS)?;
     stage.answer(1, 0, "get x", 5_000 * MS)?;

@@ -1,5 +1,5 @@
-//! Bugs that other implementations of this family had, each tried here (B1-B37). Most others have a test at
-//! the place where they could happen; `docs/faults.md` says which.
+//! Bugs that other implementations of this family had, each tried here (B1-B37). Most others have a test where they
+//! could happen; `docs/faults.md` lists it.
 
 use quorate_pbft::config::{Config, MS};
 use quorate_pbft::step::Milestone;
@@ -24,7 +24,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "b7_time_outs_that_are_too_short",
         &["B7"],
-        "Every hop takes longer than the shortest time-out: views fail until the wait is long enough, then no more",
+        "Each hop takes longer than the shortest time-out: views fail until the time-out is long enough",
     )
     .expects(&[VIEW_CHANGES, Expect::Noted("calm")])
     .play(|stage| {
@@ -51,14 +51,14 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "b10_state_transfer_in_a_view_change",
         &["B10"],
-        "Replicas leave a view and are cut off; they miss the new view and more than a window, and come back",
+        "Replicas start a view change and are disconnected; they miss the new view and more than a window",
     )
     .expects(&[TRANSFERRED, VIEW_CHANGES, Expect::Noted("voted again")])
     .play(transfer_in_a_view_change),
     Scenario::new(
         "b15_execution_outlasts_the_view",
         &["B15"],
-        "The service is slow: batches that a view has decided are still being executed while it is left",
+        "The service is slow: batches of a view are still being executed when the view ends",
     )
     .expects(&[VIEW_CHANGES, Expect::Noted("executing while leaving")])
     .with(|setup| Setup { task_time: (10 * MS, 30 * MS), ..setup })
@@ -82,7 +82,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "b23_locked_on_two_batches",
         &["B23"],
-        "f replicas have prepared one batch at a number, the others another one in a later view: one of them is chosen",
+        "f replicas prepared one batch at a number, others another one in a later view: one of them is chosen",
     )
     .expects(&[VIEW_CHANGES, Expect::Noted("locked on two batches")])
     .with(commits_apart)
@@ -90,7 +90,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "b25_committed_in_two_views",
         &["B25"],
-        "f replicas commit a batch, the others leave the view before; they commit it in the next one",
+        "f replicas commit a batch; the view ends before the others do, and they commit it in the next one",
     )
     .expects(&[VIEW_CHANGES, Expect::Noted("committed in the view before"), Expect::Noted("committed later")])
     .with(commits_apart)
@@ -98,14 +98,14 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "b26_first_slot",
         &["B26"],
-        "The first primary runs twice and each backup hears one copy, both or none: two view changes later one batch stands",
+        "The first primary runs as two copies; each backup hears one, both or none: one batch is chosen",
     )
     .expects(&[Expect::Heard(Kind::PrePrepare), Expect::Heard(Kind::ViewChange)])
     .with(|setup| first_f(setup.config.cluster).into_iter().fold(setup, Setup::twin))
     .play(first_slot),
 ];
 
-/// Lets each COMMIT travel alone, so that one can be lost without the message that carries it.
+/// Sends each COMMIT separately, so that one can be lost without the message that carries it.
 fn commits_apart(setup: Setup) -> Setup {
     let config = Config { piggyback: false, ..setup.config };
     Setup { config, ..setup }
@@ -125,12 +125,12 @@ fn primary_and_more(stage: &Stage, among: &[ReplicaId]) -> Vec<ReplicaId> {
     std::iter::once(first).chain(more).take(stage.cluster().f()).collect()
 }
 
-/// What a replica has prepared at a number, and whether in a later view than 0.
+/// A replica's prepared batch at a number, and whether it prepared in a later view than 0.
 fn prepared(world: &World<KvApp>, id: ReplicaId, seq: u64) -> Option<(u64, Digest)> {
     world.checkers.facts(id).prepared.get(&seq).map(|(view, digest)| (view.0, *digest))
 }
 
-/// Lets everything come to rest. Returns the next number.
+/// Runs until nothing happens. Returns the next number.
 fn next_number(stage: &mut Stage) -> Result<u64, crate::report::Rule> {
     stage.busy(5)?;
     stage.quiet()?;
@@ -166,7 +166,7 @@ fn transfer_in_a_view_change(stage: &mut Stage) -> Ended {
     stage.busy(3 * window)?;
     let out = lost.iter().all(|id| !stage.world.checkers.facts(*id).normal);
     stage.require(out, "they have entered a view although they were cut off")?;
-    // Now nothing goes on without them.
+    // Now nothing continues without them.
     stage.mend();
     let gone = primary_and_more(stage, &stage.all_but(&lost));
     stage.isolate(&gone);
@@ -279,7 +279,7 @@ fn first_slot(stage: &mut Stage) -> Ended {
         stage.mute(Kind::NewView, &[leads], &stage.all());
         stage.pass(rng.between(150, 500) * MS)?;
     }
-    // Whoever leads now has to be left as well.
+    // The present view has to end too.
     stage.mend();
     let view = stage.view();
     let leads = primary(stage);

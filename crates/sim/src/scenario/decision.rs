@@ -1,10 +1,10 @@
-//! Schedules made for single conditions of a new primary's decision (DP-1 to DP-3), which runs drawn at
-//! random hit about once in ten thousand: the null batch in place of what others have discarded (A18), and
-//! a batch that prepared once and was outvoted later.
+//! Schedules for single conditions of a new primary's decision (DP-1 to DP-3), which random runs hit about once in
+//! ten thousand: the null batch in place of what others have discarded (A18), and a batch that prepared once and was
+//! outvoted later.
 //!
-//! Everyone's part follows from n: `late` replicas, which know nothing of what committed and of which the
-//! first is the primary of view 2; the `absent` one, the primary of view 1, which is cut off when it would
-//! be needed as a witness; the liars, which are the last `f` and hide what they know; and the others.
+//! The roles follow from n: `late` replicas, which know nothing of what committed and of which the first is the
+//! primary of view 2; the `absent` one, the primary of view 1, which is disconnected when it would be needed as a
+//! witness; the Byzantine ones, which are the last `f` and hide what they know; and the others.
 
 use quorate_pbft::config::{Config, MS};
 use quorate_pbft::step::{Recipient, Reject};
@@ -21,7 +21,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "p1_h1_another_batch_after_a_restart",
         &["P1", "H1"],
-        "The primary proposes another batch to whoever has restarted since it voted (D1)",
+        "The primary proposes another batch to a replica that has restarted since it voted (D1)",
     )
     .expects(&[Expect::Reject(Reject::Conflicts), Expect::Noted("restarted with a vote")])
     .with(|setup| {
@@ -33,7 +33,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "p1_h6_another_batch_after_a_lost_disk",
         &["P1", "H6"],
-        "The primary proposes another batch to whoever has lost its disk since it voted (§14.4)",
+        "The primary proposes another batch to a replica that has lost its disk since it voted (§14.4)",
     )
     .sizes(&[7])
     .expects(&[
@@ -48,7 +48,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k6_vc_null",
         &["K6"],
-        "VIEW-CHANGEs that claim the null batch prepared in a view that nobody was in",
+        "VIEW-CHANGEs claim that the null batch prepared in a view that no replica entered",
     )
     .expects(&[
         Expect::Heard(Kind::ViewChange),
@@ -60,7 +60,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k8_outvoted",
         &["K8"],
-        "What prepared once at one replica comes back after another batch has committed",
+        "A batch that prepared at one replica comes back after another batch committed",
     )
     .expects(&[Expect::Heard(Kind::ViewChange), Expect::Noted("the decision waits for a witness")])
     .with(|setup| forgetful(setup, ViewNum(0)))
@@ -68,7 +68,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k8_outvoted_vs_gc",
         &["K8"],
-        "The same, while one of those that know better has discarded its entries (DP-2)",
+        "The same, while one replica that knows of the commit has discarded its entries (DP-2)",
     )
     .sizes(&[7])
     .expects(&[Expect::Heard(Kind::ViewChange), Expect::Noted("the decision waits for a witness")])
@@ -81,7 +81,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k8_null_vs_gc",
         &["K8"],
-        "Batches committed, one of those that know has discarded its entries, the liars hide theirs (A18)",
+        "Batches committed; one correct replica has discarded its entries, Byzantine ones hide theirs (A18)",
     )
     .sizes(&[7])
     .expects(&[Expect::Heard(Kind::ViewChange), Expect::Noted("the decision waits for a witness")])
@@ -166,7 +166,7 @@ impl Liar for ClaimsNull {
     }
 }
 
-/// Who plays which part.
+/// The roles of the replicas.
 struct Cast {
     /// Knows nothing of what committed. The first is the primary of view 2.
     late: Vec<ReplicaId>,
@@ -213,7 +213,7 @@ fn claims_null(stage: &mut Stage) -> Ended {
     stage.quiet()
 }
 
-/// Lets only the first of `cast.rest` learn that a checkpoint is stable: the others hear too few.
+/// Lets only the first of `cast.rest` learn that a checkpoint is stable: the others get too few messages.
 fn one_may_discard(stage: &mut Stage, cast: &Cast) {
     let keeping: Vec<ReplicaId> = cast.rest[1..].iter().chain([&cast.absent]).copied().collect();
     stage.mute(Kind::Checkpoint, &cast.liars, &keeping);

@@ -1,9 +1,11 @@
-//! What befalls disks: torn tails, damage, full and failing ones, loss, old images, slowness (H3-H7, H11).
+//! Faults of disks: torn tails, damage, full and failing disks, loss, stale disks, slowness (H3-H7, H11).
 
 use quorate_pbft::config::MS;
-use quorate_pbft::step::Milestone;
+use quorate_pbft::step::{Milestone, Reject};
+use quorate_wire::ViewNum;
 
 use super::host::{REJOIN_NS, REJOINED, RESTARTED, TRANSFERRED, VIEW_CHANGES, everyone_remembers};
+use super::liars::lives::Keeper;
 use super::network::together;
 use super::stage::{Ended, Stage};
 use super::{Expect, Scenario};
@@ -15,7 +17,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "h3_b33_torn_tail",
         &["H3", "B33"],
-        "Crashes tear the last record of the log, or leave a hole in it: that was promised to nobody",
+        "Crashes tear the last record of the log or leave a hole in it: it was not acknowledged",
     )
     .expects(&[
         Expect::Count("torn tails", |c| c.faults.get("torn tail").copied().unwrap_or(0)),
@@ -42,7 +44,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "h4_bit_rot",
         &["H4"],
-        "A bit of the log flips, then one of a checkpoint's image: noticed at the start, and it rejoins",
+        "A bit of the log flips, then one of a checkpoint's image: detected at start, and the replica rejoins",
     )
     .expects(&[
         REJOINED,
@@ -53,7 +55,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "h5_bad_sectors",
         &["H5"],
-        "Records read as zeros, were written to the wrong place, or never: noticed, and the replica rejoins",
+        "Records read as zeros, were written to the wrong place, or never: detected, and the replica rejoins",
     )
     .expects(&[
         REJOINED,
@@ -65,7 +67,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "h5_full_disk",
         &["H5"],
-        "A disk is full for a while, the primary's among them: it promises nothing, the others go on (GC-4)",
+        "A disk is full for some time, also the primary's: it acknowledges nothing, others continue (GC-4)",
     )
     .expects(&[
         Expect::Count("full disks", |c| c.faults.get("full disk").copied().unwrap_or(0)),
@@ -85,7 +87,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "h5_failed_sync",
         &["H5"],
-        "A sync fails: the process stops at once, starts again later, and keeps what it had promised (GC-4)",
+        "A sync fails: the process stops at once, restarts later, and keeps what it had acknowledged (GC-4)",
     )
     .expects(&[
         Expect::Count("failed syncs", |c| c.faults.get("failed sync").copied().unwrap_or(0)),
@@ -103,7 +105,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "h6_lost_disks",
         &["H6"],
-        "f disks are lost; their replicas rejoin under load, then as many others do in an idle cluster",
+        "f disks are lost; their replicas rejoin under load, then f others in an idle cluster",
     )
     .expects(&[REJOINED, TRANSFERRED])
     .play(|stage| {
@@ -120,9 +122,37 @@ pub const SCENARIOS: &[Scenario] = &[
         Ok(())
     }),
     Scenario::new(
+        "h6_old_view_changes",
+        &["H6"],
+        "VIEW-CHANGEs that replicas signed before they lost their disks come back afterwards (RC-11)",
+    )
+    .expects(&[REJOINED, Expect::Reject(Reject::EndedLife), Expect::Reject(Reject::LaterLife)])
+    .with(|setup| setup.lying_backups(Keeper::default))
+    .play(|stage| {
+        stage.busy(5)?;
+        for round in 0..3_usize {
+            // Everyone leaves the view: there is something to keep, and later something to confuse it with.
+            let view = stage.view();
+            stage.isolate(&[stage.cluster().primary(ViewNum(view))]);
+            stage.until("the next view", 20_000 * MS, |w| {
+                w.core_facts().any(|facts| facts.normal && facts.view.0 > view)
+            })?;
+            stage.mend();
+            stage.busy(10)?;
+            if round < 2 {
+                // The same one again: what it said in its first life counts in no view after that.
+                let h = stage.correct()[1];
+                stage.world.wipe(h);
+                stage.world.restart_later(h, 10 * MS);
+                stage.until("it has rejoined", REJOIN_NS, everyone_remembers)?;
+            }
+        }
+        Ok(())
+    }),
+    Scenario::new(
         "h7_old_disk",
         &["H7"],
-        "An old snapshot of a disk is put back: the replica must not vote as if it knew, and rejoins",
+        "A stale disk: an old snapshot is restored; the replica must not vote from it, and rejoins",
     )
     .expects(&[
         Expect::Milestone("rejoin started", |_, m| matches!(m, Milestone::RejoinStarted { .. })),

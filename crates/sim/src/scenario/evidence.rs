@@ -1,4 +1,4 @@
-//! What is noted while a scenario runs, so that it can show that its fault really happened.
+//! What is recorded while a scenario runs, to show that its fault really happened.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,11 +31,11 @@ struct Vote {
     seq: SeqNum,
     view: ViewNum,
     digest: Digest,
-    /// Who was told.
+    /// The replica that was told.
     at: ReplicaId,
 }
 
-/// What is noted, at correct replicas only.
+/// The recorded events, at correct replicas only.
 #[derive(Debug, Default)]
 pub struct Evidence {
     watches: Vec<Watch>,

@@ -1,4 +1,4 @@
-//! What befalls machines: crashes, pauses, wrong clocks (H1, H2, H8-H10). Their disks: [`disk`](super::disk).
+//! Faults of machines: crashes, pauses, wrong clocks (H1, H2, H8-H10). Their disks: [`disk`](super::disk).
 
 use quorate_pbft::config::{Durability, MS};
 use quorate_pbft::step::{Milestone, Reject};
@@ -30,7 +30,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "h1_b33_crash_at_every_send",
         &["H1", "B33"],
-        "One replica after the other is killed right after its 1st, 2nd, 3rd ... send of a life (A30)",
+        "One replica after the other is killed right after its 1st, 2nd, 3rd ... send since its start (A30)",
     )
     .expects(&[RESTARTED, Expect::Noted("crashed")])
     .play(|stage| crash_at_every(stage, |stage, _| stage.world.network.traffic.sent)),
@@ -48,14 +48,12 @@ pub const SCENARIOS: &[Scenario] = &[
     )
     .expects(&[RESTARTED, Expect::Noted("crashed")])
     .play(|stage| {
-        crash_at_every(stage, |stage, h| {
-            stage.world.process(h).map_or(0, |process| process.durable.0)
-        })
+        crash_at_every(stage, |stage, h| stage.world.process(h).map_or(0, |process| process.durable.0))
     }),
     Scenario::new(
         "h1_restart_backup_under_load",
         &["H1"],
-        "A backup starts again while everyone is busy: it has no keys and misses bodies, and catches up (A33)",
+        "A backup restarts under load: it has no keys and misses bodies, and catches up (A33)",
     )
     .expects(&[RESTARTED, Expect::Noted("caught up"), Expect::Noted("still in view 0")])
     .play(|stage| {
@@ -83,7 +81,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "h1_restart_during_view_changes",
         &["H1"],
-        "Replicas are killed while a view changes, the new primary among them, and send the same again",
+        "Replicas are killed during a view change, the new primary among them, and resend the same messages",
     )
     .expects(&[RESTARTED, VIEW_CHANGES])
     .play(|stage| {
@@ -107,7 +105,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "h1_b12_b17_killed_while_it_fetches",
         &["H1", "B12", "B17"],
-        "A replica that has lost its disk is killed again and again while it rejoins and fetches state",
+        "A replica that lost its disk is killed repeatedly while it rejoins and fetches state",
     )
     .expects(&[REJOINED, TRANSFERRED, Expect::Noted("killed while rejoining")])
     .play(|stage| {
@@ -127,7 +125,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "h2_b19_paused_for_a_second",
         &["H2", "B19"],
-        "A backup is stopped for a second under load: its buffers overflow, and it catches up",
+        "A backup is paused for a second under load: its buffers overflow, and it catches up",
     )
     .expects(&[
         Expect::Count("frames lost in front of it", |c| c.overflowed),
@@ -139,7 +137,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "h2_b19_paused_for_ten_minutes",
         &["H2", "B19"],
-        "A backup is stopped for ten minutes, the others go on; it comes back to another world",
+        "A backup is paused for ten minutes while the others continue; it fetches what it missed",
     )
     .expects(&[
         Expect::Count("pauses", |c| c.faults.get("pause").copied().unwrap_or(0)),
@@ -151,7 +149,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "h2_b22_primary_paused",
         &["H2", "B22"],
-        "The primary is stopped until the others have left its view; its late votes and timers come all at once",
+        "The primary is paused until the others left its view; its late votes and timers come all at once",
     )
     .expects(&[VIEW_CHANGES, Expect::Reject(Reject::OtherView)])
     .play(|stage| {
@@ -172,7 +170,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "h8_clock_jumps",
         &["H8"],
-        "The primary's clock jumps an hour ahead, an hour back: its choices are refused, and it is replaced",
+        "The primary's clock jumps by an hour, forward and back: its values are refused, and it is replaced",
     )
     .expects(&[Expect::Reject(Reject::BadChoice), VIEW_CHANGES])
     .play(|stage| {
@@ -191,7 +189,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "h8_clock_drift",
         &["H8"],
-        "One replica's clock runs a tenth too fast, another's a tenth too slow: nobody needs them to agree",
+        "One replica's clock runs 10 % too fast, another's 10 % too slow: no effect",
     )
     .expects(&[
         Expect::Count("wrong clocks", |c| c.faults.get("clock").copied().unwrap_or(0)),
@@ -210,7 +208,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "h9_f_plus_1_crash",
         &["H9"],
-        "f + 1 replicas crash, the primary among them: nothing goes on until they are back, nothing is lost",
+        "f + 1 replicas crash, the primary among them: the cluster halts until they restart; nothing is lost",
     )
     .expects(&[RESTARTED, Expect::Noted("no quorum")])
     .play(|stage| {
@@ -235,7 +233,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "h10_all_crash",
         &["H10"],
-        "All crash at once, in the middle of everything, again and again: no acknowledged write is lost (I30)",
+        "All crash at once under load, repeatedly: no acknowledged write is lost (I30)",
     )
     .expects(&[RESTARTED, Expect::Noted("all down")])
     .play(|stage| {
@@ -256,7 +254,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "h10_all_crash_before_the_commit",
         &["H10"],
-        "What clients have accepted on tentative replies survives that all lose power before any COMMIT (TE-5)",
+        "Results accepted on tentative replies survive a power loss of all before any COMMIT (TE-5)",
     )
     .expects(&[RESTARTED, Expect::Noted("accepted before it committed")])
     .with(|setup| {
@@ -283,7 +281,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "h1_memory_only",
         &["H1"],
-        "Nothing is kept on disk, as in the papers: who starts again has forgotten, and rejoins",
+        "Nothing is kept on disk, as in the papers: a replica that restarts has lost its state and rejoins",
     )
     .expects(&[REJOINED])
     .with(|setup| {
@@ -302,7 +300,7 @@ pub const SCENARIOS: &[Scenario] = &[
     }),
 ];
 
-/// Says whether no correct replica lacks its memory.
+/// Returns whether no correct replica lacks its memory.
 pub(super) fn everyone_remembers(world: &mut World<KvApp>) -> bool {
     world.core_facts().all(|facts| facts.remembers) && world.hosts.iter().all(|host| !host.amnesic)
 }

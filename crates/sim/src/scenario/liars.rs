@@ -1,7 +1,8 @@
-//! Liars for one scenario each. Those that a swarm may draw are in [`crate::adversary`].
+//! Byzantine behaviours for one scenario each. Those that a swarm may draw are in [`crate::adversary`].
 
 pub mod backups;
 pub mod keys;
+pub mod lives;
 
 use quorate_pbft::step::Recipient;
 use quorate_wire::frame::FRAME_BYTES_MAX;
@@ -111,7 +112,7 @@ pub struct HugeFrames {
 
 impl Liar for HugeFrames {
     fn tamper(&mut self, _rng: &mut Rng, _to: NodeId, frame: &mut Vec<u8>) -> Answered {
-        /// Where the length of the body stands in a frame.
+        /// The offset of the body's length in a frame.
         const LENGTH_AT: std::ops::Range<usize> = 16..20;
         if frame.get(3).copied() != Some(Kind::PrePrepare.to_wire()) {
             return Answered::Truth;

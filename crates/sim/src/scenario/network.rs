@@ -26,7 +26,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new("n1_loss", &["N1"], "Three frames in ten are lost")
         .expects(&[Expect::Noted("lost"), STATUS])
         .play(|stage| weather(stage, "lost", Profile { loss: 3 * TENTH, ..Profile::lan() })),
-    Scenario::new("n2_duplication", &["N2"], "Every other frame comes twice, the second time late")
+    Scenario::new("n2_duplication", &["N2"], "Every second frame is delivered twice, the second time late")
         .expects(&[Expect::Noted("doubled"), Expect::Reject(Reject::Duplicate)])
         .play(|stage| {
             let twice = Profile { duplicate: 5 * TENTH, ..late(2 * TENTH, 20 * MS) };
@@ -35,13 +35,13 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new("n3_reordering", &["N3"], "One frame in ten is up to a second late")
         .expects(&[Expect::Noted("held back")])
         .play(|stage| weather(stage, "held back", late(TENTH, 1_000 * MS))),
-    Scenario::new("n4_corruption", &["N4", "N9"], "One frame in ten is damaged, cut short or grown")
+    Scenario::new("n4_corruption", &["N4", "N9"], "One frame in ten is corrupted, truncated or extended")
         .expects(&[Expect::Noted("damaged"), Expect::Door("not-authentic"), Expect::Door("malformed")])
         .play(|stage| weather(stage, "damaged", Profile { corrupt: TENTH, ..Profile::lan() })),
     Scenario::new(
         "n5_replay_everything",
         &["N5", "K16"],
-        "Old frames of everyone turn up at anyone, also after keys were renewed and over other links (A7)",
+        "Old frames of all nodes are delivered to any node, also after key renewal and over other links (A7)",
     )
     .expects(&[
         Expect::Noted("replayed"),
@@ -62,7 +62,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "n6_deaf_and_mute",
         &["N6"],
-        "Links work in one direction: first the primary hears nobody, then nobody hears it",
+        "Links work in one direction: first the primary receives nothing, then no replica receives from it",
     )
     .expects(&[SUSPECTED, VIEW_CHANGES])
     .play(|stage| {
@@ -85,7 +85,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "n6_b20_flapping",
         &["N6", "B20"],
-        "One replica after the other is cut off and comes back, in both directions or in one",
+        "One replica after the other is disconnected and reconnected, in both directions or in one",
     )
     .expects(&[Expect::Noted("cut off"), STATUS])
     .play(|stage| {
@@ -107,7 +107,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "n6_b3_b20_star_topology_then_heal",
         &["N6", "B3", "B20"],
-        "Everyone reaches the primary only, then one backup only; healed, all are in one view again (A22)",
+        "All nodes reach the primary only, then one backup only; healed, all are in one view again (A22)",
     )
     .expects(&[SUSPECTED, Expect::Noted("no quorum"), VIEW_CHANGES])
     .play(|stage| {
@@ -136,7 +136,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "n7_b3_half_split",
         &["N7", "B3"],
-        "The replicas fall apart into halves, nobody has a quorum; healed, everything goes on",
+        "The replicas are partitioned into halves without a quorum; healed, the cluster continues",
     )
     .expects(&[SUSPECTED, Expect::Noted("no quorum")])
     .play(|stage| {
@@ -161,7 +161,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "n8_asymmetric_delay",
         &["N8"],
-        "What goes up in the order of replicas takes longer than the time-out, what goes down is fast",
+        "Frames to higher-numbered replicas take longer than the time-out, those to lower-numbered ones are fast",
     )
     .expects(&[SUSPECTED])
     .play(|stage| {
@@ -176,7 +176,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "n9_malformed_frames",
         &["N9", "B36"],
-        "A request's frame comes cut short at every length, grown, and with each field set to extremes",
+        "A request's frame is truncated at every length, extended, and has each field set to extremes",
     )
     .expects(&[Expect::Door("malformed"), Expect::Door("not-authentic"), Expect::Noted("thrown at clients")])
     .with(|setup| crate::setup::Setup { clients: 3, ..setup })
@@ -184,18 +184,18 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "n9_b36_malformed_bodies",
         &["N9", "B36"],
-        "f replicas send bodies cut short, grown and with wild counts, under right authenticators",
+        "f replicas send truncated and extended bodies and wrong counts, under valid authenticators",
     )
     .expects(&[Expect::Door("malformed"), Expect::Door("wrong-digest")])
     .with(|setup| setup.lying_primaries(|| WildBodies)),
 ];
 
-/// Returns a good network in which so many frames, per million, are up to `ns` late.
+/// Returns a good network in which this many frames per million are up to `ns` late.
 fn late(chance: u32, ns: u64) -> Profile {
     Profile { reorder: chance, reorder_ns: ns, ..Profile::lan() }
 }
 
-/// Lets the clients be busy while the network is bad, and notes that it was.
+/// Keeps the clients busy while the network is bad, and records that.
 fn weather(stage: &mut Stage, what: &'static str, profile: Profile) -> Ended {
     stage.world.network.set_profile(profile);
     stage.busy(40)?;
@@ -232,7 +232,7 @@ fn last(stage: &Stage) -> ReplicaId {
     ReplicaId::at(stage.cluster().n() - 1)
 }
 
-/// Says whether all correct replicas work in one view.
+/// Returns whether all correct replicas work in one view.
 pub(super) fn together(world: &mut crate::world::World<crate::app::KvApp>) -> bool {
     let mut views: Vec<u64> = world.core_facts().map(|facts| facts.view.0).collect();
     views.dedup();
@@ -266,7 +266,7 @@ fn malformed(stage: &mut Stage) -> Ended {
     Ok(())
 }
 
-/// Keeps every frame that comes in, the first 4096 of them, and now and then sends one to anybody.
+/// Keeps every frame that arrives, the first 4096 of them, and sometimes sends one to any node.
 #[derive(Clone)]
 struct ReplayAll {
     heard: Vec<Vec<u8>>,
@@ -294,7 +294,7 @@ impl Liar for ReplayAll {
     }
 }
 
-/// Sends, besides what is right, bodies that nobody can read.
+/// Sends correct messages, and also bodies that cannot be decoded.
 #[derive(Debug)]
 struct WildBodies;
 

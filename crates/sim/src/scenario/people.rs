@@ -1,4 +1,4 @@
-//! Clients that come and go by order (EX-3).
+//! Clients that are added and removed by ordered operations (EX-3).
 
 use quorate_pbft::config::MS;
 
@@ -11,7 +11,7 @@ use crate::world::World;
 pub const SCENARIOS: &[Scenario] = &[Scenario::new(
     "c8_clients_come_and_go",
     &["C8"],
-    "Clients are added and removed by order, through a state transfer and a view change; nobody else gets in",
+    "Clients are added and removed by ordered operations, during a state transfer and a view change",
 )
 .expects(&[
     Expect::Door("unknown-sender"),
@@ -21,12 +21,12 @@ pub const SCENARIOS: &[Scenario] = &[Scenario::new(
 .with(|setup| Setup { clients: 3, founders: Some(1), ..setup })
 .play(|stage| {
     let free = |c: usize| move |world: &mut World<_>| world.clients[c].lanes[0].outstanding.is_none();
-    // Nobody knows c1: what it asks for waits at the doors, until c0 has it let in.
+    // Nobody knows c1: what it asks for waits at the authenticators, until c0 has it let in.
     stage.ask(1, 0, "put a 1");
     stage.pass(300 * MS)?;
     let answered = free(1)(&mut stage.world);
     stage.require(!answered, "c1 is answered although nobody knows it")?;
-    // Some replicas are away meanwhile.
+    // Some replicas are away in that time.
     let away = stage.last_f();
     stage.isolate(&away);
     let said = stage.answer(0, 0, "add c1", 10_000 * MS)?;
@@ -60,7 +60,7 @@ pub const SCENARIOS: &[Scenario] = &[Scenario::new(
     stage.until("c2 removed", 20_000 * MS, free(0))?;
     stage.note("removed in the view that came");
     stage.until("c2 answered", 20_000 * MS, free(2))?;
-    // It is told so, unless the checkpoint at which the doors forget it has come first.
+    // It is told so, unless the checkpoint at which the authenticators forget it has come first.
     stage.ask(2, 0, "get a");
     stage.pass(3_000 * MS)?;
     if free(2)(&mut stage.world) {
@@ -71,7 +71,7 @@ pub const SCENARIOS: &[Scenario] = &[Scenario::new(
     }
     stage.world.clients[2].lanes.clear();
     stage.mend();
-    // A door forgets at the next stable checkpoint, so that the last answer can leave.
+    // An authenticator forgets at the next stable checkpoint, so that the last answer can leave.
     for _ in 0..24 {
         stage.answer(0, 0, "put b 1", 20_000 * MS)?;
     }

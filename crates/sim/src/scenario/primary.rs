@@ -1,4 +1,4 @@
-//! How primaries lie, and what comes of it: nothing, after a view change at most (P1-P17).
+//! Byzantine primaries, and their effect: at most a view change (P1-P17).
 
 use quorate_pbft::config::{MS, RequestAuth};
 use quorate_pbft::step::{Milestone, Reject};
@@ -34,18 +34,18 @@ const BATCH_FETCHED: Expect =
 
 /// The scenarios.
 pub const SCENARIOS: &[Scenario] = &[
-    Scenario::new("p1_equivocating_primary", &["P1"], "Half of the backups are proposed another batch")
+    Scenario::new("p1_equivocating_primary", &["P1"], "The primary proposes another batch to half of the backups")
         .expects(&[Expect::Split, VIEW_CHANGES])
         .views_max(one_each)
         .with(|setup| setup.lying_primaries(|| Stubborn(EquivocateToHalves))),
-    Scenario::new("p2_batch_for_each", &["P2"], "Every backup is proposed a batch of its own")
+    Scenario::new("p2_batch_for_each", &["P2"], "The primary proposes a different batch to every backup")
         .expects(&[Expect::Split, VIEW_CHANGES])
         .views_max(one_each)
         .with(|setup| setup.lying_primaries(|| EquivocateToEach)),
     Scenario::new(
         "p2_many_digests_one_n",
         &["P2", "P1", "B24"],
-        "Equivocation and broken-off views put more than f + 2 digests at one number (A16)",
+        "Equivocation and interrupted views put more than f + 2 digests at one number (A16)",
     )
     .expects(&[Expect::Split, Expect::Noted("more than f + 2 digests")])
     .with(|setup| setup.lying_primaries(|| EquivocateToEach))
@@ -54,7 +54,7 @@ pub const SCENARIOS: &[Scenario] = &[
         .expects(&[Expect::Skipped, Expect::Reject(Reject::Conflicts)])
         .views_max(one_each)
         .with(|setup| setup.lying_primaries(|| ProposeTwice)),
-    Scenario::new("p4_holes", &["P4"], "Numbers are left out, so that nothing behind them executes")
+    Scenario::new("p4_holes", &["P4"], "Sequence numbers are left out, so that nothing after them executes")
         .expects(&[Expect::Noted("null taken over"), TIMEOUT])
         .views_max(one_each)
         .with(|setup| setup.lying_primaries(|| LeaveHoles))
@@ -71,7 +71,7 @@ pub const SCENARIOS: &[Scenario] = &[
     .expects(&[Expect::Reject(Reject::OutsideWatermarks), Expect::Heard(Kind::PrePrepare)])
     .views_max(one_each)
     .with(|setup| setup.lying_primaries(|| ExhaustNumbers)),
-    Scenario::new("p6_withheld", &["P6"], "f correct backups never hear of any proposal")
+    Scenario::new("p6_withheld", &["P6"], "f correct backups receive no proposal")
         .expects(&[BATCH_FETCHED, Expect::Heard(Kind::PrePrepare)])
         .views_max(one_each)
         .with(|setup| idle(setup).lying_primaries(|| Stubborn(WithholdFromSome)))
@@ -84,7 +84,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "p6_isolate_f_correct",
         &["P6", "K5"],
-        "f correct backups never hear of any proposal, then the liars fall silent (A9)",
+        "f correct backups receive no proposal, then the Byzantine replicas fall silent (A9)",
     )
     .expects(&[BATCH_FETCHED, TIMEOUT])
     .views_max(one_each)
@@ -96,7 +96,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "p6_isolate_then_read",
         &["P6", "K5"],
-        "f correct backups have missed a write, the liars are silent, and somebody reads in an idle system (A10)",
+        "f correct backups missed a write, Byzantine ones are silent; a client reads in an idle system (A10)",
     )
     .expects(&[BATCH_FETCHED])
     .views_max(one_each)
@@ -105,7 +105,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "p6_isolate_then_write",
         &["P6", "K5"],
-        "f correct backups have missed a write, the liars are silent, and somebody writes in an idle system (A10)",
+        "f correct backups missed a write, Byzantine ones are silent; a client writes in an idle system (A10)",
     )
     .expects(&[BATCH_FETCHED])
     .views_max(one_each)
@@ -114,7 +114,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "p6_isolate_then_nothing",
         &["P6", "K5"],
-        "f correct backups have missed a write, the liars are silent, and nobody asks for anything (ST-5, A9)",
+        "f correct backups missed a write, Byzantine ones are silent; no client sends anything (ST-5, A9)",
     )
     .expects(&[BATCH_FETCHED])
     .views_max(|_| 0)
@@ -132,7 +132,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stage.mend();
         stage.finish()
     }),
-    Scenario::new("p6_proposed_to_one", &["P6"], "Each batch is proposed to one backup, another each time")
+    Scenario::new("p6_proposed_to_one", &["P6"], "Each batch is proposed to one backup only, another one each time")
         .expects(&[TIMEOUT, VIEW_CHANGES])
         .views_max(one_each)
         .with(|setup| setup.lying_primaries(ProposeToOne::default)),
@@ -140,19 +140,19 @@ pub const SCENARIOS: &[Scenario] = &[
         .expects(&[TIMEOUT, VIEW_CHANGES])
         .views_max(one_each)
         .with(|setup| setup.lying_primaries(|| Censor { upto: 1 })),
-    Scenario::new("p7_silent_primary", &["P7", "K5"], "The primary says nothing; requests carry MACs alone")
+    Scenario::new("p7_silent_primary", &["P7", "K5"], "The primary sends nothing; requests carry MACs only")
         .expects(&[TIMEOUT, VIEW_CHANGES])
         .views_max(|_| 1)
         .with(|setup| silent_primary(setup, RequestAuth::Mac)),
-    Scenario::new("p7_silent_primary_adaptive", &["P7", "K5"], "The primary says nothing (TM-2)")
+    Scenario::new("p7_silent_primary_adaptive", &["P7", "K5"], "The primary sends nothing (TM-2)")
         .expects(&[TIMEOUT, VIEW_CHANGES])
         .views_max(|_| 1)
         .with(|setup| silent_primary(setup, RequestAuth::Adaptive)),
-    Scenario::new("p7_silent_primary_signed", &["P7", "K5"], "The primary says nothing; requests are signed")
+    Scenario::new("p7_silent_primary_signed", &["P7", "K5"], "The primary sends nothing; requests are signed")
         .expects(&[TIMEOUT, VIEW_CHANGES])
         .views_max(|_| 1)
         .with(|setup| silent_primary(setup, RequestAuth::SigMac)),
-    Scenario::new("p8_slow_primary", &["P8", "B32"], "Every proposal comes when 90 % of the time-out are over (A3)")
+    Scenario::new("p8_slow_primary", &["P8", "B32"], "Every proposal arrives after 90 % of the time-out (A3)")
         .expects(&[Expect::Noted("answered late"), Expect::Heard(Kind::PrePrepare)])
         .views_max(one_each)
         .with(|setup| setup.lying_primaries(|| Stubborn(DelayProposals)))
@@ -162,11 +162,11 @@ pub const SCENARIOS: &[Scenario] = &[
         .views_max(one_each)
         .with(|setup| setup.lying_primaries(Unfair::default))
         .play(unfair),
-    Scenario::new("p10_null_batches", &["P10"], "Null batches in place of requests, while nobody recovers (PR-6)")
+    Scenario::new("p10_null_batches", &["P10"], "Null batches in place of requests, while no replica recovers (PR-6)")
         .expects(&[Expect::Reject(Reject::NullBatch), TIMEOUT, VIEW_CHANGES])
         .views_max(one_each)
         .with(|setup| setup.lying_primaries(|| NothingInstead)),
-    Scenario::new("p10_stuffed_batches", &["P10", "B35"], "Batches with forged and with doubled requests (A35)")
+    Scenario::new("p10_stuffed_batches", &["P10", "B35"], "Batches with forged and with duplicate requests (A35)")
         .expects(&[
             Expect::Reject(Reject::DuplicateRequest),
             Expect::Reject(Reject::UnprovenRequest),
@@ -181,7 +181,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "p12_phantom_body",
         &["P12", "B35"],
-        "Proposals with a wrong digest, and with a request that nobody has (A8)",
+        "Proposals with a wrong digest, and with a request that no replica has (A8)",
     )
     .expects(&[Expect::Door("wrong-digest"), BODY_FETCHES, VIEW_CHANGES])
     .views_max(one_each)
@@ -193,7 +193,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "p13_old_clock_value_in_x",
         &["P13"],
-        "A new view takes over a batch whose time of day is long past (A28)",
+        "A new view takes over a batch with a time of day long past (A28)",
     )
     .expects(&[Expect::Noted("old choice taken over"), VIEW_CHANGES])
     .with(|mut setup| {
@@ -206,7 +206,7 @@ pub const SCENARIOS: &[Scenario] = &[
         .views_max(|cluster| one_each(cluster) + 1)
         .with(|setup| lying_new_view(setup, BadNewView::TooFew))
         .play(bad_new_view),
-    Scenario::new("p14_new_view_forged", &["P14"], "A NEW-VIEW names a VIEW-CHANGE that nobody has sent (A21)")
+    Scenario::new("p14_new_view_forged", &["P14"], "A NEW-VIEW names a VIEW-CHANGE that no replica sent (A21)")
         .expects(&[Expect::Heard(Kind::NewView), TIMEOUT])
         .views_max(|cluster| one_each(cluster) + 1)
         .with(|setup| lying_new_view(setup, BadNewView::Forged))
@@ -216,31 +216,31 @@ pub const SCENARIOS: &[Scenario] = &[
         .views_max(|cluster| one_each(cluster) + 1)
         .with(|setup| lying_new_view(setup, BadNewView::WrongCheckpoint))
         .play(bad_new_view),
-    Scenario::new("p14_new_view_invented", &["P14"], "A NEW-VIEW takes over a batch that nobody has prepared (A21)")
+    Scenario::new("p14_new_view_invented", &["P14"], "A NEW-VIEW takes over a batch that no replica prepared (A21)")
         .expects(&[Expect::Reject(Reject::BadNewView), BAD_NEW_VIEW])
         .views_max(|cluster| one_each(cluster) + 1)
         .with(|setup| lying_new_view(setup, BadNewView::Invented))
         .play(bad_new_view),
-    Scenario::new("p15_new_view_drops", &["P15"], "A NEW-VIEW has null where something had prepared (A21)")
+    Scenario::new("p15_new_view_drops", &["P15"], "A NEW-VIEW has null where a batch had prepared (A21)")
         .expects(&[Expect::Reject(Reject::BadNewView), BAD_NEW_VIEW])
         .views_max(|cluster| one_each(cluster) + 1)
         .with(|setup| lying_new_view(setup, BadNewView::Drops))
         .play(bad_new_view),
-    Scenario::new("p15_new_view_short", &["P15"], "A NEW-VIEW ends before what had prepared (A21)")
+    Scenario::new("p15_new_view_short", &["P15"], "A NEW-VIEW ends before a batch that had prepared (A21)")
         .expects(&[Expect::Reject(Reject::BadNewView), BAD_NEW_VIEW])
         .views_max(|cluster| one_each(cluster) + 1)
         .with(|setup| lying_new_view(setup, BadNewView::Shortened))
         .play(bad_new_view),
-    Scenario::new("p16_two_new_views", &["P16"], "Half of the backups get another NEW-VIEW (A21)")
+    Scenario::new("p16_two_new_views", &["P16"], "Half of the backups receive another NEW-VIEW (A21)")
         .expects(&[Expect::Reject(Reject::BadNewView), Expect::Heard(Kind::NewView)])
         .views_max(|cluster| one_each(cluster) + 1)
         .with(|setup| lying_new_view(setup, BadNewView::Two))
         .play(bad_new_view),
-    Scenario::new("p17_big_batch", &["P17", "B6"], "Batches of a thousand requests that nobody has")
+    Scenario::new("p17_big_batch", &["P17", "B6"], "Batches of a thousand requests that no replica has")
         .expects(&[BODY_FETCHES, VIEW_CHANGES])
         .views_max(one_each)
         .with(|setup| setup.lying_primaries(|| Oversize)),
-    Scenario::new("p17_oversize_frames", &["P17", "B36"], "Frames longer than the longest, and lengths that lie")
+    Scenario::new("p17_oversize_frames", &["P17", "B36"], "Frames above the length limit, and wrong length fields")
         .expects(&[Expect::Door("malformed"), VIEW_CHANGES])
         .views_max(one_each)
         .with(|setup| setup.lying_primaries(HugeFrames::default)),
@@ -268,7 +268,7 @@ fn lying_new_view(setup: Setup, how: BadNewView) -> Setup {
     ids.into_iter().fold(setup, |setup, id| setup.liar(id, move || LyingNewView(how)))
 }
 
-/// The first primary stands still for a while, so that a liar makes the next NEW-VIEW.
+/// The first primary is paused for a while, so that a liar makes the next NEW-VIEW.
 fn bad_new_view(stage: &mut Stage) -> Ended {
     stage.busy(10)?;
     stage.world.pause(0, 600 * MS);
@@ -323,7 +323,7 @@ fn many_digests(stage: &mut Stage) -> Ended {
     stage.ask(1, 0, "incr x 1");
     stage.pass(20 * MS)?;
     for _ in 0..4 {
-        // Whoever is primary next reaches f replicas with its NEW-VIEW, and nobody with its votes.
+        // The next primary reaches f replicas with its NEW-VIEW, and none with its votes.
         let all = stage.all();
         let some: Vec<ReplicaId> =
             all.iter().copied().take(stage.cluster().n() - stage.cluster().f() - 1).collect();

@@ -1,4 +1,4 @@
-//! What a scenario's story is told with.
+//! The commands that scenarios are written with.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ impl Stage {
         highest_view(&self.world)
     }
 
-    /// Returns the last number that correct replica `id` has executed for good.
+    /// Returns the last number that correct replica `id` has executed finally.
     pub fn executed(&self, id: ReplicaId) -> u64 {
         self.world.checkers.facts(id).executed.0
     }
@@ -163,7 +163,7 @@ impl Stage {
         self.until(&format!("everyone in view {view}"), ns, entered)
     }
 
-    /// Waits until every correct replica of `ids` has executed number `seq` for good.
+    /// Waits until every correct replica of `ids` has executed number `seq` finally.
     pub fn until_executed(&mut self, ids: &[ReplicaId], seq: u64, ns: u64) -> Ended {
         let ids: Vec<ReplicaId> = ids.iter().copied().filter(|id| self.world.checkers.watches(*id)).collect();
         let reached =
@@ -204,13 +204,13 @@ impl Stage {
         Err(Rule::Stuck(format!("not within {} ms: {what}{open}", ns / MS)))
     }
 
-    /// Lets client `c` ask for something on its lane `l`, as people write it ("put x 1", "get x").
+    /// Sends an operation of client `c` on its lane `l`, as typed by users ("put x 1", "get x").
     pub fn ask(&mut self, c: usize, l: usize, text: &str) {
         let Some(ask) = self.world.app.parse(text) else { unreachable!("{text}: not an operation") };
         self.world.ask_for(c, l, &ask);
     }
 
-    /// Lets client `c` ask for something and waits for the result, at most `ns` nanoseconds.
+    /// Sends an operation of client `c`, and waits for the result, at most `ns` nanoseconds.
     pub fn answer(&mut self, c: usize, l: usize, text: &str, ns: u64) -> Result<String, Rule> {
         self.ask(c, l, text);
         self.until(text, ns, |w| w.clients[c].lanes[l].outstanding.is_none())?;
@@ -226,7 +226,7 @@ impl Stage {
         self.until("enough batches", PROGRESS_NS, |w| w.committed() >= target)
     }
 
-    /// Lets the clients ask no more, and waits until every request has its answer.
+    /// Stops the clients, and waits until every request has its answer.
     pub fn quiet(&mut self) -> Ended {
         self.world.set_load(Load::Idle);
         self.until("every request answered", FINISH_NS, |w| w.outstanding().0 == 0)
@@ -242,7 +242,7 @@ impl Stage {
         self.until(&format!("{view} entered"), ns, entered)
     }
 
-    /// Lets client 0 ask until number `seq` is final everywhere, one number a request, and comes to rest.
+    /// Lets client 0 send requests until number `seq` is final everywhere, one number per request, then waits.
     pub fn fill(&mut self, ids: &[ReplicaId], seq: u64) -> Ended {
         while self.world.committed() < seq {
             // The answer may be tentative: then the number is not final yet.
@@ -253,7 +253,7 @@ impl Stage {
         self.require(self.world.committed() == seq, format!("number {seq} is the last"))
     }
 
-    /// Notes at how many numbers a correct replica has taken the null batch over.
+    /// Records at how many numbers a correct replica has taken the null batch over.
     pub fn note_nulls(&mut self) {
         let null = self.world.config.domains().null_batch();
         let nulls =
@@ -279,7 +279,7 @@ impl Stage {
         self.finish()
     }
 
-    /// Says what is still open, if anything is.
+    /// Describes what is still open, if anything is.
     pub fn open(&self) -> Option<String> {
         swarm::why(&self.world).map(|stuck| stuck.to_string())
     }

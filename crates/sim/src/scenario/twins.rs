@@ -1,5 +1,5 @@
-//! Twins: `f` replicas run twice, with the same keys, and the group falls apart so that each copy has its own
-//! part of it (K18).
+//! Twins: two copies of each of `f` replicas run with the same keys, and the group is partitioned so that each copy
+//! is connected to its own part (K18).
 
 use quorate_pbft::config::MS;
 use quorate_pbft::step::Milestone;
@@ -22,16 +22,20 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k18_twin_primary",
         &["K18", "P1"],
-        "A primary runs twice; each copy has a part of the group (T1, T2)",
+        "Two copies of the primary run, each connected to a part of the group (T1, T2)",
     )
     .expects(&[Expect::Split, VIEW_CHANGES])
     .with(|setup| first_f(setup.config.cluster).into_iter().fold(setup, Setup::twin))
     .play(twin_primary),
-    Scenario::new("k18_twin_backup", &["K18", "K1"], "Backups run twice, one copy in each half (T3)")
-        .expects(&[EQUIVOCATION, VIEW_CHANGES])
-        .with(|setup| setup.last_f().into_iter().fold(setup, Setup::twin))
-        .play(twins),
-    Scenario::new("k18_twin_new_primary", &["K18", "P16"], "The primary of the next view runs twice (T4)")
+    Scenario::new(
+        "k18_twin_backup",
+        &["K18", "K1"],
+        "Two copies of each of f backups run, one in each half of the group (T3)",
+    )
+    .expects(&[EQUIVOCATION, VIEW_CHANGES])
+    .with(|setup| setup.last_f().into_iter().fold(setup, Setup::twin))
+    .play(twins),
+    Scenario::new("k18_twin_new_primary", &["K18", "P16"], "Two copies of the next view's primary run (T4)")
         .expects(&[EQUIVOCATION, VIEW_CHANGES])
         .with(|setup| {
             let ids: Vec<ReplicaId> =
@@ -42,7 +46,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k18_twins_through_views",
         &["K18"],
-        "The first f run twice; the group falls apart again and again (T5)",
+        "Two copies of the first f replicas run; the group is partitioned repeatedly (T5)",
     )
     .expects(&[EQUIVOCATION, VIEW_CHANGES])
     .with(|setup| first_f(setup.config.cluster).into_iter().fold(setup, Setup::twin))
@@ -57,7 +61,7 @@ fn twin_primary(stage: &mut Stage) -> Ended {
     let many: Vec<NodeId> = (0..n - f).map(NodeId::at).collect();
     let clients = stage.clients();
     stage.world.network.partition(&[&few, &many]);
-    // Each part has a client of its own.
+    // Each part has its own client.
     stage.world.network.partition(&[&few, &clients[..1]]);
     stage.world.network.partition(&[&many, &clients[1..]]);
     stage.world.set_load(Load::Busy(0, 2 * MS));

@@ -35,7 +35,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "a11_read_after_rollback",
         &["A11"],
-        "A write was answered tentatively and rolled back; somebody reads before it is executed again (RO-4)",
+        "A write was answered tentatively and rolled back; a client reads before it is executed again (RO-4)",
     )
     .expects(&[ROLLED_BACK, READ_QUEUED, VIEW_CHANGES])
     .with(commits_apart)
@@ -43,7 +43,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "a13_mixed_view_tentative",
         &["A13"],
-        "Tentative replies of two views make a quorum together, and no certificate (CL-7)",
+        "Tentative replies of two views are a quorum together, but no certificate (CL-7)",
     )
     .expects(&[ROLLED_BACK, Expect::Noted("no certificate")])
     .with(commits_apart)
@@ -74,7 +74,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "a18_null_vs_collected",
         &["A18"],
-        "Whoever has collected a number says nothing about it: f + 1 such replicas do not make it null (DP-2)",
+        "A replica that has discarded a number says nothing about it: f + 1 such replicas do not make it null (DP-2)",
     )
     .sizes(&[7])
     .expects(&[Expect::Noted("undecided"), VIEW_CHANGES])
@@ -87,21 +87,21 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "a19_staggered_water_marks",
         &["A19", "B2"],
-        "The stable checkpoints of those who change views are a window apart (11.6)",
+        "The stable checkpoints of replicas that change views are a window apart (11.6)",
     )
     .expects(&[Expect::Noted("staggered"), VIEW_CHANGES])
     .play(staggered),
     Scenario::new(
         "a25_new_view_below_executed",
         &["A25"],
-        "A new view starts from a checkpoint below what everyone has executed (11.8)",
+        "A new view starts from a checkpoint below what all replicas have executed (11.8)",
     )
     .expects(&[Expect::Noted("voted again"), VIEW_CHANGES])
     .play(below_executed),
     Scenario::new(
         "a26_null_slot_requeues",
         &["A26", "B8"],
-        "A new view has null where a request was proposed to nobody; that request is proposed again (PR-4)",
+        "A new view has null where no replica received the request; that request is proposed again (PR-4)",
     )
     .expects(&[Expect::Noted("null taken over"), VIEW_CHANGES])
     .play(|stage| {
@@ -111,7 +111,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "a27_diverge_one",
         &["A27", "B5", "B21"],
-        "Pages of one replica's state change behind its back: it notices and fetches them (CK-6)",
+        "Pages of one replica's state are corrupted in memory: it detects and fetches them (CK-6)",
     )
     .expects(&[DIVERGED, TRANSFERRED])
     .views_max(|_| 0)
@@ -124,7 +124,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "a34_restart_after_null_view",
         &["A34", "H1"],
-        "Replicas that have voted for null at a number start again, and still have (D1)",
+        "Replicas that voted for null at a number restart and keep that vote (D1)",
     )
     .expects(&[Expect::Noted("null taken over"), RESTARTED, VIEW_CHANGES])
     .play(|stage| {
@@ -274,7 +274,7 @@ fn null_or_collected(stage: &mut Stage) -> Ended {
 }
 
 /// Of those who change views, f have a checkpoint stable, one has taken it, and f are a window behind. r0 and
-/// f - 1 others stand still.
+/// f - 1 others are paused.
 fn staggered(stage: &mut Stage) -> Ended {
     let (all, f) = (stage.all(), stage.cluster().f());
     let ahead = all[1..=f].to_vec();

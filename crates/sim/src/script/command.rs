@@ -1,9 +1,9 @@
-//! The commands of a script, read.
+//! Parses the commands of a script.
 
 use quorate_pbft::Timer;
 use quorate_wire::Kind;
 
-/// What a line says.
+/// A parsed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     /// Begins with a new cluster.
@@ -14,7 +14,7 @@ pub(super) enum Command {
     Run,
     /// Delivers those that are on their way now, as far as the filter goes.
     Deliver(Filter),
-    /// Lets so many nanoseconds pass.
+    /// Lets this many nanoseconds pass.
     Time(u64),
     /// Lets time pass until a line begins with these words, of this node if one is named.
     Until { who: Option<String>, words: String },
@@ -32,7 +32,7 @@ pub(super) enum Command {
     Partition(Vec<Vec<String>>),
     /// Ends cuts, drops and holds.
     Heal,
-    /// Something befalls replicas.
+    /// A fault is injected into replicas.
     Fault(Fault, Vec<String>),
     /// A liar of the roster, or none.
     Lie(String, Option<String>),
@@ -44,21 +44,21 @@ pub(super) enum Command {
     Lanes,
     /// Output off, or on.
     Loud(bool),
-    /// Whom to show; nobody stands for all.
+    /// The replicas to show; none stands for all.
     Watch(Vec<String>),
     /// Kinds of messages left out, or not any more.
     Hide(Vec<Kind>, bool),
-    /// Messages turned away left out, or not any more.
+    /// Messages rejected left out, or not any more.
     HideRejected(bool),
 }
 
-/// What befalls a replica's machine.
+/// A fault of a replica's machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Crash,
     Restart,
     Wipe,
-    /// What is hit depends on the number.
+    /// The damage depends on the number.
     Damage(u64),
     Pause(u64),
     Resume,
@@ -86,7 +86,7 @@ pub(super) struct Saying {
 }
 
 impl Saying {
-    /// Says whether a word stands there.
+    /// Returns whether a word stands there.
     pub(super) fn has(&self, word: &str) -> bool {
         self.words.iter().any(|w| w == word)
     }

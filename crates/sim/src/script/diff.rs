@@ -1,4 +1,4 @@
-//! What has changed between two versions of a trace, for someone tired.
+//! The differences between two versions of a trace.
 
 /// Lines around a change that are shown with it.
 const CONTEXT: usize = 2;

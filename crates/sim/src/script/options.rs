@@ -87,6 +87,7 @@ pub(super) fn setup(options: &[(String, String)]) -> Result<(Setup, Vec<ReplicaI
             "batching" => config.batching = switch(key, value)?,
             "separate" => config.separate = switch(key, value)?,
             "clients-max" => config.clients_max = number(value)?,
+            "lanes-max" => config.lanes_max = number(value)?,
             _ => return Err(format!("`{key}` is no option of cluster")),
         }
     }
@@ -97,7 +98,7 @@ pub(super) fn setup(options: &[(String, String)]) -> Result<(Setup, Vec<ReplicaI
     Ok((setup, faulty))
 }
 
-/// Says whether replicas say now and then what they have. If not, what they say of it at other times gets
+/// Returns whether replicas say now and then what they have. If not, what they say of it at other times gets
 /// lost, too.
 pub(super) fn has_statuses(setup: &Setup) -> bool {
     setup.config.status_ns < NEVER_NS

@@ -1,4 +1,4 @@
-//! A faulty replica in a script: it does as it should until the script hangs a liar in front of it.
+//! A faulty replica in a script: it follows the protocol until the script puts a Byzantine behaviour in front of it.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! What a faulty node says in a script, sealed with its own keys and nobody else's.
+//! Messages that a faulty node sends in a script, sealed with only its own keys.
 //!
 //! | Kind | Fields |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | VIEW-CHANGE | `v`; empty, or `own`: its first one again; `P={}`: without P; `leave=own`: its own suspicion alone |
 //! | REQ-ACK, REQ-REJECT | `c`, `t`; the latter `v`, `n` |
 //! | PROOF | `n`, `d`, `u` |
-//! | QUERY-STABLE, REPLY-STABLE | `nonce`; the latter `c`, `p` |
+//! | QUERY-STABLE, REPLY-STABLE | `nonce`; the latter `c`, `p`, and `v` unless it is 0 |
 //! | BODY | `as=3` |
 //!
 //! A digest is `null`, `of(3)`: of the batch that was proposed as 3 last, or `of(3,r2)`: as 3 to r2, or up to 64
@@ -21,6 +21,7 @@ use quorate_pbft::step::{Actions, Recipient};
 use quorate_service::kv::Answer;
 use quorate_wire::codec::Writer;
 use quorate_wire::frame::{ENTRY_BYTES, Frame, SIGNATURE_BYTES};
+use quorate_wire::life::Life;
 use quorate_wire::message::{
     BodyMessage, Checkpoint, Commit, Committed, LeaveCert, PrePrepareHead, Prepare, ProofMessage,
     QueryStable, Reply, ReplyStable, ReqAck, ReqReject, Request, RequestBody, RequestFlags, Suspect,
@@ -98,14 +99,20 @@ impl Stage {
             Kind::QueryStable => QueryStable { nonce: number("nonce")? }.encode(w),
             Kind::ReplyStable => {
                 let (checkpoint, prepared) = (number("c").map(SeqNum)?, number("p").map(SeqNum)?);
-                ReplyStable { nonce: number("nonce")?, checkpoint, prepared }.encode(w);
+                let view = ViewNum(number("v").unwrap_or(0));
+                ReplyStable { nonce: number("nonce")?, checkpoint, prepared, view }.encode(w);
             }
             Kind::Reply => {
                 let (client, timestamp) = (self.client(&saying.to)?, Timestamp(number("t")?));
                 let mut result = Vec::new();
                 let value = saying.field("operation").unwrap_or_default();
                 Answer::Value(value.as_bytes()).encode(&mut result);
-                let digest = self.world.config.domains().reply(client.0, timestamp.0, &result);
+                let lanes = self.world.clients.iter().flat_map(|client| &client.lanes);
+                let asked = lanes.filter(|lane| lane.id == client).find_map(|lane| lane.outstanding.as_ref());
+                let operation = asked.map_or(&[][..], |(ask, _)| &ask.operation);
+                let domains = self.world.config.domains();
+                let request = domains.request(client.0, timestamp.0, operation);
+                let digest = domains.reply(client.0, timestamp.0, &request, &result);
                 let (view, tentative) = (view()?, saying.has("tentative"));
                 Reply { view, timestamp, client, tentative, digest, result: Some(&result) }.encode(w);
             }
@@ -142,7 +149,7 @@ impl Stage {
         Ok(digest)
     }
 
-    /// Returns the batch that was proposed with this number last, by whomever: `3`, or `3,r2` if it was
+    /// Returns the batch that was proposed with this number last, by any replica: `3`, or `3,r2` if it was
     /// proposed to r2.
     fn proposed(&self, which: &str) -> Result<Batch, String> {
         let domains = self.world.config.domains();
@@ -228,7 +235,7 @@ impl Stage {
             return Ok(ViewChange {
                 view,
                 stable: SeqNum(0),
-                key_id: 0,
+                life: Life::default(),
                 checkpoints: Vec::new(),
                 prepared: Vec::new(),
                 pre_prepared: Vec::new(),

@@ -24,7 +24,7 @@ use crate::world::{Event, World};
 const SETTLING_NS: u64 = 10_000_000;
 /// How long `run until` waits, in nanoseconds.
 const PATIENCE_NS: u64 = 60_000_000_000;
-/// The most messages that `run` delivers: more are a loop.
+/// Maximum number of messages that `run` delivers: more are a loop.
 const DELIVERIES_MAX: usize = 20_000;
 
 /// A world on a stage.
@@ -37,10 +37,10 @@ pub(super) struct Stage {
     watched: Vec<String>,
     /// Messages of these kinds are not shown.
     hidden: Vec<Kind>,
-    /// Nor what is turned away.
+    /// Nor what is rejected.
     rejected_hidden: bool,
     loud: bool,
-    /// What has happened since it was last drawn.
+    /// The events since the last drawing.
     story: Vec<Line>,
 }
 
@@ -79,7 +79,7 @@ impl Stage {
         Ok((stage, format!("n={} quorum={}\n", cluster.n(), cluster.quorum())))
     }
 
-    /// Does what a command says. Returns what it puts out.
+    /// Executes a command. Returns its output.
     pub(super) fn play(&mut self, command: Command) -> Result<String, String> {
         let mut text = String::new();
         match command {
@@ -113,7 +113,7 @@ impl Stage {
             }
             Command::Fault(fault, replicas) => {
                 for who in &replicas {
-                    self.befall(fault, who)?;
+                    self.inject(fault, who)?;
                 }
             }
             Command::Lie(who, how) => self.lie(&who, how.as_deref())?,
@@ -185,7 +185,7 @@ impl Stage {
         lanes::draw(&names, story.iter().filter(|line| self.shows(line)))
     }
 
-    /// Takes up what has been sent, and lets disks and services finish.
+    /// Delivers what has been sent, and lets disks and services finish.
     fn settle(&mut self) {
         self.world.finish_work();
         while let Some(flight) = self.world.held.as_mut().and_then(VecDeque::pop_front) {
@@ -211,7 +211,7 @@ impl Stage {
         Err("this run does not end".to_owned())
     }
 
-    /// Lets time pass, or what comes first, a line with these words. Says whether it came.
+    /// Lets time pass, or what comes first, a line with these words. Returns whether it came.
     fn pass(&mut self, ns: u64, until: Option<(Option<&str>, &str)>) -> Result<bool, String> {
         let end = self.world.time() + ns;
         self.settle();
@@ -263,7 +263,7 @@ impl Stage {
         ask.map(|ask| ask.operation).ok_or_else(|| format!("`{text}` is no operation"))
     }
 
-    /// A timer runs out, although time has not come so far for anybody else.
+    /// A timer expires, although time has not advanced so far for the others.
     fn run_out(&mut self, who: &str, timer: Timer) -> Result<(), String> {
         let h = self.host(who)?;
         let host = &mut self.world.hosts[h];
@@ -284,7 +284,7 @@ impl Stage {
         Ok(())
     }
 
-    fn befall(&mut self, fault: Fault, who: &str) -> Result<(), String> {
+    fn inject(&mut self, fault: Fault, who: &str) -> Result<(), String> {
         let h = self.host(who)?;
         match fault {
             Fault::Crash => self.world.crash(h),
@@ -326,7 +326,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Says whether a replica was declared faulty.
+    /// Returns whether a replica was declared faulty.
     pub(super) fn is_faulty(&self, id: ReplicaId) -> bool {
         self.puppets.contains_key(&id)
     }
@@ -360,7 +360,7 @@ impl Stage {
     }
 }
 
-/// Says whether a line begins with these words, and is this node's.
+/// Returns whether a line begins with these words, and is this node's.
 fn is_told(line: &Line, who: Option<&str>, words: &str) -> bool {
     let text = match &line.what {
         What::Sent { text, .. } | What::Milestone(text) | What::Executed(text) | What::Fault(text) => text,
@@ -368,7 +368,7 @@ fn is_told(line: &Line, who: Option<&str>, words: &str) -> bool {
     who.is_none_or(|who| line.who == who) && text.starts_with(words)
 }
 
-/// Says why a replica that is correct cannot lie.
+/// Returns why a replica that is correct cannot lie.
 pub(super) fn not_faulty(who: &str) -> String {
     format!("{who} is correct: only what `cluster faulty=` names may lie")
 }

@@ -1,8 +1,8 @@
-//! The form of a trace: comments, blocks of commands, and what they put out.
+//! The form of a trace: comments, and blocks of commands and their output.
 
 /// Stands between commands and their output.
 const RULE: &str = "----";
-/// What commands put out that put out nothing.
+/// The output of commands without output.
 const NOTHING: &str = "ok";
 
 /// A part of a trace.

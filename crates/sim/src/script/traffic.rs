@@ -1,4 +1,4 @@
-//! Messages on their way in a script: in which order they arrive, which get lost, which are kept.
+//! Messages in flight in a script: in which order they arrive, which are lost, which are held.
 
 use quorate_wire::Kind;
 
@@ -26,7 +26,7 @@ pub(super) fn kind_of(flight: &Flight) -> Option<Kind> {
     flight.frame.get(3).and_then(|byte| Kind::from_wire(*byte).ok())
 }
 
-/// What becomes of messages on some links.
+/// The fate of messages on some links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
     /// They get lost.
@@ -50,7 +50,7 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// Lets messages of this kind get lost, whatever the rules say.
+    /// Loses messages of this kind, whatever the rules are.
     pub(super) fn silence(&mut self, kind: Kind) {
         self.silent = Some(kind);
     }

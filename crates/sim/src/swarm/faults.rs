@@ -1,7 +1,7 @@
-//! Which faults come when, within what the cluster has to survive.
+//! Schedules faults, within what the cluster has to survive.
 //!
-//! Crashes with the disk intact may befall everyone at once. What makes a replica faulty in the sense of
-//! the protocol (it lies, runs twice, has lost its memory or its clock) may befall `f` at a time.
+//! Crashes with the disk intact may happen to all replicas at once. Faults that make a replica faulty in the sense of
+//! the protocol (it lies, runs twice, has lost its state or its clock) happen to at most `f` at a time.
 
 use quorate_pbft::config::{Durability, MS};
 use quorate_wire::ReplicaId;
@@ -97,7 +97,7 @@ impl FaultKind {
 
 /// Kinds of faults that each run sees at least, liars among them.
 const KINDS_MIN: usize = 3;
-/// Kinds that befall whatever cluster there is, and come on top where the drawn ones could not befall it.
+/// Kinds that are possible in every cluster; they are added where the drawn ones are not possible.
 const ALWAYS: [FaultKind; 4] = [FaultKind::Storm, FaultKind::Pause, FaultKind::Clog, FaultKind::NewKeys];
 
 /// Brings faults about.
@@ -148,7 +148,7 @@ impl Weather {
         self.follows.iter().map(|(at, ..)| *at).fold(self.next_at, u64::min)
     }
 
-    /// Says whether there were enough faults and batches, or there has been enough time for both.
+    /// Returns whether there were enough faults and batches, or there has been enough time for both.
     pub fn is_over<A: App>(&self, world: &World<A>, batches: u64, late: bool) -> bool {
         let faults = self.count >= self.count_min && self.seen(world) >= KINDS_MIN;
         late || world.committed() >= batches && faults
@@ -184,7 +184,7 @@ impl Weather {
         let few = self.count >= self.count_min && self.seen(world) < KINDS_MIN;
         let Some(kind) = self.rng.pick(if few { &ALWAYS } else { self.kinds.as_slice() }) else { return };
         self.count += 1;
-        self.befall(world, kind);
+        self.inject(world, kind);
     }
 
     /// Ends what lasts: cuts, storms, slow links and disks.
@@ -197,7 +197,7 @@ impl Weather {
         }
     }
 
-    fn befall<A: App>(&mut self, world: &mut World<A>, kind: FaultKind) {
+    fn inject<A: App>(&mut self, world: &mut World<A>, kind: FaultKind) {
         let h = self.rng.index(world.hosts.len());
         match kind {
             FaultKind::Crash => self.crash(world, h),
@@ -264,7 +264,7 @@ impl Weather {
         }
     }
 
-    /// Something befalls the network and nothing else, around host `h` if around one.
+    /// Injects a fault of the network only, around host `h` if around one.
     #[allow(clippy::wildcard_enum_match_arm, reason = "the other kinds are not the network's")]
     fn disturb<A: App>(&mut self, world: &mut World<A>, h: usize, kind: FaultKind) {
         let rng = &mut self.rng;

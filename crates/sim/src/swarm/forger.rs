@@ -1,5 +1,5 @@
-//! A client that lies, among the others (C1-C6). It has keys like any client, but no lanes: what comes of
-//! its requests is nothing that anybody waits for.
+//! A Byzantine client among the others (C1-C6). It has keys like any client, but no lanes: no checker waits for its
+//! requests.
 
 use quorate_wire::ReplicaId;
 
@@ -29,7 +29,7 @@ impl Forger {
         Some(Self { client, timestamp: 1, rng: Rng::nth(world.seed, Concern::Adversary, usize::MAX - 1) })
     }
 
-    /// Tells a lie, of a kind that chance decides.
+    /// Sends a forged message of a random kind.
     pub fn lie<A: App>(&mut self, world: &mut World<A>) {
         let replicas: Vec<ReplicaId> = world.config.cluster.replicas().collect();
         self.timestamp += 1;
@@ -60,7 +60,7 @@ impl Forger {
                     world.post(self.client, to, &frame);
                 }
             }
-            // C4: to one replica only, whoever that is.
+            // C4: to any one replica only.
             4 => {
                 let frame = world.forge(self.client, &honest);
                 if let Some(to) = self.rng.pick(&replicas) {
@@ -71,7 +71,7 @@ impl Forger {
             5 => self.send_all(world, &honest.read_only()),
             // A signature that is wrong, under right MACs.
             6 => self.send_all(world, &honest.signed(false)),
-            // C6: a flood, each with a number of its own.
+            // C6: a flood, each with its own number.
             _ => {
                 for _ in 0..FLOOD {
                     self.timestamp += 1;
@@ -83,7 +83,7 @@ impl Forger {
         world.counters.fault("false client");
     }
 
-    /// Returns a request that nothing is wrong with, on keys that nobody else uses.
+    /// Returns a valid request, on keys that no other client uses.
     fn forgery<A: App>(&mut self, world: &World<A>) -> Forgery {
         let operation = world.app.draw_apart(&mut self.rng, self.timestamp);
         let lane = u16::try_from(self.rng.below(LANES)).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What a seed's world is: drawn once, before anything happens.
+//! The plan of a seed's world: drawn once, before anything happens.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use crate::rng::Rng;
 use crate::setup::Setup;
 use crate::world::Load;
 
-/// A seed's world and what will befall it.
+/// A seed's world and its faults.
 #[derive(Debug)]
 pub struct Plan {
     /// The world.
     pub setup: Setup,
-    /// What the clients do.
+    /// The clients' load.
     pub load: Load,
     /// The kinds of faults that come, liars not among them.
     pub kinds: Vec<FaultKind>,

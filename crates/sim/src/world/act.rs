@@ -1,4 +1,4 @@
-//! What a replica wants done, done: the one `match` over `Action` of the simulator.
+//! Performs a replica's actions: the one `match` over `Action` of the simulator.
 
 use std::sync::Arc;
 
@@ -113,7 +113,7 @@ impl<A: App> World<A> {
     /// A correct replica has reached something.
     fn report(&mut self, h: usize, milestone: &Milestone) {
         let host = &mut self.hosts[h];
-        // A driver's duties besides: what is on the disk is no memory until the replica has rejoined.
+        // A driver's other duty: the disk does not count as the replica's state until it has rejoined.
         if let Milestone::RejoinStarted { incarnation } = milestone {
             (host.amnesic, host.old_disk) = (true, false);
             host.disk.distrust(incarnation >> INCARNATION_RANDOM_BITS);
@@ -152,7 +152,7 @@ impl<A: App> World<A> {
         frame.clear();
         let own = Principal::Replica(host.id);
         match form {
-            Form::Frame => frame.extend_from_slice(bytes),
+            Form::Frame => process.door.escort(None, bytes, &mut frame),
             Form::Body if kind == Kind::Request => {
                 if let Ok(body) = RequestBody::decode(bytes) {
                     process.door.seal_request(&body, own.as_client(), true, &mut frame);
@@ -248,7 +248,7 @@ impl<A: App> World<A> {
         self.transmit(from, to, frame);
     }
 
-    /// Sends a NEW-KEY that the door owes.
+    /// Sends a NEW-KEY that the authenticator owes.
     pub(super) fn deliver_keys(&mut self, h: usize, to: Principal, frame: Vec<u8>) {
         let to = match to {
             Principal::Replica(id) => Recipient::Replica(id),
@@ -316,9 +316,10 @@ pub(super) fn hash_input(hash: &mut TraceHash, host: u16, now: Now, input: &Inpu
             None => note(Tag::Cached, &[client.0], &[]),
         },
         Input::Checkpointed { seq, root } => note(Tag::Checkpointed, &[seq.0], &root.0),
-        Input::Fetched { seq, root, clients } => {
+        Input::Fetched { seq, root, clients, .. } => {
             note(Tag::Fetched, &[seq.0, place(clients.len())], &root.0);
         }
         Input::Durable(lsn) => note(Tag::Durable, &[lsn.0], &[]),
+        Input::Kept { seq } => note(Tag::Kept, &[seq.0], &[]),
     }
 }

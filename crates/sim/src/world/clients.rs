@@ -1,4 +1,4 @@
-//! Clients: hosts with a door and some lanes, each of which has at most one request outstanding.
+//! Clients: hosts with an authenticator and some lanes, each of which has at most one request outstanding.
 
 use quorate_pbft::Client;
 use quorate_pbft::client::step::{ClientAction, ClientInput, ClientMilestone, Members, Path};
@@ -17,7 +17,7 @@ use crate::network::{Frame, NodeId};
 use crate::rng::{Concern, Rng};
 use crate::trace::{Line, What};
 
-/// What the clients do by themselves.
+/// The clients' own activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
     /// Nothing: a script asks.
@@ -31,13 +31,25 @@ pub enum Load {
 pub struct ClientHost {
     /// Its place in the network.
     pub node: NodeId,
-    /// Its door.
+    /// Its authenticator.
     pub door: Door,
     /// Its lanes.
     pub lanes: Vec<Lane>,
     /// World time of the next event that wakes it, or the largest.
     wake_at: u64,
     rng: Rng,
+    /// The first timestamp of this run.
+    first: u64,
+    /// On its disk: below this number every timestamp may have been used (CL-10).
+    kept: u64,
+}
+
+/// How many timestamps a client takes at a time.
+const TIMESTAMPS: u64 = 4;
+
+/// Returns `wrong` while a seeded bug is on.
+fn mutant(id: u32, right: u64, wrong: u64) -> u64 {
+    if quorate_pbft::mutants::is_active(id) { wrong } else { right }
 }
 
 /// One lane.
@@ -56,7 +68,7 @@ pub struct Lane {
     pub last_result: Option<Vec<u8>>,
 }
 
-/// What all clients have asked and been told.
+/// The operations and results of all clients.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// The history.
@@ -65,7 +77,7 @@ pub struct Seen {
     pub answers: Vec<Option<(ClientId, Timestamp, bool)>>,
     /// Orders invocations and returns.
     pub moment: u64,
-    /// What the next write writes.
+    /// The value of the next write.
     pub tag: u64,
     /// Requests answered.
     pub answered: u64,
@@ -92,7 +104,7 @@ impl ClientHost {
         let entropy = world.keys_rng.bytes();
         let door = world.keys.door(own, world.config.cluster, entropy, crate::clock::EPOCH_NS);
         let node = NodeId::at(world.hosts.len() + index);
-        Self { node, door, lanes, wake_at: u64::MAX, rng }
+        Self { node, door, lanes, wake_at: u64::MAX, rng, first: 1, kept: 1 }
     }
 }
 
@@ -118,6 +130,30 @@ impl<A: App> World<A> {
             }
             Load::Busy(..) | Load::Idle => None,
         };
+    }
+
+    /// Ends the process of client `c` and starts it again, with a clock that says `wall`. What was outstanding stays
+    /// open: nobody waits for it any more.
+    pub fn restart_client(&mut self, c: usize, wall: u64) {
+        let client = &mut self.clients[c];
+        let kept = mutant(72, client.kept, client.first.saturating_add(1));
+        client.first = wall.max(kept);
+        let first = client.first;
+        for lane in &mut client.lanes {
+            lane.client = Client::new(lane.id, &self.config, Timestamp(first), client.rng.bits());
+            (lane.deadline, lane.outstanding, lane.last_result) = (None, None, None);
+        }
+        for l in 0..self.clients[c].lanes.len() {
+            self.plan(c, l);
+        }
+        self.settle_client(c);
+    }
+
+    /// Puts the disk of client `c` back to what it was in the beginning, and starts it again with the clock of that
+    /// time: it does not know what it has used.
+    pub fn put_client_back(&mut self, c: usize) {
+        (self.clients[c].first, self.clients[c].kept) = (0, 1);
+        self.restart_client(c, 1);
     }
 
     /// Says how many requests are outstanding, and shows the oldest.
@@ -163,16 +199,6 @@ impl<A: App> World<A> {
         self.step_client(c, l, input);
         self.settle_client(c);
         true
-    }
-
-    /// Client `c` is started again on lane `l`, with nothing but its keys and a first number, as its clock says.
-    pub fn restart_client(&mut self, c: usize, l: usize, first: Timestamp) {
-        let client = &mut self.clients[c];
-        let chance = client.rng.bits();
-        let lane = &mut client.lanes[l];
-        lane.client = Client::new(lane.id, &self.config, first, chance);
-        (lane.deadline, lane.asks_at, lane.outstanding) = (None, None, None);
-        self.counters.fault("client restarted");
     }
 
     /// Something happens to a client.
@@ -244,7 +270,7 @@ impl<A: App> World<A> {
         self.clients[c].lanes[l].client.step(now, input, &mut actions);
         for action in actions.list() {
             match action {
-                ClientAction::Send { to, timestamp, flags, replier, operation, sign } => {
+                ClientAction::Send { to, timestamp, flags, replier, operation, sign, digest: _ } => {
                     let (timestamp, flags, replier) = (*timestamp, *flags, *replier);
                     let operation = actions.bytes(*operation);
                     let body = RequestBody { timestamp, flags, replier, operation };
@@ -257,8 +283,9 @@ impl<A: App> World<A> {
                     let result = actions.bytes(*result);
                     self.done(c, l, *timestamp, result, *path);
                 }
-                ClientAction::DoneWithoutResult { .. } => {
-                    // Its history stays open: it took effect at some time, with a result that nobody saw.
+                ClientAction::DoneWithoutResult { .. } | ClientAction::Overtaken { .. } => {
+                    // Its history stays open: it took effect at some time, with a result that nobody saw; or it did
+                    // not, which nobody knows.
                     self.clients[c].lanes[l].outstanding = None;
                     self.plan(c, l);
                 }
@@ -293,6 +320,9 @@ impl<A: App> World<A> {
     fn send_request(&mut self, c: usize, l: usize, to: Members, body: &RequestBody<'_>, sign: bool) {
         let client = &mut self.clients[c];
         let (from, id) = (client.node, client.lanes[l].id);
+        if body.timestamp.0 >= client.kept {
+            client.kept = body.timestamp.0.saturating_add(TIMESTAMPS); // before it leaves
+        }
         let mut sealed = Vec::new();
         client.door.seal_request(body, id, sign, &mut sealed);
         let frame: Frame = sealed.into();
@@ -305,11 +335,11 @@ impl<A: App> World<A> {
 
     fn done(&mut self, c: usize, l: usize, timestamp: Timestamp, result: &[u8], path: Path) {
         let lane = &mut self.clients[c].lanes[l];
-        let (id, Some((_, call))) = (lane.id, lane.outstanding.take()) else { return };
+        let (id, Some((ask, call))) = (lane.id, lane.outstanding.take()) else { return };
         lane.last_result = Some(result.to_vec());
         self.counters.accepted += 1;
         self.seen.answered += 1;
-        self.checkers.accepted(id, timestamp, result, path != Path::ReadOnly);
+        self.checkers.accepted((id, timestamp), &ask.operation, result, path != Path::ReadOnly);
         self.seen.moment += 1;
         if let Some(trace) = &mut self.trace {
             let what = What::Milestone(format!("accepts t={} {}", timestamp.0, self.app.result(result)));
@@ -340,7 +370,7 @@ impl<A: App> World<A> {
         }
     }
 
-    /// After each event: sends the keys that the door owes, and schedules the next wake-up.
+    /// After each event: sends the keys that the authenticator owes, and schedules the next wake-up.
     fn settle_client(&mut self, c: usize) {
         while let Some((to, frame)) = self.clients[c].door.take_outgoing() {
             if let Principal::Replica(to) = to {

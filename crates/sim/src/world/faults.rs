@@ -1,10 +1,10 @@
-//! What befalls hosts, and the end of it: crashes, restarts, pauses, wrong clocks, damaged disks.
+//! Faults of hosts, and their end: crashes, restarts, pauses, wrong clocks, damaged disks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use quorate_pbft::config::Durability;
-use quorate_pbft::record::Record;
+use quorate_pbft::record::{self, Record};
 use quorate_pbft::recording::Recorder;
 use quorate_pbft::step::Lsn;
 use quorate_pbft::{Restart, Resume};
@@ -30,7 +30,7 @@ const RECORDING_BYTES_MAX: usize = 1 << 30;
 /// More than one life can ask for: the next one's numbers begin that far above (ST-3).
 const RIDS_PER_LIFE: u64 = 1_000_000;
 
-/// What a start finds of the past.
+/// The result of a start's look at the disk.
 enum Past {
     Nothing,
     Log { records: Vec<Vec<u8>>, cut: bool },
@@ -72,7 +72,7 @@ impl<A: App> World<A> {
             Past::Log { records, cut } => {
                 let image: Option<Rc<Vec<u8>>> = self.hosts[h].disk.newest().map(|image| image.state.clone());
                 let mut checkpoint = (SeqNum(0), executor.root_at(SeqNum(0)).unwrap_or_default());
-                let mut clients = Vec::new();
+                let (mut clients, mut lives) = (Vec::new(), Vec::new());
                 let good = match image {
                     None => true,
                     Some(image) => match executor.restore(&image) {
@@ -80,6 +80,7 @@ impl<A: App> World<A> {
                             checkpoint = found;
                             executor.clients(&mut clients);
                             clients.sort_unstable();
+                            lives = executor.lives().unwrap_or_default();
                             true
                         }
                         Err(_) => false,
@@ -87,7 +88,7 @@ impl<A: App> World<A> {
                 };
                 if good {
                     self.remember(h, checkpoint.0, &records, cut);
-                    Resume::Restart(Restart { incarnation, records, checkpoint, clients })
+                    Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives })
                 } else {
                     executor = self.executor(self.now(h).wall_ns.max(self.hosts[h].key_time + RIDS_PER_LIFE));
                     self.lose_memory(h);
@@ -116,7 +117,7 @@ impl<A: App> World<A> {
             door,
             core,
             executor,
-            // Whatever the state knows is news to a new door.
+            // Whatever the state knows is news to a new authenticator.
             guests: Guests::NEW,
             deadlines: [None; quorate_pbft::Timer::COUNT],
             door_at: mono,
@@ -127,6 +128,7 @@ impl<A: App> World<A> {
             recorder,
             busy: false,
             flushing: None,
+            flushed_at: 0,
         });
         self.receive_guests(h, true);
         let node = self.hosts[h].node;
@@ -145,29 +147,27 @@ impl<A: App> World<A> {
         self.tell(h, || What::Fault("has lost its memory".to_owned()));
     }
 
-    /// Tells the watchers what a restarting replica knows.
+    /// Tells the checkers what a restarting replica knows.
     fn remember(&mut self, h: usize, checkpoint: SeqNum, records: &[Vec<u8>], cut: bool) {
         let host = &self.hosts[h];
         if !host.correct {
             return;
         }
         let domains = self.config.domains();
+        let stable = records.iter().filter_map(|bytes| record::stable_of(bytes)).max().unwrap_or(checkpoint);
         let prepared: Vec<(SeqNum, ViewNum, Digest)> = records
             .iter()
             .filter_map(|bytes| match Record::decode(bytes) {
-                Ok(Record::Prepared { view, seq, batch }) if seq > checkpoint => {
+                Ok(Record::Prepared { view, seq, batch }) if seq > stable => {
                     Some((seq, view, batch_digest(batch, &domains)?))
                 }
+                Ok(Record::PreparedAgain { view, seq, digest }) if seq > stable => Some((seq, view, digest)),
                 _ => None,
             })
             .collect();
         let view = records.iter().fold((ViewNum(0), true), |last, bytes| match Record::decode(bytes) {
             Ok(Record::ViewChange { view, .. }) if view > last.0 => (view, false),
             Ok(Record::NewView { view, .. }) if view >= last.0 => (view, true),
-            _ => last,
-        });
-        let stable = records.iter().fold(checkpoint, |last, bytes| match Record::decode(bytes) {
-            Ok(Record::Stable { seq, .. }) => last.max(seq),
             _ => last,
         });
         self.checkers.restarted(host.id, (checkpoint, stable), view, &prepared);
@@ -189,6 +189,17 @@ impl<A: App> World<A> {
         host.amnesic |= self.config.durability != Durability::Sync;
         self.counters.fault("crash");
         self.tell(h, || What::Fault("crashes".to_owned()));
+    }
+
+    /// Kills the process on host `h`; nothing of what its disk had not made durable is there any more.
+    pub fn lose_power(&mut self, h: usize) {
+        self.hosts[h].disk.lose_tail();
+        self.crash(h);
+    }
+
+    /// Lets the images of host `h` take `ns` nanoseconds each, or as long as its disk takes (H11).
+    pub fn set_image_time(&mut self, h: usize, ns: Option<u64>) {
+        self.hosts[h].image_ns = ns;
     }
 
     /// Starts the process on host `h` again, if it is down.
@@ -218,7 +229,7 @@ impl<A: App> World<A> {
         self.schedule(self.at + ns, node, Event::Resume);
     }
 
-    /// Lets a paused process go on, with all that waits for it.
+    /// Resumes a paused process, with everything that waits for it.
     pub fn resume(&mut self, h: usize) {
         let host = &mut self.hosts[h];
         let node = host.node;
@@ -230,6 +241,18 @@ impl<A: App> World<A> {
         self.rewake(h);
     }
 
+    /// Ends the lies of host `h`: its machine has been cleaned, and its disk is as it was. It is to be started.
+    pub fn clean(&mut self, h: usize) {
+        let id = self.hosts[h].id;
+        self.counters.lies += self.hosts[h].process.as_ref().map_or(0, |process| process.core.lies());
+        self.crash(h);
+        self.liars.remove(&id);
+        self.hosts[h].correct = true;
+        self.checkers.cleaned(id);
+        self.counters.fault("cleaned");
+        self.tell(h, || What::Fault("lies no more".to_owned()));
+    }
+
     /// Crashes host `h` and takes its disk away (H6).
     pub fn wipe(&mut self, h: usize) {
         self.crash(h);
@@ -238,7 +261,7 @@ impl<A: App> World<A> {
         self.counters.fault("disk lost");
     }
 
-    /// Crashes host `h` and damages its disk (H4, H5). Says whether there was something to damage.
+    /// Crashes host `h` and damages its disk (H4, H5). Returns whether there was something to damage.
     pub fn damage(&mut self, h: usize, how: Damage) -> bool {
         self.crash(h);
         let done = self.hosts[h].disk.damage(how);
@@ -308,7 +331,7 @@ impl<A: App> World<A> {
         self.crash(h);
     }
 
-    /// Damages a page of the state of host `h` behind its back (B21).
+    /// Corrupts a page of the state of host `h` in memory (B21).
     pub fn damage_state(&mut self, h: usize, choice: u64) -> bool {
         let done = self.process(h).is_some_and(|process| process.executor.damage(choice));
         if done {
@@ -319,7 +342,7 @@ impl<A: App> World<A> {
         done
     }
 
-    /// Says whether the state of host `h` is still damaged, as far as can be seen.
+    /// Returns whether the state of host `h` is still damaged, as far as can be seen.
     pub(crate) fn is_suspect(&self, h: usize) -> bool {
         self.checkers.facts(self.hosts[h].id).damaged
     }
@@ -336,8 +359,8 @@ impl<A: App> World<A> {
         self.settle(h);
     }
 
-    /// Ends every fault: the network is whole, paused processes go on, crashed ones start, clocks are
-    /// right, disks are fast and have room. Liars go on lying.
+    /// Ends every fault: the network works, paused processes continue, crashed ones start, clocks are right, disks
+    /// are fast and have space. Byzantine replicas continue to lie.
     pub fn heal(&mut self) {
         self.network.heal();
         for h in 0..self.hosts.len() {
@@ -345,6 +368,7 @@ impl<A: App> World<A> {
             self.resume(h);
             self.hosts[h].disk.set_pace(Pace::FAST);
             self.hosts[h].disk.set_full(false);
+            self.hosts[h].image_ns = None;
             if self.hosts[h].clock.is_wrong() {
                 self.hosts[h].clock.repair(at);
                 self.rewake(h);
@@ -354,7 +378,7 @@ impl<A: App> World<A> {
         }
     }
 
-    /// Schedules the next wake-up anew, after the clock has changed.
+    /// Reschedules the next wake-up, after the clock has changed.
     fn rewake(&mut self, h: usize) {
         if let Some(process) = self.process(h) {
             process.wake_at = u64::MAX;
@@ -362,7 +386,7 @@ impl<A: App> World<A> {
         self.settle(h);
     }
 
-    /// Lets every node hold everyone's session keys, without the network.
+    /// Gives every node everyone's session keys, without the network.
     pub(crate) fn introduce(&mut self) {
         loop {
             let mut letters = Vec::new();

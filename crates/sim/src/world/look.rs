@@ -1,4 +1,4 @@
-//! What can be seen of a world from outside.
+//! The observable state of a world.
 
 use quorate_pbft::recording::Recorder;
 use quorate_service::View;

@@ -13,7 +13,7 @@ use quorate_wire::{Batch, Digest, Kind, ReplicaId, Replies, SeqNum};
 
 use super::{Event, World};
 use crate::app::App;
-use crate::checker::Violation;
+use crate::checker::{Root, Violation};
 use crate::describe;
 use crate::host::{Parcel, Task};
 use crate::network::Frame;
@@ -49,14 +49,14 @@ impl<A: App> World<A> {
         }
     }
 
-    /// The task under way is done.
+    /// The task in progress is done.
     pub(super) fn ran(&mut self, h: usize) {
         self.end_task(h);
         self.run_tasks(h);
     }
 
     fn end_task(&mut self, h: usize) {
-        // Still busy meanwhile: what the replica adds now comes after this task.
+        // Still busy until then: what the replica adds now comes after this task.
         if let Some(process) = self.process(h)
             && let Some(task) = process.tasks.pop_front()
         {
@@ -84,8 +84,8 @@ impl<A: App> World<A> {
             Task::Read(ticket, request) => {
                 let Some(process) = self.process(h) else { return };
                 let mut result = Vec::new();
-                let (client, timestamp) = (request.client, request.timestamp);
-                let digest = process.executor.read(client, timestamp, request.operation(), &mut result);
+                let whose = (request.client, request.timestamp, &request.digest);
+                let digest = process.executor.read(whose, request.operation(), &mut result);
                 let result = match digest {
                     Some(digest) => ReadResult::Done { result: &result, digest },
                     None => ReadResult::NeedsOrder,
@@ -112,7 +112,7 @@ impl<A: App> World<A> {
                     process.executor.discard(below);
                 }
                 self.receive_guests(h, true);
-                self.flush(h, below);
+                self.flush(h, below, false);
             }
             Task::Fetch(seq, root, check) => {
                 let host = &mut self.hosts[h];
@@ -170,30 +170,32 @@ impl<A: App> World<A> {
         }
     }
 
-    /// Cuts a checkpoint, and compares the root kept up to date with one computed anew (I17).
+    /// Takes a checkpoint, and compares the incremental root with a recomputed one (I17).
     fn cut(&mut self, h: usize, seq: SeqNum) {
         let (id, correct) = (self.hosts[h].id, self.hosts[h].correct);
         let Some(process) = self.process(h) else { return };
         let root = process.executor.checkpoint(seq);
         if correct {
-            let anew = process.executor.recompute();
-            if anew != root && !self.is_suspect(h) {
-                let text = format!("{id} cuts n={} with root {root}; its pages give {anew}", seq.0);
+            let computed = process.executor.recompute();
+            if computed != root && !self.is_suspect(h) {
+                let text = format!("{id} cuts n={} with root {root}; its pages give {computed}", seq.0);
                 self.checkers.note(Err(Violation::new("checkpoint (I17)", text, &[id])));
             }
-            self.checkers.root(id, seq, root, false);
+            self.checkers.root(id, seq, root, Root::Cut);
         }
         self.feed(h, Input::Checkpointed { seq, root });
     }
 
-    /// Begins to write the image of a stable checkpoint, unless one is being written (D5).
-    fn flush(&mut self, h: usize, seq: SeqNum) {
+    /// Begins to write the image of a stable checkpoint, unless one is being written (D5); or of a state that was
+    /// `fetched`, whatever is being written.
+    fn flush(&mut self, h: usize, seq: SeqNum, fetched: bool) {
         let durability = self.config.durability;
         let host = &mut self.hosts[h];
         let (node, life) = (host.node, host.life);
         let Some(process) = &mut host.process else { return };
         let newer = host.disk.newest().is_none_or(|image| image.seq < seq);
-        if durability == Durability::Memory || process.flushing.is_some() || !newer {
+        let needless = !fetched && (process.flushing.is_some() || !newer);
+        if durability == Durability::Memory || needless {
             return;
         }
         let Some(root) = process.executor.root_at(seq) else { return };
@@ -203,20 +205,27 @@ impl<A: App> World<A> {
         }
         process.flushing = Some((seq, root, Rc::new(bytes)));
         let took = host.disk.image_ns();
-        self.schedule(self.at + took, node, Event::Flushed { life });
+        let at = self.at + host.image_ns.unwrap_or(took);
+        process.flushed_at = at;
+        self.schedule(at, node, Event::Flushed { life });
     }
 
-    /// An image is on the disk: what it makes needless goes (D6).
+    /// An image is on the disk: what it and the stable checkpoint make needless goes (D6).
     pub(super) fn flushed(&mut self, h: usize) {
+        let at = self.at;
         let host = &mut self.hosts[h];
-        let Some(process) = &mut host.process else { return };
+        let Some(process) = host.process.as_mut().filter(|process| process.flushed_at <= at) else { return };
         let Some((seq, root, bytes)) = process.flushing.take() else { return };
         host.disk.keep_image(seq, root, bytes);
-        host.disk.trim(|bytes| record::obsolete(bytes, seq));
+        let stable = host.disk.newest_durable(record::stable_of).unwrap_or_default().min(seq);
+        host.disk.trim(|bytes| record::obsolete(bytes, stable));
         self.counters.images += 1;
+        let id = host.id;
+        self.checkers.kept(id, seq);
+        self.feed(h, Input::Kept { seq });
     }
 
-    /// Records are on the disk: what waited for them leaves, and the replica is told.
+    /// Records are durable: the messages that waited for them are sent, and the replica is told.
     pub(super) fn synced(&mut self, h: usize) {
         let host = &mut self.hosts[h];
         let Some(lsn) = host.disk.end_sync() else { return };
@@ -233,7 +242,7 @@ impl<A: App> World<A> {
         self.feed(h, Input::Durable(lsn));
     }
 
-    /// Does what the walk of a state transfer wants.
+    /// Performs the actions of a state transfer's walk.
     pub(super) fn perform_steps(&mut self, h: usize) {
         let mut steps = std::mem::take(&mut self.steps);
         for step in steps.list() {
@@ -269,7 +278,7 @@ impl<A: App> World<A> {
         self.release(h, &Parcel { to: Recipient::Replica(to), kind, frame });
     }
 
-    /// A message of a transfer's was turned away.
+    /// A message of a transfer's was rejected.
     fn refused(&mut self, h: usize, from: ReplicaId, why: Refusal) {
         if self.hosts[h].correct {
             self.counters.refused(why);
@@ -281,14 +290,17 @@ impl<A: App> World<A> {
     fn installed(&mut self, h: usize, seq: SeqNum, root: Digest) {
         let (id, correct) = (self.hosts[h].id, self.hosts[h].correct);
         if correct {
-            self.checkers.root(id, seq, root, true);
+            let is_kept = self.config.durability != Durability::Sync;
+            self.checkers.root(id, seq, root, if is_kept { Root::Kept } else { Root::Fetched });
         }
         let mut clients = Vec::new();
         let Some(process) = self.process(h) else { return };
         process.executor.clients(&mut clients);
         clients.sort_unstable();
+        let lives = process.executor.lives();
         self.receive_guests(h, true);
-        self.feed(h, Input::Fetched { seq, root, clients: &clients });
+        self.flush(h, seq, true);
+        self.feed(h, Input::Fetched { seq, root, clients: &clients, lives: lives.as_deref() });
     }
 
     /// Returns the time as host `h` sees it.

@@ -30,14 +30,12 @@ impl<A: App> World<A> {
     /// its program are right. Its replica has to rejoin. Says whether a liar was there.
     pub fn cleanse(&mut self, h: usize, ns: u64) -> bool {
         let id = self.hosts[h].id;
-        if self.liars.remove(&id).is_none() {
+        if !self.liars.contains_key(&id) {
             return false;
         }
-        self.counters.lies += self.hosts[h].process.as_ref().map_or(0, |process| process.core.lies());
+        self.clean(h);
         self.wipe(h);
-        self.hosts[h].correct = true;
-        self.checkers.cleansed(id);
-        self.counters.fault("healed liar");
+        self.checkers.forgot(id);
         self.restart_later(h, ns);
         true
     }

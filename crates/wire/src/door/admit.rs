@@ -1,15 +1,18 @@
-//! Coming in: frames become verified messages.
+//! Receiving: frames become verified messages.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
+use super::checks::{Checks, Payer};
 use super::macs::Macs;
-use super::{Admitted, Door, DoorError, Verified};
+use super::{Admitted, Door, DoorError, Source, Verified};
 use crate::batch::BatchPool;
 use crate::codec::Reader;
+use crate::digest::Digest;
 use crate::exchange::Freshness;
 use crate::frame::{Auth, Frame};
-use crate::id::Principal;
+use crate::id::{Principal, ViewNum};
+use crate::keys::Covered;
 use crate::message::{
     BodyFetch, BodyKind, BodyMessage, Checkpoint, Commit, Committed, Data, Fetch, Kind, Message, MetaData,
     NewKey, NewView, PrePrepare, PrePrepareHead, Prepare, Probe, Proof, ProofMessage, QueryStable, Reply,
@@ -17,7 +20,7 @@ use crate::message::{
 };
 use crate::sign::{Signed, request_digest, signed_digest};
 
-/// Who a node is to its peers.
+/// The role of a node for its peers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Replica,
@@ -37,20 +40,38 @@ impl Door {
     /// # Errors
     ///
     /// The frame is not what its sender made, or breaks a rule of its form. Nothing of it counts.
+    #[inline]
     pub fn admit<'a>(&mut self, mono_ns: u64, frame: Frame<'a>) -> Result<Admitted<'a>, DoorError> {
+        self.admit_from(mono_ns, Source::UNKNOWN, frame)
+    }
+
+    /// Takes one frame that came from `source`, which pays for its signature if nobody better is known.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::admit`].
+    pub fn admit_from<'a>(
+        &mut self,
+        mono_ns: u64,
+        source: Source,
+        frame: Frame<'a>,
+    ) -> Result<Admitted<'a>, DoorError> {
         self.exchange.observe(mono_ns);
         self.check_header(&frame)?;
         if frame.kind == Kind::NewKey {
-            return self.admit_new_key(mono_ns, &frame).map(|()| Admitted::Keys);
+            return self.admit_new_key(mono_ns, source, &frame).map(|()| Admitted::Keys);
         }
         let message = if frame.kind == Kind::Request {
-            Message::Request(self.admit_request(&frame)?)
+            Message::Request(self.admit_request(mono_ns, source, &frame)?)
         } else {
-            match frame.kind.seal() {
-                Seal::Mac | Seal::Authenticator => self.macs().0.check(&frame)?,
-                Seal::Signature => self.check_signed(mono_ns, &frame)?,
-            }
-            self.decode(&frame)?
+            let payer = match frame.kind.seal() {
+                Seal::Mac | Seal::Authenticator => {
+                    self.macs().0.check(&frame)?;
+                    Payer::Stranger(source)
+                }
+                Seal::Signature => self.check_signed(mono_ns, source, &frame)?,
+            };
+            self.decode(mono_ns, payer, &frame)?
         };
         Ok(Admitted::Message(Verified { sender: frame.sender, message }))
     }
@@ -62,9 +83,10 @@ impl Door {
         if frame.epoch != self.epoch {
             return Err(DoorError::WrongEpoch { epoch: frame.epoch, own: self.epoch });
         }
-        // Never from the network (CR-4); but a VIEW-CHANGE of one's own is evidence that others keep, and a
-        // replica that has lost its memory may need it to check the NEW-VIEW that names it.
-        if sender.key_holder() == self.own.key_holder() && frame.kind != Kind::ViewChange {
+        // Never from the network (CR-4); but a VIEW-CHANGE or PROOF of one's own is evidence that others keep, and a
+        // replica that has lost its memory may need it to check the NEW-VIEW that rests on it.
+        let evidence = matches!(frame.kind, Kind::ViewChange | Kind::Proof);
+        if sender.key_holder() == self.own.key_holder() && !evidence {
             return Err(DoorError::OwnIdentity);
         }
         if !self.exchange.knows(sender) {
@@ -89,8 +111,14 @@ impl Door {
         (Macs { exchange, domains, last_hash, own: *own, n: cluster.n(), epoch: *epoch }, batches)
     }
 
-    /// Decodes a message whose MAC or signature is right, and recomputes its digests.
-    fn decode<'a>(&mut self, frame: &Frame<'a>) -> Result<Message<'a>, DoorError> {
+    /// Decodes a message whose MAC or signature is right, and recomputes its digests. `payer` has paid for the
+    /// signature, and pays for those inside.
+    fn decode<'a>(
+        &mut self,
+        mono_ns: u64,
+        payer: Payer,
+        frame: &Frame<'a>,
+    ) -> Result<Message<'a>, DoorError> {
         let body = frame.body;
         Ok(match frame.kind {
             Kind::Reply => Message::Reply(self.check_reply(Reply::decode(body)?)?),
@@ -107,7 +135,7 @@ impl Door {
             Kind::BodyFetch => Message::BodyFetch(BodyFetch::decode(body)?),
             Kind::Body => Message::Body(self.decode_body(body)?),
             Kind::Committed => Message::Committed(Committed::decode(body)?),
-            Kind::Proof => Message::Proof(ProofMessage::decode(body)?),
+            Kind::Proof => Message::Proof(self.signed(frame, ProofMessage::decode(body)?)?),
             Kind::ReqAck => Message::ReqAck(ReqAck::decode(body)?),
             Kind::VcFetch => Message::VcFetch(VcFetch::decode(body)?),
             Kind::ReqReject => Message::ReqReject(ReqReject::decode(body)?),
@@ -115,7 +143,7 @@ impl Door {
             Kind::Statement => Message::Statement(Box::new(Statement::decode(body)?)),
             Kind::Suspect => Message::Suspect(Suspect::decode(body, signature_of(frame)?)?),
             Kind::ViewChange => {
-                let view_change = self.check_leave_cert(ViewChange::decode(body)?)?;
+                let view_change = self.check_leave_cert(mono_ns, payer, ViewChange::decode(body)?)?;
                 Message::ViewChange(self.signed(frame, view_change)?)
             }
             Kind::NewView => Message::NewView(self.signed(frame, NewView::decode(body)?)?),
@@ -132,8 +160,8 @@ impl Door {
         if let Some(result) = reply.result {
             let (client, timestamp) = (reply.client.0, reply.timestamp.0);
             let head = [client.to_le_bytes(), timestamp.to_le_bytes()];
-            let digest = || self.domains.reply(client, timestamp, result);
-            if self.last_result.of(head.as_flattened(), result, digest) != reply.digest {
+            let digest = || self.domains.result(client, timestamp, result);
+            if !self.last_result.of(head.as_flattened(), result, digest).is_of_result(&reply.digest) {
                 return Err(DoorError::WrongDigest(Kind::Reply));
             }
         }
@@ -174,7 +202,12 @@ impl Door {
     /// Authenticates a REQUEST: by this replica's entry of the authenticator; by the signature where
     /// there is none, or where the entry is wrong and the client has signed (AU-1). A replica that
     /// acts as a client has to sign.
-    fn admit_request<'a>(&mut self, frame: &Frame<'a>) -> Result<Request<'a>, DoorError> {
+    fn admit_request<'a>(
+        &mut self,
+        mono_ns: u64,
+        source: Source,
+        frame: &Frame<'a>,
+    ) -> Result<Request<'a>, DoorError> {
         let mut request = Request::decode(frame, &self.domains)?;
         let by_signature = match (frame.sender, frame.auth.signature()) {
             (Principal::Replica(_), None) => return Err(DoorError::WrongSeal(Kind::Request)),
@@ -187,46 +220,81 @@ impl Door {
         };
         request.proof = match by_signature {
             None => Proof::Mac,
-            Some(signature) => self.check_request_signature(frame, &request, signature)?,
+            Some(signature) => {
+                let Request { digest, replier, flags, .. } = &request;
+                let covered =
+                    Covered::request(frame.epoch, frame.sender, digest, *replier, *flags, Some(signature));
+                let payer = match frame.sender {
+                    Principal::Replica(_) => self.payer(source, frame, &covered),
+                    Principal::Client(_) => Payer::Stranger(source), // its MAC is wrong
+                };
+                let covered = request_digest(&self.domains, frame.epoch, frame.sender, digest);
+                self.check_signature_over(mono_ns, payer, frame.sender, &covered, signature)?;
+                Proof::Signed
+            }
         };
         Ok(request)
     }
 
-    fn check_request_signature(
-        &self,
-        frame: &Frame<'_>,
-        request: &Request<'_>,
-        signature: &[u8; 64],
-    ) -> Result<Proof, DoorError> {
-        let covered = request_digest(&self.domains, frame.epoch, frame.sender, &request.digest);
-        let right = self.verifier.verify(frame.sender, &covered, signature);
-        if right { Ok(Proof::Signed) } else { Err(DoorError::NotAuthentic(frame.sender)) }
-    }
-
     /// Takes a NEW-KEY. Its signature is looked at only if it is new, so that replays are cheap.
-    fn admit_new_key(&mut self, mono_ns: u64, frame: &Frame<'_>) -> Result<(), DoorError> {
+    fn admit_new_key(&mut self, mono_ns: u64, source: Source, frame: &Frame<'_>) -> Result<(), DoorError> {
         let new_key = NewKey::decode(frame.body)?;
         match self.exchange.judge(frame.sender, &new_key) {
             Freshness::Stale => return Err(DoorError::StaleKey(frame.sender)),
             Freshness::Known => {}
-            Freshness::New => self.check_signed(mono_ns, frame)?,
+            Freshness::New => _ = self.check_signed(mono_ns, source, frame)?,
         }
         self.exchange.accept(frame.sender, &new_key);
         Ok(())
     }
 
-    /// Checks the signature over a whole frame, unless too many in this name have been wrong.
-    fn check_signed(&mut self, mono_ns: u64, frame: &Frame<'_>) -> Result<(), DoorError> {
-        if !self.forgeries.may_check(frame.sender, mono_ns) {
-            return Err(DoorError::TooManyForged(frame.sender));
+    /// Checks the signature over a whole frame. Says who has paid for it.
+    fn check_signed(&mut self, mono_ns: u64, source: Source, frame: &Frame<'_>) -> Result<Payer, DoorError> {
+        if view_of(frame).is_some_and(|view| view < self.view) {
+            return Err(DoorError::OldView(frame.kind));
         }
-        self.signatures_checked = self.signatures_checked.wrapping_add(1);
-        let covered = signed_digest(&self.domains, frame.kind, frame.epoch, frame.sender, frame.body);
-        let right = self.verifier.verify(frame.sender, &covered, &signature_of(frame)?);
-        if !right {
-            self.forgeries.note(frame.sender);
+        let Frame { kind, epoch, sender, body, .. } = *frame;
+        let signature = signature_of(frame)?;
+        let digest = signed_digest(&self.domains, kind, epoch, sender, body);
+        let covered = Covered::signed(kind, epoch, sender, &digest, &signature);
+        let payer = self.payer(source, frame, &covered);
+        self.check_signature_over(mono_ns, payer, sender, &digest, &signature)?;
+        Ok(payer)
+    }
+
+    /// Returns who pays for the signature of a frame: its sender, if this node's entry beside it is right.
+    fn payer(&mut self, source: Source, frame: &Frame<'_>, covered: &Covered) -> Payer {
+        if !self.macs().0.proves(frame, covered) {
+            return Payer::Stranger(source);
         }
-        if right { Ok(()) } else { Err(DoorError::NotAuthentic(frame.sender)) }
+        match frame.sender {
+            Principal::Replica(sender) => Payer::Sender(sender),
+            Principal::Client(_) if self.exchange.may_check_signature(frame.sender) => Payer::Client,
+            Principal::Client(_) => Payer::Stranger(source),
+        }
+    }
+
+    /// Checks a signature of `sender` over `covered`, if `payer` may have it checked.
+    fn check_signature_over(
+        &mut self,
+        mono_ns: u64,
+        payer: Payer,
+        sender: Principal,
+        covered: &Digest,
+        signature: &[u8; 64],
+    ) -> Result<(), DoorError> {
+        let key = Checks::key(covered, signature);
+        if self.checks.knows(&key) {
+            return Ok(());
+        }
+        if !self.checks.may(payer, mono_ns) {
+            return Err(DoorError::TooManySignatures(sender));
+        }
+        if !self.verifier.verify(sender, covered, signature) {
+            return Err(DoorError::NotAuthentic(sender));
+        }
+        self.checks.remember(key);
+        Ok(())
     }
 
     /// Binds evidence to the frame that proves it.
@@ -235,20 +303,35 @@ impl Door {
             return Err(DoorError::WrongRole { kind: frame.kind, sender: frame.sender });
         };
         let digest = self.domains.view_change(frame.body);
-        Ok(Arc::new(Signed::new(sender, body, digest, frame.bytes)))
+        Ok(Arc::new(Signed::new(sender, body, digest, frame)))
     }
 
     /// Checks each SUSPECT of a `LeaveCert`; their view is the one before the VIEW-CHANGE's (LV-2).
-    fn check_leave_cert(&self, view_change: ViewChange) -> Result<ViewChange, DoorError> {
+    fn check_leave_cert(
+        &mut self,
+        mono_ns: u64,
+        payer: Payer,
+        view_change: ViewChange,
+    ) -> Result<ViewChange, DoorError> {
         for (replica, suspect) in &view_change.leave.suspects {
-            let covered = suspect.signed_digest(&self.domains, self.epoch, *replica);
-            let member = self.cluster.contains(*replica);
-            if !member || !self.verifier.verify((*replica).into(), &covered, &suspect.signature) {
+            if !self.cluster.contains(*replica) {
                 return Err(DoorError::BadLeaveCert(*replica));
+            }
+            let covered = suspect.signed_digest(&self.domains, self.epoch, *replica);
+            let signer = (*replica).into();
+            match self.check_signature_over(mono_ns, payer, signer, &covered, &suspect.signature) {
+                Err(DoorError::NotAuthentic(_)) => return Err(DoorError::BadLeaveCert(*replica)),
+                checked => checked?,
             }
         }
         Ok(view_change)
     }
+}
+
+/// Returns the view that a frame is signed for, if it is of a kind that says so: at the front of its body.
+fn view_of(frame: &Frame<'_>) -> Option<ViewNum> {
+    let says = matches!(frame.kind, Kind::Suspect | Kind::ViewChange | Kind::NewView);
+    if says { Reader::new(frame.body).u64().ok().map(ViewNum) } else { None }
 }
 
 /// Returns the signature of a frame.
@@ -256,13 +339,14 @@ fn signature_of(frame: &Frame<'_>) -> Result<[u8; 64], DoorError> {
     frame.auth.signature().copied().ok_or(DoorError::WrongSeal(frame.kind))
 }
 
-/// Says whether a kind of message may be authenticated in this form. With [`Kind::seal`], the one
+/// Returns whether a kind of message may be authenticated in this form. With [`Kind::seal`], the one
 /// place that says so: no form is missing, none is left to chance (B27).
 fn is_form_of(kind: Kind, auth: Auth<'_>) -> bool {
     match (auth, kind.seal()) {
         (Auth::Mac { .. }, Seal::Mac)
         | (Auth::Authenticator { .. }, Seal::Authenticator)
-        | (Auth::Signature(_), Seal::Signature) => true,
+        // What is signed may have MACs beside the signature (A5).
+        | (Auth::Signature(_) | Auth::Both { .. }, Seal::Signature) => true,
         // A client on probation signs as well, a replica that acts as a client always (AU-1, AU-5).
         (Auth::Signature(_) | Auth::Both { .. }, _) => kind == Kind::Request,
         (Auth::Mac { .. } | Auth::Authenticator { .. }, _) => false,

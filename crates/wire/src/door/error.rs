@@ -1,15 +1,17 @@
-//! Why bytes are turned away at the door.
+//! Why bytes are rejected by the authenticator.
 
 use crate::codec::DecodeError;
 use crate::id::{ClientId, Principal, ReplicaId};
 use crate::message::Kind;
 
-/// Why bytes were turned away at the door. Never a reason to panic: anyone can send bytes.
+/// Why bytes were rejected by the authenticator. Never a reason to panic: anyone can send bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DoorError {
     /// The bytes are not the encoding of a message (B36, N9).
     Malformed(DecodeError),
+    /// The frame is of another version of the format: its sender runs another version of the program.
+    OtherVersion(u8),
     /// The frame is of another epoch of the configuration (K16).
     WrongEpoch {
         /// The frame's.
@@ -25,7 +27,7 @@ pub enum DoorError {
     WrongRole {
         /// The kind.
         kind: Kind,
-        /// Who says it sent it.
+        /// The claimed sender.
         sender: Principal,
     },
     /// The message is authenticated in a way that its kind does not have, or for another number of
@@ -42,8 +44,11 @@ pub enum DoorError {
     StaleKey(Principal),
     /// A REPLY for another client (K11).
     OtherClient(ClientId),
-    /// Signatures in this sender's name were wrong so often that this one was not looked at.
-    TooManyForged(Principal),
+    /// The allowance that would pay for a look at this signature is used up (A5). It is in this sender's
+    /// name.
+    TooManySignatures(Principal),
+    /// It was signed for a view that is over here.
+    OldView(Kind),
     /// A SUSPECT in a VIEW-CHANGE's `LeaveCert` is not its replica's (LV-2).
     BadLeaveCert(ReplicaId),
 }
@@ -53,6 +58,7 @@ impl DoorError {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Malformed(_) => "malformed",
+            Self::OtherVersion(_) => "other-version",
             Self::WrongEpoch { .. } => "wrong-epoch",
             Self::UnknownSender(_) => "unknown-sender",
             Self::OwnIdentity => "own-identity",
@@ -63,14 +69,16 @@ impl DoorError {
             Self::WrongDigest(_) => "wrong-digest",
             Self::StaleKey(_) => "stale-key",
             Self::OtherClient(_) => "other-client",
-            Self::TooManyForged(_) => "too-many-forged",
+            Self::TooManySignatures(_) => "too-many-signatures",
+            Self::OldView(_) => "old-view",
             Self::BadLeaveCert(_) => "bad-leave-cert",
         }
     }
 
     /// The name of every reason.
-    pub const NAMES: [&'static str; 13] = [
+    pub const NAMES: [&'static str; 15] = [
         "malformed",
+        "other-version",
         "wrong-epoch",
         "unknown-sender",
         "own-identity",
@@ -81,7 +89,8 @@ impl DoorError {
         "wrong-digest",
         "stale-key",
         "other-client",
-        "too-many-forged",
+        "too-many-signatures",
+        "old-view",
         "bad-leave-cert",
     ];
 }
@@ -90,6 +99,7 @@ impl core::fmt::Display for DoorError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Malformed(error) => write!(f, "malformed: {error}"),
+            Self::OtherVersion(version) => write!(f, "a frame of version {version} of the format"),
             Self::WrongEpoch { epoch, own } => write!(f, "of epoch {epoch}, this one is {own}"),
             Self::UnknownSender(sender) => write!(f, "{sender} is neither a member nor a known client"),
             Self::OwnIdentity => f.write_str("claims to come from this node itself"),
@@ -102,9 +112,10 @@ impl core::fmt::Display for DoorError {
             Self::WrongDigest(kind) => write!(f, "a digest in this {} is not its payload's", kind.name()),
             Self::StaleKey(sender) => write!(f, "a NEW-KEY of {sender} that is not newer than one seen"),
             Self::OtherClient(client) => write!(f, "a REPLY for {client}"),
-            Self::TooManyForged(sender) => {
-                write!(f, "not looked at: too many signatures in the name of {sender} were wrong")
+            Self::TooManySignatures(sender) => {
+                write!(f, "a signature in the name of {sender} that was not looked at: there are too many")
             }
+            Self::OldView(kind) => write!(f, "a {} for a view that is over", kind.name()),
             Self::BadLeaveCert(replica) => write!(f, "the LeaveCert's SUSPECT is not {replica}'s"),
         }
     }
@@ -114,6 +125,13 @@ impl core::error::Error for DoorError {}
 
 impl From<DecodeError> for DoorError {
     fn from(error: DecodeError) -> Self {
-        Self::Malformed(error)
+        match error {
+            DecodeError::OtherVersion(version) => Self::OtherVersion(version),
+            DecodeError::Truncated
+            | DecodeError::Trailing
+            | DecodeError::TooMany { .. }
+            | DecodeError::NotCanonical
+            | DecodeError::UnknownKind(_) => Self::Malformed(error),
+        }
     }
 }

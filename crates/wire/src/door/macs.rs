@@ -1,4 +1,4 @@
-//! MACs coming in: this node's entry of a frame.
+//! MACs of received frames: this node's entry.
 
 use super::DoorError;
 use crate::codec::Decoded;
@@ -8,9 +8,9 @@ use crate::frame::{Auth, Entries, Frame};
 use crate::id::Principal;
 use crate::keys::Covered;
 use crate::memo::Memo;
-use crate::message::{Proof, Request, fixed_len};
+use crate::message::{Kind, Proof, Request, fixed_len};
 
-/// What it takes to check a MAC: a part of the door, so that a batch can be filled meanwhile.
+/// What it takes to check a MAC: a part of the authenticator, so that a batch can be filled at the same time.
 pub(super) struct Macs<'d> {
     pub(super) exchange: &'d mut Exchange,
     pub(super) domains: &'d Domains,
@@ -54,6 +54,12 @@ impl Macs<'_> {
         Ok(request)
     }
 
+    /// Says whether this node's entry beside a signature is right.
+    pub(super) fn proves(&mut self, frame: &Frame<'_>, covered: &Covered) -> bool {
+        self.own_entry(frame)
+            .is_some_and(|(key_id, entry)| self.exchange.proves(frame.sender, key_id, entry, covered))
+    }
+
     #[inline]
     fn check_entry(&mut self, frame: &Frame<'_>, covered: &Covered) -> Result<(), DoorError> {
         let (key_id, entry) = self.own_entry(frame).ok_or(DoorError::WrongSeal(frame.kind))?;
@@ -70,6 +76,7 @@ impl Macs<'_> {
         let (key_id, entries): (u32, Entries<'_>) = frame.auth.entries()?;
         let (count, index) = match (frame.auth, self.own, frame.sender) {
             (Auth::Mac { .. }, _, _) => (1, 0),
+            (Auth::Both { .. }, _, _) if frame.kind == Kind::NewKey => (1, 0),
             (_, Principal::Replica(own), Principal::Client(_)) => (self.n, own.index()),
             (_, Principal::Replica(own), Principal::Replica(sender)) => {
                 (self.n - 1, own.index() - usize::from(own > sender)) // the sender has none

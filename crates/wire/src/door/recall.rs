@@ -1,8 +1,8 @@
-//! A message that was admitted before, from a recording.
+//! A message that was admitted earlier, read from a recording.
 //!
-//! A recording of a replica's inputs holds the frames that its door has admitted, and of the requests in
-//! them how they were proven. That is all that a [`Verified`] message is made of. Session keys are not in
-//! a recording and not needed to step through it.
+//! A recording of a replica's inputs holds the frames that its authenticator admitted, and how the requests in them
+//! were authenticated. A [`Verified`] message consists of these only. Session keys are not in a recording and not
+//! needed to replay it.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -49,13 +49,13 @@ pub fn proofs(message: &Message<'_>, out: &mut Vec<Proof>) {
     }
 }
 
-/// Makes the message again that a door made of `frame`, with `proofs` as [`proofs`] gave them.
+/// Makes the message again that an authenticator made of `frame`, with `proofs` as [`proofs`] gave them.
 ///
-/// For replaying recordings. Nothing is authenticated: whoever made the recording has done that.
+/// For replaying recordings. Nothing is authenticated here: that was done when the recording was made.
 ///
 /// # Errors
 ///
-/// No door has admitted these bytes with these proofs.
+/// No authenticator has admitted these bytes with these proofs.
 pub fn recall<'a>(frame: &Frame<'a>, proofs: &[Proof], domains: &Domains) -> Decoded<Verified<Message<'a>>> {
     let message = match decode_any(frame.kind, frame.body, domains)? {
         AnyBody::Request(_) => Message::Request(prove(Request::decode(frame, domains)?, proofs)?),
@@ -71,7 +71,7 @@ pub fn recall<'a>(frame: &Frame<'a>, proofs: &[Proof], domains: &Domains) -> Dec
         }
         AnyBody::ViewChange(m) => Message::ViewChange(signed(frame, m, domains)?),
         AnyBody::NewView(m) => Message::NewView(signed(frame, m, domains)?),
-        AnyBody::NewKey(_) => return Err(DecodeError::NotCanonical), // stays in the door
+        AnyBody::NewKey(_) => return Err(DecodeError::NotCanonical), // stays in the authenticator
         AnyBody::Reply(m) => Message::Reply(m),
         AnyBody::Prepare(m) => Message::Prepare(m),
         AnyBody::Commit(m) => Message::Commit(m),
@@ -84,7 +84,7 @@ pub fn recall<'a>(frame: &Frame<'a>, proofs: &[Proof], domains: &Domains) -> Dec
         AnyBody::ReplyStable(m) => Message::ReplyStable(m),
         AnyBody::BodyFetch(m) => Message::BodyFetch(m),
         AnyBody::Committed(m) => Message::Committed(m),
-        AnyBody::Proof(m) => Message::Proof(m),
+        AnyBody::Proof(m) => Message::Proof(signed(frame, m, domains)?),
         AnyBody::ReqAck(m) => Message::ReqAck(m),
         AnyBody::VcFetch(m) => Message::VcFetch(m),
         AnyBody::ReqReject(m) => Message::ReqReject(m),

@@ -1,4 +1,4 @@
-//! One side and the other of a session: this node's generations, and what is known of a peer.
+//! The two sides of a session: this node's generations, and what is known about a peer.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -57,6 +57,8 @@ pub(super) struct Share {
     pub(super) time: u64,
     pub(super) key_id: u32,
     pub(super) public: [u8; 32],
+    /// What it says of its settings.
+    pub(super) settings: u64,
 }
 
 /// The keys that one generation of ours and one of a peer's make.
@@ -67,7 +69,7 @@ pub(super) struct Pair {
     pub(super) outgoing: SessionKey,
 }
 
-/// What is known of one key holder. At most four pairs: two generations on each side.
+/// The keys of one key holder. At most four pairs: two generations on each side.
 #[derive(Default)]
 pub(super) struct Peer {
     /// Its newest share.
@@ -77,9 +79,9 @@ pub(super) struct Peer {
     pairs: Vec<Pair>,
     /// It has used our current generation.
     pub(super) confirmed: bool,
-    /// It has named a generation of its own that we lack.
+    /// It has named one of its generations that we lack.
     pub(super) missed: bool,
-    /// When the NEW-KEY that it is owed may leave.
+    /// When the pending NEW-KEY for it may be sent.
     pub(super) due: Option<u64>,
     /// It is sent no NEW-KEY before this time.
     pub(super) not_before: u64,
@@ -102,7 +104,7 @@ impl Peer {
         self.pairs.retain(|pair| pair.own == own);
     }
 
-    /// Says whether it can check what we send under our generation `own`, as far as we know.
+    /// Returns whether it can check what we send under our generation `own`, as far as we know.
     pub(super) fn has_used(&self, own: u32) -> bool {
         self.pairs.iter().any(|pair| pair.own == own)
     }

@@ -1,6 +1,6 @@
 //! Any body of any kind, decoded without its frame: for tools, fuzzing and tests.
 //!
-//! Nothing is authenticated here; the door is the only way into a replica.
+//! Nothing is authenticated here; the authenticator is the only way into a replica.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

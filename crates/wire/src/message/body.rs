@@ -1,4 +1,4 @@
-//! Requests and batches that travel apart from their PRE-PREPARE (spec §5.3).
+//! Requests and batches that are sent separately from their PRE-PREPARE (spec §5.3).
 
 use alloc::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::codec::{DecodeError, Decoded, Reader, Writer};
 use crate::digest::Digest;
 use crate::message::FETCH_DIGESTS_MAX;
 
-/// What a BODY-FETCH asks for.
+/// The subject of a BODY-FETCH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyKind {
     /// A client's request, by its digest.
@@ -68,7 +68,7 @@ impl<'a> BodyFetch<'a> {
     }
 }
 
-/// BODY: `kind 1 | bytes`: a request's frame, or a batch (SR-2). Checked by digest, whoever sent it.
+/// BODY: `kind 1 | bytes`: a request's frame, or a batch (SR-2). Checked by digest, from any sender.
 #[derive(Clone, Debug)]
 pub enum BodyMessage<'a> {
     /// A client's request.

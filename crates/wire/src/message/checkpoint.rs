@@ -1,7 +1,7 @@
-//! Checkpoints [OSDI99 §4.3] and what a recovering replica asks about them (spec §13).
+//! Checkpoints [OSDI99 §4.3] and the queries of a recovering replica about them (spec §13).
 
 use crate::digest::Digest;
-use crate::id::SeqNum;
+use crate::id::{SeqNum, ViewNum};
 
 plain_message! {
     /// CHECKPOINT: `n 8 | d 32 | stable 1` [OSDI99 §4.3].
@@ -24,7 +24,7 @@ plain_message! {
 }
 
 plain_message! {
-    /// REPLY-STABLE: `nonce 8 | c 8 | p 8` (RC-4).
+    /// REPLY-STABLE: `nonce 8 | c 8 | p 8 | v 8` (RC-4, RC-11).
     ReplyStable {
         /// The question's nonce.
         nonce: u64 = |w, v| w.u64(v), |r| r.u64();
@@ -32,5 +32,7 @@ plain_message! {
         checkpoint: SeqNum = |w, v| w.u64(v.0), |r| r.u64().map(SeqNum);
         /// The highest number that it ever prepared.
         prepared: SeqNum = |w, v| w.u64(v.0), |r| r.u64().map(SeqNum);
+        /// The sender's view.
+        view: ViewNum = |w, v| w.u64(v.0), |r| r.u64().map(ViewNum);
     }
 }

@@ -1,4 +1,4 @@
-//! What goes between clients and replicas, and what replicas say of clients' requests (spec §4).
+//! Messages between clients and replicas, and messages of replicas about clients' requests (spec §4).
 
 use super::parts::check_len;
 use crate::cluster::REPLICAS_MAX;
@@ -52,7 +52,7 @@ pub struct Request<'a> {
     pub client: ClientId,
     /// The client's number for it.
     pub timestamp: Timestamp,
-    /// Digest of client, timestamp and operation. Computed at the door, not on the wire.
+    /// Digest of client, timestamp and operation. Computed at the authenticator, not on the wire.
     pub digest: Digest,
     /// Read-only, signed.
     pub flags: RequestFlags,
@@ -60,7 +60,7 @@ pub struct Request<'a> {
     pub replier: Option<u16>,
     /// The operation, opaque here.
     pub operation: &'a [u8],
-    /// Where the operation starts in `frame`.
+    /// The offset of the operation in `frame`.
     pub operation_at: usize,
     /// The whole frame as received.
     pub frame: &'a [u8],
@@ -132,8 +132,8 @@ impl<'a> RequestBody<'a> {
 /// REPLY: `v 8 | t 8 | tentative 1 | d 32 | client 8 | has result 1 | result`.
 ///
 /// The MAC covers everything up to the client's lane, which are the low two bytes of `client`: its
-/// principal is the receiver, which each entry names, and `d` stands for the result. So the covered
-/// part is one block of the hash.
+/// principal is the receiver, which each entry names, and `d` stands for the result and says which request
+/// it answers. So the covered part is one block of the hash.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply<'a> {
     /// The sender's view.
@@ -144,7 +144,7 @@ pub struct Reply<'a> {
     pub client: ClientId,
     /// The batch had prepared but not committed when it was executed (TE-3).
     pub tentative: bool,
-    /// Digest of client, timestamp and result.
+    /// Digest of client, timestamp, request and result ([`Domains::reply`]).
     pub digest: Digest,
     /// The result, from the designated replier or where it is short (RP-1).
     pub result: Option<&'a [u8]>,

@@ -65,7 +65,7 @@ pub enum Seal {
     Mac,
     /// An authenticator: a MAC for every replica but the sender.
     Authenticator,
-    /// A signature. The frame is made by whoever signs and forwarded as it is.
+    /// A signature. The signer makes the frame, and others forward it unchanged.
     Signature,
 }
 
@@ -139,7 +139,7 @@ impl Kind {
         self as u8
     }
 
-    /// Says how the kind is authenticated (spec §2.1).
+    /// Returns how the kind is authenticated (spec §2.1).
     pub fn seal(self) -> Seal {
         match self {
             Self::Reply
@@ -149,7 +149,6 @@ impl Kind {
             | Self::BodyFetch
             | Self::Body
             | Self::Committed
-            | Self::Proof
             | Self::VcFetch
             | Self::ReqReject
             | Self::Statement => Seal::Mac,
@@ -163,7 +162,7 @@ impl Kind {
             | Self::QueryStable
             | Self::ReqAck
             | Self::Probe => Seal::Authenticator,
-            Self::ViewChange | Self::NewView | Self::NewKey | Self::Suspect => Seal::Signature,
+            Self::ViewChange | Self::NewView | Self::NewKey | Self::Suspect | Self::Proof => Seal::Signature,
         }
     }
 

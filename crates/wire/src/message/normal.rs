@@ -80,7 +80,7 @@ pub fn encode_pre_prepare(
     out.bytes(batch.payload());
 }
 
-/// Returns the bytes of the frame of a PRE-PREPARE besides its payload, with so many commits on board and
+/// Returns the bytes of the frame of a PRE-PREPARE without its payload, with this number of commits on board and
 /// a choice of any length, in a cluster of `n`. What a batch may have at most (`BATCH_BYTES`) includes
 /// them: a full PRE-PREPARE fits a datagram.
 pub fn pre_prepare_bytes_besides(n: usize, commits: usize) -> usize {
@@ -174,7 +174,7 @@ impl<'a> Piggyback<'a> {
         self.bytes.len() / ENTRY_BYTES
     }
 
-    /// Says whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

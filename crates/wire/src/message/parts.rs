@@ -1,4 +1,4 @@
-//! What the bodies are made of.
+//! Parts that several bodies contain.
 
 use alloc::vec::Vec;
 

@@ -1,7 +1,7 @@
-//! What a replica says of itself to a client that asks: for people and monitoring.
+//! A replica's report about itself to a client that asks, for operators and monitoring.
 //!
-//! These two kinds are the node's, not the protocol's: nobody's correctness rests on them. A statement is
-//! authentic, and still no more than what its sender says; a reader compares those of all replicas.
+//! These two kinds belong to the node, not to the protocol: no correctness property depends on them. A statement is
+//! authentic, but only the claim of its sender; a reader compares those of all replicas.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,9 +12,9 @@ use crate::codec::{DecodeError, Decoded, Reader, Writer};
 use crate::digest::Digest;
 use crate::id::{ReplicaId, SeqNum, ViewNum};
 
-/// The most checkpoints in a statement: the newest ones.
+/// Maximum number of checkpoints in a statement: the newest ones.
 pub const STATED_CHECKPOINTS_MAX: u8 = 16;
-/// The most reasons for turning something away in a statement.
+/// Maximum number of reasons for turning something away in a statement.
 pub const STATED_REASONS_MAX: u8 = 64;
 /// The longest name of a reason, in bytes.
 pub const REASON_BYTES_MAX: u8 = 24;
@@ -29,7 +29,7 @@ plain_message! {
     }
 }
 
-/// What a replica keeps on disk before it promises something, as it says.
+/// What a replica writes to disk before it acknowledges, by its own statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keeps {
     /// Every promise is on disk before it is made.
@@ -69,10 +69,10 @@ impl Keeps {
     }
 }
 
-/// What a replica has seen of another one that contradicted itself.
+/// A replica's observation of another one that has equivocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contradiction {
-    /// Who did.
+    /// The replica that equivocated.
     pub by: ReplicaId,
     /// How often.
     pub count: u64,
@@ -97,12 +97,13 @@ pub struct Moved {
     pub took_ms: u64,
     /// Transfers since the replica started, this one with them.
     pub transfers: u64,
-    /// Pages and bytes that all these have moved.
+    /// Pages and bytes that all these have transferred.
     pub since_start: (u64, u64),
 }
 
 /// STATEMENT: a replica's answer to PROBE. At most 4 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag on the wire")]
 pub struct Statement {
     /// The question's.
     pub nonce: u64,
@@ -124,6 +125,8 @@ pub struct Statement {
     pub transferring: bool,
     /// It has lost its memory, and does not vote until it has rejoined.
     pub rejoining: bool,
+    /// Its disk has no room: it promises nothing until there is some.
+    pub disk_full: bool,
     /// Its newest checkpoints with the digests of its state, by increasing number. At most
     /// [`STATED_CHECKPOINTS_MAX`].
     pub checkpoints: Vec<(SeqNum, Digest)>,
@@ -141,7 +144,7 @@ pub struct Statement {
     pub disk: (u64, u64),
     /// How long it has run, in milliseconds.
     pub uptime_ms: u64,
-    /// What is on disk before it is promised.
+    /// The durability.
     pub keeps: Keeps,
     /// Of the last writes to its log, one in a hundred took longer than this, in microseconds.
     pub fsync_p99_us: u32,
@@ -154,6 +157,10 @@ pub struct Statement {
     pub rejected: Vec<(String, u64)>,
     /// Who has contradicted itself, by increasing number.
     pub contradictions: Vec<Contradiction>,
+    /// Its time of day, in milliseconds since 1970.
+    pub clock_ms: u64,
+    /// Client lanes that have an entry in the table of last replies, and how many can have one.
+    pub lanes: (u32, u32),
     /// The version of its program.
     pub version: String,
 }
@@ -169,7 +176,7 @@ impl Statement {
         out.u64(self.high.0);
         let (left, fetches, rejoins) = (self.in_view_change, self.transferring, self.rejoining);
         let has_moved = self.moved.is_some();
-        let flags = [left, fetches, rejoins, has_moved];
+        let flags = [left, fetches, rejoins, has_moved, self.disk_full];
         out.u8(flags.iter().rev().fold(0, |byte, flag| byte << 1 | u8::from(*flag)));
         out.count8(self.checkpoints.len());
         self.checkpoints.iter().for_each(|checkpoint| put_checkpoint(checkpoint, out));
@@ -197,6 +204,9 @@ impl Statement {
             out.u64(*count);
             out.u64(*age_ms);
         }
+        out.u64(self.clock_ms);
+        out.u32(self.lanes.0);
+        out.u32(self.lanes.1);
         put_text(&self.version, out);
     }
 
@@ -206,7 +216,7 @@ impl Statement {
             let (nonce, view, executed) = (r.u64()?, ViewNum(r.u64()?), SeqNum(r.u64()?));
             let (committed, stable) = (SeqNum(r.u64()?), take_checkpoint(r)?);
             let (low, high, flags) = (SeqNum(r.u64()?), SeqNum(r.u64()?), r.u8()?);
-            if flags > 15 {
+            if flags > 31 {
                 return Err(DecodeError::NotCanonical);
             }
             let checkpoints = take_list(r.count8(STATED_CHECKPOINTS_MAX)?, || take_checkpoint(r))?;
@@ -225,6 +235,7 @@ impl Statement {
                 Ok(Contradiction { by: ReplicaId(r.u16()?), count: r.u64()?, age_ms: r.u64()? })
             })?;
             increasing(contradictions.iter().map(|contradiction| contradiction.by))?;
+            let (clock_ms, lanes) = (r.u64()?, (r.u32()?, r.u32()?));
             let version = take_text(r, VERSION_BYTES_MAX)?;
             let (in_view_change, transferring, rejoining) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
             Ok(Self {
@@ -238,6 +249,7 @@ impl Statement {
                 in_view_change,
                 transferring,
                 rejoining,
+                disk_full: flags & 16 != 0,
                 checkpoints,
                 transfer,
                 moved,
@@ -252,6 +264,8 @@ impl Statement {
                 recovered_ms,
                 rejected,
                 contradictions,
+                clock_ms,
+                lanes,
                 version,
             })
         })

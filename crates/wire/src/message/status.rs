@@ -1,4 +1,4 @@
-//! What a replica has and lacks, and what it is told then (spec §10).
+//! What a replica has and lacks, and the messages it is sent in return (spec §10).
 
 use alloc::vec::Vec;
 
@@ -20,7 +20,7 @@ pub struct Want {
     pub view: ViewNum,
 }
 
-/// STATUS: `ctr 8 | v 8 | h 8 | executed 8 | incarnation 8 | echoes | flags 1 | prepared | committed |
+/// STATUS: `ctr 8 | v 8 | h 8 | executed 8 | incarnation 8 | settings 8 | echoes | flags 1 | prepared | committed |
 /// have 8 | wants` (spec §10).
 #[derive(Clone, Debug)]
 pub struct Status<'a> {
@@ -34,6 +34,8 @@ pub struct Status<'a> {
     pub executed: SeqNum,
     /// How often it has started (§14.3).
     pub incarnation: u64,
+    /// The front of the digest of its settings that all replicas must have alike.
+    pub settings: u64,
     /// The highest incarnation that it has seen of each replica, in order.
     pub echoes: Echoes<'a>,
     /// It is in normal operation; otherwise it waits for a NEW-VIEW.
@@ -58,6 +60,7 @@ impl<'a> Status<'a> {
         out.u64(self.stable.0);
         out.u64(self.executed.0);
         out.u64(self.incarnation);
+        out.u64(self.settings);
         out.count8(self.echoes.bytes.len() / 8);
         out.bytes(self.echoes.bytes);
         out.u8(u8::from(self.normal) | (u8::from(self.has_new_view) << 1));
@@ -78,7 +81,7 @@ impl<'a> Status<'a> {
     pub fn decode(body: &'a [u8]) -> Decoded<Self> {
         let mut r = Reader::new(body);
         let (counter, view, stable) = (r.u64()?, ViewNum(r.u64()?), SeqNum(r.u64()?));
-        let (executed, incarnation) = (SeqNum(r.u64()?), r.u64()?);
+        let (executed, incarnation, settings) = (SeqNum(r.u64()?), r.u64()?, r.u64()?);
         let echoes = r.count8(u8::try_from(REPLICAS_MAX).unwrap_or(u8::MAX))?;
         let echoes = Echoes { bytes: r.bytes(echoes * 8)? };
         let flags = r.u8()?;
@@ -102,6 +105,7 @@ impl<'a> Status<'a> {
             stable,
             executed,
             incarnation,
+            settings,
             echoes,
             normal,
             has_new_view,
@@ -144,7 +148,7 @@ impl<'a> Bitmap<'a> {
         Self { bytes }
     }
 
-    /// Says whether bit `k` is set.
+    /// Returns whether bit `k` is set.
     pub fn has(&self, k: usize) -> bool {
         self.bytes.get(k / 8).is_some_and(|byte| byte & (1 << (k % 8)) != 0)
     }

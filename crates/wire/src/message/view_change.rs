@@ -7,6 +7,7 @@ use crate::cluster::REPLICAS_MAX;
 use crate::codec::{DecodeError, Decoded, Writer};
 use crate::digest::{Digest, Domains};
 use crate::id::{ReplicaId, SeqNum, ViewNum};
+use crate::life::Life;
 use crate::message::{CHECKPOINTS_MAX, CLAIMS_MAX, Kind, WINDOW_MAX};
 
 /// Why a replica wishes to leave a view.
@@ -105,15 +106,15 @@ pub struct PrePrepared {
     pub claims: Vec<(Digest, ViewNum)>,
 }
 
-/// VIEW-CHANGE: `v 8 | h 8 | kid 4 | C | P | Q | leave`, signed [OSDI99 §4.4], spec §11.4.
+/// VIEW-CHANGE: `v 8 | h 8 | life 16 | C | P | Q | leave`, signed [OSDI99 §4.4], spec §11.4.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewChange {
     /// The view to enter.
     pub view: ViewNum,
     /// The sender's stable checkpoint.
     pub stable: SeqNum,
-    /// The sender's generation of session keys (RC-11).
-    pub key_id: u32,
+    /// The life that the sender is in (RC-11).
+    pub life: Life,
     /// C: the sender's checkpoints from `stable` on, by increasing number.
     pub checkpoints: Vec<(SeqNum, Digest)>,
     /// P, by increasing number.
@@ -129,7 +130,7 @@ impl ViewChange {
     pub fn encode(&self, out: &mut Writer<'_>) {
         out.u64(self.view.0);
         out.u64(self.stable.0);
-        out.u32(self.key_id);
+        self.life.encode(out);
         out.count8(self.checkpoints.len());
         for (seq, digest) in &self.checkpoints {
             out.u64(seq.0);
@@ -164,7 +165,7 @@ impl ViewChange {
         whole(body, |r| {
             let view = ViewNum(r.u64()?);
             let stable = SeqNum(r.u64()?);
-            let key_id = r.u32()?;
+            let life = Life::decode(r)?;
             let checkpoints = take_list(r.count8(CHECKPOINTS_MAX)?, || Ok((SeqNum(r.u64()?), r.digest()?)))?;
             increasing(checkpoints.iter().map(|(seq, _)| *seq))?;
             let prepared = take_list(r.count16(WINDOW_MAX)?, || {
@@ -195,7 +196,7 @@ impl ViewChange {
             Ok(Self {
                 view,
                 stable,
-                key_id,
+                life,
                 checkpoints,
                 prepared,
                 pre_prepared,
@@ -205,11 +206,13 @@ impl ViewChange {
     }
 }
 
-/// NEW-VIEW: `v 8 | V | n* 8 | d* 32 | X`, signed [OSDI99 §4.4], spec §11.6.
+/// NEW-VIEW: `v 8 | life 16 | V | n* 8 | d* 32 | X`, signed [OSDI99 §4.4], spec §11.6.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewView {
     /// The view that begins.
     pub view: ViewNum,
+    /// The life that the sender is in (RC-11).
+    pub life: Life,
     /// V: the VIEW-CHANGEs it rests on, by increasing replica.
     pub view_changes: Vec<(ReplicaId, Digest)>,
     /// The checkpoint it starts from.
@@ -223,6 +226,7 @@ impl NewView {
     /// Appends the body.
     pub fn encode(&self, out: &mut Writer<'_>) {
         out.u64(self.view.0);
+        self.life.encode(out);
         out.count8(self.view_changes.len());
         for (replica, digest) in &self.view_changes {
             out.u16(replica.0);
@@ -240,12 +244,13 @@ impl NewView {
     pub fn decode(body: &[u8]) -> Decoded<Self> {
         whole(body, |r| {
             let view = ViewNum(r.u64()?);
+            let life = Life::decode(r)?;
             let replicas_max = u8::try_from(REPLICAS_MAX).unwrap_or(u8::MAX);
             let view_changes = take_list(r.count8(replicas_max)?, || Ok((ReplicaId(r.u16()?), r.digest()?)))?;
             increasing(view_changes.iter().map(|(replica, _)| *replica))?;
             let checkpoint = (SeqNum(r.u64()?), r.digest()?);
             let chosen = take_list(r.count16(WINDOW_MAX)?, || r.digest())?;
-            Ok(Self { view, view_changes, checkpoint, chosen })
+            Ok(Self { view, life, view_changes, checkpoint, chosen })
         })
     }
 
@@ -266,7 +271,8 @@ plain_message! {
 }
 
 plain_message! {
-    /// PROOF: `n 8 | d 32 | u 8`: the sender pre-prepared the batch at `n` in view `u` (DP-4).
+    /// PROOF: `n 8 | d 32 | u 8`, signed: the sender pre-prepared the batch at `n` in view `u` (DP-4). Signed, so
+    /// that a new primary can show others what it has counted.
     ProofMessage {
         /// The sequence number.
         seq: SeqNum = |w, v| w.u64(v.0), |r| r.u64().map(SeqNum);

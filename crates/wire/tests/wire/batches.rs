@@ -102,7 +102,7 @@ fn every_number_on_the_wire_names_one_principal() {
     assert_eq!([one.to_string(), Principal::from_wire(3).to_string()], ["c0.3", "r3"]);
 }
 
-/// What is said of a PRE-PREPARE besides its payload is what the door makes.
+/// The computed size of a PRE-PREPARE without its payload is that of the sealed frame.
 #[test]
 fn a_pre_prepare_is_as_long_as_is_said() {
     let mut world = World::new();
@@ -113,7 +113,7 @@ fn a_pre_prepare_is_as_long_as_is_said() {
         let mut body = Vec::new();
         encode_pre_prepare(ViewNum(0), SeqNum(3), &batch, commits, &mut Writer::new(&mut body));
         let frame = world.seal(0, 1, Kind::PrePrepare, &body);
-        let besides = pre_prepare_bytes_besides(4, commits.len());
-        assert_eq!(frame.len(), besides + batch.payload().len());
+        let overhead = pre_prepare_bytes_besides(4, commits.len());
+        assert_eq!(frame.len(), overhead + batch.payload().len());
     }
 }

@@ -5,6 +5,7 @@
 mod batches;
 mod bodies;
 mod exchange;
+mod floods;
 mod refusals;
 mod requests;
 mod samples;

@@ -1,4 +1,4 @@
-//! Requests at the door: how each is proven, alone and inside of a batch.
+//! Requests in the authenticator: how each is proven, alone and inside of a batch.
 
 use quorate_wire::batch::Batch;
 use quorate_wire::codec::Writer;
@@ -46,7 +46,7 @@ fn c1_a_request_with_a_wrong_entry_needs_a_signature() {
     assert_eq!(proof(&mut world, 2, &signed), Ok(Proof::Signed));
 }
 
-/// AU-1: a signature that was damaged on the way, or by whoever passed it on, is not the client's doing:
+/// AU-1: a signature that was damaged on the way, or by the node that forwarded it, is not the client's fault:
 /// the MAC covers it.
 #[test]
 fn c1_a_damaged_signature_makes_the_mac_wrong() {
@@ -217,7 +217,7 @@ fn k16_a_request_of_another_epoch_in_a_batch_is_unproven() {
     assert_eq!(proofs(&mut new, 1, &frame), [Proof::Unproven, Proof::Mac]);
 }
 
-/// SR-2: a body is checked by digest, whoever sends it and whatever its own authenticator is worth.
+/// SR-2: a body is checked by digest, from any sender and with any authenticator.
 #[test]
 fn p12_a_body_has_the_digest_of_its_bytes() {
     let mut world = World::new();
@@ -239,7 +239,7 @@ fn p12_a_body_has_the_digest_of_its_bytes() {
     assert!(matches!(world.admit(3, &frame), Err(DoorError::Malformed(_))));
 }
 
-/// A relayed request is the client's, whoever sent the datagram.
+/// A forwarded request is the client's, whatever the sender of the datagram.
 #[test]
 fn a_relayed_request_is_judged_by_its_own_authenticator() {
     let mut world = World::new();

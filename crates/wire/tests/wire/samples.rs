@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use quorate_wire::batch::Batch;
 use quorate_wire::frame::Frame;
+use quorate_wire::life::Life;
 use quorate_wire::message::{
     AnyBody, Bitmap, BodyFetch, BodyKind, BodyMessage, Checkpoint, Commit, Committed, Contradiction, Data,
     Echoes, Fetch, Keeps, LeaveCert, Moved, NewView, PrePrepared, Prepared, Probe, ProofMessage, QueryStable,
@@ -80,7 +81,7 @@ pub(crate) fn sample(world: &mut World, kind: Kind) -> Sample {
 pub(crate) fn body(world: &mut World, kind: Kind) -> AnyBody<'static> {
     let d = batch(world).digest();
     match kind {
-        Kind::Request | Kind::NewKey => panic!("made by the door"),
+        Kind::Request | Kind::NewKey => panic!("made by the authenticator"),
         Kind::Reply => AnyBody::Reply(reply(world, Some(b"ok"))),
         Kind::PrePrepare => {
             let mut head = Vec::new();
@@ -106,6 +107,7 @@ pub(crate) fn body(world: &mut World, kind: Kind) -> AnyBody<'static> {
             stable: SeqNum(128),
             executed: SeqNum(129),
             incarnation: 2,
+            settings: 0x0a0b_0c0d_0e0f_1011,
             echoes: Echoes::new(&ECHOES),
             normal: true,
             has_new_view: false,
@@ -117,6 +119,7 @@ pub(crate) fn body(world: &mut World, kind: Kind) -> AnyBody<'static> {
         Kind::ViewChange => AnyBody::ViewChange(view_change(world)),
         Kind::NewView => AnyBody::NewView(NewView {
             view: VIEW,
+            life: life(),
             view_changes: (0..3)
                 .map(|id| (ReplicaId(id), digest(0xa0 + u8::try_from(id).unwrap())))
                 .collect(),
@@ -133,6 +136,7 @@ pub(crate) fn body(world: &mut World, kind: Kind) -> AnyBody<'static> {
             nonce: 0x0102_0304_0506_0708,
             checkpoint: SeqNum(128),
             prepared: SEQ,
+            view: VIEW,
         }),
         Kind::Suspect => {
             AnyBody::Suspect(Suspect { view: VIEW, reason: SuspectReason::Timeout, signature: [0; 64] })
@@ -175,6 +179,7 @@ pub(crate) fn statement() -> Statement {
         in_view_change: false,
         transferring: true,
         rejoining: false,
+        disk_full: true,
         checkpoints: vec![(SeqNum(0), digest(0xc0)), (SeqNum(128), digest(0xc4))],
         transfer: (4096, 8192),
         moved: Some(Moved {
@@ -198,6 +203,8 @@ pub(crate) fn statement() -> Statement {
         recovered_ms: 60_000,
         rejected: vec![("duplicate".to_owned(), 3), ("not-authentic".to_owned(), 2)],
         contradictions: vec![Contradiction { by: ReplicaId(1), count: 2, age_ms: 900 }],
+        clock_ms: 1_700_000_000_000,
+        lanes: (3, 57_344),
         version: "0.1.0".to_owned(),
     }
 }
@@ -207,7 +214,7 @@ static ECHOES: [u8; 32] =
 
 /// A reply to the first client.
 pub(crate) fn reply(world: &World, result: Option<&'static [u8]>) -> Reply<'static> {
-    let digest = world.domains().reply(lane().0, 7, b"ok");
+    let digest = world.domains().reply(lane().0, 7, &Digest([9; 32]), b"ok");
     Reply { view: VIEW, timestamp: Timestamp(7), client: lane(), tentative: true, digest, result }
 }
 
@@ -219,6 +226,11 @@ pub(crate) fn suspect(world: &World, from: u16, view: ViewNum) -> (ReplicaId, Su
     (ReplicaId(from), suspect)
 }
 
+/// The life of a message's sender.
+fn life() -> Life {
+    Life { timestamp: Timestamp(0x0102_0304), bits: 0x5152_5354_5556_5758 }
+}
+
 /// r2's VIEW-CHANGE for [`VIEW`], with a `LeaveCert` of r0 and r3.
 pub(crate) fn view_change(world: &mut World) -> ViewChange {
     let left = ViewNum(VIEW.0 - 1);
@@ -226,7 +238,7 @@ pub(crate) fn view_change(world: &mut World) -> ViewChange {
     ViewChange {
         view: VIEW,
         stable: SeqNum(128),
-        key_id: world.doors[2].key_id(),
+        life: life(),
         checkpoints: vec![(SeqNum(128), digest(0xc4))],
         prepared: vec![Prepared { seq: SEQ, digest: d, view: left }],
         pre_prepared: vec![PrePrepared { seq: SEQ, claims: vec![(d, left), (digest(0x0d), ViewNum(2))] }],

@@ -1,4 +1,4 @@
-//! Four replicas and two clients with their doors.
+//! Four replicas and two clients with their authenticators.
 
 use quorate_wire::codec::Writer;
 use quorate_wire::digest::Domains;
@@ -12,7 +12,7 @@ use quorate_wire::{
 
 /// Replicas in a world.
 pub(crate) const N: usize = 4;
-/// Where the two clients are among the doors.
+/// Where the two clients are among the authenticators.
 pub(crate) const C0: usize = 4;
 /// The second client.
 pub(crate) const C1: usize = 5;
@@ -22,7 +22,7 @@ pub(crate) const C1: usize = 5;
 pub(crate) struct Setting {
     pub(crate) cluster_id: ClusterId,
     pub(crate) epoch: u32,
-    /// Ed25519, as in earnest; otherwise keyed hashes, which are quick.
+    /// Ed25519, as in production; otherwise keyed hashes, which are fast.
     pub(crate) ed25519: bool,
 }
 
@@ -32,13 +32,13 @@ impl Default for Setting {
     }
 }
 
-/// Everyone's doors, replicas first.
+/// Everyone's authenticators, replicas first.
 pub(crate) struct World {
     pub(crate) setting: Setting,
     pub(crate) doors: Vec<Door>,
 }
 
-/// Who stands at `at` among the doors.
+/// Who stands at `at` among the authenticators.
 pub(crate) fn who(at: usize) -> Principal {
     if at < N {
         ReplicaId::at(at).into()
@@ -57,7 +57,7 @@ pub(crate) fn signer(setting: Setting, at: usize) -> Signer {
     if setting.ed25519 { Signer::ed25519(seed) } else { Signer::Toy(seed) }
 }
 
-/// A door of `at` that knows nobody's share yet. `start` counts its starts.
+/// An authenticator of `at` that knows nobody's share yet. `start` counts its starts.
 pub(crate) fn door(setting: Setting, at: usize, start: u8) -> Door {
     let mut verifier = Verifier::default();
     for other in 0..=C1 {
@@ -122,7 +122,7 @@ impl World {
         out
     }
 
-    /// What the door of `to` makes of the frame in these bytes.
+    /// What the authenticator of `to` makes of the frame in these bytes.
     pub(crate) fn admit<'a>(
         &mut self,
         to: usize,

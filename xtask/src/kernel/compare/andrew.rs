@@ -14,7 +14,7 @@ pub(super) const PHASES: [&str; 5] = ["1 mkdir", "2 copy", "3 stat", "4 read", "
 /// What the guest says after each, and before the first.
 const MARK: &str = "andrew: phase ";
 
-/// A load: so many copies.
+/// A load: a number of copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Andrew {
     pub(super) copies: u32,

@@ -1,4 +1,4 @@
-//! What the papers found, and what ours has to come to, as one server's figure divided by another's.
+//! The papers' results and our goals, as one server's figure divided by another's.
 
 use std::fmt;
 

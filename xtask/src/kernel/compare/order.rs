@@ -11,7 +11,7 @@ const USAGE: &str = "kernel postmark|andrew [--repeats N] [--arms bfs,bfs-strict
 const REPEATS: usize = 3;
 /// What ours have on disk before they answer.
 const DURABILITIES: [&str; 3] = ["memory", "async", "sync"];
-/// The client alone is of the Andrew benchmark only: there it tells how much of the time is its own computing.
+/// The client alone exists for the Andrew benchmark only: it shows how much of the time is the client's own computing.
 const CLIENT: &str = "client";
 /// The paper's two BFS are of the Andrew benchmark.
 const SYSTEMS: [&str; 6] = ["bfs", "bfs-strict", "bfs-ro-lookup", "bfs-nr", "ganesha", CLIENT];
@@ -47,7 +47,7 @@ pub(super) struct Order {
     pub(super) repeats: usize,
     pub(super) transactions: u32,
     pub(super) copies: u32,
-    /// Whether there is a compiler, and it is to be used.
+    /// Whether a compiler exists and shall be used.
     pub(super) compiles: bool,
     /// The most bytes of a READ and of a WRITE, if not what client and server agree on.
     pub(super) mount_bytes: Option<u32>,
@@ -173,7 +173,7 @@ pub(super) fn help(load: Load) -> String {
             "The program PostMark in the guest, on each server in turn: 10,000 files of 512 bytes to 16 KB, 100,000\n\
              transactions (DSN01 Figure 9). Prints transactions a second, and ratios beside the paper's.",
             "  --quick              the same as --transactions 10000\n\
-             \x20 --transactions N     so many, with a tenth as many files, 100 to 10000000 (default 100000)\n",
+             \x20 --transactions N     transactions, with a tenth as many files, 100 to 10000000 (default 100000)\n",
             "cargo xtask kernel postmark --quick --repeats 5",
         ),
         Load::Andrew => (

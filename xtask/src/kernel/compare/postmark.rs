@@ -10,7 +10,7 @@ pub(super) const QUICK: u32 = 10_000;
 /// The paper's transactions for each file that there is.
 const EACH: u32 = 10;
 
-/// A load: so many transactions on a tenth as many files of 512 bytes to 16 KB.
+/// A load: a number of transactions on a tenth as many files of 512 bytes to 16 KB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Postmark {
     pub(super) transactions: u32,

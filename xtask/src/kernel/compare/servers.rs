@@ -1,4 +1,4 @@
-//! The servers that are compared: each an NFS server in the host's namespace, at an address of its own.
+//! The servers that are compared: each is an NFS server in the host's namespace, with its own address.
 //!
 //! They are those of `quorate bench run fs-postmark`, behind a real client instead of one of ours.
 
@@ -22,21 +22,21 @@ const GANESHA_PORT: u16 = 2049;
 const GANESHA_MOUNT: u16 = 20048;
 const PLUGINS: &str = "/usr/lib/x86_64-linux-gnu/ganesha";
 const SHM: &str = "/dev/shm";
-/// How long a process looks for work before it sleeps. There are fewer cores than processes: whoever looks for long keeps
-/// the guest off its core, and where all sleep each message waits until a core has woken up. So each has what it is
-/// fastest with: one that is alone sleeps at once, and five that wait for one another look a while.
+/// How long a process polls before it sleeps. There are fewer cores than processes: a process that polls for long
+/// keeps the guest off its core, and where all sleep, each message waits until a core has woken up. So each arm has its
+/// fastest value: a single process sleeps soon, and five that wait for one another poll longer.
 const POLL_ALONE: &str = "20us";
 const POLL_OF_MANY: &str = "200us";
 /// The last part of the first server's address.
 const FIRST: u8 = 10;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a server is. Ours say what is on disk before it is answered.
+/// A kind of server. Ours name their durability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arm {
-    /// The file system on four replicas behind a relay.
+    /// The file system on four replicas behind a gateway.
     Bfs(Reads, &'static str),
-    /// The same service behind the same relay, without replicas.
+    /// The same service behind the same gateway, without replicas.
     Alone(&'static str),
     /// NFS-Ganesha.
     Ganesha(Store),

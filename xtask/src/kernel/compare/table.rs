@@ -1,4 +1,4 @@
-//! What a comparison has found: as a table, and as JSON in the form of `quorate bench run`.
+//! The results of a comparison: as a table, and as JSON in the format of `quorate bench run`.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use super::servers::{Arm, Store};
 
 /// The client alone: the load in the guest's memory, without a server.
 pub(super) const ALONE: &str = "client alone";
-/// So many kinds of calls are told in the table.
+/// How many kinds of calls the table shows.
 const CALLS: usize = 5;
 
 /// Calls of one kind that the client has made.
@@ -87,7 +87,7 @@ impl Row {
         median(&self.samples.iter().map(|sample| sample.processor_s).collect::<Vec<_>>())
     }
 
-    /// Says whether the first is to be divided by the second: ours by the same without replicas and by Ganesha, and that
+    /// Says whether the table shows the first divided by the second: ours by the same without replicas and by Ganesha, and that
     /// by Ganesha in memory.
     fn is_compared_with(&self, other: &Self) -> bool {
         match (self.arm, other.arm) {
@@ -161,9 +161,13 @@ impl Table {
                 if !load.compiles {
                     table.notes.push("phase 5, the compilation, is left out: --no-compile, or there is no cc (apt-get install gcc libc6-dev)".to_owned());
                 }
+                table.notes.push(
+                    "the paper's 100 copies wrote 200 MB, these write 48 MB: ratios of totals compare unlike work"
+                        .to_owned(),
+                );
                 if load.copies >= 500 {
                     table.notes.push(
-                        "memory is not limited: the paper's 500 copies were more than the memory of all"
+                        "memory is not limited: the paper's 500 copies exceeded the memory of all machines"
                             .to_owned(),
                     );
                 }

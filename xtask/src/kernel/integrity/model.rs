@@ -21,7 +21,7 @@ pub(crate) enum Op {
         number: u64,
         generation: u64,
     },
-    /// To so many blocks, up or down.
+    /// To this many blocks, up or down.
     Truncate {
         file: u64,
         blocks: u64,
@@ -94,7 +94,7 @@ pub(crate) struct File {
     pub(crate) links: u64,
     /// The generation of each block, 0 for a hole, as a reader sees it while the client lives.
     pub(crate) now: Vec<u64>,
-    /// What else a block may be when the client has died: what it was at the last `fsync`, and since.
+    /// The other states that a block may have when the client has died: those at the last `fsync`, and since.
     since: BTreeMap<u64, BTreeSet<u64>>,
     /// How many blocks there may be then.
     sizes: RangeInclusive<u64>,
@@ -109,7 +109,7 @@ impl File {
         u64::try_from(self.now.len()).unwrap_or(u64::MAX)
     }
 
-    /// Says whether there may be so many blocks after the client has died.
+    /// Says whether there may be this many blocks after the client has died.
     pub(crate) fn may_have(&self, blocks: u64) -> bool {
         self.sizes.contains(&blocks)
     }

@@ -12,13 +12,13 @@ use super::block::{self, BYTES};
 use super::model::Model;
 use super::work::WORKERS;
 
-/// What the host waits for before it starts everything again, and the file by which the guest knows that it has.
+/// The line after which the host restarts everything, and the file that tells the guest that it has.
 pub(crate) const RESTART: &str = "guest: start everything again";
 pub(crate) const RESTARTED: &str = "restarted";
 const PATIENCE: Duration = Duration::from_secs(180);
-/// How many files stay open while everything is started again.
+/// The number of files that stay open while everything is restarted.
 const HELD: usize = 64;
-/// So many ordered operations follow at the end that there is a checkpoint of everything before.
+/// Ordered operations at the end: enough for a checkpoint of everything before.
 const MORE: u32 = 160;
 
 /// Checks the current directory; `dir` has the journals. Returns what is wrong.

@@ -1,7 +1,7 @@
 //! In the guest: operations of several workers at random, in the directory that is mounted, and the journal of what
 //! was acknowledged, outside of it.
 //!
-//! Each worker has a directory of its own, so that it knows what every operation has to answer: a call that was done
+//! Each worker has its own directory, so that it knows the right answer to every operation: a call that was done
 //! twice is one that fails (the file exists already, or is not there any more) or leaves another count of links. All
 //! compete for the names of one directory: of each exactly one may have made it.
 

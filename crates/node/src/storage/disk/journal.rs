@@ -1,4 +1,4 @@
-//! What a replica's thread gives to its disk, and what it asks of it. Nothing here waits.
+//! The interface between a replica's thread and its disk. No method blocks.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -40,18 +40,21 @@ impl Journal for Disk {
         self.records.clear();
         self.shared.wanted.notify_one();
         if waiting > WAITING_MAX {
-            let what = format!("{} MiB wait for the disk, which has no room", waiting >> 20);
+            let what = format!("{} MiB wait for the disk, which is full", waiting >> 20);
             let trouble = Trouble::new(Kind::Disk, what).in_file(&self.dir);
-            self.shared.told.fail(trouble.next("make room, and start the replica again"));
+            self.shared.told.fail(trouble.next("free some space, and start the replica again"));
         }
     }
 
     fn wants_image(&self, seq: SeqNum, is_crowded: bool) -> bool {
         let bytes = self.told().log_bytes.load(Ordering::Relaxed);
         let is_long = usize::try_from(bytes).is_ok_and(|bytes| bytes > self.log_bytes_max);
-        // Also: what is free since the last seal is written only when the store knows (`paged.rs`).
+        // Also: slots freed by the last seal are written only after the store knows (`paged.rs`).
         let may = self.images.is_some() && !self.is_imaging();
-        may && seq > self.newest_image && (self.image_due || is_long || is_crowded)
+        // On a full disk, too: the log becomes shorter. A fetched state may have the number of the newest image, whose state
+        // was wrong then.
+        let is_short_of_room = is_long || is_crowded || self.told().is_full();
+        may && (self.image_due || seq > self.newest_image && is_short_of_room)
     }
 
     fn aside(&mut self, copied: Copied) {
@@ -107,6 +110,10 @@ impl Journal for Disk {
         u32::try_from(slow).unwrap_or(u32::MAX)
     }
 
+    fn is_full(&self) -> bool {
+        self.told().is_full()
+    }
+
     fn image_soon(&mut self) {
         self.image_due = true;
     }
@@ -116,8 +123,17 @@ impl Journal for Disk {
         self.image_due && self.images.is_some()
     }
 
+    fn take_kept(&self) -> Option<SeqNum> {
+        self.shared.kept.swap(0, Ordering::AcqRel).checked_sub(1).map(SeqNum)
+    }
+
+    #[inline]
+    fn has_kept(&self) -> bool {
+        self.shared.kept.load(Ordering::Acquire) != 0
+    }
+
     fn distrust(&mut self, starts: u64) {
-        // A count that is behind what the others know would look like an old disk the next time.
+        // A count behind the others' knowledge would look like a stale disk at the next start.
         if !self.is_idle {
             let mut inbox = self.shared.inbox();
             inbox.starts_min = inbox.starts_min.max(starts);

@@ -48,7 +48,7 @@ fn a_silent_replica_delays_one_read() {
     }
 }
 
-/// DV-43: replies that do not agree are not waited upon: the others are asked at once, and whoever was wrong, or
+/// DV-43: if replies do not agree, the others are asked immediately, and the replica that was wrong, or
 /// behind, is left out next.
 #[test]
 fn replies_that_differ_have_the_others_asked() {

@@ -1,6 +1,7 @@
-//! Liars among the backups, for one scenario each: votes, view changes, state and replies.
+//! Byzantine backups, for one scenario each: votes, view changes, state and replies.
 
 use quorate_pbft::step::Recipient;
+use quorate_wire::life::Life;
 use quorate_wire::message::{
     BodyFetch, BodyKind, Checkpoint, Commit, Committed, LeaveCert, PrePrepared, Prepare, QueryStable, Reply,
     ReqAck, Suspect, SuspectReason, VcFetch, ViewChange,
@@ -10,7 +11,7 @@ use quorate_wire::{ClientId, Digest, Kind, Message, Principal, SeqNum, Timestamp
 use crate::adversary::{Answered, Fate, Liar, Lie, Said};
 use crate::rng::Rng;
 
-/// What all liars of one kind agree to say instead of the truth.
+/// The false statement that all liars of one kind agree on.
 const AGREED: Digest = Digest([0xa6; 32]);
 
 /// K1: votes for the proposal to half of the others, and for something else, on which all liars agree, to
@@ -112,7 +113,7 @@ pub struct ForgetsSince {
 }
 
 impl ForgetsSince {
-    /// Returns a liar that knows of nothing above this checkpoint.
+    /// Returns a liar that ignores everything above this checkpoint.
     pub fn checkpoint(checkpoint: u64) -> Self {
         Self { checkpoint: SeqNum(checkpoint), digest: AGREED }
     }
@@ -162,7 +163,7 @@ impl Liar for HandOverStorm {
             let leaves = ViewChange {
                 view: ViewNum(own + 1),
                 stable: SeqNum(0),
-                key_id: 0,
+                life: Life::default(),
                 checkpoints: vec![(SeqNum(0), AGREED)],
                 prepared: Vec::new(),
                 pre_prepared: Vec::new(),
@@ -186,7 +187,7 @@ impl Liar for AnotherCheckpoint {
     }
 }
 
-/// How whoever is asked for state answers.
+/// How a liar answers when asked for state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateLie {
     /// With bytes changed.
@@ -199,7 +200,7 @@ pub enum StateLie {
     More,
 }
 
-/// K13: lies to whoever fetches state.
+/// K13: lies to replicas that fetch state.
 #[derive(Debug)]
 pub struct LyingSource {
     how: StateLie,
@@ -215,7 +216,7 @@ impl LyingSource {
 
 impl Liar for LyingSource {
     fn answer(&mut self, rng: &mut Rng, kind: Kind, body: &mut Vec<u8>) -> Answered {
-        /// Where the number of the checkpoint, or for a page that of its last change, stands.
+        /// The offset of the number of the checkpoint, or for a page that of its last change.
         const NUMBER_AT: usize = 17;
         if !matches!(kind, Kind::MetaData | Kind::Data) {
             return Answered::Truth;
@@ -241,7 +242,7 @@ impl Liar for LyingSource {
     }
 }
 
-/// K14: asks for everything that can be asked for, all the time, and acknowledges what nobody has asked.
+/// K14: requests everything that can be requested, all the time, and acknowledges what was not requested.
 #[derive(Debug, Default)]
 pub struct AskFlood {
     next_at: u64,
@@ -319,9 +320,52 @@ impl Liar for StaleReads {
             self.old = m.result.map(<[u8]>::to_vec);
             return Fate::Keep;
         };
-        let digest = lie.domains().reply(m.client.0, m.timestamp.0, old);
+        let digest = lie.domains().result(m.client.0, m.timestamp.0, old).answering_like(&m.digest);
         let stale = Reply { digest, result: Some(old), ..m };
         lie.say_with(said.to, said.kind, |w| stale.encode(w));
+        Fate::Drop
+    }
+}
+
+/// Answers reads with the first result that it has given to one, whatever has been written since.
+#[derive(Debug, Default)]
+pub struct RepeatReads {
+    first: Option<Vec<u8>>,
+    asked: Vec<(ClientId, Timestamp, Digest)>,
+}
+
+impl Liar for RepeatReads {
+    fn hear(&mut self, _lie: &mut Lie<'_>, _from: Principal, message: &Message<'_>) -> bool {
+        if let Message::Request(m) = message
+            && m.flags.read_only
+        {
+            self.asked.push((m.client, m.timestamp, m.digest));
+        }
+        true
+    }
+
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        let (Kind::Reply, Ok(m)) = (said.kind, Reply::decode(said.body)) else { return Fate::Keep };
+        let asked =
+            self.asked.iter().find(|(client, timestamp, _)| (*client, *timestamp) == (m.client, m.timestamp));
+        let Some(request) = asked.map(|(.., request)| *request) else { return Fate::Keep };
+        let Some(result) = m.result else { return Fate::Keep };
+        let first = self.first.get_or_insert_with(|| result.to_vec()).clone();
+        let digest = lie.domains().reply(m.client.0, m.timestamp.0, &request, &first);
+        let stale = Reply { digest, result: Some(&first), ..m };
+        lie.say_with(said.to, Kind::Reply, |w| stale.encode(w));
+        Fate::Drop
+    }
+}
+
+/// K9: says that it holds a proof for each checkpoint, as soon as it has that state.
+#[derive(Debug)]
+pub struct EagerProof;
+
+impl Liar for EagerProof {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        let (Kind::Checkpoint, Ok(m)) = (said.kind, Checkpoint::decode(said.body)) else { return Fate::Keep };
+        lie.say_with(said.to, said.kind, |w| Checkpoint { stable: true, ..m }.encode(w));
         Fate::Drop
     }
 }

@@ -1,4 +1,4 @@
-//! Liars that abuse keys: authenticators, NEW-KEY, what was said under old ones (K15, K16).
+//! Byzantine replicas that abuse keys: authenticators, NEW-KEY, messages under old keys (K15, K16).
 
 use quorate_pbft::step::Recipient;
 use quorate_wire::Kind;
@@ -61,7 +61,7 @@ impl Liar for OldKeys {
     }
 }
 
-/// K16: says again what it has heard, whoever said it, for as long as it likes.
+/// K16: repeats messages that it has received, from any sender, at any time.
 #[derive(Debug, Default)]
 pub struct ReplayOld {
     heard: Vec<Vec<u8>>,
@@ -90,7 +90,7 @@ impl Liar for ReplayOld {
     }
 }
 
-/// K16: takes new keys into use and tells nobody.
+/// K16: uses new keys without announcing them.
 #[derive(Debug, Default)]
 pub struct SecretKeys;
 
@@ -105,8 +105,8 @@ impl Liar for SecretKeys {
     }
 }
 
-/// K16: announces new keys all the time, always asking for everyone's in return: shares that nobody has the
-/// secret of, the neutral element among them, and in the end a time after which there is none.
+/// K16: announces new keys all the time, always asking for everyone's in return: shares that belong to no secret key,
+/// the neutral element among them, and at the end the largest possible time.
 #[derive(Debug, Default)]
 pub struct KeyFlood {
     next_at: u64,
@@ -123,7 +123,8 @@ impl Liar for KeyFlood {
         let share = if self.told.is_multiple_of(8) { [0; 32] } else { lie.rng.bytes() };
         let time = if self.told < 100 { lie.now.wall_ns } else { u64::MAX };
         let [a, b, c, d, ..] = share;
-        let new_key = NewKey { time, key_id: u32::from_le_bytes([a, b, c, d]), share, want: true };
+        let new_key =
+            NewKey { time, key_id: u32::from_le_bytes([a, b, c, d]), share, settings: 0, want: true };
         lie.say_with(Recipient::All, Kind::NewKey, |w| new_key.encode(w));
     }
 }

@@ -1,4 +1,4 @@
-//! A front door that runs beside its cluster.
+//! A gateway that runs beside its cluster.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use quorate_node::{FrontDoor, Waiting};
 
 use crate::cluster::Cluster;
 
-/// A door and its cluster, until this is dropped.
+/// A gateway and its cluster, until this is dropped.
 pub(crate) struct Door {
     pub(crate) cluster: Cluster,
     address: SocketAddr,
@@ -20,7 +20,7 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// Runs a door in front of this cluster.
+    /// Runs a gateway in front of this cluster.
     pub(crate) fn run<T>(cluster: Cluster, mut front: FrontDoor<T>) -> Self
     where
         T: Talk + Send + 'static,
@@ -45,6 +45,6 @@ impl Drop for Door {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let ended = self.thread.take().unwrap().join();
-        assert!(ended.is_ok() || std::thread::panicking(), "the door panicked");
+        assert!(ended.is_ok() || std::thread::panicking(), "the gateway panicked");
     }
 }

@@ -1,4 +1,4 @@
-//! What an application behind a door of the file system is told, in the right word; and more than one door at a time.
+//! The errors an application gets from a gateway of the file system; and more than one gateway at a time.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, chown};
@@ -88,7 +88,7 @@ fn what_is_refused_is_told_in_its_word() {
         fs::create_dir(at(name)).unwrap();
         fs::set_permissions(at(name), fs::Permissions::from_mode(0o777)).unwrap();
     }
-    // Exports. What does not exist as a directory cannot be mounted, whoever may use the export around it.
+    // Exports. A directory that does not exist cannot be mounted, even within an export that may be used.
     fails_with(&libnfs(&relay, "nfs-ls", &[], "nothing/", 0), "MNT3ERR_NOENT");
     if is_root {
         fails_with(&libnfs(&relay, "nfs-cp", &[&local], "ro/x", 0), "NFS3ERR_ROFS");
@@ -147,10 +147,10 @@ fn what_is_refused_is_told_in_its_word() {
 
 /// Two relays of one file system, used by two clients on one directory at the same time: each name is made by one of
 /// them, and both see all. A client with four connections has one file. A relay that dies takes nothing with it that it
-/// has answered. With the cluster away reads are put off and a mount fails; then all goes on.
+/// has answered. With the cluster away reads are put off and a mount fails; then all continues.
 #[test]
 fn two_relays_are_used_at_once_one_dies_and_the_cluster_goes_away() {
-    let mut cluster = running("doors", "fs_exports = \"/(rw,no_root_squash)\"");
+    let mut cluster = running("gateways", "fs_exports = \"/(rw,no_root_squash)\"");
     let (one, mut two) = (Relay::start(&cluster, 0), Some(Relay::start(&cluster, 1)));
     let second = two.as_ref().unwrap().address;
     both_make_the_same_names(&one, two.as_ref().unwrap());

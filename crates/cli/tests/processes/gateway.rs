@@ -1,4 +1,4 @@
-//! The front door with real sockets in front of it and behind it: what is long, and what is read.
+//! The gateway with real sockets in front of it and behind it: what is long, and what is read.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use crate::support::{Dir, PATIENCE, own_address};
 use crate::up::Up;
 
-/// Sends a command and returns so many bytes of what comes back.
+/// Sends a command and returns the first `bytes` bytes of the reply.
 fn ask(stream: &mut TcpStream, words: &[&[u8]], bytes: usize) -> Vec<u8> {
     let mut command = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -23,7 +23,7 @@ fn ask(stream: &mut TcpStream, words: &[&[u8]], bytes: usize) -> Vec<u8> {
 /// 900 KiB are far more than a datagram: they go over the side channel, into the cluster and out of it.
 #[test]
 fn long_values_go_through_the_door_and_back() {
-    let up = Up::start(Dir::new("door-long"), SocketAddr::new(own_address(), 6380));
+    let up = Up::start(Dir::new("gateway-long"), SocketAddr::new(own_address(), 6380));
     assert_eq!(up.redis("PING"), "+PONG");
     let mut stream = TcpStream::connect(up.door()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

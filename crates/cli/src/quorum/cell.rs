@@ -1,0 +1,225 @@
+//! `quorate quorum run`: one cell of an experiment, simulated.
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use quorate_quorum_sim::cell::{Cell, Row};
+use quorate_quorum_sim::geo;
+use quorate_quorum_sim::history::Kind;
+use quorate_quorum_sim::model::Model;
+use quorate_quorum_sim::profile::Profile;
+use quorate_quorum_sim::shapes;
+use serde_json::json;
+
+use super::{Name, VariantName, protocol};
+use crate::explain::Code;
+use crate::fail::{Failure, Outcome};
+use crate::{out, values};
+
+/// What the faulty servers do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum ProfileName {
+    /// Answer readers with a made-up value, as in the paper
+    #[default]
+    Fake,
+    /// Stop
+    Crash,
+    /// Acknowledge stores and forget them
+    Forget,
+    /// Answer writers only
+    Silent,
+    /// Send signatures and certificates that are not valid
+    BadCrypto,
+}
+
+/// What the measured client does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Measure {
+    /// Read
+    #[default]
+    Read,
+    /// Write
+    Write,
+}
+
+/// Measure one register under faults and readers, in simulation
+///
+/// Prints latency with its 95 % interval, how operations went, and messages, bytes and signatures for
+/// each operation. The history of the run is checked. The costs of cryptography are those of 2006.
+///
+///   quorate quorum run --protocol bft-bc --f 1 --faulty 1 --readers 2 --measure write
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Run {
+    /// The register
+    #[arg(long, value_enum)]
+    protocol: Name,
+    /// The variant of bft-bc (default optimized)
+    #[arg(long, value_enum)]
+    variant: Option<VariantName>,
+    /// Faulty servers that are tolerated, of 3f + 1
+    #[arg(long, value_name = "F", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=15))]
+    f: u16,
+    /// Servers that are faulty: those with the lowest numbers
+    #[arg(long, value_name = "B", default_value_t = 0)]
+    faulty: u16,
+    /// What the faulty servers do
+    #[arg(long, value_enum, default_value_t)]
+    profile: ProfileName,
+    /// What the measured client does
+    #[arg(long, value_enum, default_value_t)]
+    measure: Measure,
+    /// Readers beside the measured client
+    #[arg(long, value_name = "R", default_value_t = 0)]
+    readers: u16,
+    /// A writer beside a measured reader
+    #[arg(long)]
+    writer: bool,
+    /// Measured operations, after a tenth as many that are not counted
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = values::count)]
+    operations: u64,
+    /// lan (machines of 2006), sim:LAMBDA (shared network), or geo:CLIENT,SERVER,.. (regions)
+    #[arg(long, value_name = "MODEL", default_value = "lan")]
+    network: String,
+    /// What chance is drawn from
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Run {
+    pub(super) fn run(&self) -> Outcome {
+        let protocol = protocol(self.protocol, self.variant)?;
+        let kind = match self.measure {
+            Measure::Read => Kind::Read,
+            Measure::Write => Kind::Write,
+        };
+        let operations = usize::try_from(self.operations).unwrap_or(usize::MAX);
+        let mut cell = Cell::new(protocol, self.f, kind, self.model()?);
+        cell.faulty = self.faulty;
+        cell.profile = match self.profile {
+            ProfileName::Fake => Profile::FakeValue,
+            ProfileName::Crash => Profile::Crash,
+            ProfileName::Forget => Profile::AckNoStore,
+            ProfileName::Silent => Profile::SilentToReaders,
+            ProfileName::BadCrypto => Profile::BadCrypto,
+        };
+        cell.readers = self.readers;
+        cell.writer = self.writer;
+        cell.operations = operations;
+        cell.warm_up = operations / 10;
+        cell.seed = self.seed;
+        let row = cell.run().map_err(|says| Failure::new(Code::Value, says))?;
+        self.print(&cell, &row);
+        match row.verdict {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(says) => Err(Failure::new(Code::Violation, says)),
+        }
+    }
+
+    fn model(&self) -> Result<Model, Failure> {
+        let wrong = |says: String| Failure::new(Code::Value, says).at("--network");
+        if self.network == "lan" {
+            return Ok(Model::sim2006(30));
+        }
+        if let Some(lambda) = self.network.strip_prefix("sim:") {
+            let lambda: f64 = lambda.parse().map_err(|_| wrong(format!("`{lambda}` is not a number")))?;
+            if !(0.0..=1000.0).contains(&lambda) {
+                return Err(wrong("lambda is from 0 to 1000".to_string()));
+            }
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 1000000")]
+            return Ok(Model::contention((lambda * 1000.0).round() as u64));
+        }
+        let Some(regions) = self.network.strip_prefix("geo:") else {
+            return Err(wrong(format!("no network `{}`", self.network)));
+        };
+        let find = |name: &str| {
+            geo::region(name).ok_or_else(|| wrong(format!("no region `{name}`: {}", geo::REGIONS.join(", "))))
+        };
+        let mut regions: Vec<usize> = regions.split(',').map(find).collect::<Result<_, _>>()?;
+        let servers = usize::from(self.f) * 3 + 1;
+        if regions.len() != servers + 1 {
+            return Err(wrong(format!("one region for clients and {servers} for servers")));
+        }
+        // The cell has servers first, and clients in the last region.
+        regions.rotate_left(1);
+        Ok(Model::Geo { regions, jitter: 5 })
+    }
+
+    fn print(&self, cell: &Cell, row: &Row) {
+        let (latency, unit) = (&row.latency, cell.model.unit());
+        if self.json {
+            return out::line(json!({
+                "protocol": cell.protocol.name(), "f": cell.f, "b": cell.faulty, "readers": cell.readers,
+                "writer": cell.writer, "measure": format!("{:?}", cell.kind).to_lowercase(),
+                "network": self.network, "seed": cell.seed, "unit": unit, "operations": latency.len(),
+                "mean": latency.mean(), "deviation": latency.deviation(), "interval95": latency.interval(),
+                "p50": latency.percentile(50.0), "p90": latency.percentile(90.0),
+                "p99": latency.percentile(99.0), "fast": row.fast, "write_back": row.write_back,
+                "listener_any": row.listener_any, "listener_needed": row.listener_needed,
+                "two_phase": row.two_phase, "messages": row.messages, "bytes": row.bytes,
+                "signatures": row.signs, "verifications": row.verifies, "atomic": row.verdict.is_ok(),
+            }));
+        }
+        out::line(format!(
+            "{}, f = {}, b = {}, {} other readers, {} {}s on {}",
+            cell.protocol.name(),
+            cell.f,
+            cell.faulty,
+            cell.readers,
+            latency.len(),
+            format!("{:?}", cell.kind).to_lowercase(),
+            self.network
+        ));
+        out::line(format!(
+            "  latency       {:.2} +- {:.2} {unit} (deviation {:.2}, p50 {:.2}, p99 {:.2})",
+            latency.mean(),
+            latency.interval(),
+            latency.deviation(),
+            latency.percentile(50.0),
+            latency.percentile(99.0)
+        ));
+        out::line(format!(
+            "  paths         {:.1} % fast, {:.1} % wrote back, {:.1} % heard a listener's store, {:.1} % needed it, \
+             {:.1} % in two phases",
+            row.fast, row.write_back, row.listener_any, row.listener_needed, row.two_phase
+        ));
+        out::line(format!(
+            "  an operation  {:.1} messages, {:.0} bytes, {:.2} signatures, {:.2} verifications, over {} operations of \
+             all clients",
+            row.messages, row.bytes, row.signs, row.verifies, row.operations
+        ));
+    }
+}
+
+/// Judge the statements of the comparison of quorum systems, in simulation
+///
+/// Prints each statement with the figures of its cells. Exit status 1: a statement does not hold.
+///
+///   quorate quorum shapes --operations 200
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Shapes {
+    /// Operations a cell
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = values::count)]
+    operations: u64,
+}
+
+impl Shapes {
+    pub(super) fn run(&self) -> Outcome {
+        let operations = usize::try_from(self.operations).unwrap_or(usize::MAX);
+        let shapes = shapes::judge(operations).map_err(|says| Failure::new(Code::Violation, says))?;
+        let mut missed = 0_usize;
+        for shape in shapes {
+            missed += usize::from(!shape.held);
+            let mark = if shape.held { "held    " } else { "not held" };
+            out::line(format!("{mark} {:<3} {}\n             {}", shape.id, shape.says, shape.figures));
+        }
+        if missed == 0 {
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(Failure::new(Code::Violation, format!("{missed} statements do not hold")))
+    }
+}

@@ -1,0 +1,128 @@
+//! `quorate quorum sim` and `quorate quorum scenarios`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use quorate_quorum_sim::scenario;
+use quorate_quorum_sim::swarm::{self, Run};
+use quorate_quorum_sim::world::Counts;
+use serde_json::json;
+
+use super::{Name, VariantName, protocol};
+use crate::explain::Code;
+use crate::fail::{Failure, Outcome, nearest};
+use crate::{out, values};
+
+/// Run a register under random faults, from seeds
+///
+/// In every run f servers lie, and clients, network, restarts and lost disks follow from the seed,
+/// within what the protocol tolerates. Histories must be atomic and no operation may hang. Exit status
+/// 1: a seed failed.
+///
+///   quorate quorum sim --protocol bft-bc --variant base --seeds 1000
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Sim {
+    /// The register
+    #[arg(long, value_enum)]
+    protocol: Name,
+    /// The variant of bft-bc (default optimized)
+    #[arg(long, value_enum)]
+    variant: Option<VariantName>,
+    /// Faulty servers, of 3f + 1
+    #[arg(long, value_name = "F", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=21))]
+    f: u16,
+    /// The first seed
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    seed: u64,
+    /// The number of seeds
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = values::count)]
+    seeds: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Sim {
+    pub(super) fn run(&self) -> Outcome {
+        let protocol = protocol(self.protocol, self.variant)?;
+        let mut sum = Counts::default();
+        let mut failed = Vec::new();
+        for seed in self.seed..self.seed.saturating_add(self.seeds) {
+            let run = Run { protocol, f: self.f, seed, mutant: None };
+            let verdict = swarm::run(run).map_err(|says| Failure::new(Code::Value, says))?;
+            swarm::add(&mut sum, &verdict.counts);
+            if let Some(finding) = verdict.finding {
+                if !self.json {
+                    out::line(format!(
+                        "seed {seed}: {}: {} ({})",
+                        finding.kind(),
+                        finding.says(),
+                        verdict.drawn
+                    ));
+                }
+                failed.push(json!({ "seed": seed, "kind": finding.kind(), "says": finding.says() }));
+            }
+        }
+        let Counts { done, messages, lost, replays, restarts, wipes, stops, .. } = sum;
+        if self.json {
+            out::line(json!({
+                "protocol": protocol.name(), "f": self.f, "first": self.seed, "seeds": self.seeds,
+                "failed": failed, "operations": done, "messages": messages, "lost": lost,
+                "replays": replays, "restarts": restarts, "wipes": wipes, "stops": stops,
+            }));
+        } else {
+            out::line(format!(
+                "{}, f = {}: {} of {} seeds passed; {done} operations, {messages} messages, {lost} lost, \
+                 {replays} replays dropped, {restarts} restarts, {wipes} disks lost, {stops} clients stopped",
+                protocol.name(),
+                self.f,
+                self.seeds - u64::try_from(failed.len()).unwrap_or(0),
+                self.seeds
+            ));
+        }
+        if failed.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(Failure::new(Code::Violation, format!("{} seeds failed", failed.len())))
+    }
+}
+
+/// Run the named scenarios
+///
+/// A scenario is a schedule written out by hand, for a fault that random schedules meet too rarely.
+///
+///   quorate quorum scenarios
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Scenarios {
+    /// Only this one
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+}
+
+impl Scenarios {
+    pub(super) fn run(&self) -> Outcome {
+        let names = || scenario::ALL.iter().map(|scenario| scenario.name);
+        if let Some(only) = &self.only
+            && names().all(|name| name != only)
+        {
+            let near = nearest(only, names()).map_or(String::new(), |near| format!(". Nearest: {near}"));
+            return Err(Failure::new(Code::Value, format!("no scenario `{only}`{near}")).at("--only"));
+        }
+        let mut failed = 0_usize;
+        let chosen =
+            scenario::ALL.iter().filter(|one| self.only.as_deref().is_none_or(|only| only == one.name));
+        for scenario in chosen {
+            let result = scenario.run(None);
+            failed += usize::from(result.is_err());
+            let says = result.err().unwrap_or_else(|| scenario.about.to_string());
+            let mark = if says == scenario.about { "passed" } else { "FAILED" };
+            out::line(format!("{mark} {:<28} {says}", scenario.name));
+        }
+        if failed == 0 {
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(Failure::new(Code::Violation, format!("{failed} scenarios failed")))
+    }
+}

@@ -1,0 +1,88 @@
+//! What the lanes of one client do for one another.
+
+use quorate_wire::ClusterId;
+use quorate_wire::sign::{Signer, Verifier};
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+fn drive(lanes: u16, timestamps: impl Into<Timestamps>) -> ClientDrive {
+    let cluster = Cluster::tolerating(1).unwrap();
+    let (id, own) = (ClusterId([3; 32]), Principal::Client(ClientId::new(1, 0)));
+    let config = Config::new(cluster, id);
+    let signer = Signer::Toy([7; 32]);
+    let mut verifier = Verifier::default();
+    cluster.replicas().for_each(|replica| _ = verifier.insert(replica.into(), &signer.public()));
+    let door = Door::new(own, cluster, id, 0, signer, verifier, [9; 32], 1);
+    let addresses: Vec<_> = (1..=4).map(|port| ([127, 0, 0, 1], port).into()).collect();
+    ClientDrive::new(&config, door, lanes, Directory::new(&addresses), timestamps, ())
+}
+
+fn at(ns: u64) -> Now {
+    Now { mono_ns: ns, wall_ns: ns }
+}
+
+/// Lets time pass until `to`, and returns how many requests were sent in it and the longest time without one.
+fn pass(drive: &mut ClientDrive, from: u64, to: u64) -> (u64, u64) {
+    let (before, mut last, mut longest, mut now) = (drive.counters.sent, from, 0, from);
+    while now < to {
+        let sent = drive.counters.sent;
+        now = drive.due().clamp(now + 1, to);
+        drive.expire(at(now));
+        if drive.counters.sent > sent {
+            (longest, last) = (longest.max(now - last), now);
+        }
+    }
+    (drive.counters.sent - before, longest.max(to - last))
+}
+
+/// After an outage of minutes a lane finds within half a second that it is over, and not all of them ask all the time.
+#[test]
+fn one_lane_finds_out_for_the_others() {
+    let mut drive = drive(100, Timestamp(1));
+    for lane in 0..100 {
+        drive.invoke(at(1), lane, b"put", false);
+    }
+    pass(&mut drive, 1, 60_000 * MS);
+    let (sent, longest) = pass(&mut drive, 60_000 * MS, 120_000 * MS);
+    assert!(longest <= 500 * MS, "{} ms without a request", longest / MS);
+    assert!(sent < 60 * 30, "{sent} requests in a minute of silence");
+    // Somebody was answered: all ask soon, once.
+    drive.heard(at(120_000 * MS));
+    let (sent, _) = pass(&mut drive, 120_000 * MS, 120_060 * MS);
+    assert!((95..=105).contains(&sent), "{sent} of 100 lanes have asked again within 60 ms");
+    drive.heard(at(120_061 * MS));
+    let (sent, _) = pass(&mut drive, 120_061 * MS, 120_090 * MS);
+    assert!(sent < 10, "{sent}: whoever says so all the time changes nothing");
+}
+
+/// CL-10: a request whose timestamp cannot be kept does not leave; when it can, it does.
+#[test]
+fn what_cannot_be_kept_is_not_sent() {
+    let dir = crate::testing::TempDir::new("client-timestamps");
+    let (keys, away) = (dir.path().join("keys"), dir.path().join("away"));
+    std::fs::create_dir(&keys).unwrap();
+    let mut drive = drive(1, Timestamps::open(dir.path(), 1_000).unwrap());
+    drive.invoke(at(1), 0, b"put", false);
+    assert_eq!(drive.counters.sent, 1);
+    let used_up = Timestamp(drive.timestamps.next().0 + (1 << 21));
+    drive.lanes[0].client =
+        Client::new(ClientId::new(1, 0), &Config::new(drive.cluster, ClusterId([3; 32])), used_up, 1);
+    std::fs::rename(&keys, &away).unwrap();
+    drive.invoke(at(2), 0, b"put", false);
+    assert_eq!((drive.counters.sent, drive.counters.refused["timestamps-not-kept"]), (1, 1));
+    std::fs::rename(&away, &keys).unwrap();
+    pass(&mut drive, 2, 1_000 * MS);
+    assert!(drive.counters.sent > 1, "it asks again");
+}
+
+/// CL-10, EX-2: a lane that is used for the first time begins above what all others have used.
+#[test]
+fn lanes_take_their_timestamps_from_one_row() {
+    let mut drive = drive(3, Timestamp(10));
+    for (lane, expected) in [(0, 10), (2, 11), (1, 12)] {
+        drive.invoke(at(1), lane, b"put", false);
+        assert_eq!(drive.lanes[usize::from(lane)].client.outstanding(), Some(Timestamp(expected)));
+    }
+}

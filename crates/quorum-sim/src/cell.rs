@@ -1,0 +1,264 @@
+//! One cell of an experiment: a register, its faults, its readers, and what the measured client saw
+//! (§9, §12).
+
+use quorate_quorum::settings::{ClientAuth, Ts};
+use quorate_quorum::step::Path;
+use quorate_quorum::{Protocol, Settings, Thresholds};
+
+use crate::checker;
+use crate::history::Kind;
+use crate::keys::Jobs;
+use crate::lab::{Lab, Loop, Measured, Traffic};
+use crate::model::{Model, UNIT};
+use crate::profile::{Liar, Profile};
+use crate::stats::Samples;
+
+/// What is measured, and under which load.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The register.
+    pub protocol: Protocol,
+    /// How many liars are tolerated.
+    pub f: u16,
+    /// How many there are: the servers with the lowest numbers, the first to be sent to.
+    pub faulty: u16,
+    /// What they do.
+    pub profile: Profile,
+    /// What the measured client does.
+    pub kind: Kind,
+    /// Other readers.
+    pub readers: u16,
+    /// Whether a writer runs beside a measured reader.
+    pub writer: bool,
+    /// Measured operations.
+    pub operations: usize,
+    /// Operations before them that are not counted.
+    pub warm_up: usize,
+    /// Thinking time of every client, in thousandths of the model's unit.
+    pub think: u64,
+    /// Network and processors.
+    pub model: Model,
+    /// How clients of BFT-BC authenticate.
+    pub client_auth: ClientAuth,
+    /// MINIMAL-F: relay before the acknowledgement.
+    pub relay_first: bool,
+    /// What chance is drawn from.
+    pub seed: u64,
+}
+
+/// What a cell measured.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Latencies, in units of the model.
+    pub latency: Samples,
+    /// Of a hundred operations, how many had this path.
+    pub fast: f64,
+    /// Reads that wrote back.
+    pub write_back: f64,
+    /// Reads for which a forwarded store arrived.
+    pub listener_any: f64,
+    /// Reads that a forwarded store decided.
+    pub listener_needed: f64,
+    /// Writes in two phases.
+    pub two_phase: f64,
+    /// Everything that all processes did, for each operation of all clients.
+    pub messages: f64,
+    /// Bytes, without frames.
+    pub bytes: f64,
+    /// Signatures made.
+    pub signs: f64,
+    /// Signatures verified.
+    pub verifies: f64,
+    /// Operations of all clients.
+    pub operations: usize,
+    /// What the history checkers say.
+    pub verdict: Result<(), String>,
+}
+
+impl Cell {
+    /// A cell without faults or concurrency, as in the paper: MACs for clients, QTS, no FACK, no cache.
+    pub fn new(protocol: Protocol, f: u16, kind: Kind, model: Model) -> Self {
+        Self {
+            protocol,
+            f,
+            faulty: 0,
+            profile: Profile::FakeValue,
+            kind,
+            readers: 0,
+            writer: false,
+            operations: 1000,
+            warm_up: 100,
+            think: 10_000,
+            model,
+            client_auth: ClientAuth::Mac,
+            relay_first: false,
+            seed: 1,
+        }
+    }
+
+    fn settings(&self) -> Result<Settings, String> {
+        let thresholds = Thresholds::tolerating(self.f).map_err(|error| error.to_string())?;
+        if self.faulty > self.f {
+            return Err(format!("{} faulty servers, at most f = {}", self.faulty, self.f));
+        }
+        let mut settings = Settings::new(thresholds, self.protocol);
+        settings.timing.first = 0;
+        settings.timing.lease = 0;
+        settings.ts = Ts::Query;
+        settings.fack = false;
+        settings.complete = false;
+        settings.cache = false;
+        settings.client_auth = self.client_auth;
+        settings.relay_first = self.relay_first;
+        Ok(settings)
+    }
+
+    /// Measures it. An error: the cell makes no sense, or the measured client did not end.
+    pub fn run(&self) -> Result<Row, String> {
+        let mut model = self.model.clone();
+        if let Model::Geo { regions, .. } = &mut model {
+            let own = regions.last().copied().unwrap_or(0);
+            regions.resize(64, own);
+        }
+        let costs = model.costs();
+        let mut lab = Lab::new(self.settings()?, model, costs, self.seed);
+        // A value is there before anything is measured, written by the writer while nobody lies.
+        let once = Loop { kind: Kind::Write, think: 0, operations: 1 };
+        let writer = lab.client(once, 0);
+        lab.run(None);
+        for server in 0..usize::from(self.faulty) {
+            lab.corrupt(server, Box::new(Liar::new(self.profile, 0)));
+        }
+        lab.settle();
+        let before = lab.history.operations.len();
+        let think = self.think * (UNIT / 1000);
+        let endless = |kind| Loop { kind, think, operations: 0 };
+        let measured = Loop { kind: self.kind, think, operations: self.operations + self.warm_up };
+        let measured = if self.kind == Kind::Write {
+            lab.again(writer, measured);
+            writer
+        } else {
+            if self.writer {
+                lab.again(writer, endless(Kind::Write));
+            }
+            lab.client(measured, 1)
+        };
+        for reader in 0..self.readers {
+            lab.client(endless(Kind::Read), 1 + u64::from(reader + 1) * UNIT / 7);
+        }
+        if !lab.run(Some(measured)) {
+            return Err("the measured client hangs".to_string());
+        }
+        let samples = lab.samples(measured, self.warm_up);
+        let done = lab.history.operations[before..].iter().filter(|one| one.responded.is_some()).count();
+        Ok(row(&samples, lab.traffic, done, checker::check(&lab.history)))
+    }
+}
+
+fn row(samples: &[Measured], traffic: Traffic, done: usize, verdict: Result<(), String>) -> Row {
+    let count = |wanted: &dyn Fn(&Measured) -> bool| {
+        let number = samples.iter().filter(|sample| wanted(sample)).count();
+        100.0 * share(number, samples.len())
+    };
+    let each = |number: u64| share(usize::try_from(number).unwrap_or(usize::MAX), done);
+    let Traffic { messages, bytes, jobs: Jobs { signs, verifies }, .. } = traffic;
+    Row {
+        latency: Samples::new(samples.iter().map(|sample| sample.latency).collect()),
+        fast: count(&|sample| sample.path == Path::Fast),
+        write_back: count(&|sample| sample.path == Path::WriteBack),
+        listener_any: count(&|sample| sample.listener_any),
+        listener_needed: count(&|sample| sample.path == Path::ListenerNeeded),
+        two_phase: count(&|sample| sample.path == Path::TwoPhase),
+        messages: each(messages),
+        bytes: each(bytes),
+        signs: each(signs),
+        verifies: each(verifies),
+        operations: done,
+        verdict,
+    }
+}
+
+fn share(part: usize, of: usize) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+    let share = part as f64 / (of.max(1) as f64);
+    share
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_quorum::settings::Variant;
+
+    const OPTIMIZED: Protocol = Protocol::BftBc(Variant::Optimized);
+    const BASE: Protocol = Protocol::BftBc(Variant::Base);
+
+    fn once(protocol: Protocol, kind: Kind, f: u16, faulty: u16, relay_first: bool) -> f64 {
+        let mut cell = Cell::new(protocol, f, kind, Model::contention(100));
+        cell.operations = 1;
+        cell.warm_up = 0;
+        cell.faulty = faulty;
+        cell.relay_first = relay_first;
+        cell.client_auth = ClientAuth::Signature;
+        let row = cell.run().unwrap();
+        assert_eq!(row.verdict, Ok(()));
+        row.latency.mean()
+    }
+
+    /// The reference table of the contention model (§13.4), in s.t.u., within 0.05.
+    #[test]
+    fn the_reference_table_of_the_contention_model() {
+        let protocols = [Protocol::Phalanx, Protocol::MinimalC, Protocol::MinimalF, OPTIMIZED];
+        let reads = [
+            (1, 0, [7.21, 7.20, 7.20, 7.23]),
+            (1, 1, [8.21, 8.20, 8.20, 8.23]),
+            (2, 0, [11.21, 11.20, 11.20, 11.24]),
+            (2, 1, [12.21, 12.20, 12.20, 12.24]),
+            (2, 2, [14.41, 14.40, 14.40, 14.44]),
+        ];
+        for (f, b, expected) in reads {
+            for (protocol, expected) in protocols.iter().zip(expected) {
+                near(*protocol, Kind::Read, f, b, false, expected);
+            }
+        }
+        let writes = [
+            (Protocol::Phalanx, false, [15.20, 25.20]),
+            (Protocol::MinimalC, false, [15.20, 25.20]),
+            (Protocol::MinimalF, false, [16.20, 33.20]),
+            (Protocol::MinimalF, true, [26.20, 65.20]),
+            (OPTIMIZED, false, [15.35, 25.35]),
+            (BASE, false, [23.21, 39.21]),
+        ];
+        for (f, b) in [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)] {
+            for (protocol, relay_first, expected) in writes {
+                near(protocol, Kind::Write, f, b, relay_first, expected[usize::from(f) - 1]);
+            }
+        }
+    }
+
+    fn near(protocol: Protocol, kind: Kind, f: u16, b: u16, relay_first: bool, expected: f64) {
+        let got = once(protocol, kind, f, b, relay_first);
+        assert!(
+            (got - expected).abs() <= 0.05,
+            "{} {kind:?} f = {f}, b = {b}, relay first {relay_first}: {got} instead of {expected}",
+            protocol.name()
+        );
+    }
+
+    /// Loops with concurrency are atomic, end, and have the paths that their protocol has.
+    #[test]
+    fn cells_with_readers_and_liars_hold() {
+        for (protocol, _) in Protocol::ALL {
+            let mut cell = Cell::new(*protocol, 1, Kind::Read, Model::sim2006(30));
+            cell.operations = 200;
+            cell.warm_up = 10;
+            cell.readers = 2;
+            cell.writer = true;
+            cell.faulty = 1;
+            let row = cell.run().unwrap();
+            assert_eq!(row.verdict, Ok(()), "{}", protocol.name());
+            assert_eq!(row.latency.len(), 200);
+            let listens = matches!(protocol, Protocol::MinimalC | Protocol::MinimalF);
+            assert_eq!(row.listener_any > 0.0, listens, "{} {row:?}", protocol.name());
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The hunt for seeded bugs (§17): which seed of the swarm, or which scenario, finds each.
+
+use quorate_quorum::settings::Variant;
+use quorate_quorum::{Mutant, Protocol};
+
+use crate::scenario;
+use crate::swarm::{self, Run};
+
+/// How a bug was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// `swarm` with its protocol, or the name of a scenario.
+    pub by: String,
+    /// Seeds that were needed. 0: a scenario.
+    pub seeds: u64,
+    /// What was found.
+    pub finding: String,
+}
+
+/// Returns the protocols that have the line that a bug is in.
+pub fn protocols(mutant: Mutant) -> Vec<Protocol> {
+    let name = mutant.name();
+    let bc = |variants: &[Variant]| variants.iter().map(|variant| Protocol::BftBc(*variant)).collect();
+    match mutant {
+        Mutant::AccessOnRelays => vec![Protocol::Phalanx, Protocol::MinimalF],
+        Mutant::NewerOnly => vec![Protocol::Phalanx, Protocol::BftBc(Variant::Base)],
+        Mutant::Untagged | Mutant::NoLock => bc(&[Variant::Optimized]),
+        Mutant::OptUnpreceded | Mutant::NamedPredecessor => bc(&[Variant::StrongOptimized]),
+        Mutant::PreparedPredecessor | Mutant::ValueWithheld => bc(&[Variant::Strong]),
+        Mutant::NoH2 => bc(&[Variant::Base, Variant::Optimized]),
+        Mutant::DecideWeak => vec![Protocol::MinimalC],
+        _ if name.starts_with("minimal-c") => vec![Protocol::MinimalC],
+        _ if name.starts_with("minimal-f") => vec![Protocol::MinimalF],
+        _ if name.starts_with("minimal") => vec![Protocol::MinimalC, Protocol::MinimalF],
+        _ if name.starts_with("phalanx") => vec![Protocol::Phalanx],
+        _ => bc(&[Variant::Base]),
+    }
+}
+
+/// Looks for a bug with so many seeds of the swarm for each protocol that has it.
+pub fn by_swarm(mutant: Mutant, seeds: u64) -> Result<Option<Found>, String> {
+    let protocols = protocols(mutant);
+    for seed in 0..seeds {
+        for protocol in &protocols {
+            let verdict = swarm::run(Run { protocol: *protocol, f: 1, seed, mutant: Some(mutant) })?;
+            if let Some(finding) = verdict.finding {
+                return Ok(Some(Found {
+                    by: format!("swarm {}", protocol.name()),
+                    seeds: seed + 1,
+                    finding: format!("{}: {}", finding.kind(), finding.says()),
+                }));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Looks for a bug with the scenarios that name it.
+pub fn by_scenario(mutant: Mutant) -> Option<Found> {
+    let scenarios = scenario::ALL.iter().filter(|scenario| scenario.mutants.contains(&mutant));
+    for scenario in scenarios {
+        if let Err(finding) = scenario.run(Some(mutant)) {
+            return Some(Found { by: scenario.name.to_string(), seeds: 0, finding });
+        }
+    }
+    None
+}

@@ -1,0 +1,43 @@
+//! The simulator of the registers of `quorate-quorum`.
+//!
+//! | Part | Module |
+//! |---|---|
+//! | chance | [`rng`] |
+//! | signatures: a table of who signed what, or Ed25519 | [`keys`] |
+//! | the network: weights, losses, doubles, reordering | [`network`] |
+//! | one simulated cluster | [`world`] |
+//! | faulty servers (§10) | [`profile`] |
+//! | faulty clients (§10) | [`rogue`] |
+//! | runs from seeds (§17) | [`swarm`] |
+//! | a cluster whose messages are delivered by hand, and the scenarios (§17) | [`hand`], [`scenario`] |
+//! | the hunt for seeded bugs | [`hunt`] |
+//! | the framework: models of network and processors (§11), closed loops on them, one cell (§12) | [`model`], [`geo`], [`lab`], [`cell`], [`stats`] |
+//! | the statements of the comparison, judged on cells (§13) | [`shapes`] |
+//! | what clients were told, and whether a register could have said so (§14) | [`history`], [`checker`] |
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")
+)]
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "a message that is not meant is passed over, whatever it is"
+)]
+
+pub mod cell;
+pub mod checker;
+pub mod geo;
+pub mod hand;
+pub mod history;
+pub mod hunt;
+pub mod keys;
+pub mod lab;
+pub mod model;
+pub mod network;
+pub mod profile;
+pub mod rng;
+pub mod rogue;
+pub mod scenario;
+pub mod shapes;
+pub mod stats;
+pub mod swarm;
+pub mod world;

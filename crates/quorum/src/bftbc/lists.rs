@@ -1,0 +1,214 @@
+//! The lists of an object and the rules of PREPARE (§6.1 a to e, §6.4, H2).
+//!
+//! At most one prepare of a client is approved and not known completed: a NORMAL one in `plist`, an
+//! OPT one in `optlist`. What leaves a list, because a larger write completed, is remembered in
+//! `evicted`, and the client's next request has to cover it with a write certificate (H2).
+
+use alloc::collections::BTreeMap;
+
+use quorate_wire::{ClientId, Digest};
+
+use crate::mutants::Mutant;
+use crate::settings::Settings;
+use crate::step::Reject;
+use crate::version::Version;
+
+/// What a server remembers of one client.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slots {
+    plist: Option<Version>,
+    optlist: Option<Version>,
+    evicted: Option<Version>,
+    evicted_opt: Option<Version>,
+}
+
+/// The lists of one object. Bounded by `limits.clients`.
+#[derive(Clone, Debug)]
+pub(crate) struct Lists {
+    /// The largest version known to be completed, from a valid write certificate.
+    write_ver: Version,
+    clients: BTreeMap<ClientId, Slots>,
+}
+
+impl Default for Lists {
+    fn default() -> Self {
+        Self { write_ver: Version::GENESIS, clients: BTreeMap::new() }
+    }
+}
+
+impl Lists {
+    /// Returns the largest version known to be completed.
+    pub(crate) fn write_ver(&self) -> Version {
+        self.write_ver
+    }
+
+    /// Rule b: a write completed. Entries at or below it leave the lists and are remembered.
+    pub(crate) fn complete(&mut self, version: Version) {
+        if version <= self.write_ver {
+            return;
+        }
+        self.write_ver = version;
+        self.clear(version);
+    }
+
+    fn clear(&mut self, version: Version) {
+        for slots in self.clients.values_mut() {
+            if let Some(entry) = slots.plist.filter(|entry| *entry <= version) {
+                slots.plist = None;
+                slots.evicted = slots.evicted.max(Some(entry));
+            }
+            if let Some(entry) = slots.optlist.filter(|entry| *entry <= version) {
+                slots.optlist = None;
+                slots.evicted_opt = slots.evicted_opt.max(Some(entry));
+            }
+        }
+    }
+
+    /// For a mutant: prepare certificates clear the lists.
+    pub(crate) fn clear_on_prepare(&mut self, version: Version) {
+        self.clear(version);
+    }
+
+    fn slots(&mut self, client: ClientId, settings: &Settings) -> Result<&mut Slots, Reject> {
+        if !self.clients.contains_key(&client) && self.clients.len() >= settings.limits.clients {
+            return Err(Reject::Full);
+        }
+        Ok(self.clients.entry(client).or_default())
+    }
+
+    /// Rules c and d of PREPARE: approves `version` for its client. `covered` is the largest write
+    /// certificate inside the request. The approval uses up the client's slot also where the version
+    /// is at or below `write_ver`.
+    pub(crate) fn prepare(
+        &mut self,
+        version: Version,
+        covered: Version,
+        settings: &Settings,
+    ) -> Result<(), Reject> {
+        let write_ver = self.write_ver;
+        let slots = self.slots(version.client, settings)?;
+        let same = |a: Version, b: Version| a == b || (settings.wrong(Mutant::NoDigest) && a.val == b.val);
+        let occupied = slots.plist.is_some_and(|entry| !same(entry, version));
+        if occupied && !settings.wrong(Mutant::NoPlist) {
+            return Err(Reject::Occupied);
+        }
+        let above = version > write_ver;
+        let known = if above {
+            slots.plist.is_some_and(|entry| same(entry, version)) && !settings.wrong(Mutant::NoPlist)
+        } else {
+            slots.plist == Some(version) || slots.evicted == Some(version) || settings.wrong(Mutant::SignOld)
+        };
+        if known {
+            return Ok(());
+        }
+        let covers = slots.evicted.is_none_or(|evicted| covered >= evicted);
+        if !covers && !settings.wrong(Mutant::NoH2) {
+            return Err(Reject::NotCovered);
+        }
+        if above {
+            slots.plist = Some(version);
+        } else {
+            slots.evicted = slots.evicted.max(Some(version));
+        }
+        Ok(())
+    }
+
+    /// Phase 1 of an optimized write (§6.4): approves the version that the server predicts, the
+    /// successor of `base`, or nothing.
+    pub(crate) fn prepare_optimistically(
+        &mut self,
+        client: ClientId,
+        digest: Digest,
+        base: Version,
+        covered: Version,
+        settings: &Settings,
+    ) -> Option<Version> {
+        let predicted = base.next(client, digest)?;
+        let slots = self.slots(client, settings).ok()?;
+        if slots.optlist.is_some_and(|entry| entry != predicted) {
+            return None;
+        }
+        let covers = slots.evicted_opt.is_none_or(|evicted| covered >= evicted);
+        if !covers && !settings.wrong(Mutant::NoH2) {
+            return None;
+        }
+        slots.optlist = Some(predicted);
+        Some(predicted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{Protocol, Variant};
+    use crate::thresholds::Thresholds;
+
+    const C: ClientId = ClientId(1 << 16);
+
+    fn version(val: u64, digest: u8) -> Version {
+        Version { val, client: C, digest: Digest([digest; 32]) }
+    }
+
+    fn settings() -> Settings {
+        Settings::new(Thresholds::tolerating(1).unwrap(), Protocol::BftBc(Variant::Optimized))
+    }
+
+    #[test]
+    fn one_prepare_of_a_client_at_a_time() {
+        let (mut lists, settings) = (Lists::default(), settings());
+        assert_eq!(lists.prepare(version(1, 1), Version::GENESIS, &settings), Ok(()));
+        assert_eq!(lists.prepare(version(1, 1), Version::GENESIS, &settings), Ok(()), "idempotent");
+        let second = lists.prepare(version(1, 2), Version::GENESIS, &settings);
+        assert_eq!(second, Err(Reject::Occupied), "rule c");
+    }
+
+    /// H2: what was evicted has to be covered by the request's own certificate.
+    #[test]
+    fn a_request_covers_what_was_evicted() {
+        let (mut lists, settings) = (Lists::default(), settings());
+        lists.prepare(version(1, 1), Version::GENESIS, &settings).unwrap();
+        lists.complete(version(2, 9));
+        let again = lists.prepare(version(3, 1), Version::GENESIS, &settings);
+        assert_eq!(again, Err(Reject::NotCovered));
+        assert_eq!(lists.prepare(version(1, 1), Version::GENESIS, &settings), Ok(()), "the same again");
+        assert_eq!(lists.prepare(version(3, 1), version(1, 1), &settings), Ok(()));
+    }
+
+    /// Rule d: an approval at or below `write_ver` uses up the slot as well.
+    #[test]
+    fn an_old_version_uses_up_the_slot() {
+        let (mut lists, settings) = (Lists::default(), settings());
+        lists.complete(version(5, 9));
+        assert_eq!(lists.prepare(version(1, 1), Version::GENESIS, &settings), Ok(()));
+        assert_eq!(lists.prepare(version(1, 1), Version::GENESIS, &settings), Ok(()));
+        let second = lists.prepare(version(1, 2), Version::GENESIS, &settings);
+        assert_eq!(second, Err(Reject::NotCovered));
+    }
+
+    /// H5: clients beyond the limit get nothing.
+    #[test]
+    fn the_lists_are_bounded() {
+        let (mut lists, mut settings) = (Lists::default(), settings());
+        settings.limits.clients = 2;
+        for client in 1..=3 {
+            let client = ClientId(client << 16);
+            let version = Version { val: 1, client, digest: Digest::ZERO };
+            let expected = if client.principal() <= 2 { Ok(()) } else { Err(Reject::Full) };
+            assert_eq!(lists.prepare(version, Version::GENESIS, &settings), expected);
+        }
+        let third = ClientId(3 << 16);
+        let base = Version::GENESIS;
+        assert_eq!(lists.prepare_optimistically(third, Digest::ZERO, base, base, &settings), None);
+        assert_eq!(lists.clients.len(), 2);
+    }
+
+    #[test]
+    fn the_optimistic_list_is_its_own() {
+        let (mut lists, settings) = (Lists::default(), settings());
+        let base = Version::GENESIS;
+        let granted = lists.prepare_optimistically(C, Digest([1; 32]), base, base, &settings);
+        assert_eq!(granted, Some(version(1, 1)));
+        assert_eq!(lists.prepare_optimistically(C, Digest([2; 32]), base, base, &settings), None);
+        assert_eq!(lists.prepare(version(2, 2), base, &settings), Ok(()), "never blocks PREPARE");
+    }
+}

@@ -1,0 +1,217 @@
+//! Writes of BFT-BC: three phases (§6.1), or two when undisturbed (§6.4).
+
+use alloc::sync::Arc;
+
+use super::client::{Gathered, Register, State};
+use super::{optimistic_digest, prepare_digest};
+use crate::cert::{PrepareCert, WriteCert, lock_under};
+use crate::crypto::{Signature, Statement, lock_of};
+use crate::engine::{Answers, Context, Round, outcome};
+use crate::message::{Body, Op, OptimisticRequest, Predecessor, PrepareRequest};
+use crate::settings::ClientAuth;
+use crate::step::{Failure, Path};
+use crate::thresholds::{ServerId, ServerSet};
+use crate::version::Version;
+
+/// The answer to READ-TS-PREP: the certificate, and an optimistic approval.
+type Optimistic = (PrepareCert, Option<(Version, Signature)>);
+
+impl Register {
+    /// Phase 1: READ-TS.
+    pub(super) fn ask(&mut self, cx: &mut Context<'_>) {
+        let op = self.next_phase(cx);
+        let nonce = cx.crypto.random();
+        let round = Round::start(op, Body::ReadTs { op, nonce }, ServerSet::default(), cx);
+        self.state = State::Ask { round, nonce, answers: Answers::default() };
+    }
+
+    /// READ-TS-REPLY: with q of them, the largest valid certificate is the predecessor.
+    pub(super) fn asked(
+        &mut self,
+        from: ServerId,
+        op: Op,
+        nonce: u128,
+        pcert: &PrepareCert,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        let State::Ask { round, nonce: mine, answers } = &mut self.state else { return false };
+        if op != round.op || nonce != *mine {
+            return false;
+        }
+        if round.answered(from) {
+            answers.add(from, pcert.version, pcert.clone());
+            let chosen = answers.choose(cx.q(), |_, _, pcert: &PrepareCert| {
+                pcert.is_valid(cx.settings, cx.crypto, &cx.object)
+            });
+            if let Some(chosen) = chosen {
+                self.prepare(Predecessor::Prepared(chosen.item), chosen.version, cx);
+            }
+        }
+        true
+    }
+
+    /// Phase 1 of an optimized write: READ-TS-PREP, under a lock whose key is fresh.
+    pub(super) fn ask_optimistically(&mut self, cx: &mut Context<'_>) {
+        let Some(value) = &self.value else { return };
+        let digest = cx.crypto.digest(value);
+        let key = cx.crypto.random().to_le_bytes();
+        let nonce = cx.crypto.random();
+        let strong = Self::variant(cx).is_strong();
+        let request = OptimisticRequest {
+            client: cx.me,
+            digest,
+            lock: lock_of(&key),
+            own: self.own.clone(),
+            predecessor: self.known.clone().filter(|_| strong),
+        };
+        let op = self.next_phase(cx);
+        let signs = cx.settings.client_auth == ClientAuth::Signature;
+        let statement = Statement::AskOptimistic(cx.me, optimistic_digest(op, &request));
+        let auth = signs.then(|| cx.crypto.sign(&cx.object, &statement));
+        let body = Body::ReadTsPrep { op, nonce, request: Arc::new(request), auth };
+        let round = Round::start(op, body, ServerSet::default(), cx);
+        self.state = State::AskOptimistically { round, nonce, key, answers: Answers::default() };
+    }
+
+    /// READ-TS-PREP-REPLY: q approvals of one version make a certificate; otherwise phase 2 follows
+    /// at once, on the largest certificate.
+    pub(super) fn asked_optimistically(
+        &mut self,
+        from: ServerId,
+        op: Op,
+        nonce: u128,
+        answer: Optimistic,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        let Some(value) = self.value.clone() else { return false };
+        let State::AskOptimistically { round, nonce: mine, key, answers } = &mut self.state else {
+            return false;
+        };
+        if op != round.op || nonce != *mine {
+            return false;
+        }
+        if !round.answered(from) {
+            return true;
+        }
+        answers.add(from, answer.0.version, answer);
+        let Some(counted) = answers.counted(cx.q()) else { return true };
+        let first = counted.first().and_then(|(_, _, (_, opt))| *opt).map(|(version, _)| version);
+        let digest = cx.crypto.digest(&value);
+        let mine = first.filter(|version| version.client == cx.me && version.digest == digest);
+        let same = mine.filter(|version| {
+            counted.iter().all(|(_, _, (_, opt))| opt.is_some_and(|(other, _)| other == *version))
+        });
+        if let Some(version) = same {
+            let lock = lock_under(cx.settings, key);
+            let mut signed = Gathered::default();
+            for (server, _, (_, opt)) in counted {
+                if let Some((_, signature)) = opt {
+                    signed.add(*server, &Statement::Prepared(version, Some(lock)), signature, cx);
+                }
+            }
+            if signed.len() >= cx.q() {
+                let signatures = signed.quorum(cx.q());
+                let pcert = PrepareCert { version, key: Some(*key), signatures };
+                self.write(pcert, true, cx);
+                return true;
+            }
+        }
+        if Self::variant(cx).is_strong() {
+            // Fall back to step 1 of the strong write (§6.7).
+            self.start_read(cx);
+            return true;
+        }
+        let chosen = answers.choose(cx.q(), |_, _, (pcert, _): &Optimistic| {
+            pcert.is_valid(cx.settings, cx.crypto, &cx.object)
+        });
+        if let Some(chosen) = chosen {
+            self.prepare(Predecessor::Prepared(chosen.item.0), chosen.version, cx);
+        }
+        true
+    }
+
+    /// Phase 2: PREPARE the successor of `before`.
+    pub(super) fn prepare(&mut self, predecessor: Predecessor, before: Version, cx: &mut Context<'_>) {
+        let Some(value) = &self.value else { return };
+        let digest = cx.crypto.digest(value);
+        let Some(version) = before.next(cx.me, digest) else {
+            self.state = State::Idle;
+            return cx.done(Err(Failure::TimestampExhausted));
+        };
+        let op = self.next_phase(cx);
+        let request = PrepareRequest { client: cx.me, predecessor, version, own: self.own.clone() };
+        let signs = cx.settings.client_auth == ClientAuth::Signature;
+        let statement = Statement::AskPrepare(cx.me, prepare_digest(op, &request));
+        let auth = signs.then(|| cx.crypto.sign(&cx.object, &statement));
+        let body = Body::Prepare { op, request: Arc::new(request), auth };
+        let round = Round::start(op, body, ServerSet::default(), cx);
+        self.state = State::Prepare { round, version, signed: Gathered::default() };
+    }
+
+    /// PREPARE-REPLY: with q of them, the value can be written.
+    pub(super) fn prepared(
+        &mut self,
+        from: ServerId,
+        op: Op,
+        version: Version,
+        signature: &Signature,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        let State::Prepare { round, version: mine, signed } = &mut self.state else { return false };
+        if op != round.op || version != *mine {
+            return false;
+        }
+        if signed.add(from, &Statement::Prepared(version, None), signature, cx) {
+            round.answered(from);
+            if signed.len() >= cx.q() {
+                let signatures = signed.quorum(cx.q());
+                self.write(PrepareCert { version, key: None, signatures }, false, cx);
+            }
+        }
+        true
+    }
+
+    /// The last phase: WRITE. An optimistic certificate reveals its key here and only here (§6.4).
+    fn write(&mut self, pcert: PrepareCert, optimistic: bool, cx: &mut Context<'_>) {
+        let Some(value) = self.value.clone() else { return };
+        let op = self.next_phase(cx);
+        let version = pcert.version;
+        let round = Round::start(op, Body::Write { op, value, pcert }, ServerSet::default(), cx);
+        self.state = State::Write { round, version, optimistic, signed: Gathered::default() };
+    }
+
+    /// WRITE-REPLY: with q of them the write has completed.
+    pub(super) fn stored(
+        &mut self,
+        from: ServerId,
+        op: Op,
+        version: Version,
+        signature: &Signature,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        let State::Write { round, version: mine, optimistic, signed } = &mut self.state else {
+            return self.written_back(from, op, version, signature, cx);
+        };
+        if op != round.op || version != *mine {
+            return false;
+        }
+        if !signed.add(from, &Statement::Stored(version), signature, cx) {
+            return true;
+        }
+        round.answered(from);
+        if signed.len() < cx.q() {
+            return true;
+        }
+        let path = if *optimistic { Path::TwoPhase } else { Path::ThreePhase };
+        let wcert = WriteCert { version, signatures: signed.quorum(cx.q()) };
+        self.own = Some(wcert.clone());
+        self.known = Some(wcert.clone());
+        self.state = State::Idle;
+        let value = self.value.take().unwrap_or_else(|| Arc::from([]));
+        if cx.settings.complete {
+            cx.broadcast(&Body::Complete { wcert });
+        }
+        cx.done(Ok(outcome(version, value, path, self.phases)));
+        true
+    }
+}

@@ -1,0 +1,263 @@
+//! The operation engine of clients (§2.3): one machine for each object, phases that are sent again
+//! until they are answered, and answers that count once for each server.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use quorate_wire::{ClientId, Principal};
+
+use crate::crypto::Crypto;
+use crate::message::{Body, Op};
+use crate::settings::Settings;
+use crate::step::{Action, Call, Failure, Input, Out, Outcome, Process, Timer};
+use crate::thresholds::{ServerId, ServerSet};
+use crate::version::{ObjectId, Value, Version};
+
+/// What a machine works with during a step.
+pub(crate) struct Context<'a> {
+    pub(crate) me: ClientId,
+    pub(crate) incarnation: u32,
+    pub(crate) object: ObjectId,
+    pub(crate) settings: &'a Settings,
+    pub(crate) crypto: &'a mut dyn Crypto,
+    pub(crate) out: &'a mut Out,
+}
+
+impl Context<'_> {
+    pub(crate) fn q(&self) -> usize {
+        self.settings.thresholds.q()
+    }
+
+    pub(crate) fn broadcast(&mut self, body: &Body) {
+        self.out.broadcast(self.settings.thresholds.servers(), self.object, body);
+    }
+
+    pub(crate) fn done(&mut self, result: Result<Outcome, Failure>) {
+        self.out.actions.push(Action::Done { object: self.object, result });
+    }
+
+    /// Sets a timer to `wait` and up to a quarter more, so that clients do not march in step.
+    pub(crate) fn set_timer(&mut self, timer: Timer, wait: u64) {
+        if self.settings.retransmits() {
+            let jitter = u64::try_from(self.crypto.random() & 0xffff).unwrap_or(0);
+            self.out.timer(timer, wait + wait / 4 * jitter / 0x1_0000);
+        }
+    }
+
+    pub(crate) fn longer(&self, wait: u64) -> u64 {
+        wait.saturating_mul(2).min(self.settings.timing.longest)
+    }
+}
+
+/// The client side of one object: one protocol's states of an operation.
+pub(crate) trait Machine: Default {
+    /// Says whether no operation is running.
+    fn is_idle(&self) -> bool;
+    /// Says whether some server has not acknowledged the last STORE.
+    fn has_backlog(&self) -> bool {
+        false
+    }
+    /// Starts an operation. The machine is idle.
+    fn invoke(&mut self, call: Call, cx: &mut Context<'_>);
+    /// Takes an answer.
+    fn message(&mut self, from: ServerId, body: &Body, cx: &mut Context<'_>);
+    /// The phase is to be sent again.
+    fn again(&mut self, cx: &mut Context<'_>);
+    /// The last STORE is to be sent again.
+    fn store_again(&mut self, _cx: &mut Context<'_>) {}
+}
+
+/// A client: machines for the objects that it has used.
+#[derive(Debug)]
+pub(crate) struct Engine<M> {
+    me: ClientId,
+    incarnation: u32,
+    settings: Arc<Settings>,
+    objects: BTreeMap<ObjectId, M>,
+    backlog: usize,
+}
+
+impl<M: Machine> Engine<M> {
+    pub(crate) fn new(me: ClientId, incarnation: u32, settings: Arc<Settings>) -> Self {
+        Self { me, incarnation, settings, objects: BTreeMap::new(), backlog: 0 }
+    }
+
+    /// Runs `act` on the machine of `object`, if there is one.
+    fn with(
+        &mut self,
+        object: ObjectId,
+        crypto: &mut dyn Crypto,
+        out: &mut Out,
+        act: impl FnOnce(&mut M, &mut Context<'_>),
+    ) {
+        let Some(machine) = self.objects.get_mut(&object) else { return };
+        let before = usize::from(machine.has_backlog());
+        let mut cx = Context {
+            me: self.me,
+            incarnation: self.incarnation,
+            object,
+            settings: &self.settings,
+            crypto,
+            out,
+        };
+        act(machine, &mut cx);
+        self.backlog = self.backlog + usize::from(machine.has_backlog()) - before;
+    }
+
+    fn refusal(&self, object: ObjectId, call: &Call) -> Option<Failure> {
+        let machine = self.objects.get(&object);
+        if machine.is_some_and(|machine| !machine.is_idle()) {
+            return Some(Failure::Busy);
+        }
+        let Call::Write(value) = call else { return None };
+        if value.len() > self.settings.limits.value {
+            return Some(Failure::ValueTooLarge);
+        }
+        let pending = machine.is_some_and(Machine::has_backlog);
+        (self.backlog >= self.settings.limits.unacknowledged && !pending).then_some(Failure::Backlog)
+    }
+}
+
+impl<M: Machine> Process for Engine<M> {
+    fn step(&mut self, _now: u64, input: Input<'_>, crypto: &mut dyn Crypto, out: &mut Out) {
+        match input {
+            Input::Invoke { object, call } => {
+                if let Some(failure) = self.refusal(object, &call) {
+                    out.actions.push(Action::Done { object, result: Err(failure) });
+                    return;
+                }
+                self.objects.entry(object).or_default();
+                self.with(object, crypto, out, |machine, cx| machine.invoke(call, cx));
+            }
+            Input::Message { from: Principal::Replica(server), message } => {
+                if self.settings.thresholds.contains(server) {
+                    self.with(message.object, crypto, out, |machine, cx| {
+                        machine.message(server, &message.body, cx);
+                    });
+                }
+            }
+            Input::Timer(Timer::Operation(object)) => {
+                self.with(object, crypto, out, Machine::again);
+            }
+            Input::Timer(Timer::Stores(object)) => {
+                self.with(object, crypto, out, Machine::store_again);
+            }
+            Input::Start
+            | Input::Message { from: Principal::Client(_), .. }
+            | Input::Timer(Timer::Leases | Timer::Relays | Timer::Repair)
+            | Input::Access { .. } => {}
+        }
+    }
+
+    /// A client that crashes comes back under a new incarnation or identity.
+    fn crash(&mut self) {
+        self.objects.clear();
+        self.backlog = 0;
+    }
+}
+
+/// One phase: a request that all servers get, again and again until they have answered.
+#[derive(Debug)]
+pub(crate) struct Round {
+    pub(crate) op: Op,
+    body: Body,
+    skip: ServerSet,
+    wait: u64,
+}
+
+impl Round {
+    /// Sends a request to all servers that are not in `skip`.
+    pub(crate) fn start(op: Op, body: Body, skip: ServerSet, cx: &mut Context<'_>) -> Self {
+        let round = Self { op, body, skip, wait: cx.settings.timing.first };
+        round.send(cx);
+        round
+    }
+
+    fn send(&self, cx: &mut Context<'_>) {
+        let servers = cx.settings.thresholds.servers().filter(|server| !self.skip.contains(*server));
+        cx.out.broadcast(servers, cx.object, &self.body);
+        cx.set_timer(Timer::Operation(cx.object), self.wait);
+    }
+
+    /// Notes an answer. False: this server had answered, and does not count twice.
+    pub(crate) fn answered(&mut self, server: ServerId) -> bool {
+        self.skip.insert(server)
+    }
+
+    /// Sends it again to those that have not answered.
+    pub(crate) fn again(&mut self, cx: &mut Context<'_>) {
+        self.wait = cx.longer(self.wait);
+        self.send(cx);
+    }
+}
+
+/// The answers of a phase in their order: the first q that are not discarded count (§1, §3).
+#[derive(Debug)]
+pub(crate) struct Answers<T> {
+    list: Vec<(ServerId, Version, T)>,
+    discarded: ServerSet,
+}
+
+/// What q counted answers amount to.
+pub(crate) struct Chosen<T> {
+    pub(crate) version: Version,
+    pub(crate) item: T,
+    /// All q counted answers carry this version.
+    pub(crate) unanimous: bool,
+}
+
+impl<T> Default for Answers<T> {
+    fn default() -> Self {
+        Self { list: Vec::new(), discarded: ServerSet::default() }
+    }
+}
+
+impl<T: Clone> Answers<T> {
+    /// Notes a server's answer, unless the server has answered or was discarded.
+    pub(crate) fn add(&mut self, server: ServerId, version: Version, item: T) {
+        if !self.discarded.contains(server) && self.list.iter().all(|(other, ..)| *other != server) {
+            self.list.push((server, version, item));
+        }
+    }
+
+    /// Removes a server from this phase.
+    pub(crate) fn discard(&mut self, server: ServerId) {
+        self.discarded.insert(server);
+        self.list.retain(|(other, ..)| *other != server);
+    }
+
+    /// Returns the first q answers, if there are so many.
+    pub(crate) fn counted(&self, q: usize) -> Option<&[(ServerId, Version, T)]> {
+        self.list.get(..q)
+    }
+
+    /// Returns all answers.
+    pub(crate) fn all(&self) -> &[(ServerId, Version, T)] {
+        &self.list
+    }
+
+    /// Lazy verification (§3): takes the largest of q counted answers; if it is not valid, discards
+    /// its server and counts the next answer instead.
+    pub(crate) fn choose(
+        &mut self,
+        q: usize,
+        mut valid: impl FnMut(ServerId, Version, &T) -> bool,
+    ) -> Option<Chosen<T>> {
+        loop {
+            let counted = self.list.get(..q)?;
+            let (server, version, item) = counted.iter().max_by_key(|(_, version, _)| *version)?;
+            if valid(*server, *version, item) {
+                let unanimous = counted.iter().all(|(_, other, _)| other == version);
+                return Some(Chosen { version: *version, item: item.clone(), unanimous });
+            }
+            let server = *server;
+            self.discard(server);
+        }
+    }
+}
+
+/// The result of an operation that held no candidates.
+pub(crate) fn outcome(version: Version, value: Value, path: crate::step::Path, phases: u8) -> Outcome {
+    Outcome { version, value, path, phases, candidates: 0 }
+}

@@ -1,0 +1,87 @@
+//! Byzantine quorum systems: registers that need no leader, no total order and no timing assumption.
+//!
+//! | Part | Module |
+//! |---|---|
+//! | quorum sizes, computed once (§1) | [`thresholds`] |
+//! | objects, values, versions (§2.1) | [`version`] |
+//! | counters of a channel (§2.2) | [`channel`] |
+//! | signed statements, and who checks them | [`crypto`] |
+//! | certificates and evidence | [`cert`] |
+//! | messages and their encoding | [`message`] |
+//! | an input in, actions out | [`step`] |
+//! | what the processes of a cluster agree on | [`settings`] |
+//! | operations of clients (§2.3) | `engine` |
+//! | PHALANX (§3) | `phalanx` |
+//! | MINIMAL-C and MINIMAL-F (§4, §5) | `minimal` |
+//! | BFT-BC (§6) | `bftbc` |
+//! | repair (§15) | `repair` |
+//! | seeded bugs | [`mutants`] |
+//!
+//! The rules and their sections (§1 to §17) are those of `docs/quorum.md`. A client or a server is a
+//! [`Process`](step::Process): `step(now, input, crypto, out)`. There is no I/O here, no clock and no
+//! randomness: they are passed in.
+#![no_std]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")
+)]
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "a message that is not expected is rejected, whatever it is"
+)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod access;
+pub mod bftbc;
+pub mod cert;
+pub mod channel;
+pub mod crypto;
+mod engine;
+pub mod message;
+mod minimal;
+pub mod mutants;
+mod phalanx;
+mod repair;
+pub mod settings;
+pub mod step;
+pub mod thresholds;
+pub mod version;
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use quorate_wire::ClientId;
+
+pub use message::{Body, Message};
+pub use mutants::Mutant;
+pub use settings::{Protocol, Settings};
+pub use step::{Action, Input, Out, Process, Timer};
+pub use thresholds::{ServerId, Thresholds};
+pub use version::{ObjectId, Value, Version};
+
+/// Returns a client. `incarnation` rises with each start under one identity.
+pub fn client(me: ClientId, incarnation: u32, settings: Arc<Settings>) -> Box<dyn Process + Send> {
+    match settings.protocol {
+        Protocol::Phalanx => {
+            Box::new(engine::Engine::<phalanx::client::Register>::new(me, incarnation, settings))
+        }
+        Protocol::MinimalC | Protocol::MinimalF => {
+            Box::new(engine::Engine::<minimal::client::Register>::new(me, incarnation, settings))
+        }
+        Protocol::BftBc(_) => {
+            Box::new(engine::Engine::<bftbc::client::Register>::new(me, incarnation, settings))
+        }
+    }
+}
+
+/// Returns a server. `lost`: it lost its disk in this epoch, and pulls what it can from its peers.
+pub fn server(me: ServerId, settings: Arc<Settings>, lost: bool) -> Box<dyn Process + Send> {
+    match settings.protocol {
+        Protocol::Phalanx => Box::new(phalanx::server::Server::new(me, settings)),
+        Protocol::MinimalC | Protocol::MinimalF => Box::new(minimal::server::Server::new(me, settings)),
+        Protocol::BftBc(_) => Box::new(bftbc::server::Server::new(me, settings, lost)),
+    }
+}

@@ -1,0 +1,18 @@
+//! MINIMAL: SBQ-L [DISC02], an atomic register with listeners (§4, §5).
+//!
+//! MINIMAL-C needs no signatures and correct clients. In MINIMAL-F writers sign, and servers relay
+//! each store that they accept, so that a Byzantine client cannot leave half a write.
+//!
+//! | Part | Module |
+//! |---|---|
+//! | a read: entrances, candidates, q equal answers | [`read`] |
+//! | a client: writes, reads, what it repeats | [`client`] |
+//! | a server: store, forward, acknowledge | [`server`] |
+//! | listeners of an object | [`listeners`] |
+//! | relays between servers (§5) | [`relay`] |
+
+pub(crate) mod client;
+pub(crate) mod listeners;
+pub(crate) mod read;
+pub(crate) mod relay;
+pub(crate) mod server;

@@ -1,0 +1,398 @@
+//! A server of MINIMAL (§4); with signed stores and relays, of MINIMAL-F (§5).
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+
+use quorate_wire::Principal;
+
+use super::listeners::Listeners;
+use super::relay::Relay;
+use crate::access::Access;
+use crate::crypto::{Crypto, Statement};
+use crate::message::{Body, Copy, Message, Op, Proof, Rid};
+use crate::mutants::Mutant;
+use crate::phalanx::is_signed;
+use crate::repair::{Repair, copies};
+use crate::settings::{Protocol, Settings};
+use crate::step::{Input, Out, Process, Reject, Timer};
+use crate::thresholds::{ServerId, ServerSet};
+use crate::version::{ObjectId, Value, Version};
+
+/// The state of an object.
+#[derive(Debug)]
+struct Object {
+    version: Version,
+    value: Value,
+    proof: Proof,
+    listeners: Listeners,
+    /// MINIMAL-F: versions above `low` that were handled.
+    seen: BTreeSet<Version>,
+}
+
+impl Default for Object {
+    fn default() -> Self {
+        Self {
+            version: Version::GENESIS,
+            value: Arc::new([]),
+            proof: Proof::default(),
+            listeners: Listeners::default(),
+            seen: BTreeSet::new(),
+        }
+    }
+}
+
+impl Object {
+    /// Versions up to this one need no handling: no listener wants them, and a larger one is stored.
+    fn low(&self) -> Version {
+        self.listeners.low().map_or(self.version, |start| start.min(self.version))
+    }
+
+    fn forget_below_low(&mut self) {
+        let low = self.low();
+        while self.seen.first().is_some_and(|version| *version <= low) {
+            self.seen.pop_first();
+        }
+    }
+}
+
+/// A store, from wherever it came.
+struct Store<'a> {
+    object: ObjectId,
+    version: Version,
+    value: &'a Value,
+    proof: &'a Proof,
+}
+
+/// Whom a store is acknowledged to.
+#[derive(Clone, Copy)]
+enum Sender {
+    Client(Principal, Op),
+    Peer(ServerId),
+    Repair,
+}
+
+/// A server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    settings: Arc<Settings>,
+    access: Access,
+    objects: BTreeMap<ObjectId, Object>,
+    relay: Relay,
+    repair: Repair,
+    /// MINIMAL-C: what peers answered during repair. Cleared when it ends.
+    answers: BTreeMap<(ObjectId, Version), (Value, ServerSet)>,
+}
+
+impl Server {
+    pub(crate) fn new(me: ServerId, settings: Arc<Settings>) -> Self {
+        Self {
+            access: Access::default(),
+            objects: BTreeMap::new(),
+            relay: Relay::new(me, Arc::clone(&settings)),
+            repair: Repair::new(me, Arc::clone(&settings)),
+            answers: BTreeMap::new(),
+            settings,
+        }
+    }
+
+    fn is_f(&self) -> bool {
+        self.settings.protocol == Protocol::MinimalF
+    }
+
+    fn message(
+        &mut self,
+        now: u64,
+        from: Principal,
+        message: &Message,
+        crypto: &mut dyn Crypto,
+        out: &mut Out,
+    ) {
+        let object = message.object;
+        match &message.body {
+            Body::Qts { op } => {
+                let held = self.objects.get(&object);
+                let (version, signature) =
+                    held.map_or((Version::GENESIS, None), |held| (held.version, held.proof.signature));
+                out.send(from, object, Body::Tsr { op: *op, version, signature });
+            }
+            Body::Store { op, version, value, proof, write_back } => {
+                let store = Store { object, version: *version, value, proof };
+                self.client_store(from, *op, &store, *write_back, crypto, out);
+            }
+            Body::Read { rid, attempt } => self.read(now, from, object, *rid, *attempt, crypto, out),
+            Body::Rc { rid } => {
+                let Some(held) = self.objects.get_mut(&object) else { return };
+                match held.listeners.complete(from, *rid, &self.settings) {
+                    Ok(()) => held.forget_below_low(),
+                    Err(reason) => out.reject(from, reason),
+                }
+            }
+            Body::Fstore { version, value, proof } if self.is_f() => {
+                let Principal::Replica(peer) = from else {
+                    return out.reject(from, Reject::NotExpected);
+                };
+                let revoked = !self.access.may_write(version.client);
+                if revoked && self.settings.wrong(Mutant::AccessOnRelays) {
+                    return;
+                }
+                let store = Store { object, version: *version, value, proof };
+                self.store(Sender::Peer(peer), &store, crypto, out);
+            }
+            Body::Fack { version } if self.is_f() => match from {
+                Principal::Replica(peer) => self.relay.acknowledged(object, peer, *version),
+                Principal::Client(_) => out.reject(from, Reject::NotExpected),
+            },
+            Body::Pull => {
+                let Principal::Replica(_) = from else { return out.reject(from, Reject::NotExpected) };
+                let list = self.objects.range(object..).map(|(object, held)| Copy {
+                    object: *object,
+                    version: held.version,
+                    value: Arc::clone(&held.value),
+                    proof: held.proof.clone(),
+                    pcert: None,
+                    wcert: None,
+                });
+                out.send(from, object, copies(list));
+            }
+            Body::Copies { items, more } => {
+                let Principal::Replica(peer) = from else {
+                    return out.reject(from, Reject::NotExpected);
+                };
+                self.copies(peer, object, items, *more, crypto, out);
+            }
+            _ => out.reject(from, Reject::NotExpected),
+        }
+    }
+
+    /// A store that a client sent. The access list applies to a writer's own only (§4).
+    fn client_store(
+        &mut self,
+        from: Principal,
+        op: Op,
+        store: &Store<'_>,
+        back: bool,
+        crypto: &mut dyn Crypto,
+        out: &mut Out,
+    ) {
+        // Clients are correct in MINIMAL-C, servers are not: a server may store nothing.
+        let Principal::Client(_) = from else { return out.reject(from, Reject::NotExpected) };
+        let own = Principal::from(store.version.client) == from;
+        // Readers write back in MINIMAL-C; in MINIMAL-F the servers relay.
+        let back = back && !self.is_f();
+        if !back && (!own || !self.access.may_write(store.version.client)) {
+            return out.reject(from, Reject::NotAllowed);
+        }
+        self.store(Sender::Client(from, op), store, crypto, out);
+    }
+
+    /// STORE and FSTORE (§4, §5).
+    fn store(&mut self, sender: Sender, store: &Store<'_>, crypto: &mut dyn Crypto, out: &mut Out) {
+        let Store { object, version, value, proof } = *store;
+        let signed = self.is_f();
+        let facks = signed && self.settings.fack;
+        if !self.objects.contains_key(&object) && self.objects.len() >= self.settings.limits.objects {
+            if let Sender::Client(from, _) = sender {
+                out.reject(from, Reject::Full);
+            }
+            return;
+        }
+        let held = self.objects.get(&object);
+        let handled = held.map_or(version.is_genesis(), |held| {
+            signed && (version <= held.low() || held.seen.contains(&version))
+        });
+        if handled {
+            // Superseded or handled before: no cryptography.
+            return acknowledge(sender, object, version, facks, out);
+        }
+        let valid = crypto.digest(value) == version.digest && (!signed || self.is_proved(store, crypto));
+        if !valid {
+            let from = match sender {
+                Sender::Client(from, _) => from,
+                Sender::Peer(peer) => peer.into(),
+                Sender::Repair => return,
+            };
+            return out.reject(from, Reject::BadProof);
+        }
+        let held = self.objects.entry(object).or_default();
+        let newer = version > held.version;
+        if newer {
+            held.version = version;
+            held.value = Arc::clone(value);
+            held.proof = proof.clone();
+            out.persist(object);
+        }
+        if signed {
+            held.seen.insert(version);
+            if held.seen.len() > self.settings.limits.seen
+                && let Some((client, rid)) = held.listeners.drop_oldest()
+            {
+                out.send(client, object, Body::Gone { rid });
+            }
+            held.forget_below_low();
+            if held.seen.len() > self.settings.limits.seen {
+                held.seen.pop_first();
+            }
+        }
+        for (client, rid) in held.listeners.receivers(version, newer, &self.settings) {
+            let signature = answer_signature(&self.settings, crypto, &object, version);
+            let value = Arc::clone(value);
+            out.send(client, object, Body::Val { rid, version, value, forwarded: true, signature });
+        }
+        if !self.settings.relay_first {
+            acknowledge(sender, object, version, facks, out);
+        }
+        if signed {
+            // Once for each version and server, whether it came from a client or from a server.
+            self.relay.broadcast(object, version, value, proof, out);
+        }
+        if self.settings.relay_first {
+            acknowledge(sender, object, version, facks, out);
+        }
+    }
+
+    /// MINIMAL-F: the writer signed it, and with `ts_evidence` it follows what q servers answered.
+    fn is_proved(&self, store: &Store<'_>, crypto: &mut dyn Crypto) -> bool {
+        let Store { object, version, proof, .. } = store;
+        if self.settings.evidence {
+            let Some(evidence) = &proof.evidence else { return false };
+            let Some(before) = evidence.predecessor(&self.settings, crypto, object) else { return false };
+            if before.val.checked_add(1) != Some(version.val) {
+                return false;
+            }
+        }
+        is_signed(&self.settings, crypto, object, *version, proof.signature.as_ref())
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the fields of READ and what a step has")]
+    fn read(
+        &mut self,
+        now: u64,
+        from: Principal,
+        object: ObjectId,
+        rid: Rid,
+        attempt: u8,
+        crypto: &mut dyn Crypto,
+        out: &mut Out,
+    ) {
+        if !self.objects.contains_key(&object) && self.objects.len() >= self.settings.limits.objects {
+            return out.reject(from, Reject::Full);
+        }
+        let lease = self.settings.timing.lease;
+        let lease = lease.saturating_mul(1_u64.checked_shl(u32::from(attempt)).unwrap_or(u64::MAX));
+        let expires = if lease == 0 { u64::MAX } else { now.saturating_add(lease) };
+        let held = self.objects.entry(object).or_default();
+        let (version, value) = (held.version, Arc::clone(&held.value));
+        if let Err(reason) = held.listeners.register(from, rid, version, expires, &self.settings) {
+            return out.reject(from, reason);
+        }
+        if lease > 0 {
+            out.timer(Timer::Leases, self.settings.timing.lease);
+        }
+        let signature = answer_signature(&self.settings, crypto, &object, version);
+        out.send(from, object, Body::Val { rid, version, value, forwarded: false, signature });
+    }
+
+    /// Ends the leases of readers that never said that they were complete (§4, pitfall 3).
+    fn expire(&mut self, now: u64, out: &mut Out) {
+        let mut left = false;
+        for (object, held) in &mut self.objects {
+            for (client, rid) in held.listeners.expire(now) {
+                out.send(client, *object, Body::Gone { rid });
+                held.forget_below_low();
+            }
+            left |= !held.listeners.is_empty();
+        }
+        if left {
+            out.timer(Timer::Leases, self.settings.timing.lease);
+        }
+    }
+
+    /// MINIMAL-F takes what is signed; MINIMAL-C what f + 1 peers answer alike. Both treat it as a
+    /// STORE, forwarding included (§15).
+    fn copies(
+        &mut self,
+        peer: ServerId,
+        from: ObjectId,
+        items: &[Copy],
+        more: bool,
+        crypto: &mut dyn Crypto,
+        out: &mut Out,
+    ) {
+        for item in self.repair.arrived(peer, from, items, more, out) {
+            let key = (item.object, item.version);
+            if !self.is_f() {
+                let most = self.settings.limits.objects.saturating_mul(self.settings.thresholds.n());
+                if self.answers.len() >= most && !self.answers.contains_key(&key) {
+                    continue;
+                }
+                let answer =
+                    self.answers.entry(key).or_insert((Arc::clone(&item.value), ServerSet::default()));
+                answer.1.insert(peer);
+                if answer.1.len() < self.settings.thresholds.weak() {
+                    continue;
+                }
+            }
+            let Copy { object, version, value, proof, .. } = &item;
+            let store = Store { object: *object, version: *version, value, proof };
+            self.store(Sender::Repair, &store, crypto, out);
+        }
+        if !self.repair.is_running() {
+            self.answers.clear();
+        }
+    }
+
+    fn start(&mut self, out: &mut Out) {
+        self.repair.start(out);
+        // What was relayed before a crash may have been lost with it (§5).
+        if self.is_f() && !self.settings.wrong(Mutant::NoRelayAfterRestart) {
+            for (object, held) in &self.objects {
+                if !held.version.is_genesis() {
+                    self.relay.broadcast(*object, held.version, &held.value, &held.proof, out);
+                }
+            }
+        }
+    }
+}
+
+fn acknowledge(sender: Sender, object: ObjectId, version: Version, facks: bool, out: &mut Out) {
+    match sender {
+        Sender::Client(from, op) => out.send(from, object, Body::Ack { op, version }),
+        Sender::Peer(peer) if facks => out.send(peer, object, Body::Fack { version }),
+        Sender::Peer(_) | Sender::Repair => {}
+    }
+}
+
+/// With `ts_evidence` a server signs what it answers (§5).
+fn answer_signature(
+    settings: &Settings,
+    crypto: &mut dyn Crypto,
+    object: &ObjectId,
+    version: Version,
+) -> Option<crate::crypto::Signature> {
+    settings.evidence.then(|| crypto.sign(object, &Statement::Answered(version)))
+}
+
+impl Process for Server {
+    fn step(&mut self, now: u64, input: Input<'_>, crypto: &mut dyn Crypto, out: &mut Out) {
+        match input {
+            Input::Start => self.start(out),
+            Input::Message { from, message } => self.message(now, from, message, crypto, out),
+            Input::Timer(Timer::Leases) => self.expire(now, out),
+            Input::Timer(Timer::Relays) => self.relay.again(out),
+            Input::Timer(Timer::Repair) => self.repair.again(out),
+            Input::Access { client, allowed } => self.access.set(client, allowed),
+            Input::Timer(Timer::Operation(_) | Timer::Stores(_)) | Input::Invoke { .. } => {}
+        }
+    }
+
+    /// Listeners, rids and `seen` are volatile, because a READ is never repeated under its rid (§2.5).
+    fn crash(&mut self) {
+        for held in self.objects.values_mut() {
+            held.listeners = Listeners::default();
+            held.seen.clear();
+        }
+        self.relay.crash();
+        self.repair.crash();
+        self.answers.clear();
+    }
+}

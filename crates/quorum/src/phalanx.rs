@@ -1,0 +1,33 @@
+//! PHALANX [SRDS98]: an atomic register of self-verifying values with write-back (§3).
+//!
+//! n >= 3f + 1; clients are correct but may crash. A version contains the digest of its value, so
+//! the writer's signature covers object and version only.
+
+pub(crate) mod client;
+pub(crate) mod server;
+
+use quorate_wire::Principal;
+
+use crate::crypto::{Crypto, Signature, Statement};
+use crate::mutants::Mutant;
+use crate::settings::Settings;
+use crate::version::{ObjectId, Version};
+
+/// Says whether the writer of `version` signed it. GENESIS needs no signature.
+pub(crate) fn is_signed(
+    settings: &Settings,
+    crypto: &mut dyn Crypto,
+    object: &ObjectId,
+    version: Version,
+    signature: Option<&Signature>,
+) -> bool {
+    if version.is_genesis() || settings.wrong(Mutant::VerifyNothing) {
+        return true;
+    }
+    // A server is no writer: the numbers of clients and servers are one range.
+    let writer = settings.shared_writer.unwrap_or(version.client);
+    version.client.replica().is_none()
+        && signature.is_some_and(|signature| {
+            crypto.verify(Principal::from(writer), object, &Statement::Written(version), signature)
+        })
+}

@@ -1,0 +1,166 @@
+//! A server of PHALANX: it keeps the largest signed version (§3).
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+
+use quorate_wire::Principal;
+
+use super::is_signed;
+use crate::access::Access;
+use crate::crypto::Crypto;
+use crate::message::{Body, Copy, Message, Op, Proof};
+use crate::mutants::Mutant;
+use crate::repair::{Repair, copies};
+use crate::settings::Settings;
+use crate::step::{Input, Out, Process, Reject, Timer};
+use crate::thresholds::ServerId;
+use crate::version::{ObjectId, Value, Version};
+
+/// The state of an object.
+#[derive(Clone, Debug)]
+struct Object {
+    version: Version,
+    value: Value,
+    proof: Proof,
+}
+
+impl Default for Object {
+    fn default() -> Self {
+        Self { version: Version::GENESIS, value: Arc::new([]), proof: Proof::default() }
+    }
+}
+
+/// A server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    settings: Arc<Settings>,
+    access: Access,
+    objects: BTreeMap<ObjectId, Object>,
+    repair: Repair,
+}
+
+impl Server {
+    pub(crate) fn new(me: ServerId, settings: Arc<Settings>) -> Self {
+        let repair = Repair::new(me, Arc::clone(&settings));
+        Self { settings, access: Access::default(), objects: BTreeMap::new(), repair }
+    }
+
+    fn message(&mut self, from: Principal, message: &Message, crypto: &mut dyn Crypto, out: &mut Out) {
+        let object = message.object;
+        let held = self.objects.get(&object);
+        match &message.body {
+            Body::Qts { op } => {
+                let (version, signature) =
+                    held.map_or((Version::GENESIS, None), |held| (held.version, held.proof.signature));
+                out.send(from, object, Body::Tsr { op: *op, version, signature });
+            }
+            Body::Rd { op } => {
+                let Object { version, value, proof } = held.cloned().unwrap_or_default();
+                out.send(from, object, Body::RdVal { op: *op, version, value, proof });
+            }
+            Body::Store { op, version, value, proof, write_back } => {
+                let store = Copy {
+                    object,
+                    version: *version,
+                    value: Arc::clone(value),
+                    proof: proof.clone(),
+                    pcert: None,
+                    wcert: None,
+                };
+                self.write(from, *op, store, *write_back, crypto, out);
+            }
+            Body::Pull => {
+                let Principal::Replica(_) = from else { return out.reject(from, Reject::NotExpected) };
+                let list = self.objects.range(object..).map(|(object, held)| Copy {
+                    object: *object,
+                    version: held.version,
+                    value: Arc::clone(&held.value),
+                    proof: held.proof.clone(),
+                    pcert: None,
+                    wcert: None,
+                });
+                out.send(from, object, copies(list));
+            }
+            Body::Copies { items, more } => {
+                let Principal::Replica(peer) = from else {
+                    return out.reject(from, Reject::NotExpected);
+                };
+                for item in self.repair.arrived(peer, object, items, *more, out) {
+                    if self.install(item, crypto).is_err() {
+                        out.reject(from, Reject::BadProof);
+                    }
+                }
+            }
+            _ => out.reject(from, Reject::NotExpected),
+        }
+    }
+
+    /// WR and WB. The access list applies to WR only (§3).
+    fn write(
+        &mut self,
+        from: Principal,
+        op: Op,
+        store: Copy,
+        back: bool,
+        crypto: &mut dyn Crypto,
+        out: &mut Out,
+    ) {
+        let (object, version) = (store.object, store.version);
+        let own = Principal::from(version.client) == from;
+        let listed = !back || self.settings.wrong(Mutant::AccessOnRelays);
+        let Principal::Client(_) = from else { return out.reject(from, Reject::NotExpected) };
+        if (!back && !own) || (listed && !self.access.may_write(version.client)) {
+            return out.reject(from, Reject::NotAllowed);
+        }
+        match self.install(store, crypto) {
+            Err(reason) => out.reject(from, reason),
+            Ok(newer) => {
+                if newer {
+                    out.persist(object);
+                }
+                // Also when it is not newer: otherwise concurrent writers would block (pitfall 4).
+                if newer || !self.settings.wrong(Mutant::NewerOnly) {
+                    out.send(from, object, Body::Ack { op, version });
+                }
+            }
+        }
+    }
+
+    /// Keeps a version if it is valid and the largest. Says whether it was.
+    fn install(&mut self, store: Copy, crypto: &mut dyn Crypto) -> Result<bool, Reject> {
+        let Copy { object, version, value, proof, .. } = store;
+        if self.objects.get(&object).map_or(Version::GENESIS, |held| held.version) == version {
+            return Ok(false);
+        }
+        let valid = crypto.digest(&value) == version.digest
+            && is_signed(&self.settings, crypto, &object, version, proof.signature.as_ref());
+        if !valid {
+            return Err(Reject::BadProof);
+        }
+        if !self.objects.contains_key(&object) && self.objects.len() >= self.settings.limits.objects {
+            return Err(Reject::Full);
+        }
+        let held = self.objects.entry(object).or_default();
+        if version <= held.version {
+            return Ok(false);
+        }
+        *held = Object { version, value, proof };
+        Ok(true)
+    }
+}
+
+impl Process for Server {
+    fn step(&mut self, _now: u64, input: Input<'_>, crypto: &mut dyn Crypto, out: &mut Out) {
+        match input {
+            Input::Start => self.repair.start(out),
+            Input::Timer(Timer::Repair) => self.repair.again(out),
+            Input::Access { client, allowed } => self.access.set(client, allowed),
+            Input::Message { from, message } => self.message(from, message, crypto, out),
+            Input::Timer(_) | Input::Invoke { .. } => {}
+        }
+    }
+
+    fn crash(&mut self) {
+        self.repair.crash();
+    }
+}

@@ -1,0 +1,133 @@
+//! Repair (§15): a server that starts pulls every object from its peers. It accepts only what proves
+//! itself, or in MINIMAL-C what f + 1 peers answer alike; that is the business of each protocol.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::message::encoding::COPIES_MAX;
+use crate::message::{Body, Copy};
+use crate::settings::Settings;
+use crate::step::{Out, Timer, peers};
+use crate::thresholds::ServerId;
+use crate::version::ObjectId;
+
+/// The most bytes of values in one COPIES, unless a single value is longer.
+const COPIES_BYTES: usize = 256 << 10;
+
+/// How far a server has pulled.
+#[derive(Debug)]
+pub(crate) struct Repair {
+    me: ServerId,
+    settings: Arc<Settings>,
+    /// Peers that have more, with the object that is asked for next and how many have come.
+    asking: BTreeMap<ServerId, (ObjectId, usize)>,
+    wait: u64,
+}
+
+impl Repair {
+    pub(crate) fn new(me: ServerId, settings: Arc<Settings>) -> Self {
+        Self { me, settings, asking: BTreeMap::new(), wait: 0 }
+    }
+
+    /// Begins to pull from every peer.
+    pub(crate) fn start(&mut self, out: &mut Out) {
+        let begin = ObjectId([0; 32]);
+        self.asking = peers(self.settings.thresholds, self.me).map(|peer| (peer, (begin, 0))).collect();
+        self.wait = self.settings.timing.first;
+        self.ask(out);
+    }
+
+    /// Asks those again that have not answered.
+    pub(crate) fn again(&mut self, out: &mut Out) {
+        self.wait = self.wait.saturating_mul(2).min(self.settings.timing.longest);
+        self.ask(out);
+    }
+
+    fn ask(&self, out: &mut Out) {
+        if self.asking.is_empty() || !self.settings.retransmits() {
+            return;
+        }
+        for (peer, (next, _)) in &self.asking {
+            out.send(*peer, *next, Body::Pull);
+        }
+        out.timer(Timer::Repair, self.wait);
+    }
+
+    /// Takes a part of a peer's list that was asked for, and asks for the next one.
+    pub(crate) fn arrived(
+        &mut self,
+        peer: ServerId,
+        from: ObjectId,
+        items: &[Copy],
+        more: bool,
+        out: &mut Out,
+    ) -> Vec<Copy> {
+        let Some((next, count)) = self.asking.get_mut(&peer) else { return Vec::new() };
+        if *next != from {
+            return Vec::new();
+        }
+        *count += items.len();
+        let rest = items.last().and_then(|last| after(last.object)).filter(|_| more);
+        // A peer that lists more objects than a server can have is not heard to the end.
+        match rest.filter(|_| *count <= self.settings.limits.objects) {
+            Some(object) => {
+                *next = object;
+                out.send(peer, object, Body::Pull);
+            }
+            None => _ = self.asking.remove(&peer),
+        }
+        items.to_vec()
+    }
+
+    /// Says whether peers are still asked.
+    pub(crate) fn is_running(&self) -> bool {
+        !self.asking.is_empty()
+    }
+
+    pub(crate) fn crash(&mut self) {
+        self.asking.clear();
+    }
+}
+
+/// Returns the answer to PULL: the first of these objects.
+pub(crate) fn copies(list: impl Iterator<Item = Copy>) -> Body {
+    let (mut items, mut bytes, mut more) = (Vec::new(), 0, false);
+    for item in list {
+        bytes += item.value.len();
+        if items.len() >= usize::from(COPIES_MAX) || (bytes > COPIES_BYTES && !items.is_empty()) {
+            more = true;
+            break;
+        }
+        items.push(item);
+    }
+    Body::Copies { items: items.into(), more }
+}
+
+/// Returns the next object, in the order of the list.
+fn after(object: ObjectId) -> Option<ObjectId> {
+    let mut bytes = object.0;
+    for byte in bytes.iter_mut().rev() {
+        let (next, overflow) = byte.overflowing_add(1);
+        *byte = next;
+        if !overflow {
+            return Some(ObjectId(bytes));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_follow_each_other() {
+        let mut object = [0; 32];
+        object[31] = 0xff;
+        let mut next = [0; 32];
+        next[30] = 1;
+        assert_eq!(after(ObjectId(object)), Some(ObjectId(next)));
+        assert_eq!(after(ObjectId([0xff; 32])), None);
+    }
+}

@@ -1,0 +1,222 @@
+//! The contact of a client or server with the world: an input in, actions out. No I/O and no clock.
+//!
+//! 1. Actions are performed in order. A `Send` after a `Persist` waits until that object is durable
+//!    (§2.5), where durability is asked for.
+//! 2. A message may be lost, late, doubled or reordered.
+//! 3. A timer is named. Setting it again restarts it.
+//! 4. What a peer or client sends never makes a step panic: it is dropped with a [`Reject`].
+
+use alloc::vec::Vec;
+
+use quorate_wire::{ClientId, Principal};
+
+use crate::crypto::Crypto;
+use crate::message::{Body, Message};
+use crate::thresholds::{ServerId, Thresholds};
+use crate::version::{ObjectId, Value, Version};
+
+/// Something that happens to a process.
+#[derive(Clone, Debug)]
+pub enum Input<'a> {
+    /// It starts, for the first time or again.
+    Start,
+    /// An authentic message.
+    Message {
+        /// Whose channel it came by.
+        from: Principal,
+        /// What it is.
+        message: &'a Message,
+    },
+    /// A timer has run out.
+    Timer(Timer),
+    /// Clients: the user asks for an operation.
+    Invoke {
+        /// On which object.
+        object: ObjectId,
+        /// What to do.
+        call: Call,
+    },
+    /// Servers: from now on this client may, or may not, write (§15).
+    Access {
+        /// The client.
+        client: ClientId,
+        /// Whether it may write.
+        allowed: bool,
+    },
+}
+
+/// An operation of a register.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// Returns the value.
+    Read,
+    /// Replaces the value.
+    Write(Value),
+}
+
+/// A timer of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// Clients: the current phase on this object is sent again.
+    Operation(ObjectId),
+    /// Clients: the last STORE on this object is sent again, after completion too (§2.3).
+    Stores(ObjectId),
+    /// Servers: listeners expire (§4).
+    Leases,
+    /// Servers: FSTORE is sent again (§5).
+    Relays,
+    /// Servers: PULL is sent again (§15).
+    Repair,
+}
+
+/// Something that a process wants done.
+#[allow(clippy::large_enum_variant, reason = "most actions are sends")]
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Send a message.
+    Send {
+        /// To whom.
+        to: Principal,
+        /// What.
+        message: Message,
+    },
+    /// Make this object durable.
+    Persist(ObjectId),
+    /// Start a timer, or restart it.
+    SetTimer {
+        /// Which.
+        timer: Timer,
+        /// Microseconds from now.
+        after: u64,
+    },
+    /// An operation has ended.
+    Done {
+        /// On which object.
+        object: ObjectId,
+        /// How.
+        result: Result<Outcome, Failure>,
+    },
+    /// A message was dropped.
+    Reject {
+        /// Who sent it.
+        from: Principal,
+        /// Why.
+        reason: Reject,
+    },
+}
+
+/// The result of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The version written or read.
+    pub version: Version,
+    /// The value written or read.
+    pub value: Value,
+    /// How it went.
+    pub path: Path,
+    /// The phases that it took.
+    pub phases: u8,
+    /// MINIMAL: the most candidates that a read held, at most f + 1.
+    pub candidates: u8,
+}
+
+/// How an operation went (§2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Path {
+    /// No extra phase.
+    Fast,
+    /// A read that wrote back.
+    WriteBack,
+    /// A read of MINIMAL whose deciding answers contained a forwarded store.
+    ListenerNeeded,
+    /// A write of BFT-BC in two phases.
+    TwoPhase,
+    /// A write of BFT-BC in three phases or more.
+    ThreePhase,
+}
+
+/// Why an operation failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The counter of versions is used up (§2.1).
+    TimestampExhausted,
+    /// One operation for each client and object (§2.3).
+    Busy,
+    /// The value is longer than the limit.
+    ValueTooLarge,
+    /// Too many objects have a STORE that some server has not acknowledged.
+    Backlog,
+}
+
+/// Why a message was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reject {
+    /// Not for this protocol, or not from such a sender.
+    NotExpected,
+    /// The client may not write this object, or the version is another client's.
+    NotAllowed,
+    /// A signature, certificate or evidence is not valid, or the value does not hash to the version.
+    BadProof,
+    /// Not the successor of its predecessor.
+    NotSuccessor,
+    /// The client has another write in progress (§6.1 c).
+    Occupied,
+    /// The request does not cover what was evicted (H2).
+    NotCovered,
+    /// A bound of this server is reached.
+    Full,
+    /// An old rid, operation or phase.
+    Stale,
+    /// This server lost its lists and approves nothing in this epoch (§15).
+    ListsLost,
+}
+
+/// The actions of a step, in order.
+#[derive(Debug, Default)]
+pub struct Out {
+    /// The actions.
+    pub actions: Vec<Action>,
+}
+
+impl Out {
+    pub(crate) fn send(&mut self, to: impl Into<Principal>, object: ObjectId, body: Body) {
+        self.actions.push(Action::Send { to: to.into(), message: Message { object, body } });
+    }
+
+    pub(crate) fn broadcast(
+        &mut self,
+        servers: impl Iterator<Item = ServerId>,
+        object: ObjectId,
+        body: &Body,
+    ) {
+        for server in servers {
+            self.send(server, object, body.clone());
+        }
+    }
+
+    pub(crate) fn persist(&mut self, object: ObjectId) {
+        self.actions.push(Action::Persist(object));
+    }
+
+    pub(crate) fn timer(&mut self, timer: Timer, after: u64) {
+        self.actions.push(Action::SetTimer { timer, after });
+    }
+
+    pub(crate) fn reject(&mut self, from: Principal, reason: Reject) {
+        self.actions.push(Action::Reject { from, reason });
+    }
+}
+
+/// A client or server of a register.
+pub trait Process {
+    /// Takes an input.
+    fn step(&mut self, now: u64, input: Input<'_>, crypto: &mut dyn Crypto, out: &mut Out);
+
+    /// Drops what a crash loses: everything that is not durable (§2.5). `Input::Start` follows.
+    fn crash(&mut self);
+}
+
+/// Servers other than `me`.
+pub(crate) fn peers(thresholds: Thresholds, me: ServerId) -> impl Iterator<Item = ServerId> {
+    thresholds.servers().filter(move |server| *server != me)
+}

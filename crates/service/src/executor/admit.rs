@@ -1,0 +1,84 @@
+//! Who may have what executed: rights (EX-3), and a place in the table of last replies (EX-2, §8.2).
+
+use quorate_wire::reply::Outcome;
+use quorate_wire::{ClientId, Timestamp};
+
+use super::{Executor, fault};
+use crate::pages::PageStore;
+use crate::people::{self, Rights};
+use crate::service::{PageFault, Service};
+use crate::view::View;
+
+impl<S: Service, P: PageStore> Executor<S, P> {
+    /// Returns how many client lanes have an entry, and how many clients' lanes can have one (`clients_max` without
+    /// what is reserved).
+    pub fn lanes(&self) -> (u32, u32) {
+        self.lanes.count()
+    }
+
+    /// Says what has become of the request of a lane that is not in the table and can have no slot: it stays so, and
+    /// the request is never executed later. None: there is a slot.
+    #[cold]
+    pub(super) fn refusal(
+        &mut self,
+        client: ClientId,
+        timestamp: Timestamp,
+        time_ns: u64,
+    ) -> Result<Option<Outcome>, PageFault> {
+        let (released, refused) = self.lanes.numbers(client);
+        if released.0 > 0 && timestamp <= released {
+            return Ok(Some(Outcome::Overtaken));
+        }
+        let privileged = client.replica().is_some()
+            || self.people.as_ref().and_then(|people| people.rights(client)) == Some(Rights::Admin);
+        let mut view =
+            View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, self.reply_pages);
+        if refused.0 == 0 || timestamp > refused {
+            let room = self.lanes.make_room(&mut view, client, privileged, time_ns);
+            if fault(room)?.unwrap_or(false) {
+                return Ok(None);
+            }
+        }
+        // If that cannot be kept, nothing is said: the client does not hear that nothing was done.
+        let kept = fault(self.lanes.refuse(&mut view, client, timestamp))?.unwrap_or(false);
+        Ok(Some(if kept { Outcome::Refused } else { Outcome::Superseded }))
+    }
+
+    /// Returns why an operation is not passed to the service: it changes the client registry, which is done here, or
+    /// the client lacks the right (EX-3).
+    #[inline]
+    pub(super) fn govern(
+        &mut self,
+        client: ClientId,
+        operation: &[u8],
+    ) -> Result<Option<people::Answer>, PageFault> {
+        let pages = self.people_pages();
+        let Some(people) = &mut self.people else { return Ok(None) };
+        let Some(rights) = people.rights(client) else { return Ok(Some(people::Answer::NoClient)) };
+        let Some(order) = people::Order::decode(operation) else {
+            let may = rights >= Rights::Write || self.service.is_read_only(operation);
+            return Ok((!may).then_some(people::Answer::NoRight));
+        };
+        if rights < Rights::Admin {
+            return Ok(Some(people::Answer::NoRight));
+        }
+        let order = match order {
+            Ok(order) => order,
+            Err(answer) => return Ok(Some(answer)),
+        };
+        let mut view = View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, pages);
+        // A page that is damaged shows at the next checkpoint (CK-6).
+        let answer = fault(people.obey(order, &mut view))?.unwrap_or(people::Answer::Malformed);
+        if let (people::Order::Remove(principal), people::Answer::Done) = (order, answer) {
+            let mut view = View::new(
+                self.state.store(),
+                &mut self.overlay,
+                &mut self.pool,
+                &self.zeros,
+                self.reply_pages,
+            );
+            fault(self.lanes.release_all(&mut view, principal))?;
+        }
+        Ok(Some(answer))
+    }
+}

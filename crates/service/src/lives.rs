@@ -1,0 +1,86 @@
+//! The lives of the replicas, as pages of the state (RC-11): whose old statements count, and how far.
+//!
+//! ```text
+//! entry, 64 bytes   state 1 | - 7 | life 16 | life before it 16 | u 8 | - 16        one for each replica, in order
+//! ```
+//!
+//! The table has the last 4 KiB of the state. It stands apart from lanes: a lane may be given to somebody else,
+//! and then nobody would know any more which of a replica's statements are of a life that has ended.
+
+use alloc::vec::Vec;
+
+use quorate_wire::codec::{Reader, Writer};
+use quorate_wire::life::{Life, Lives, Recovered, Recovery};
+use quorate_wire::{ReplicaId, Timestamp};
+
+use crate::pages::PageStore;
+use crate::service::{PageFault, Stop};
+use crate::view::View;
+
+/// Entries of the table: one for each replica that a cluster can have.
+const ENTRIES: usize = quorate_wire::cluster::REPLICAS_MAX as usize;
+/// Bytes of an entry.
+const ENTRY_BYTES: usize = 64;
+/// The first byte of an entry that is in use.
+const IN_USE: u8 = 1;
+/// Where the lives stand in an entry.
+const LIVES_AT: usize = 8;
+
+/// Returns how many pages of a size the table takes.
+pub(crate) fn pages(page_bytes: usize) -> u32 {
+    u32::try_from((ENTRIES * ENTRY_BYTES).div_ceil(page_bytes)).unwrap_or(u32::MAX)
+}
+
+/// Returns the page of a replica's entry and where in the page it is; none for a number that no replica has.
+fn place(replica: ReplicaId, page_bytes: usize) -> Option<(u32, usize)> {
+    let byte = replica.index() * ENTRY_BYTES;
+    let page = u32::try_from(byte / page_bytes).ok()?;
+    (replica.index() < ENTRIES).then_some((page, byte % page_bytes))
+}
+
+/// Executes what a replica asks for: a recovery request opens a life of its sender (RC-6). Returns its result; none
+/// if it is no recovery request, and then nothing is done.
+pub(crate) fn open(
+    view: &mut View<'_>,
+    replica: ReplicaId,
+    timestamp: Timestamp,
+    seq: quorate_wire::SeqNum,
+    operation: &[u8],
+) -> Result<Option<Recovered>, Stop> {
+    let Some((page, at)) = place(replica, view.page_bytes()) else { return Ok(None) };
+    let Some(Recovery { bits, floor, .. }) = Recovery::decode(operation) else { return Ok(None) };
+    let known = decode(view.page(page)?, at).unwrap_or_default();
+    let lives = known.opened(Life { timestamp, bits }, floor);
+    let mut bytes = Vec::with_capacity(ENTRY_BYTES);
+    bytes.push(IN_USE);
+    bytes.resize(LIVES_AT, 0);
+    lives.encode(&mut Writer::new(&mut bytes));
+    bytes.resize(ENTRY_BYTES, 0);
+    view.write(page, at, &bytes)?;
+    Ok(Some(Recovered { seq, bits, floor }))
+}
+
+/// Returns the lives of every replica that has had more than one, by the committed state; `first` is the first page
+/// of the table.
+pub(crate) fn read(
+    store: &dyn PageStore,
+    page_bytes: usize,
+    first: u32,
+) -> Result<Vec<(ReplicaId, Lives)>, PageFault> {
+    let mut all = Vec::new();
+    for index in 0..ENTRIES {
+        let id = ReplicaId::at(index);
+        let Some((page, at)) = place(id, page_bytes) else { break };
+        let Some(bytes) = store.get(first.saturating_add(page))? else { continue };
+        if let Some(lives) = decode(bytes, at) {
+            all.push((id, lives));
+        }
+    }
+    Ok(all)
+}
+
+/// Reads an entry; none if it is not in use.
+fn decode(page: &[u8], at: usize) -> Option<Lives> {
+    let bytes: &[u8; ENTRY_BYTES] = page.get(at..)?.first_chunk()?;
+    (bytes[0] == IN_USE).then(|| Lives::decode(&mut Reader::new(&bytes[LIVES_AT..])).ok()).flatten()
+}

@@ -1,0 +1,109 @@
+//! Each operation once, and a share of the cluster for every client, whatever the others do (S3, L1, L4, L6).
+
+use quorate_pbft::client::step::ClientReject;
+use quorate_pbft::config::MS;
+use quorate_pbft::step::Reject;
+
+use super::client::{liar, operation, post};
+use super::{Expect, Scenario, one_each};
+use crate::adversary::client::Forgery;
+use crate::adversary::primary::StuffBatches;
+use crate::setup::Setup;
+
+/// The scenarios.
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario::new(
+        "s3_clock_goes_back",
+        &["S3"],
+        "A client's clock goes back between two runs: no operation of the second is answered with a reply of the first",
+    )
+    .expects(&[Expect::Noted("done although the clock went back")])
+    .with(|setup| Setup { clients: 3, ..setup })
+    .play(|stage| {
+        for run in 1..=6_u64 {
+            for write in 0..run {
+                let text = format!("put x {}", 10 * run + write);
+                let said = stage.answer(0, 0, &text, 5_000 * MS)?;
+                let seen = stage.answer(1, 0, "get x", 5_000 * MS)?;
+                let wanted = format!("ok {}", 10 * run + write);
+                stage.require(seen == wanted, format!("run {run}, {text}: {said}, and then get x: {seen}"))?;
+            }
+            stage.world.restart_client(0, 0);
+            stage.note("done although the clock went back");
+        }
+        stage.busy(20)
+    }),
+    Scenario::new(
+        "s3_client_put_back",
+        &["S3"],
+        "A client forgets which timestamps it has used: what it is told of its operations is true all the same (RP-5)",
+    )
+    .expects(&[
+        Expect::ClientReject(ClientReject::OtherOperation),
+        Expect::Noted("told that it is not known"),
+        Expect::Noted("done under another timestamp"),
+    ])
+    .with(|setup| Setup { clients: 3, ..setup })
+    .play(|stage| {
+        let mut value = 0;
+        for run in 1..=6_u64 {
+            for _ in 0..run {
+                value += 1;
+                let text = format!("put x {value}");
+                stage.ask(0, 0, &text);
+                stage.until(&text, 5_000 * MS, |w| w.clients[0].lanes[0].outstanding.is_none())?;
+                if stage.world.clients[0].lanes[0].last_result.take().is_none() {
+                    stage.note("told that it is not known");
+                    continue;
+                }
+                let seen = stage.answer(1, 0, "get x", 5_000 * MS)?;
+                let wanted = format!("ok {value}");
+                stage.require(seen == wanted, format!("run {run}, {text} was acknowledged, and x is {seen}"))?;
+                stage.note("done under another timestamp");
+            }
+            stage.world.put_client_back(0);
+        }
+        stage.busy(20)
+    }),
+    Scenario::new(
+        "l4_primary_makes_requests_up",
+        &["L4"],
+        "A primary proposes requests in the names of clients that have not asked for them: that is held against it alone",
+    )
+    .expects(&[Expect::Reject(Reject::UnprovenRequest), Expect::Noted("no client has lost its standing")])
+    .views_max(one_each)
+    .with(|setup| Setup { clients: 3, ..setup }.lying_primaries(StuffBatches::default))
+    .play(|stage| {
+        stage.busy(40)?;
+        let probations = stage.world.counters().probations;
+        stage.require(probations == 0, format!("{probations} clients on probation at correct replicas"))?;
+        stage.note("no client has lost its standing");
+        Ok(())
+    }),
+    Scenario::new(
+        "l1_lanes_of_one_client",
+        &["L1"],
+        "A client uses lane after lane: others begin new ones, a wiped replica comes back",
+    )
+    .expects(&[Expect::Noted("a new lane of another client")])
+    .with(|setup| Setup { clients: 3, ..setup })
+    .play(|stage| {
+        let liar = liar(stage);
+        stage.answer(0, 0, "put x 1", 5_000 * MS)?;
+        for lane in 0..200 {
+            let forgery = Forgery::new(1_000 + u64::from(lane), &operation(stage, u64::from(lane))).lane(lane);
+            post(stage, liar, &forgery);
+            stage.pass(2 * MS)?;
+        }
+        for (c, l) in [(0, 1), (1, 0), (1, 1)] {
+            let said = stage.answer(c, l, "put x 2", 5_000 * MS)?;
+            stage.require(said == "ok", format!("a new lane of c{c}: {said}"))?;
+            stage.note("a new lane of another client");
+        }
+        let host = stage.correct().into_iter().next_back().unwrap_or(0);
+        stage.world.crash(host);
+        stage.world.wipe(host);
+        stage.world.restart(host);
+        stage.busy(40)
+    }),
+];
