@@ -64,6 +64,7 @@ impl Asker {
             }
             (self.newest, self.seen, self.began_ns) = (rid, [0; 16], Some(now_ns));
         } else if rid > self.newest {
+            self.began_ns.get_or_insert(now_ns);
             for passed in (self.newest + 1..=rid).take(usize::try_from(SEEN).unwrap_or(0)) {
                 let (word, bit) = self.bit(passed);
                 *word &= !bit;

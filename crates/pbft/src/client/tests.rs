@@ -354,11 +354,11 @@ fn a_lane_that_waits_asks_again_when_others_are_answered() {
     let wait = |test: &mut Test| {
         let mut out = ClientActions::new();
         test.client.step(test.now, ClientInput::Timer, &mut out);
-        let timers = out.list().iter().filter_map(|action| match action {
-            ClientAction::SetTimer(at) => Some(at.0 - test.now.mono_ns),
-            _ => None,
+        let timer = out.list().iter().rev().find_map(|action| {
+            let ClientAction::SetTimer(at) = action else { return None };
+            Some(at.0 - test.now.mono_ns)
         });
-        timers.last().unwrap()
+        timer.unwrap()
     };
     assert!(wait(&mut test) <= 200 * MS, "and its patience begins again");
     assert_eq!(test.take(ClientInput::Answered), [], "once is enough");
