@@ -76,7 +76,7 @@ fn record(record: &Record<'_>) -> Vec<u8> {
     bytes
 }
 
-/// What the last message of a kind waits for: so many records.
+/// The number of records that the last message of a kind waits for.
 fn waits_for(desk: &Desk, kind: Kind) -> usize {
     let after = desk.did.iter().rev().find_map(|d| {
         let Did::Sent { kind: sent, after, .. } = d else { return None };

@@ -298,7 +298,7 @@ fn l6_one_clients_requests_are_bounded() {
     assert!(!desk.rejected(Reject::OverQuota), "another client has its own");
 }
 
-/// L1, L6: a principal has so many lanes here; those with nothing outstanding give way.
+/// L1, L6: the lanes of a principal are bounded; those with nothing outstanding give way.
 #[test]
 fn l6_lanes_of_one_client_are_bounded() {
     let mut desk = Desk::with(R1, 4, 1, |config| (config.lanes_max, config.clients_max) = (4, 16));

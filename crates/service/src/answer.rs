@@ -163,7 +163,7 @@ mod tests {
         assert!(!asker.is_new(at, at + 1200));
     }
 
-    /// ST-3: whoever has once sent a number near 2^64, as a liar or by accident, is answered again.
+    /// ST-3: a peer that has once sent a number near 2^64, as a liar or by accident, is answered again.
     #[test]
     fn l17_a_number_far_ahead_is_no_end() {
         let mut asker = Asker::default();

@@ -202,7 +202,7 @@ impl Lanes {
         Ok(())
     }
 
-    /// Lets a principal have so many lanes from now on.
+    /// Sets the number of lanes that a principal can have from now on.
     #[cfg(test)]
     pub(crate) fn set_quota(&mut self, quota: u32) {
         self.shares.set_quota(quota);

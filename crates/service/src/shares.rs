@@ -30,7 +30,7 @@ use crate::view::View;
 pub(crate) const IDLE_NS: u64 = 60_000_000_000;
 /// Bytes of an entry.
 const ENTRY_BYTES: usize = 32;
-/// Principals that can have an entry, besides as many as there are lanes.
+/// Principals that can have an entry, in addition to as many as there are lanes.
 const ENTRIES_BESIDES: u32 = 8192;
 
 /// How the table is shared. Replicated.
