@@ -20,7 +20,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
 pub use self::alone::Unreplicated;
-pub use self::backing::{Backing, Cluster};
+pub use self::backing::{Backing, Cluster, HandOut};
 pub use self::run::FrontDoor;
 use crate::ports::{Port, holder};
 use crate::trouble::{Kind, Trouble};

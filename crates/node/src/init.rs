@@ -28,7 +28,7 @@ use crate::trouble::{Kind, Trouble};
 pub const PORT: u16 = 7000;
 
 /// Returns which clients may add and remove clients: two that are for the command line. The first two serve gateways and
-/// status pages, which have no need of that, nor has whoever breaks into one (a cluster of few clients has no others).
+/// status pages, which do not need that, nor should an intruder in one have it (a cluster of few clients has no others).
 fn administrators(clients: u16) -> BTreeSet<u64> {
     let clients = u64::from(clients);
     match clients {

@@ -148,7 +148,7 @@ impl Talk for NfsTalk {
         match failure {
             Failure::ResultLost => self.connection.ask_again(Ticket(ticket)),
             Failure::NothingDone | Failure::Unknown | Failure::NoLane => {
-                self.connection.unanswered(Ticket(ticket))
+                self.connection.unanswered(Ticket(ticket));
             }
         }
     }

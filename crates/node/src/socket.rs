@@ -203,7 +203,7 @@ impl Transport for Socket {
     }
 }
 
-/// Returns where something came from, as the door counts.
+/// Returns where a datagram came from, as the authenticator counts sources.
 #[inline]
 fn source(from: SocketAddr) -> Source {
     let host = match from.ip() {

@@ -109,6 +109,6 @@ mod tests {
         assert!(archive.batch(&batch(100).digest()).is_some());
         assert!(archive.batch(&batch(92).digest()).is_none());
         archive.keep(SeqNum(101), batch(101));
-        assert!(archive.batch(&batch(101).digest()).is_some(), "the index is made anew");
+        assert!(archive.batch(&batch(101).digest()).is_some(), "the index is made again");
     }
 }

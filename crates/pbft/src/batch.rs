@@ -15,7 +15,7 @@ use crate::replica::Replica;
 use crate::step::{Actions, Milestone, Now, Recipient, Timer};
 
 /// The lanes whose request is not in a proposal yet, by principal. Principals take turns, and the lanes of one take
-/// turns with its turns (PR-3): whoever has many lanes has no more of the primary than others. A lane is there once,
+/// turns with its turns (PR-3): a principal with many lanes has no more of the primary than others. A lane is there once,
 /// since it has one request outstanding (CL-1); so it is never longer than the table of lanes.
 #[derive(Debug)]
 pub(crate) struct Batcher {

@@ -158,7 +158,7 @@ impl Replica {
         self.judge_checkpoints(now, out);
     }
 
-    /// Decides anew which of its own checkpoints are stable.
+    /// Decides again which of its own checkpoints are stable.
     pub(crate) fn judge_checkpoints(&mut self, now: Now, out: &mut Actions) {
         let (stable, mut known) = (self.log.stable(), self.take_scratch());
         known.extend(self.checkpoints.own.keys().filter(|seq| **seq > stable).map(|seq| seq.0));

@@ -361,7 +361,7 @@ impl Client {
     fn on_answered(&mut self, now: Now, out: &mut ClientActions) {
         if let Some(request) = self.request.as_mut().filter(|request| request.waits > 1) {
             request.waits = 0;
-            out.push(ClientAction::SetTimer(self.patience.soon(now, &mut self.rng)));
+            out.push(ClientAction::SetTimer(Patience::soon(now, &mut self.rng)));
         }
     }
 

@@ -25,7 +25,7 @@ const PROBATION_MAX_NS: u64 = 3_600_000 * MS;
 /// A cached reply is sent again to one client at most this often, in nanoseconds (RP-2).
 const RESEND_NS: u64 = 10 * MS;
 
-/// The most bytes of a principal's requests that wait to be executed, besides those of [`SHORT_BYTES`] at most.
+/// The most bytes of a principal's requests that wait to be executed, in addition to those of at most [`SHORT_BYTES`].
 pub(crate) const CLIENT_BYTES_MAX: usize = 16 << 20;
 /// Requests up to this length are bounded by the number of lanes alone, in bytes.
 const SHORT_BYTES: usize = 4 << 10;
@@ -149,7 +149,7 @@ impl ClientTable {
         let room = if own >= self.lanes_max {
             self.forget_one(principal)
         } else if self.clients.len() >= self.clients_max {
-            // Whoever has most of it gives a place; one that has the most itself, its own.
+            // The principal with most lanes gives a place; if that is this one, its own.
             let most = self.lanes.iter().max_by_key(|(_, lanes)| **lanes).map(|(principal, _)| *principal);
             most.is_some_and(|most| self.forget_one(most)) || (own > 0 && self.forget_one(principal))
         } else {
@@ -178,7 +178,7 @@ impl ClientTable {
     }
 
     /// Says whether a principal may have a request of `len` bytes waiting: what is short is bounded by its lanes, of
-    /// all others it has so many bytes at most (SR-1). What the lane itself holds goes when it comes.
+    /// all others it has a bounded number of bytes (SR-1). What the lane itself holds goes when it comes.
     #[inline]
     pub(crate) fn has_bytes_for(&self, client: ClientId, len: usize) -> bool {
         len <= SHORT_BYTES || self.long_bytes(client) + len <= CLIENT_BYTES_MAX

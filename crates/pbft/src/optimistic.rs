@@ -87,7 +87,7 @@ const CLIENT_READS_MAX: usize = 4096;
 const READS_UNDER_WAY_MAX: usize = 65_536;
 
 impl Reads {
-    /// Says whether a principal may have this read waiting as well: so many lanes and so many bytes (SR-1).
+    /// Says whether a principal may have this read waiting as well: its lanes and bytes are bounded (SR-1).
     fn has_room_for(&self, body: &Body) -> bool {
         let waiting = self.waiting.range(lanes_of(body.client.principal()));
         let others = waiting.filter(|(id, _)| **id != body.client).map(|(_, body)| body.frame().len());

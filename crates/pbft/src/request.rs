@@ -26,7 +26,7 @@ impl Replica {
         // "Replicas discard requests whose timestamp is lower than the timestamp in the last reply
         // they sent to the client" [OSDI99 §4.2].
         if request.timestamp < client.executed {
-            // Whoever asks learns from the newer reply: a replica that rejoins with a clock that was set back
+            // The sender learns from the newer reply: a replica that rejoins with a clock that was set back
             // (RC-6), a client whose record of what it has used is lost (RP-5).
             if request.proof == Proof::Unproven {
                 return out.reject(Reject::OldTimestamp);

@@ -113,7 +113,7 @@ impl Replica {
         self.start_transfer(now, seq, root, true, out);
     }
 
-    /// A checkpoint has become stable above the one to which a wrong state is being repaired: whoever is to answer
+    /// A checkpoint has become stable above the one to which a wrong state is being repaired: its holders
     /// may have discarded that, and the state must not end below the window. The repair goes to this one.
     pub(crate) fn raise_repair(&mut self, now: Now, seq: SeqNum, root: Digest, out: &mut Actions) {
         if self.transfer.repairing && self.transfer.target.is_some_and(|(target, _)| target < seq) {

@@ -76,11 +76,11 @@ fn record(record: &Record<'_>) -> Vec<u8> {
     bytes
 }
 
-/// What the last message of a kind waits for: so many records.
+/// The number of records that the last message of a kind waits for.
 fn waits_for(desk: &Desk, kind: Kind) -> usize {
-    let after = desk.did.iter().rev().find_map(|d| match d {
-        Did::Sent { kind: sent, after, .. } if *sent == kind => Some(*after),
-        _ => None,
+    let after = desk.did.iter().rev().find_map(|d| {
+        let Did::Sent { kind: sent, after, .. } = d else { return None };
+        (*sent == kind).then_some(*after)
     });
     usize::try_from(after.unwrap()).unwrap()
 }
@@ -318,9 +318,9 @@ fn l16_a_repair_does_not_end_below_the_window() {
     }
     assert_eq!(desk.replica.state().stable, SeqNum(8));
     desk.input(Input::Fetched { seq: SeqNum(4), root: right, clients: &[], lives: None });
-    let last = desk.did.iter().rev().find_map(|d| match d {
-        Did::Fetches(seq, _) => Some(seq.0),
-        _ => None,
+    let last = desk.did.iter().rev().find_map(|d| {
+        let Did::Fetches(seq, _) = d else { return None };
+        Some(seq.0)
     });
     assert_eq!(last, Some(8));
     desk.fetched(8);

@@ -172,7 +172,7 @@ fn p12_a_missing_body_costs_no_client_its_standing() {
 /// Leads r0 into a later view, with a client on probation: f + 1 others have complained about what r0 had proposed of
 /// another lane. Where r0 is a backup then, it holds an unsigned request of the client.
 fn held_unsigned_and_on_probation(view: u64) -> (Desk, ClientId) {
-    let leads = view % 4 == 0;
+    let leads = view.is_multiple_of(4);
     let mut desk = Desk::with(R0, 4, 1, |config| config.pipeline = if leads { 2 } else { 1 });
     let frame = desk.request_frame(c(0), 2, b"y");
     let digest = desk.batch_of(std::slice::from_ref(&frame)).requests().next().unwrap().digest;
@@ -298,7 +298,7 @@ fn l6_one_clients_requests_are_bounded() {
     assert!(!desk.rejected(Reject::OverQuota), "another client has its own");
 }
 
-/// L1, L6: a principal has so many lanes here; those with nothing outstanding give way.
+/// L1, L6: the lanes of a principal are bounded; those with nothing outstanding give way.
 #[test]
 fn l6_lanes_of_one_client_are_bounded() {
     let mut desk = Desk::with(R1, 4, 1, |config| (config.lanes_max, config.clients_max) = (4, 16));

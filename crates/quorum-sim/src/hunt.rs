@@ -37,7 +37,7 @@ pub fn protocols(mutant: Mutant) -> Vec<Protocol> {
     }
 }
 
-/// Looks for a bug with so many seeds of the swarm for each protocol that has it.
+/// Looks for a bug with `seeds` seeds of the swarm for each protocol that has it.
 pub fn by_swarm(mutant: Mutant, seeds: u64) -> Result<Option<Found>, String> {
     let protocols = protocols(mutant);
     for seed in 0..seeds {

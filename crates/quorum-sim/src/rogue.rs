@@ -18,7 +18,7 @@ use crate::profile::{Behaviour, Scene};
 /// What a faulty client does with the messages of a correct one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Stops after so many sends of a STORE, and for good.
+    /// Stops for good after this number of sends of a STORE.
     CrashMidWrite(u32),
     /// Sends STORE to some servers only: one bit each.
     Partial(u64),
@@ -381,7 +381,7 @@ impl Actor for Hoarder {
             }
             2 | 3 if !stopped => self.ask(scene),
             4 if !stopped && Self::variant(scene).is_optimized() => self.ask_optimistically(scene),
-            // What was signed before the stop is sent again, by whoever has it.
+            // What was signed before the stop is sent again, by anyone who has it.
             5 | 6 if !stopped || signs => {
                 if let Some(asked) = scene.rng.pick(&self.asked) {
                     self.broadcast(&asked.message.body, scene);

@@ -86,7 +86,7 @@ fn within(a: &[f64], b: &[f64], percent: f64) -> bool {
     all(a, b, |a, b| (a - b).abs() <= a.min(b) * percent / 100.0)
 }
 
-/// Judges every statement that simulation can judge, with so many operations a cell.
+/// Judges every statement that simulation can judge, with `operations` operations a cell.
 pub fn judge(operations: usize) -> Result<Vec<Shape>, String> {
     let measure = Measure { operations };
     let mut shapes = lan(measure)?;

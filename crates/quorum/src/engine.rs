@@ -227,7 +227,7 @@ impl<T: Clone> Answers<T> {
         self.list.retain(|(other, ..)| *other != server);
     }
 
-    /// Returns the first q answers, if there are so many.
+    /// Returns the first q answers, if there are q.
     pub(crate) fn counted(&self, q: usize) -> Option<&[(ServerId, Version, T)]> {
         self.list.get(..q)
     }

@@ -38,7 +38,7 @@ fn every_kind() -> Vec<Body> {
     let signature: Signature = [7; 64];
     let answers = [(ReplicaId(0), version(1), signature), (ReplicaId(3), version(1), signature)];
     let proof = Proof { signature: Some(signature), evidence: Some(Evidence { answers: answers.into() }) };
-    let none = Proof::default();
+    let unsigned = Proof::default();
     let request = |predecessor, own| {
         Arc::new(PrepareRequest { client: ClientId::new(3, 0), predecessor, version: version(5), own })
     };
@@ -55,7 +55,7 @@ fn every_kind() -> Vec<Body> {
         object: ObjectId([object; 32]),
         version: version(6),
         value: Arc::clone(&value),
-        proof: none.clone(),
+        proof: unsigned.clone(),
         pcert,
         wcert,
     };
@@ -66,7 +66,7 @@ fn every_kind() -> Vec<Body> {
         Body::Tsr { op, version: v, signature: None },
         Body::Tsr { op, version: v, signature: Some(signature) },
         Body::Store { op, version: v, value: value.clone(), proof: proof.clone(), write_back: false },
-        Body::Store { op, version: v, value: value.clone(), proof: none.clone(), write_back: true },
+        Body::Store { op, version: v, value: value.clone(), proof: unsigned.clone(), write_back: true },
         Body::Ack { op, version: v },
         Body::Rd { op },
         Body::RdVal { op, version: v, value: value.clone(), proof: proof.clone() },
@@ -295,17 +295,18 @@ fn a_server_is_no_client() {
         let body = Body::Fstore { version, value: value.clone(), proof };
         assert_eq!(answers(&ask(&mut server, &cluster, liar, OBJECT, body)), 0, "{}", protocol.name());
         let reader = Principal::Client(ClientId::new(1, 0));
-        let body = match protocol {
-            Protocol::Phalanx => Body::Rd { op },
-            _ => Body::Read { rid: Rid { incarnation: 1, counter: 1 }, attempt: 0 },
+        let body = if protocol == Protocol::Phalanx {
+            Body::Rd { op }
+        } else {
+            Body::Read { rid: Rid { incarnation: 1, counter: 1 }, attempt: 0 }
         };
         let said = ask(&mut server, &cluster, reader, OBJECT, body);
-        let genesis = said.iter().any(|action| match action {
-            Action::Send { message, .. } => matches!(
+        let genesis = said.iter().any(|action| {
+            let Action::Send { message, .. } = action else { return false };
+            matches!(
                 message.body,
                 Body::RdVal { version, .. } | Body::Val { version, .. } if version.is_genesis()
-            ),
-            _ => false,
+            )
         });
         assert!(genesis, "{} kept a server's store", protocol.name());
     }
@@ -315,7 +316,7 @@ fn a_server_is_no_client() {
 #[test]
 fn vectors() {
     let object = ObjectId::new(b"ns", b"key");
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
     let statement =
         Statement::Written(Version { val: 1, client: ClientId::new(1, 0), digest: value_digest(b"v") });
     let digest = quorate_quorum::crypto::statement_digest(ClusterId([9; 32]), 1, &object, &statement);

@@ -64,6 +64,7 @@ impl Asker {
             }
             (self.newest, self.seen, self.began_ns) = (rid, [0; 16], Some(now_ns));
         } else if rid > self.newest {
+            self.began_ns.get_or_insert(now_ns);
             for passed in (self.newest + 1..=rid).take(usize::try_from(SEEN).unwrap_or(0)) {
                 let (word, bit) = self.bit(passed);
                 *word &= !bit;
@@ -162,7 +163,7 @@ mod tests {
         assert!(!asker.is_new(at, at + 1200));
     }
 
-    /// ST-3: whoever has once sent a number near 2^64, as a liar or by accident, is answered again.
+    /// ST-3: a peer that has once sent a number near 2^64, as a liar or by accident, is answered again.
     #[test]
     fn l17_a_number_far_ahead_is_no_end() {
         let mut asker = Asker::default();

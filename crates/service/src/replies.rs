@@ -202,7 +202,7 @@ impl Lanes {
         Ok(())
     }
 
-    /// Lets a principal have so many lanes from now on.
+    /// Sets the number of lanes that a principal can have from now on.
     #[cfg(test)]
     pub(crate) fn set_quota(&mut self, quota: u32) {
         self.shares.set_quota(quota);
@@ -334,13 +334,12 @@ impl Lanes {
         digest: Digest,
         result: &[u8],
     ) -> Result<(), Stop> {
-        let slot = match self.index.get(client.0) {
-            Some(slot) => slot,
-            None => {
-                let slot = self.shares.add(client);
-                self.index.insert(client.0, slot);
-                slot
-            }
+        let slot = if let Some(slot) = self.index.get(client.0) {
+            slot
+        } else {
+            let slot = self.shares.add(client);
+            self.index.insert(client.0, slot);
+            slot
         };
         self.tentative_time_ns = self.tentative_time_ns.max(time_ns);
         let (page, at) = self.layout.place(slot);

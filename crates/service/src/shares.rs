@@ -30,7 +30,7 @@ use crate::view::View;
 pub(crate) const IDLE_NS: u64 = 60_000_000_000;
 /// Bytes of an entry.
 const ENTRY_BYTES: usize = 32;
-/// Principals that can have an entry, besides as many as there are lanes.
+/// Principals that can have an entry, in addition to as many as there are lanes.
 const ENTRIES_BESIDES: u32 = 8192;
 
 /// How the table is shared. Replicated.
@@ -93,7 +93,8 @@ enum Change {
 #[derive(Debug)]
 pub(crate) struct Shares {
     rules: Rules,
-    shares: BTreeMap<u64, Share>,
+    /// The share of each.
+    principals: BTreeMap<u64, Share>,
     /// Slots below `top` that are not in use.
     free: BTreeSet<u32>,
     top: u32,
@@ -108,7 +109,7 @@ impl Shares {
     pub(crate) fn new(rules: Rules) -> Self {
         Self {
             rules,
-            shares: BTreeMap::new(),
+            principals: BTreeMap::new(),
             free: BTreeSet::new(),
             top: 0,
             used: 0,
@@ -135,17 +136,17 @@ impl Shares {
 
     /// Returns every lane's slot, those of one principal after another.
     pub(crate) fn slots(&self) -> impl Iterator<Item = u32> + '_ {
-        self.shares.values().flat_map(|share| share.slots.iter().copied())
+        self.principals.values().flat_map(|share| share.slots.iter().copied())
     }
 
     /// Returns the share of a principal, if it has any.
     pub(crate) fn get(&self, principal: u64) -> Option<&Share> {
-        self.shares.get(&principal)
+        self.principals.get(&principal)
     }
 
     /// Says whether a new lane of a principal makes another one go, and whose that may be.
     pub(crate) fn wants(&self, principal: u64, privileged: bool) -> Wants {
-        let own = self.shares.get(&principal).map_or(0, |share| share.slots.len());
+        let own = self.principals.get(&principal).map_or(0, |share| share.slots.len());
         let room = if privileged { self.rules.slots } else { self.room() };
         match () {
             () if own >= usize::try_from(self.rules.quota).unwrap_or(usize::MAX) => Wants::OneOf(principal),
@@ -159,7 +160,7 @@ impl Shares {
         match wants {
             Wants::Nothing => false,
             Wants::OneOf(principal) => {
-                self.shares.get(&principal).is_some_and(|share| now < share.busy_until)
+                self.principals.get(&principal).is_some_and(|share| now < share.busy_until)
             }
             Wants::Any => now < self.busy_until,
         }
@@ -170,7 +171,7 @@ impl Shares {
         match wants {
             Wants::Nothing => {}
             Wants::OneOf(principal) => {
-                if let Some(share) = self.shares.get_mut(&principal) {
+                if let Some(share) = self.principals.get_mut(&principal) {
                     share.busy_until = until;
                 }
             }
@@ -196,13 +197,13 @@ impl Shares {
     }
 
     fn insert(&mut self, client: ClientId, slot: u32) {
-        self.shares.entry(client.principal()).or_default().slots.push(slot);
+        self.principals.entry(client.principal()).or_default().slots.push(slot);
         self.free.remove(&slot);
         self.used += 1;
     }
 
     fn remove(&mut self, client: ClientId, slot: u32) {
-        if let Some(share) = self.shares.get_mut(&client.principal()) {
+        if let Some(share) = self.principals.get_mut(&client.principal()) {
             share.slots.retain(|other| *other != slot);
         }
         self.free.insert(slot);
@@ -218,7 +219,7 @@ impl Shares {
         principal: u64,
         (released, refused): (Timestamp, Timestamp),
     ) -> Result<bool, Stop> {
-        let share = self.shares.entry(principal).or_default();
+        let share = self.principals.entry(principal).or_default();
         let Share { place, released: was_released, refused: was_refused, .. } = *share;
         if released <= was_released && refused <= was_refused {
             return Ok(true);
@@ -262,7 +263,7 @@ impl Shares {
                     lane(client, Some(slot));
                 }
                 Change::Numbers { principal, place, released, refused } => {
-                    let share = self.shares.entry(principal).or_default();
+                    let share = self.principals.entry(principal).or_default();
                     self.entries -= u32::from(share.place.is_some() && place.is_none());
                     (share.place, share.released, share.refused) = (place, released, refused);
                 }
@@ -270,7 +271,7 @@ impl Shares {
         }
         // What was found out about times may have been the overlay's.
         self.busy_until = 0;
-        self.shares.values_mut().for_each(|share| share.busy_until = 0);
+        self.principals.values_mut().for_each(|share| share.busy_until = 0);
     }
 
     /// Notes a lane of the committed state; those of one state come in the order of their slots.
@@ -296,7 +297,7 @@ impl Shares {
                 if released.0 == 0 && refused.0 == 0 {
                     return Ok(());
                 }
-                let share = self.shares.entry(number(0)).or_default();
+                let share = self.principals.entry(number(0)).or_default();
                 (share.place, share.released, share.refused) = (Some(self.entries), released, refused);
                 self.entries += 1;
             }

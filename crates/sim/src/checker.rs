@@ -129,8 +129,8 @@ impl std::fmt::Debug for Checkers {
 }
 
 impl Checkers {
-    /// Returns the watchers of the replicas in `correct`, the only ones that keep to the protocol. There is room for
-    /// so many `lanes`, of one client for so many.
+    /// Returns the watchers of the replicas in `correct`, the only ones that keep to the protocol. `lanes`: the most of
+    /// all clients, and of one.
     pub fn new(
         cluster: Cluster,
         (interval, window): (u64, u64),

@@ -7,7 +7,7 @@ use super::prose::{self, Block, Word};
 use crate::tree::{Tree, extension};
 
 /// Whether the crates are checked as well: their comments, help texts, errors and pages.
-const CRATES: bool = false;
+const CRATES: bool = true;
 
 /// The most words of a sentence in README and in help texts.
 const SENTENCE_MAX: usize = 35;

@@ -54,7 +54,7 @@ fn one_lane_finds_out_for_the_others() {
     assert!((95..=105).contains(&sent), "{sent} of 100 lanes have asked again within 60 ms");
     drive.heard(at(120_061 * MS));
     let (sent, _) = pass(&mut drive, 120_061 * MS, 120_090 * MS);
-    assert!(sent < 10, "{sent}: whoever says so all the time changes nothing");
+    assert!(sent < 10, "{sent}: saying so all the time changes nothing");
 }
 
 /// CL-10: a request whose timestamp cannot be kept does not leave; when it can, it does.

@@ -1,4 +1,4 @@
-//! What comes to a drive: through the door, and to whom it concerns.
+//! What comes to a drive: through the authenticator, then to the part that it concerns.
 
 use quorate_pbft::Now;
 use quorate_pbft::step::Input;

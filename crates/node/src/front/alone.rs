@@ -12,7 +12,7 @@ use quorate_pbft::Now;
 use quorate_pbft::config::Durability;
 use quorate_service::{Alone, Service};
 
-use super::{Backing, Failure};
+use super::{Backing, Failure, HandOut};
 use crate::clock::Clock;
 
 /// The length at which the log restarts: as much as a replica writes before it truncates its own.
@@ -80,7 +80,7 @@ impl<S: Service> Backing for Unreplicated<S> {
         !self.done.is_empty()
     }
 
-    fn hand_out(&mut self, each: &mut dyn FnMut(u16, Result<&[u8], Failure>)) {
+    fn hand_out(&mut self, each: &mut HandOut<'_>) {
         for (lane, range) in self.done.drain(..) {
             each(lane, self.results.get(range).ok_or(Failure::ResultLost));
         }

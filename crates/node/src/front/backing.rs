@@ -44,9 +44,12 @@ pub trait Backing {
     fn flush(&mut self) -> io::Result<()>;
     /// Returns whether there are results.
     fn has_done(&self) -> bool;
-    /// Hands out the lanes that are done, each with its result; none: that was lost.
-    fn hand_out(&mut self, each: &mut dyn FnMut(u16, Result<&[u8], Failure>));
+    /// Hands out the lanes that are done, each with its result or why it has none.
+    fn hand_out(&mut self, each: &mut HandOut<'_>);
 }
+
+/// Takes a lane that is done, and its result.
+pub type HandOut<'a> = dyn FnMut(u16, Result<&[u8], Failure>) + 'a;
 
 /// The cluster, through a client with its sockets.
 #[derive(Debug)]
@@ -95,7 +98,7 @@ impl<M: Meter> Backing for Cluster<M> {
         !self.drive.done().is_empty()
     }
 
-    fn hand_out(&mut self, each: &mut dyn FnMut(u16, Result<&[u8], Failure>)) {
+    fn hand_out(&mut self, each: &mut HandOut<'_>) {
         for done in self.drive.done() {
             let result = self.drive.result(done);
             each(

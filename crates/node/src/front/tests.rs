@@ -112,7 +112,7 @@ impl Backing for Owing {
         false
     }
 
-    fn hand_out(&mut self, _each: &mut dyn FnMut(u16, Result<&[u8], Failure>)) {}
+    fn hand_out(&mut self, _each: &mut HandOut<'_>) {}
 }
 
 /// A reply may call for a request to others, as when a read has to be ordered after all: each first read of a file

@@ -18,9 +18,9 @@ enum Is {
     Full,
     /// Behind by this number of batches.
     Behind(u64),
-    /// Its clock says so many milliseconds.
+    /// Its clock, in milliseconds.
     Clock(u64),
-    /// So many lanes are in use, of 100.
+    /// The lanes in use, of 100.
     Lanes(u32),
     /// Its newest digest is another one.
     Other(u8),
@@ -79,7 +79,7 @@ fn words(picture: &Picture) -> Vec<&'static str> {
 type Case<'a> = (&'a [Is], &'a [&'a str], Verdict, usize, usize);
 
 #[test]
-fn the_verdict_follows_from_what_is_known() {
+fn l20_the_verdict_follows_from_what_is_known() {
     use Verdict::{Degraded, Halted, Healthy, Unsafe};
     let wrong = Seen(Class::WrongReplies, 3);
     let cases: &[Case<'_>] = &[

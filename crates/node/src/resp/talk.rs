@@ -15,7 +15,7 @@ const OUTPUT_BYTES: usize = 256 << 10;
 
 /// Commands that may take effect have timed out.
 const UNKNOWN: &str = "UNKNOWN no answer from the cluster in time: it may have been done or may be done yet";
-/// Replicas keep so many last replies of a client.
+/// The error where replicas keep no further last reply of a client.
 const NO_LANE: &str =
     "TRYAGAIN refused, table full: no last replies are kept for more lanes; nothing was done";
 /// Nothing was done.

@@ -56,7 +56,7 @@ impl Cluster {
         self.directory.addresses()[..self.controls.len()].to_vec()
     }
 
-    /// Returns the client with so many lanes, and its sockets.
+    /// Returns the client with this number of lanes, and its sockets.
     pub(crate) fn client(&self, lanes: u16) -> (ClientDrive, Socket) {
         let door = self.keys.door(Principal::Client(ClientId::new(1, 0)), wall_ns());
         let directory = self.directory.clone();

@@ -70,7 +70,7 @@ impl Patience {
     }
 
     /// Returns when to send again a request that has waited for long, now that others are answered.
-    pub(super) fn soon(&self, now: Now, rng: &mut Rng) -> Deadline {
+    pub(super) fn soon(now: Now, rng: &mut Rng) -> Deadline {
         Deadline(now.mono_ns.saturating_add(rng.below(START_NS)))
     }
 

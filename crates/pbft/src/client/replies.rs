@@ -458,7 +458,7 @@ mod tests {
 
     /// A replica that has refused a read, and one that lies in the same way, are not told apart: that is no result.
     #[test]
-    fn a_refused_read_is_no_contradiction() {
+    fn l21_a_refused_read_is_no_contradiction() {
         for path in [Path::Ordered, Path::FellBack] {
             let said = [committed(2, Digest::ZERO), committed(0, A), committed(1, A), committed(3, A)];
             assert_eq!(contradicted(path, &said), []);

@@ -174,7 +174,7 @@ fn l1_nothing_is_executed_twice_or_after_it_was_refused() {
             for (request, outcome) in requests.iter().zip(outcomes) {
                 match outcome {
                     Executed => {
-                        assert!(done.insert(*request) && !refused.contains(request), "seed {seed} {seq:?}")
+                        assert!(done.insert(*request) && !refused.contains(request), "seed {seed} {seq:?}");
                     }
                     Refused => {
                         assert!(!done.contains(request), "refused although it was done: seed {seed} {seq:?}");

@@ -102,7 +102,9 @@ impl Table {
         {
             let gone: Vec<ClientId> =
                 self.lanes.keys().copied().filter(|id| id.principal() == principal).collect();
-            gone.into_iter().for_each(|id| self.release(id));
+            for id in gone {
+                self.release(id);
+            }
         }
         self.lanes.insert(client, last);
     }

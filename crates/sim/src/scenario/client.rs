@@ -262,7 +262,7 @@ pub const SCENARIOS: &[Scenario] = &[
             let forgery = Forgery::new(1, &operation(stage, u64::from(lane))).lane(lane * 300);
             post(stage, liar, &forgery);
             if lane % 100 == 99 {
-                stage.pass(100 * MS)?; // so many at once
+                stage.pass(100 * MS)?; // that many at once
             }
         }
         stage.busy(20)

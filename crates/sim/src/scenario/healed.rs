@@ -1,4 +1,4 @@
-//! A liar of every kind, caught and cleaned: whoever held a replica for a while must not be able to cripple it after
+//! A liar of every kind, caught and cleaned: an intruder who held a replica must not be able to cripple it after
 //! that. Half of them have their disk wiped, the others are started on what is there; at the other size it is the
 //! other half.
 
@@ -23,7 +23,7 @@ macro_rules! healed {
         /// The scenarios: one for each liar of the roster, in its order.
         pub const SCENARIOS: &[Scenario] = &[$(
             Scenario::new($name, &["L17", "L18"], "This liar is cleaned: the others get as much from it as from any other replica")
-                .expects(&[Expect::Noted("as good as new")])
+                .expects(&[Expect::Noted("fully recovered")])
                 .with(lying::<$at>)
                 .play(cleaned::<$at>),
         )*];
@@ -130,7 +130,7 @@ fn cleaned<const AT: usize>(stage: &mut Stage) -> Ended {
     stage.until("they go on without f others", RECOVERED_NS, move |w: &mut World<KvApp>| {
         w.committed() >= target
     })?;
-    stage.note("as good as new");
+    stage.note("fully recovered");
     for h in &away {
         stage.world.restart(*h);
     }

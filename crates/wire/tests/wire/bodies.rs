@@ -189,7 +189,7 @@ fn b36_whatever_a_liar_puts_into_a_body_decoding_is_total_and_canonical() {
             let frame = world.seal(from, to, kind, &changed);
             now_ns += 10_000_000; // so that each signature is looked at (A5)
             match world.doors[to].admit(now_ns, Frame::decode(&frame).unwrap()) {
-                Ok(_) => assert!(accepted, "{} got through the door only", kind.name()),
+                Ok(_) => assert!(accepted, "{} got through the authenticator only", kind.name()),
                 Err(
                     DoorError::BadLeaveCert(_)
                     | DoorError::OtherClient(_)

@@ -1,0 +1,56 @@
+//! What other runs and other lanes of a client have to do with a request.
+
+use super::*;
+
+/// RP-5, S3: the timestamp was used before, by a run of which nothing is known here.
+#[test]
+fn a_reply_to_another_operation_is_not_taken() {
+    let old = |test: &mut Test, from, t| {
+        let request = test.domains.request(lane().0, t, b"an old one");
+        let digest = test.domains.reply(lane().0, t, &request, b"ok");
+        test.reply(from, t, "ok", |r| r.digest = digest)
+    };
+    let other = |from| rejected(from, ClientReject::OtherOperation);
+    let mut test = Test::four();
+    test.invoke(b"put", false);
+    assert_eq!(old(&mut test, 0, 100), other(0));
+    let taken = ClientMilestone::TimestampTaken { from: Timestamp(100), to: Timestamp(101) };
+    let mut expected = vec![Did::Said(taken), send(Some(0), 101), Did::Wait];
+    expected.extend(other(2));
+    assert_eq!(old(&mut test, 2, 100), expected, "f + 1 say so: it is asked for under another one");
+    assert_eq!(test.quorum(101, "ok"), [Did::Stop, done(101, "ok", Path::Ordered)]);
+    // A later one has been executed: whether this one was before it, nobody knows.
+    test.invoke(b"put", false);
+    assert_eq!(old(&mut test, 0, 500), rejected(0, ClientReject::OtherRequest));
+    assert_eq!(test.reply(3, 700, "ok", |r| r.tentative = true)[0], Did::Stop);
+    assert_eq!(test.invoke(b"put", false)[0], invoked(501, false), "above what a correct replica has seen");
+    // One liar changes nothing.
+    for t in [501, 502, u64::MAX, 501] {
+        assert!(matches!(old(&mut test, 1, t)[..], [Did::Said(ClientMilestone::Rejected { .. })]));
+    }
+    assert_eq!(test.quorum(501, "ok"), [Did::Stop, done(501, "ok", Path::Ordered)]);
+}
+
+/// What has waited for long is asked for soon once others are answered, and not before it has waited.
+#[test]
+fn l19_a_lane_that_waits_asks_again_when_others_are_answered() {
+    let mut test = Test::four();
+    assert_eq!(test.take(ClientInput::Answered), []);
+    test.invoke(b"put", false);
+    assert_eq!(test.take(ClientInput::Answered), [], "it has only just been sent");
+    for _ in 0..12 {
+        test.time_out();
+    }
+    assert_eq!(test.take(ClientInput::Answered), [Did::Wait]);
+    let wait = |test: &mut Test| {
+        let mut out = ClientActions::new();
+        test.client.step(test.now, ClientInput::Timer, &mut out);
+        let timer = out.list().iter().rev().find_map(|action| {
+            let ClientAction::SetTimer(at) = action else { return None };
+            Some(at.0 - test.now.mono_ns)
+        });
+        timer.unwrap()
+    };
+    assert!(wait(&mut test) <= 200 * MS, "and its patience begins again");
+    assert_eq!(test.take(ClientInput::Answered), [], "once is enough");
+}
