@@ -27,7 +27,7 @@ pub enum Shows {
 /// A fault that is not mended yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Open {
-    /// Its key in `docs/faults.md`.
+    /// Its key.
     pub finding: &'static str,
     /// What shows it.
     pub shows: Shows,
@@ -47,6 +47,21 @@ pub const OPEN: &[Open] = &[
         shows: Shows::Seed { service: "kv", n: 4, seed: 47, set: &[], plain: false },
         rule: "few views (I23)",
     },
+    // A liar that jumped from view to view is cleaned before anything has committed. Two others have left view 0, the
+    // third stays in it and one rejoins.
+    Open {
+        finding: "L22",
+        shows: Shows::Seed { service: "kv", n: 4, seed: 14, set: &[], plain: false },
+        rule: "stuck",
+    },
+    // Two replicas rejoin at once, and neither sends a VIEW-CHANGE until it has.
+    Open {
+        finding: "L23",
+        shows: Shows::Seed { service: "kv", n: 4, seed: 91, set: &[], plain: false },
+        rule: "stuck",
+    },
+    // A primary that proposes two batches and votes for both: nothing is ordered for 60 s.
+    Open { finding: "L24", shows: Shows::Healed("two-faced"), rule: "stuck" },
     Open {
         finding: "L13",
         shows: Shows::Seed { service: "kv", n: 4, seed: 9_003_684, set: &[], plain: true },

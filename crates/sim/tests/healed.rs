@@ -1,4 +1,4 @@
-//! A liar of every kind, cleaned, is as good as new; those of which it is known that they are not stand in the list.
+//! A liar of every kind, cleaned, recovers fully; those of which it is known that they are not stand in the list.
 
 use quorate_sim::adversary::roster::ROSTER;
 use quorate_sim::expected::{OPEN, Shows};

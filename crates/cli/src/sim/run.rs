@@ -47,7 +47,7 @@ pub(crate) struct Run {
     /// The first seed, decimal or hexadecimal (default 1)
     #[arg(long, value_name = "S", value_parser = values::seed, conflicts_with_all = ["seed", "minutes"])]
     from: Option<u64>,
-    /// Fresh seeds for so many minutes
+    /// Fresh seeds for this many minutes
     #[arg(long, value_name = "M", value_parser = values::count)]
     minutes: Option<u64>,
     /// Number of replicas: 4 for f = 1, 7 for f = 2 (default 4; for a scenario all its sizes)

@@ -1,5 +1,5 @@
 //! An intruder who held a replica for a while must not be able to cripple it after it has been cleaned: a liar of every kind,
-//! healed, is as good as new (L17, L18).
+//! healed, recovers fully (L17, L18).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -20,7 +20,7 @@ const REJOIN_NS: u64 = 10_000 * MS;
 /// For how long it lies, with state to fetch.
 const LIES_NS: u64 = 2_000 * MS;
 
-/// Lets a replica lie in this way for a while, cleans it, and waits until it is as good as new.
+/// Lets a replica lie in this way for a while, cleans it, and waits until it recovers fully.
 ///
 /// # Errors
 ///
