@@ -364,6 +364,7 @@ struct KvDouble {
 
 impl KvDouble {
     /// The commands that are drawn.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "the drawn ones are listed")]
     fn command(&mut self, command: &Command<'_>) -> Vec<u8> {
         match command {
             Command::SetMany(items) => {

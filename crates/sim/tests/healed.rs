@@ -19,7 +19,7 @@ fn every_liar_is_healed() {
             (Err(rule), Some(open)) if rule.name() == open.rule => {}
             (Err(rule), _) => wrong.push(format!("{}: {} {rule:?}", entry.name, rule.name())),
             (Ok(()), Some(_)) => {
-                wrong.push(format!("{} no longer fails: take it out of the list", entry.name))
+                wrong.push(format!("{} no longer fails: take it out of the list", entry.name));
             }
         }
     }

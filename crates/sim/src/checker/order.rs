@@ -104,7 +104,7 @@ fn earliest(calls: &[Seen<'_>], stands: &[Vec<usize>]) -> Verdict {
             // Not in the order: another watcher says so.
             let Some(at) = stands[i].first().copied() else { continue };
             if at <= reached {
-                return Err(out_of_order(call, format!("stands at {at}"), reached));
+                return Err(out_of_order(call, &format!("stands at {at}"), reached));
             }
             put.insert(i, at);
         } else {
@@ -113,7 +113,7 @@ fn earliest(calls: &[Seen<'_>], stands: &[Vec<usize>]) -> Verdict {
                     "was read outside of the order, and no state that it may have seen answers that (of those at {:?})",
                     stands[i]
                 );
-                return Err(out_of_order(call, why, reached));
+                return Err(out_of_order(call, &why, reached));
             };
             put.insert(i, at);
         }
@@ -121,7 +121,7 @@ fn earliest(calls: &[Seen<'_>], stands: &[Vec<usize>]) -> Verdict {
     Ok(())
 }
 
-fn out_of_order(call: &Seen<'_>, why: String, reached: usize) -> Violation {
+fn out_of_order(call: &Seen<'_>, why: &str, reached: usize) -> Violation {
     let text = format!(
         "{} t={} (moments {} to {}) {why}; what had been answered before stands at {reached}",
         call.client, call.timestamp.0, call.invoked, call.returned

@@ -165,7 +165,7 @@ fn old_view_change(stage: &mut Stage) -> Ended {
     let r0 = [all[0]];
     let suspicious = all[1..=f].to_vec();
     let victim = all[all.len() - 1];
-    let behind = all[f + 1..2 * f + 1].to_vec();
+    let behind = all[f + 1..=2 * f].to_vec();
     let (node, h) = (stage.world.hosts[stage.world.host_of(victim)].node, stage.world.host_of(victim));
     stage.fill(&all, 8)?;
     stage.until("all are stable", 2_000 * MS, |w| w.core_facts().all(|facts| facts.stable.0 == 8))?;

@@ -221,7 +221,7 @@ impl Weather {
             | FaultKind::Slow => self.disturb(world, h, kind),
             FaultKind::BadDisk => match self.rng.below(4) {
                 0 => world.fill_disk(h, true),
-                1 if self.may_crash(world, h) => {
+                1 if Self::may_crash(world, h) => {
                     world.fail_sync(h);
                     self.start_again(world, h);
                 }
@@ -232,13 +232,13 @@ impl Weather {
                 let hour = 3_600_000 * 1_000_000_i64;
                 let offset = self.rng.pick(&[hour, -hour, 5_000_000_000, -5_000_000_000, 0]).unwrap_or(0);
                 let rate = self.rng.between(900_000, 1_100_000);
-                if self.has_budget(world, h) {
+                if Self::has_budget(world, h) {
                     world.disturb_clock(h, offset, rate);
                 }
             }
             FaultKind::DamageState => {
                 let choice = self.rng.bits();
-                if self.has_budget(world, h) && world.hosts[h].correct {
+                if Self::has_budget(world, h) && world.hosts[h].correct {
                     world.damage_state(h, choice);
                 }
             }
@@ -247,7 +247,7 @@ impl Weather {
             FaultKind::Late => self.late(world),
             FaultKind::LeftAlone => self.leave_alone(world, h),
             FaultKind::Turn => {
-                if self.has_budget(world, h)
+                if Self::has_budget(world, h)
                     && let Some(entry) = self.rng.pick(ROSTER)
                 {
                     world.turn(h, entry.maker());
@@ -337,7 +337,7 @@ impl Weather {
             match self.snapshots.iter().position(|(host, _)| *host == h) {
                 None => self.snapshots.push((h, world.snapshot(h))),
                 Some(at)
-                    if self.has_budget(world, h)
+                    if Self::has_budget(world, h)
                         // Nobody can tell an old disk whose later start was never heard of.
                         && world.hosts[h].disk.starts() > self.snapshots[at].1.starts()
                         && world.cards().get(h).is_some_and(|card| card.contains(" v=") && !card.contains("unconfirmed")) =>
@@ -350,7 +350,7 @@ impl Weather {
             }
             return;
         }
-        if !self.has_budget(world, h) {
+        if !Self::has_budget(world, h) {
             return;
         }
         if kind == FaultKind::Wipe {
@@ -363,7 +363,7 @@ impl Weather {
     }
 
     /// Says whether the protocol survives another replica that is faulty, host `h`'s.
-    pub(super) fn has_budget<A: App>(&self, world: &World<A>, h: usize) -> bool {
+    pub(super) fn has_budget<A: App>(world: &World<A>, h: usize) -> bool {
         let bad = |h: usize| {
             let host = &world.hosts[h];
             !host.correct || host.amnesic || host.clock.is_wrong() || world.is_suspect(h)
@@ -377,13 +377,13 @@ impl Weather {
     }
 
     /// A crash loses nothing if everything promised is on the disk.
-    fn may_crash<A: App>(&self, world: &World<A>, h: usize) -> bool {
+    fn may_crash<A: App>(world: &World<A>, h: usize) -> bool {
         let trusted = world.config.durability == Durability::Sync && !world.hosts[h].old_disk;
-        trusted || !world.hosts[h].old_disk && self.has_budget(world, h)
+        trusted || !world.hosts[h].old_disk && Self::has_budget(world, h)
     }
 
     fn crash<A: App>(&mut self, world: &mut World<A>, h: usize) {
-        if self.may_crash(world, h) {
+        if Self::may_crash(world, h) {
             world.crash(h);
             self.start_again(world, h);
         }

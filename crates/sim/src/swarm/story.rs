@@ -100,7 +100,7 @@ impl Weather {
                     }
                 }
             }
-            if self.has_budget(world, h) {
+            if Self::has_budget(world, h) {
                 world.wipe(h);
                 self.start_again(world, h);
                 world.counters.fault("wiped after a promise");
