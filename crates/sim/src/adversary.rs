@@ -24,9 +24,11 @@ use crate::rng::Rng;
 
 pub mod backup;
 pub mod client;
+pub mod collusion;
 pub mod mutate;
 pub mod named;
 pub mod noise;
+pub mod plausible;
 pub mod primary;
 pub mod roster;
 
@@ -394,6 +396,10 @@ impl Core for Lying {
 
     fn overhear(&mut self, frame: &[u8]) {
         self.liar.overhear(&mut self.rng, frame);
+    }
+
+    fn into_replica(self: Box<Self>) -> Replica {
+        self.replica
     }
 
     fn lies(&self) -> u64 {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use quorate_service::kv::{Answer, Failure, Kv, Operation};
+use quorate_service::kv::{Answer, Asked, Command, Failure, Items, Kv, Operation};
 use quorate_service::null::{self, Null};
 use quorate_service::people;
 use quorate_service::{Context, Service, View};
@@ -31,6 +31,11 @@ pub type History = Vec<Call<Vec<u8>, Vec<u8>>>;
 pub trait Double {
     /// Executes the next operation in the agreed order. `cx` has the number of its batch and the agreed time.
     fn execute(&mut self, cx: &Context, operation: &[u8]) -> Vec<u8>;
+
+    /// Answers a read that is not ordered, and changes nothing.
+    fn read(&mut self, cx: &Context, operation: &[u8]) -> Vec<u8> {
+        self.execute(cx, operation)
+    }
 
     /// Says whether a client may add and remove others.
     fn is_admin(&self, _principal: u64) -> bool {
@@ -84,11 +89,13 @@ pub struct KvApp {
     pub long: [usize; 3],
     /// Reads, per million operations.
     pub reads: u32,
+    /// How many more keys there are, which are written and read several at a time only.
+    pub together: u64,
 }
 
 impl Default for KvApp {
     fn default() -> Self {
-        Self { keys: 6, long: [200, 255, 4096], reads: 300_000 }
+        Self { keys: 6, long: [200, 255, 4096], reads: 300_000, together: 3 }
     }
 }
 
@@ -97,7 +104,11 @@ impl Words for KvApp {
         if let Some(order) = governed::order_text(operation) {
             return order;
         }
-        let Ok(operation) = Operation::decode(operation) else { return "(malformed)".to_owned() };
+        let operation = match Asked::decode(operation) {
+            Ok(Asked::Operation(operation)) => operation,
+            Ok(Asked::Command(command)) => return format!("{command:?}").to_lowercase(),
+            Err(_) => return "(malformed)".to_owned(),
+        };
         match operation {
             Operation::Get { key } => format!("get {}", text(key)),
             Operation::Put { key, value } => format!("put {} {}", text(key), text(value)),
@@ -137,6 +148,26 @@ fn text(bytes: &[u8]) -> String {
     }
 }
 
+impl KvApp {
+    /// Draws an operation on several keys: one that sets some of them, or reads them all.
+    fn draw_together(&self, rng: &mut Rng, value: &[u8]) -> Ask {
+        let keys = (0..self.together).map(|key| format!("m{key}"));
+        let (mut buffer, mut operation) = (Vec::new(), Vec::new());
+        let reads = rng.one_in(2);
+        if reads {
+            Command::GetMany(Items::keys(keys, &mut buffer)).encode(&mut operation);
+        } else {
+            // Never none: an operation names a key.
+            let some = rng.between(1, self.together);
+            let pairs = keys
+                .take(usize::try_from(some).unwrap_or(1))
+                .flat_map(|key| [key.into_bytes(), value.to_vec()]);
+            Command::SetMany(Items::pairs(pairs, &mut buffer)).encode(&mut operation);
+        }
+        Ask { operation, read_only: reads && !rng.one_in(8) }
+    }
+}
+
 fn encode(operation: &Operation<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     operation.encode(&mut bytes);
@@ -165,6 +196,9 @@ impl App for KvApp {
         let counter = format!("n{}", rng.below(self.keys.div_ceil(3)));
         let value = format!("v{tag}");
         let (key, mut value) = (key.as_bytes(), value.into_bytes());
+        if self.together > 0 && rng.one_in(8) {
+            return self.draw_together(rng, &value);
+        }
         if rng.chance(self.reads) {
             let key = if rng.one_in(4) { counter.as_bytes() } else { key };
             return Ask { operation: encode(&Operation::Get { key }), read_only: !rng.one_in(8) };
@@ -328,10 +362,40 @@ struct KvDouble {
     map: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
+impl KvDouble {
+    /// The commands that are drawn.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "the drawn ones are listed")]
+    fn command(&mut self, command: &Command<'_>) -> Vec<u8> {
+        match command {
+            Command::SetMany(items) => {
+                let items: Vec<&[u8]> = items.iter().collect();
+                for pair in items.chunks_exact(2) {
+                    self.map.insert(pair[0].to_vec(), pair[1].to_vec());
+                }
+                answer(&Answer::Done)
+            }
+            Command::GetMany(items) => {
+                // An answer to many is each behind its length.
+                let mut many = vec![4];
+                for key in items.iter() {
+                    let value = self.map.get(key).map_or(Answer::Nil, |value| Answer::Value(value));
+                    let one = answer(&value);
+                    many.extend_from_slice(&u32::try_from(one.len()).unwrap_or(0).to_le_bytes());
+                    many.extend_from_slice(&one);
+                }
+                many
+            }
+            other => unreachable!("nobody draws {other:?}"),
+        }
+    }
+}
+
 impl Double for KvDouble {
     fn execute(&mut self, _cx: &Context, operation: &[u8]) -> Vec<u8> {
-        let Ok(operation) = Operation::decode(operation) else {
-            return answer(&Answer::Failed(Failure::Malformed));
+        let operation = match Asked::decode(operation) {
+            Ok(Asked::Operation(operation)) => operation,
+            Ok(Asked::Command(command)) => return self.command(&command),
+            Err(_) => return answer(&Answer::Failed(Failure::Malformed)),
         };
         let key = key_of(&operation);
         let (value, seen) = apply(self.map.get(key).map(Vec::as_slice), &operation);

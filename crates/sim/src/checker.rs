@@ -9,16 +9,20 @@
 //! | I13 I15 each request once, with the result of a sequential machine | [`exactly_once`] |
 //! | I16 I18 equal digests at equal checkpoints, of committed effects only | [`checkpoint`] |
 //! | I5 I7 I8 I19 what may be said, across restarts | [`invariants`] |
-//! | I14 what the clients saw is linearizable | [`linearizable`] |
+//! | I4 no new view that could be made leaves out what has committed | [`omniscient`] |
+//! | RO-4 D5 nobody answers below what it has shown, or announces what its disk has not | [`shown`] |
+//! | I14 what the clients saw is linearizable | [`linearizable`], [`order`] |
 //! | a client accuses no correct replica | [`Checkers::accused`] |
 //! | I23 I24 after the faults, everything finishes | [`progress`] |
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a watcher looks for some of many kinds")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use quorate_pbft::step::Milestone;
 use quorate_wire::digest::Domains;
+use quorate_wire::message::{Reply, ViewChange};
 use quorate_wire::{Batch, ClientId, Cluster, Digest, Kind, ReplicaId, Replies, SeqNum, Timestamp, ViewNum};
 
 pub mod agreement;
@@ -28,7 +32,10 @@ pub mod facts;
 pub mod invariants;
 mod lanes;
 pub mod linearizable;
+pub mod omniscient;
+pub mod order;
 pub mod progress;
+pub mod shown;
 #[cfg(test)]
 mod tests;
 
@@ -37,8 +44,12 @@ use checkpoint::Checkpoints;
 use exactly_once::ExactlyOnce;
 use facts::Facts;
 use invariants::Votes;
+use omniscient::Omniscient;
+use order::Effect;
+use shown::Shown;
 
 use crate::app::Double;
+use crate::expected;
 
 /// A rule that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +66,28 @@ impl Violation {
     /// Returns a violation of `rule` by `replicas`.
     pub fn new(rule: &'static str, text: impl Into<String>, replicas: &[ReplicaId]) -> Self {
         Self { rule, text: text.into(), replicas: replicas.to_vec() }
+    }
+}
+
+/// Which rules are failures although it is known that they are broken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strict {
+    /// None: it is counted where they are broken.
+    #[default]
+    No,
+    /// This one.
+    About(&'static str),
+    /// All.
+    All,
+}
+
+impl Strict {
+    fn is_about(self, rule: &str) -> bool {
+        match self {
+            Self::No => false,
+            Self::About(of) => of == rule,
+            Self::All => true,
+        }
     }
 }
 
@@ -79,8 +112,14 @@ pub struct Checkers {
     exactly_once: ExactlyOnce,
     checkpoints: Checkpoints,
     votes: Votes,
+    omniscient: Omniscient,
+    shown: Shown,
     /// The first rule that was broken.
     violation: Option<Violation>,
+    /// Which rules are failures, too, although it is known that they are broken.
+    strict: Strict,
+    /// How often rules were broken of which that is known.
+    known: BTreeMap<&'static str, u64>,
 }
 
 impl std::fmt::Debug for Checkers {
@@ -94,7 +133,7 @@ impl Checkers {
     /// all clients, and of one.
     pub fn new(
         cluster: Cluster,
-        window: u64,
+        (interval, window): (u64, u64),
         domains: Domains,
         correct: &[ReplicaId],
         lanes: (usize, usize),
@@ -104,11 +143,25 @@ impl Checkers {
         Self {
             facts,
             agreement: Agreement::new(cluster),
+            omniscient: Omniscient::new(cluster, interval, window, domains.null_batch()),
+            shown: Shown::new(cluster),
             exactly_once: ExactlyOnce::new(domains, lanes, double),
             checkpoints: Checkpoints::new(cluster),
             votes: Votes::new(window),
             violation: None,
+            strict: Strict::No,
+            known: BTreeMap::new(),
         }
+    }
+
+    /// Sets which rules are failures, too, although it is known that they are broken.
+    pub fn be_strict(&mut self, strict: Strict) {
+        self.strict = strict;
+    }
+
+    /// Returns how often rules were broken of which that is known.
+    pub fn known(&self) -> &BTreeMap<&'static str, u64> {
+        &self.known
     }
 
     /// Returns the first rule that was broken.
@@ -133,9 +186,10 @@ impl Checkers {
 
     /// Notes a verdict; the first violation stays.
     pub fn note(&mut self, verdict: Verdict) {
-        if let Err(violation) = verdict
-            && self.violation.is_none()
-        {
+        let Err(violation) = verdict else { return };
+        if !self.strict.is_about(violation.rule) && expected::is_counted(violation.rule) {
+            *self.known.entry(violation.rule).or_default() += 1;
+        } else if self.violation.is_none() {
             self.violation = Some(violation);
         }
     }
@@ -144,7 +198,7 @@ impl Checkers {
     /// state has been corrupted in memory.
     pub fn accused(&mut self, id: ReplicaId) {
         let facts = &self.facts[id.index()];
-        let truthful = facts.correct && !facts.was_damaged;
+        let truthful = facts.correct && !facts.was_faulty;
         if truthful {
             self.note(Err(Violation::new(
                 "evidence",
@@ -169,6 +223,7 @@ impl Checkers {
         prepared: &[(SeqNum, ViewNum, Digest)],
     ) {
         self.exactly_once.undone(id);
+        self.shown.restarted(id, seqs.0);
         self.facts[id.index()].restart(seqs, view, prepared);
     }
 
@@ -176,12 +231,22 @@ impl Checkers {
     pub fn forgot(&mut self, id: ReplicaId) {
         self.exactly_once.undone(id);
         self.facts[id.index()].forget();
-        self.votes.forget(id);
+        self.shown.restarted(id, SeqNum(0));
     }
 
-    /// Replica `id` has lied so far, and keeps to the protocol from its next start on.
+    /// Replica `id` lies from now on.
+    pub fn turned(&mut self, id: ReplicaId) {
+        self.exactly_once.undone(id);
+        self.facts[id.index()].correct = false;
+    }
+
+    /// Replica `id` has lied so far, and keeps to the protocol from its next start on. What it has said may still
+    /// arrive.
     pub fn cleaned(&mut self, id: ReplicaId) {
-        self.facts[id.index()] = Facts::new(id, true);
+        self.exactly_once.undone(id);
+        let facts = &mut self.facts[id.index()];
+        *facts = Facts::new(id, true);
+        facts.was_faulty = true;
     }
 
     /// Replica `id` has had an old disk put in.
@@ -211,6 +276,10 @@ impl Checkers {
         let verdict = match *milestone {
             Milestone::Prepared { seq, digest } => agreement.prepared(&facts[id.index()], seq, digest),
             Milestone::Committed { seq, digest } => agreement.committed(facts, id, seq, digest),
+            Milestone::Rejoined { .. } => {
+                self.omniscient.rejoined(id);
+                Ok(())
+            }
             Milestone::ViewEntered { view, last } => agreement.entered(id, view, last),
             Milestone::Stable { seq, root } => checkpoints.stable(facts, id, seq, root),
             _ => Ok(()),
@@ -282,10 +351,20 @@ impl Checkers {
         }
     }
 
-    /// Replica `id` serves a read outside of the order.
-    pub fn read(&mut self, id: ReplicaId) {
+    /// Replica `id` serves a client's read outside of the order.
+    pub fn read(&mut self, id: ReplicaId, client: ClientId, timestamp: Timestamp) {
         if self.watches(id) {
-            let verdict = invariants::may_read(&self.facts[id.index()]);
+            let facts = &self.facts[id.index()];
+            let verdict = invariants::may_read(facts);
+            let verdict = verdict.and(self.shown.read(facts, client, timestamp));
+            self.note(verdict);
+        }
+    }
+
+    /// Replica `id` announces a checkpoint, and the newest image on its disk is of `image` (D5).
+    pub fn announces(&mut self, id: ReplicaId, seq: SeqNum, image: SeqNum) {
+        if self.watches(id) {
+            let verdict = self.shown.announces(&self.facts[id.index()], seq, image);
             self.note(verdict);
         }
     }
@@ -309,6 +388,7 @@ impl Checkers {
             facts.executed = seq;
             facts.tentative = None;
             self.exactly_once.undone(id);
+            self.shown.fetched(id, seq);
         }
         if !facts.damaged {
             let verdict = self.checkpoints.root(id, seq, root);
@@ -334,7 +414,34 @@ impl Checkers {
         if self.watches(id) {
             let verdict = self.votes.sends(&self.facts[id.index()], kind, body);
             self.note(verdict);
+            let Self { facts, omniscient, .. } = self;
+            let verdict = invariants::for_each_commit(kind, body, |vote| omniscient.voted(facts, id, vote));
+            self.note(verdict);
+            self.binds(id, kind, body);
         }
+    }
+
+    /// Notes what a message that leaves binds its sender to.
+    fn binds(&mut self, id: ReplicaId, kind: Kind, body: &[u8]) {
+        let facts = &self.facts[id.index()];
+        match kind {
+            Kind::Reply => {
+                let Some(reply) = Reply::decode(body).ok().filter(|reply| !reply.tentative) else { return };
+                let ordered = self.exactly_once.place(reply.client, reply.timestamp);
+                self.shown.replied(facts, reply.client, reply.timestamp, ordered);
+            }
+            Kind::ViewChange => {
+                let Ok(message) = ViewChange::decode(body) else { return };
+                let verdict = self.omniscient.said(&self.facts, id, message);
+                self.note(verdict);
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns what took effect, in order.
+    pub fn effects(&self) -> &[Effect] {
+        &self.exactly_once.effects
     }
 
     /// Replica `id` is given a NEW-VIEW, or has made one.

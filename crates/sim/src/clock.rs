@@ -3,9 +3,16 @@
 /// World time 0 as the time of day, in nanoseconds since 1970.
 pub const EPOCH_NS: u64 = 1_700_000_000_000_000_000;
 
+/// How far the clock of a correct host may be off, in nanoseconds: NTP over a bad network.
+pub const OFFSET_NS_MAX: i64 = 500_000_000;
+/// How much faster or slower it may run, in nanoseconds for a million: a crystal in the sun.
+pub const DRIFT_MAX: u64 = 200;
+
 /// How a host sees time. Its monotonic clock may run fast or slow; its time of day may also be wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
+    /// What it is like when nothing is wrong with it: its rate, and how far its time of day is off.
+    usual: (u64, i64),
     /// Nanoseconds of its own for a million of the world's.
     rate: u64,
     /// A moment at which the rate was set, on both clocks.
@@ -17,7 +24,16 @@ pub struct Clock {
 
 impl Clock {
     /// A clock that is right.
-    pub const RIGHT: Self = Self { rate: 1_000_000, world_ns: 0, mono_ns: 0, offset_ns: 0 };
+    pub const RIGHT: Self =
+        Self { usual: (1_000_000, 0), rate: 1_000_000, world_ns: 0, mono_ns: 0, offset_ns: 0 };
+
+    /// Returns a clock of a correct host, which is off by `offset_ns` and runs at `rate`: within
+    /// [`OFFSET_NS_MAX`] and [`DRIFT_MAX`].
+    pub fn usual(offset_ns: i64, rate: u64) -> Self {
+        let offset_ns = offset_ns.clamp(-OFFSET_NS_MAX, OFFSET_NS_MAX);
+        let rate = rate.clamp(1_000_000 - DRIFT_MAX, 1_000_000 + DRIFT_MAX);
+        Self { usual: (rate, offset_ns), rate, offset_ns, ..Self::RIGHT }
+    }
 
     /// Returns the monotonic clock's reading at world time `at`.
     pub fn mono(&self, at: u64) -> u64 {
@@ -46,16 +62,18 @@ impl Clock {
         self.offset_ns = offset_ns;
     }
 
-    /// Sets both right: the rate, and the time of day.
+    /// Sets both as they usually are: the rate, and the time of day.
     pub fn repair(&mut self, at: u64) {
-        self.set_rate(at, 1_000_000);
+        let (rate, offset_ns) = self.usual;
+        self.set_rate(at, rate);
         let error = i128::from(self.mono(at)) - i128::from(at);
-        self.offset_ns = i64::try_from(-error).unwrap_or(0);
+        self.offset_ns = i64::try_from(i128::from(offset_ns) - error).unwrap_or(0);
     }
 
-    /// Says whether its time of day is wrong or goes wrong.
+    /// Says whether its time of day is wrong or goes wrong, more than that of a correct host.
     pub fn is_wrong(&self) -> bool {
-        self.rate != 1_000_000 || self.offset_ns.unsigned_abs() > 1_000_000_000
+        let (rate, offset_ns) = self.usual;
+        self.rate != rate || self.offset_ns.abs_diff(offset_ns) > 1_000_000_000
     }
 }
 
@@ -79,6 +97,20 @@ mod tests {
                 assert!(clock.mono(at.saturating_sub(3)) <= mono);
             }
         }
+    }
+
+    /// A correct host's clock is a little off; what makes it wrong is repaired to that.
+    #[test]
+    fn a_clock_is_repaired_to_what_it_usually_is() {
+        let mut clock = Clock::usual(-300_000_000, 1_000_100);
+        assert!(!clock.is_wrong());
+        assert_eq!(clock.wall(0), EPOCH_NS - 300_000_000);
+        clock.jump(3_600_000_000_000);
+        assert!(clock.is_wrong());
+        clock.repair(5_000_000);
+        assert!(!clock.is_wrong());
+        assert_eq!(clock.wall(5_000_000), EPOCH_NS + 5_000_000 - 300_000_000);
+        assert_eq!(Clock::usual(i64::MAX, 0).wall(0), EPOCH_NS + 500_000_000);
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub use quorate_pbft::Config;
 use quorate_wire::{ClientId, Cluster, Timestamp};
 use serde_json::{Value, json};
 
+use crate::checker::Strict;
 use crate::pool;
 use crate::report::{self, Failure};
 use crate::scenario::{self, Scenario};
@@ -68,6 +69,10 @@ pub struct Options {
     pub steps: u64,
     /// How many last lines of each failed run's trace are kept; 0: none.
     pub lines: usize,
+    /// Rules that are known to be broken are failures, too.
+    pub strict: bool,
+    /// The swarm draws only what it drew at first.
+    pub plain: bool,
 }
 
 impl Default for Options {
@@ -82,6 +87,8 @@ impl Default for Options {
             jobs: 1,
             steps: 0,
             lines: 0,
+            strict: false,
+            plain: false,
         }
     }
 }
@@ -264,6 +271,10 @@ pub fn run(options: &Options, mut told: impl FnMut(&Summary, Option<&Failure>)) 
     Ok(summary)
 }
 
+fn strict(all: bool) -> Strict {
+    if all { Strict::All } else { Strict::No }
+}
+
 /// One kind of run.
 #[derive(Clone, Copy)]
 pub(crate) enum Play {
@@ -304,6 +315,8 @@ impl Play {
                     batches: BATCHES,
                     steps,
                     lines,
+                    strict: strict(options.strict),
+                    plain: options.plain,
                 };
                 let swarm::Run { counters, simulated_ns, hash, failure, lines, .. } =
                     (options.swarm.0)(seed, &ask);
@@ -395,6 +408,10 @@ pub struct ReplayOptions {
     pub at: u64,
     /// The hosts whose state is shown, such as `r1`; `all` for every one.
     pub show: Vec<String>,
+    /// Rules that are known to be broken are failures, too.
+    pub strict: bool,
+    /// The swarm draws only what it drew at first.
+    pub plain: bool,
     /// A request: only what concerns it is shown.
     pub request: Option<(ClientId, Timestamp)>,
 }
@@ -424,6 +441,8 @@ pub fn replay(options: &ReplayOptions) -> Result<Replay, Refused> {
                 batches: BATCHES,
                 steps: options.at,
                 lines: usize::MAX,
+                strict: strict(options.strict),
+                plain: options.plain,
             };
             let run = (options.swarm.0)(options.seed, &ask);
             Replay { lines: run.lines, names: run.names, states: run.states, failure: run.failure }

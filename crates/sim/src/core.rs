@@ -41,6 +41,9 @@ pub trait Core: Debug {
     /// A frame has come in. A correct replica is only told once the authenticator has admitted it.
     fn overhear(&mut self, _frame: &[u8]) {}
 
+    /// Returns the replica alone: the liar in front of it is gone.
+    fn into_replica(self: Box<Self>) -> Replica;
+
     /// Returns how many lies it has told.
     fn lies(&self) -> u64 {
         0
@@ -66,5 +69,9 @@ impl Core for Replica {
 
     fn state_text(&self) -> String {
         format!("{:#?}", self.state())
+    }
+
+    fn into_replica(self: Box<Self>) -> Replica {
+        *self
     }
 }

@@ -28,7 +28,7 @@ pub struct Host<S: Service> {
     pub node: NodeId,
     /// Its name in traces.
     pub name: String,
-    /// It keeps to the protocol: neither a liar nor a second copy.
+    /// It keeps to the protocol: neither a liar nor a second copy. A host may turn, and be healed.
     pub correct: bool,
     /// How often a process was started; what belongs to an earlier one is void.
     pub life: u32,
@@ -39,6 +39,8 @@ pub struct Host<S: Service> {
     pub key_time: u64,
     /// Its disk.
     pub disk: Disk<Rc<Vec<u8>>>,
+    /// Until then its process executes something, where that keeps it from everything else.
+    pub busy_until: u64,
     /// How long the image of a checkpoint takes to be written, if that is not for the disk to say.
     pub image_ns: Option<u64>,
     /// The process; none while it is down.

@@ -13,6 +13,7 @@ pub mod command;
 pub mod core;
 pub mod describe;
 pub mod disk;
+pub mod expected;
 pub mod follow;
 pub mod governed;
 pub mod hash;

@@ -8,7 +8,10 @@ use std::rc::Rc;
 
 use quorate_wire::Kind;
 
+pub use self::schedule::{Delay, Schedule};
 use crate::rng::{Concern, Rng};
+
+mod schedule;
 
 /// A node's place in the world: replicas first, then second copies of replicas (twins), then clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,6 +105,8 @@ pub struct Traffic {
     pub damaged: u64,
     /// Old ones sent again.
     pub replayed: u64,
+    /// Kept back by somebody who looks into them.
+    pub held: u64,
 }
 
 /// How many old frames are kept for replays. At the bound the oldest goes.
@@ -117,6 +122,8 @@ pub struct Network {
     links: Vec<Link>,
     /// Kinds of frames that are lost on a link.
     muted: Vec<(NodeId, NodeId, u8)>,
+    /// What somebody who looks into frames holds back.
+    pub schedule: Schedule,
     /// Old frames, at most [`REPLAY_MAX`].
     old: VecDeque<Frame>,
     /// The counts so far.
@@ -148,6 +155,7 @@ impl Network {
             nodes,
             links,
             muted: Vec::new(),
+            schedule: Schedule::default(),
             old: VecDeque::new(),
             traffic: Traffic::default(),
         }
@@ -220,6 +228,7 @@ impl Network {
         self.profile = Profile { delay_ns, jitter_ns, ..Profile::fixed(0) };
         self.old.clear();
         self.muted.clear();
+        self.schedule.heal();
     }
 
     /// Takes a frame and says where and when it, or what is left of it, arrives.
@@ -235,14 +244,19 @@ impl Network {
             self.traffic.cut += 1;
             return;
         }
+        if let Some(until) = self.schedule.holds(from, frame) {
+            self.traffic.held += 1;
+            return flights.push(Flight { at: until.max(now), from, to, frame: frame.clone() });
+        }
         if self.rng.chance(profile.loss) || self.rng.chance(link.loss) {
             self.traffic.lost += 1;
             return;
         }
+        let late = self.schedule.delays(from, frame);
         let copies = if self.rng.chance(profile.duplicate) { 2 } else { 1 };
         self.traffic.doubled += copies - 1;
         for _ in 0..copies {
-            let mut at = now + link.base_ns + link.slow_ns;
+            let mut at = now + link.base_ns + link.slow_ns + late;
             if profile.jitter_ns > 0 {
                 at += self.rng.below(profile.jitter_ns);
             }

@@ -17,8 +17,7 @@
 //! | H1, H2, H8-H10 | [`host`] |
 //! | H3-H7, H11 | [`disk`] |
 //! | B1-B37 | [`bugs`] |
-//! | faults found in this code: what must be on the disk, restarts, transfers | [`durable`] |
-//! | liars of every kind, cleaned | [`healed`] |
+//! | S1-S3, D1, L1-L18: faults found in this code | [`found`] |
 //! | attacks of spec §16.2 on view changes that have no key (A11, A14, ...) | [`views`] |
 
 use std::collections::BTreeMap;
@@ -31,6 +30,7 @@ use quorate_wire::{Cluster, Kind, ReplicaId};
 use serde_json::{Value, json};
 
 use crate::app::KvApp;
+use crate::checker::Strict;
 use crate::report::{Failure, Rule};
 use crate::setup::Setup;
 use crate::summary::Counters;
@@ -40,11 +40,14 @@ use crate::world::World;
 
 pub mod backup;
 pub mod bugs;
+pub mod cleansed;
 pub mod client;
 pub mod decision;
 pub mod disk;
 pub mod durable;
 pub mod evidence;
+pub mod found;
+mod found_liars;
 pub mod healed;
 pub mod host;
 pub mod liars;
@@ -127,6 +130,8 @@ pub struct Scenario {
     /// The highest view that a correct replica may have come to in the end: a view change that is not
     /// needed is a fault as well.
     views_max: fn(Cluster) -> u64,
+    /// It is about a rule that is known to be broken elsewhere: here it is a failure.
+    strict: Strict,
     with: fn(Setup) -> Setup,
     play: fn(&mut Stage) -> Ended,
 }
@@ -141,6 +146,7 @@ impl Scenario {
             sizes: BOTH,
             expects: &[],
             views_max: |_| u64::MAX,
+            strict: Strict::No,
             with: |setup| setup,
             play: |stage| stage.busy(40),
         }
@@ -167,6 +173,13 @@ impl Scenario {
         self
     }
 
+    /// Makes a failure of this rule where it is broken, known or not.
+    #[must_use]
+    pub const fn about(mut self, rule: &'static str) -> Self {
+        self.strict = Strict::About(rule);
+        self
+    }
+
     /// Changes the world's setup: settings, liars, twins, network.
     #[must_use]
     pub const fn with(mut self, with: fn(Setup) -> Setup) -> Self {
@@ -182,26 +195,28 @@ impl Scenario {
     }
 }
 
+/// The files of scenarios, by name, in the order of the keys.
+pub const GROUPS: &[(&str, &[Scenario])] = &[
+    ("primary", primary::SCENARIOS),
+    ("backup", backup::SCENARIOS),
+    ("twins", twins::SCENARIOS),
+    ("decision", decision::SCENARIOS),
+    ("views", views::SCENARIOS),
+    ("client", client::SCENARIOS),
+    ("people", people::SCENARIOS),
+    ("shares", shares::SCENARIOS),
+    ("network", network::SCENARIOS),
+    ("host", host::SCENARIOS),
+    ("disk", disk::SCENARIOS),
+    ("durable", durable::SCENARIOS),
+    ("healed", healed::SCENARIOS),
+    ("bugs", bugs::SCENARIOS),
+    ("found", found::SCENARIOS),
+];
+
 /// Returns every scenario, in the order of the keys.
 pub fn all() -> impl Iterator<Item = &'static Scenario> {
-    [
-        primary::SCENARIOS,
-        backup::SCENARIOS,
-        twins::SCENARIOS,
-        decision::SCENARIOS,
-        views::SCENARIOS,
-        client::SCENARIOS,
-        people::SCENARIOS,
-        shares::SCENARIOS,
-        network::SCENARIOS,
-        host::SCENARIOS,
-        disk::SCENARIOS,
-        durable::SCENARIOS,
-        healed::SCENARIOS,
-        bugs::SCENARIOS,
-    ]
-    .into_iter()
-    .flatten()
+    GROUPS.iter().flat_map(|(_, scenarios)| *scenarios)
 }
 
 /// Returns the scenario of this name.
@@ -296,6 +311,7 @@ pub fn run_watched(
         world.watch(max);
     }
     world.halt_at = halt.unwrap_or(u64::MAX);
+    world.checkers.be_strict(scenario.strict);
     let mut evidence = Evidence::default();
     for expect in scenario.expects {
         if let Expect::Milestone(_, matches) = expect {

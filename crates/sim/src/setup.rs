@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BinaryHeap};
 use quorate_pbft::client::step::ClientActions;
 use quorate_pbft::step::Actions;
 use quorate_pbft::{Config, Replica, Resume};
+use quorate_service::people::Person;
 use quorate_service::{Executor, Options, Steps};
 use quorate_wire::digest::ClusterId;
 use quorate_wire::sign::{PublicKey, Signer, Verifier};
 use quorate_wire::{ClientId, Cluster, Door, Principal, ReplicaId, Replies};
 
 use crate::adversary::{Liar, Lying};
-use crate::app::App;
+use crate::app::{App, Double};
 use crate::checker::Checkers;
 use crate::clock::Clock;
 use crate::core::Core;
@@ -65,6 +66,11 @@ pub struct Setup {
     pub disk: Pace,
     /// How long the service takes for a task.
     pub task_time: TaskTime,
+    /// Tasks keep the whole process from everything else, as they do in the node.
+    pub inline: bool,
+    /// How far each host's time of day is off, in nanoseconds, and how fast its clock runs, while nothing is wrong
+    /// with it. Those that are not named have a clock that is right.
+    pub clocks: Vec<(i64, u64)>,
     /// Bytes of a page of the state.
     pub page_bytes: usize,
     /// Replicas that lie.
@@ -91,6 +97,8 @@ impl Setup {
             network: Profile::lan(),
             disk: Pace::FAST,
             task_time: (0, 0),
+            inline: false,
+            clocks: Vec::new(),
             page_bytes: 1024,
             liars: BTreeMap::new(),
             twins: Vec::new(),
@@ -155,6 +163,14 @@ impl Keys {
     }
 }
 
+/// Returns the double of a service in the initial state, with the rights that it starts with.
+pub(crate) fn double<A: App>(app: &A, founders: Option<&BTreeMap<u64, Person>>) -> Box<dyn Double> {
+    match founders {
+        None => app.double(),
+        Some(founders) => Box::new(Governed::new(app.double(), founders)),
+    }
+}
+
 impl<A: App> World<A> {
     /// Returns a world in which nothing has happened yet. Its replicas start with the first events.
     pub fn new(app: A, setup: Setup) -> Self {
@@ -176,9 +192,10 @@ impl<A: App> World<A> {
                 name: if twin { format!("{id}'") } else { id.to_string() },
                 correct,
                 life: 0,
-                clock: Clock::RIGHT,
+                clock: setup.clocks.get(index).map_or(Clock::RIGHT, |(off, rate)| Clock::usual(*off, *rate)),
                 key_time: 0,
                 disk: Disk::new(*seed, index, setup.disk),
+                busy_until: 0,
                 image_ns: None,
                 process: None,
                 missed: None,
@@ -189,18 +206,10 @@ impl<A: App> World<A> {
         let correct: Vec<ReplicaId> = hosts.iter().filter(|host| host.correct).map(|host| host.id).collect();
         let nodes = hosts.len() + setup.clients;
         let founders = setup.founders.map(founders);
-        let double = match &founders {
-            None => app.double(),
-            Some(founders) => Box::new(Governed::new(app.double(), founders)),
-        };
-        let checkers = Checkers::new(
-            cluster,
-            config.window,
-            config.domains(),
-            &correct,
-            (config.clients_max, config.lanes_max),
-            double,
-        );
+        let double = double(&app, founders.as_ref());
+        let window = (config.checkpoint_interval, config.window);
+        let lanes = (config.clients_max, config.lanes_max);
+        let checkers = Checkers::new(cluster, window, config.domains(), &correct, lanes, double);
         let mut world = Self {
             seed: *seed,
             keys,
@@ -221,6 +230,7 @@ impl<A: App> World<A> {
             trace: None,
             evidence: None,
             task_time: setup.task_time,
+            inline: setup.inline,
             task_rng: Rng::new(*seed, Concern::Executor),
             adversary_rng: Rng::new(*seed, Concern::Adversary),
             keys_rng,
@@ -286,9 +296,16 @@ impl<A: App> World<A> {
         match self.liars.get(&id) {
             None => Box::new(replica),
             Some(maker) => {
-                let rng = Rng::nth(self.adversary_rng.bits(), Concern::Adversary, h);
-                Box::new(Lying::new(replica, maker.make(), signer, self.config.clone(), rng))
+                let liar = maker.make();
+                self.lying(h, replica, liar)
             }
         }
+    }
+
+    /// Puts a liar in front of the replica of host `h`.
+    pub(crate) fn lying(&mut self, h: usize, replica: Replica, liar: Box<dyn Liar>) -> Box<dyn Core> {
+        let signer = self.keys.signer(self.hosts[h].id.into());
+        let rng = Rng::nth(self.adversary_rng.bits(), Concern::Adversary, h);
+        Box::new(Lying::new(replica, liar, signer, self.config.clone(), rng))
     }
 }

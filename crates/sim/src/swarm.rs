@@ -13,8 +13,8 @@ use quorate_pbft::Config;
 use quorate_wire::Cluster;
 
 use crate::app::{App, KvApp, NullApp};
-use crate::checker::Violation;
 use crate::checker::progress::{self, Stuck};
+use crate::checker::{Strict, Violation};
 use crate::report::{Failure, Rule};
 use crate::rng::{Concern, Rng};
 use crate::summary::Counters;
@@ -24,6 +24,7 @@ use crate::world::{Load, World};
 pub mod faults;
 pub mod forger;
 pub mod plan;
+mod story;
 
 use faults::Weather;
 use forger::Forger;
@@ -38,7 +39,12 @@ const HEALED_NS: u64 = 120 * SECOND;
 /// The longest that everything may take to finish, in simulated time (I23, I24).
 const FINISH_NS: u64 = 60 * SECOND;
 
-/// The options of a run.
+/// How often the longest wait for a view a request may take that was asked under faults, once they are over.
+const PATIENCE: u64 = 4;
+/// How many views may be needed after the faults, in addition to one for each liar.
+const VIEWS_AFTER: u64 = 2;
+
+/// What a run is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
     /// The cluster.
@@ -51,6 +57,10 @@ pub struct Ask<'a> {
     pub steps: u64,
     /// How many last lines of the trace are kept; 0: none, the largest number: all.
     pub lines: usize,
+    /// Which rules are failures although it is known that they are broken.
+    pub strict: Strict,
+    /// Only what was drawn at first: old seeds give the runs that they gave.
+    pub plain: bool,
 }
 
 /// How a run went.
@@ -80,7 +90,8 @@ pub fn run(seed: u64, ask: &Ask<'_>) -> Run {
     if rng.one_in(8) {
         run_app(NullApp::default(), seed, ask, &mut rng)
     } else {
-        let app = KvApp { keys: rng.between(2, 10), ..KvApp::default() };
+        let together = if ask.plain { 0 } else { KvApp::default().together };
+        let app = KvApp { keys: rng.between(2, 10), together, ..KvApp::default() };
         run_app(app, seed, ask, &mut rng)
     }
 }
@@ -91,12 +102,14 @@ pub fn run_service<A: App>(app: A, seed: u64, ask: &Ask<'_>) -> Run {
 }
 
 fn run_app<A: App>(app: A, seed: u64, ask: &Ask<'_>, rng: &mut Rng) -> Run {
-    let mut plan = Plan::draw(seed, ask.cluster, ask.config, rng);
+    let mut plan = Plan::draw(seed, ask.cluster, ask.config, rng, ask.plain);
     plan.setup.page_bytes = app.page_bytes().unwrap_or(plan.setup.page_bytes);
     let faulty = plan.faulty.clone();
     let mut weather = Weather::new(seed, &plan);
     let (load, false_client) = (plan.load, plan.false_client);
     let mut world = World::new(app, plan.setup);
+    world.checkers.be_strict(ask.strict);
+    plan.odd.iter().for_each(|what| world.counters.fault(what));
     if false_client {
         weather.forger = Forger::new(&mut world);
     }
@@ -156,6 +169,9 @@ fn drive<A: App>(world: &mut World<A>, weather: &mut Weather, load: Load, ask: &
         }
     }
     weather.end(world);
+    if !ask.plain {
+        in_time(world, &stop)?;
+    }
     let until = world.time() + HEALED_NS;
     let done = world.run(until, |w| stop(w) || w.committed() >= ask.batches);
     checked(world)?;
@@ -163,6 +179,28 @@ fn drive<A: App>(world: &mut World<A>, weather: &mut Weather, load: Load, ask: &
         return Err(Rule::Stuck(why(world).map_or("too slow".to_owned(), |stuck| stuck.to_string())));
     }
     finish(world, FINISH_NS, stop)
+}
+
+/// After the faults, what was asked before has its answer within a few times the longest wait for a view, and few
+/// views more are needed: one for each liar, and two (I23).
+fn in_time<A: App>(world: &mut World<A>, stop: &impl Fn(&World<A>) -> bool) -> Result<(), Rule> {
+    let view = |world: &World<A>| world.core_facts().map(|facts| facts.view.0).max().unwrap_or(0);
+    let asked = world.asked();
+    let (healed, before) = (world.time(), view(world));
+    let most = VIEWS_AFTER + u64::try_from(world.config.cluster.f()).unwrap_or(0);
+    let until = healed + PATIENCE * world.config.view_timeout_max_ns;
+    let done = world.run(until, |w| stop(w) || w.is_answered(&asked));
+    checked(world)?;
+    if !done {
+        let text = format!("{} of {} requests have waited for 4 T_VC", world.unanswered(&asked), asked.len());
+        world.checkers.note(Err(Violation::new("in time (I23)", text, &[])));
+    }
+    let after = view(world);
+    if after > before + most {
+        let text = format!("views {before} to {after} after the faults, and {most} more would do");
+        world.checkers.note(Err(Violation::new("few views (I23)", text, &[])));
+    }
+    checked(world)
 }
 
 /// Ends the load and waits until everything has finished (I23, I24); then looks at the whole history, and at the state of
@@ -184,7 +222,7 @@ pub(crate) fn finish<A: App>(
     world.checkers.finish();
     checked(world)?;
     world.audit().map_err(Rule::Broken)?;
-    world.check_history().map_err(|text| Rule::Broken(Violation::new("linearizable (I14)", text, &[])))
+    world.check_history().map_err(Rule::Broken)
 }
 
 fn checked<A: App>(world: &World<A>) -> Result<(), Rule> {

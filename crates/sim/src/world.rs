@@ -37,6 +37,7 @@ mod clients;
 mod faults;
 mod look;
 mod run;
+mod turn;
 
 pub use clients::{ClientHost, Lane, Load, Seen};
 
@@ -135,6 +136,8 @@ pub struct World<A: App> {
     /// The notes of a scenario.
     pub(crate) evidence: Option<Evidence>,
     pub(crate) task_time: TaskTime,
+    /// A task keeps its whole process from everything else.
+    pub(crate) inline: bool,
     pub(crate) task_rng: Rng,
     pub(crate) adversary_rng: Rng,
     pub(crate) keys_rng: Rng,
@@ -245,6 +248,10 @@ impl<A: App> World<A> {
                 self.counters.overflowed += 1;
             }
             return;
+        }
+        if self.at < host.busy_until && !matches!(event, Event::Ran { .. } | Event::Resume | Event::Restart) {
+            let (until, node) = (host.busy_until, host.node);
+            return self.schedule(until, node, event);
         }
         let life = host.life;
         match event {

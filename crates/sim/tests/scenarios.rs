@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use quorate_sim::expected;
 use quorate_sim::scenario::{self, Scenario};
 
 /// The seed of the first run. More are tried by `quorate sim run`.
@@ -12,6 +13,9 @@ const SEED: u64 = 1;
 fn play(scenario: &Scenario) -> Result<(), String> {
     let mut failures = Vec::new();
     for &n in scenario.sizes {
+        if expected::is_open(scenario.name, n) {
+            continue; // it is known to fail, and another test demands that
+        }
         let started = Instant::now();
         let outcome = scenario::run(scenario, n, SEED);
         let provoked: Vec<String> =
@@ -31,25 +35,37 @@ fn play(scenario: &Scenario) -> Result<(), String> {
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
-/// Runs the scenarios of one file.
-fn play_all(scenarios: &[Scenario]) {
+/// How many tests share the scenarios, so that each core has some.
+const SHARES: usize = 8;
+
+/// Runs one share of every group: each scenario is in one share, whatever its group is called.
+fn play_share(share: usize) {
     quorate_sim::report::quiet_panics();
-    let failures: Vec<String> = scenarios.iter().filter_map(|scenario| play(scenario).err()).collect();
+    let groups = scenario::GROUPS.iter().flat_map(|(_, scenarios)| *scenarios);
+    let failures: Vec<String> =
+        groups.skip(share).step_by(SHARES).filter_map(|scenario| play(scenario).err()).collect();
     // Not in the assertion's message: panics are quiet here.
     println!("{}", failures.join("\n"));
     assert!(failures.is_empty());
 }
 
-macro_rules! files {
-    ($($file:ident)*) => { $(
+macro_rules! shares {
+    ($($name:ident $share:literal)*) => {
+        $(
+            #[test]
+            fn $name() {
+                play_share($share);
+            }
+        )*
+
         #[test]
-        fn $file() {
-            play_all(scenario::$file::SCENARIOS);
+        fn every_share_has_a_test() {
+            assert!([$($share),*].into_iter().eq(0..SHARES));
         }
-    )* };
+    };
 }
 
-files! { primary backup twins client people shares views network host disk durable healed bugs }
+shares! { share_0 0 share_1 1 share_2 2 share_3 3 share_4 4 share_5 5 share_6 6 share_7 7 }
 
 /// Every way in which three backups can hear the copies of the first primary: one batch stands each time.
 #[test]
@@ -70,7 +86,8 @@ fn b26_every_split_of_the_first_slot() {
 #[test]
 fn a_seed_decides_everything() {
     for scenario in scenario::all().step_by(7) {
-        let hashes = [1, 1, 2].map(|seed| scenario::run(scenario, 4, seed).hash);
+        let n = scenario.sizes[0];
+        let hashes = [1, 1, 2].map(|seed| scenario::run(scenario, n, seed).hash);
         assert_eq!(hashes[0], hashes[1], "{}", scenario.name);
         assert_ne!(hashes[0], hashes[2], "{}", scenario.name);
     }

@@ -22,7 +22,7 @@ use quorate_sim::rng::{Concern, Rng};
 use quorate_sim::swarm::{self, Run};
 use quorate_wire::digest::Domains;
 use quorate_wire::message::{Proof, Request, RequestFlags};
-use quorate_wire::{Batch, ClientId, ClusterId, Replies, SeqNum, Timestamp};
+use quorate_wire::{Batch, ClientId, ClusterId, Digest, Replies, SeqNum, Timestamp};
 
 /// How many handles the clients remember.
 const KNOWN_MAX: usize = 12;
@@ -216,8 +216,8 @@ struct Framed(Fs);
 const FRAME_BYTES: usize = 16;
 
 impl Service for Framed {
-    fn is_read_only(&self, _operation: &[u8]) -> bool {
-        false
+    fn is_read_only(&self, operation: &[u8]) -> bool {
+        self.0.is_read_only(operation.get(FRAME_BYTES..).unwrap_or_default())
     }
 
     fn execute(
@@ -251,11 +251,24 @@ impl Alone {
     }
 }
 
+/// Returns an operation with the number and the time of its batch.
+fn framed(cx: &Context, operation: &[u8]) -> Vec<u8> {
+    let mut framed = cx.seq.0.to_le_bytes().to_vec();
+    framed.extend_from_slice(&cx.time_ns.to_le_bytes());
+    framed.extend_from_slice(operation);
+    framed
+}
+
 impl Double for Alone {
+    fn read(&mut self, cx: &Context, operation: &[u8]) -> Vec<u8> {
+        let mut result = Vec::new();
+        let whose = (cx.client, cx.timestamp, &Digest::ZERO);
+        let _ = self.executor.read(whose, &framed(cx, operation), &mut result);
+        result
+    }
+
     fn execute(&mut self, cx: &Context, operation: &[u8]) -> Vec<u8> {
-        let mut framed = cx.seq.0.to_le_bytes().to_vec();
-        framed.extend_from_slice(&cx.time_ns.to_le_bytes());
-        framed.extend_from_slice(operation);
+        let framed = framed(cx, operation);
         let domains = Domains::new(ClusterId([1; 32]));
         let client = ClientId::new(1, 0);
         self.executed += 1;
@@ -303,6 +316,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use quorate_fs::nfs3::Stat;
+    use quorate_sim::checker::Strict;
     use quorate_wire::Cluster;
 
     use super::*;
@@ -346,7 +360,15 @@ mod tests {
         let seeds = std::env::var("QUORATE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
         let Ok(cluster) = Cluster::tolerating(1) else { unreachable!("four replicas are a cluster") };
         for seed in 1..=seeds {
-            let ask = swarm::Ask { cluster, config: None, batches: 200, steps: 0, lines: 0 };
+            let ask = swarm::Ask {
+                cluster,
+                config: None,
+                batches: 200,
+                steps: 0,
+                lines: 0,
+                strict: Strict::No,
+                plain: false,
+            };
             let run = run(seed, &ask);
             assert!(
                 run.failure.is_none(),

@@ -66,6 +66,12 @@ pub(crate) struct Replay {
     /// Draw the run with a column for each node
     #[arg(long)]
     lanes: bool,
+    /// Draw only the faults that the swarm drew at first, as for seeds of long ago
+    #[arg(long, conflicts_with = "scenario")]
+    plain: bool,
+    /// A rule that is known to be broken is a failure, too
+    #[arg(long)]
+    strict: bool,
 }
 
 /// The replicas whose state is shown.
@@ -103,6 +109,8 @@ impl Replay {
             config: configured(&self.set, self.n, self.f)?,
             from: self.from.unwrap_or(0),
             at: self.at.unwrap_or(0),
+            strict: self.strict,
+            plain: self.plain,
             show: self.show.iter().map(ToString::to_string).collect(),
             request: self.request.map(|RequestName { client, timestamp }| (client, timestamp)),
         };
@@ -122,7 +130,15 @@ impl Replay {
             None => Ok(ExitCode::SUCCESS),
             Some(failure) => {
                 let code = if failure.is_stuck() { Code::Stuck } else { Code::Violation };
-                out::line(format!("\n{}", with_settings(&failure.to_string(), self.service, &self.set)));
+                out::line(format!(
+                    "\n{}",
+                    with_settings(
+                        &failure.to_string(),
+                        self.service,
+                        &self.set,
+                        super::flags(self.strict, self.plain)
+                    )
+                ));
                 Err(Failure::new(code, "the run failed"))
             }
         }
@@ -224,6 +240,8 @@ mod tests {
             show: Vec::new(),
             request: None,
             lanes: false,
+            strict: false,
+            plain: false,
         };
         let says = replay.run().unwrap_err().to_string();
         assert!(

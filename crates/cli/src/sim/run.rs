@@ -24,6 +24,7 @@ const TOLD_MAX: usize = 5;
 /// or a run does not finish; the output has the command that repeats such a run.
 ///
 ///   quorate sim run --seeds 100
+///   quorate sim run --from 5000 --seeds 100
 ///   quorate sim run --scenario all
 ///   quorate sim run --seed 0x2f81 --steps 5000 --lanes
 ///   quorate sim run --seeds 20 --set tentative=false --set pipeline=1
@@ -40,10 +41,13 @@ pub(crate) struct Run {
     /// Run one seed, decimal or hexadecimal
     #[arg(long, value_name = "S", value_parser = values::seed, conflicts_with_all = ["seeds", "minutes"])]
     seed: Option<u64>,
-    /// Run the seeds 1 to N (default 100; 1 for a scenario)
+    /// The number of seeds (default 100, of a scenario 1)
     #[arg(long, value_name = "N", value_parser = values::count, conflicts_with = "minutes")]
     seeds: Option<u64>,
-    /// Run new random seeds for M minutes
+    /// The first seed, decimal or hexadecimal (default 1)
+    #[arg(long, value_name = "S", value_parser = values::seed, conflicts_with_all = ["seed", "minutes"])]
+    from: Option<u64>,
+    /// Fresh seeds for this many minutes
     #[arg(long, value_name = "M", value_parser = values::count)]
     minutes: Option<u64>,
     /// Number of replicas: 4 for f = 1, 7 for f = 2 (default 4; for a scenario all its sizes)
@@ -64,6 +68,12 @@ pub(crate) struct Run {
     /// Draw the run with a column for each node; needs --seed
     #[arg(long, requires = "seed", conflicts_with = "json")]
     lanes: bool,
+    /// Draw only the faults that the swarm drew at first, as for seeds of long ago
+    #[arg(long, conflicts_with = "scenario")]
+    plain: bool,
+    /// A rule that is known to be broken is a failure, too
+    #[arg(long)]
+    strict: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -73,8 +83,19 @@ impl Run {
     pub(super) fn run(&self) -> Outcome {
         let options = self.options()?;
         if let (true, Some(seed)) = (self.lanes, self.seed) {
-            let Options { scenario, swarm, n, f, config, steps: at, .. } = options.clone();
-            let shown = ReplayOptions { seed, scenario, swarm, n, f, config, at, ..ReplayOptions::default() };
+            let Options { scenario, swarm, n, f, config, steps: at, strict, plain, .. } = options.clone();
+            let shown = ReplayOptions {
+                seed,
+                scenario,
+                swarm,
+                n,
+                f,
+                config,
+                at,
+                strict,
+                plain,
+                ..ReplayOptions::default()
+            };
             let replay = command::replay(&shown).map_err(|error| refused(&error))?;
             out::line(lanes::draw(&replay.names, &replay.lines));
         }
@@ -83,7 +104,7 @@ impl Run {
             command::run(&options, |so_far, _| progress.tell(so_far)).map_err(|error| refused(&error))?;
         progress.clear();
         for failure in summary.failures.iter().take(TOLD_MAX) {
-            let report = with_settings(&failure.to_string(), self.service, &self.set);
+            let report = with_settings(&failure.to_string(), self.service, &self.set, self.flags());
             if self.json {
                 eprintln!("{report}\n");
             } else {
@@ -91,7 +112,14 @@ impl Run {
             }
         }
         if self.json {
-            out::line(summary.to_json());
+            let mut object = summary.to_json();
+            // Each with the command that runs it again, settings and service included.
+            object["failures"] = summary
+                .failures
+                .iter()
+                .map(|failure| with_settings(&failure.to_string(), self.service, &self.set, self.flags()))
+                .collect();
+            out::line(object);
         } else {
             out::line(text::summary(&summary));
         }
@@ -105,13 +133,21 @@ impl Run {
         }
     }
 
+    /// The flags that a command which repeats this run needs.
+    fn flags(&self) -> &'static str {
+        super::flags(self.strict, self.plain)
+    }
+
     fn options(&self) -> Result<Options, Failure> {
         size(self.n, self.f)?;
         let seeds = match (self.seed, self.seeds, self.minutes) {
             (Some(seed), _, _) => Seeds::One(seed),
-            (None, Some(seeds), _) => Seeds::Range(1, seeds),
+            (None, Some(seeds), _) => Seeds::Range(self.from.unwrap_or(1), seeds),
             (None, None, Some(minutes)) => Seeds::For(fresh(), Duration::from_secs(60 * minutes)),
-            (None, None, None) => Seeds::Range(1, if self.scenario.is_some() { 1 } else { SEEDS }),
+            (None, None, None) => {
+                let seeds = if self.scenario.is_some() { 1 } else { SEEDS };
+                Seeds::Range(self.from.unwrap_or(1), seeds)
+            }
         };
         Ok(Options {
             scenario: self.scenario.clone(),
@@ -123,6 +159,8 @@ impl Run {
             jobs: self.jobs.and_then(|jobs| usize::try_from(jobs).ok()).unwrap_or(0),
             steps: self.steps.unwrap_or(0),
             lines: 0,
+            strict: self.strict,
+            plain: self.plain,
         })
     }
 }

@@ -301,18 +301,18 @@ fn heal_one_after_the_other(victim: usize, clean: bool, pages_max: usize) {
 }
 
 #[test]
-fn a_killed_replica_of_4_mib_is_healed_of_any_sector() {
+fn a_killed_replica_is_healed_of_every_fifth_sector() {
     heal_one_after_the_other(1, false, ALL);
 }
 
 #[test]
-fn a_stopped_replica_of_4_mib_is_healed_of_any_sector() {
+fn a_stopped_replica_is_healed_of_every_fifth_sector() {
     heal_one_after_the_other(0, true, ALL);
 }
 
 /// The same with a state larger than memory: its good pages are found on the disk when needed.
 #[test]
-fn a_replica_with_little_memory_is_healed_of_any_sector() {
+fn a_replica_with_little_memory_is_healed_of_every_fifth_sector() {
     heal_one_after_the_other(2, false, 12);
 }
 

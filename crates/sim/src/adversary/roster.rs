@@ -6,6 +6,7 @@ use super::backup::{
 };
 use super::mutate::Mutate;
 use super::noise::{Complain, OutOfRole, StatusFlood, ViewStorm};
+use super::plausible::{EagerProof, PrivateProof, StaleReader, TwoFaced};
 use super::primary::{
     BadChoice, BadNewView, Censor, DelayProposals, EquivocateToEach, EquivocateToHalves, ExhaustNumbers,
     LeaveHoles, LyingNewView, OrderReads, Oversize, PhantomBodies, ProposeToOne, ProposeTwice, ReplayBatch,
@@ -33,6 +34,14 @@ impl Entry {
 /// Returns the liar of this name.
 pub fn find(name: &str) -> Option<&'static Entry> {
     ROSTER.iter().find(|entry| entry.name == name)
+}
+
+/// Those of the roster that the plain swarm does not know.
+const NEW: [&str; 4] = ["stale-reader", "eager-proof", "two-faced", "private-proof"];
+
+/// Returns those that were there first, in their order: what the plain swarm draws from.
+pub fn plain() -> Vec<Entry> {
+    ROSTER.iter().filter(|entry| !NEW.contains(&entry.name)).copied().collect()
 }
 
 macro_rules! roster {
@@ -92,6 +101,10 @@ roster! {
     "reflect", ["K17"], Reflect::default();
     "unhelpful", ["K5"], Unhelpful;
     "mutate", ["K1", "K4", "K6"], Mutate::new(4);
+    "stale-reader", ["K11"], StaleReader::default();
+    "eager-proof", ["K9"], EagerProof;
+    "two-faced", ["K1", "P1"], TwoFaced::default();
+    "private-proof", ["K8"], PrivateProof;
     "mutate-much", ["K1", "K4", "K6"], Mutate::new(1);
 }
 

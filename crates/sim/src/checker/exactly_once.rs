@@ -14,6 +14,7 @@ use quorate_wire::reply::Outcome;
 use quorate_wire::{Batch, ClientId, Digest, ReplicaId, Replies, SeqNum, Timestamp};
 
 use super::lanes::{Last, Table};
+use super::order::Effect;
 use super::{Verdict, Violation};
 use crate::app::Double;
 
@@ -57,6 +58,8 @@ pub struct ExactlyOnce {
     tentative: BTreeMap<ReplicaId, (SeqNum, Vec<Seen>)>,
     /// At most one for each client lane.
     early: BTreeMap<ClientId, Early>,
+    /// What took effect, in order.
+    pub effects: Vec<Effect>,
     /// Requests of which their clients have been told that nothing was done, nor will be.
     refused: BTreeSet<(ClientId, Timestamp)>,
     /// How many requests took effect.
@@ -74,6 +77,7 @@ impl ExactlyOnce {
             truth: Vec::new(),
             tentative: BTreeMap::new(),
             early: BTreeMap::new(),
+            effects: Vec::new(),
             refused: BTreeSet::new(),
             commands: 0,
         }
@@ -110,6 +114,8 @@ impl ExactlyOnce {
                         let (client, timestamp) = (request.client, request.timestamp);
                         let cx = Context { client, timestamp, seq, index, time_ns, read_only: false };
                         result = self.double.execute(&cx, request.operation);
+                        let (batch, index) = (Arc::clone(batch), usize::try_from(index).unwrap_or(0));
+                        self.effects.push(Effect { batch, index, seq, time_ns });
                         self.domains.reply(request.client.0, request.timestamp.0, &request.digest, &result)
                     };
                     self.time_ns = time_ns;
@@ -130,6 +136,11 @@ impl ExactlyOnce {
         }
         self.truth.push(results);
         verdict
+    }
+
+    /// Returns the number at which the last request of `client` took effect, if it is this one.
+    pub fn place(&self, client: ClientId, timestamp: Timestamp) -> Option<SeqNum> {
+        self.clients.get(client).filter(|last| last.timestamp == timestamp).map(|last| last.seq)
     }
 
     /// The service of a replica has executed a batch. If it is not final, what it gave is kept.

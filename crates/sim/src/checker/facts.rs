@@ -36,8 +36,8 @@ pub struct Facts {
     pub transferring: bool,
     /// Its own state was found wrong and is not repaired yet.
     pub diverged: bool,
-    /// Its state was damaged behind its back at some time: what it has said then may still arrive.
-    pub was_damaged: bool,
+    /// It lied at some time, or its state was damaged behind its back: what it has said then may still arrive.
+    pub was_faulty: bool,
     /// Its state was damaged behind its back: it is faulty until it has repaired that.
     pub damaged: bool,
     /// That happened while it was being repaired, perhaps behind where the repair had come.
@@ -66,7 +66,7 @@ impl Facts {
             read_floor: SeqNum(0),
             transferring: false,
             diverged: false,
-            was_damaged: false,
+            was_faulty: false,
             damaged: false,
             damaged_in_repair: false,
             checkpoint: SeqNum(0),
@@ -128,13 +128,14 @@ impl Facts {
 
     /// Its state is damaged behind its back.
     pub fn damage(&mut self) {
-        (self.damaged, self.was_damaged) = (true, true);
+        (self.damaged, self.was_faulty) = (true, true);
         self.damaged_in_repair |= self.diverged;
     }
 
     /// It starts with nothing.
     pub fn forget(&mut self) {
-        *self = Self { remembers: false, ..Self::new(self.id, self.correct) };
+        let was_faulty = self.was_faulty;
+        *self = Self { remembers: false, was_faulty, ..Self::new(self.id, self.correct) };
     }
 
     /// It reports a milestone.

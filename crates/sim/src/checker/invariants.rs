@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use quorate_wire::life::Life;
 use quorate_wire::message::{Commit, NewView, Piggyback, PrePrepareHead, Prepare, ViewChange};
 use quorate_wire::{Digest, Kind, ReplicaId, SeqNum, ViewNum};
 
@@ -18,11 +19,11 @@ pub struct Votes {
     /// PRE-PREPARE and PREPARE.
     prepares: BTreeMap<Key, Digest>,
     commits: BTreeMap<Key, Digest>,
+    /// Bodies, by who, life and view: in a new life a replica may send another VIEW-CHANGE for a view that it had
+    /// left before (DV-37).
+    view_changes: BTreeMap<(ReplicaId, Life, u64), Vec<u8>>,
     /// Bodies, by who and view.
-    view_changes: BTreeMap<(ReplicaId, u64), Vec<u8>>,
     new_views: BTreeMap<(ReplicaId, u64), Vec<u8>>,
-    /// The last view of whose VIEW-CHANGE a replica knows nothing any more.
-    forgotten: BTreeMap<ReplicaId, u64>,
 }
 
 impl Votes {
@@ -34,18 +35,7 @@ impl Votes {
             commits: BTreeMap::new(),
             view_changes: BTreeMap::new(),
             new_views: BTreeMap::new(),
-            forgotten: BTreeMap::new(),
         }
-    }
-
-    /// Replica `id` has lost its memory. Its votes still bind it; its VIEW-CHANGEs so far do not: once it has
-    /// rejoined, what it forgot lies below its stable checkpoint, of which a new one says nothing, and it
-    /// may pass the old ones on as evidence.
-    pub fn forget(&mut self, id: ReplicaId) {
-        let newest =
-            self.view_changes.range((id, 0)..=(id, u64::MAX)).next_back().map_or(0, |((_, v), _)| *v);
-        let forgotten = self.forgotten.entry(id).or_insert(0);
-        *forgotten = newest.max(*forgotten);
     }
 
     /// I8, and the second half of I5: a vote is of the current view, in normal operation, inside of the
@@ -77,8 +67,8 @@ impl Votes {
         })
     }
 
-    /// I5 and I7: one digest for each view and number, one VIEW-CHANGE and one NEW-VIEW for each view,
-    /// also across restarts. Asked when the message leaves.
+    /// I5 and I7: one digest for each view and number, one VIEW-CHANGE for each life and view, one NEW-VIEW for
+    /// each view, also across restarts. Asked when the message leaves.
     pub fn sends(&mut self, facts: &Facts, kind: Kind, body: &[u8]) -> Verdict {
         let id = facts.id;
         match kind {
@@ -97,35 +87,30 @@ impl Votes {
                 );
                 Err(Violation::new("votes (I5)", text, &[id]))
             }),
+            Kind::ViewChange if facts.misled => Ok(()), // an old disk: it is one of the f, and cannot know
             Kind::ViewChange => {
-                let view = ViewChange::decode(body).map_or(0, |m| m.view.0);
-                if self.forgotten.get(&id).is_some_and(|last| view <= *last) {
-                    return Ok(());
-                }
-                once(&mut self.view_changes, id, view, kind, body)
+                let (life, view) =
+                    ViewChange::decode(body).map_or_else(|_| Default::default(), |m| (m.life, m.view.0));
+                once(&mut self.view_changes, (id, life, view), body).map_err(|()| second(id, view, kind))
             }
             Kind::NewView => {
                 let view = NewView::decode(body).map_or(0, |m| m.view.0);
-                once(&mut self.new_views, id, view, kind, body)
+                once(&mut self.new_views, (id, view), body).map_err(|()| second(id, view, kind))
             }
             _ => Ok(()),
         }
     }
 }
 
-fn once(
-    said: &mut BTreeMap<(ReplicaId, u64), Vec<u8>>,
-    id: ReplicaId,
-    view: u64,
-    kind: Kind,
-    body: &[u8],
-) -> Verdict {
-    let first = said.entry((id, view)).or_insert_with(|| body.to_vec());
-    if *first == body {
-        return Ok(());
-    }
+/// Notes a body; an error if there was a different one.
+fn once<K: Ord>(said: &mut BTreeMap<K, Vec<u8>>, key: K, body: &[u8]) -> Result<(), ()> {
+    let first = said.entry(key).or_insert_with(|| body.to_vec());
+    if *first == body { Ok(()) } else { Err(()) }
+}
+
+fn second(id: ReplicaId, view: u64, kind: Kind) -> Violation {
     let text = format!("{id} sends a second, different {} for v={view}", kind.name());
-    Err(Violation::new("views (I7)", text, &[id]))
+    Violation::new("views (I7)", text, &[id])
 }
 
 /// I19: a read is served in normal operation, of nothing tentative, and not before what the view took
@@ -155,6 +140,24 @@ struct Vote {
     seq: SeqNum,
     digest: Digest,
     commit: bool,
+}
+
+/// Calls `each` with view, number and digest of every COMMIT in a message, also of those that are piggybacked.
+pub(super) fn for_each_commit(
+    kind: Kind,
+    body: &[u8],
+    mut each: impl FnMut((ViewNum, SeqNum, Digest)) -> Verdict,
+) -> Verdict {
+    if !matches!(kind, Kind::PrePrepare | Kind::Prepare | Kind::Commit) {
+        return Ok(());
+    }
+    for_each_vote(
+        kind,
+        body,
+        |Vote { view, seq, digest, commit }| {
+            if commit { each((view, seq, digest)) } else { Ok(()) }
+        },
+    )
 }
 
 fn for_each_vote(kind: Kind, body: &[u8], mut check: impl FnMut(Vote) -> Verdict) -> Verdict {

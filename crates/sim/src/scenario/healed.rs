@@ -80,7 +80,11 @@ healed! {
     46 "l17_healed_reflect";
     47 "l17_healed_unhelpful";
     48 "l17_healed_mutate";
-    49 "l17_healed_mutate_much";
+    49 "l17_healed_stale_reader";
+    50 "l17_healed_eager_proof";
+    51 "l17_healed_two_faced";
+    52 "l17_healed_private_proof";
+    53 "l17_healed_mutate_much";
 }
 
 /// The first `f` replicas lie, so that some of it is a primary's.

@@ -187,7 +187,8 @@ pub const SCENARIOS: &[Scenario] = &[
         "f replicas send truncated and extended bodies and wrong counts, under valid authenticators",
     )
     .expects(&[Expect::Door("malformed"), Expect::Door("wrong-digest")])
-    .with(|setup| setup.lying_primaries(|| WildBodies)),
+    .with(|setup| setup.lying_primaries(|| WildBodies))
+    .play(|stage| stage.busy(200)),
 ];
 
 /// Returns a good network in which this many frames per million are up to `ns` late.

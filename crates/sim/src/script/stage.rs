@@ -155,7 +155,7 @@ impl Stage {
 
     /// Checks what can only be checked at the end.
     pub(super) fn check_history(&self) -> Result<(), String> {
-        self.world.check_history()
+        self.world.check_history().map_err(|violation| violation.text)
     }
 
     fn shows(&self, line: &Line) -> bool {

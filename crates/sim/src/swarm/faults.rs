@@ -8,6 +8,8 @@ use quorate_wire::ReplicaId;
 
 use super::forger::Forger;
 use super::plan::Plan;
+use super::story;
+use crate::adversary::roster::ROSTER;
 use crate::app::App;
 use crate::disk::{Damage, Pace};
 use crate::network::{NodeId, Profile};
@@ -51,11 +53,23 @@ pub enum FaultKind {
     DamageState,
     /// The keys of a replica are renewed.
     NewKeys,
+    /// A few frames of one kind are held back, for long.
+    Hold,
+    /// The frames of one kind, or about some numbers, come late.
+    Late,
+    /// A replica leaves its view alone, what it says of that is held back, and it loses its disk.
+    LeftAlone,
+    /// A correct replica lies from now on.
+    Turn,
+    /// A liar is cleaned.
+    Cleanse,
 }
 
 impl FaultKind {
+    /// How many of [`Self::ALL`] the plain swarm draws from: those that were there first.
+    pub const PLAIN: usize = 17;
     /// Every kind.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 22] = [
         Self::Crash,
         Self::CrashMany,
         Self::Pause,
@@ -73,6 +87,11 @@ impl FaultKind {
         Self::Clock,
         Self::DamageState,
         Self::NewKeys,
+        Self::Hold,
+        Self::Late,
+        Self::LeftAlone,
+        Self::Turn,
+        Self::Cleanse,
     ];
 }
 
@@ -84,14 +103,18 @@ const ALWAYS: [FaultKind; 4] = [FaultKind::Storm, FaultKind::Pause, FaultKind::C
 /// Brings faults about.
 #[derive(Debug)]
 pub struct Weather {
-    rng: Rng,
+    pub(super) rng: Rng,
     kinds: Vec<FaultKind>,
     every_ns: u64,
     next_at: u64,
     count: u64,
     count_min: u64,
-    /// Replicas that lie or run twice.
-    faulty: Vec<ReplicaId>,
+    /// Faults that the world has had from the start.
+    odd: usize,
+    /// Those that lied from the start are cleaned in the end.
+    healed_in_the_end: bool,
+    /// What follows from a fault later on: when, to whom. At most one a fault.
+    pub(super) follows: Vec<(u64, usize, story::Next)>,
     normal: Profile,
     /// A client that lies, if there is one.
     pub forger: Option<Forger>,
@@ -111,7 +134,9 @@ impl Weather {
             next_at: first,
             count: 0,
             count_min: plan.faults_min,
-            faulty: plan.faulty.iter().map(|(id, _)| *id).collect(),
+            odd: plan.odd.len(),
+            healed_in_the_end: plan.healed_in_the_end,
+            follows: Vec::new(),
             normal: plan.setup.network,
             forger: None,
             snapshots: Vec::new(),
@@ -120,7 +145,7 @@ impl Weather {
 
     /// Returns when the next fault comes.
     pub fn next_at(&self) -> u64 {
-        self.next_at
+        self.follows.iter().map(|(at, ..)| *at).fold(self.next_at, u64::min)
     }
 
     /// Returns whether there were enough faults and batches, or there has been enough time for both.
@@ -131,16 +156,24 @@ impl Weather {
 
     /// Returns how many kinds of faults there have been.
     fn seen<A: App>(&self, world: &World<A>) -> usize {
-        world.counters.faults.len() + usize::from(!self.faulty.is_empty())
+        let lies = world.hosts.iter().any(|host| !host.correct);
+        world.counters.faults.len().saturating_sub(self.odd) + usize::from(lies)
     }
 
     /// Ends every fault.
     pub fn end<A: App>(&mut self, world: &mut World<A>) {
+        if self.healed_in_the_end {
+            (0..world.hosts.len()).for_each(|h| _ = world.cleanse(h, 0));
+        }
         world.heal();
     }
 
     /// Brings the next fault about, or ends those that last.
     pub fn tick<A: App>(&mut self, world: &mut World<A>) {
+        self.follow(world);
+        if world.time() < self.next_at {
+            return;
+        }
         self.next_at = world.time() + self.rng.between(self.every_ns / 4, self.every_ns * 2);
         if let Some(forger) = &mut self.forger {
             forger.lie(world);
@@ -188,7 +221,7 @@ impl Weather {
             | FaultKind::Slow => self.disturb(world, h, kind),
             FaultKind::BadDisk => match self.rng.below(4) {
                 0 => world.fill_disk(h, true),
-                1 if self.may_crash(world, h) => {
+                1 if Self::may_crash(world, h) => {
                     world.fail_sync(h);
                     self.start_again(world, h);
                 }
@@ -199,17 +232,35 @@ impl Weather {
                 let hour = 3_600_000 * 1_000_000_i64;
                 let offset = self.rng.pick(&[hour, -hour, 5_000_000_000, -5_000_000_000, 0]).unwrap_or(0);
                 let rate = self.rng.between(900_000, 1_100_000);
-                if self.has_budget(world, h) {
+                if Self::has_budget(world, h) {
                     world.disturb_clock(h, offset, rate);
                 }
             }
             FaultKind::DamageState => {
                 let choice = self.rng.bits();
-                if self.has_budget(world, h) && world.hosts[h].correct {
+                if Self::has_budget(world, h) && world.hosts[h].correct {
                     world.damage_state(h, choice);
                 }
             }
             FaultKind::NewKeys => world.renew_keys(h),
+            FaultKind::Hold => self.hold(world, h),
+            FaultKind::Late => self.late(world),
+            FaultKind::LeftAlone => self.leave_alone(world, h),
+            FaultKind::Turn => {
+                if Self::has_budget(world, h)
+                    && let Some(entry) = self.rng.pick(ROSTER)
+                {
+                    world.turn(h, entry.maker());
+                }
+            }
+            FaultKind::Cleanse => {
+                let liars = (0..world.hosts.len()).filter(|h| !world.hosts[*h].correct);
+                let liars: Vec<usize> = liars.collect();
+                if let Some(h) = self.rng.pick(&liars) {
+                    let ns = self.rng.between(1, 500) * MS;
+                    world.cleanse(h, ns);
+                }
+            }
         }
     }
 
@@ -286,7 +337,7 @@ impl Weather {
             match self.snapshots.iter().position(|(host, _)| *host == h) {
                 None => self.snapshots.push((h, world.snapshot(h))),
                 Some(at)
-                    if self.has_budget(world, h)
+                    if Self::has_budget(world, h)
                         // Nobody can tell an old disk whose later start was never heard of.
                         && world.hosts[h].disk.starts() > self.snapshots[at].1.starts()
                         && world.cards().get(h).is_some_and(|card| card.contains(" v=") && !card.contains("unconfirmed")) =>
@@ -299,7 +350,7 @@ impl Weather {
             }
             return;
         }
-        if !self.has_budget(world, h) {
+        if !Self::has_budget(world, h) {
             return;
         }
         if kind == FaultKind::Wipe {
@@ -312,13 +363,13 @@ impl Weather {
     }
 
     /// Says whether the protocol survives another replica that is faulty, host `h`'s.
-    fn has_budget<A: App>(&self, world: &World<A>, h: usize) -> bool {
-        let mut faulty = self.faulty.clone();
+    pub(super) fn has_budget<A: App>(world: &World<A>, h: usize) -> bool {
         let bad = |h: usize| {
             let host = &world.hosts[h];
-            host.amnesic || host.clock.is_wrong() || world.is_suspect(h)
+            !host.correct || host.amnesic || host.clock.is_wrong() || world.is_suspect(h)
         };
-        faulty.extend((0..world.hosts.len()).filter(|h| bad(*h)).map(|h| world.hosts[h].id));
+        let mut faulty: Vec<ReplicaId> =
+            (0..world.hosts.len()).filter(|h| bad(*h)).map(|h| world.hosts[h].id).collect();
         faulty.push(world.hosts[h].id);
         faulty.sort_unstable();
         faulty.dedup();
@@ -326,19 +377,19 @@ impl Weather {
     }
 
     /// A crash loses nothing if everything promised is on the disk.
-    fn may_crash<A: App>(&self, world: &World<A>, h: usize) -> bool {
+    fn may_crash<A: App>(world: &World<A>, h: usize) -> bool {
         let trusted = world.config.durability == Durability::Sync && !world.hosts[h].old_disk;
-        trusted || !world.hosts[h].old_disk && self.has_budget(world, h)
+        trusted || !world.hosts[h].old_disk && Self::has_budget(world, h)
     }
 
     fn crash<A: App>(&mut self, world: &mut World<A>, h: usize) {
-        if self.may_crash(world, h) {
+        if Self::may_crash(world, h) {
             world.crash(h);
             self.start_again(world, h);
         }
     }
 
-    fn start_again<A: App>(&mut self, world: &mut World<A>, h: usize) {
+    pub(super) fn start_again<A: App>(&mut self, world: &mut World<A>, h: usize) {
         let ns = if self.rng.one_in(3) { self.rng.below(MS) } else { self.rng.between(1, 1500) * MS };
         world.restart_later(h, ns);
     }

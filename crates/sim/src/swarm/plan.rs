@@ -7,7 +7,9 @@ use quorate_pbft::config::{Durability, MS, Replier, RequestAuth};
 use quorate_wire::{Cluster, ReplicaId};
 
 use super::faults::FaultKind;
-use crate::adversary::roster::ROSTER;
+use crate::adversary::collusion::PAIRS;
+use crate::adversary::roster::{self, ROSTER};
+use crate::clock::{DRIFT_MAX, OFFSET_NS_MAX};
 use crate::disk::Pace;
 use crate::network::Profile;
 use crate::rng::Rng;
@@ -31,12 +33,18 @@ pub struct Plan {
     pub false_client: bool,
     /// Who lies, and how.
     pub faulty: Vec<(ReplicaId, String)>,
+    /// What is odd about the world from the start, to be counted.
+    pub odd: Vec<&'static str>,
+    /// Those that lie from the start are cleaned when the faults end.
+    pub healed_in_the_end: bool,
 }
 
 impl Plan {
     /// Draws a plan. Every setting obeys the rules of `Config`. Those that are given take the place of those
     /// that are drawn, and nothing else changes.
-    pub fn draw(seed: u64, cluster: Cluster, given: Option<&Config>, rng: &mut Rng) -> Self {
+    ///
+    /// A plain one draws from the faults that were there first, so that old seeds give the runs that they gave.
+    pub fn draw(seed: u64, cluster: Cluster, given: Option<&Config>, rng: &mut Rng, plain: bool) -> Self {
         let mut setup = Setup::new(seed, cluster);
         let drawn = config(&setup.config, rng);
         setup.config = given.map_or(drawn, |given| Config { seed, ..given.clone() });
@@ -48,13 +56,29 @@ impl Plan {
         setup.page_bytes = if rng.one_in(4) { 4096 } else { 512 };
         setup.introduced = !rng.one_in(4);
         let mut kinds = FaultKind::ALL.to_vec();
+        kinds.truncate(if plain { FaultKind::PLAIN } else { kinds.len() });
         rng.shuffle(&mut kinds);
-        let faulty = liars(&mut setup, cluster, rng);
+        let faulty = liars(&mut setup, cluster, rng, plain);
         // One client with wrong MACs stops a cluster that knows nothing else (B31).
         let false_client = rng.one_in(4) && setup.config.request_auth != RequestAuth::Mac;
         setup.clients += usize::from(false_client);
-        kinds.truncate(size(rng.between(3, 6)));
+        kinds.truncate(size(rng.between(3, if plain { 6 } else { 8 })));
+        let mut odd = Vec::new();
+        if !plain && rng.one_in(2) {
+            setup.clocks = clocks(cluster, rng);
+            odd.push("clocks apart");
+        }
+        if !plain && rng.one_in(12) {
+            setup.inline = true;
+            setup.task_time = (20 * MS, 60 * MS);
+            odd.push("slow execution inline");
+        }
+        if faulty.iter().any(|(_, how)| PAIRS.iter().any(|pair| pair.name == how)) {
+            odd.push("collusion");
+        }
         Self {
+            odd,
+            healed_in_the_end: !plain && rng.one_in(3),
             load: Load::Busy(0, rng.between(1, 8) * MS),
             kinds,
             fault_every_ns: rng.between(10, 120) * MS,
@@ -138,19 +162,48 @@ fn network(rng: &mut Rng) -> Profile {
     }
 }
 
+/// Draws how far the clocks of correct replicas are apart.
+fn clocks(cluster: Cluster, rng: &mut Rng) -> Vec<(i64, u64)> {
+    let most = rng.pick(&[5_000_000, 50_000_000, OFFSET_NS_MAX]).unwrap_or(OFFSET_NS_MAX);
+    let one = |_: ReplicaId| {
+        let offset = rng.below(2 * most.unsigned_abs() + 1);
+        let rate = rng.between(1_000_000 - DRIFT_MAX, 1_000_000 + DRIFT_MAX);
+        (i64::try_from(offset).unwrap_or(0) - most, rate)
+    };
+    cluster.replicas().map(one).collect()
+}
+
 /// Draws at most `f` replicas that lie or run twice, any of them.
-fn liars(setup: &mut Setup, cluster: Cluster, rng: &mut Rng) -> Vec<(ReplicaId, String)> {
+fn liars(setup: &mut Setup, cluster: Cluster, rng: &mut Rng, plain: bool) -> Vec<(ReplicaId, String)> {
     let mut ids: Vec<ReplicaId> = cluster.replicas().collect();
     rng.shuffle(&mut ids);
     let most = u64::try_from(cluster.f()).unwrap_or(0);
     let count = if rng.one_in(4) { 0 } else { rng.between(1, most.max(1)).min(most) };
     let mut faulty = Vec::new();
     setup.liars = BTreeMap::new();
+    if !plain
+        && count == 2
+        && rng.one_in(2)
+        && let Some(pair) = rng.pick(PAIRS)
+    {
+        // The first is at its worst as a primary: often it is the first one.
+        if rng.one_in(2)
+            && let Some(at) = ids.iter().position(|id| id.0 == 0)
+        {
+            ids.swap(0, at);
+        }
+        for (id, maker) in ids.into_iter().zip(pair.makers()) {
+            setup.liars.insert(id, maker);
+            faulty.push((id, pair.name.to_owned()));
+        }
+        return faulty;
+    }
+    let roster = if plain { roster::plain() } else { ROSTER.to_vec() };
     for id in ids.into_iter().take(size(count)) {
         if rng.one_in(8) {
             setup.twins.push(id);
             faulty.push((id, "runs twice".to_owned()));
-        } else if let Some(entry) = rng.pick(ROSTER) {
+        } else if let Some(entry) = rng.pick(&roster) {
             setup.liars.insert(id, entry.maker());
             faulty.push((id, entry.name.to_owned()));
         }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use quorate_pbft::config::Durability;
 use quorate_pbft::step::{Action, Actions, Form, Input, Lsn, Milestone, Now, ReadResult, Recipient};
-use quorate_wire::message::RequestBody;
-use quorate_wire::{ClientId, Kind, Principal};
+use quorate_wire::message::{Checkpoint, RequestBody};
+use quorate_wire::{ClientId, Kind, Principal, SeqNum};
 
 use super::World;
 use super::faults::INCARNATION_RANDOM_BITS;
@@ -77,7 +78,7 @@ impl<A: App> World<A> {
                 Action::Read { ticket, request } => {
                     hashed(self, Tag::ReadAction, &[ticket.0], &request.digest.0);
                     if correct {
-                        self.checkers.read(id);
+                        self.checkers.read(id, request.client, request.timestamp);
                     }
                     self.task(h, Task::Read(*ticket, request.clone()));
                 }
@@ -184,6 +185,7 @@ impl<A: App> World<A> {
                 && decoded.sender == own
             {
                 self.checkers.sends(id, *kind, decoded.body);
+                self.announces(h, *kind, decoded.body);
             }
         }
         if self.trace.is_some() {
@@ -208,6 +210,18 @@ impl<A: App> World<A> {
                     }
                 }
             },
+        }
+    }
+
+    /// A message of a correct replica's own leaves: what it announces has to be on its disk (D5).
+    fn announces(&mut self, h: usize, kind: Kind, body: &[u8]) {
+        if kind != Kind::Checkpoint || self.config.durability != Durability::Sync {
+            return;
+        }
+        let host = &self.hosts[h];
+        let image = host.disk.newest().map_or(SeqNum(0), |image| image.seq);
+        if let Ok(checkpoint) = Checkpoint::decode(body) {
+            self.checkers.announces(host.id, checkpoint.seq, image);
         }
     }
 

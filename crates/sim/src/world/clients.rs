@@ -73,6 +73,8 @@ pub struct Lane {
 pub struct Seen {
     /// The history.
     pub history: History,
+    /// Of each call that was answered: who asked, under which number, and whether it was ordered.
+    pub answers: Vec<Option<(ClientId, Timestamp, bool)>>,
     /// Orders invocations and returns.
     pub moment: u64,
     /// The value of the next write.
@@ -164,7 +166,23 @@ impl<A: App> World<A> {
         (waiting.len(), oldest.unwrap_or_default())
     }
 
-    /// Sends a request on a lane. Returns whether it was free.
+    /// Returns the places in the history of all requests that are outstanding.
+    pub(crate) fn asked(&self) -> Vec<usize> {
+        let lanes = self.clients.iter().flat_map(|client| &client.lanes);
+        lanes.filter_map(|lane| lane.outstanding.as_ref().map(|(_, call)| *call)).collect()
+    }
+
+    /// Says how many of these requests have no answer yet.
+    pub(crate) fn unanswered(&self, asked: &[usize]) -> usize {
+        asked.iter().filter(|call| self.seen.history[**call].returned.is_none()).count()
+    }
+
+    /// Says whether all of these requests have their answers.
+    pub(crate) fn is_answered(&self, asked: &[usize]) -> bool {
+        self.unanswered(asked) == 0
+    }
+
+    /// Lets a lane ask for something. Says whether it was free.
     pub fn ask_for(&mut self, c: usize, l: usize, ask: &Ask) -> bool {
         let Some(lane) = self.clients.get_mut(c).and_then(|client| client.lanes.get_mut(l)) else {
             return false;
@@ -176,6 +194,7 @@ impl<A: App> World<A> {
         let call = Call { invoked: self.seen.moment, returned: None, operation: ask.operation.clone() };
         lane.outstanding = Some((ask.clone(), self.seen.history.len()));
         self.seen.history.push(call);
+        self.seen.answers.push(None);
         let input = ClientInput::Invoke { operation: &ask.operation, read_only: ask.read_only };
         self.step_client(c, l, input);
         self.settle_client(c);
@@ -327,6 +346,7 @@ impl<A: App> World<A> {
             trace.push(Line { step: self.step, at: self.at, who: id.to_string(), what });
         }
         self.seen.history[call].returned = Some((self.seen.moment, result.to_vec()));
+        self.seen.answers[call] = Some((id, timestamp, path != Path::ReadOnly));
         self.plan(c, l);
     }
 

@@ -183,7 +183,7 @@ impl<A: App> World<A> {
             return;
         }
         host.disk.crash();
-        host.missed = None;
+        (host.missed, host.busy_until) = (None, 0);
         host.life += 1;
         // What nothing waited for is not trusted at the next start.
         host.amnesic |= self.config.durability != Durability::Sync;
@@ -244,6 +244,7 @@ impl<A: App> World<A> {
     /// Ends the lies of host `h`: its machine has been cleaned, and its disk is as it was. It is to be started.
     pub fn clean(&mut self, h: usize) {
         let id = self.hosts[h].id;
+        self.counters.lies += self.hosts[h].process.as_ref().map_or(0, |process| process.core.lies());
         self.crash(h);
         self.liars.remove(&id);
         self.hosts[h].correct = true;

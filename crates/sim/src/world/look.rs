@@ -8,8 +8,10 @@ use quorate_wire::sign::Signer;
 use super::World;
 use crate::app::App;
 use crate::checker::facts::Facts;
+use crate::checker::order::{self, Seen};
 use crate::checker::{Verdict, Violation};
 use crate::host::Host;
+use crate::setup::double;
 use crate::summary::Counters;
 use crate::trace::{Line, Trace};
 
@@ -45,9 +47,21 @@ impl<A: App> World<A> {
         hosts.map(|host| self.checkers.facts(host.id))
     }
 
-    /// Checks that what the clients have seen is linearizable (I14).
-    pub fn check_history(&self) -> Result<(), String> {
-        self.app.check(&self.seen.history).map_err(|(_, text)| text)
+    /// Checks that what the clients have seen is linearizable, key by key, and follows from the one order as a whole
+    /// (I14).
+    pub fn check_history(&self) -> Verdict {
+        let linearizable = self.app.check(&self.seen.history);
+        linearizable.map_err(|(_, text)| Violation::new("linearizable (I14)", text, &[]))?;
+        let mut calls = Vec::new();
+        for (call, answer) in self.seen.history.iter().zip(&self.seen.answers) {
+            if let (Some((returned, result)), Some((client, timestamp, ordered))) = (&call.returned, *answer)
+            {
+                let (invoked, returned) = (call.invoked, *returned);
+                let (operation, result) = (&call.operation, result);
+                calls.push(Seen { client, timestamp, invoked, returned, operation, result, ordered });
+            }
+        }
+        order::check(self.checkers.effects(), double(&self.app, self.founders.as_ref()), &calls)
     }
 
     /// Returns the hash over every input and action of correct replicas.
@@ -79,6 +93,10 @@ impl<A: App> World<A> {
     pub(crate) fn audit(&self) -> Verdict {
         for host in self.hosts.iter().filter(|host| host.correct) {
             let Some(process) = &host.process else { continue };
+            // What was damaged behind its back, and was not repaired yet, is no fault of the service's.
+            if self.checkers.facts(host.id).damaged {
+                continue;
+            }
             let audited = self.app.audit(process.executor.view());
             audited.map_err(|text| Violation::new("state in order", text, &[host.id]))?;
         }
@@ -129,6 +147,9 @@ impl<A: App> World<A> {
         counters.batches = self.committed();
         counters.commands = self.checkers.commands();
         counters.frames = self.network.traffic.sent;
+        for (rule, count) in self.checkers.known() {
+            *counters.faults.entry(rule).or_default() += count;
+        }
         counters
     }
 }

@@ -30,15 +30,19 @@ impl<A: App> World<A> {
     /// Does the tasks that are waiting: at once, or one after the other, each taking its time. What
     /// comes of them goes to the replica in their order.
     pub(super) fn run_tasks(&mut self, h: usize) {
-        let (low, high) = self.task_time;
+        let ((low, high), inline) = (self.task_time, self.inline);
         let (node, life) = (self.hosts[h].node, self.hosts[h].life);
         while let Some(process) = self.process(h)
             && !process.busy
             && !process.tasks.is_empty()
         {
             process.busy = true;
-            if high > 0 {
+            let long = !inline || matches!(process.tasks.front(), Some(Task::Execute(..) | Task::Read(..)));
+            if high > 0 && long {
                 let took = self.task_rng.between(low, high);
+                if inline {
+                    self.hosts[h].busy_until = self.at + took;
+                }
                 return self.schedule(self.at + took, node, Event::Ran { life });
             }
             self.end_task(h);

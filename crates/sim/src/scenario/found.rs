@@ -1,0 +1,264 @@
+//! Faults that were found in this code, each with the shortest story that shows it (`docs/faults.md`, the last
+//! section). One that is not fixed yet stands in [`crate::expected`].
+
+use quorate_pbft::config::{Config, MS};
+use quorate_pbft::step::Milestone;
+use quorate_wire::{Kind, ReplicaId};
+
+use super::found_liars::{ClaimsWhatOneHolds, FarIncarnation, FarQuestions};
+use super::host::{REJOIN_NS, everyone_remembers};
+use super::stage::{Ended, Stage, highest_view};
+use super::{Expect, Scenario};
+use crate::adversary::client::Forgery;
+use crate::adversary::plausible::PrivateProof;
+use crate::app::App;
+use crate::disk::Pace;
+use crate::network::Delay;
+use crate::setup::Setup;
+use crate::world::Load;
+
+const VIEW_CHANGES: Expect = Expect::Count("view-changes", |c| c.view_changes);
+const REJOINED: Expect = Expect::Milestone("rejoined", |_, m| matches!(m, Milestone::Rejoined { .. }));
+const TRANSFERRED: Expect =
+    Expect::Milestone("state-transfer", |_, m| matches!(m, Milestone::TransferFinished { .. }));
+const CLEANED: Expect = Expect::Count("cleaned", |c| c.faults.get("cleaned").copied().unwrap_or(0));
+
+/// The longest that a replica may take to rejoin, which is a second where nothing is wrong.
+const WAIT_NS: u64 = 8_000 * MS;
+/// All that tells a replica what has committed.
+const NEWS: &[Kind] = &[
+    Kind::PrePrepare,
+    Kind::Prepare,
+    Kind::Commit,
+    Kind::Committed,
+    Kind::Checkpoint,
+    Kind::Body,
+    Kind::Status,
+];
+
+/// The scenarios.
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario::new(
+        "s1_old_view_change_after_a_rejoin",
+        &["S1"],
+        "A replica leaves its view alone, loses its disk and rejoins; its old VIEW-CHANGE arrives then (RC-11)",
+    )
+    .expects(&[Expect::Noted("it has left alone"), REJOINED, VIEW_CHANGES])
+    .about("every new view (I4)")
+    .with(|setup| {
+        let config =
+            Config { checkpoint_interval: 4, window: 8, pipeline: 4, piggyback: false, tentative: false, ..setup.config };
+        Setup { config, ..setup }
+    })
+    .play(old_view_change),
+    Scenario::new(
+        "d1_fetched_state_on_no_disk",
+        &["D1"],
+        "A replica fetches a checkpoint while its disk is slow, and announces it when the disk has it (D5)",
+    )
+    .expects(&[TRANSFERRED])
+    .about("checkpoint (D5)")
+    .play(|stage| {
+        let late = stage.last_f();
+        stage.isolate(&late);
+        stage.busy(60)?;
+        for id in late {
+            let h = stage.world.host_of(id);
+            stage.world.set_disk(h, Pace::SLOW);
+        }
+        stage.mend();
+        stage.busy(40)
+    }),
+    Scenario::new(
+        "l2_private_proofs",
+        &["L2"],
+        "A liar supports another's false claim by PROOFs that the new primary alone is given: views go on (DP-4)",
+    )
+    .sizes(&[7])
+    .expects(&[Expect::Heard(Kind::ViewChange), Expect::Heard(Kind::Proof), VIEW_CHANGES])
+    .views_max(|cluster| u64::try_from(cluster.f() + 2).unwrap_or(4))
+    .with(|setup| {
+        setup.liar(ReplicaId(0), || ClaimsWhatOneHolds::from(4)).liar(ReplicaId(6), || PrivateProof)
+    })
+    .play(|stage| {
+        // One correct replica is slow: a new primary has a quorum with the liar before it hears of that one.
+        for h in [2, 3, 4] {
+            let from = Some(stage.world.hosts[h].node);
+            let by_ns = if h == 4 { 60 * MS } else { 2 * MS };
+            let late = Delay { kind: Kind::ViewChange, from, numbers: None, by_ns };
+            stage.world.network.schedule.delay(late);
+        }
+        stage.world.set_load(Load::Busy(MS, 5 * MS));
+        stage.until("the first view has ended", 20_000 * MS, |w| highest_view(w) > 0)?;
+        stage.pass(2_000 * MS)
+    }),
+    Scenario::new(
+        "l3_clock_of_the_new_primary_behind",
+        &["L3"],
+        "The new primary's clock is a little behind that of the old one: its first proposal is good (ND-1)",
+    )
+    .expects(&[VIEW_CHANGES, Expect::Noted("taken over")])
+    .views_max(|_| 1)
+    .with(|setup| {
+        let config = Config { tentative: false, piggyback: false, ..setup.config };
+        Setup { config, clocks: vec![(400_000_000, 1_000_000)], ..setup }
+    })
+    .play(clock_behind),
+    Scenario::new(
+        "l6_queue_of_one_client",
+        &["L6"],
+        "One client sends what cannot be ordered: what a replica keeps of it has a bound for each client (SR-1)",
+    )
+    .expects(&[Expect::Noted("flooded")])
+    .with(|setup| Setup { config: Config { clients_max: 4096, ..setup.config }, clients: 3, ..setup })
+    .play(queue_of_one_client),
+    Scenario::new(
+        "l17_questions_far_ahead",
+        &["L17"],
+        "A liar numbers its questions for state near the largest number; cleaned, it can ask again (ST-3)",
+    )
+    .expects(&[CLEANED, REJOINED, Expect::Noted("it has asked")])
+    .with(|setup| setup.liar(ReplicaId(2), FarQuestions::default))
+    .play(|stage| {
+        let (liar, others) = (ReplicaId(2), stage.all_but(&[ReplicaId(2)]));
+        stage.isolate(&[liar]);
+        stage.busy(40)?;
+        stage.mend();
+        stage.world.set_load(Load::Busy(20 * MS, 60 * MS));
+        stage.pass(3_000 * MS)?;
+        stage.note("it has asked");
+        let target = stage.world.committed();
+        stage.until_executed(&others, target, 5_000 * MS)?;
+        cleaned(stage, liar)
+    }),
+    Scenario::new(
+        "l18_incarnation_far_ahead",
+        &["L18"],
+        "A liar says that it has started as often as can be said; cleaned, it starts as any other (14.3)",
+    )
+    .expects(&[
+        Expect::Milestone("rejoin started", |_, m| matches!(m, Milestone::RejoinStarted { .. })),
+        CLEANED,
+        REJOINED,
+    ])
+    .with(|setup| setup.liar(ReplicaId(2), || FarIncarnation))
+    .play(|stage| {
+        stage.busy(40)?;
+        cleaned(stage, ReplicaId(2))?;
+        // Once because it has, and once more if it is told of later starts.
+        let began = stage.evidence().watched().next().unwrap_or(0);
+        stage.require(began <= 2, format!("it has announced that it lost its memory {began} times"))
+    }),
+];
+
+/// A liar is cleaned, and has rejoined in time.
+fn cleaned(stage: &mut Stage, id: ReplicaId) -> Ended {
+    let h = stage.world.host_of(id);
+    stage.world.cleanse(h, 10 * MS);
+    stage.pass(20 * MS)?;
+    stage.world.set_load(Load::Busy(20 * MS, 60 * MS));
+    stage.until("it has rejoined", WAIT_NS, everyone_remembers)
+}
+
+fn old_view_change(stage: &mut Stage) -> Ended {
+    let (all, f) = (stage.all(), stage.cluster().f());
+    let r0 = [all[0]];
+    let suspicious = all[1..=f].to_vec();
+    let victim = all[all.len() - 1];
+    let behind = all[f + 1..=2 * f].to_vec();
+    let (node, h) = (stage.world.hosts[stage.world.host_of(victim)].node, stage.world.host_of(victim));
+    stage.fill(&all, 8)?;
+    stage.until("all are stable", 2_000 * MS, |w| w.core_facts().all(|facts| facts.stable.0 == 8))?;
+    // The victim and f others wait for a request of which nobody else knows. The victim hears that they suspect
+    // the primary, and nobody hears of the victim.
+    let until = stage.world.at + 20_000 * MS;
+    for kind in [Kind::Suspect, Kind::ViewChange] {
+        stage.world.network.schedule.hold(node, kind, 1_000, until);
+    }
+    let cut = [suspicious.clone(), vec![victim]].concat();
+    stage.cut(&r0, &cut);
+    let client = stage.world.clients[0].node;
+    for id in stage.all_but(&cut) {
+        let to = stage.world.hosts[stage.world.host_of(id)].node;
+        stage.world.network.mute(client, to, Kind::Request);
+    }
+    stage.ask(0, 0, "incr n 1");
+    stage.until("it has left", 10_000 * MS, move |w| w.checkers.facts(victim).view.0 == 1)?;
+    stage.pass(20 * MS)?;
+    stage.world.wipe(h);
+    stage.mend();
+    let alone = stage.all_but(&[victim]).iter().all(|id| stage.world.checkers.facts(*id).view.0 == 0);
+    stage.require(alone, "others have left as well")?;
+    stage.note("it has left alone");
+    stage.world.restart(h);
+    stage.world.set_load(Load::Busy(MS, 5 * MS));
+    stage.until("it has rejoined", REJOIN_NS, everyone_remembers)?;
+    stage.quiet()?;
+    stage.pass(100 * MS)?;
+    stage.require(stage.view() == 0, "a view change while it rejoined")?;
+    // A batch commits without those behind.
+    for kind in NEWS {
+        stage.mute(*kind, &all, &behind);
+    }
+    stage.answer(0, 0, "incr n 1", 5_000 * MS)?;
+    // The view ends before they have heard of it.
+    stage.isolate(&r0);
+    for kind in NEWS {
+        stage.mute(*kind, &all, &behind);
+    }
+    stage.ask(1, 0, "incr n 1");
+    stage.until("another view", 20_000 * MS, |w| highest_view(w) > 0)?;
+    stage.pass(50 * MS)?;
+    stage.mend();
+    stage.until("the old VIEW-CHANGE has arrived", 60_000 * MS, move |w| w.at > until)
+}
+
+/// What a replica may keep of one client that nothing can be ordered for, in requests.
+const WAITING_MAX: usize = 256;
+
+fn queue_of_one_client(stage: &mut Stage) -> Ended {
+    stage.busy(5)?;
+    stage.quiet()?;
+    let (r0, others) = ([ReplicaId(0)], stage.all_but(&[ReplicaId(0)]));
+    stage.cut(&r0, &others);
+    let operation = stage.world.app.parse("put false 1").map(|ask| ask.operation).unwrap_or_default();
+    for lane in 0..1_000 {
+        let frame = stage.world.forge(2, &Forgery::new(1, &operation).lane(lane));
+        stage.world.post(2, r0[0], &frame);
+    }
+    stage.pass(20 * MS)?;
+    stage.note("flooded");
+    let text = stage.world.cards().swap_remove(0);
+    let waiting = text.split_whitespace().find_map(|word| word.strip_prefix("pending="));
+    let waiting: usize = waiting.and_then(|number| number.parse().ok()).unwrap_or(usize::MAX);
+    stage.require(waiting <= WAITING_MAX, format!("r0 keeps {waiting} requests of one client"))
+}
+
+fn clock_behind(stage: &mut Stage) -> Ended {
+    let r0 = [ReplicaId(0)];
+    let backups = stage.all_but(&r0);
+    stage.busy(10)?;
+    stage.quiet()?;
+    stage.pass(600 * MS)?;
+    // A batch prepares, with the old primary's time, and does not commit.
+    let next = stage.world.committed() + 1;
+    stage.mute_all(&[Kind::Commit, Kind::Committed]);
+    stage.ask(0, 0, "incr n 1");
+    stage.until("it has prepared", 90 * MS, move |w| {
+        backups.iter().all(|id| w.checkers.facts(*id).prepared.contains_key(&next))
+    })?;
+    stage.note("taken over");
+    stage.isolate(&r0);
+    // Everyone has this one, and the new primary proposes it at once.
+    stage.ask(1, 0, &format!("put y {}", "z".repeat(400)));
+    stage.until("another view", 20_000 * MS, |w| highest_view(w) > 0)?;
+    stage.mend();
+    stage.isolate(&r0);
+    // What the new primary proposes arrives when what it has taken over is executed.
+    let from = Some(stage.world.hosts[1].node);
+    let late = Delay { kind: Kind::PrePrepare, from, numbers: None, by_ns: 20 * MS };
+    stage.world.network.schedule.delay(late);
+    stage.busy(20)?;
+    stage.mend();
+    stage.busy(20)
+}

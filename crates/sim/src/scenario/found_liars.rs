@@ -1,0 +1,84 @@
+//! The liars of [`super::found`].
+
+use quorate_pbft::step::Recipient;
+use quorate_wire::message::{PrePrepareHead, PrePrepared, Prepared, Status, ViewChange};
+use quorate_wire::{Digest, Kind, ReplicaId, SeqNum, ViewNum};
+
+use crate::adversary::{Answered, Fate, Liar, Lie, Said};
+use crate::rng::Rng;
+
+/// From a number on it proposes to one backup alone, and says ever after that this has prepared.
+#[derive(Debug)]
+pub(super) struct ClaimsWhatOneHolds {
+    from: SeqNum,
+    hidden: Option<(SeqNum, Digest)>,
+}
+
+impl ClaimsWhatOneHolds {
+    /// Returns one that proposes as it should below `from`.
+    pub(super) fn from(from: u64) -> Self {
+        Self { from: SeqNum(from), hidden: None }
+    }
+}
+
+impl Liar for ClaimsWhatOneHolds {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if said.kind == Kind::PrePrepare && said.own {
+            let Ok(head) = PrePrepareHead::decode(said.body) else { return Fate::Keep };
+            if head.view > ViewNum(0) || head.seq < self.from {
+                return Fate::Keep;
+            }
+            if head.seq == self.from {
+                self.hidden = Some((head.seq, head.digest));
+                lie.say(Recipient::Replica(ReplicaId(5)), Kind::PrePrepare, said.body);
+            }
+            return Fate::Drop;
+        }
+        if said.kind == Kind::ViewChange
+            && said.own
+            && let (Some((seq, digest)), Ok(mut m)) = (self.hidden, ViewChange::decode(said.body))
+            && m.stable < seq
+        {
+            let view = ViewNum(0);
+            m.prepared.retain(|p| p.seq != seq);
+            m.pre_prepared.retain(|q| q.seq != seq);
+            m.prepared.push(Prepared { seq, digest, view });
+            m.pre_prepared.push(PrePrepared { seq, claims: vec![(digest, view)] });
+            m.prepared.sort_by_key(|p| p.seq);
+            m.pre_prepared.sort_by_key(|q| q.seq);
+            lie.say_with(said.to, said.kind, |w| m.encode(w));
+            return Fate::Drop;
+        }
+        Fate::Keep
+    }
+}
+
+/// Its questions for state have numbers near the largest one.
+#[derive(Debug, Default)]
+pub(super) struct FarQuestions {
+    asked: u64,
+}
+
+impl Liar for FarQuestions {
+    fn answer(&mut self, _rng: &mut Rng, kind: Kind, body: &mut Vec<u8>) -> Answered {
+        let Some(number) = body.first_chunk_mut::<8>().filter(|_| kind == Kind::Fetch) else {
+            return Answered::Truth;
+        };
+        self.asked += 1;
+        *number = (u64::MAX - 10_000 + self.asked.min(9_000)).to_le_bytes();
+        Answered::Lie
+    }
+}
+
+/// Says that it has started as often as can be said.
+#[derive(Debug)]
+pub(super) struct FarIncarnation;
+
+impl Liar for FarIncarnation {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        let (Kind::Status, Ok(m)) = (said.kind, Status::decode(said.body)) else { return Fate::Keep };
+        let far = Status { incarnation: u64::MAX - 1, ..m };
+        lie.say_with(said.to, said.kind, |w| far.encode(w));
+        Fate::Drop
+    }
+}
