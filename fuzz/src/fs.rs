@@ -26,7 +26,7 @@ pub const TARGET: Target = Target {
 /// The most operations of one execution.
 const OPERATIONS_MAX: usize = 64;
 /// Pages of the state, those of the clients' replies among them: there is room for 18 pages of data and trees.
-const PAGES: u32 = 150;
+const PAGES: u32 = 214;
 
 /// Exports inside one another: all of it, what is in `d` to be read, and what is in there in `b` as nobody's. A user has
 /// four pages and three inodes. Handles choose the export.

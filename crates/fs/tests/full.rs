@@ -9,7 +9,7 @@ use quorate_fs::settings::Quota;
 use support::*;
 
 /// Pages of a disk that is soon full.
-const PAGES: u32 = 250;
+const PAGES: u32 = 314;
 
 fn guarded() -> CreateHow {
     CreateHow::Guarded(mode(0o666))

@@ -94,7 +94,7 @@ fn an_expired_key_is_gone_in_an_idle_cluster() {
 fn what_is_too_much_is_refused() {
     let door = door(limited(Limits { connections_max: 3, ..Limits::default() }));
     let mut first = door.connect();
-    expect(&mut first, b"*2\r\n$3\r\nGET\r\n$536870912\r\n", b"-ERR Protocol error: invalid bulk length\r\n");
+    expect(&mut first, b"*2\r\n$3\r\nGET\r\n$536870913\r\n", b"-ERR Protocol error: invalid bulk length\r\n");
     expect_end(&mut first, b"");
     let mut second = door.connect();
     expect(&mut second, b"*99999999\r\n", b"-ERR Protocol error: invalid multibulk length\r\n");

@@ -40,7 +40,7 @@ fn an_unknown_key_is_shown_with_the_one_that_was_meant() {
          | ^^^^^^^^^^^^^^^^^^^^ did you mean `checkpoint_interval`? (batches, 1 to window / 2, default 128)"
     );
     assert_eq!(trouble.kind, Kind::Setting);
-    assert!(parse("colour = 3").unwrap_err().to_string().contains("no key has a name like this"));
+    assert!(parse("colour = 3").unwrap_err().to_string().contains("no key has a similar name"));
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn addresses_are_complete_and_known() {
     assert!(says(&without("r2 = \"127.0.0.1:7002\"\n")).contains("`replicas.r2` is missing"));
     assert!(says(&ADDRESSES.replace("r3 ", "r4 ")).contains("no replica `r4` in this cluster"));
     assert!(says(&ADDRESSES.replace("127.0.0.1:7003", "localhost")).contains("invalid value for `r3`"));
-    assert!(says(&ADDRESSES.replace("client-0", "bob")).contains("`bob` is not a client's name"));
+    assert!(says(&ADDRESSES.replace("client-0", "bob")).contains("`bob` is not a client name"));
 }
 
 /// Every default in the text is the one in the code, and every line of the example is understood.
