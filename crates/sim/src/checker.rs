@@ -210,7 +210,7 @@ impl Checkers {
 
     /// Returns whether replica `id` keeps to the protocol, and is watched.
     pub fn watches(&self, id: ReplicaId) -> bool {
-        self.facts[id.index()].correct
+        self.facts.get(id.index()).is_some_and(|facts| facts.correct)
     }
 
     /// Replica `id` starts from its disk: the numbers of its image and of its stable checkpoint, its view
