@@ -154,19 +154,6 @@ codes! {
     NoClient = "Q047": "not a client of this cluster",
         "The client was removed, or not added yet. Nothing was changed. `quorate add-client` adds a client to a\n\
          running cluster. Status 2.";
-    Timestamps = "Q053": "the client's used timestamps are unknown",
-        "Replicas distinguish a client's requests by their timestamps, over all its runs. keys/time in the client's\n\
-         directory holds the number below which all may have been used. It is damaged, or none is left above it. Write\n\
-         the time of day in nanoseconds since 1970 into it, later than any timestamp this client can have used.\n\
-         Nothing was changed. Status 2.";
-    OtherState = "Q062": "state in the format of an earlier version",
-        "The last replies to clients are part of the state and have a new format in this version. Nothing was changed.\n\
-         Run the version that wrote the state, copy the data out (quorate fs cp, quorate kv), and write it into a new\n\
-         cluster of this version. Status 2.";
-    TableFull = "Q063": "no room for another lane of this client",
-        "Replicas keep the last reply to each lane of each client, so that nothing is executed twice. A client has\n\
-         client_lanes_max lanes, and all clients together clients_max, less an eighth that is reserved for\n\
-         administrators and replicas. A lane that is idle for a minute makes room. Nothing was changed. Status 1.";
     NoFile = "Q050": "file system operation failed",
         "The error says why, in the usual terms: no such file, file exists, directory not empty. The failed call\n\
          changed nothing. A full file system is Q055, missing permissions are Q056. Status 1.";
@@ -180,6 +167,11 @@ codes! {
          program fusermount3. Load the kernel module (modprobe fuse); in a container, pass the device in. udev opens\n\
          the device to all users; without udev, run chmod 666 /dev/fuse. fusermount3 is in the package fuse3. Without\n\
          FUSE, use `quorate fs`, or the kernel's NFS client with `quorate nfs`. Status 2.";
+    Timestamps = "Q053": "the client's used timestamps are unknown",
+        "Replicas distinguish a client's requests by their timestamps, over all its runs. keys/time in the client's\n\
+         directory holds the number below which all may have been used. It is damaged, or none is left above it. Write\n\
+         the time of day in nanoseconds since 1970 into it, later than any timestamp this client can have used.\n\
+         Nothing was changed. Status 2.";
     NoRoom = "Q055": "file system full",
         "A limit is reached: pages (fs_capacity), files (fs_inodes_max), or the quota of one user (fs_quota_bytes,\n\
          fs_quota_inodes). The error says which, and `quorate fs df` prints the usage. You can still read and remove\n\
@@ -189,6 +181,14 @@ codes! {
         "The replicas check the permissions of your user and groups on this machine. fs_exports in node.toml sets\n\
          whether root counts as nobody, which exports are read-only, and which networks may use them. The address of\n\
          a client is the one in its node.toml. Nothing was changed. Status 1.";
+    OtherState = "Q062": "state in the format of an earlier version",
+        "The last replies to clients are part of the state and have a new format in this version. Nothing was changed.\n\
+         Run the version that wrote the state, copy the data out (quorate fs cp, quorate kv), and write it into a new\n\
+         cluster of this version. Status 2.";
+    TableFull = "Q063": "no room for another lane of this client",
+        "Replicas keep the last reply to each lane of each client, so that nothing is executed twice. A client has\n\
+         client_lanes_max lanes, and all clients together clients_max, less an eighth that is reserved for\n\
+         administrators and replicas. A lane that is idle for a minute makes room. Nothing was changed. Status 1.";
 }
 
 impl Code {

@@ -21,7 +21,7 @@ pub struct Costs {
 /// How messages travel.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Model {
-    /// One shared network and a processor for each process [ICCCN00]: a message takes `lambda` at each
+    /// One shared network and a processor for each process [ICCCN00, on the contention model]: a message takes `lambda` at each
     /// processor and one unit of the network.
     Contention {
         /// In ticks.

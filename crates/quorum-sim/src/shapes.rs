@@ -1,4 +1,4 @@
-//! The statements of the comparison [BQS08], judged on simulated cells (§12, §13): machines of 2006 on a
+//! The statements of the comparison [BQS08, on the evaluation], judged on simulated cells (§12, §13): machines of 2006 on a
 //! switch, and the contention model. Absolute numbers are not asserted.
 
 use quorate_quorum::Protocol;

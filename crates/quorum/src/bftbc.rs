@@ -1,15 +1,15 @@
-//! BFT-BC [ICDCS06]: a register for Byzantine clients, with certificates (§6).
+//! BFT-BC [ICDCS06, on the protocol]: a register for Byzantine clients, with certificates (§6).
 //!
 //! A client may propose only the direct successor of an approved version, only one value for each
 //! prepare, and only after proving that its previous write completed.
 //!
 //! | Part | Module |
 //! |---|---|
-//! | a server: READ, WRITE, COMPLETE, repair | [`server`] |
-//! | the lists and rules a to e of PREPARE, H2 | [`lists`] |
-//! | a client's side of an object | [`client`] |
-//! | its reads (§6.2) and phase 1 of the strong variant (§6.7) | [`reading`] |
-//! | its writes (§6.1, §6.4) | [`writing`] |
+//! | a server: READ, WRITE, COMPLETE, repair | `server` |
+//! | the lists and rules a to e of PREPARE, H2 | `lists` |
+//! | a client's side of an object | `client` |
+//! | its reads (§6.2) and phase 1 of the strong variant (§6.7) | `reading` |
+//! | its writes (§6.1, §6.4) | `writing` |
 
 pub(crate) mod client;
 pub(crate) mod lists;

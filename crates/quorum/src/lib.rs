@@ -18,7 +18,7 @@
 //! | seeded bugs | [`mutants`] |
 //!
 //! The rules and their sections (§1 to §17) are those of `docs/quorum.md`. A client or a server is a
-//! [`Process`](step::Process): `step(now, input, crypto, out)`. There is no I/O here, no clock and no
+//! [`Process`]: `step(now, input, crypto, out)`. There is no I/O here, no clock and no
 //! randomness: they are passed in.
 #![no_std]
 #![cfg_attr(

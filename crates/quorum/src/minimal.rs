@@ -1,4 +1,4 @@
-//! MINIMAL: SBQ-L [DISC02], an atomic register with listeners (§4, §5).
+//! MINIMAL: SBQ-L [DISC02, on the protocol], an atomic register with listeners (§4, §5).
 //!
 //! MINIMAL-C needs no signatures and correct clients. In MINIMAL-F writers sign, and servers relay
 //! each store that they accept, so that a Byzantine client cannot leave half a write.

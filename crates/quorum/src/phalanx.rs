@@ -1,4 +1,4 @@
-//! PHALANX [SRDS98]: an atomic register of self-verifying values with write-back (§3).
+//! PHALANX [SRDS98, on the protocol]: an atomic register of self-verifying values with write-back (§3).
 //!
 //! n >= 3f + 1; clients are correct but may crash. A version contains the digest of its value, so
 //! the writer's signature covers object and version only.

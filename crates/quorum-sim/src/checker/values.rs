@@ -1,4 +1,4 @@
-//! The value checker (§14.2), after [GK97]: it sees values only, and needs O(n log n).
+//! The value checker (§14.2), after [GK97, on registers]: it sees values only, and needs O(n log n).
 //!
 //! For each value a cluster: its write and all reads of it. With lo the first response and hi the
 //! last invocation in the cluster, it is a forward zone [lo, hi] if lo < hi, and otherwise a backward

@@ -14,7 +14,7 @@ use crate::setup::Setup;
 use crate::world::{Load, World};
 
 /// How long a liar has its way.
-const HELD_NS: u64 = 3_000 * MS;
+const HELD_NS: u64 = 400 * MS;
 /// How long a replica may take to be as good as any other, once it has its memory.
 const RECOVERED_NS: u64 = 10_000 * MS;
 
