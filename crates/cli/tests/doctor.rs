@@ -69,7 +69,7 @@ fn trouble_is_found_and_nothing_is_changed() {
     assert!(line(&text, "bad", "ports", "replica-2").contains(&pid), "{text}");
     assert!(line(&text, "warn", "memory", "replica-3").contains("it will rejoin"), "{text}");
     assert!(line(&text, "warn", "clock", "client-0").contains("set back"), "{text}");
-    assert!(text.lines().last().unwrap().ends_with(" 3 errors"), "{text}");
+    assert!(text.lines().last().unwrap().ends_with(" 4 errors"), "{text}");
     assert_eq!(names(), before, "something was left");
     drop(taken);
 

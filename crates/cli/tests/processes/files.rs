@@ -139,7 +139,7 @@ fn files_are_used_without_a_mount() {
         (&["cat", "q:/nothing"][..], "no such file or directory"),
         (&["rm", "q:/reports"], "directory not empty"),
         (&["mkdir", "q:/reports"], "file exists"),
-        (&["cp", &local, &back], "one of the two has to begin with q:"),
+        (&["cp", &local, &back], "exactly one of the two paths must begin with q:"),
         (&["cat", &local], "a path in the file system begins with q:"),
     ] {
         let output = fs(arguments);
@@ -199,7 +199,7 @@ fn a_refusal_is_told_as_what_it_is_and_costs_nothing() {
         (&["--export", "/closed", "cp", &small, "q:/b"], "Q056", "permission denied", "ls -l"),
         (&["--export", "/closed", "rm", "q:/a"], "Q056", "permission denied", "ls -l"),
         (&["--export", "/fixed", "cp", &small, "q:/b"], "Q056", "read-only", "--export"),
-        (&["--export", "/other", "ls"], "Q050", "cannot be mounted", "fs_exports"),
+        (&["--export", "/other", "ls"], "Q050", "cannot mount the export", "fs_exports"),
         (&["cp", &small, "q:/nothing/b"], "Q050", "no such file", "quorate fs ls"),
     ] {
         let output = fs(arguments);
