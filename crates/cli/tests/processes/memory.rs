@@ -77,7 +77,7 @@ fn more_state_than_memory() {
     let start = Instant::now();
     cluster.kill(2);
     cluster.run(2);
-    cluster.wait_long_for(2, "started again from its own log", Duration::from_secs(600));
+    cluster.wait_long_for(2, "restarted from its own log", Duration::from_secs(600));
     println!("killed and started: {:.1} s", start.elapsed().as_secs_f64());
     cluster.kill(3);
     for sub in ["log", "checkpoint"] {
