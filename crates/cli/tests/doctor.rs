@@ -75,7 +75,7 @@ fn trouble_is_found_and_nothing_is_changed() {
 
     let ended = quorate(&["doctor", "--json", "--dir", &root]);
     let json: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
-    assert_eq!((ended.status.code(), &json["bad"], &json["schema"]), (Some(1), &2.into(), &1.into()));
+    assert_eq!((ended.status.code(), &json["bad"], &json["schema"]), (Some(1), &3.into(), &1.into()));
     assert!(json["findings"].as_array().unwrap().len() > 12, "{json}");
     let none = quorate(&["doctor", "--dir", &dir.join("nowhere")]);
     assert_eq!(none.status.code(), Some(2));
