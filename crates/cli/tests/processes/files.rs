@@ -140,7 +140,7 @@ fn files_are_used_without_a_mount() {
         (&["rm", "q:/reports"], "directory not empty"),
         (&["mkdir", "q:/reports"], "file exists"),
         (&["cp", &local, &back], "exactly one of the two paths must begin with q:"),
-        (&["cat", &local], "a path in the file system begins with q:"),
+        (&["cat", &local], "a path in the file system must begin with q:"),
     ] {
         let output = fs(arguments);
         let error = String::from_utf8(output.stderr).unwrap();
