@@ -72,17 +72,19 @@ shares! { share_0 0 share_1 1 share_2 2 share_3 3 share_4 4 share_5 5 share_6 6 
 #[test]
 fn b26_every_split_of_the_first_slot() {
     let Some(scenario) = scenario::find("b26_first_slot") else { panic!("it is there") };
-    let (mut contradicted, mut split) = (0, 0);
+    let (mut contradicted, mut split, mut missed) = (0, 0, 0);
     for seed in 0..64 {
         let outcome = scenario::run(scenario, 4, seed);
         // A split that nobody notices is a split all the same.
         let unnoticed =
             outcome.failure.as_ref().is_some_and(|failure| matches!(failure.rule, Rule::Missed(_)));
         assert!(outcome.is_good() || unnoticed, "{:?}", outcome.failure);
+        missed += u64::from(unnoticed);
         contradicted += u64::from(outcome.counters.equivocations > 0);
         split += u64::from(outcome.split > 0);
     }
     println!("{contradicted} of 64 noticed, {split} of 64 accepted two batches");
+    assert!(missed <= 1, "the fault did not show in {missed} of 64");
     assert!(contradicted > 8 && split > 8, "{contradicted} noticed, {split} accepted two batches");
 }
 
