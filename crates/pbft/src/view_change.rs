@@ -385,7 +385,9 @@ impl Replica {
         }
         let view = self.view;
         let own_missing = self.views.senders_for(view) & bit(self.id) == 0;
-        if own_missing && !self.recovery.forbids_view_change() {
+        // VC-5: it names the stable checkpoint, so it waits for the digest of the initial state.
+        let nameable = self.checkpoints.own.contains_key(&self.log.stable());
+        if own_missing && nameable && !self.recovery.forbids_view_change() {
             let kept =
                 self.views.leave.as_ref().filter(|(of, _)| *of == view).map(|(_, leave)| leave.clone());
             let other = self.views.received.iter().flatten().find(|m| m.body().view == view);

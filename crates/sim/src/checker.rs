@@ -8,7 +8,7 @@
 //! | I1 I2 I3 I4 one order for all | [`agreement`] |
 //! | I13 I15 each request once, with the result of a sequential machine | [`exactly_once`] |
 //! | I16 I18 equal digests at equal checkpoints, of committed effects only | [`checkpoint`] |
-//! | I5 I7 I8 I19 what may be said, across restarts | [`invariants`] |
+//! | I5 I7 I8 I19 VC-5 what may be said, across restarts | [`invariants`] |
 //! | I4 no new view that could be made leaves out what has committed | [`omniscient`] |
 //! | RO-4 D5 nobody answers below what it has shown, or announces what its disk has not | [`shown`] |
 //! | I14 what the clients saw is linearizable | [`linearizable`], [`order`] |
@@ -147,7 +147,7 @@ impl Checkers {
             shown: Shown::new(cluster),
             exactly_once: ExactlyOnce::new(domains, lanes, double),
             checkpoints: Checkpoints::new(cluster),
-            votes: Votes::new(window),
+            votes: Votes::new(cluster, (interval, window)),
             violation: None,
             strict: Strict::No,
             known: BTreeMap::new(),

@@ -51,13 +51,6 @@ pub const OPEN: &[Open] = &[
         shows: Shows::Seed { service: "kv", n: 4, seed: 47, set: &[], plain: false },
         rule: "few views (I23)",
     },
-    // A liar that jumped from view to view is cleaned before anything has committed. Two others have left view 0, the
-    // third stays in it and one rejoins.
-    Open {
-        finding: "L22",
-        shows: Shows::Seed { service: "kv", n: 4, seed: 14, set: &[], plain: false },
-        rule: "stuck",
-    },
     // Two replicas rejoin at once, and neither sends a VIEW-CHANGE until it has.
     Open {
         finding: "L23",
