@@ -44,7 +44,7 @@ pub(crate) struct Run {
     /// Run one seed, decimal or hexadecimal
     #[arg(long, value_name = "S", value_parser = values::seed, conflicts_with_all = ["seeds", "minutes"])]
     seed: Option<u64>,
-    /// The number of seeds (default 100; with --scenario 1)
+    /// The number of seeds (default 100, or 1 with --scenario)
     #[arg(long, value_name = "N", value_parser = values::count, conflicts_with = "minutes")]
     seeds: Option<u64>,
     /// The first seed, decimal or hexadecimal (default 1)
