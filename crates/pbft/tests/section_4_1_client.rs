@@ -337,7 +337,7 @@ fn l6_signatures_of_one_client_are_bounded() {
 /// AU-2, AU-5: where only signatures count, a primary neither holds nor proposes a request without one: no backup
 /// would take it, and one view after the other would end.
 #[test]
-fn a_primary_proposes_no_unsigned_request_where_all_must_sign() {
+fn l26_a_primary_proposes_no_unsigned_request_where_all_must_sign() {
     let mut desk = Desk::with(R0, 4, 1, |config| config.request_auth = RequestAuth::SigMac);
     desk.request(c(0), 1, b"x");
     assert!(desk.rejected(Reject::OnProbation));
@@ -349,7 +349,7 @@ fn a_primary_proposes_no_unsigned_request_where_all_must_sign() {
 
 /// AU-2: a backup that holds the request of a proposal without its signature does not take that for one.
 #[test]
-fn a_backup_takes_no_unsigned_request_where_all_must_sign() {
+fn l26_a_backup_takes_no_unsigned_request_where_all_must_sign() {
     let mut desk = Desk::with(R1, 4, 1, |config| config.request_auth = RequestAuth::SigMac);
     desk.request(c(0), 1, b"x");
     let batch = desk.batch(c(0), 1, b"x");

@@ -11,7 +11,7 @@ use quorate_wire::frame::Frame;
 use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::life::Life;
 use quorate_wire::message::{
-    Bitmap, Echoes, Kind, NewView, PrePrepared, Prepare, ReqAck, Status, ViewChange,
+    Bitmap, Echoes, Kind, NewView, PrePrepared, Prepare, ReqAck, Start, Status, ViewChange,
 };
 
 fn own_view_change(desk: &Desk) -> Option<ViewChange> {
@@ -51,7 +51,7 @@ fn one_suspicion_is_not_enough_two_are() {
 /// VC-5: a VIEW-CHANGE names its sender's stable checkpoint. A replica that leaves view 0 before it knows the digest
 /// of its initial state waits for it: without it nobody would accept the message, and it may not send another.
 #[test]
-fn a_view_change_waits_for_the_digest_of_the_initial_state() {
+fn l22_a_view_change_waits_for_the_digest_of_the_initial_state() {
     let mut desk = Desk::starting(R1);
     desk.suspect(R0, 0);
     assert!(left(&desk, 1));
@@ -216,7 +216,7 @@ fn status(desk: &mut Desk, from: ReplicaId, counter: u64, normal: bool) {
             view: ViewNum(1),
             stable: SeqNum(0),
             executed: SeqNum(0),
-            incarnation: 1 << 20,
+            start: Start { incarnation: 1 << 20, token: 0 },
             settings: 0,
             echoes: Echoes::default(),
             normal,
@@ -273,7 +273,7 @@ fn what_is_executed_is_voted_for_again() {
                 view: ViewNum(0),
                 stable: SeqNum(0),
                 executed: SeqNum(1),
-                incarnation: 1 << 20,
+                start: Start { incarnation: 1 << 20, token: 0 },
                 settings: 0,
                 echoes: Echoes::default(),
                 normal: true,

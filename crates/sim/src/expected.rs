@@ -59,11 +59,6 @@ pub const OPEN: &[Open] = &[
     },
     // A primary that proposes two batches and votes for both: nothing is ordered for 60 s.
     Open { finding: "L24", shows: Shows::Healed("two-faced"), rule: "stuck" },
-    Open {
-        finding: "L13",
-        shows: Shows::Seed { service: "kv", n: 4, seed: 9_003_684, set: &[], plain: true },
-        rule: "stuck",
-    },
 ];
 
 /// Rules that are broken so often that nothing else would be seen: where they are broken is counted, and is no

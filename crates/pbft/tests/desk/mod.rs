@@ -19,7 +19,8 @@ use quorate_wire::frame::Frame;
 use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::life::{Lives, Recovered, Recovery};
 use quorate_wire::message::{
-    Checkpoint, Commit, Kind, Prepare, RequestBody, RequestFlags, Suspect, SuspectReason, encode_pre_prepare,
+    Checkpoint, Commit, Kind, Prepare, RequestBody, RequestFlags, Start, Suspect, SuspectReason,
+    encode_pre_prepare,
 };
 use quorate_wire::reply::{Outcome, Replies, Reply};
 use quorate_wire::sign::{Signer, Verifier};
@@ -165,6 +166,32 @@ impl Desk {
 
     fn door(&mut self, who: Principal) -> &mut Door {
         self.doors.iter_mut().find(|d| d.own().key_holder() == who.key_holder()).unwrap()
+    }
+
+    /// A start of the desk's replica with its token, as the others echo it (§14.3).
+    pub fn start(&self, incarnation: u64) -> Start {
+        let id = self.replica.id();
+        let mut covered = [0; 16];
+        covered[..8].copy_from_slice(&u64::from(id.0).to_le_bytes());
+        covered[8..].copy_from_slice(&incarnation.to_le_bytes());
+        let signature = signer(Principal::Replica(id).key_holder()).sign(&self.domains.message(&covered));
+        Start { incarnation, token: u64::from_le_bytes(signature[..8].try_into().unwrap()) }
+    }
+
+    /// What a STATUS echoes whose sender has seen this start of replica `of`, and none of the others'. It has the token
+    /// of the second start only.
+    pub fn echoes(&self, of: ReplicaId, incarnation: u64) -> Vec<u8> {
+        let token = if incarnation == 2 << 20 { self.start(incarnation).token } else { 0 };
+        self.echoes_of(of, Start { incarnation, token })
+    }
+
+    pub fn echoes_of(&self, of: ReplicaId, start: Start) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for id in self.config.cluster.replicas() {
+            let seen = if id == of { start } else { Start::default() };
+            seen.encode(&mut Writer::new(&mut bytes));
+        }
+        bytes
     }
 
     /// The replica takes an input; execution and checkpoints are done at once.

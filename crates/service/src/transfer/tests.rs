@@ -292,7 +292,7 @@ fn b21_damaged_pages_are_found_and_brought() {
 /// ST-4, CK-6: a repair that turns from a later checkpoint to an earlier one drops the pages that only the later one
 /// has, also where its own nodes name all that the earlier one has.
 #[test]
-fn a_repair_that_turns_back_drops_what_came_later() {
+fn l25_a_repair_that_turns_back_drops_what_came_later() {
     let mut world = World::new(15, &[Manner::Correct; 3]);
     let early = world.populate(0..4, 40, 1);
     assert!(world.nodes[TARGET].damage(1));
