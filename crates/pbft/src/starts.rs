@@ -88,7 +88,8 @@ impl Replica {
             out.report(Milestone::RejoinStarted { incarnation });
             return self.start_rejoin(now, out);
         }
-        if mutant!(M43, self.peers.echoes() + 1 >= self.cluster.quorum(), true) {
+        let enough = mutant!(M64, self.cluster.quorum(), self.cluster.weak());
+        if mutant!(M43, self.peers.echoes() + 1 >= enough, true) {
             self.recovery.heard_echoes();
             self.serve_reads(out);
             self.on_view_changes_grown(now, out);
