@@ -266,7 +266,7 @@ impl Replica {
                 best = (digest, count);
             }
         }
-        if best.0 != root && best.1 >= self.cluster.quorum() {
+        if mutant!(M83, best.0 != root && best.1 >= self.cluster.quorum(), false) {
             out.report(Milestone::Diverged { seq });
             return self.start_repair(now, seq, best.0, out);
         }

@@ -181,7 +181,7 @@ impl ClientTable {
     /// all others it has a bounded number of bytes (SR-1). What the lane itself holds goes when it comes.
     #[inline]
     pub(crate) fn has_bytes_for(&self, client: ClientId, len: usize) -> bool {
-        len <= SHORT_BYTES || self.long_bytes(client) + len <= CLIENT_BYTES_MAX
+        mutant!(M87, len <= SHORT_BYTES, true) || self.long_bytes(client) + len <= CLIENT_BYTES_MAX
     }
 
     #[cold]

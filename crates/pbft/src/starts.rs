@@ -109,7 +109,8 @@ impl Replica {
             self.start_rejoin(now, out);
             return self.outgrow_earlier_starts(now, out);
         }
-        if waits && mutant!(M43, self.peers.echoes() + 1 >= self.cluster.quorum(), true) {
+        let enough = mutant!(M64, self.cluster.quorum(), self.cluster.weak());
+        if waits && mutant!(M43, self.peers.echoes() + 1 >= enough, true) {
             self.recovery.heard_echoes();
             self.serve_reads(out);
             self.on_view_changes_grown(now, out);

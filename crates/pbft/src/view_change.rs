@@ -188,7 +188,8 @@ impl Replica {
         let of = self.views.suspects.iter().enumerate();
         let suspects: Vec<(ReplicaId, Suspect)> =
             of.filter_map(|(i, s)| Some((ReplicaId::at(i), s.filter(|s| s.view == view)?))).collect();
-        let handed_over = view == self.view && suspects.iter().any(|(from, _)| *from == primary);
+        let handed_over =
+            mutant!(M85, view == self.view, true) && suspects.iter().any(|(from, _)| *from == primary);
         let enough = mutant!(M7, self.cluster.weak(), self.cluster.f());
         if suspects.len() >= enough || handed_over {
             self.start_view_change(now, view.next(), LeaveCert { suspects }, out);
@@ -233,7 +234,7 @@ impl Replica {
         }
         self.status = Status::ViewChange;
         self.undo_tentative(out);
-        self.piggyback_sent(out);
+        mutant!(M84, self.piggyback_sent(out), ());
         self.handing_off = false;
         for seq in self.log.numbers() {
             let Some(slot) = self.log.get_mut(seq) else { continue };
@@ -339,7 +340,7 @@ impl Replica {
         match entry {
             // RC-11c: of two lives that count the newer one stays, whatever their views.
             Some(known) if known.body().life != body.life => {
-                if known.body().life > body.life {
+                if mutant!(M18, known.body().life > body.life, true) {
                     return out.reject(Reject::EndedLife);
                 }
                 *entry = Some(m.clone());

@@ -149,7 +149,11 @@ impl Shares {
         let own = self.principals.get(&principal).map_or(0, |share| share.slots.len());
         let room = if privileged { self.rules.slots } else { self.room() };
         match () {
-            () if own >= usize::try_from(self.rules.quota).unwrap_or(usize::MAX) => Wants::OneOf(principal),
+            () if own
+                >= mutant!(M101, usize::try_from(self.rules.quota), Ok(usize::MAX)).unwrap_or(usize::MAX) =>
+            {
+                Wants::OneOf(principal)
+            }
             () if self.used >= room => Wants::Any,
             () => Wants::Nothing,
         }
@@ -207,7 +211,7 @@ impl Shares {
             share.slots.retain(|other| *other != slot);
         }
         self.free.insert(slot);
-        self.used -= 1;
+        self.used = self.used.saturating_sub(mutant!(M102, 1, 2));
     }
 
     /// Raises the numbers of a principal, here and in the state, whose entries begin at page `first`. Says whether

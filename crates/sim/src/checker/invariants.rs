@@ -149,11 +149,11 @@ pub fn may_read(facts: &Facts) -> Verdict {
 
 /// A vote, in its own message or piggybacked on another.
 #[derive(Clone, Copy, Debug)]
-struct Vote {
-    view: ViewNum,
-    seq: SeqNum,
-    digest: Digest,
-    commit: bool,
+pub(super) struct Vote {
+    pub(super) view: ViewNum,
+    pub(super) seq: SeqNum,
+    pub(super) digest: Digest,
+    pub(super) commit: bool,
 }
 
 /// Calls `each` with view, number and digest of every COMMIT in a message, also of those that are piggybacked.
@@ -174,7 +174,8 @@ pub(super) fn for_each_commit(
     )
 }
 
-fn for_each_vote(kind: Kind, body: &[u8], mut check: impl FnMut(Vote) -> Verdict) -> Verdict {
+/// Calls `check` with every vote in a message, also with those that are piggybacked.
+pub(super) fn for_each_vote(kind: Kind, body: &[u8], mut check: impl FnMut(Vote) -> Verdict) -> Verdict {
     let riding = |view, piggyback: &Piggyback<'_>, check: &mut dyn FnMut(Vote) -> Verdict| {
         piggyback.iter().try_for_each(|(seq, digest)| check(Vote { view, seq, digest, commit: true }))
     };
