@@ -5,7 +5,7 @@ use quorate_wire::frame::{AnyFrame, Frame, HEADER_BYTES, RegisterFrame};
 use quorate_wire::{ClientId, DoorError, Kind, Principal};
 
 use crate::samples::sample;
-use crate::world::{C0, C1, Setting, World, door, with_epoch, with_sender, who};
+use crate::world::{C0, C1, Setting, World, door, who, with_epoch, with_sender};
 
 const KIND: u8 = 70;
 
@@ -41,7 +41,10 @@ fn a_frame_arrives_as_it_was_sent() {
             let body = body(9, len);
             let bytes = seal(&mut world, from, to, &body);
             let taken = frame(&bytes).unwrap();
-            assert_eq!((taken.kind, taken.sender, taken.counter, taken.body), (KIND, who(from), 9, &body[..]));
+            assert_eq!(
+                (taken.kind, taken.sender, taken.counter, taken.body),
+                (KIND, who(from), 9, &body[..])
+            );
             assert_eq!(admit(&mut world, to, &bytes), Ok(()));
         }
     }
