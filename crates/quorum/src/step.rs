@@ -267,6 +267,16 @@ pub trait Process {
         true
     }
 
+    /// Servers: returns the version that it holds of an object.
+    fn held(&self, _object: &ObjectId) -> Option<Version> {
+        None
+    }
+
+    /// Clients: returns how many objects have a STORE that some server has not acknowledged (§2.3).
+    fn backlog(&self) -> usize {
+        0
+    }
+
     /// Servers: returns how many objects it holds.
     fn objects(&self) -> usize {
         0

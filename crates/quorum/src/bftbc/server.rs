@@ -424,6 +424,10 @@ impl Process for Server {
         !self.repair.is_lost()
     }
 
+    fn held(&self, object: &ObjectId) -> Option<Version> {
+        self.objects.get(object).map(|held| held.pcert.version)
+    }
+
     fn objects(&self) -> usize {
         self.objects.len()
     }

@@ -192,6 +192,10 @@ impl Process for Server {
         !self.repair.is_lost()
     }
 
+    fn held(&self, object: &ObjectId) -> Option<Version> {
+        self.objects.get(object).map(|held| held.version)
+    }
+
     fn objects(&self) -> usize {
         self.objects.len()
     }
