@@ -104,6 +104,9 @@ impl Drop for Cluster {
         for running in self.servers.iter().flatten() {
             running.stop.store(true, Ordering::Relaxed);
         }
+        for running in self.servers.iter_mut().filter_map(Option::take) {
+            let _ = running.thread.join();
+        }
         let _ = fs::remove_dir_all(&self.dir);
     }
 }

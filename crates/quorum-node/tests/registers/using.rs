@@ -233,3 +233,37 @@ fn a_liar_changes_nothing() {
         }
     }
 }
+
+/// Strangers fill the sockets of a server with whatever they like, and a member's frames are sent again and cut: what
+/// clients ask for is answered all the same.
+#[test]
+fn strangers_change_nothing() {
+    let cluster = Cluster::start_all("strangers", Protocol::MinimalF);
+    let client = cluster.client(0);
+    client.write(b"key", value(9, 1)).unwrap();
+    let node = std::fs::read_to_string(cluster.server(0).join("node.toml")).unwrap();
+    let address =
+        node.lines().find_map(|line| line.strip_prefix("listen = \"")).unwrap().trim_end_matches('"');
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut header = vec![0x42, 0x51, 2, 70, 1, 0, 0, 0];
+    header.extend_from_slice(&65536_u64.to_le_bytes());
+    header.extend_from_slice(&60_u32.to_le_bytes());
+    for round in 0..5000_usize {
+        let mut bytes = header.clone();
+        bytes.resize(20 + 60 + 25 * (round % 3), u8::try_from(round % 256).unwrap());
+        let last = bytes.len() - 1;
+        bytes[80.min(last)] = 1;
+        bytes.truncate(bytes.len() - round % 7);
+        let _ = socket.send_to(&bytes, address);
+    }
+    // Frames of any length over TCP, in front of nothing.
+    for len in [0_u32, 1, 9217, 1 << 20, u32::MAX] {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        let _ = std::io::Write::write_all(&mut stream, &[&len.to_le_bytes()[..], &[7; 20_000]].concat());
+    }
+    for round in 0..20 {
+        client.write(b"key", value(20_000, round)).unwrap();
+        assert_eq!(client.read(b"key").unwrap().unwrap().value, value(20_000, round));
+    }
+    assert!(await_state(&client, 0, |_| true).refused > 0);
+}
