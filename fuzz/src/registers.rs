@@ -48,7 +48,11 @@ fn decode(kind: u8, body: &[u8]) -> u64 {
     if decoded.is_ok() {
         assert!(again == body, "kind {kind} is not canonical");
     }
-    feature(&[u64::from(kind), u64::from(decoded.is_ok()), u64::from(body.len().checked_ilog2().unwrap_or(0))])
+    feature(&[
+        u64::from(kind),
+        u64::from(decoded.is_ok()),
+        u64::from(body.len().checked_ilog2().unwrap_or(0)),
+    ])
 }
 
 fn counter(body: &[u8]) -> u64 {

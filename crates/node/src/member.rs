@@ -149,6 +149,15 @@ impl Member {
         secret::entropy()
     }
 
+    /// Notes the time of a generation of session keys that began during the run: the next start's is later (KX-1).
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be written.
+    pub fn note_key_time(dir: &Path, time: u64) -> Result<(), Trouble> {
+        secret::note_time(dir, time)
+    }
+
     /// Returns the lock of the directory, for who keeps it beyond this.
     pub fn into_parts(self) -> (Door, Socket, Directory, Flock<File>) {
         (self.door, self.socket, self.directory, self.lock)

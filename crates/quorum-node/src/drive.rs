@@ -76,7 +76,7 @@ impl Drive {
 
     /// Runs the timers that are due.
     pub(crate) fn expire(&mut self, now_ns: u64, sink: &mut impl Sink) {
-        // Those that are set meanwhile come in the next turn.
+        // Those that are set in this time come in the next turn.
         for timer in self.timers.take_due(now_ns) {
             self.step(now_ns, Input::Timer(timer), sink);
         }

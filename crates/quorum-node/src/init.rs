@@ -36,8 +36,10 @@ pub struct NewRegister {
     pub clients: u16,
     /// The register.
     pub config: Config,
-    /// Further lines of every `node.toml`, such as `durability = "sync"`.
+    /// Further lines of every `node.toml`, such as `poll = "0ms"`.
     pub lines: Vec<String>,
+    /// Further lines of the servers' alone, such as `durability = "sync"`.
+    pub server_lines: Vec<String>,
 }
 
 /// The most servers that may be faulty: certificates of more do not fit beside the longest value.
@@ -77,10 +79,10 @@ impl NewRegister {
             // Of an attempt that was interrupted: its keys were never used.
             fs::remove_dir_all(&draft).map_err(|error| unwritable(&error))?;
         }
-        let hosts = if self.hosts.is_empty() {
-            vec![Host { ip: std::net::Ipv4Addr::LOCALHOST.into(), port: Some(PORT) }]
-        } else {
-            self.hosts.clone()
+        let hosts = match self.hosts.as_slice() {
+            [] => vec![Host { ip: std::net::Ipv4Addr::LOCALHOST.into(), port: Some(PORT) }],
+            [Host { ip, port }] => vec![Host { ip: *ip, port: port.or(Some(PORT)) }],
+            each => each.to_vec(),
         };
         let base = NewCluster {
             hosts,
@@ -151,7 +153,8 @@ impl NewRegister {
             "\n# How long to poll for the next datagram before sleeping. 0ms to sleep immediately.\n# poll = \"1ms\"\n\
              \n# The core that the node's main thread is pinned to.\n# core = \"any\"\n",
         );
-        for line in &self.lines {
+        let of_servers = self.server_lines.iter().filter(|_| is_server);
+        for line in self.lines.iter().chain(of_servers) {
             // Writing to a string does not fail.
             let _ = writeln!(text, "{line}");
         }

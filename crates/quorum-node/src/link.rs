@@ -114,7 +114,7 @@ impl core::fmt::Debug for Link {
 }
 
 impl Link {
-    /// Returns the link of `own`, a lane of the door's node. The socket's side channel takes what `carrier` says.
+    /// Returns the link of `own`, a lane of the authenticator's node. The socket's side channel takes what `carrier` says.
     pub fn new(
         own: Principal,
         (door, socket, directory, lock): (Door, Socket, Directory, Option<Flock<File>>),
@@ -142,9 +142,10 @@ impl Link {
         &self.carried
     }
 
-    /// Begins a new generation of session keys.
-    pub(crate) fn refresh(&mut self, entropy: [u8; 32], wall_ns: u64) {
+    /// Begins a new generation of session keys, and returns its time.
+    pub(crate) fn refresh(&mut self, entropy: [u8; 32], wall_ns: u64) -> u64 {
         self.door.refresh(entropy, wall_ns);
+        self.door.key_time()
     }
 
     /// Sends every server this node's keys again: one that has started again may lack them.
@@ -285,6 +286,64 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use quorate_node::TestKeys;
+    use quorate_quorum::message::Op;
+    use quorate_quorum::{Body, ObjectId};
+    use quorate_wire::{ClientId, Cluster, ReplicaId};
+    use std::net::{SocketAddr, UdpSocket};
+
+    /// Takes what comes until there is something of this kind.
+    fn receive(link: &mut Link, wanted: impl Fn(&Link) -> bool) {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !wanted(link) {
+            link.poll(1).unwrap();
+            link.flush(1);
+            assert!(std::time::Instant::now() < end, "{link:?}");
+        }
+    }
+
+    /// A datagram that is sent again is nothing new, in front of the protocol.
+    #[test]
+    fn a_replayed_datagram_is_dropped() {
+        let keys = TestKeys::new(1, Cluster::tolerating(1).unwrap(), 1);
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let proxy = UdpSocket::bind(any).unwrap();
+        let servers = [proxy.local_addr().unwrap(); 4];
+        let (to_proxy, mut back) = (Directory::new(&servers), Directory::new(&servers));
+        let client = Principal::Client(ClientId::new(1, 0));
+        let socket = Socket::open(any, &to_proxy).unwrap();
+        back.add_client(client, socket.address().unwrap());
+        let listening = Socket::open(any, &back).unwrap();
+        let at = listening.address().unwrap();
+        let me: Principal = ReplicaId(0).into();
+        let mut a = Link::new(client, (keys.door(client, 1), socket, to_proxy, None), Carrier::Udp);
+        let mut b = Link::new(me, (keys.door(me, 1), listening, back, None), Carrier::Udp);
+        let op = Op { incarnation: 1, number: 1, phase: 1 };
+        let message = Message { object: ObjectId([1; 32]), body: Body::Qts { op } };
+        // The keys of both, through the proxy as well.
+        let mut buffer = [0; 4096];
+        proxy.set_read_timeout(Some(std::time::Duration::from_millis(20))).unwrap();
+        let mut pass = |a: &mut Link, b: &mut Link, times: usize| {
+            a.flush(1);
+            while let Ok(len) = proxy.recv(&mut buffer) {
+                (0..times).for_each(|_| _ = proxy.send_to(&buffer[..len], at).unwrap());
+            }
+            b.poll(1).unwrap();
+            b.flush(1);
+        };
+        pass(&mut a, &mut b, 1);
+        receive(&mut a, |link| link.door.key_time() > 0);
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while b.carried.taken == 0 {
+            a.send(me, &message);
+            pass(&mut a, &mut b, 3);
+            let _ = a.poll(1).unwrap();
+            assert!(std::time::Instant::now() < end, "{b:?}");
+        }
+        receive(&mut b, |link| link.carried.refused.get("replayed").copied().unwrap_or(0) >= 2);
+        assert_eq!(b.inbox.len() as u64, b.carried.taken);
+    }
 
     /// A counter is taken once under each generation of keys, and a generation that is over opens nothing again.
     #[test]

@@ -219,7 +219,8 @@ pub fn measure(plan: Plan, dir: &Path) -> Result<Row, Trouble> {
         hosts: vec![Host { ip: plan.ip, port: None }],
         clients: 1,
         config: Config::new(plan.protocol),
-        lines: vec!["durability = \"memory\"".to_owned()],
+        lines: Vec::new(),
+        server_lines: vec!["durability = \"memory\"".to_owned()],
     };
     register.make(dir)?;
     let measured = run(plan, dir);

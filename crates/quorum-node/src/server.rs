@@ -1,7 +1,7 @@
 //! A server from its directory: opened, run, stopped.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -93,6 +93,7 @@ impl Sink for Around {
 #[derive(Debug)]
 pub struct Server {
     id: ReplicaId,
+    dir: PathBuf,
     config: Config,
     settings: Arc<Settings>,
     link: Link,
@@ -179,6 +180,7 @@ impl Server {
             (member.settings.waiting, member.settings.key_interval_ns, member.settings.core);
         let state_bytes_max = member.settings.state_memory_max;
         member.pin()?;
+        let dir = member.dir.clone();
         let (door, socket, directory, lock) = member.into_parts();
         let pushes = matches!(config.protocol, Protocol::MinimalC | Protocol::MinimalF);
         let around = Around {
@@ -197,6 +199,7 @@ impl Server {
         let was_lost = past == Past::Lost;
         Ok(Self {
             id,
+            dir,
             config,
             settings,
             link: Link::new(id.into(), (door, socket, directory, Some(lock)), carrier),
@@ -258,7 +261,8 @@ impl Server {
             let worked = self.turn(now_ns)?;
             if keys_at <= now_ns {
                 keys_at = now_ns.saturating_add(self.key_interval_ns);
-                self.link.refresh(Member::fresh()?, clock.now().wall_ns);
+                let time = self.link.refresh(Member::fresh()?, clock.now().wall_ns);
+                Member::note_key_time(&self.dir, time)?;
             }
             if worked {
                 idle.reset();

@@ -45,7 +45,7 @@ pub struct Owner {
     pub id: ReplicaId,
 }
 
-/// Bytes of one batch while a log is written anew.
+/// Bytes of one batch while a log is written again.
 const BATCH_BYTES: usize = 4 << 20;
 
 /// A server's disk.
@@ -132,7 +132,7 @@ fn write_meta(place: &Path, owner: Owner, past: Past, generation: u64) -> Result
     write().map_err(|error| unwritable(&path, &error))
 }
 
-/// Reads `meta`. None: there is none of this owner, or it is damaged.
+/// Reads `meta`. None: it is missing, damaged, or of another owner.
 fn read_meta(place: &Path, owner: Owner) -> Option<(Past, u64)> {
     let text = fs::read_to_string(place.join("meta")).ok()?;
     let generation = text.lines().find_map(|line| line.strip_prefix("generation "))?.parse().ok()?;
@@ -271,7 +271,7 @@ impl Store {
         written.map_err(|error| unwritable(&path, &error))
     }
 
-    /// Says whether the log is so long that it is to be written anew.
+    /// Says whether the log is so long that it is to be written again.
     pub fn is_long(&self) -> bool {
         let least = self.log_bytes_max.max(2 * (self.live_bytes + 64 * self.live.len()));
         self.log.is_some() && self.log_bytes() > least as u64

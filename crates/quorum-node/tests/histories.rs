@@ -61,6 +61,7 @@ impl Servers {
             clients: 5,
             config: Config::new(protocol),
             lines: vec!["poll = \"0ms\"".to_owned()],
+            server_lines: Vec::new(),
         };
         register.make(&dir).unwrap();
         let mut servers = Self { dir, children: (0..N).map(|_| None).collect() };

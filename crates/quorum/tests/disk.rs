@@ -216,8 +216,8 @@ fn proofs_repair_with_two_peers() {
     }
 }
 
-/// MINIMAL-C has no proofs: it takes what two peers answer alike. While so many say that they hold more that one of
-/// them may be one that promised it together with this server, it waits, and asks again.
+/// MINIMAL-C has no proofs: it takes what two peers answer alike. While as many say that they hold more as are sure to
+/// hold what this server promised, it waits, and asks again.
 #[test]
 fn without_proofs_it_waits_for_what_may_have_been_promised() {
     let mut node = server(Protocol::MinimalC, Past::Lost);

@@ -66,7 +66,14 @@ pub(super) struct Init {
 /// Returns the description of a new register.
 pub(super) fn new_register(protocol: Protocol, f: u16, durability: Durability) -> NewRegister {
     let lines = durability.chosen().into_iter().map(|(key, value)| format!("{key} = {value}"));
-    NewRegister { f, hosts: Vec::new(), clients: 4, config: Config::new(protocol), lines: lines.collect() }
+    NewRegister {
+        f,
+        hosts: Vec::new(),
+        clients: 4,
+        config: Config::new(protocol),
+        lines: Vec::new(),
+        server_lines: lines.collect(),
+    }
 }
 
 impl Init {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use nix::sys::signal::Signal;
+use quorate_node::init::Host;
 use quorate_node::signals;
 use quorate_quorum_node::client::Options;
 use quorate_quorum_node::init::F_MAX;
@@ -51,6 +52,9 @@ pub(super) struct Up {
     /// Number of Byzantine servers to tolerate; only for a new one (default 1)
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=i64::from(F_MAX)))]
     f: Option<u16>,
+    /// Address of the first server, IP or IP:PORT; only for a new one (default 127.0.0.1:7400)
+    #[arg(long, value_name = "ADDR")]
+    host: Option<Host>,
 }
 
 /// Returns the names of a register's servers, in order.
@@ -65,12 +69,14 @@ impl Up {
         let is_new = !self.dir.join("server-0").is_dir();
         if is_new {
             let protocol = protocol(self.protocol.unwrap_or(Name::MinimalF), self.variant)?;
-            new_register(protocol, self.f.unwrap_or(1), Durability::Sync).make(&self.dir)?;
-        } else if self.protocol.is_some() || self.f.is_some() {
+            let mut register = new_register(protocol, self.f.unwrap_or(1), Durability::Sync);
+            register.hosts = self.host.into_iter().collect();
+            register.make(&self.dir)?;
+        } else if self.protocol.is_some() || self.f.is_some() || self.host.is_some() {
             let what = "the register already exists, and this setting cannot be changed";
             return Err(Failure::new(Code::Rule, what)
                 .at(self.dir.display().to_string())
-                .next("omit --protocol and --f, or choose another directory with --dir"));
+                .next("omit --protocol, --f and --host, or choose another directory with --dir"));
         }
         let local = Local::at(&self.dir);
         let run = local.dir().join("run");
@@ -109,9 +115,9 @@ impl Up {
         let client = Client::open(&local.node(WATCH), Options::default())?;
         let begin = Instant::now();
         while Seen::look(&client)?.status() != 0 {
-            let gone =
-                children.iter_mut().zip(&names).find(|(child, _)| matches!(child.try_wait(), Ok(Some(_))));
-            if let Some((_, name)) = gone {
+            let mut all = children.iter_mut().zip(&names);
+            let gone = all.find_map(|(child, name)| matches!(child.try_wait(), Ok(Some(_))).then_some(name));
+            if let Some(name) = gone {
                 return Err(Failure::new(Code::Network, format!("{name} did not start"))
                     .at(local.node(name).join("server.log").display().to_string())
                     .next(local.last_lines(name, "server.log", 4)));

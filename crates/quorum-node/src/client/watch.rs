@@ -99,8 +99,8 @@ impl Watch {
 pub(super) struct Watched {
     slots: Vec<Arc<Slot>>,
     last: Option<Entry>,
-    /// The largest version that a server has told of, and who.
-    told: Option<(Version, ServerId)>,
+    /// What each server has told of, and whether that was after the last read had begun.
+    told: BTreeMap<ServerId, (Version, bool)>,
     in_vain: BTreeMap<ServerId, u8>,
     reading: bool,
     read_at: u64,
@@ -113,7 +113,7 @@ impl Watched {
         Self {
             slots: Vec::new(),
             last: None,
-            told: None,
+            told: BTreeMap::new(),
             in_vain: BTreeMap::new(),
             reading: false,
             read_at: 0,
@@ -139,23 +139,24 @@ impl Watched {
     pub(super) fn told(&mut self, server: ServerId, version: Version) {
         let known = self.last.as_ref().is_some_and(|entry| entry.version >= version);
         let heard = self.in_vain.get(&server).copied().unwrap_or(0) < IN_VAIN_MAX;
-        if !known && heard && self.told.is_none_or(|(told, _)| version > told) {
-            self.told = Some((version, server));
+        if !known && heard {
+            self.told.insert(server, (version, true));
         }
     }
 
     /// Returns when it is to be read next.
     pub(super) fn due(&self) -> u64 {
-        match (self.reading, self.told) {
+        match (self.reading, self.told.is_empty()) {
             (true, _) => u64::MAX,
-            (false, Some(_)) => 0,
-            (false, None) => self.read_at,
+            (false, false) => 0,
+            (false, true) => self.read_at,
         }
     }
 
     /// A read begins. Returns whether that is the rhythm's, with which servers are asked again for news.
     pub(super) fn begins(&mut self, now_ns: u64) -> bool {
         self.reading = true;
+        self.told.values_mut().for_each(|(_, later)| *later = false);
         let rhythm = self.read_at <= now_ns;
         if rhythm {
             self.read_at = now_ns.saturating_add(self.every);
@@ -168,12 +169,15 @@ impl Watched {
     pub(super) fn ends(&mut self, result: Result<&Outcome, CallError>) {
         self.reading = false;
         let Ok(outcome) = result else { return };
-        if let Some((told, server)) = self.told.take()
-            && told > outcome.version
-        {
-            let count = self.in_vain.entry(server).or_default();
-            *count = count.saturating_add(1);
-        }
+        let in_vain = &mut self.in_vain;
+        self.told.retain(|server, (version, later)| {
+            let missed = *version > outcome.version;
+            if missed && !*later {
+                let count = in_vain.entry(*server).or_default();
+                *count = count.saturating_add(1);
+            }
+            missed && *later
+        });
         self.see(outcome);
     }
 
@@ -186,6 +190,7 @@ impl Watched {
         let Outcome { version, value, path, .. } = outcome;
         let entry = Entry { value: Arc::clone(value), version: *version, path: *path };
         self.slots.iter().for_each(|slot| slot.deliver(entry.clone()));
+        self.told.retain(|_, (told, _)| *told > *version);
         self.last = Some(entry);
     }
 
@@ -229,6 +234,15 @@ mod tests {
         watched.see(&outcome(3));
         watched.see(&outcome(6));
         assert_eq!(slot.next(Duration::ZERO).map(|entry| entry.map(|entry| entry.version.val)), Ok(Some(6)));
+        // Word that comes during a read is a reason for another one, whatever a liar said before it.
+        watched.told(ReplicaId(3), outcome(99).version);
+        watched.begins(2);
+        watched.told(ReplicaId(1), outcome(8).version);
+        watched.ends(Ok(&outcome(7)));
+        assert_eq!(watched.due(), 0);
+        watched.begins(3);
+        watched.ends(Ok(&outcome(8)));
+        assert!(watched.due() > 3);
         drop(slot);
         assert!(!watched.is_wanted());
     }

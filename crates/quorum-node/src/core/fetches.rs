@@ -84,7 +84,7 @@ impl Fetches {
         }
     }
 
-    /// A value has come, from whomever it was asked for. What does not hash to the version is nobody's.
+    /// A value has come, whichever server sent it. What does not hash to the version is nobody's.
     pub(super) fn fetched(&mut self, object: ObjectId, version: Version, value: &Value) {
         if !self.wanted.contains_key(&(object, version)) || value_digest(value) != version.digest {
             return;

@@ -60,7 +60,7 @@ fn what_was_committed_is_there() {
     }
 }
 
-/// A log that grows is written anew, with the same content, and stays short.
+/// A log that grows is written again, with the same content, and stays short.
 #[test]
 fn a_long_log_is_written_anew() {
     let dir = TempDir::new("long");

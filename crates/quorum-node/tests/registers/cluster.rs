@@ -56,6 +56,7 @@ impl Cluster {
             clients: 6,
             config,
             lines: ["poll = \"0ms\""].iter().chain(lines).map(|line| (*line).to_owned()).collect(),
+            server_lines: Vec::new(),
         };
         register.make(&dir).unwrap();
         Self { dir, servers: (0..N).map(|_| None).collect(), carrier }

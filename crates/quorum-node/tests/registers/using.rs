@@ -200,6 +200,14 @@ fn a_lost_disk_is_repaired_before_the_server_answers() {
         cluster.start(0, None);
         let lost = await_state(&client, 0, |state| state.lost);
         assert!(lost.repaired, "it is never whole again in this epoch");
+        // It answers no reader: it would say that the key was never written.
+        let options = quorate_quorum_node::client::Options {
+            deadline: Duration::from_millis(200),
+            ..Default::default()
+        };
+        let reader = quorate_quorum_node::Client::open(&cluster.dir.join("client-1"), options).unwrap();
+        assert_eq!(reader.read(&[1]), Err(CallError::Unavailable));
+        await_state(&client, 0, |state| state.lost && state.refused > lost.refused);
         (1..3).for_each(|id| cluster.start(id, None));
         let state = await_state(&client, 0, |state| !state.lost);
         assert_eq!(state.objects, 100, "{}", protocol.name());

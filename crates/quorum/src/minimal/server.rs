@@ -353,8 +353,8 @@ impl Server {
         }
     }
 
-    /// MINIMAL-C: of the peers heard so far, so many are sure to hold what this server promised. Where fewer of all say that
-    /// they hold more than this server does, it holds that as well. What f + 1 do not answer alike while writes go on comes
+    /// MINIMAL-C: of the peers heard so far, this many are sure to hold what this server promised. Where fewer of all say
+    /// that they hold more than this server does, it holds that as well. What f + 1 do not answer alike while writes go on comes
     /// by its own STORE, which is repeated (§2.3).
     fn holds_what_it_promised(&self) -> bool {
         let sure = self.repair.promisers();
