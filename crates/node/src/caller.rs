@@ -357,8 +357,9 @@ impl Worker {
     }
 
     fn serve(&mut self) -> io::Result<()> {
-        let (clock, mut idle) = (Clock::new(), Idle::new(self.client.waiting));
+        let (mut clock, mut idle, mut rested) = (Clock::new(), Idle::new(self.client.waiting), 0);
         while !self.shared.stop.load(Ordering::Relaxed) {
+            clock.look(std::mem::take(&mut rested));
             let mut worked = self.take();
             worked |= self.dispatch(&clock);
             if let Some(nonce) = self.shared.asking.due(&mut self.asked, clock.mono_ns()) {
@@ -397,7 +398,7 @@ impl Worker {
                     || self.shared.asking.is_open();
                 let due = if busy { drive.due().min(self.tick_at) } else { drive.due() };
                 let news = || self.shared.news.load(Ordering::SeqCst);
-                idle.rest(now.mono_ns, due, socket, Some(&self.shared.waker), news)?;
+                rested = idle.rest(now.mono_ns, due, socket, Some(&self.shared.waker), news)?;
             }
         }
         Ok(())
