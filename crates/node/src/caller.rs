@@ -387,6 +387,7 @@ impl Worker {
             if now.mono_ns >= self.tick_at {
                 self.tick_at = now.mono_ns.saturating_add(TICK_NS);
                 self.expire();
+                self.client.drive.set_crowded(idle.is_crowded(now.mono_ns));
             }
             let OpenClient { drive, socket, .. } = &mut self.client;
             drive.flush(socket);

@@ -59,6 +59,12 @@ impl Idle {
         }
     }
 
+    /// Returns whether more threads want to run than there are cores.
+    #[inline]
+    pub(crate) fn is_crowded(&self, now_ns: u64) -> bool {
+        self.crowd.is_here(now_ns)
+    }
+
     /// There was nothing to do at `now_ns`, and nothing is due before `due_ns`. `waker` wakes it on new input; `news`
     /// returns whether there is some already. Returns for how long it has rested, in nanoseconds: the time that it waited
     /// for a processor is no rest.

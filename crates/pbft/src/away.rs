@@ -6,7 +6,8 @@
 
 /// Between two looks at its input this much counts in full, in nanoseconds: an ordinary turn.
 const TURN_NS: u64 = 1_000_000;
-/// Of the rest one in so many counts: whoever keeps a process busy makes its time-outs longer by this factor at most.
+/// Of the rest one part in this many counts: a peer that keeps a process busy makes its time-outs longer by this factor at
+/// most.
 const COUNTED_PART: u64 = 8;
 
 /// Returns how much of the time that a process did not look at its input counts.

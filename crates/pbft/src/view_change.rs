@@ -94,7 +94,7 @@ impl ViewChanges {
         self.patience_ns = (self.patience_ns / 2).max(base);
     }
 
-    /// Records progress: `seq` was executed. What the new view took over is none of it: "before it executes a request in
+    /// Records progress: `seq` was executed. What the new view took over does not count: "before it executes a request in
     /// the new view that it had not executed previously" [OSDI99 §4.5.2], and that it needs its primary for.
     pub(crate) fn note_executed(&mut self, seq: SeqNum, is_normal: bool) {
         self.progressed |= is_normal && seq > self.last_fixed;

@@ -55,6 +55,8 @@ pub trait Backing {
     fn has_done(&self) -> bool;
     /// Hands out the lanes that are done, each with its result or why it has none.
     fn hand_out(&mut self, each: &mut HandOut<'_>);
+    /// Says whether more threads want to run on this machine than there are cores.
+    fn set_crowded(&mut self, _crowded: bool) {}
     /// Returns how many requests it has sent to a cluster.
     fn requests(&self) -> Requests {
         Requests::default()
@@ -109,6 +111,10 @@ impl<M: Meter> Backing for Cluster<M> {
 
     fn has_done(&self) -> bool {
         !self.drive.done().is_empty()
+    }
+
+    fn set_crowded(&mut self, crowded: bool) {
+        self.drive.set_crowded(crowded);
     }
 
     fn requests(&self) -> Requests {

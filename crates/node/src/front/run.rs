@@ -137,6 +137,7 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
             // Input may have created output, which is sent below: no sleep before that.
             let wait_ms = if polls || came { 0 } else { self.sleep_ms(now_ns) };
             let (mut worked, crowded) = (came, crowd.is_here(now_ns));
+            self.backing.set_crowded(crowded);
             rested_ns = idle::sleep(&mut delay, crowded, wait_ms, |wait_ms| {
                 worked |= self.serve(&mut events, wait_ms)?;
                 Ok::<_, io::Error>(())
