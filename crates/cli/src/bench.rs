@@ -9,7 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use quorate_bench::{EXPERIMENTS, Effort, Experiment, Report, Settings, Verdict, draw, page};
 use serde_json::json;
 
-use crate::explain::Code;
+use crate::code::Code;
 use crate::fail::{Failure, Outcome, nearest};
 use crate::out;
 

@@ -2,14 +2,12 @@
 
 mod cell;
 mod mutants;
+mod name;
 mod swarm;
 
-use clap::{Args, Subcommand, ValueEnum};
-use quorate_quorum::Protocol;
-use quorate_quorum::settings::Variant;
+use clap::{Args, Subcommand};
 
-use crate::explain::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::Outcome;
 
 /// Simulate and measure registers that need no leader
 ///
@@ -43,48 +41,4 @@ impl Quorum {
             Command::Shapes(shapes) => shapes.run(),
         }
     }
-}
-
-/// A register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Name {
-    /// Signed values; readers write back
-    Phalanx,
-    /// Listeners, no signatures; clients must be correct
-    MinimalC,
-    /// Listeners, signed stores, relays between servers
-    MinimalF,
-    /// Certificates; clients may be Byzantine
-    BftBc,
-}
-
-/// A variant of bft-bc.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum VariantName {
-    /// Writes in three phases
-    Base,
-    /// Writes in two phases when undisturbed
-    #[default]
-    Optimized,
-    /// Nothing of a stopped client shows after two overwrites
-    Strong,
-    /// Both
-    StrongOptimized,
-}
-
-fn protocol(name: Name, variant: Option<VariantName>) -> Result<Protocol, Failure> {
-    if name != Name::BftBc && variant.is_some() {
-        return Err(Failure::new(Code::Value, "only bft-bc has variants").at("--variant"));
-    }
-    Ok(match name {
-        Name::Phalanx => Protocol::Phalanx,
-        Name::MinimalC => Protocol::MinimalC,
-        Name::MinimalF => Protocol::MinimalF,
-        Name::BftBc => Protocol::BftBc(match variant.unwrap_or_default() {
-            VariantName::Base => Variant::Base,
-            VariantName::Optimized => Variant::Optimized,
-            VariantName::Strong => Variant::Strong,
-            VariantName::StrongOptimized => Variant::StrongOptimized,
-        }),
-    })
 }

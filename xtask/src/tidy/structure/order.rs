@@ -14,12 +14,13 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "wire",
         &[
-            "id digest short",
+            "id digest short bounds",
             "cluster codec memo reply",
-            "life",
+            "life kind",
             // The envelope of every message, then what is in it.
             "frame",
-            "keys sign",
+            "keys",
+            "sign",
             "message batch",
             "exchange",
             "door",
@@ -124,7 +125,7 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "node",
         &[
-            "clock directory identity journal meter ports surroundings timers trouble",
+            "clock directory hex identity journal meter ports surroundings timers trouble",
             "core outbox side_channel signals wake",
             "secret",
             "members",
@@ -159,6 +160,7 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "cli",
         &[
+            "code",
             "fail",
             "out",
             "explain",
