@@ -18,7 +18,7 @@ use crate::nfs3::{
 use crate::op::read::Reading;
 use crate::op::rename::Place;
 use crate::op::{Made, Op};
-use crate::types::{Device, Rights};
+use crate::types::{Device, Kind, Rights};
 use crate::xdr::{Opaque, Xdr, pad};
 
 mod convert;
@@ -55,7 +55,7 @@ impl Op<'_, '_, '_> {
         match call {
             Call::Null(()) => {}
             Call::GetAttr(fh) => {
-                settle(self.get_attributes(fh.0).map(|of| Attr::from(&of)), || Ok(()))?.encode(out)
+                settle(self.get_attributes(fh.0).map(|of| Attr::from(&of)), || Ok(()))?.encode(out);
             }
             Call::SetAttr(args) => self.setattr(args)?.encode(out),
             Call::Lookup(args) => self.lookup(args, out)?,
@@ -78,10 +78,10 @@ impl Op<'_, '_, '_> {
             })?,
             Call::MkNod(args) => self.making(&args.place, out, |op, dir, name| op.mknod(dir, name, args))?,
             Call::Remove(args) => {
-                self.removing(args, |op| op.remove_file(args.dir.0, args.name.0))?.encode(out)
+                self.removing(args, |op| op.remove_file(args.dir.0, args.name.0))?.encode(out);
             }
             Call::RmDir(args) => {
-                self.removing(args, |op| op.remove_dir(args.dir.0, args.name.0))?.encode(out)
+                self.removing(args, |op| op.remove_dir(args.dir.0, args.name.0))?.encode(out);
             }
             Call::Rename(args) => self.rename_call(args)?.encode(out),
             Call::Link(args) => self.link(args)?.encode(out),
@@ -137,7 +137,7 @@ impl Op<'_, '_, '_> {
     fn access(&self, args: &AccessArgs<'_>) -> Result<Outcome<AccessOk, Option<Attr>>, Stop> {
         let done = self.rights(args.object.0).map(|(rights, attributes)| AccessOk {
             attributes: Some(Attr::from(&attributes)),
-            access: args.access & granted(rights),
+            access: args.access & granted(rights, attributes.kind == Kind::Dir),
         });
         settle(done, || self.post(&args.object))
     }
@@ -327,17 +327,17 @@ fn settle<T, F>(done: Done<T>, failed: impl FnOnce() -> Result<F, Stop>) -> Resu
 }
 
 /// Returns the rights of a caller in the format of ACCESS.
-fn granted(rights: Rights) -> u32 {
+fn granted(rights: Rights, is_dir: bool) -> u32 {
     let mut granted = 0;
     if rights.read {
         granted |= ACCESS_READ;
     }
     if rights.execute {
-        granted |= if rights.is_dir { ACCESS_LOOKUP } else { ACCESS_EXECUTE };
+        granted |= if is_dir { ACCESS_LOOKUP } else { ACCESS_EXECUTE };
     }
     if rights.write {
         granted |= ACCESS_MODIFY | ACCESS_EXTEND;
-        if rights.is_dir {
+        if is_dir {
             granted |= ACCESS_DELETE;
         }
     }

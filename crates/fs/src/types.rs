@@ -94,7 +94,6 @@ pub(crate) struct Rights {
     pub(crate) write: bool,
     /// To search it, if it is a directory.
     pub(crate) execute: bool,
-    pub(crate) is_dir: bool,
 }
 
 /// How full the file system is.

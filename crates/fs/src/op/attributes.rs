@@ -67,7 +67,6 @@ impl Op<'_, '_, '_> {
             read: caller.may(inode, READ),
             write: caller.may(inode, WRITE) && !export.read_only,
             execute: caller.may(inode, EXECUTE),
-            is_dir: inode.is_dir(),
         };
         Ok((rights, self.attributes(node.number, inode)))
     }
