@@ -152,8 +152,10 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "bench",
         &[
-            "allocations figures link machine processes progress",
-            "figure group instructions load report setup",
+            "allocations effort figures link machine processes progress",
+            "group instructions load report setup",
+            "figure",
+            "experiment",
             "core_step nodes unreplicated",
             "draw",
             "checkpoint_cost durable echo files recovery",
