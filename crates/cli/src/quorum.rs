@@ -1,19 +1,23 @@
 //! `quorate quorum`: registers without a leader.
 
 mod cell;
+mod latency;
 mod mutants;
 mod name;
+mod real;
 mod swarm;
+mod up;
 
 use clap::{Args, Subcommand};
 
 use crate::fail::Outcome;
 
-/// Simulate and measure registers that need no leader
+/// Run, simulate and measure registers that need no leader
 ///
 /// A register tolerates f compromised servers of 3f + 1 and, with minimal-f and bft-bc, compromised
 /// clients. docs/quorum.md has the protocols.
 ///
+///   quorate quorum up
 ///   quorate quorum sim --protocol minimal-c --seeds 1000
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -24,6 +28,13 @@ pub(crate) struct Quorum {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Up(up::Up),
+    Fault(up::Fault),
+    Status(real::Status),
+    Init(real::Init),
+    Server(real::Server),
+    Client(real::Client),
+    Latency(latency::Latency),
     Run(cell::Run),
     Sim(swarm::Sim),
     Scenarios(swarm::Scenarios),
@@ -34,6 +45,13 @@ enum Command {
 impl Quorum {
     pub(crate) fn run(&self) -> Outcome {
         match &self.command {
+            Command::Up(up) => up.run(),
+            Command::Fault(fault) => fault.run(),
+            Command::Status(status) => status.run(),
+            Command::Init(init) => init.run(),
+            Command::Server(server) => server.run(),
+            Command::Client(client) => client.run(),
+            Command::Latency(latency) => latency.run(),
             Command::Run(run) => run.run(),
             Command::Sim(sim) => sim.run(),
             Command::Scenarios(scenarios) => scenarios.run(),

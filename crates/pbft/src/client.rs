@@ -339,7 +339,7 @@ impl Client {
     /// a faulty primary does it all the same, it is a read, and nothing happens twice.
     fn fall_back(&mut self, now: Now, mut request: Outstanding, out: &mut ClientActions) {
         let from = request.timestamp;
-        let Some(to) = self.take_timestamp() else {
+        let Some(to) = mutant!(M88, self.take_timestamp(), Some(from)) else {
             // No timestamp is left in 2^64: go on asking for the read.
             return self.send(now, request, out);
         };
@@ -351,7 +351,9 @@ impl Client {
     /// Sends the operation under another timestamp, of which nothing is known yet.
     fn send_as(&mut self, now: Now, mut request: Outstanding, to: Timestamp, out: &mut ClientActions) {
         (request.timestamp, request.digest, request.resent) = (to, self.digest(to), 0);
-        self.replies.clear();
+        if mutant!(M88, true, false) {
+            self.replies.clear();
+        }
         self.others.clear();
         self.send(now, request, out);
     }

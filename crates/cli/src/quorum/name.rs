@@ -28,7 +28,7 @@ pub(super) enum VariantName {
     /// Writes in two phases when undisturbed
     #[default]
     Optimized,
-    /// Nothing of a stopped client shows after two overwrites
+    /// After two writes by correct clients, no write of a stopped client becomes visible
     Strong,
     /// Both
     StrongOptimized,
