@@ -34,6 +34,13 @@ const TWICE: &[(&str, &str)] = &[
     ("syn", "derives of curve25519-dalek and zeroize use 2, those of clap use 3; only at build time"),
 ];
 
+/// What a crate must not depend on without its features, so that those who do not need it do not build it.
+const LEAN: &[(&str, &[&str])] = &[
+    ("quorate", &["quorate-sim", "clap", "tracing-subscriber"]),
+    ("quorate-cli", &["resvg"]),
+    ("quorate-node", &["clap", "tokio"]),
+];
+
 /// A package, as far as this check looks.
 struct Package {
     name: String,
@@ -49,7 +56,20 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     let text = read(&mut cargo(&["metadata", "--format-version", "1", "--locked"]))?;
     let packages = packages(&serde_json::from_str(&text).context("cargo metadata printed something else")?);
-    let broken = check(&packages);
+    let mut broken = check(&packages);
+    for (name, refused) in LEAN {
+        let tree = read(&mut cargo(&[
+            "tree",
+            "--locked",
+            "--package",
+            name,
+            "--edges",
+            "normal",
+            "--prefix",
+            "none",
+        ]))?;
+        broken.extend(heavy(name, &tree, refused));
+    }
     for line in &broken {
         eprintln!("deny: {line}");
     }
@@ -71,6 +91,20 @@ fn packages(metadata: &Value) -> Vec<Package> {
             source: text(&package["source"]),
         })
         .collect()
+}
+
+/// Finds what a crate must not depend on in the output of `cargo tree`.
+fn heavy(name: &str, tree: &str, refused: &[&str]) -> Vec<String> {
+    let crates: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    let mut broken: Vec<String> = refused
+        .iter()
+        .filter(|refused| crates.contains(*refused))
+        .map(|refused| format!("{name} depends on {refused} without a feature that needs it"))
+        .collect();
+    if !crates.contains(name) {
+        broken.push(format!("cargo tree does not show {name}"));
+    }
+    broken
 }
 
 fn check(packages: &[Package]) -> Vec<String> {
@@ -128,6 +162,15 @@ mod tests {
             licence: Some(licence.to_owned()),
             source: Some(source.to_owned()),
         }
+    }
+
+    #[test]
+    fn what_a_crate_draws_in_without_need_is_found() {
+        let tree = "quorate v0.1.0 (/x)\nquorate-node v0.1.0 (/y)\nserde v1.0.0\n";
+        assert!(heavy("quorate", tree, &["clap", "quorate-sim"]).is_empty());
+        let fat = format!("{tree}clap v4.0.0\n");
+        assert_eq!(heavy("quorate", &fat, &["clap", "quorate-sim"]).len(), 1);
+        assert_eq!(heavy("quorate", "", &["clap"]).len(), 1, "an empty tree shows nothing");
     }
 
     #[test]

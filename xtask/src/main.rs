@@ -36,6 +36,11 @@ const TASKS: &[Task] = &[
         help: "the project rules, see xtask/src/tidy.rs; --bless rewrites generated tables",
         run: tidy::run,
     },
+    Task {
+        name: "structure",
+        help: "what the table of tidy counts, in full: circles, arrows up, open fields, verbs; CRATE for one",
+        run: tidy::structure::show,
+    },
     Task { name: "deny", help: "licences, sources and duplicate versions of dependencies", run: deny::run },
     Task {
         name: "api",

@@ -147,11 +147,15 @@ fn item_end(code: &str, start: usize) -> Option<usize> {
     let mut depth = 0_i32;
     for (offset, c) in code[start..].char_indices().skip("#[cfg(test)]".len()) {
         match c {
-            '{' => depth += 1,
+            '{' | '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
             '}' => {
                 depth -= 1;
-                if depth == 0 {
-                    return Some(start + offset + 1);
+                match depth {
+                    0 => return Some(start + offset + 1),
+                    // A field or an arm, the last of its block.
+                    ..0 => return Some(start + offset),
+                    _ => {}
                 }
             }
             ';' if depth == 0 => return Some(start + offset + 1),
@@ -294,6 +298,8 @@ mod tests {
         let product = source.product();
         assert!(product.contains("fn a") && product.contains("fn c"));
         assert!(!product.contains("fn b") && !product.contains("use x"));
+        let array = Source::new("#[cfg(test)]\nfn b(x: [u8; 4]) { gone }\nfn c() {}").product();
+        assert!(!array.contains("gone") && array.contains("fn c"));
     }
 
     #[test]

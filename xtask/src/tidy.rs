@@ -11,6 +11,7 @@ mod markdown;
 mod open;
 mod prose;
 mod rooms;
+pub(crate) mod structure;
 mod text;
 mod words;
 
@@ -22,7 +23,7 @@ use crate::shell::root;
 use crate::tree::Tree;
 
 /// Something that breaks a rule.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Finding {
     path: String,
     /// From 1; 0 for the file as a whole.
@@ -77,6 +78,12 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
                 println!("tidy: wrote {}", faults::REGISTRY);
                 tree = Tree::read(&root())?;
             }
+            if let Some(text) = structure::blessed(&tree) {
+                let path = root().join(structure::TABLE);
+                fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+                println!("tidy: wrote {}", structure::TABLE);
+                tree = Tree::read(&root())?;
+            }
         }
         _ => bail!("tidy takes --bless or nothing"),
     }
@@ -89,6 +96,12 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
                 broken += 1;
             }
         }
+    }
+    let crates = structure::measure(&tree);
+    println!("{}", structure::page(&crates));
+    for finding in structure::check(&tree, &crates) {
+        eprintln!("{}:{}: {}", finding.path, finding.line, finding.says);
+        broken += 1;
     }
     for says in open.closed() {
         eprintln!("{}: \"{says}\" is closed: take it off the list", open::LIST);

@@ -8,13 +8,14 @@ use anyhow::{Context, Result, bail};
 use quorate_node::Waiting;
 
 use crate::echo::{self, Way};
+use crate::effort::Settings;
 use crate::figures::{median, ratio};
 use crate::load::{self, Clients, Load, Op, Sample, Until};
 use crate::processes::{self, Part};
 use crate::report::Row;
 use crate::setup::{Common, Setup, free_addresses};
 use crate::unreplicated::{self, Seal};
-use crate::{Settings, nodes, progress};
+use crate::{nodes, progress};
 
 /// Maximum number of clients in a process.
 const LANES_MAX: u16 = 500;

@@ -13,11 +13,12 @@ use quorate_wire::digest::Domains;
 use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, ClusterId, Replies, SeqNum, Timestamp};
 
+use crate::effort::Settings;
+use crate::experiment::Experiment;
 use crate::figure::{Axis, Figure, curve, p50};
 use crate::figures::median;
 use crate::machine::Machine;
 use crate::report::{Report, Row, Shape};
-use crate::{Experiment, Settings};
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {

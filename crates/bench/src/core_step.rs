@@ -13,11 +13,13 @@ use quorate_pbft::Config;
 use quorate_service::null;
 use quorate_wire::Cluster;
 
+use crate::effort::{Effort, Settings};
+use crate::experiment::Experiment;
 use crate::figures::{median, ratio};
 use crate::group::Group;
 use crate::machine::Machine;
 use crate::report::{Report, Row, Shape};
-use crate::{Effort, Experiment, Settings, allocations, instructions};
+use crate::{allocations, instructions};
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {

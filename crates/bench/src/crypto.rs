@@ -13,13 +13,14 @@ use quorate_wire::sign::{Signer, Verifier};
 use quorate_wire::{ClusterId, Digest, Principal, ReplicaId};
 
 use crate::arms::{Arm, Figure as Unit, Place, Plan};
+use crate::effort::Settings;
+use crate::experiment::Experiment;
 use crate::figure::{Axis, Dot, Figure, Series, clients, curve, ops};
 use crate::figures::{median, ratio};
 use crate::load::{Op, Until};
 use crate::machine::Machine;
 use crate::report::{Report, Row, Shape};
 use crate::setup::Setup;
-use crate::{Experiment, Settings};
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {

@@ -1,16 +1,16 @@
-//! Draws a figure as SVG, and as PNG with a built-in font, so that it looks the same on every machine.
+//! Draws a figure as SVG, and with the feature `png` as PNG with a built-in font, so that it looks the same on every
+//! machine.
 //!
 //! The colours are safe for colour-blind readers, and every curve has its own kind of mark too. Our marks are filled, a
 //! paper's are hollow and grey. Samples are dots next to their median.
 
+#[cfg(feature = "png")]
+pub mod png;
 mod scale;
 
 use std::fmt::Write;
 
-use anyhow::{Context, Result};
-use resvg::{tiny_skia, usvg};
-
-use self::scale::Scale;
+use self::scale::{Scale, whole};
 use crate::figure::{Dot, Figure, Origin, Series};
 
 const WIDTH: f64 = 760.0;
@@ -98,23 +98,6 @@ pub fn svg(figure: &Figure, theme: Theme) -> Option<String> {
         escaped(&figure.title),
         pen.out
     ))
-}
-
-/// Draws a figure as PNG, at twice its size; none if it is empty.
-///
-/// # Errors
-///
-/// The SVG is invalid, which is a bug.
-pub fn png(figure: &Figure) -> Result<Option<Vec<u8>>> {
-    let Some(text) = svg(figure, Theme::White) else { return Ok(None) };
-    let mut options = usvg::Options { font_family: "DejaVu Sans".to_owned(), ..usvg::Options::default() };
-    options.fontdb_mut().load_font_data(dejavu::sans::regular().to_vec());
-    options.fontdb_mut().load_font_data(dejavu::sans::bold().to_vec());
-    let tree = usvg::Tree::from_str(&text, &options)?;
-    let size = tree.size().to_int_size().scale_by(2.0).context("no size")?;
-    let mut pixels = tiny_skia::Pixmap::new(size.width(), size.height()).context("no room")?;
-    resvg::render(&tree, tiny_skia::Transform::from_scale(2.0, 2.0), &mut pixels.as_mut());
-    Ok(Some(pixels.encode_png()?))
 }
 
 fn grid(pen: &mut Pen, figure: &Figure, x: &Scale, y: &Scale) {
@@ -323,17 +306,12 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Returns a small number as a float.
-fn whole(number: usize) -> f64 {
-    u32::try_from(number).map_or(0.0, f64::from)
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::figure::Axis;
 
-    fn example(log: bool) -> Figure {
+    pub(in crate::draw) fn example(log: bool) -> Figure {
         let axis = |label| Axis { label: String::from(label), log };
         let dot = |x, y| Dot { x, y, samples: vec![y, y * 1.1] };
         let points = vec![dot(1.0, 10.0), dot(100.0, 950.0)];
@@ -375,15 +353,5 @@ mod tests {
         assert_eq!(level(&example(false)), None);
         let empty = Figure::new("name", "title", Axis::default(), Axis::default()).paper_level("paper", 1.0);
         assert!(empty.is_empty(), "there is nothing of ours to compare it with");
-    }
-
-    #[test]
-    fn a_picture_has_words_on_it_without_any_font_of_the_machine() {
-        let mut figure = example(false);
-        let with = png(&figure).ok().flatten().unwrap_or_default();
-        assert!(with.starts_with(b"\x89PNG"));
-        figure.title = String::new();
-        let without = png(&figure).ok().flatten().unwrap_or_default();
-        assert!(with.len() > without.len() + 500, "{} against {} bytes", with.len(), without.len());
     }
 }

@@ -2,6 +2,8 @@
 
 use anyhow::{Context, Result};
 
+use crate::effort::Settings;
+use crate::experiment::Experiment;
 use crate::figure::{Axis, Dot, Figure, Series};
 use crate::figures::{median, ratio};
 use crate::load::{Load, Op, Sample, Until};
@@ -9,7 +11,6 @@ use crate::machine::Machine;
 use crate::nodes::{self, Nodes};
 use crate::processes::{self, Part};
 use crate::report::{Report, Row, Shape};
-use crate::{Experiment, Settings};
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {

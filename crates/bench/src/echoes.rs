@@ -5,11 +5,12 @@ use anyhow::Result;
 
 use crate::arms::{Arm, Figure as Unit, Place, Plan};
 use crate::echo::Way;
+use crate::effort::Settings;
+use crate::experiment::Experiment;
 use crate::figure::{Axis, Dot, Figure, Series};
 use crate::load::{Op, Until};
 use crate::machine::Machine;
 use crate::report::{Report, Row, Shape};
-use crate::{Experiment, Settings};
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {

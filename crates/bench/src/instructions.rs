@@ -31,7 +31,7 @@ fn count(ops: u64, arguments: &[&str]) -> Result<u64> {
     let output = Command::new("valgrind")
         .args(["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"])
         .arg(std::env::current_exe()?)
-        .args(crate::CHILD)
+        .args(crate::processes::CHILD)
         .args(arguments)
         .arg(ops.to_string())
         .output()

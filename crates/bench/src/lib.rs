@@ -11,6 +11,7 @@
 //! | the file system: replicated, unreplicated, and other servers | [`files`] |
 //! | the digest of a checkpoint | [`checkpoint_cost`] |
 //! | running experiments: arms that take turns, processes, loads | `arms`, `setup`, `load`, `processes`, `nodes` |
+//! | what an experiment is | [`experiment`] |
 //! | reports, figures and the page | [`report`], [`figure`], [`draw`], [`page`] |
 //! | allocations, instructions | [`allocations`], [`instructions`] |
 
@@ -24,6 +25,8 @@ pub mod draw;
 pub mod durable;
 mod echo;
 pub mod echoes;
+mod effort;
+pub mod experiment;
 pub mod figure;
 pub mod figures;
 pub mod files;
@@ -45,59 +48,12 @@ mod setup;
 mod unreplicated;
 
 use anyhow::{Result, bail};
-use serde::{Deserialize, Serialize};
 
+pub use effort::{Effort, Settings};
+pub use experiment::Experiment;
 pub use figure::Figure;
+pub use processes::CHILD;
 pub use report::{Report, Row, Verdict};
-
-/// The arguments that run a part of an experiment: see [`child`].
-pub const CHILD: [&str; 2] = ["bench", "child"];
-
-/// How much is measured, least first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Effort {
-    /// Just enough to test that it runs: the figures mean nothing.
-    Tiny,
-    /// Within a minute.
-    Quick,
-    /// As in the papers, as far as it makes sense.
-    #[default]
-    Full,
-}
-
-impl Effort {
-    /// Chooses one of three.
-    pub fn of<T>(self, full: T, quick: T, tiny: T) -> T {
-        match self {
-            Self::Full => full,
-            Self::Quick => quick,
-            Self::Tiny => tiny,
-        }
-    }
-}
-
-/// The settings of an experiment.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Settings {
-    /// How much is measured.
-    pub effort: Effort,
-}
-
-/// An experiment.
-#[derive(Clone, Copy, Debug)]
-pub struct Experiment {
-    /// Its name.
-    pub name: &'static str,
-    /// The paper's table or figure that it repeats.
-    pub source: &'static str,
-    /// A description of what it measures.
-    pub about: &'static str,
-    /// Runs it.
-    pub run: fn(Settings) -> Result<Report>,
-    /// Draws the results.
-    pub figures: fn(&[Row]) -> Vec<Figure>,
-}
 
 /// Every experiment.
 pub const EXPERIMENTS: &[Experiment] = &[

@@ -6,13 +6,15 @@ mod parts;
 
 use anyhow::Result;
 
+use self::drawn::{SMALL, TABLE};
 use crate::arms::{Arm, ECHO_US_MAX, Figure as Unit, Place, Plan, echoes};
 use crate::echo::Way;
+use crate::effort::Settings;
+use crate::experiment::Experiment;
 use crate::load::{Op, Until};
 use crate::machine::Machine;
 use crate::report::{Report, Row, Shape};
 use crate::setup::Setup;
-use crate::{Experiment, Settings};
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -29,13 +31,6 @@ const BOUNDS: [(&str, &str, f64); 2] = [("rw", "ordered", 45.0), ("ro", "read-on
 
 /// The sizes of arguments or results, in bytes; the other has 8 bytes [DSN01 §4.2].
 const SIZES: [usize; 5] = [256, 1024, 2048, 4096, 8192];
-/// The other size.
-const SMALL: usize = 8;
-
-/// The paper's table, in microseconds: argument and result, read-write, read-only, unreplicated
-/// [OSDI99 §7.2].
-const TABLE: [(usize, u32, f64, f64, f64); 3] =
-    [(0, 0, 3350.0, 1620.0, 820.0), (4096, 0, 14_190.0, 6980.0, 4620.0), (0, 4096, 8010.0, 5940.0, 4660.0)];
 
 fn op(argument: usize, result: usize, read_only: bool) -> Op {
     Op { argument, result: u32::try_from(result).unwrap_or(u32::MAX), read_only }

@@ -7,12 +7,13 @@ use anyhow::Result;
 
 use crate::arms::{Arm, ECHO_US_MAX, Figure as Unit, Place, Plan, echoes};
 use crate::echo::Way;
+use crate::effort::{Effort, Settings};
+use crate::experiment::Experiment;
 use crate::figure::{Axis, Figure, clients, curve, ops, ratio_of};
 use crate::load::{Op, Until};
 use crate::machine::Machine;
 use crate::report::{Report, Row, Shape};
 use crate::setup::Setup;
-use crate::{Effort, Experiment, Settings};
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {

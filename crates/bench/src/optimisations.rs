@@ -17,12 +17,13 @@ pub mod tentative;
 use anyhow::Result;
 
 use crate::arms::{Arm, Figure as Unit, Place, Plan};
+use crate::effort::Settings;
+use crate::experiment::Experiment;
 use crate::figure::{Of, Series, curve};
 use crate::load::{Op, Until};
 use crate::machine::Machine;
 use crate::report::{Report, Row};
 use crate::setup::Setup;
-use crate::{Experiment, Settings};
 
 /// Number of client processes for throughput.
 const HOSTS: usize = 2;

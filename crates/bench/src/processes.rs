@@ -11,6 +11,9 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
+/// The arguments that run a part of an experiment: see [`child`](crate::child).
+pub const CHILD: [&str; 2] = ["bench", "child"];
+
 /// The nice level that measured processes ask for.
 const NICE: &str = "-15";
 
@@ -47,7 +50,7 @@ impl Part {
         let mut child = Command::new("nice")
             .args(["-n", nice_level()])
             .arg(std::env::current_exe()?)
-            .args(crate::CHILD)
+            .args(CHILD)
             .args(arguments)
             .env(CORE, core)
             .stdin(Stdio::piped())

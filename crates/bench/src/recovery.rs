@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 
+use crate::effort::Settings;
+use crate::experiment::Experiment;
 use crate::figure::{Axis, Dot, Figure, Series};
 use crate::figures::{median, ratio};
 use crate::load::{Load, Op, Sample, Until};
 use crate::machine::Machine;
 use crate::nodes::{BUCKET_US, Nodes};
+use crate::processes;
 use crate::report::{Report, Row, Shape};
-use crate::{Experiment, Settings, processes};
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {

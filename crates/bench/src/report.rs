@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Effort;
+use crate::effort::Effort;
 use crate::machine::Machine;
 
 /// The results of one experiment.

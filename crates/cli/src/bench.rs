@@ -9,7 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use quorate_bench::{EXPERIMENTS, Effort, Experiment, Report, Settings, Verdict, draw, page};
 use serde_json::json;
 
-use crate::explain::Code;
+use crate::code::Code;
 use crate::fail::{Failure, Outcome, nearest};
 use crate::out;
 
@@ -69,7 +69,7 @@ struct Run {
     /// Write all samples to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draw the figures as NAME-FIGURE.svg and .png in this directory
+    /// Draw the figures as NAME-FIGURE.svg in this directory, and as .png in builds with the feature png
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
     /// Also draw the results in this file: the --json output of another run, or of another system in that format
@@ -268,7 +268,8 @@ impl Run {
             if let Some(text) = draw::svg(figure, draw::Theme::White) {
                 fs::write(path("svg"), text).map_err(|error| unwritten(&path("svg"), &error))?;
             }
-            if let Some(bytes) = draw::png(figure).map_err(|error| unwritten(&path("png"), &error))? {
+            #[cfg(feature = "png")]
+            if let Some(bytes) = draw::png::encode(figure).map_err(|error| unwritten(&path("png"), &error))? {
                 fs::write(path("png"), bytes).map_err(|error| unwritten(&path("png"), &error))?;
             }
         }

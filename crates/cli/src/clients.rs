@@ -13,7 +13,7 @@ use quorate_node::trouble::Kind;
 use quorate_node::{CallError, Caller, ClientNode, enlist};
 use quorate_service::people::{Answer, Rights};
 
-use crate::explain::Code;
+use crate::code::Code;
 use crate::fail::{Failure, Outcome};
 use crate::{out, values};
 

@@ -7,29 +7,27 @@ mod load;
 mod place;
 mod redis;
 mod source;
+mod usage;
 
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use quorate_node::observe::{Cell, Observer};
 use quorate_node::{fsck, signals};
 
 use self::files::Tree;
 use self::keys::Keys;
-use self::load::{Account, Load};
-use crate::explain::Code;
+use self::load::Load;
+use self::usage::{PATIENCE, Usage, grouped, quorate, terminate};
+use crate::code::Code;
 use crate::fail::{Failure, Outcome};
 use crate::local::{Local, unwritable};
 use crate::out;
 
-/// The deadline of anything in the demo.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// A directory with this file was made by a demo, which may recreate it.
 const MARK: &str = "made-by-quorate-up-demo";
 /// The client that the demo uses.
@@ -38,27 +36,6 @@ const CLIENT: &str = "client-4";
 const LOAD: u64 = 100;
 /// The result of a step: what was seen, or what is wrong.
 type Step = Result<String, String>;
-
-/// The workload of the demo.
-trait Usage {
-    /// Describes what [`Self::write`] does.
-    fn writes(&self) -> String;
-
-    /// Writes the data that must not be lost.
-    fn write(&mut self) -> Result<(), String>;
-
-    /// Returns how many items to read while a replica lies: about a second or two under load.
-    fn sample(&self) -> u32;
-
-    /// Reads the data, or its first `most` items, and compares.
-    fn read(&mut self, most: u32) -> Result<(), String>;
-
-    /// Starts the load, which runs during the faults.
-    fn load(&self) -> Result<Load, String>;
-
-    /// Compares the load's acknowledged operations with the state, and describes the result.
-    fn account(&mut self, account: Account) -> Result<String, String>;
-}
 
 /// The service of the demo, and the amount of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,17 +121,6 @@ impl Demo {
     }
 }
 
-/// Returns a command that runs this program.
-fn quorate() -> Result<Command, Failure> {
-    let program = std::env::current_exe();
-    let program = program.map_err(|error| {
-        Failure::new(Code::Unreadable, format!("this program's own file cannot be found: {error}"))
-    })?;
-    let mut command = Command::new(program);
-    command.stdin(Stdio::null());
-    Ok(command)
-}
-
 fn start(dir: &Path, data: &Path, plot: Plot, door: SocketAddr, own: IpAddr) -> Result<Child, Failure> {
     let path = dir.join("up.txt");
     let log = File::create(&path).and_then(|log| Ok((log.try_clone()?, log)));
@@ -232,21 +198,6 @@ fn stop_all(up: &mut Child, data: &Path) {
         let local = Local::at(data);
         local.replicas().iter().map(String::as_str).chain(["client-0"]).for_each(|name| local.stop(name));
     });
-}
-
-/// Terminates a process and waits for it. If that takes too long, kills it and calls `then`.
-fn terminate(process: &mut Child, then: impl Fn()) {
-    if let Ok(pid) = i32::try_from(process.id()) {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-    }
-    let begin = Instant::now();
-    while matches!(process.try_wait(), Ok(None)) {
-        if begin.elapsed() > PATIENCE {
-            let _ = process.kill();
-            then();
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// The steps of the demo.
@@ -390,32 +341,5 @@ impl Story<'_> {
         }
         let said = String::from_utf8_lossy(&ended.stderr).trim_end().replace('\n', " ");
         Err(format!("quorate fault {}: {said}", arguments.join(" ")))
-    }
-}
-
-/// A number with a space between thousands.
-fn grouped(number: u32) -> String {
-    let digits = number.to_string();
-    let head = digits.len() % 3;
-    let (first, rest) = digits.split_at(head);
-    let groups = rest.as_bytes().chunks(3).map(String::from_utf8_lossy);
-    let all: Vec<_> = [first.into()]
-        .into_iter()
-        .filter(|head: &std::borrow::Cow<'_, str>| !head.is_empty())
-        .chain(groups)
-        .collect();
-    all.join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thousands_are_apart() {
-        assert_eq!(
-            ["0", "20", "200", "2 000", "20 000"].map(str::to_owned),
-            [0, 20, 200, 2000, 20_000].map(grouped)
-        );
     }
 }

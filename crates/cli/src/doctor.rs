@@ -1,6 +1,7 @@
 //! `quorate doctor`: checks the nodes of a directory and this machine. It changes nothing, except that it writes one
 //! file to time the disk, and removes it.
 
+mod finding;
 mod machine;
 mod nodes;
 
@@ -10,7 +11,8 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use crate::explain::Code;
+use self::finding::{Grade, counted};
+use crate::code::Code;
 use crate::fail::{Failure, Outcome};
 use crate::out;
 
@@ -32,57 +34,6 @@ pub(crate) struct Doctor {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-}
-
-/// The result of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Grade {
-    Ok,
-    Warn,
-    Bad,
-}
-
-impl Grade {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warn => "warn",
-            Self::Bad => "bad",
-        }
-    }
-}
-
-/// One check, with its result.
-#[derive(Clone, Debug)]
-struct Finding {
-    grade: Grade,
-    /// What was checked: keys, ports, ...
-    check: &'static str,
-    /// The node, directory or machine that was checked.
-    of: String,
-    what: String,
-    /// What to do.
-    next: Option<String>,
-}
-
-impl Finding {
-    fn new(grade: Grade, check: &'static str, of: impl Into<String>, what: impl Into<String>) -> Self {
-        Self { grade, check, of: of.into(), what: what.into(), next: None }
-    }
-
-    fn next(self, what: impl Into<String>) -> Self {
-        Self { next: Some(what.into()), ..self }
-    }
-
-    fn line(&self) -> String {
-        let next = self.next.as_ref().map_or(String::new(), |next| format!("\n      do: {next}"));
-        format!("{:<4}  {:<8} {:<10} {}{next}", self.grade.name(), self.check, self.of, self.what)
-    }
-}
-
-/// A number with its noun.
-fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 impl Doctor {

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use crate::explain::Code;
+use crate::code::Code;
 
 /// A failure of a command.
 #[derive(Debug)]

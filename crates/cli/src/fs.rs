@@ -16,7 +16,7 @@ use quorate_node::fsck::{self, Checked};
 use quorate_node::settings::ServiceName;
 use quorate_node::{CallError, Caller};
 
-use crate::explain::Code;
+use crate::code::Code;
 use crate::fail::{Failure, Outcome};
 use crate::node::open_client;
 use crate::{out, values};

@@ -16,7 +16,7 @@ use quorate_sim::rng::{Concern, Rng};
 use quorate_wire::Kind;
 use quorate_wire::sign::Signer;
 
-use crate::explain::Code;
+use crate::code::Code;
 use crate::fail::{Failure, nearest};
 use crate::{out, values};
 

@@ -23,7 +23,7 @@ use quorate_node::settings::{ServiceName, Settings};
 use quorate_pbft::config::Durability;
 use quorate_wire::{Principal, ReplicaId};
 
-use crate::explain::Code;
+use crate::code::Code;
 use crate::fail::Failure;
 
 /// How long a process may take to stop cleanly before it is killed.

@@ -3,6 +3,7 @@
 
 mod bench;
 mod clients;
+mod code;
 mod demo;
 mod doctor;
 mod explain;
@@ -33,8 +34,9 @@ use nix::sys::stat::{Mode, umask};
 
 use crate::bench::Bench;
 use crate::clients::{AddClient, RemoveClient};
+use crate::code::Code;
 use crate::doctor::Doctor;
-use crate::explain::{Code, Explain};
+use crate::explain::Explain;
 use crate::fail::{Failure, nearest};
 use crate::fault::Fault;
 use crate::fs::Fs;

@@ -10,7 +10,7 @@ use quorate_node::files::{FilesError, Machine};
 use quorate_node::settings::ServiceName;
 use quorate_node::{Caller, caller, signals};
 
-use crate::explain::Code;
+use crate::code::Code;
 use crate::fail::{Failure, Outcome};
 use crate::fs::{own_user, since_1970};
 use crate::node::open_client;

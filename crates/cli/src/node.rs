@@ -12,7 +12,7 @@ use quorate_node::trouble::Kind;
 use quorate_node::{ClientNode, ReplicaNode, Trouble, replica, signals};
 use tracing_subscriber::EnvFilter;
 
-use crate::explain::Code;
+use crate::code::Code;
 use crate::fail::{Failure, Outcome};
 use crate::liar::{self, Way};
 use crate::{out, values};

@@ -9,7 +9,7 @@ pub(crate) fn line(text: impl std::fmt::Display) {
         let status = if error.kind() == ErrorKind::BrokenPipe {
             0
         } else {
-            eprintln!("error {}: standard output: {error}", crate::explain::Code::Output);
+            eprintln!("error {}: standard output: {error}", crate::code::Code::Output);
             1
         };
         std::process::exit(status);

@@ -18,7 +18,7 @@ use quorate_node::observe::Watch;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use crate::explain::Code;
+use crate::code::Code;
 use crate::fail::Failure;
 
 /// Maximum number of connections; further ones wait until one is closed.

@@ -3,16 +3,14 @@
 mod cell;
 mod latency;
 mod mutants;
+mod name;
 mod real;
 mod swarm;
 mod up;
 
-use clap::{Args, Subcommand, ValueEnum};
-use quorate_quorum::Protocol;
-use quorate_quorum::settings::Variant;
+use clap::{Args, Subcommand};
 
-use crate::explain::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::Outcome;
 
 /// Run, simulate and measure registers that need no leader
 ///
@@ -61,48 +59,4 @@ impl Quorum {
             Command::Shapes(shapes) => shapes.run(),
         }
     }
-}
-
-/// A register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Name {
-    /// Signed values; readers write back
-    Phalanx,
-    /// Listeners, no signatures; clients must be correct
-    MinimalC,
-    /// Listeners, signed stores, relays between servers
-    MinimalF,
-    /// Certificates; clients may be Byzantine
-    BftBc,
-}
-
-/// A variant of bft-bc.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum VariantName {
-    /// Writes in three phases
-    Base,
-    /// Writes in two phases when undisturbed
-    #[default]
-    Optimized,
-    /// After two writes by correct clients, no write of a stopped client becomes visible
-    Strong,
-    /// Both
-    StrongOptimized,
-}
-
-fn protocol(name: Name, variant: Option<VariantName>) -> Result<Protocol, Failure> {
-    if name != Name::BftBc && variant.is_some() {
-        return Err(Failure::new(Code::Value, "only bft-bc has variants").at("--variant"));
-    }
-    Ok(match name {
-        Name::Phalanx => Protocol::Phalanx,
-        Name::MinimalC => Protocol::MinimalC,
-        Name::MinimalF => Protocol::MinimalF,
-        Name::BftBc => Protocol::BftBc(match variant.unwrap_or_default() {
-            VariantName::Base => Variant::Base,
-            VariantName::Optimized => Variant::Optimized,
-            VariantName::Strong => Variant::Strong,
-            VariantName::StrongOptimized => Variant::StrongOptimized,
-        }),
-    })
 }

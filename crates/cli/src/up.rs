@@ -19,8 +19,8 @@ use quorate_node::ports::{Port, holder};
 use quorate_node::settings::ServiceName;
 use quorate_node::{ClientNode, signals};
 
+use crate::code::Code;
 use crate::demo::{Demo, Plot};
-use crate::explain::Code;
 use crate::fail::{Failure, Outcome};
 use crate::local::{Local, unwritable};
 use crate::nfs::mount_command;

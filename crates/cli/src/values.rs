@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate_wire::{ClientId, Cluster, ReplicaId, Timestamp};
 
-use crate::explain::Code;
+use crate::code::Code;
 use crate::fail::Failure;
 
 /// Reads a seed: decimal, or hexadecimal after `0x`.

@@ -93,7 +93,8 @@ fn every_experiment_runs_and_reports() {
             _ => unreachable!("{}", path.display()),
         }
     }
-    assert!(ends[0] > names.len() && ends[0] == ends[1], "{ends:?} drawings");
+    let pictures = if cfg!(feature = "png") { ends[0] } else { 0 };
+    assert!(ends[0] > names.len() && ends[1] == pictures, "{ends:?} drawings");
     page_of(&dir, names.len());
 }
 

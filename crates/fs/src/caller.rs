@@ -80,7 +80,7 @@ impl Caller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inode::Kind;
+    use crate::types::Kind;
     use crate::xdr::Opaque;
 
     fn auth(uid: u32, gid: u32, gids: &[u32]) -> AuthSys<'static> {

@@ -8,9 +8,10 @@ use alloc::vec::Vec;
 
 use quorate_service::Stop;
 
+use crate::bytes::{be64, inline, le64, next_of, pair_key};
+use crate::error::Done;
 use crate::inode::Inode;
-use crate::trouble::Done;
-use crate::volume::{Volume, be64, inline, le64, next_of, pair_key};
+use crate::volume::Volume;
 
 /// Maximum length of a name, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;

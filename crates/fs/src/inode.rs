@@ -13,23 +13,17 @@
 //! Times are nanoseconds since 1970, in 64 bits. The parts of a file without inline bytes or pages are holes. Once a file
 //! has a page it has no inline bytes.
 
-use alloc::vec::Vec;
-
 use quorate_service::Stop;
 
-use crate::nfs3::{Attr, FileType, NfsTime, SpecData, WccAttr};
-use crate::trouble::Done;
-use crate::volume::{Volume, inline, le32, le64};
+use crate::bytes::{le32, le64};
+use crate::types::{Attributes, Device, Kind};
 
 /// Bytes before the data.
-const HEAD_BYTES: usize = 80;
+pub(crate) const HEAD_BYTES: usize = 80;
 /// Maximum size of inline data in an inode, in bytes.
 pub(crate) const INLINE_BYTES_MAX: usize = 512;
 /// Flag: the file was created exclusively, and the verifier is set.
 const EXCLUSIVE: u8 = 1;
-
-/// The type of an inode.
-pub(crate) use crate::nfs3::FileType as Kind;
 
 /// An inode's attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +41,7 @@ pub(crate) struct Inode {
     pub(crate) pages: u32,
     pub(crate) generation: u32,
     /// For a device.
-    pub(crate) rdev: SpecData,
+    pub(crate) device: Device,
     /// For a directory: its parent.
     pub(crate) parent: u64,
     /// For a directory: how many cookies have been used, [`Inode::COOKIES_BEFORE`] at first.
@@ -77,7 +71,7 @@ impl Inode {
             ctime: 0,
             pages: 0,
             generation: 0,
-            rdev: SpecData::default(),
+            device: Device::default(),
             parent: 0,
             next_cookie: Self::COOKIES_BEFORE,
             entries: 0,
@@ -92,7 +86,7 @@ impl Inode {
 
     /// Returns the inode in the value of its tree.
     pub(crate) fn decode(value: &[u8]) -> Result<Self, Stop> {
-        let kind = value.first().and_then(|kind| FileType::from_number(u32::from(*kind)));
+        let kind = value.first().and_then(|kind| Kind::from_number(*kind));
         let mut inode = Self::empty(kind.ok_or(Stop::Corrupt)?);
         let [a, b] = *value.get(2..).and_then(<[u8]>::first_chunk).ok_or(Stop::Corrupt)?;
         inode.mode = u16::from_le_bytes([a, b]);
@@ -107,7 +101,7 @@ impl Inode {
                 inode.entries = le64(value, 72)?;
             }
             Kind::Blk | Kind::Chr => {
-                inode.rdev = SpecData { major: le32(value, 56)?, minor: le32(value, 60)? };
+                inode.device = Device { major: le32(value, 56)?, minor: le32(value, 60)? };
             }
             Kind::Reg | Kind::Lnk | Kind::Sock | Kind::Fifo => {
                 let is_exclusive = value.get(1).is_some_and(|flags| flags & EXCLUSIVE != 0);
@@ -118,10 +112,10 @@ impl Inode {
         Ok(inode)
     }
 
-    fn encode(&self) -> [u8; HEAD_BYTES] {
+    pub(crate) fn encode(&self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
-        put(0, &[u8::try_from(self.kind as u32).unwrap_or(0)]);
+        put(0, &[self.kind.number()]);
         put(2, &self.mode.to_le_bytes());
         put(4, &self.nlink.to_le_bytes());
         put(8, &self.uid.to_le_bytes());
@@ -139,8 +133,8 @@ impl Inode {
                 put(72, &self.entries.to_le_bytes());
             }
             Kind::Blk | Kind::Chr => {
-                put(56, &self.rdev.major.to_le_bytes());
-                put(60, &self.rdev.minor.to_le_bytes());
+                put(56, &self.device.major.to_le_bytes());
+                put(60, &self.device.minor.to_le_bytes());
             }
             Kind::Reg | Kind::Lnk | Kind::Sock | Kind::Fifo => {
                 if let Some(verf) = self.verf {
@@ -152,77 +146,29 @@ impl Inode {
         bytes
     }
 
-    /// Returns the attributes that a client compares with its cache.
-    pub(crate) fn wcc(&self, page_bytes: u64) -> WccAttr {
-        WccAttr {
-            size: self.shown_size(page_bytes),
-            mtime: NfsTime::of(self.mtime),
-            ctime: NfsTime::of(self.ctime),
-        }
-    }
-
-    /// Returns all attributes, in the client's format.
-    pub(crate) fn attr(&self, number: u64, fsid: u64, page_bytes: u64) -> Attr {
+    /// Returns all attributes.
+    pub(crate) fn attributes(&self, number: u64, volume: u64, page_bytes: u64) -> Attributes {
         let inline = u64::try_from(self.inline_len.next_multiple_of(512)).unwrap_or(0);
-        Attr {
+        Attributes {
             kind: self.kind,
-            mode: u32::from(self.mode),
-            nlink: self.nlink,
+            mode: self.mode,
+            links: self.nlink,
             uid: self.uid,
             gid: self.gid,
             size: self.shown_size(page_bytes),
             // A small file uses space too; otherwise archivers take it for a hole.
             used: u64::from(self.pages) * page_bytes + inline,
-            rdev: self.rdev,
-            fsid,
-            fileid: number,
-            atime: NfsTime::of(self.atime),
-            mtime: NfsTime::of(self.mtime),
-            ctime: NfsTime::of(self.ctime),
+            device: self.device,
+            volume,
+            number,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
         }
     }
 
     /// The reported size of a directory: one page for every 64 entries, rounded up.
     fn shown_size(&self, page_bytes: u64) -> u64 {
         if self.is_dir() { (self.entries / 64 + 1).saturating_mul(page_bytes) } else { self.size }
-    }
-}
-
-impl Volume<'_, '_> {
-    /// Returns an inode, if there is one of this number.
-    pub(crate) fn inode(&self, number: u64) -> Result<Option<Inode>, Stop> {
-        match self.inodes.get(self.view, &number.to_be_bytes())? {
-            Some(value) => Inode::decode(inline(&value)?).map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// Returns an inode that must exist, because the state refers to it.
-    pub(crate) fn known_inode(&self, number: u64) -> Result<Inode, Stop> {
-        self.inode(number)?.ok_or(Stop::Corrupt)
-    }
-
-    /// Returns the inline data of an inode.
-    pub(crate) fn inline_data(&self, number: u64) -> Result<&[u8], Stop> {
-        let value = self.inodes.get(self.view, &number.to_be_bytes())?.ok_or(Stop::Corrupt)?;
-        inline(&value)?.get(HEAD_BYTES..).ok_or(Stop::Corrupt)
-    }
-
-    /// Sets an inode's attributes, and keeps its inline data.
-    pub(crate) fn put_inode(&mut self, number: u64, inode: &Inode) -> Done<()> {
-        let mut data = [0; INLINE_BYTES_MAX];
-        let kept = self.inline_data(number)?;
-        let len = kept.len();
-        data.get_mut(..len).ok_or(Stop::Corrupt)?.copy_from_slice(kept);
-        self.put_inode_with(number, inode, data.get(..len).unwrap_or_default())
-    }
-
-    /// Sets an inode's attributes and inline data.
-    pub(crate) fn put_inode_with(&mut self, number: u64, inode: &Inode, data: &[u8]) -> Done<()> {
-        let mut value = Vec::with_capacity(HEAD_BYTES + data.len());
-        value.extend_from_slice(&inode.encode());
-        value.extend_from_slice(data);
-        self.inodes.insert(self.view, &number.to_be_bytes(), &value)?;
-        Ok(())
     }
 }

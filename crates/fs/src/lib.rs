@@ -12,11 +12,12 @@
 //! | the service: a call in, a reply out | [`service`] |
 //! | a gateway's side of a connection, without sockets | [`relay`], [`record`] |
 //! | the client side: encoding calls | [`calls`] |
-//! | the procedures | `procedure` |
+//! | NFS version 3: calls become operations | `answer` |
+//! | the operations, in no protocol's format | `op`, `types`, `error` |
 //! | the calling user, and its rights | `caller`, [`settings`] |
 //! | replies to calls that may be repeated | `replies` |
 //! | checking the consistency of the state | [`fsck`] |
-//! | the layout of the state | `volume`, `inode`, `directory`, `data`, `quota`, `handle` |
+//! | the layout of the state | `volume`, `inode`, `inodes`, `bytes`, `directory`, `data`, `quota`, `handle` |
 #![no_std]
 #![cfg_attr(
     test,
@@ -27,17 +28,21 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod answer;
+mod bytes;
 mod caller;
 pub mod calls;
 mod data;
 mod directory;
+mod error;
 pub mod fsck;
 mod handle;
 mod inode;
+mod inodes;
 pub mod mount3;
 pub mod nfs3;
+mod op;
 pub mod operation;
-mod procedure;
 mod quota;
 pub mod record;
 pub mod relay;
@@ -45,7 +50,7 @@ mod replies;
 pub mod rpc;
 pub mod service;
 pub mod settings;
-mod trouble;
+mod types;
 mod volume;
 pub mod xdr;
 

@@ -5,11 +5,11 @@
 
 use quorate_service::Stop;
 
+use crate::bytes::{inline, le64, next_of, pair_key};
 use crate::data::Extent;
+use crate::error::{Done, Why};
 use crate::inode::{INLINE_BYTES_MAX, Inode};
-use crate::nfs3::Stat;
-use crate::trouble::Done;
-use crate::volume::{Volume, inline, le64, next_of, pair_key};
+use crate::volume::Volume;
 
 /// The space that a user owns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Volume<'_, '_> {
     /// Checks that a user may own this number of additional pages and inodes.
     pub(crate) fn check_quota(&self, uid: u32, pages: u64, inodes: u64) -> Done<()> {
         match self.quota_left(uid)? {
-            Some(left) if left.pages < pages || left.inodes < inodes => Err(Stat::DQuot.into()),
+            Some(left) if left.pages < pages || left.inodes < inodes => Err(Why::DQuot.into()),
             Some(_) | None => Ok(()),
         }
     }

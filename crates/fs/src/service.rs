@@ -4,10 +4,11 @@ use alloc::vec::Vec;
 
 use quorate_service::{Context, Service, Stop, View};
 
+use crate::answer::Mount;
 use crate::mount3;
 use crate::nfs3::{self, Call, Procedure, Reply, Stat};
+use crate::op::Op;
 use crate::operation::Operation;
-use crate::procedure::Run;
 use crate::replies::CallId;
 use crate::rpc::{self, AuthStat, AuthSys, CallHead, Credential, RPC_VERSION, ReplyHead, Status};
 use crate::settings::{Atime, Procedures, Settings, SettingsError};
@@ -24,15 +25,6 @@ pub struct Fs {
 enum Wanted<'a> {
     Nfs(Call<'a>),
     Mount(Mount<'a>),
-}
-
-enum Mount<'a> {
-    Null,
-    Mnt(mount3::Path<'a>),
-    Dump,
-    Umnt(mount3::Path<'a>),
-    UmntAll,
-    Export,
 }
 
 /// A decoded call.
@@ -114,17 +106,17 @@ impl Fs {
         out: &mut Vec<u8>,
     ) -> Result<(), Stop> {
         let volume = Volume::open(&self.settings, &cx, state)?;
-        let mut run = Run { volume, address: operation.address, auth: request.auth.as_ref() };
+        let mut op = Op { volume, address: operation.address, auth: request.auth.as_ref() };
         let head = ReplyHead { xid: request.head.xid, status: Status::Success };
         let call = match &request.wanted {
             Wanted::Nfs(call) if !Procedures::reading().has(call.procedure()) => call,
             Wanted::Nfs(call) => {
                 head.encode(out);
-                return run.nfs(call, out);
+                return op.nfs(call, out);
             }
             Wanted::Mount(mount) => {
                 head.encode(out);
-                return run.mount_program(mount, out);
+                return op.mount_program(mount, out);
             }
         };
         if cx.read_only {
@@ -132,12 +124,12 @@ impl Fs {
         }
         let body = operation.call.get(4..).unwrap_or_default();
         let id = CallId::new(operation.address, request.head.xid, request.head.procedure, body);
-        if run.volume.repeat(&id, out)? {
+        if op.volume.repeat(&id, out)? {
             return Ok(());
         }
         head.encode(out);
-        run.nfs(call, out)?;
-        run.volume.keep(&id, out)
+        op.nfs(call, out)?;
+        op.volume.keep(&id, out)
     }
 }
 
@@ -230,51 +222,5 @@ fn needs_no_credential(wanted: &Wanted<'_>) -> bool {
             matches!(call, Call::Null(()) | Call::GetAttr(_) | Call::FsInfo(_) | Call::PathConf(_))
         }
         Wanted::Mount(_) => true,
-    }
-}
-
-impl Run<'_, '_, '_> {
-    /// Executes a call of NFS and appends its result.
-    fn nfs(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<(), Stop> {
-        match call {
-            Call::Null(()) => {}
-            Call::GetAttr(fh) => self.getattr(fh)?.encode(out),
-            Call::SetAttr(args) => self.setattr(args)?.encode(out),
-            Call::Lookup(args) => self.lookup(args, out)?,
-            Call::Access(args) => self.access(args)?.encode(out),
-            Call::ReadLink(fh) => self.readlink(fh, out)?,
-            Call::Read(args) => self.read(args, out)?,
-            Call::Write(args) => self.write(args)?.encode(out),
-            Call::Create(args) => self.create(args, out)?,
-            Call::MkDir(args) => self.mkdir(args, out)?,
-            Call::SymLink(args) => self.symlink(args, out)?,
-            Call::MkNod(args) => self.mknod(args, out)?,
-            Call::Remove(args) => self.remove(args)?.encode(out),
-            Call::RmDir(args) => self.rmdir(args)?.encode(out),
-            Call::Rename(args) => self.rename(args)?.encode(out),
-            Call::Link(args) => self.link(args)?.encode(out),
-            Call::ReadDir(args) => self.readdir(args, out)?,
-            Call::ReadDirPlus(args) => self.readdirplus(args, out)?,
-            Call::FsStat(fh) => self.fsstat(fh)?.encode(out),
-            Call::FsInfo(fh) => self.fsinfo(fh)?.encode(out),
-            Call::PathConf(fh) => self.pathconf(fh)?.encode(out),
-            Call::Commit(args) => self.commit(args)?.encode(out),
-        }
-        Ok(())
-    }
-
-    /// Executes a call of MOUNT and appends its result.
-    fn mount_program(&mut self, mount: &Mount<'_>, out: &mut Vec<u8>) -> Result<(), Stop> {
-        match mount {
-            Mount::Null => Ok(()),
-            Mount::Mnt(path) => self.mnt(path, out),
-            Mount::Dump => self.dump(out),
-            Mount::Umnt(path) => self.umnt(path),
-            Mount::UmntAll => self.umntall(),
-            Mount::Export => {
-                self.export(out);
-                Ok(())
-            }
-        }
     }
 }

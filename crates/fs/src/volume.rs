@@ -20,14 +20,15 @@
 //!
 //! Keys are big-endian, so that trees are in the order of numbers; values are little-endian.
 
-use quorate_service::btree::{Cursor, Tree, Value};
+use quorate_service::btree::Tree;
 use quorate_service::space::Space;
 use quorate_service::{Context, Stop, View};
 
-use crate::inode::{Inode, Kind};
-use crate::nfs3::Stat;
+use crate::bytes::le64;
+use crate::error::{Done, OpError, Why};
+use crate::inode::Inode;
 use crate::settings::Settings;
-use crate::trouble::{Done, Trouble};
+use crate::types::Kind;
 
 /// Marks the state as a file system in this format.
 const MAGIC: [u8; 8] = *b"quorFS02";
@@ -131,8 +132,8 @@ impl<'s, 'v> Volume<'s, 'v> {
         (root.nlink, root.parent, root.generation) = (2, ROOT, 0);
         match self.add_inode(&root, &[]) {
             Ok(_) => {}
-            Err(Trouble::Stop(stop)) => return Err(stop),
-            Err(Trouble::Stat(_)) => return Err(Stop::Refused),
+            Err(OpError::Stop(stop)) => return Err(stop),
+            Err(OpError::Refused(_)) => return Err(Stop::Refused),
         }
         self.tick()?;
         Ok(())
@@ -172,7 +173,7 @@ impl<'s, 'v> Volume<'s, 'v> {
 
     /// Checks that there is space for a change with this number of names and inodes.
     pub(crate) fn check_room(&self) -> Done<()> {
-        if self.available_pages()? == 0 { Err(Stat::NoSpc.into()) } else { Ok(()) }
+        if self.available_pages()? == 0 { Err(Why::NoSpc.into()) } else { Ok(()) }
     }
 
     /// Returns the number of inodes in use.
@@ -227,45 +228,4 @@ impl<'s, 'v> Volume<'s, 'v> {
     pub(crate) fn set_number(&mut self, at: usize, number: u64) -> Result<(), Stop> {
         self.view.write(0, at, &number.to_le_bytes())
     }
-}
-
-/// Returns a value that is stored inline with its key, as all values here are.
-pub(crate) fn inline<'v>(value: &Value<'v>) -> Result<&'v [u8], Stop> {
-    match value {
-        Value::Inline(bytes) => Ok(bytes),
-        Value::Large(_) => Err(Stop::Corrupt),
-    }
-}
-
-/// The rest of a key after the prefix, and the value.
-type Pair<'v> = (&'v [u8], &'v [u8]);
-
-/// Returns the next key with its value, and advances past it, as long as it starts with `prefix`.
-pub(crate) fn next_of<'v>(
-    cursor: &mut Cursor,
-    view: &'v View<'_>,
-    prefix: &[u8],
-) -> Result<Option<Pair<'v>>, Stop> {
-    let Some((key, value)) = cursor.next(view)? else { return Ok(None) };
-    match key.strip_prefix(prefix) {
-        Some(rest) => Ok(Some((rest, inline(&value)?))),
-        None => Ok(None),
-    }
-}
-
-/// Returns the key of two numbers.
-pub(crate) fn pair_key(first: u64, second: u64) -> [u8; 16] {
-    (u128::from(first) << 64 | u128::from(second)).to_be_bytes()
-}
-
-pub(crate) fn le64(bytes: &[u8], at: usize) -> Result<u64, Stop> {
-    bytes.get(at..).and_then(<[u8]>::first_chunk).map(|b| u64::from_le_bytes(*b)).ok_or(Stop::Corrupt)
-}
-
-pub(crate) fn le32(bytes: &[u8], at: usize) -> Result<u32, Stop> {
-    bytes.get(at..).and_then(<[u8]>::first_chunk).map(|b| u32::from_le_bytes(*b)).ok_or(Stop::Corrupt)
-}
-
-pub(crate) fn be64(bytes: &[u8]) -> Result<u64, Stop> {
-    bytes.first_chunk().map(|b| u64::from_be_bytes(*b)).ok_or(Stop::Corrupt)
 }

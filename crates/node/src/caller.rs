@@ -26,7 +26,7 @@ pub use quorate_wire::message::OPERATION_BYTES_MAX;
 
 mod error;
 
-pub use self::error::CallError;
+pub use self::error::{CallError, RequestId};
 use crate::client::End;
 use crate::client_node::{ClientNode, OpenClient};
 use crate::clock::Clock;
@@ -64,10 +64,6 @@ impl Default for Options {
         Self { lanes: 64, deadline: Duration::from_secs(10) }
     }
 }
-
-/// Identifies an operation with an unknown outcome, as long as the caller exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RequestId(pub u64);
 
 type Outcome = Result<Vec<u8>, CallError>;
 

@@ -15,12 +15,13 @@ use quorate_wire::{
     Admitted, ClientId, Cluster, Digest, Door, DoorError, Principal, ReplicaId, Source, Timestamp, Verified,
 };
 
+use self::ledger::{Class, Ledger};
 use crate::directory::Directory;
 use crate::meter::{Meter, Part};
-use crate::observe::{Class, Ledger};
 use crate::outbox::{Outbox, Transport};
 use crate::timestamps::Timestamps;
 
+pub mod ledger;
 mod questions;
 #[cfg(test)]
 mod tests;

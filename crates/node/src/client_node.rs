@@ -7,11 +7,11 @@ use nix::fcntl::Flock;
 use quorate_wire::{Door, Principal};
 
 use crate::client::ClientDrive;
+use crate::client::ledger::Ledger;
 use crate::clock::Clock;
 use crate::directory::Directory;
 use crate::idle::Waiting;
 use crate::members::{Members, client_identity, client_number};
-use crate::observe::Ledger;
 use crate::replica::{lock, open_socket};
 use crate::secret;
 use crate::settings::Settings;

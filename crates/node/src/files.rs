@@ -21,7 +21,7 @@ use crate::caller::{CallError, Caller, Pending};
 mod machine;
 mod put;
 
-pub use self::machine::Machine;
+pub use self::machine::{Machine, User};
 
 /// Bytes of a file in one call, which fits a datagram.
 const CHUNK_BYTES: usize = 32 << 10;
@@ -84,17 +84,6 @@ pub struct Entry {
     pub name: Vec<u8>,
     /// Its attributes, unless it has been removed since.
     pub attributes: Option<Attr>,
-}
-
-/// A user with groups.
-#[derive(Clone, Debug, Default)]
-pub struct User {
-    /// The user.
-    pub uid: u32,
-    /// The user's group.
-    pub gid: u32,
-    /// Further groups; the first 16 count.
-    pub gids: Vec<u32>,
 }
 
 /// A file system, as one user sees it.

@@ -43,6 +43,7 @@ pub mod examine;
 pub mod files;
 pub mod front;
 pub mod fsck;
+mod hex;
 pub mod identity;
 pub mod idle;
 pub mod init;

@@ -10,7 +10,7 @@
 //!
 //! | Part | Module |
 //! |---|---|
-//! | the evidence of a client, stored | [`ledger`] |
+//! | the evidence of a client, stored | [`ledger`](crate::client::ledger) |
 //! | the verdict, as a pure function | [`model`] |
 //! | which replicas agree at which checkpoint | [`agreement`] |
 //! | output formats | [`json`], [`metrics`], [`text`] |
@@ -18,7 +18,6 @@
 
 pub mod agreement;
 pub mod json;
-pub mod ledger;
 pub mod look;
 pub mod metrics;
 pub mod model;
@@ -26,7 +25,8 @@ pub mod text;
 pub mod watch;
 
 pub use agreement::{Agreement, Cell};
-pub use ledger::{Class, Item, Ledger};
 pub use look::Observer;
 pub use model::{Health, Picture, Reading, Verdict, Word};
 pub use watch::{Snapshot, Watch};
+
+pub use crate::client::ledger::{Class, Item, Ledger};

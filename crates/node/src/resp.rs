@@ -10,7 +10,7 @@
 //! | | |
 //! |---|---|
 //! | bytes to words | [`decode`] |
-//! | words to operations | `command` |
+//! | words to operations | `command`, `table`, `refusal` |
 //! | commands that the gateway answers itself | `session` |
 //! | commands of a connection to one request | `pack` |
 //! | answers to replies | `reply`, `encode` |
@@ -34,8 +34,10 @@ mod command;
 pub mod decode;
 mod encode;
 mod pack;
+mod refusal;
 mod reply;
 mod session;
+mod table;
 mod talk;
 #[cfg(test)]
 mod talk_tests;

@@ -8,136 +8,26 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use quorate_pbft::config::Config;
 use quorate_wire::ClusterId;
 use quorate_wire::{Cluster, Principal};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+pub use self::fields::{ServiceName, Settings};
 pub use self::given::{configure, protocol_keys};
-use self::keys::{KEYS, Key};
+use self::keys::{KEYS, nearest};
 use self::value::Value;
-use crate::idle::Waiting;
 use crate::members::{client_name, client_number};
 use crate::secret;
 use crate::trouble::{Kind, Trouble};
 
 mod exports;
+mod fields;
 mod given;
 mod keys;
 mod value;
 
-/// The replicated services.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServiceName {
-    /// The file system.
-    Fs,
-    /// The key-value store.
-    Kv,
-    /// No state: arguments and results of any size.
-    Null,
-    /// The service of another program, which runs the node.
-    Own,
-}
-
-impl ServiceName {
-    /// Returns the service with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Fs, Self::Kv, Self::Null, Self::Own].into_iter().find(|service| service.name() == name)
-    }
-
-    /// Returns its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fs => "fs",
-            Self::Kv => "kv",
-            Self::Null => "null",
-            Self::Own => "own",
-        }
-    }
-}
-
-/// The settings of a node.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The address that the node listens on.
-    pub listen: SocketAddr,
-    /// The addresses of the replicas, in the order of their ids.
-    pub replicas: Vec<SocketAddr>,
-    /// The addresses of the clients, by their numbers.
-    pub clients: BTreeMap<u64, SocketAddr>,
-    /// The replicated service.
-    pub service: ServiceName,
-    /// The settings of the file system, for that service.
-    pub fs: quorate_fs::Settings,
-    /// The settings of the protocol.
-    pub config: Config,
-    /// How long session keys are used, in nanoseconds.
-    pub key_interval_ns: u64,
-    /// Maximum size of the log before the state is written to disk, in bytes.
-    pub log_bytes_max: usize,
-    /// Bytes of the state that are kept in memory, if it is also on disk.
-    pub state_memory_max: usize,
-    /// How long to poll before sleeping.
-    pub waiting: Waiting,
-    /// The core that the main thread is pinned to.
-    pub core: Option<usize>,
-    /// The size of the flight recorder, in bytes.
-    pub recording_bytes: usize,
-}
-
-/// Returns the defaults of a file system. Its name follows from the cluster's, so that file handles of another
-/// cluster are detected.
-fn file_system(cluster_id: ClusterId) -> quorate_fs::Settings {
-    let name = cluster_id.0.first_chunk().map_or(1, |name| u64::from_le_bytes(*name));
-    quorate_fs::Settings { service_id: name, ..quorate_fs::Settings::default() }
-}
-
 impl Settings {
-    /// Returns the defaults of a node that listens on `listen` and reaches the replicas at these
-    /// addresses.
-    pub fn new(
-        cluster: Cluster,
-        cluster_id: ClusterId,
-        listen: SocketAddr,
-        replicas: Vec<SocketAddr>,
-    ) -> Self {
-        Self {
-            listen,
-            replicas,
-            clients: BTreeMap::new(),
-            service: ServiceName::Kv,
-            fs: file_system(cluster_id),
-            config: Config::new(cluster, cluster_id),
-            key_interval_ns: 900_000_000_000,
-            log_bytes_max: 64 << 20,
-            state_memory_max: 1 << 30,
-            waiting: Waiting::default(),
-            core: None,
-            recording_bytes: 0,
-        }
-    }
-
-    /// Returns the file system with the settings in `path`.
-    ///
-    /// # Errors
-    ///
-    /// They break a rule.
-    pub fn file_system(&self, path: &Path) -> Result<quorate_fs::Fs, Trouble> {
-        quorate_fs::Fs::new(self.fs.clone())
-            .map_err(|error| Trouble::new(Kind::Rule, format!("fs_{error}")).in_file(path))
-    }
-
-    /// Returns the front of a digest of what this replica runs above agreement: replicas with other services, or the
-    /// same with other settings, disagree about the state.
-    pub fn service_digest(&self) -> u64 {
-        let options = crate::drive::options(&self.config, 0);
-        let pages = (options.page_bytes, options.pages_max, options.result_bytes_max);
-        let text = format!("{} {pages:?} {:?}", self.service.name(), self.fs);
-        let digest = blake3::derive_key("quorate 2026 service settings", text.as_bytes());
-        digest.first_chunk().map_or(0, |front| u64::from_le_bytes(*front))
-    }
-
     /// Reads the `node.toml` of `own`.
     ///
     /// # Errors
@@ -346,18 +236,6 @@ fn plain<'a>(value: &'a DeValue<'_>) -> Value<'a> {
     let number =
         value.as_integer().and_then(|integer| u64::from_str_radix(integer.as_str(), integer.radix()).ok());
     number.map_or(Value::Other, Value::Number)
-}
-
-/// Returns the most similar key, if one is similar.
-fn nearest(typed: &str) -> Option<&'static Key> {
-    let distance = |name: &str| {
-        let common = |a: &str, b: &str| a.bytes().zip(b.bytes()).take_while(|(x, y)| x == y).count();
-        let (a, b): (String, String) = (typed.chars().rev().collect(), name.chars().rev().collect());
-        let shared = common(typed, name) + common(&a, &b);
-        typed.len().max(name.len()).saturating_sub(shared)
-    };
-    let best = KEYS.iter().min_by_key(|key| distance(key.name))?;
-    (distance(best.name) <= typed.len() / 3).then_some(best)
 }
 
 #[cfg(test)]

@@ -23,6 +23,8 @@ use quorate_wire::{ClusterId, Digest, ReplicaId, SeqNum};
 pub use self::disk::{Disk, Told};
 use self::images::PageFile;
 use self::log::{Log, Scan};
+pub use self::owner::FORMAT;
+pub(crate) use self::owner::Owner;
 pub use self::paged::{Paged, Pages};
 use self::starts::{Memory, Starts, StartsFile};
 use crate::trouble::{Kind, Trouble};
@@ -34,6 +36,7 @@ mod images;
 mod imaging;
 mod index;
 mod log;
+mod owner;
 mod paged;
 mod starts;
 
@@ -52,32 +55,8 @@ mod page_faults;
 #[cfg(test)]
 mod world;
 
-/// The version of the format.
-pub const FORMAT: u32 = 3;
-
-/// The oldest version that is read, and written on as [`FORMAT`]. It has fewer kinds of records.
-const FORMAT_READ: u32 = 2;
-
 /// Size of a segment of the log, in bytes, unless one commit needs more.
 const SEGMENT_BYTES: usize = 16 << 20;
-
-/// The owner of the disk: included in every checksum, so that another replica's files are detected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
-    cluster: ClusterId,
-    replica: ReplicaId,
-}
-
-impl Owner {
-    /// Returns the key of the checksums for one kind of object.
-    fn key(&self, context: &str, life: u64) -> [u8; 32] {
-        let mut hash = blake3::Hasher::new_derive_key(context);
-        hash.update(&self.cluster.0);
-        hash.update(&self.replica.0.to_le_bytes());
-        hash.update(&life.to_le_bytes());
-        *hash.finalize().as_bytes()
-    }
-}
 
 /// The result of reading the disk at a start.
 #[derive(Debug)]
@@ -340,22 +319,4 @@ impl Storage {
 
 fn first_eight(bytes: [u8; 32]) -> [u8; 8] {
     bytes.first_chunk().copied().unwrap_or_default()
-}
-
-/// Makes changes to a directory durable.
-fn sync_dir(dir: &Path) -> Result<(), Trouble> {
-    fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| Trouble::unwritable(dir, &error))
-}
-
-/// What to do about a full disk.
-const ROOM: &str = "free some space, and start it again: nothing is lost";
-
-/// Returns the error of a failed disk.
-fn failed(path: &Path, what: &str, error: &std::io::Error) -> Trouble {
-    let next = if error.kind() == std::io::ErrorKind::StorageFull {
-        ROOM
-    } else {
-        "check the disk (dmesg, smartctl); the failed write was not acknowledged"
-    };
-    Trouble::new(Kind::Disk, format!("{what} failed: {error}")).in_file(path).next(next)
 }

@@ -3,7 +3,7 @@
 //!
 //! A service consists of its state, its operations, and one function. It must be deterministic: its state is in
 //! [`Map`] and [`Cell`], and its only clock is [`Call::time_ns`]. [`main!`] turns it into a program with all commands to
-//! run a cluster, and [`sim::check`] tests it against Byzantine replicas in `cargo test`.
+//! run a cluster, and `sim::check` tests it against Byzantine replicas in `cargo test`.
 //!
 //! ```no_run
 //! use quorate::{Call, Map, Operation, Service, State};
@@ -45,8 +45,10 @@
 //! | its replicated state | [`state`] |
 //! | the values in operations, replies and state | [`value`] |
 //! | a typed client | [`client`] |
-//! | simulated clusters with injected faults | [`sim`] |
-//! | the generated program | [`program`] |
+//! | simulated clusters with injected faults | `sim`, with the feature `sim` |
+//! | the generated program | `program`, with the feature `program` |
+//!
+//! A program that only calls a service needs neither feature: [`Client`] is always there.
 #![cfg_attr(
     test,
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")
@@ -55,8 +57,10 @@
 extern crate self as quorate;
 
 pub mod client;
+#[cfg(feature = "program")]
 pub mod program;
 pub mod service;
+#[cfg(feature = "sim")]
 pub mod sim;
 pub mod state;
 pub mod value;
@@ -76,11 +80,24 @@ pub mod private {
 }
 
 /// Generates the `main` of a service's program, with the commands `up`, `init`, `replica`, `call`, `status` and `sim`.
+#[cfg(feature = "program")]
 #[macro_export]
 macro_rules! main {
     ($service:ty) => {
         fn main() -> ::std::process::ExitCode {
             $crate::program::run::<$service>(option_env!("CARGO_BIN_NAME").unwrap_or(env!("CARGO_PKG_NAME")))
         }
+    };
+}
+
+/// Generates the `main` of a service's program; needs the feature `program`.
+#[cfg(not(feature = "program"))]
+#[macro_export]
+macro_rules! main {
+    ($service:ty) => {
+        ::std::compile_error!(
+            "quorate::main! needs the feature `program`, and its command `sim` the feature `sim`: \
+             cargo add quorate --features program,sim"
+        );
     };
 }

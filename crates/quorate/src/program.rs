@@ -16,6 +16,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::client::{Client, Error};
 use crate::service::{Family, Typed};
+#[cfg(feature = "sim")]
 use crate::sim;
 use crate::value::{Dice, Value};
 
@@ -37,6 +38,7 @@ enum Command {
     Replica(Replica),
     Call(Call),
     Status(Status),
+    #[cfg(feature = "sim")]
     Sim(Sim),
 }
 
@@ -124,6 +126,7 @@ struct Status {
 /// Test the service in simulated clusters with injected faults, one for each seed
 ///
 ///   sim --seeds 100
+#[cfg(feature = "sim")]
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 struct Sim {
@@ -135,6 +138,7 @@ struct Sim {
     seed: Option<u64>,
 }
 
+#[cfg(feature = "sim")]
 fn seed(text: &str) -> Result<u64, String> {
     let number = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
@@ -160,6 +164,7 @@ pub fn run<F: Family>(name: &'static str) -> ExitCode {
         Command::Replica(replica) => replica.run::<F>(),
         Command::Call(call) => call.run::<F>(),
         Command::Status(status) => status.run(name),
+        #[cfg(feature = "sim")]
         Command::Sim(sim) => sim.run::<F>(),
     };
     match outcome {
@@ -250,6 +255,7 @@ impl Status {
     }
 }
 
+#[cfg(feature = "sim")]
 impl Sim {
     fn run<F: Family>(&self) -> Outcome {
         quorate_sim::report::quiet_panics();

@@ -78,6 +78,8 @@ impl Call {
         value::Dice::new(mixed).below(u64::MAX)
     }
 
+    /// Whether the operation depends on the time, which clients do not know.
+    #[cfg(feature = "sim")]
     pub(crate) fn asked_time(&self) -> bool {
         self.asked_time.get()
     }

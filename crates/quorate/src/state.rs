@@ -3,6 +3,7 @@
 //! None of it is in variables of the program. So no part can be missing in a checkpoint, and operations can be undone.
 
 use std::cell::RefCell;
+#[cfg(feature = "sim")]
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
@@ -268,11 +269,13 @@ impl Backing for Paged<'_, '_> {
 }
 
 /// A state in memory, for the simulator's double. It shares no code with [`Paged`].
+#[cfg(feature = "sim")]
 #[derive(Debug, Default)]
 pub(crate) struct InMemory {
     entries: RefCell<BTreeMap<Vec<u8>, Vec<u8>>>,
 }
 
+#[cfg(feature = "sim")]
 impl InMemory {
     pub(crate) fn new(entries: BTreeMap<Vec<u8>, Vec<u8>>) -> Self {
         Self { entries: RefCell::new(entries) }
@@ -283,6 +286,7 @@ impl InMemory {
     }
 }
 
+#[cfg(feature = "sim")]
 impl Backing for InMemory {
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
         self.entries.borrow().get(key).cloned()

@@ -28,6 +28,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod batch;
+mod bounds;
 pub mod cluster;
 pub mod codec;
 pub mod digest;
@@ -36,6 +37,7 @@ pub mod exchange;
 pub mod frame;
 pub mod id;
 pub mod keys;
+mod kind;
 pub mod life;
 mod memo;
 pub mod message;

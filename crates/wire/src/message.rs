@@ -23,7 +23,6 @@ mod body;
 mod checkpoint;
 mod client;
 mod keys;
-mod kind;
 mod normal;
 mod statement;
 mod status;
@@ -36,11 +35,8 @@ use alloc::sync::Arc;
 pub use self::any::{AnyBody, decode_any};
 pub use self::body::{BodyFetch, BodyKind, BodyMessage};
 pub use self::checkpoint::{Checkpoint, QueryStable, ReplyStable};
-pub use self::client::{
-    Proof, REQUEST_HEAD_BYTES, Reply, ReqAck, ReqReject, Request, RequestBody, RequestFlags,
-};
+pub use self::client::{Proof, REQUEST_HEAD_BYTES, Reply, ReqAck, ReqReject, Request, RequestBody};
 pub use self::keys::NewKey;
-pub use self::kind::{Kind, Seal};
 pub use self::normal::{
     Commit, Piggyback, PrePrepare, PrePrepareHead, Prepare, encode_pre_prepare, pre_prepare_bytes_besides,
 };
@@ -53,28 +49,12 @@ pub use self::transfer::{Data, Fetch, MetaData};
 pub use self::view_change::{
     LeaveCert, NewView, PrePrepared, Prepared, ProofMessage, Suspect, SuspectReason, VcFetch, ViewChange,
 };
+pub use crate::bounds::{
+    CHECKPOINTS_MAX, CHILDREN_MAX, CLAIMS_MAX, FETCH_DIGESTS_MAX, OPERATION_BYTES_MAX, PAGE_BYTES_MAX,
+    PIGGYBACK_MAX, RESULT_BYTES_MAX, WANTS_MAX, WINDOW_MAX,
+};
+pub use crate::kind::{Kind, RequestFlags, Seal};
 use crate::sign::Signed;
-
-/// The longest operation, in bytes (`MAX_OP`).
-pub const OPERATION_BYTES_MAX: usize = (1 << 20) + (4 << 10);
-/// The longest result, in bytes.
-pub const RESULT_BYTES_MAX: usize = (1 << 20) + (4 << 10);
-/// The widest window `L` between the water marks that messages have room for.
-pub const WINDOW_MAX: u16 = 4096;
-/// The most piggybacked commits in one message (`W` at most).
-pub const PIGGYBACK_MAX: u8 = 64;
-/// Maximum number of digests in one BODY-FETCH.
-pub const FETCH_DIGESTS_MAX: u8 = 64;
-/// Maximum number of checkpoints a replica reports in a VIEW-CHANGE.
-pub const CHECKPOINTS_MAX: u8 = 64;
-/// Maximum number of claims about one sequence number in a VIEW-CHANGE's Q: `f + 2` (VC-4).
-pub const CLAIMS_MAX: u8 = 24;
-/// Maximum number of proofs asked for in one STATUS.
-pub const WANTS_MAX: u8 = 32;
-/// The most children in one META-DATA.
-pub const CHILDREN_MAX: u8 = 64;
-/// The largest page of the state, in bytes.
-pub const PAGE_BYTES_MAX: usize = 64 << 10;
 
 /// A decoded message. Borrows from the datagram.
 #[derive(Clone, Debug)]

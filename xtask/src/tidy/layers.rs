@@ -82,7 +82,10 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             continue;
         };
         for dependency in dependencies(text) {
-            let allowed = room.uses.contains(&dependency.room)
+            // On itself: its tests have its features.
+            let is_itself = dependency.in_tests && directory.ends_with(&format!("/{}", dependency.room));
+            let allowed = is_itself
+                || room.uses.contains(&dependency.room)
                 || (dependency.in_tests && room.tests_use.contains(&dependency.room));
             if !allowed {
                 let says = format!("{directory} may not use {}", dependency.room);
@@ -156,6 +159,14 @@ mod tests {
         assert_eq!(found, [Finding::new("crates/sim/Cargo.toml", 4, "crates/sim may not use node")]);
         let manifest = "[dependencies.quorate-fs]\nworkspace = true\n";
         assert_eq!(check(&Tree::of(&[("crates/sim/Cargo.toml", manifest)])).len(), 1);
+    }
+
+    #[test]
+    fn only_tests_may_use_their_own_crate() {
+        let manifest = "[dev-dependencies.quorate]\npath = \".\"\n";
+        assert_eq!(check(&Tree::of(&[("crates/quorate/Cargo.toml", manifest)])), []);
+        let manifest = "[dependencies.quorate]\npath = \".\"\n";
+        assert_eq!(check(&Tree::of(&[("crates/quorate/Cargo.toml", manifest)])).len(), 1);
     }
 
     #[test]

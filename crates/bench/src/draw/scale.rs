@@ -29,7 +29,7 @@ impl Scale {
 
     /// Returns a scale with this number of places.
     pub(super) fn places(count: usize, ends: (f64, f64)) -> Self {
-        let count = super::whole(count.max(1));
+        let count = whole(count.max(1));
         Self { low: -0.5, high: count - 0.5, log: false, ends, step: 1.0 }
     }
 
@@ -104,6 +104,11 @@ pub(super) fn short(value: f64) -> String {
         v if v > 0.0 => format!("{value:.0e}"),
         _ => "0".to_owned(),
     }
+}
+
+/// Returns a small number as a float.
+pub(super) fn whole(number: usize) -> f64 {
+    u32::try_from(number).map_or(0.0, f64::from)
 }
 
 #[cfg(test)]

@@ -12,11 +12,12 @@ use anyhow::{Context as _, Result};
 use super::client::{Handle, Nfs};
 use super::servers::{self, Arm, Reads, Server, Where};
 use super::{Chance, noise};
+use crate::effort::{Effort, Settings};
+use crate::experiment::Experiment;
 use crate::figure::{Axis, Dot, Figure, Series};
 use crate::figures::{median, ratio};
 use crate::machine::Machine;
 use crate::report::{Report, Row, Shape};
-use crate::{Effort, Experiment, Settings};
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {

@@ -1,8 +1,15 @@
 //! The figures of `micro-latency`: the papers' two figures and their table, each also divided by the unreplicated service.
 
-use super::{SMALL, TABLE};
 use crate::figure::{Axis, Dot, Figure, Of, Series, argument, curve, p50, ratio_of, result};
 use crate::report::Row;
+
+/// The other size.
+pub(super) const SMALL: usize = 8;
+
+/// The paper's table, in microseconds: argument and result, read-write, read-only, unreplicated
+/// [OSDI99 §7.2].
+pub(super) const TABLE: [(usize, u32, f64, f64, f64); 3] =
+    [(0, 0, 3350.0, 1620.0, 820.0), (4096, 0, 14_190.0, 6980.0, 4620.0), (0, 4096, 8010.0, 5940.0, 4660.0)];
 
 /// The place of an asymptote on the axis of sizes.
 const FAR: f64 = 8192.0;

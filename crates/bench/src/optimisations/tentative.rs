@@ -3,11 +3,12 @@
 use anyhow::Result;
 
 use super::{Rows, Trial, gain};
+use crate::effort::Settings;
+use crate::experiment::Experiment;
 use crate::figure::{Axis, Figure, p50, ratio_of, result};
 use crate::load::Op;
 use crate::report::{Report, Row, Shape};
 use crate::setup::Setup;
-use crate::{Experiment, Settings};
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::load::{Account, Load};
 use super::place::{self, Place};
-use super::{Usage, grouped, source};
+use super::source;
+use super::usage::{Usage, grouped};
 
 /// Number of files in a directory.
 const FILES_OF_DIR: u32 = 20;

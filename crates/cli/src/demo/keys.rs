@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::load::{Account, Done, Load};
 use super::redis::{Redis, Reply};
-use super::{PATIENCE, Usage, grouped};
+use super::usage::{PATIENCE, Usage, grouped};
 
 /// Number of commands in a pipeline.
 const PIPELINE: u32 = 100;

@@ -15,8 +15,8 @@ use quorate_node::files::{Entry, Files, FilesError, Machine};
 use quorate_node::settings::ServiceName;
 
 use super::load::Done;
-use super::{PATIENCE, quorate, terminate};
-use crate::explain::Code;
+use super::usage::{PATIENCE, quorate, terminate};
+use crate::code::Code;
 use crate::fs::{own_user, since_1970};
 use crate::node::open_client;
 

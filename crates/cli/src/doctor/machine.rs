@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::statvfs::statvfs;
 
-use super::{Finding, Grade};
+use super::finding::{Finding, Grade};
 
 /// The size that a socket requests, in bytes, and the size below which a warning is given.
 const BUFFER_BYTES: u64 = 4 << 20;

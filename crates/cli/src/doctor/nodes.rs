@@ -11,7 +11,8 @@ use quorate_node::examine::{self, Examined, examine};
 use quorate_node::ports::{Port, holder};
 use quorate_wire::Principal;
 
-use super::{Finding, Grade, machine};
+use super::finding::{Finding, Grade, counted};
+use super::machine;
 use crate::fail::Failure;
 
 /// A clock that is this far behind a node's own keys was set back, in nanoseconds.
@@ -171,7 +172,7 @@ fn together(nodes: &[(String, Examined)]) -> Vec<Finding> {
     let f = one.members.cluster.f();
     let hosts: BTreeSet<_> = one.settings.replicas.iter().map(SocketAddr::ip).collect();
     let n = one.settings.replicas.len();
-    let what = format!("{n} replicas on {}, f = {f}", super::counted(hosts.len(), "machine"));
+    let what = format!("{n} replicas on {}, f = {f}", counted(hosts.len(), "machine"));
     findings.push(if hosts.len() == n {
         Finding::new(Grade::Ok, "places", "cluster", what)
     } else {

@@ -12,7 +12,7 @@ use quorate_wire::SeqNum;
 use quorate_wire::message::Moved;
 
 use super::probe::Probe;
-use crate::explain::Code;
+use crate::code::Code;
 use crate::fail::{Failure, Outcome};
 use crate::liar::Way;
 use crate::local::{Local, unwritable};

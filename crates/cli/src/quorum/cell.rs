@@ -11,8 +11,8 @@ use quorate_quorum_sim::profile::Profile;
 use quorate_quorum_sim::shapes;
 use serde_json::json;
 
-use super::{Name, VariantName, protocol};
-use crate::explain::Code;
+use super::name::{Name, VariantName, protocol};
+use crate::code::Code;
 use crate::fail::{Failure, Outcome};
 use crate::{out, values};
 

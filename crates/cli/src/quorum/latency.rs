@@ -8,7 +8,7 @@ use quorate_quorum::Protocol;
 use quorate_quorum_node::link::Carrier;
 use quorate_quorum_node::measure::{self, Plan};
 
-use super::{Name, VariantName, protocol};
+use super::name::{Name, VariantName, protocol};
 use crate::fail::Outcome;
 use crate::{out, values};
 

@@ -6,7 +6,7 @@ use clap::Args;
 use quorate_quorum::Mutant;
 use quorate_quorum_sim::hunt;
 
-use crate::explain::Code;
+use crate::code::Code;
 use crate::fail::{Failure, Outcome, nearest};
 use crate::{out, values};
 

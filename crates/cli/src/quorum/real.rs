@@ -19,8 +19,8 @@ use quorate_quorum_node::{
 use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
-use super::{Name, VariantName, protocol};
-use crate::explain::Code;
+use super::name::{Name, VariantName, protocol};
+use crate::code::Code;
 use crate::fail::{Failure, Outcome, nearest};
 use crate::node::Durability;
 use crate::{out, values};

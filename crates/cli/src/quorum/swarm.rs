@@ -8,8 +8,8 @@ use quorate_quorum_sim::swarm::{self, Run};
 use quorate_quorum_sim::world::Counts;
 use serde_json::json;
 
-use super::{Name, VariantName, protocol};
-use crate::explain::Code;
+use super::name::{Name, VariantName, protocol};
+use crate::code::Code;
 use crate::fail::{Failure, Outcome, nearest};
 use crate::{out, values};
 

@@ -14,9 +14,9 @@ use quorate_quorum_node::client::Options;
 use quorate_quorum_node::init::F_MAX;
 use quorate_quorum_node::{Client, Config};
 
+use super::name::{Name, VariantName, protocol};
 use super::real::{Seen, lie_of, new_register};
-use super::{Name, VariantName, protocol};
-use crate::explain::Code;
+use crate::code::Code;
 use crate::fail::{Failure, Outcome};
 use crate::local::{Local, unwritable};
 use crate::node::Durability;

@@ -7,7 +7,7 @@ use quorate_pbft::mutants::LIST;
 use quorate_sim::hunt;
 use serde_json::{Value, json};
 
-use crate::explain::Code;
+use crate::code::Code;
 use crate::fail::{Failure, Outcome, nearest};
 use crate::{out, values};
 

@@ -11,8 +11,8 @@ use quorate_sim::trace::Line;
 use quorate_sim::{lanes, recording};
 use quorate_wire::ReplicaId;
 
-use super::{Runs, configured, refused, size, with_settings};
-use crate::explain::Code;
+use super::asked::{Runs, configured, flags, refused, size, with_settings};
+use crate::code::Code;
 use crate::fail::{Failure, Outcome};
 use crate::out;
 use crate::values::{self, RequestName};
@@ -136,7 +136,7 @@ impl Replay {
                         &failure.to_string(),
                         self.service,
                         &self.set,
-                        super::flags(self.strict, self.plain)
+                        flags(self.strict, self.plain)
                     )
                 ));
                 Err(Failure::new(code, "the run failed"))

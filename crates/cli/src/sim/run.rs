@@ -10,8 +10,9 @@ use quorate_sim::expected;
 use quorate_sim::lanes;
 use quorate_sim::report::Failure as Report;
 
-use super::{Runs, configured, refused, settings_help, size, text, with_settings};
-use crate::explain::Code;
+use super::asked::{Runs, configured, flags, refused, settings_help, size, with_settings};
+use super::text;
+use crate::code::Code;
 use crate::fail::{Failure, Outcome};
 use crate::{out, values};
 
@@ -150,7 +151,7 @@ impl Run {
 
     /// The flags that a command which repeats this run needs.
     fn flags(&self) -> &'static str {
-        super::flags(self.strict, self.plain)
+        flags(self.strict, self.plain)
     }
 
     fn options(&self) -> Result<Options, Failure> {

@@ -1,10 +1,11 @@
 //! The errors of a call.
 
 use quorate_service::people;
+use quorate_wire::message::OPERATION_BYTES_MAX;
 
-#[allow(unused_imports, reason = "for the documentation")]
-use super::Caller;
-use super::{OPERATION_BYTES_MAX, RequestId};
+/// Identifies an operation with an unknown outcome, as long as the caller exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
 
 /// Why a call has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub enum CallError {
         /// The replicas' answer.
         why: people::Answer,
     },
-    /// It timed out and may or may not take effect: [`Caller::outcome`] tells later.
+    /// It timed out and may or may not take effect: [`outcome`](super::Caller::outcome) tells later.
     Unknown {
         /// The operation.
         request: RequestId,
@@ -39,7 +40,7 @@ pub enum CallError {
     },
     /// It was done, once, but its result was too long for replicas to keep, and got lost on its way.
     ResultLost,
-    /// [`Caller::outcome`] was called for an operation that is no longer known.
+    /// [`outcome`](super::Caller::outcome) was called for an operation that is no longer known.
     Forgotten,
 }
 

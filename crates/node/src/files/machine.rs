@@ -5,8 +5,18 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use quorate_fs::calls::Calls;
 use quorate_fs::operation::{HEAD_BYTES, Operation};
 
-use super::User;
 use crate::client_node::ClientNode;
+
+/// A user with groups.
+#[derive(Clone, Debug, Default)]
+pub struct User {
+    /// The user.
+    pub uid: u32,
+    /// The user's group.
+    pub gid: u32,
+    /// Further groups; the first 16 count.
+    pub gids: Vec<u32>,
+}
 
 /// The calling machine. Together with the call's number it identifies a call: each client has a unique name, so that
 /// no call gets the answer to another client's call.

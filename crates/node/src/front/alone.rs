@@ -12,7 +12,8 @@ use quorate_pbft::Now;
 use quorate_pbft::config::Durability;
 use quorate_service::{Alone, Service};
 
-use super::{Backing, Failure, HandOut};
+use super::backing::{Backing, HandOut};
+use super::talk::Failure;
 use crate::clock::Clock;
 
 /// The length at which the log restarts: as much as a replica writes before it truncates its own.

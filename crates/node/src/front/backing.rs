@@ -7,7 +7,7 @@ use nix::sys::epoll::{Epoll, EpollEvent};
 use quorate_pbft::Now;
 use quorate_service::people::Answer;
 
-use super::Failure;
+use super::talk::Failure;
 use crate::client::{ClientDrive, End};
 use crate::clock::Clock;
 use crate::meter::Meter;

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 
-use super::Talk;
+use super::talk::Talk;
 
 /// The slot of a connection, and its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

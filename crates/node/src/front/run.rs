@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
+use super::backing::{Backing, Cluster};
 use super::connection::{Connection, Key, Slot, find, to_usize};
-use super::{Backing, Cluster, Counts, Failure, INPUT_BYTES, Limits, Question, Refused, Talk, Turn};
+use super::talk::{Counts, Failure, INPUT_BYTES, Limits, Question, Refused, Talk, Turn};
 use crate::clock::Clock;
 use crate::crowd::{Crowd, RunDelay};
 use crate::idle::{self, Waiting};

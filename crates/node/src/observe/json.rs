@@ -3,8 +3,8 @@
 use quorate_wire::message::{Moved, Statement};
 use serde_json::{Map, Value, json};
 
-use super::ledger::Item;
 use super::model::{Health, Picture};
+use crate::client::ledger::Item;
 
 /// The version of the keys. It grows when a key changes its meaning or is removed.
 ///

@@ -9,7 +9,6 @@ use quorate_service::kv::Operation;
 use quorate_wire::Cluster;
 use quorate_wire::message::Statement;
 
-use super::ledger;
 use super::model::{Picture, Reading, judge};
 use crate::caller::{Caller, Options};
 use crate::client_node::ClientNode;
@@ -135,7 +134,7 @@ impl Observer {
     }
 
     fn judge(&self, statements: Vec<Option<Statement>>, answered: Option<bool>) -> Picture {
-        let evidence = ledger::of_all(&self.dir);
+        let evidence = crate::client::ledger::of_all(&self.dir);
         judge(Reading { cluster: self.cluster, statements, evidence, answered, now_s: now_s() })
     }
 

@@ -7,88 +7,13 @@ use quorate_service::kv::{Command, Condition, ITEMS_MAX, Items, Operation};
 
 use super::decode::number;
 use super::encode;
+use super::refusal::{NOT_A_NUMBER, Refusal, SYNTAX, bad_ttl, refuse, wrong_count};
 use super::reply::{Facts, Sections, Shape};
-use super::session::{Session, here};
-
-/// The result of translating a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Parsed {
-    /// The reply has been appended.
-    Answered,
-    /// The operation has been appended, for the cluster.
-    Ask(Shape),
-    /// The reply has been appended, and the connection ends.
-    Quit,
-}
-
-/// An entry of the command table.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    pub(super) name: &'static str,
-    /// Number of words, including the name; negative: at least that many.
-    arity: i64,
-    flags: &'static [&'static str],
-    /// The first key, the last, and the step between.
-    keys: (i64, i64, i64),
-}
-
-const fn entry(
-    name: &'static str,
-    arity: i64,
-    flags: &'static [&'static str],
-    keys: (i64, i64, i64),
-) -> Entry {
-    Entry { name, arity, flags, keys }
-}
-
-const READ: &[&str] = &["readonly", "fast"];
-const WRITE: &[&str] = &["write", "denyoom", "fast"];
-const REMOVE: &[&str] = &["write", "fast"];
-const HERE: &[&str] = &["loading", "stale", "fast"];
-
-/// Every command, in alphabetical order.
-pub(super) const COMMANDS: &[Entry] = &[
-    entry("append", 3, WRITE, (1, 1, 1)),
-    entry("auth", -2, HERE, (0, 0, 0)),
-    entry("client", -2, HERE, (0, 0, 0)),
-    entry("command", -1, HERE, (0, 0, 0)),
-    entry("config", -2, HERE, (0, 0, 0)),
-    entry("dbsize", 1, READ, (0, 0, 0)),
-    entry("decr", 2, WRITE, (1, 1, 1)),
-    entry("del", -2, REMOVE, (1, -1, 1)),
-    entry("echo", 2, HERE, (0, 0, 0)),
-    entry("exists", -2, READ, (1, -1, 1)),
-    entry("expire", 3, REMOVE, (1, 1, 1)),
-    entry("flushall", -1, REMOVE, (0, 0, 0)),
-    entry("get", 2, READ, (1, 1, 1)),
-    entry("getdel", 2, REMOVE, (1, 1, 1)),
-    entry("hello", -1, HERE, (0, 0, 0)),
-    entry("incr", 2, WRITE, (1, 1, 1)),
-    entry("incrby", 3, WRITE, (1, 1, 1)),
-    entry("info", -1, HERE, (0, 0, 0)),
-    entry("mget", -2, READ, (1, -1, 1)),
-    entry("mset", -3, WRITE, (1, -1, 2)),
-    entry("persist", 2, REMOVE, (1, 1, 1)),
-    entry("ping", -1, HERE, (0, 0, 0)),
-    entry("quit", -1, HERE, (0, 0, 0)),
-    entry("select", 2, HERE, (0, 0, 0)),
-    entry("set", -3, WRITE, (1, 1, 1)),
-    entry("strlen", 2, READ, (1, 1, 1)),
-    entry("ttl", 2, READ, (1, 1, 1)),
-];
+use super::session::{Parsed, Session, here};
+use super::table::{COMMANDS, Entry};
 
 /// Commands that are allowed before the password is given.
 const OPEN: &[&str] = &["auth", "hello", "quit"];
-
-/// An error, with Redis's text.
-pub(super) type Refusal = Vec<u8>;
-
-pub(super) fn refuse<T>(text: impl Into<String>) -> Result<T, Refusal> {
-    Err(text.into().into_bytes())
-}
-
-pub(super) const SYNTAX: &str = "ERR syntax error";
-pub(super) const NOT_A_NUMBER: &str = "ERR value is not an integer or out of range";
 
 /// Handles a command of at least one word, as far as the gateway can: see [`Parsed`].
 pub(super) fn parse(
@@ -138,10 +63,6 @@ fn find(words: &[&[u8]]) -> Result<Entry, Refusal> {
         return wrong_count(entry.name);
     }
     Ok(*entry)
-}
-
-pub(super) fn wrong_count<T>(name: &str) -> Result<T, Refusal> {
-    refuse(format!("ERR wrong number of arguments for '{name}' command"))
 }
 
 /// Appends the operation of a command on data; none if it is not one. The number of words was checked with the table.
@@ -215,10 +136,6 @@ fn ask(name: &str, words: &[&[u8]], operation: &mut Vec<u8>) -> Result<Option<Sh
     Ok(Some(shape))
 }
 
-pub(super) fn bad_ttl(command: &str) -> String {
-    format!("ERR invalid expire time in '{command}' command")
-}
-
 /// `SET key value [NX | XX] [GET] [EX seconds | PX milliseconds]`, in any order.
 fn set(key: &[u8], rest: &[&[u8]], operation: &mut Vec<u8>) -> Result<Shape, Refusal> {
     let Some((value, mut options)) = rest.split_first() else { return wrong_count("set") };
@@ -257,19 +174,4 @@ fn set(key: &[u8], rest: &[&[u8]], operation: &mut Vec<u8>) -> Result<Shape, Ref
         Command::Set { key, value, condition, ttl_ms, get }.encode(operation);
     }
     Ok(if get { Shape::SetGet } else { Shape::Set })
-}
-
-impl Entry {
-    /// Appends the entry of COMMAND for it.
-    pub(super) fn describe(&self, out: &mut Vec<u8>) {
-        encode::array(out, 6);
-        encode::bulk(out, self.name.as_bytes());
-        encode::integer(out, self.arity);
-        encode::array(out, self.flags.len());
-        self.flags.iter().for_each(|flag| encode::status(out, flag));
-        let (first, last, step) = self.keys;
-        for at in [first, last, step] {
-            encode::integer(out, at);
-        }
-    }
 }

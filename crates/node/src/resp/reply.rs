@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use quorate_service::kv::{Answer, Failure};
 use quorate_service::people;
 
-use super::command::bad_ttl;
 use super::decode::number;
 use super::encode;
+use super::refusal::bad_ttl;
 use crate::front::Requests;
 
 /// The version of Redis whose behaviour is followed, as reported to clients.

@@ -1,10 +1,22 @@
 //! Commands that concern only the connection, and are answered by the gateway itself: PING, HELLO, AUTH, CLIENT and
 //! similar ones.
 
-use super::command::{COMMANDS, NOT_A_NUMBER, Parsed, Refusal, SYNTAX, refuse, wrong_count};
 use super::decode::number;
 use super::encode;
-use super::reply::{Facts, REDIS_VERSION};
+use super::refusal::{NOT_A_NUMBER, Refusal, SYNTAX, refuse, wrong_count};
+use super::reply::{Facts, REDIS_VERSION, Shape};
+use super::table::COMMANDS;
+
+/// The result of translating a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Parsed {
+    /// The reply has been appended.
+    Answered,
+    /// The operation has been appended, for the cluster.
+    Ask(Shape),
+    /// The reply has been appended, and the connection ends.
+    Quit,
+}
 
 /// The properties of a connection.
 #[derive(Debug, Default)]

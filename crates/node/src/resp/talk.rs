@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 
-use super::command::{Parsed, parse};
+use super::command::parse;
 use super::decode::Decoder;
 use super::encode;
 use super::pack::{Pack, Then};
 use super::reply::Facts;
-use super::session::Session;
+use super::session::{Parsed, Session};
 use crate::front::{Counts, Failure, INPUT_BYTES, Question, Refused, Talk, Turn};
 
 /// A connection with this much pending output gets no further operations.

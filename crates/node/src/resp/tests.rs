@@ -20,11 +20,11 @@ use quorate_service::{Executor, Options};
 use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, Cluster, ClusterId, Replies, SeqNum, Timestamp};
 
-use super::command::{Parsed, parse};
+use super::command::parse;
 use super::decode::Decoder;
 use super::pack::{Pack, Then};
 use super::reply::Facts;
-use super::session::Session;
+use super::session::{Parsed, Session};
 use crate::front::Requests;
 
 /// A gateway without sockets: what a connection would be told.

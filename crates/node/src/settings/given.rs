@@ -5,9 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use quorate_pbft::config::{Config, ConfigError};
 
-use super::keys::{KEYS, Key};
+use super::fields::Settings;
+use super::keys::{KEYS, Key, nearest};
 use super::value::Value;
-use super::{Settings, nearest};
 use crate::trouble::{Kind, Trouble};
 
 /// Keys of a node that are not settings of the protocol. Those of the file system are not either.

@@ -4,8 +4,9 @@
 use quorate_fs::settings::Atime;
 use quorate_pbft::config::{Durability, Replier, RequestAuth};
 
+use super::exports;
+use super::fields::{ServiceName, Settings};
 use super::value::Value;
-use super::{ServiceName, Settings, exports};
 use crate::idle::Waiting;
 
 /// A key.
@@ -205,4 +206,16 @@ keys! {
         "Size of the flight recorder, which keeps the replica's inputs since its start in memory. They are written to\n\
          the file `recording` when the replica stops. `quorate sim replay --recording FILE` replays them.",
         |s, v| s.recording_bytes = v.size()?;
+}
+
+/// Returns the most similar key, if one is similar.
+pub(super) fn nearest(typed: &str) -> Option<&'static Key> {
+    let distance = |name: &str| {
+        let common = |a: &str, b: &str| a.bytes().zip(b.bytes()).take_while(|(x, y)| x == y).count();
+        let (a, b): (String, String) = (typed.chars().rev().collect(), name.chars().rev().collect());
+        let shared = common(typed, name) + common(&a, &b);
+        typed.len().max(name.len()).saturating_sub(shared)
+    };
+    let best = KEYS.iter().min_by_key(|key| distance(key.name))?;
+    (distance(best.name) <= typed.len() / 3).then_some(best)
 }

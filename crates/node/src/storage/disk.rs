@@ -182,7 +182,7 @@ impl Disk {
                 log.commit(&[]).map_err(|error| match error {
                     LogError::Full => Trouble::new(Kind::Disk, "no space for the log")
                         .at("log/ in its directory")
-                        .next(super::ROOM),
+                        .next(super::owner::ROOM),
                     LogError::Failed(trouble) => trouble,
                 })?;
                 starts.known = log.known();

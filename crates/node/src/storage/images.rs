@@ -17,8 +17,8 @@ use quorate_wire::{Digest, SeqNum};
 use super::file::{DiskFile, is_full};
 use super::index::{self, Entry, Index, Seal};
 use super::log::{LogError, files};
+use super::owner::{Owner, failed, sync_dir};
 use super::paged::Paged;
-use super::{Owner, failed, sync_dir};
 use crate::trouble::{Kind, Trouble};
 
 /// How far an index may grow beyond twice its shortest form before it is rewritten, in bytes.

@@ -13,8 +13,8 @@ use quorate_wire::SeqNum;
 
 use super::commit::{self, BLOCK, Commit, Head, RecordKind};
 use super::file::{DiskFile, is_full};
+use super::owner::{Owner, failed, sync_dir};
 use super::starts::Starts;
-use super::{Owner, failed, sync_dir};
 use crate::trouble::Trouble;
 
 /// Number of unneeded segments that are kept for reuse, because their space is already allocated.

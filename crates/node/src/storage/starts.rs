@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use quorate_wire::codec::{Reader, Writer};
 
 use super::file::DiskFile;
-use super::{FORMAT, FORMAT_READ, Owner, failed, sync_dir};
+use super::owner::{FORMAT, FORMAT_READ, Owner, failed, sync_dir};
 use crate::trouble::{Kind, Trouble};
 
 /// Distance between the copies, in bytes.

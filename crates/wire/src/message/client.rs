@@ -6,7 +6,7 @@ use crate::codec::{DecodeError, Decoded, Reader, Writer};
 use crate::digest::{Digest, Domains};
 use crate::frame::{Auth, Frame, HEADER_BYTES};
 use crate::id::{ClientId, SeqNum, Timestamp, ViewNum};
-use crate::message::{Kind, OPERATION_BYTES_MAX, RESULT_BYTES_MAX};
+use crate::message::{Kind, OPERATION_BYTES_MAX, RESULT_BYTES_MAX, RequestFlags};
 
 /// How a request was proven to be its client's (spec §4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,29 +17,6 @@ pub enum Proof {
     Signed,
     /// Neither was seen to be right here.
     Unproven,
-}
-
-/// The flags of a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RequestFlags {
-    /// The client wishes the read-only path; the service decides (RO-1).
-    pub read_only: bool,
-    /// The frame carries a signature of (client, timestamp, digest).
-    pub signed: bool,
-}
-
-impl RequestFlags {
-    /// Returns the byte on the wire.
-    pub fn to_wire(self) -> u8 {
-        u8::from(self.read_only) | (u8::from(self.signed) << 1)
-    }
-
-    fn from_wire(byte: u8) -> Decoded<Self> {
-        if byte > 3 {
-            return Err(DecodeError::NotCanonical);
-        }
-        Ok(Self { read_only: byte & 1 != 0, signed: byte & 2 != 0 })
-    }
 }
 
 /// REQUEST: `t 8 | flags 1 | replier 2 | operation`. The operation reaches to the body's end.

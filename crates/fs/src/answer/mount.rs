@@ -10,19 +10,21 @@ use core::net::Ipv6Addr;
 
 use quorate_service::Stop;
 
-use super::Run;
+use crate::bytes::next_of;
 use crate::directory::NAME_BYTES_MAX;
+use crate::error::OpError;
 use crate::handle::Handle;
 use crate::mount3::{ExportEntry, FLAVORS, MountEntry, MountName, MountReply, MountStat, Path};
+use crate::op::Op;
+use crate::op::read::components;
 use crate::settings::{Export, Network};
-use crate::trouble::{Done, Trouble};
-use crate::volume::{MOUNTS_USED_AT, ROOT, next_of};
+use crate::volume::MOUNTS_USED_AT;
 use crate::xdr::{Opaque, Xdr};
 
 /// Maximum number of recorded mounts.
 const MOUNTS_MAX: u64 = 4096;
 
-impl Run<'_, '_, '_> {
+impl Op<'_, '_, '_> {
     /// Appends the result of MNT.
     pub(crate) fn mnt(&mut self, path: &Path<'_>, out: &mut Vec<u8>) -> Result<(), Stop> {
         let found = match self.mount(path.0) {
@@ -64,23 +66,6 @@ impl Run<'_, '_, '_> {
             .max_by_key(|(_, export)| components(export.path.as_bytes()).count())
     }
 
-    /// Returns the inode of a path from the root, if there is one.
-    fn walk(&self, path: &[u8]) -> Result<Option<u64>, Stop> {
-        let mut number = ROOT;
-        for name in components(path) {
-            match self.volume.find(number, name)? {
-                Some(found) => number = found.inode,
-                None => return Ok(None),
-            }
-        }
-        Ok(Some(number))
-    }
-
-    /// Returns the directory of an export, if it exists.
-    pub(super) fn export_root(&self, export: &Export) -> Done<Option<u64>> {
-        Ok(self.walk(export.path.as_bytes())?)
-    }
-
     /// Records that an export has been mounted.
     fn note(&mut self, export: u32) -> Result<(), Stop> {
         let key = mount_key(&self.address, export);
@@ -89,10 +74,10 @@ impl Run<'_, '_, '_> {
         if is_noted || used >= MOUNTS_MAX || self.volume.available_pages()? == 0 {
             return Ok(());
         }
-        match self.volume.mounts.insert(self.volume.view, &key, &[]).map_err(Trouble::from) {
+        match self.volume.mounts.insert(self.volume.view, &key, &[]).map_err(OpError::from) {
             Ok(_) => self.volume.set_number(MOUNTS_USED_AT, used + 1),
-            Err(Trouble::Stop(stop)) => Err(stop),
-            Err(Trouble::Stat(_)) => Err(Stop::Refused),
+            Err(OpError::Stop(stop)) => Err(stop),
+            Err(OpError::Refused(_)) => Err(Stop::Refused),
         }
     }
 
@@ -148,11 +133,6 @@ fn mount_key(address: &[u8; 16], export: u32) -> [u8; 20] {
     key[..16].copy_from_slice(address);
     key[16..].copy_from_slice(&export.to_be_bytes());
     key
-}
-
-/// Returns the names in a path.
-fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty())
 }
 
 /// Returns whether a path is equal to another or below it.

@@ -1,13 +1,12 @@
-//! RENAME.
+//! Moving a name.
 
 use quorate_service::Stop;
 
-use super::{Node, Run, check_name, settle};
+use super::{Node, Op, check_name};
 use crate::caller::{EXECUTE, WRITE};
 use crate::directory::Found;
+use crate::error::{Done, Why};
 use crate::inode::Inode;
-use crate::nfs3::{Outcome, RenameArgs, RenameWcc, Stat};
-use crate::trouble::Done;
 use crate::volume::ROOT;
 
 /// Maximum depth of a directory that others can be moved into: how far the check for cycles goes up.
@@ -21,30 +20,33 @@ struct Move<'s> {
     target: Option<(Found, Inode)>,
 }
 
-impl<'s> Run<'_, 's, '_> {
-    pub(crate) fn rename(&mut self, args: &RenameArgs<'_>) -> Result<Outcome<RenameWcc, RenameWcc>, Stop> {
-        let before = (self.before(&args.from.dir)?, self.before(&args.to.dir)?);
-        let done = match self.plan(args) {
-            Ok(Some(plan)) => self.perform(args, plan),
-            Ok(None) => Ok(()),
-            Err(trouble) => Err(trouble),
-        };
-        let from = self.wcc(&args.from.dir, before.0)?;
-        let wcc = RenameWcc { from, to: self.wcc(&args.to.dir, before.1)? };
-        settle(done.map(|()| wcc.clone()), || Ok(wcc))
+/// A name in a directory.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) dir: &'a [u8],
+    pub(crate) name: &'a [u8],
+}
+
+impl<'s> Op<'_, 's, '_> {
+    /// Moves a name, and replaces what has the new one.
+    pub(crate) fn rename(&mut self, from: Place<'_>, to: Place<'_>) -> Done<()> {
+        match self.plan(from, to)? {
+            Some(plan) => self.perform(from.name, to.name, plan),
+            None => Ok(()),
+        }
     }
 
     /// Checks a rename; none if there is nothing to do.
-    fn plan(&self, args: &RenameArgs<'_>) -> Done<Option<Move<'s>>> {
-        let (from, to) = (self.writable_dir(&args.from.dir)?, self.writable_dir(&args.to.dir)?);
+    fn plan(&self, old: Place<'_>, new: Place<'_>) -> Done<Option<Move<'s>>> {
+        let (from, to) = (self.writable_dir(old.dir)?, self.writable_dir(new.dir)?);
         if from.export_index != to.export_index {
-            return Err(Stat::XDev.into());
+            return Err(Why::XDev.into());
         }
-        check_name(args.from.name.0, Stat::Inval)?;
-        check_name(args.to.name.0, Stat::Inval)?;
-        let source = self.entry(&from, args.from.name.0)?.ok_or(Stat::NoEnt)?;
+        check_name(old.name, Why::Inval)?;
+        check_name(new.name, Why::Inval)?;
+        let source = self.entry(&from, old.name)?.ok_or(Why::NoEnt)?;
         from.check_removal(&source.1)?;
-        let target = self.entry(&to, args.to.name.0)?;
+        let target = self.entry(&to, new.name)?;
         to.check(WRITE | EXECUTE)?;
         // "If both names are of the same file, nothing is done and that is a success."
         if target.as_ref().is_some_and(|target| target.0.inode == source.0.inode) {
@@ -54,24 +56,24 @@ impl<'s> Run<'_, 's, '_> {
         if changes_parent {
             // Its ".." changes.
             if !from.caller.may(&source.1, WRITE) {
-                return Err(Stat::Access.into());
+                return Err(Why::Access.into());
             }
         }
         if source.1.is_dir() && self.is_within(to.number, source.0.inode)? {
-            return Err(Stat::Inval.into());
+            return Err(Why::Inval.into());
         }
         match &target {
             Some((_, inode)) => {
                 to.check_removal(inode)?;
                 if inode.is_dir() != source.1.is_dir() {
-                    return Err(Stat::Exist.into());
+                    return Err(Why::Exist.into());
                 }
                 if inode.is_dir() && inode.entries > 0 {
-                    return Err(Stat::NotEmpty.into());
+                    return Err(Why::NotEmpty.into());
                 }
             }
             None if changes_parent && to.inode.nlink >= self.volume.settings.links_max => {
-                return Err(Stat::MLink.into());
+                return Err(Why::MLink.into());
             }
             None => {}
         }
@@ -90,15 +92,15 @@ impl<'s> Run<'_, 's, '_> {
             }
             dir = self.volume.known_inode(dir)?.parent;
         }
-        Err(Stat::NameTooLong.into())
+        Err(Why::NameTooLong.into())
     }
 
-    fn perform(&mut self, args: &RenameArgs<'_>, plan: Move<'_>) -> Done<()> {
+    fn perform(&mut self, old: &[u8], new: &[u8], plan: Move<'_>) -> Done<()> {
         let Move { from, to, source: (source, mut moved), target } = plan;
         let now = self.volume.tick()?;
         let is_same = from.number == to.number;
         let (mut from_inode, mut to_inode) = (from.inode, to.inode);
-        self.volume.remove_entry(from.number, &mut from_inode, args.from.name.0, source.cookie)?;
+        self.volume.remove_entry(from.number, &mut from_inode, old, source.cookie)?;
         if moved.is_dir() {
             from_inode.nlink = from_inode.nlink.checked_sub(1).ok_or(Stop::Corrupt)?;
         }
@@ -106,9 +108,9 @@ impl<'s> Run<'_, 's, '_> {
         match &target {
             Some((found, _)) => {
                 let entry = Found { inode: source.inode, cookie: found.cookie };
-                self.volume.set_entry(to.number, args.to.name.0, entry)?;
+                self.volume.set_entry(to.number, new, entry)?;
             }
-            None => self.volume.add_entry(to.number, dir, args.to.name.0, source.inode)?,
+            None => self.volume.add_entry(to.number, dir, new, source.inode)?,
         }
         // Replacing a directory by another leaves the number of directories unchanged.
         if moved.is_dir() && target.is_none() {

@@ -1,4 +1,4 @@
-//! The kinds of message and how each is sealed.
+//! The kinds of message and how each is sealed, and the flags of a request, which every seal of one covers.
 
 use crate::codec::{DecodeError, Decoded};
 
@@ -195,5 +195,28 @@ impl Kind {
             Self::Probe => "PROBE",
             Self::Statement => "STATEMENT",
         }
+    }
+}
+
+/// The flags of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestFlags {
+    /// The client wishes the read-only path; the service decides (RO-1).
+    pub read_only: bool,
+    /// The frame carries a signature of (client, timestamp, digest).
+    pub signed: bool,
+}
+
+impl RequestFlags {
+    /// Returns the byte on the wire.
+    pub fn to_wire(self) -> u8 {
+        u8::from(self.read_only) | (u8::from(self.signed) << 1)
+    }
+
+    pub(crate) fn from_wire(byte: u8) -> Decoded<Self> {
+        if byte > 3 {
+            return Err(DecodeError::NotCanonical);
+        }
+        Ok(Self { read_only: byte & 1 != 0, signed: byte & 2 != 0 })
     }
 }

@@ -1,62 +1,64 @@
-//! The procedures of NFS version 3 [RFC 1813].
+//! The operations of the file system, in no protocol's format. A caller names files by handles.
 //!
-//! Each procedure first checks whether it can succeed, and only then changes something: a failure leaves the state
-//! unchanged. Attributes before and after come from the same step as the change.
+//! Each operation first checks whether it can succeed, and only then changes something: a failure leaves the state
+//! unchanged.
 
 use crate::caller::{Caller, EXECUTE, WRITE};
 use crate::directory::{Found, NAME_BYTES_MAX};
+use crate::error::{Done, OpError, Why};
 use crate::handle::{HANDLE_BYTES, Handle};
-use crate::inode::{Inode, Kind};
-use crate::nfs3::{Attr, DirOp, Fh, Outcome, Stat, Wcc, WccAttr};
+use crate::inode::Inode;
 use crate::rpc::AuthSys;
 use crate::settings::{Atime, Export};
-use crate::trouble::{Done, Trouble};
+use crate::types::{Attributes, Kind};
 use crate::volume::Volume;
 use quorate_service::Stop;
 
 mod attributes;
 mod create;
-mod list;
-mod mount;
-mod read;
+pub(crate) mod list;
+pub(crate) mod read;
 mod remove;
-mod rename;
-mod volume;
+pub(crate) mod rename;
+mod statistics;
 mod write;
+
+/// A file with its handle.
+pub(crate) type Made = ([u8; HANDLE_BYTES], Attributes);
 
 /// With `relatime`, an access time that is older than this is updated, in nanoseconds.
 const RELATIME_NS: u64 = 24 * 3600 * 1_000_000_000;
 
-/// A call that is being executed.
-pub(crate) struct Run<'r, 's, 'v> {
+/// An operation that is being executed.
+pub(crate) struct Op<'r, 's, 'v> {
     pub(crate) volume: Volume<'s, 'v>,
     /// The address of the client.
     pub(crate) address: [u8; 16],
-    /// The calling user; none for an anonymous call.
+    /// The calling user; none for an anonymous one.
     pub(crate) auth: Option<&'r AuthSys<'r>>,
 }
 
 /// The inode and export of a handle.
 #[derive(Clone, Debug)]
-pub(crate) struct Node<'s> {
-    pub(crate) number: u64,
-    pub(crate) inode: Inode,
-    pub(crate) export: &'s Export,
-    pub(crate) export_index: u32,
-    pub(crate) caller: Caller,
+struct Node<'s> {
+    number: u64,
+    inode: Inode,
+    export: &'s Export,
+    export_index: u32,
+    caller: Caller,
 }
 
 impl Node<'_> {
     fn check_dir(&self) -> Done<()> {
-        if self.inode.is_dir() { Ok(()) } else { Err(Stat::NotDir.into()) }
+        if self.inode.is_dir() { Ok(()) } else { Err(Why::NotDir.into()) }
     }
 
     fn check_writable(&self) -> Done<()> {
-        if self.export.read_only { Err(Stat::RoFs.into()) } else { Ok(()) }
+        if self.export.read_only { Err(Why::RoFs.into()) } else { Ok(()) }
     }
 
     fn check(&self, rights: u16) -> Done<()> {
-        if self.caller.may(&self.inode, rights) { Ok(()) } else { Err(Stat::Access.into()) }
+        if self.caller.may(&self.inode, rights) { Ok(()) } else { Err(Why::Access.into()) }
     }
 
     /// The owner of a file may use it as long as it is open, whatever its mode is by now. A server cannot see who has
@@ -71,33 +73,33 @@ impl Node<'_> {
         self.check(WRITE | EXECUTE)?;
         let is_sticky = self.inode.mode & crate::caller::STICKY != 0;
         if is_sticky && !self.caller.owns(&self.inode) && !self.caller.owns(inode) {
-            return Err(Stat::Perm.into());
+            return Err(Why::Perm.into());
         }
         Ok(())
     }
 }
 
-impl<'s> Run<'_, 's, '_> {
+impl<'s> Op<'_, 's, '_> {
     /// Resolves a handle.
-    fn node(&self, fh: &Fh<'_>) -> Done<Node<'s>> {
+    fn node(&self, handle: &[u8]) -> Done<Node<'s>> {
         let settings = self.volume.settings;
-        let handle = Handle::decode(settings, fh.0).ok_or(Stat::BadHandle)?;
+        let handle = Handle::decode(settings, handle).ok_or(Why::BadHandle)?;
         let index = usize::try_from(handle.export).unwrap_or(usize::MAX);
-        let export = settings.exports.get(index).ok_or(Stat::Stale)?;
+        let export = settings.exports.get(index).ok_or(Why::Stale)?;
         if !export.admits(&self.address) {
-            return Err(Stat::Access.into());
+            return Err(Why::Access.into());
         }
-        let inode = self.volume.inode(handle.inode)?.ok_or(Stat::Stale)?;
+        let inode = self.volume.inode(handle.inode)?.ok_or(Why::Stale)?;
         if inode.generation != handle.generation {
-            return Err(Stat::Stale.into());
+            return Err(Why::Stale.into());
         }
         let caller = Caller::new(self.auth, export);
         Ok(Node { number: handle.inode, inode, export, export_index: handle.export, caller })
     }
 
     /// Returns a directory that is to be changed.
-    fn writable_dir(&self, fh: &Fh<'_>) -> Done<Node<'s>> {
-        let dir = self.node(fh)?;
+    fn writable_dir(&self, handle: &[u8]) -> Done<Node<'s>> {
+        let dir = self.node(handle)?;
         dir.check_dir()?;
         dir.check_writable()?;
         Ok(dir)
@@ -109,32 +111,18 @@ impl<'s> Run<'_, 's, '_> {
         handle.encode(self.volume.settings)
     }
 
-    /// Returns the attributes of an inode in the client's format.
-    fn attr(&self, number: u64, inode: &Inode) -> Attr {
-        inode.attr(number, self.volume.settings.service_id, self.volume.page_bytes())
+    /// Returns the attributes of an inode.
+    fn attributes(&self, number: u64, inode: &Inode) -> Attributes {
+        inode.attributes(number, self.volume.settings.service_id, self.volume.page_bytes())
     }
 
     /// Returns the present attributes of a handle; none if it is stale.
-    fn post(&self, fh: &Fh<'_>) -> Result<Option<Attr>, Stop> {
-        match self.node(fh) {
-            Ok(node) => Ok(Some(self.attr(node.number, &node.inode))),
-            Err(Trouble::Stat(_)) => Ok(None),
-            Err(Trouble::Stop(stop)) => Err(stop),
+    pub(crate) fn current(&self, handle: &[u8]) -> Result<Option<Attributes>, Stop> {
+        match self.get_attributes(handle) {
+            Ok(attributes) => Ok(Some(attributes)),
+            Err(OpError::Refused(_)) => Ok(None),
+            Err(OpError::Stop(stop)) => Err(stop),
         }
-    }
-
-    /// Returns the attributes of a handle before a change.
-    fn before(&self, fh: &Fh<'_>) -> Result<Option<WccAttr>, Stop> {
-        match self.node(fh) {
-            Ok(node) => Ok(Some(node.inode.wcc(self.volume.page_bytes()))),
-            Err(Trouble::Stat(_)) => Ok(None),
-            Err(Trouble::Stop(stop)) => Err(stop),
-        }
-    }
-
-    /// Returns the attributes of a handle before and after a change.
-    fn wcc(&self, fh: &Fh<'_>, before: Option<WccAttr>) -> Result<Wcc, Stop> {
-        Ok(Wcc { before, after: self.post(fh)? })
     }
 
     /// Looks up a name in a directory that the caller may search. The caller has checked the name.
@@ -166,8 +154,8 @@ impl<'s> Run<'_, 's, '_> {
         inode.atime = self.volume.tick()?;
         match self.volume.put_inode(node.number, &inode) {
             Ok(()) => Ok(()),
-            Err(Trouble::Stop(stop)) => Err(stop),
-            Err(Trouble::Stat(_)) => Err(Stop::Refused),
+            Err(OpError::Stop(stop)) => Err(stop),
+            Err(OpError::Refused(_)) => Err(Stop::Refused),
         }
     }
 
@@ -185,31 +173,22 @@ impl<'s> Run<'_, 's, '_> {
     }
 }
 
-/// Makes the result of a procedure out of how it went; `failed` says what it tells if it failed.
-fn settle<T, F>(done: Done<T>, failed: impl FnOnce() -> Result<F, Stop>) -> Result<Outcome<T, F>, Stop> {
-    match done {
-        Ok(done) => Ok(Ok(done)),
-        Err(Trouble::Stat(stat)) => Ok(Err((stat, failed()?))),
-        Err(Trouble::Stop(stop)) => Err(stop),
-    }
-}
-
 /// Checks a name. `reserved` is what "." and ".." give, which every directory has and nobody makes or
 /// removes.
-fn check_name(name: &[u8], reserved: Stat) -> Done<()> {
+fn check_name(name: &[u8], reserved: Why) -> Done<()> {
     if name.len() > NAME_BYTES_MAX {
-        return Err(Stat::NameTooLong.into());
+        return Err(Why::NameTooLong.into());
     }
     if name == b"." || name == b".." {
         return Err(reserved.into());
     }
     if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
-        return Err(Stat::Inval.into());
+        return Err(Why::Inval.into());
     }
     Ok(())
 }
 
 /// Checks a name that is not there yet.
-fn check_new_name(place: &DirOp<'_>) -> Done<()> {
-    check_name(place.name.0, Stat::Exist)
+fn check_new_name(name: &[u8]) -> Done<()> {
+    check_name(name, Why::Exist)
 }

@@ -1,44 +1,30 @@
-//! GETATTR, SETATTR, ACCESS.
+//! Reading and setting attributes, and rights.
 
-use quorate_service::Stop;
-
-use super::{Node, Run, settle};
+use super::{Node, Op};
 use crate::caller::{Caller, EXECUTE, READ, SETGID, SETUID, WRITE};
-use crate::inode::{Inode, Kind};
-use crate::nfs3::{
-    AccessArgs, AccessOk, Attr, Fh, NfsTime, Outcome, SetAttr, SetAttrArgs, SetTime, Stat, Wcc,
-};
-use crate::trouble::Done;
+use crate::error::{Done, Why};
+use crate::inode::Inode;
+use crate::types::{Attributes, Kind, Rights, SetAttributes, SetTime};
 
-/// The rights in ACCESS.
-const ACCESS_READ: u32 = 1;
-const ACCESS_LOOKUP: u32 = 2;
-const ACCESS_MODIFY: u32 = 4;
-const ACCESS_EXTEND: u32 = 8;
-const ACCESS_DELETE: u32 = 16;
-const ACCESS_EXECUTE: u32 = 32;
-
-impl Run<'_, '_, '_> {
-    pub(crate) fn getattr(&self, fh: &Fh<'_>) -> Result<Outcome<Attr, ()>, Stop> {
-        settle(self.node(fh).map(|node| self.attr(node.number, &node.inode)), || Ok(()))
+impl Op<'_, '_, '_> {
+    /// Returns the attributes of a file.
+    pub(crate) fn get_attributes(&self, handle: &[u8]) -> Done<Attributes> {
+        self.node(handle).map(|node| self.attributes(node.number, &node.inode))
     }
 
-    pub(crate) fn setattr(&mut self, args: &SetAttrArgs<'_>) -> Result<Outcome<Wcc, Wcc>, Stop> {
-        let before = self.before(&args.object)?;
-        let done = self.set_attributes(args);
-        let wcc = self.wcc(&args.object, before)?;
-        settle(done.map(|()| wcc.clone()), || Ok(wcc.clone()))
-    }
-
-    fn set_attributes(&mut self, args: &SetAttrArgs<'_>) -> Done<()> {
-        let node = self.node(&args.object)?;
+    /// Sets attributes, if the file's ctime is as the caller expects.
+    pub(crate) fn set_attributes(
+        &mut self,
+        handle: &[u8],
+        set: &SetAttributes,
+        is_expected: impl FnOnce(u64) -> bool,
+    ) -> Done<()> {
+        let node = self.node(handle)?;
         node.check_writable()?;
-        // "If the guard's ctime is not the object's, nothing is changed."
-        if args.guard.is_some_and(|guard| guard != NfsTime::of(node.inode.ctime)) {
-            return Err(Stat::NotSync.into());
+        if !is_expected(node.inode.ctime) {
+            return Err(Why::NotSync.into());
         }
-        let set = &args.attributes;
-        if *set == SetAttr::default() {
+        if *set == SetAttributes::default() {
             return Ok(());
         }
         check_set(&node, set)?;
@@ -65,84 +51,68 @@ impl Run<'_, '_, '_> {
     }
 
     /// Checks that a file may have this size.
-    pub(super) fn check_size(&self, inode: &Inode, set: &SetAttr) -> Done<()> {
+    pub(super) fn check_size(&self, inode: &Inode, set: &SetAttributes) -> Done<()> {
         match set.size {
-            Some(size) if size > self.volume.settings.file_bytes_max => Err(Stat::FBig.into()),
+            Some(size) if size > self.volume.settings.file_bytes_max => Err(Why::FBig.into()),
             Some(size) if size > inode.size => self.volume.check_room(),
             Some(_) | None => Ok(()),
         }
     }
 
-    pub(crate) fn access(&self, args: &AccessArgs<'_>) -> Result<Outcome<AccessOk, Option<Attr>>, Stop> {
-        let node = self.node(&args.object);
-        let done = node.map(|node| AccessOk {
-            attributes: Some(self.attr(node.number, &node.inode)),
-            access: args.access & granted(&node),
-        });
-        settle(done, || self.post(&args.object))
+    /// Returns the rights of the caller, with the attributes that they follow from.
+    pub(crate) fn rights(&self, handle: &[u8]) -> Done<(Rights, Attributes)> {
+        let node = self.node(handle)?;
+        let Node { inode, caller, export, .. } = &node;
+        let rights = Rights {
+            read: caller.may(inode, READ),
+            write: caller.may(inode, WRITE) && !export.read_only,
+            execute: caller.may(inode, EXECUTE),
+        };
+        Ok((rights, self.attributes(node.number, inode)))
     }
 }
 
 /// Checks that the caller may set these attributes.
-fn check_set(node: &Node<'_>, set: &SetAttr) -> Done<()> {
+fn check_set(node: &Node<'_>, set: &SetAttributes) -> Done<()> {
     let Node { inode, caller, .. } = node;
     let owns = caller.owns(inode);
     if set.mode.is_some() && !owns {
-        return Err(Stat::Perm.into());
+        return Err(Why::Perm.into());
     }
     if set.uid.is_some_and(|uid| !(caller.is_root() || owns && uid == inode.uid)) {
-        return Err(Stat::Perm.into());
+        return Err(Why::Perm.into());
     }
     let may_give = |gid| caller.is_root() || (owns && (gid == inode.gid || caller.is_in(gid)));
     if set.gid.is_some_and(|gid| !may_give(gid)) {
-        return Err(Stat::Perm.into());
+        return Err(Why::Perm.into());
     }
     for time in [set.atime, set.mtime] {
         match time {
             SetTime::Keep => {}
-            SetTime::Server if owns => {}
-            SetTime::Server => node.check(WRITE)?,
-            SetTime::Client(time) => {
+            SetTime::Now if owns => {}
+            SetTime::Now => node.check(WRITE)?,
+            SetTime::To(time) => {
                 if !owns {
-                    return Err(Stat::Perm.into());
+                    return Err(Why::Perm.into());
                 }
-                time.ns().ok_or(Stat::Inval)?;
+                time.ok_or(Why::Inval)?;
             }
         }
     }
     if set.size.is_some() {
         match inode.kind {
             Kind::Reg => node.check_or_owner(WRITE)?,
-            Kind::Dir => return Err(Stat::IsDir.into()),
+            Kind::Dir => return Err(Why::IsDir.into()),
             Kind::Blk | Kind::Chr | Kind::Lnk | Kind::Sock | Kind::Fifo => {
-                return Err(Stat::Inval.into());
+                return Err(Why::Inval.into());
             }
         }
     }
     Ok(())
 }
 
-/// Returns the rights of a caller in the format of ACCESS.
-fn granted(node: &Node<'_>) -> u32 {
-    let Node { inode, caller, .. } = node;
-    let mut granted = 0;
-    if caller.may(inode, READ) {
-        granted |= ACCESS_READ;
-    }
-    if caller.may(inode, EXECUTE) {
-        granted |= if inode.is_dir() { ACCESS_LOOKUP } else { ACCESS_EXECUTE };
-    }
-    if caller.may(inode, WRITE) && !node.export.read_only {
-        granted |= ACCESS_MODIFY | ACCESS_EXTEND;
-        if inode.is_dir() {
-            granted |= ACCESS_DELETE;
-        }
-    }
-    granted
-}
-
 /// Sets the given attributes except the size. They have been checked.
-fn change(inode: &mut Inode, caller: &Caller, set: &SetAttr, now: u64) {
+fn change(inode: &mut Inode, caller: &Caller, set: &SetAttributes, now: u64) {
     if let Some(mode) = set.mode {
         inode.mode = permissions(mode);
         // A user outside a file's group cannot let others act in its name.
@@ -181,7 +151,7 @@ pub(super) fn permissions(mode: u32) -> u16 {
 pub(super) fn time(set: SetTime, old: u64, now: u64) -> u64 {
     match set {
         SetTime::Keep => old,
-        SetTime::Server => now,
-        SetTime::Client(time) => time.ns().unwrap_or(old),
+        SetTime::Now => now,
+        SetTime::To(time) => time.unwrap_or(old),
     }
 }

@@ -1,0 +1,261 @@
+//! The codes of errors: a stable number for each, with its exit status and what it means.
+
+use std::fmt;
+
+/// Declares the codes with what they mean.
+macro_rules! codes {
+    ($($name:ident = $number:literal: $title:literal, $text:literal;)*) => {
+        /// Why a command failed. A number keeps its meaning in all versions.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Code { $(#[doc = $title] $name,)* }
+
+        impl Code {
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            pub(crate) fn number(self) -> &'static str {
+                match self { $(Self::$name => $number,)* }
+            }
+
+            pub(crate) fn title(self) -> &'static str {
+                match self { $(Self::$name => $title,)* }
+            }
+
+            pub(crate) fn text(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    Usage = "Q001": "unknown or missing command or flag",
+        "The command line names a command or flag that does not exist, or lacks one that is required. The error\n\
+         names the nearest existing name. Run the command with --help: it has an example to copy. Status 2.";
+    Value = "Q002": "invalid value of a flag or key",
+        "The error names the flag or key and the expected format. In node.toml, durations and sizes are strings with\n\
+         a unit: \"250ms\", \"64KiB\". On the command line, a seed is a whole number below 2^64, decimal or hexadecimal\n\
+         (0x2f81); a replica is r0, r1, ...; a request is a client and a number, c0:1, or with a lane, c0.2:1.\n\
+         Correct the value. Status 2.";
+    Taken = "Q003": "address already in use",
+        "Another process listens on the address that a replica, a gateway or the status page needs. The error names\n\
+         the port, and the process if it is known. Stop that process, or choose another port: for a node, change\n\
+         `listen` in its node.toml and its line in the [replicas] table of every other node. Status 2.";
+    Rule = "Q004": "conflicting settings",
+        "The settings conflict with each other or with a rule. The error names the key, its value and the rule. The\n\
+         most common rule: n replicas tolerate f Byzantine ones only if n >= 3f + 1. A quorum must be reachable while\n\
+         f replicas are silent, and any two quorums must share a correct replica. So f = 1 needs 4 replicas, and\n\
+         f = 2 needs 7. Change one of the settings. Status 2.";
+    Scenario = "Q005": "no such scenario",
+        "The simulator has no scenario with this name. `quorate sim list` prints all names, with the faults of\n\
+         docs/faults.md that each one covers. Status 2.";
+    Recording = "Q006": "unreadable recording",
+        "The recording is missing, damaged, or was made by another version. A recording holds only the inputs of a\n\
+         replica, so only the version that made it can replay it. Replay it with that version. Status 2.";
+    Violation = "Q007": "a checker found a broken rule",
+        "A run of the simulator broke a rule of the protocol. The output names the rule, the step, the replica and\n\
+         the command that repeats the run. The same seed, scenario, size and code always give the same run. If a\n\
+         correct replica broke the rule, this is a bug in quorate: please report it with the seed. Status 1.";
+    Stuck = "Q008": "a run did not finish",
+        "A request was not executed within its bound, although faults had stopped and a quorum of correct replicas\n\
+         was connected. The protocol lost liveness. The output names the seed and what each replica waits for. This is\n\
+         a bug in quorate: please report it with the seed. Status 1.";
+    Setting = "Q009": "no such setting",
+        "A settings key is unknown or missing. The error names the nearest existing key. For a node, the keys are in\n\
+         node.toml, where `quorate init` writes each one with a description. For a simulation, they are listed by\n\
+         `quorate sim run --help`. Unknown keys are never ignored. Status 2.";
+    Absent = "Q010": "not found in this run",
+        "The run has no such step, replica or request. The step may come after the last one of the run. Check the\n\
+         number, or replay the run without the filter. Status 2.";
+    Output = "Q011": "cannot write output",
+        "The command cannot write its output or its results. The error names the file and the cause. Check its\n\
+         permissions and the free disk space. Status 1.";
+    Exposed = "Q012": "key file accessible to other users",
+        "Other users of this machine can read or write the node's secret key. A person with this key can act as the\n\
+         node; a replica with a stolen key is one of the f Byzantine ones. Restrict the file with chmod 600. If other\n\
+         people had a login on this machine, treat the key as stolen. Status 2.";
+    Unknown = "Q013": "no such error code",
+        "Codes have the form Q001. `quorate explain` lists all of them. Status 2.";
+    NoExperiment = "Q014": "no such experiment",
+        "There is no experiment with this name. `quorate bench list` prints all names, with the table or figure of the\n\
+         papers that each one repeats. Status 2.";
+    Bound = "Q015": "a statement of an experiment does not hold",
+        "A measured figure is outside its bound. The output names the statement, the figure and the bound. A busy\n\
+         machine or too few cores can be the cause: check the load and the pinning in the output, and repeat the\n\
+         run on an idle machine. Status 1.";
+    Experiment = "Q016": "an experiment could not run",
+        "A process of the experiment failed, or the machine lacks something that it needs. The error says which.\n\
+         Install what is missing, and run the experiment again. Status 1.";
+    Unreadable = "Q017": "missing or unreadable file of a node",
+        "The error names the file, and nothing was changed. cluster.toml is the same on every node: copy it from\n\
+         another one. node.toml can be written again by hand. Status 2.";
+    Unwritable = "Q018": "directory or file not writable",
+        "Check the permissions, the free disk space, and whether the file system is mounted read-only. Nothing was\n\
+         changed. Status 2.";
+    WrongKey = "Q019": "damaged key, or key of another node",
+        "The secret key does not match the public key of this node in cluster.toml. Restore the key from a backup.\n\
+         Without the right key the node cannot take part, and counts as one of the f faulty ones. Status 2.";
+    OtherFormat = "Q020": "files of another version",
+        "This version cannot read the files. Nothing was changed. Run the version that wrote them. A replica can also\n\
+         start without them: move its log/ and checkpoint/ away, and it rejoins from the other replicas. Do this for\n\
+         at most f replicas at a time. Status 2.";
+    Occupied = "Q021": "target already exists",
+        "The directory or client that the command would create already exists. Existing keys are never overwritten.\n\
+         Choose another directory or name, or move the old one away. Status 2.";
+    InUse = "Q022": "another process uses this directory",
+        "Two processes with one identity would contradict each other, as a Byzantine replica does. Stop the other\n\
+         process first. Status 2.";
+    Disk = "Q023": "disk failed or full",
+        "The replica cannot write to its disk, and acknowledges nothing that it cannot store. After a failed fsync it\n\
+         stops, because the content of the disk is unknown. The other replicas continue. Check the disk, replace it if\n\
+         needed, and start the replica again: it detects whether its state is complete. Status 1.";
+    Network = "Q024": "network or system error",
+        "The system refused a socket, a thread, a signal or a process that the command needs. The error names it.\n\
+         Check the limits of this user and the addresses of this machine. Status 1.";
+    Unreachable = "Q025": "cluster unreachable",
+        "The cluster is not running, or more than f replicas are down or unreachable. Nothing is ordered, and no\n\
+         acknowledged operation is lost. Start the missing replicas: with `quorate up` for a cluster on this machine,\n\
+         otherwise with `quorate replica` on each machine. The log of each replica says what it waits for. Status 3.";
+    WrongReplies = "Q031": "evidence: f + 1 replicas contradict a replica's replies",
+        "This replica answered an operation differently from f + 1 others that agree. At least one of those is\n\
+         correct, and correct replicas always agree, so this replica has damaged state, a damaged program, or is\n\
+         compromised. The client used the answer of the others. You have to trust the client that reports this. Check\n\
+         the replica's machine, stop the replica, empty its log/ and checkpoint/, and start it: it rejoins. If the\n\
+         evidence grows again, treat the machine as compromised, and move the replica to another one. Status 1.";
+    Diverged = "Q032": "evidence: a replica's state differs from f + 1 others at the same checkpoint",
+        "The digests of the replicas were compared. Possible causes: a damaged disk or memory, another version of the\n\
+         program, a service that is not deterministic, or a Byzantine replica. A replica that finds its own damage\n\
+         fetches the state from the others, and agrees again at the next checkpoint. The difference stays visible for\n\
+         16 checkpoints. If the replica keeps differing, follow Q031. Status 1.";
+    Equivocates = "Q033": "evidence: a replica has made two contradicting statements",
+        "For example, it made two proposals for one sequence number. f + 1 replicas report it, so at least one correct\n\
+         replica saw it. A correct replica does this only if two processes run with its identity, or if it was\n\
+         started on a stale disk. Check both first; otherwise follow Q031. Status 1.";
+    BadMac = "Q034": "evidence: bytes from a replica's address fail authentication",
+        "The network may have damaged them, or a third party may have forged the address, so this is not evidence of\n\
+         misbehaviour by the replica. A few such frames are harmless. If they continue, check that cluster.toml is the\n\
+         same on both machines, and find out which other machine can send from that address. Status 1.";
+    TooMany = "Q044": "more faults than the cluster tolerates",
+        "A cluster of n = 3f + 1 replicas stays correct and available with f faulty ones. With one more crashed replica\n\
+         it stops until one is healed, and nothing is lost. With one more Byzantine replica, answers can be wrong. Heal\n\
+         a replica first, or give --yes-break-it to see the effect. Status 2.";
+    Demo = "Q045": "the demo found lost or wrong data",
+        "An acknowledged value is missing or wrong, or the cluster stopped although only f replicas were faulty. This\n\
+         is a bug in quorate, unless another program wrote to the same cluster during the demo. The directory is kept,\n\
+         with the log of each replica in replica.log: please report it. Status 1.";
+    NoRight = "Q046": "permission denied",
+        "The client's rights do not allow this, and nothing was changed. A client has one of three rights: read; read\n\
+         and write; or administrator, who can also add and remove clients. cluster.toml names the first administrators.\n\
+         Use another client's directory, or have an administrator run `quorate add-client` with other rights. Status 2.";
+    NoClient = "Q047": "not a client of this cluster",
+        "The client was removed, or not added yet. Nothing was changed. `quorate add-client` adds a client to a\n\
+         running cluster. Status 2.";
+    NoFile = "Q050": "file system operation failed",
+        "The error says why, in the usual terms: no such file, file exists, directory not empty. The failed call\n\
+         changed nothing. A full file system is Q055, missing permissions are Q056. Status 1.";
+    Damaged = "Q051": "damaged file system",
+        "`quorate fs fsck` found an inconsistency in a replica's state, or a state other than the agreed one. Check\n\
+         another replica too. If it has the same findings, this is a bug in quorate: please report them. If only this\n\
+         replica has them, its state or program is damaged: empty its log/ and checkpoint/, and start it. It then\n\
+         fetches the state from the others. Status 1.";
+    NoFuse = "Q052": "cannot mount through FUSE",
+        "`quorate mount` needs the device /dev/fuse, permission to open it, and, for users other than root, the\n\
+         program fusermount3. Load the kernel module (modprobe fuse); in a container, pass the device in. udev opens\n\
+         the device to all users; without udev, run chmod 666 /dev/fuse. fusermount3 is in the package fuse3. Without\n\
+         FUSE, use `quorate fs`, or the kernel's NFS client with `quorate nfs`. Status 2.";
+    Timestamps = "Q053": "the client's used timestamps are unknown",
+        "Replicas distinguish a client's requests by their timestamps, over all its runs. keys/time in the client's\n\
+         directory holds the number below which all may have been used. The file is damaged, or its number is so high\n\
+         that no timestamp is left. Write a number into it that is above every timestamp that this client can have used:\n\
+         normally the time of day in nanoseconds since 1970. If there is no such number, add a new client. Nothing was\n\
+         changed. Status 2.";
+    NoRoom = "Q055": "file system full",
+        "A limit is reached: pages (fs_capacity), files (fs_inodes_max), or the quota of one user (fs_quota_bytes,\n\
+         fs_quota_inodes). The error says which, and `quorate fs df` prints the usage. You can still read and remove\n\
+         files; a file that `quorate fs cp` could not replace is unchanged. The limits are fixed when the cluster\n\
+         first starts: to raise them, copy the files to a new cluster. Status 1.";
+    Denied = "Q056": "file permission denied",
+        "The replicas check the permissions of your user and groups on this machine. fs_exports in node.toml sets\n\
+         whether root counts as nobody, which exports are read-only, and which networks may use them. The address of\n\
+         a client is the one in its node.toml. Nothing was changed. Status 1.";
+    OtherState = "Q062": "state in the format of an earlier version",
+        "The last replies to clients are part of the state and have a new format in this version. Nothing was changed.\n\
+         Run the version that wrote the state, copy the data out (quorate fs cp, quorate kv), and write it into a new\n\
+         cluster of this version. Status 2.";
+    TableFull = "Q063": "no room for another lane of this client",
+        "Replicas keep the last reply to each lane of each client, so that nothing is executed twice. A client has\n\
+         client_lanes_max lanes, and all clients together clients_max, less an eighth that is reserved for\n\
+         administrators and replicas. A lane that is idle for a minute makes room. Nothing was changed. Status 1.";
+}
+
+impl Code {
+    /// The exit status of a command that fails with this code.
+    pub(crate) fn status(self) -> u8 {
+        match self {
+            Self::Violation
+            | Self::Stuck
+            | Self::Output
+            | Self::Bound
+            | Self::Experiment
+            | Self::WrongReplies
+            | Self::Diverged
+            | Self::Equivocates
+            | Self::BadMac
+            | Self::Disk
+            | Self::Demo
+            | Self::NoFile
+            | Self::TableFull
+            | Self::NoRoom
+            | Self::Denied
+            | Self::Damaged
+            | Self::Network => 1,
+            Self::Unreachable => 3,
+            Self::Usage
+            | Self::TooMany
+            | Self::NoRight
+            | Self::NoClient
+            | Self::Timestamps
+            | Self::OtherState
+            | Self::Value
+            | Self::Taken
+            | Self::Rule
+            | Self::Scenario
+            | Self::Recording
+            | Self::Setting
+            | Self::Absent
+            | Self::NoExperiment
+            | Self::Exposed
+            | Self::Unreadable
+            | Self::Unwritable
+            | Self::WrongKey
+            | Self::OtherFormat
+            | Self::Occupied
+            | Self::InUse
+            | Self::NoFuse
+            | Self::Unknown => 2,
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.number())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The status in the text is the exit status.
+    #[test]
+    fn the_text_ends_with_the_status() {
+        for code in Code::ALL {
+            assert!(code.text().ends_with(&format!("Status {}.", code.status())), "{code}");
+        }
+    }
+
+    #[test]
+    fn codes_are_distinct_and_in_order() {
+        assert!(Code::ALL.windows(2).all(|pair| pair[0].number() < pair[1].number()));
+    }
+}

@@ -1,0 +1,121 @@
+//! Attributes of files, in no protocol's format.
+
+/// The type of a file, with its number in the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Reg = 1,
+    Dir = 2,
+    Blk = 3,
+    Chr = 4,
+    Lnk = 5,
+    Sock = 6,
+    Fifo = 7,
+}
+
+impl Kind {
+    const ALL: [Self; 7] = [Self::Reg, Self::Dir, Self::Blk, Self::Chr, Self::Lnk, Self::Sock, Self::Fifo];
+
+    /// Returns its number in the state.
+    pub(crate) fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// Returns the type with this number in the state.
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.number() == number)
+    }
+}
+
+/// The numbers of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Device {
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
+}
+
+/// All attributes of a file. Times are nanoseconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    pub(crate) kind: Kind,
+    pub(crate) mode: u16,
+    pub(crate) links: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) size: u64,
+    /// Bytes that it uses.
+    pub(crate) used: u64,
+    pub(crate) device: Device,
+    /// Names the file system.
+    pub(crate) volume: u64,
+    /// Names the file within it.
+    pub(crate) number: u64,
+    pub(crate) atime: u64,
+    pub(crate) mtime: u64,
+    pub(crate) ctime: u64,
+}
+
+/// The attributes to set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SetAttributes {
+    pub(crate) mode: Option<u32>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
+    pub(crate) size: Option<u64>,
+    pub(crate) atime: SetTime,
+    pub(crate) mtime: SetTime,
+}
+
+/// How to set a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SetTime {
+    #[default]
+    Keep,
+    /// The time of the operation.
+    Now,
+    /// The caller's; none: the caller sent one that does not exist.
+    To(Option<u64>),
+}
+
+/// How a file is created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CreateHow {
+    /// One that exists is used.
+    Unchecked(SetAttributes),
+    /// It must not exist.
+    Guarded(SetAttributes),
+    /// It must not exist, unless a call with the same verifier has created it.
+    Exclusive([u8; 8]),
+}
+
+/// What a caller may do with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rights {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    /// To search it, if it is a directory.
+    pub(crate) execute: bool,
+}
+
+/// How full the file system is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fullness {
+    pub(crate) bytes: u64,
+    pub(crate) bytes_free: u64,
+    /// Free bytes that the caller may use.
+    pub(crate) bytes_available: u64,
+    pub(crate) files: u64,
+    pub(crate) files_free: u64,
+    pub(crate) files_available: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_has_its_number_in_the_state() {
+        assert_eq!(Kind::ALL.map(Kind::number), [1, 2, 3, 4, 5, 6, 7]);
+        assert!(Kind::ALL.into_iter().all(|kind| Kind::from_number(kind.number()) == Some(kind)));
+        assert_eq!([Kind::from_number(0), Kind::from_number(8)], [None, None]);
+    }
+}

@@ -1,0 +1,244 @@
+//! The declared order of the files of each crate, from the ground up: a file uses those of its own row and
+//! of the rows before it. A folder has the place of the file that owns it; the root file is above all.
+
+use crate::tidy::Finding;
+
+/// The rows of a crate, the lowest first. A row is a list of files and folders below `src/`.
+pub(super) type Order = &'static [&'static str];
+
+/// A crate of the tests.
+pub(super) const PLANTED: &str = "planted";
+
+const ORDERS: &[(&str, Order)] = &[
+    (PLANTED, &["a", "b", "c"]),
+    (
+        "wire",
+        &[
+            "id digest short bounds",
+            "cluster codec memo reply",
+            "life kind",
+            // The envelope of every message, then what is in it.
+            "frame",
+            "keys",
+            "sign",
+            "message batch",
+            "exchange",
+            "door",
+        ],
+    ),
+    (
+        "pbft",
+        &[
+            "mutants rng config estimate milestone",
+            "archive certificate",
+            "candidate client_table new_view step",
+            "choice client log",
+            // Parts of a replica: they do not know the whole.
+            "batch bodies checkpoint lives lookup optimistic proofs record recovery restart starts status timers",
+            "transfer view_change",
+            "replica",
+            "card enter_view normal recording request",
+        ],
+    ),
+    (
+        "service",
+        &[
+            "index mutants tree",
+            "pages",
+            "overlay",
+            "view",
+            "service",
+            "state",
+            "lives shares",
+            "people replies",
+            "options",
+            "walk",
+            "answer mend transfer",
+            "image saving",
+            "executor",
+            "alone null space",
+            "btree",
+            "kv",
+        ],
+    ),
+    (
+        "quorum",
+        &[
+            "access channel mutants thresholds version",
+            "crypto settings",
+            "cert",
+            "message",
+            "saved step",
+            "engine repair",
+            "bftbc phalanx",
+            "minimal",
+        ],
+    ),
+    (
+        "quorum-sim",
+        &[
+            "geo history rng stats",
+            "checker keys model network",
+            "hand profile",
+            "lab rogue scenario",
+            "cell world",
+            "shapes swarm",
+            "hunt",
+        ],
+    ),
+    (
+        "fs",
+        &[
+            "error operation record types xdr",
+            "rpc",
+            "nfs3",
+            "mount3",
+            "calls settings",
+            "bytes",
+            "handle inode",
+            "volume",
+            "inodes",
+            "caller data directory quota replies",
+            // The operations know no protocol; the face of NFS version 3 is above them.
+            "op",
+            "answer",
+            "fsck service",
+            "relay",
+        ],
+    ),
+    (
+        "sim",
+        &[
+            "clock describe expected hash pool rng summary trace",
+            "disk follow lanes network recording",
+            "core",
+            "app",
+            "checker",
+            "governed",
+            "host",
+            "world",
+            "adversary",
+            "setup",
+            "report",
+            "swarm",
+            "scenario",
+            "command script",
+            "hunt",
+        ],
+    ),
+    (
+        "node",
+        &[
+            "clock directory hex identity journal meter ports surroundings timers trouble",
+            "core outbox side_channel signals wake",
+            "secret",
+            "members",
+            "socket storage timestamps",
+            "drive idle",
+            "settings",
+            "init member replica",
+            "client",
+            "client_node",
+            "caller",
+            "observe",
+            "examine",
+            "enlist files front fsck process",
+            "nfs resp",
+        ],
+    ),
+    (
+        "quorum-node",
+        &["config crypto lie note store watchers", "drive init link", "core server", "client measure"],
+    ),
+    ("mount", &["opens table words", "server", "work", "kernel", "through"]),
+    ("derive", &[]),
+    ("quorate", &["value", "state", "service", "client sim", "program"]),
+    (
+        "bench",
+        &[
+            "allocations effort figures link machine processes progress",
+            "group instructions load report setup",
+            "figure",
+            "experiment",
+            "core_step nodes unreplicated",
+            "draw",
+            "checkpoint_cost durable echo files recovery",
+            "arms page",
+            "crypto echoes micro_latency micro_throughput optimisations",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "code",
+            "fail",
+            "out",
+            "explain",
+            "bench doctor local page values",
+            "clients liar sim status",
+            "fault node",
+            "fs kv nfs quorum resp",
+            "demo mount",
+            "up",
+        ],
+    ),
+];
+
+/// Returns the order of a crate; a new crate has none yet.
+pub(super) fn of(name: &str) -> Order {
+    ORDERS.iter().find(|(known, _)| *known == name).map_or(&[], |(_, order)| order)
+}
+
+/// Returns the row of a file. The root file and tests have none.
+pub(super) fn place(order: Order, file: &str) -> Option<usize> {
+    let module = module(file);
+    order.iter().position(|row| row.split(' ').any(|name| name == module))
+}
+
+/// The file or folder directly below `src/`.
+fn module(file: &str) -> &str {
+    file.split('/').next().unwrap_or_default().trim_end_matches(".rs")
+}
+
+/// Finds files without a place, and places without a file.
+pub(super) fn unplaced(name: &str, order: Order, files: &[&str]) -> Vec<Finding> {
+    let here = file!();
+    let mut found = Vec::new();
+    for file in files.iter().filter(|file| !matches!(**file, "lib.rs" | "main.rs") && !file.contains('/')) {
+        if place(order, file).is_none() {
+            found.push(Finding::new(
+                &format!("crates/{name}/src/{file}"),
+                0,
+                format!("this file has no place in the order of {name} in {here}"),
+            ));
+        }
+    }
+    for named in order.iter().flat_map(|row| row.split(' ')) {
+        if !files.iter().any(|file| module(file) == named) {
+            found.push(Finding::new(here, 0, format!("{name} has no file {named}")));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_the_place_of_its_folder() {
+        let order = of(PLANTED);
+        assert_eq!(
+            [place(order, "a.rs"), place(order, "c/d/e.rs"), place(order, "lib.rs")],
+            [Some(0), Some(2), None]
+        );
+    }
+
+    #[test]
+    fn a_file_without_a_place_and_a_place_without_a_file_are_found() {
+        let found = unplaced(PLANTED, of(PLANTED), &["lib.rs", "a.rs", "b.rs", "new.rs"]);
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0].path, "crates/planted/src/new.rs");
+        assert_eq!(found[1].says, "planted has no file c");
+    }
+}
