@@ -16,12 +16,12 @@ use crate::scenario::{self, Scenario};
 const SEEDS_FIRST: u64 = 40;
 /// How many seeds of the swarm there are between two rounds of the scenarios.
 const SEEDS_BETWEEN: u64 = 400;
-/// So many runs have to show a bug that breaks no rule of the checkers: a run that is stuck, or a scenario whose fault
-/// does not happen, may be due to the other schedule that a bug gives.
+/// The number of runs that have to show a bug that breaks no rule of the checkers: a run that is stuck, or a scenario
+/// whose fault does not happen, may be due to the other schedule that a bug gives.
 const WEAK_MIN: u64 = 3;
-/// A seed of the swarm ends after so many steps of the world: ten times as many as one that goes well takes.
+/// The number of steps of the world after which a seed of the swarm ends: several times what one takes that goes well.
 const STEPS_MAX: u64 = 400_000;
-/// Of so many seeds of the swarm, one may be stuck for another reason.
+/// Of this number of seeds of the swarm, one may be stuck for another reason.
 const STUCK_OF: u64 = 30;
 
 /// A seeded bug that was found.
