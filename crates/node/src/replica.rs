@@ -19,6 +19,7 @@ use quorate_pbft::{Config, Now, Replica, Restart, Resume};
 use quorate_service::kv::Kv;
 use quorate_service::null::Null;
 use quorate_service::{Executor, Service};
+use quorate_wire::frame::PACKED_BYTES_MAX;
 use quorate_wire::sign::Signer;
 use quorate_wire::{Door, Principal, ReplicaId, SeqNum};
 use tracing::{info, warn};
@@ -208,7 +209,7 @@ impl ReplicaNode {
             replica = %self.id, address = %self.settings.listen, starts = incarnation >> INCARNATION_RANDOM_BITS,
             durability = ?self.settings.config.durability, fresh = is_fresh, "runs"
         );
-        Running { node: self, drive, clock, durable: Lsn(0), keys_at: 0 }.run(stop)
+        Running { node: self, drive, clock, durable: Lsn(0), keys_at: 0, rested_ns: 0 }.run(stop)
     }
 }
 
@@ -221,6 +222,8 @@ struct Running<S: Service, C: Core> {
     durable: Lsn,
     /// When the next generation of session keys begins.
     keys_at: u64,
+    /// For how long it has rested since it looked at its input.
+    rested_ns: u64,
 }
 
 impl<S: Service, C: Core> Running<S, C> {
@@ -274,8 +277,10 @@ impl<S: Service, C: Core> Running<S, C> {
     /// Handles input, runs timers, sends output, and waits if there was nothing to do.
     #[inline]
     fn turn(&mut self, idle: &mut Idle) -> Result<(), Trouble> {
-        let Self { node, drive, clock, durable, keys_at } = self;
+        let Self { node, drive, clock, durable, keys_at, rested_ns } = self;
         let unusable = |error| Trouble::new(Kind::Network, format!("cannot use the socket: {error}"));
+        // TM-7: what came while this process was away is looked at first, and its timers have hardly run.
+        let mono_ns = clock.look(std::mem::take(rested_ns));
         let (mut burst, mut now) = (0, None::<Now>);
         while burst < BURST_MAX
             && let Some((source, datagram)) = node.socket.receive().map_err(unusable)?
@@ -293,9 +298,9 @@ impl<S: Service, C: Core> Running<S, C> {
         } else if let Some(trouble) = told.failure() {
             return Err(trouble);
         }
-        let mono_ns = now.map_or_else(|| clock.mono_ns(), |now| now.mono_ns);
         if drive.due() <= mono_ns {
-            drive.expire(clock.now());
+            // Not the time after a long execution: what came in that time has not been looked at.
+            drive.expire(now.unwrap_or_else(|| clock.now()));
         }
         if *keys_at <= mono_ns {
             *keys_at = mono_ns.saturating_add(node.settings.key_interval_ns);
@@ -313,7 +318,9 @@ impl<S: Service, C: Core> Running<S, C> {
         }
         let (disk, last) = (drive.journal(), *durable);
         let news = || disk.told().durable() > last;
-        idle.rest(mono_ns, drive.due(), &node.socket, Some(disk.waker()), news).map_err(unusable)
+        *rested_ns =
+            idle.rest(mono_ns, drive.due(), &node.socket, Some(disk.waker()), news).map_err(unusable)?;
+        Ok(())
     }
 }
 
@@ -407,9 +414,19 @@ pub(crate) fn open_socket(
     directory: &Directory,
     file: &Path,
 ) -> Result<Socket, Trouble> {
+    open_socket_above(settings, directory, file, PACKED_BYTES_MAX)
+}
+
+/// The same, with the side channel for frames of more than `above` bytes.
+pub(crate) fn open_socket_above(
+    settings: &Settings,
+    directory: &Directory,
+    file: &Path,
+    above: usize,
+) -> Result<Socket, Trouble> {
     let opened = patiently(|| {
         let mut socket = Socket::open(settings.listen, directory)?;
-        socket.open_side_channel(directory)?;
+        socket.open_side_channel_above(directory, above)?;
         Ok::<_, std::io::Error>(socket)
     });
     opened.map_err(|error| {
@@ -434,7 +451,7 @@ pub(crate) fn open_socket(
 }
 
 /// Pins this thread to a core.
-fn pin(core: usize) -> Result<(), Trouble> {
+pub(crate) fn pin(core: usize) -> Result<(), Trouble> {
     let mut cores = CpuSet::new();
     let pinned = cores.set(core).and_then(|()| sched_setaffinity(Pid::from_raw(0), &cores));
     pinned.map_err(|error| {

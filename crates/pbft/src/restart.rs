@@ -53,11 +53,11 @@ pub struct Restart {
 impl Replica {
     /// Handles the first input.
     pub(crate) fn start(&mut self, now: Now, resume: &Resume, out: &mut Actions) {
-        self.peers.incarnation = match resume {
+        let incarnation = match resume {
             Resume::Fresh { incarnation } | Resume::Amnesia { incarnation } => *incarnation,
             Resume::Restart(restart) => restart.incarnation,
         };
-        let incarnation = self.peers.incarnation;
+        self.peers.own = self.start_of(incarnation);
         Self::set_timer(out, Timer::Status, now.mono_ns.saturating_add(self.config.status_ns));
         match resume {
             // The digest of the initial state, which VIEW-CHANGEs name as checkpoint 0.
@@ -324,7 +324,7 @@ impl History {
                 self.committed.insert(*seq, *digest);
                 self.shown = self.shown.max(*seq);
             }
-            Record::Seen { incarnations, .. } => self.seen = incarnations.to_vec(),
+            Record::Seen { starts, .. } => self.seen = starts.to_vec(),
             Record::Stable { seq, root } => {
                 if self.stable.is_none_or(|(newest, _)| newest <= *seq) {
                     self.stable = Some((*seq, *root));

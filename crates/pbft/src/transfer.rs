@@ -90,8 +90,12 @@ impl Replica {
         check: bool,
         out: &mut Actions,
     ) {
-        let under_way = self.transfer.target == Some((seq, root));
-        if under_way || (self.transfer.target.is_some_and(|(target, _)| target >= seq) && !check) {
+        // A repair does not turn back either: of two checkpoints that are certified and wrong here the later one is
+        // held by others for longer.
+        let repairs = !check || self.transfer.repairing;
+        if self.transfer.target == Some((seq, root))
+            || (self.transfer.target.is_some_and(|(target, _)| target >= seq) && repairs)
+        {
             return;
         }
         // ST-8: never back, but to repair; what the executor has been given counts, results back or not.

@@ -11,7 +11,7 @@ use quorate_pbft::{Milestone, Restart, Resume};
 use quorate_wire::Digest;
 use quorate_wire::codec::Writer;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
-use quorate_wire::message::{Bitmap, Echoes, Kind, Status};
+use quorate_wire::message::{Bitmap, Echoes, Kind, Start, Status};
 
 fn sync(config: &mut quorate_pbft::Config) {
     config.durability = Durability::Sync;
@@ -30,15 +30,14 @@ const SAYS: Says = Says { stable: 0, incarnation: 1 << 20, echo: 2 << 20 };
 
 fn status(desk: &mut Desk, from: ReplicaId, counter: u64, says: Says) {
     let settings = desk.config.shared_settings();
-    let mut echoes = vec![0_u8; 32];
-    echoes[8..16].copy_from_slice(&says.echo.to_le_bytes());
+    let echoes = desk.echoes(R1, says.echo);
     desk.hear(from, Kind::Status, |w| {
         Status {
             counter,
             view: ViewNum(0),
             stable: SeqNum(says.stable),
             executed: SeqNum(says.stable),
-            incarnation: says.incarnation,
+            start: Start { incarnation: says.incarnation, token: 0 },
             settings,
             echoes: Echoes::new(&echoes),
             normal: true,
@@ -305,7 +304,7 @@ fn l18_a_count_of_starts_does_not_jump() {
     assert!(!desk.rejected(Reject::OldIncarnation));
     desk.pass(300);
     let (_, bytes) = desk.last_sent(Kind::Status).unwrap();
-    assert_eq!(Status::decode(&bytes).unwrap().echoes.of(R2), 7 << 20);
+    assert_eq!(Status::decode(&bytes).unwrap().echoes.of(R2).incarnation, 7 << 20);
 }
 
 /// However far ahead f + 1 others are made to believe that it is, a replica without memory does not count past the end

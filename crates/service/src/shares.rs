@@ -1,4 +1,4 @@
-//! What each principal has of the table of last replies: how many lanes at most, and which of them make room.
+//! What each principal has of the client table: how many lanes at most, and which of them make room.
 //!
 //! One client could use the whole table, with a new lane for each request (L1). So a principal has a *quota* of lanes;
 //! a part of the table is a *reserve* for replicas and administrators; and a lane that was not used for long gives its

@@ -384,7 +384,10 @@ impl Walk {
         if !hands.state.tree_mut().proves((level, index), label.digest, own.modified, digests) {
             return false;
         }
-        self.todo.extend(children[..used].iter().rev());
+        // Not only those in use: where the target has nothing, a later target that it follows may have left something.
+        let differs = |child: &Partition| self.label(child.level, child.index).digest != child.label.digest;
+        let different: Vec<Partition> = children.into_iter().rev().filter(differs).collect();
+        self.todo.extend(different);
         true
     }
 

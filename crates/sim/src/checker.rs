@@ -8,7 +8,7 @@
 //! | I1 I2 I3 I4 one order for all | [`agreement`] |
 //! | I13 I15 each request once, with the result of a sequential machine | [`exactly_once`] |
 //! | I16 I18 equal digests at equal checkpoints, of committed effects only | [`checkpoint`] |
-//! | I5 I7 I8 I19 what may be said, across restarts | [`invariants`] |
+//! | I5 I7 I8 I19 VC-5 what may be said, across restarts | [`invariants`] |
 //! | RC-11a no vote in a view that rests on a life that has ended | [`ended`] |
 //! | I4 no new view that could be made leaves out what has committed | [`omniscient`] |
 //! | I11 I3 what leaves, and what has committed, is on disks | [`promises`] |
@@ -138,7 +138,7 @@ impl Checkers {
             promises: None,
             exactly_once: ExactlyOnce::new(domains, lanes, double),
             checkpoints: Checkpoints::new(cluster),
-            votes: Votes::new(window),
+            votes: Votes::new(cluster, (interval, window)),
             violation: None,
             strict: Strict::No,
             known: BTreeMap::new(),
