@@ -250,7 +250,7 @@ impl Replica {
         let settled = SeqNum(noted.0.div_ceil(interval).saturating_mul(interval)).plus(window);
         let until = (*bound).max(settled);
         // RC-11c: in no view below the floor that the others go by.
-        let view = mutant!(M19, told_by(views, self.cluster.weak()).max(*floor), ViewNum(0));
+        let view = told_by(views, self.cluster.weak()).max(*floor);
         self.recovery.silent_to = self.recovery.silent_to.max(until);
         self.recovery.silent_view = Some(view.max(self.view));
         self.recovery.phase = Phase::CatchingUp { until };

@@ -117,7 +117,7 @@ impl Replica {
         {
             out.forward(crate::step::Recipient::All, quorate_wire::Kind::ViewChange, Lsn(0), frame);
         }
-        mutant!(M76, self.vote_for_own_new_view(out), ());
+        self.vote_for_own_new_view(out);
         // It may have proposed what it has forgotten how to continue: hand over (§14.3.3).
         if self.is_normal() && self.is_primary() && self.cluster.n() > 1 {
             self.hand_off(now, out);

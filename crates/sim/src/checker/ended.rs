@@ -40,13 +40,16 @@ impl Tables {
     }
 }
 
+/// The VIEW-CHANGEs that a NEW-VIEW names.
+type Members = Vec<(ReplicaId, Digest)>;
+
 /// Watches over votes in views that rest on lives that have ended.
 #[derive(Debug, Default)]
 pub struct Ended {
     /// In which life, and for which view, a VIEW-CHANGE was signed.
     signed: BTreeMap<(ReplicaId, Digest), (Life, ViewNum)>,
     /// The NEW-VIEWs that each replica has been given, by what they name. As many as liars make.
-    given: BTreeMap<(ReplicaId, ViewNum), Vec<Vec<(ReplicaId, Digest)>>>,
+    given: BTreeMap<(ReplicaId, ViewNum), Vec<Members>>,
     /// Who has voted about what: view, number, and whether to commit. What is sent again was decided before.
     voted: BTreeSet<(ReplicaId, ViewNum, SeqNum, bool)>,
 }

@@ -147,7 +147,7 @@ impl Omniscient {
     }
 
     /// Tries every set of VIEW-CHANGEs for `view`, or those with the one at `newest`.
-    fn make(&mut self, view: ViewNum, newest: Option<usize>, lives: &Tables) -> Verdict {
+    fn make(&mut self, view: ViewNum, newest: Option<usize>, tables: &Tables) -> Verdict {
         let Some(of_view) = self.views.get(&view.0) else { return Ok(()) };
         let lies = self.cluster.f();
         let truths = self.cluster.quorum() - lies;
@@ -178,7 +178,7 @@ impl Omniscient {
         });
         for made in &found {
             for (seq, (digest, at)) in self.committed.range(made.checkpoint.0 + 1..) {
-                self.takes_over(lives, view, made, SeqNum(*seq), *digest, *at)?;
+                self.takes_over(tables, view, made, SeqNum(*seq), *digest, *at)?;
             }
         }
         if let Some(of_view) = self.views.get_mut(&view.0) {

@@ -166,7 +166,7 @@ impl Promises {
                     return Ok(());
                 }
                 let left = m.view <= self.of(facts).left;
-                self.demand(facts, "D3", left, || format!("VIEW-CHANGE v={}", m.view.0))
+                demand(facts, "D3", left, || format!("VIEW-CHANGE v={}", m.view.0))
             }
             Kind::NewView => {
                 let Ok(m) = NewView::decode(body) else { return Ok(()) };
@@ -176,7 +176,7 @@ impl Promises {
                 let Ok(m) = Checkpoint::decode(body) else { return Ok(()) };
                 let of = self.of(facts);
                 let gap = (of.image.next().0..=m.seq.0).find(|n| !of.committed.contains(&SeqNum(*n)));
-                self.demand(facts, "D5", gap.is_none(), || {
+                demand(facts, "D5", gap.is_none(), || {
                     format!("CHECKPOINT n={}, of which n={}", m.seq.0, gap.unwrap_or_default())
                 })
             }
@@ -184,7 +184,7 @@ impl Promises {
             _ => for_each_vote(kind, body, |vote| {
                 let (of, at) = (self.of(facts), (vote.seq, vote.view));
                 let (rule, said) = if vote.commit { ("D2", &of.prepared) } else { ("D1", &of.votes) };
-                self.demand(facts, rule, said.get(&at) == Some(&vote.digest), || {
+                demand(facts, rule, said.get(&at) == Some(&vote.digest), || {
                     let what = if vote.commit { "COMMIT" } else { kind.name() };
                     format!("{what} v={} n={} {}", vote.view.0, vote.seq.0, vote.digest)
                 })
@@ -196,10 +196,10 @@ impl Promises {
     /// prepare with its vote.
     fn takes_over(&self, facts: &Facts, m: &NewView) -> Verdict {
         let of = self.of(facts);
-        self.demand(facts, "D4", m.view <= of.entered, || format!("NEW-VIEW v={}", m.view.0))?;
+        demand(facts, "D4", m.view <= of.entered, || format!("NEW-VIEW v={}", m.view.0))?;
         for (n, digest) in (m.checkpoint.0.0 + 1..).zip(&m.chosen) {
             let voted = of.votes.get(&(SeqNum(n), m.view)) == Some(digest);
-            self.demand(facts, "D1", voted || SeqNum(n) <= facts.stable, || {
+            demand(facts, "D1", voted || SeqNum(n) <= facts.stable, || {
                 format!("NEW-VIEW v={}, whose n={n}", m.view.0)
             })?;
         }
@@ -215,14 +215,14 @@ impl Promises {
             return Ok(());
         }
         let kept = self.of(facts).has_prepared(*seq, batch.digest());
-        self.demand(facts, "TE-5", kept, || format!("a tentative reply of n={}", seq.0))
+        demand(facts, "TE-5", kept, || format!("a tentative reply of n={}", seq.0))
     }
 
     /// RO-4: an answer leaves that shows the state after `seq`.
     pub fn shows(&self, facts: &Facts, seq: SeqNum) -> Verdict {
         let of = self.of(facts);
         let known = facts.misled || seq <= of.shown.max(of.image);
-        self.demand(facts, "RO-4", known, || format!("an answer that shows n={}", seq.0))
+        demand(facts, "RO-4", known, || format!("an answer that shows n={}", seq.0))
     }
 
     /// I3: a batch has committed at `by`.
@@ -247,20 +247,14 @@ impl Promises {
     fn of(&self, facts: &Facts) -> &Of {
         &self.replicas[facts.id.index()]
     }
+}
 
-    fn demand(
-        &self,
-        facts: &Facts,
-        rule: &'static str,
-        holds: bool,
-        what: impl FnOnce() -> String,
-    ) -> Verdict {
-        if holds {
-            return Ok(());
-        }
-        let text = format!("{} sends {} is not on its disk ({rule})", facts.id, what());
-        Err(Violation::new("before it leaves (I11)", text, &[facts.id]))
+fn demand(facts: &Facts, rule: &str, holds: bool, what: impl FnOnce() -> String) -> Verdict {
+    if holds {
+        return Ok(());
     }
+    let text = format!("{} sends {} is not on its disk ({rule})", facts.id, what());
+    Err(Violation::new("before it leaves (I11)", text, &[facts.id]))
 }
 
 /// What a record says, but for one that holds a batch.
