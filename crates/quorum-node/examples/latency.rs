@@ -22,7 +22,9 @@ fn main() -> Result<(), Trouble> {
             let plan = Plan { protocol: *protocol, carrier, operations, value_bytes: 64, ip };
             let dir = std::env::temp_dir().join(format!("quorate-latency-{}-{number}", std::process::id()));
             let row = measure(plan, &dir)?;
-            lines(&plan, &row).iter().for_each(|line| println!("{line}"));
+            for line in lines(&plan, &row) {
+                println!("{line}");
+            }
         }
     }
     println!("polled echo: {:.1} us", echo(operations)?);

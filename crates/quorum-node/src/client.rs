@@ -27,6 +27,7 @@ use std::time::Duration;
 use quorate_node::Trouble;
 use quorate_node::trouble::Kind;
 use quorate_node::wake::Waker;
+use quorate_quorum::access::Rules;
 use quorate_quorum::step::{Call, Failure, Outcome, Path as How};
 use quorate_quorum::{ObjectId, ServerId, Value, Version};
 use quorate_wire::ClientId;
@@ -128,6 +129,7 @@ struct Shared {
     stop: AtomicBool,
     me: ClientId,
     config: Arc<Config>,
+    rules: Rules,
     servers: usize,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -184,6 +186,7 @@ impl Client {
             stop: AtomicBool::new(false),
             me: core.me(),
             config: Arc::clone(core.config()),
+            rules: core.settings().rules.clone(),
             servers: core.settings().thresholds.n(),
             thread: Mutex::new(None),
         });
@@ -215,11 +218,7 @@ impl Client {
     }
 
     fn may(&self, object: &ObjectId, write: bool) -> Result<(), CallError> {
-        let by = self.shared.config.rules.iter();
-        let by = by.map(|(prefix, rights)| {
-            (quorate_quorum::version::Namespace::new(prefix.as_bytes()), rights.clone())
-        });
-        let rules = quorate_quorum::access::Rules { by: by.collect() };
+        let rules = &self.shared.rules;
         let me = self.shared.me;
         let may = if write { rules.may_write(me, object) } else { rules.may_read(me.into(), object) };
         if may { Ok(()) } else { Err(CallError::NotAllowed) }

@@ -250,14 +250,14 @@ impl Core {
         };
         match note {
             Note::Forwarded(object, rid, version) => {
-                fetches.forwarded(now_ns, server, (object, rid, version), link)
+                fetches.forwarded(now_ns, server, (object, rid, version), link);
             }
             Note::Fetched(object, version, value) => fetches.fetched(object, version, &value),
             Note::News(object, version) if said.len() < NEWS_MAX => {
-                said.push_back(Said::News(server, object, version))
+                said.push_back(Said::News(server, object, version));
             }
             Note::State(number, state) if said.len() < NEWS_MAX => {
-                said.push_back(Said::State(server, number, state))
+                said.push_back(Said::State(server, number, state));
             }
             Note::News(..)
             | Note::State(..)

@@ -161,12 +161,9 @@ impl Link {
         let mut reader = Reader::new(datagram);
         let mut by = None;
         while !reader.is_empty() {
-            let taken = match AnyFrame::take(&mut reader) {
-                Ok(taken) => taken,
-                Err(_) => {
-                    carried.refuse("malformed");
-                    break;
-                }
+            let Ok(taken) = AnyFrame::take(&mut reader) else {
+                carried.refuse("malformed");
+                break;
             };
             let frame = match taken {
                 AnyFrame::Register(frame) => frame,

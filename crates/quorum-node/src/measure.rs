@@ -84,11 +84,11 @@ struct Totals {
 }
 
 impl Totals {
-    fn add(&mut self, sent: (u64, u64), spent: Spent) {
+    fn add(&mut self, sent: (u64, u64), by: Spent) {
         self.messages += sent.0;
         self.bytes += sent.1;
-        self.signed += spent.signed;
-        self.verified += spent.verified;
+        self.signed += by.signed;
+        self.verified += by.verified;
     }
 }
 
@@ -187,7 +187,9 @@ impl Servers {
                 }
                 if asked.try_recv().is_ok() {
                     let mut all = Totals::default();
-                    servers.iter().for_each(|server| all.add(server.carried().sent, server.spent()));
+                    for server in &servers {
+                        all.add(server.carried().sent, server.spent());
+                    }
                     if tell.send(all).is_err() {
                         return;
                     }

@@ -293,7 +293,7 @@ impl Server {
             while let Some((from, letter)) = self.link.next() {
                 match letter {
                     Letter::Message(message) => self.take(now_ns, from, &message),
-                    Letter::Note(note) => self.note(now_ns, from, note),
+                    Letter::Note(note) => self.note(now_ns, from, &note),
                 }
             }
         }
@@ -331,9 +331,9 @@ impl Server {
         self.drive.step(now_ns, Input::Message { from, message }, &mut self.around);
     }
 
-    fn note(&mut self, now_ns: u64, from: Principal, note: Note) {
+    fn note(&mut self, now_ns: u64, from: Principal, note: &Note) {
         let Principal::Client(_) = from else { return };
-        match note {
+        match *note {
             Note::Watch(object) => {
                 let may = self.around.pushes && self.settings.rules.may_read(from, &object);
                 if !may || !self.around.watchers.watch(from, object, now_ns) {

@@ -145,7 +145,7 @@ fn load(client: &Client, number: u64, shared: &Shared) {
         count += 1;
         let key = [u8::try_from(count % 3).unwrap()];
         let object = client.config().object(&key);
-        let is_write = number % 2 == 0;
+        let is_write = number.is_multiple_of(2);
         let value = [number.to_le_bytes(), count.to_le_bytes()].concat();
         let invoked = shared.clock.fetch_add(1, Ordering::SeqCst);
         let result = if is_write {
@@ -230,7 +230,9 @@ fn run(protocol: Protocol) {
         })
         .collect();
     let counts = break_servers(&mut servers, &watcher, &shared, protocol);
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    for thread in threads {
+        thread.join().unwrap();
+    }
     let took = begin.elapsed();
     let mut history = shared.history.lock().unwrap();
     history.operations.sort_by_key(|operation| operation.invoked);

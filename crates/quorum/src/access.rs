@@ -119,7 +119,9 @@ mod tests {
         let (mut access, rules) = (Access::default(), Rules::default());
         let object = ObjectId::new(b"", b"a");
         let clients: Vec<ClientId> = (1..=70_000).map(|principal| ClientId::new(principal, 0)).collect();
-        clients.iter().for_each(|client| access.set(*client, false));
+        for client in &clients {
+            access.set(*client, false);
+        }
         assert_eq!(access.revoked.len(), REVOKED_MAX);
         assert!(!access.may_write(clients[5], &object, &rules));
         access.set(clients[5], true);

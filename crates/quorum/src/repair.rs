@@ -110,15 +110,12 @@ impl Repair {
         *count += items.len();
         let rest = items.last().and_then(|last| after(last.object)).filter(|_| more);
         // A peer that lists more objects than a server can have is not heard to the end.
-        match rest.filter(|_| *count <= self.settings.limits.objects) {
-            Some(object) => {
-                *next = object;
-                out.send(peer, object, Body::Pull);
-            }
-            None => {
-                self.asking.remove(&peer);
-                self.heard.insert(peer);
-            }
+        if let Some(object) = rest.filter(|_| *count <= self.settings.limits.objects) {
+            *next = object;
+            out.send(peer, object, Body::Pull);
+        } else {
+            self.asking.remove(&peer);
+            self.heard.insert(peer);
         }
         items.to_vec()
     }

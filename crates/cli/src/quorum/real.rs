@@ -28,7 +28,7 @@ use crate::{out, values};
 /// The status where nobody has answered.
 const SILENT: u8 = 3;
 /// How long to wait for the states of servers.
-const LOOK: Duration = Duration::from_millis(700);
+const LOOK: Duration = Duration::from_secs(2);
 
 /// Create a new register: one directory for each server and client
 ///
@@ -275,7 +275,7 @@ fn show(entry: &Entry) {
 
 /// Show the state of the servers of a register
 ///
-/// Asks every server about itself, with a client key that no other program uses. A server is silent after 700 ms
+/// Asks every server about itself, with a client key that no other program uses. A server is silent after 2 s
 /// without an answer. A server that lies does not say so.
 ///
 /// Exit status: 0 all servers answer; 1 some do not, or are not repaired; 3 none answers.

@@ -219,7 +219,7 @@ impl Fault {
         let name = names.get(usize::from(self.server)).ok_or_else(|| {
             Failure::new(
                 Code::Value,
-                format!("`{}`: expected a server, 0 to {}", self.server, names.len() - 1),
+                format!("`{}`: expected a server, 0 to {}", self.server, names.len().saturating_sub(1)),
             )
             .at("SERVER")
         })?;

@@ -39,6 +39,17 @@ struct Operation {
     whose: For,
 }
 
+/// A question for the states of servers. It is asked again: the first one may have come before the keys.
+struct Probe {
+    reply: SyncSender<Vec<(ServerId, State)>>,
+    states: Vec<(ServerId, State)>,
+    asked: u64,
+    until: u64,
+}
+
+/// How often it is asked.
+const ASK_NS: u64 = 100_000_000;
+
 /// The operations on one object: the first one is running.
 type Queue = VecDeque<Operation>;
 
@@ -46,7 +57,7 @@ struct Engine {
     core: Core,
     queues: BTreeMap<ObjectId, Queue>,
     watches: Watches,
-    probes: BTreeMap<u64, (SyncSender<Vec<(ServerId, State)>>, Vec<(ServerId, State)>, u64)>,
+    probes: BTreeMap<u64, Probe>,
     settling: Vec<(SyncSender<usize>, u64)>,
     number: u64,
     announced: u64,
@@ -122,7 +133,8 @@ impl Engine {
             Ask::Probe { reply, wait } => {
                 self.number += 1;
                 self.core.tell(&Note::Probe(self.number));
-                self.probes.insert(self.number, (reply, Vec::new(), after(wait)));
+                let probe = Probe { reply, states: Vec::new(), asked: now_ns, until: after(wait) };
+                self.probes.insert(self.number, probe);
             }
             Ask::Settle { reply, wait } => self.settling.push((reply, after(wait))),
         }
@@ -154,10 +166,10 @@ impl Engine {
                     }
                 }
                 Said::State(server, number, state) => {
-                    if let Some((_, states, _)) = self.probes.get_mut(&number)
-                        && states.iter().all(|(other, _)| *other != server)
+                    if let Some(probe) = self.probes.get_mut(&number)
+                        && probe.states.iter().all(|(other, _)| *other != server)
                     {
-                        states.push((server, state));
+                        probe.states.push((server, state));
                     }
                 }
             }
@@ -215,14 +227,17 @@ impl Engine {
             self.core.announce();
         }
         let servers = self.core.settings().thresholds.n();
-        let over: Vec<u64> = self
-            .probes
-            .iter()
-            .filter(|(_, (_, states, until))| states.len() >= servers || *until <= now_ns)
-            .map(|(number, _)| *number)
-            .collect();
+        let mut over = Vec::new();
+        for (number, probe) in &mut self.probes {
+            if probe.states.len() >= servers || probe.until <= now_ns {
+                over.push(*number);
+            } else if now_ns.saturating_sub(probe.asked) > ASK_NS {
+                probe.asked = now_ns;
+                self.core.tell(&Note::Probe(*number));
+            }
+        }
         for number in over {
-            if let Some((reply, mut states, _)) = self.probes.remove(&number) {
+            if let Some(Probe { reply, mut states, .. }) = self.probes.remove(&number) {
                 states.sort_unstable_by_key(|(server, _)| *server);
                 let _ = reply.try_send(states);
             }
@@ -269,7 +284,7 @@ impl Engine {
         let operations = self.queues.values().flatten().map(|operation| operation.until);
         let silent = if self.queues.is_empty() { u64::MAX } else { self.announced.saturating_add(SILENT_NS) };
         let watches = self.watches.values().map(Watched::due);
-        let probes = self.probes.values().map(|(.., until)| *until);
+        let probes = self.probes.values().map(|probe| probe.until.min(probe.asked.saturating_add(ASK_NS)));
         let settling = self.settling.iter().map(|(_, until)| *until);
         let all = operations.chain(watches).chain(probes).chain(settling);
         all.min().unwrap_or(u64::MAX).min(self.core.due()).min(silent)

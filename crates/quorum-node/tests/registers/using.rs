@@ -80,7 +80,9 @@ fn many_keys_and_many_threads() {
             })
         })
         .collect();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    for thread in threads {
+        thread.join().unwrap();
+    }
     assert_eq!(client.settle(PATIENCE), Ok(0), "every server has everything");
     let other = cluster.client(1);
     for thread in 0..4_u64 {
@@ -267,7 +269,7 @@ fn strangers_change_nothing() {
     // Frames of any length over TCP, in front of nothing.
     for len in [0_u32, 1, 9217, 1 << 20, u32::MAX] {
         let mut stream = std::net::TcpStream::connect(address).unwrap();
-        let _ = std::io::Write::write_all(&mut stream, &[&len.to_le_bytes()[..], &[7; 20_000]].concat());
+        let _ = std::io::Write::write_all(&mut stream, &[&len.to_le_bytes()[..], &vec![7; 20_000]].concat());
     }
     for round in 0..20 {
         client.write(b"key", value(20_000, round)).unwrap();

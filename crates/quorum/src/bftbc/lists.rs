@@ -39,7 +39,7 @@ impl Default for Lists {
 
 impl Lists {
     /// Appends `write_ver`, and the slots of each client that has some: `count u32` of (client u64, plist?, optlist?,
-    /// evicted?, evicted_opt?) in rising order.
+    /// `evicted`?, `evicted_opt`?) in rising order.
     pub(crate) fn encode(&self, w: &mut Writer<'_>) {
         self.write_ver.encode(w);
         w.u32(u32::try_from(self.clients.len()).unwrap_or(u32::MAX));

@@ -187,7 +187,7 @@ impl Server {
         // Readers write back in MINIMAL-C; in MINIMAL-F the servers relay.
         let back = back && !self.is_f();
         let may = || self.access.may_write(store.version.client, &store.object, &self.settings.rules);
-        if !back && !(own && may()) {
+        if !(back || own && may()) {
             return out.reject(from, Reject::NotAllowed);
         }
         self.store(Sender::Client(from, op), store, crypto, out);
