@@ -10,6 +10,7 @@ pub mod fs;
 pub mod liar;
 pub mod mutate;
 pub mod nfs;
+pub mod registers;
 pub mod resp;
 pub mod runner;
 pub mod xdr;
@@ -33,7 +34,7 @@ pub struct Target {
 
 /// Every target.
 pub const TARGETS: &[Target] =
-    &[decode::TARGET, liar::TARGET, resp::TARGET, nfs::TARGET, fs::TARGET, xdr::TARGET];
+    &[decode::TARGET, liar::TARGET, registers::TARGET, resp::TARGET, nfs::TARGET, fs::TARGET, xdr::TARGET];
 
 /// Returns a feature made of what an execution has shown, in any order of growth.
 pub(crate) fn feature(parts: &[u64]) -> u64 {

@@ -52,7 +52,7 @@ struct List {
 /// the load, and how much of the machine other programs used during the run.
 ///
 /// `all` writes NAME.json for each experiment into the directory of --out. You can stop it and run it again:
-/// experiments with a result are skipped. Results of --quick do not count without --quick.
+/// experiments with a result are skipped. Without --quick, experiments that have only a result of --quick run again.
 ///
 ///   quorate bench run micro-latency --quick --plot plots
 #[derive(Args, Debug)]

@@ -73,7 +73,8 @@ codes! {
         "The run has no such step, replica or request. The step may come after the last one of the run. Check the\n\
          number, or replay the run without the filter. Status 2.";
     Output = "Q011": "cannot write output",
-        "The error names the file and the cause. Check its permissions and the free disk space. Status 1.";
+        "The command cannot write its output or its results. The error names the file and the cause. Check its\n\
+         permissions and the free disk space. Status 1.";
     Exposed = "Q012": "key file accessible to other users",
         "Other users of this machine can read or write the node's secret key. A person with this key can act as the\n\
          node; a replica with a stolen key is one of the f Byzantine ones. Restrict the file with chmod 600. If other\n\
@@ -132,25 +133,25 @@ codes! {
          fetches the state from the others, and agrees again at the next checkpoint. The difference stays visible for\n\
          16 checkpoints. If the replica keeps differing, follow Q031. Status 1.";
     Equivocates = "Q033": "evidence: a replica has made two contradicting statements",
-        "f + 1 replicas report it, so at least one correct replica saw it: for example, two proposals for one\n\
-         sequence number. A correct replica does this only if two processes run with its identity, or if it was\n\
+        "For example, it made two proposals for one sequence number. f + 1 replicas report it, so at least one correct\n\
+         replica saw it. A correct replica does this only if two processes run with its identity, or if it was\n\
          started on a stale disk. Check both first; otherwise follow Q031. Status 1.";
     BadMac = "Q034": "evidence: bytes from a replica's address fail authentication",
         "The network may have damaged them, or a third party may have forged the address, so this is not evidence of\n\
          misbehaviour by the replica. A few such frames are harmless. If they continue, check that cluster.toml is the\n\
          same on both machines, and find out which other machine can send from that address. Status 1.";
     TooMany = "Q044": "more faults than the cluster tolerates",
-        "A cluster of n = 3f + 1 replicas stays correct and available with f faulty ones. With one more it stops until\n\
-         a replica is healed. Nothing is lost while the faulty replicas have only crashed. Heal one first, or give\n\
-         --yes-break-it to see the cluster stop. Status 2.";
+        "A cluster of n = 3f + 1 replicas stays correct and available with f faulty ones. With one more crashed replica\n\
+         it stops until one is healed, and nothing is lost. With one more Byzantine replica, answers can be wrong. Heal\n\
+         a replica first, or give --yes-break-it to see the effect. Status 2.";
     Demo = "Q045": "the demo found lost or wrong data",
         "An acknowledged value is missing or wrong, or the cluster stopped although only f replicas were faulty. This\n\
          is a bug in quorate, unless another program wrote to the same cluster during the demo. The directory is kept,\n\
          with the log of each replica in replica.log: please report it. Status 1.";
     NoRight = "Q046": "permission denied",
-        "The client's rights do not allow this, and nothing was changed. A client may read, read and write, or also\n\
-         add and remove clients. cluster.toml names the first administrators. Use another client's directory, or\n\
-         have an administrator run `quorate add-client` with other rights. Status 2.";
+        "The client's rights do not allow this, and nothing was changed. A client has one of three rights: read; read\n\
+         and write; or administrator, who can also add and remove clients. cluster.toml names the first administrators.\n\
+         Use another client's directory, or have an administrator run `quorate add-client` with other rights. Status 2.";
     NoClient = "Q047": "not a client of this cluster",
         "The client was removed, or not added yet. Nothing was changed. `quorate add-client` adds a client to a\n\
          running cluster. Status 2.";
@@ -169,9 +170,10 @@ codes! {
          FUSE, use `quorate fs`, or the kernel's NFS client with `quorate nfs`. Status 2.";
     Timestamps = "Q053": "the client's used timestamps are unknown",
         "Replicas distinguish a client's requests by their timestamps, over all its runs. keys/time in the client's\n\
-         directory holds the number below which all may have been used. It is damaged, or none is left above it. Write\n\
-         the time of day in nanoseconds since 1970 into it, later than any timestamp this client can have used.\n\
-         Nothing was changed. Status 2.";
+         directory holds the number below which all may have been used. The file is damaged, or its number is so high\n\
+         that no timestamp is left. Write a number into it that is above every timestamp that this client can have used:\n\
+         normally the time of day in nanoseconds since 1970. If there is no such number, add a new client. Nothing was\n\
+         changed. Status 2.";
     NoRoom = "Q055": "file system full",
         "A limit is reached: pages (fs_capacity), files (fs_inodes_max), or the quota of one user (fs_quota_bytes,\n\
          fs_quota_inodes). The error says which, and `quorate fs df` prints the usage. You can still read and remove\n\

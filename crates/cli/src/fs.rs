@@ -24,8 +24,8 @@ use crate::{out, values};
 /// Use the file system without a mount
 ///
 /// Paths that begin with `q:` are in the replicated file system, relative to its root. All other paths are on this
-/// machine. The replicas check the permissions of your user and groups on this machine. Exports limited to networks
-/// use the client's address in its node.toml.
+/// machine. The replicas check the permissions of your user and groups on this machine. If an export in fs_exports
+/// admits only some networks, the replicas check the client's address in its node.toml.
 ///
 ///   quorate fs --dir cluster/client-1 cp report.pdf q:reports/
 #[derive(Args, Debug)]

@@ -97,6 +97,18 @@ impl Local {
         file.is_ok_and(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err())
     }
 
+    /// Holds the lock of a running `up`.
+    pub(crate) fn hold(&self) -> Result<Flock<File>, Failure> {
+        let path = self.dir.join("up.lock");
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = file.map_err(|error| unwritable(&path, &error))?;
+        Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
+            Failure::new(Code::InUse, "another process runs this")
+                .at(self.dir.display().to_string())
+                .next("stop it first, or choose another directory with --dir")
+        })
+    }
+
     /// Returns whether a replica runs. Without a running `quorate up`, a killed one left it.
     pub(crate) fn any_replica_runs(&self) -> bool {
         self.replicas().iter().any(|name| self.process(name).is_some())
@@ -151,12 +163,14 @@ impl Local {
         })?;
         let path = match command {
             "replica" => self.node(name).join("replica.log"),
-            _ => self.node(name).join(format!("{command}.log")),
+            // Of a subcommand of a subcommand the last word.
+            _ => self.node(name).join(format!("{}.log", command.rsplit(' ').next().unwrap_or(command))),
         };
         let log = OpenOptions::new().create(true).append(true).open(&path);
         let log = log.map_err(|error| unwritable(&path, &error))?;
         let child = Command::new(program)
-            .args([command, "--dir"])
+            .args(command.split(' '))
+            .arg("--dir")
             .arg(self.node(name))
             .args(arguments)
             .stdin(Stdio::null())

@@ -50,7 +50,8 @@ use crate::up::{Down, Up};
 
 /// Run a service that tolerates Byzantine machines: replicas, gateways, tools, a simulator and benchmarks
 ///
-/// Exit status: 0 success, 1 a check failed, 2 wrong usage or settings, 3 cluster unreachable.
+/// Exit status: 0 success; 1 a check or an operation failed; 2 the command was refused because of its usage,
+/// settings, files or rights; 3 cluster unreachable.
 /// Every error has a code, such as Q004. `quorate explain Q004` describes it.
 ///
 ///   quorate up

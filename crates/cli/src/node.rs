@@ -39,7 +39,7 @@ pub(crate) struct Init {
     /// Number of clients to create keys for; each gateway or other client needs its own
     #[arg(long, default_value_t = 2)]
     clients: u16,
-    /// Service to replicate
+    /// Service to replicate; the default of `quorate up` is fs
     #[arg(long, value_enum, default_value_t = Service::Kv)]
     service: Service,
     /// What replicas write to disk before they answer: everything (sync), or less, for measurements (async, memory)

@@ -1,8 +1,11 @@
 //! `quorate quorum`: registers without a leader.
 
 mod cell;
+mod latency;
 mod mutants;
+mod real;
 mod swarm;
+mod up;
 
 use clap::{Args, Subcommand, ValueEnum};
 use quorate_quorum::Protocol;
@@ -11,11 +14,12 @@ use quorate_quorum::settings::Variant;
 use crate::explain::Code;
 use crate::fail::{Failure, Outcome};
 
-/// Simulate and measure registers that need no leader
+/// Run, simulate and measure registers that need no leader
 ///
 /// A register tolerates f compromised servers of 3f + 1 and, with minimal-f and bft-bc, compromised
 /// clients. docs/quorum.md has the protocols.
 ///
+///   quorate quorum up
 ///   quorate quorum sim --protocol minimal-c --seeds 1000
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -26,6 +30,13 @@ pub(crate) struct Quorum {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Up(up::Up),
+    Fault(up::Fault),
+    Status(real::Status),
+    Init(real::Init),
+    Server(real::Server),
+    Client(real::Client),
+    Latency(latency::Latency),
     Run(cell::Run),
     Sim(swarm::Sim),
     Scenarios(swarm::Scenarios),
@@ -36,6 +47,13 @@ enum Command {
 impl Quorum {
     pub(crate) fn run(&self) -> Outcome {
         match &self.command {
+            Command::Up(up) => up.run(),
+            Command::Fault(fault) => fault.run(),
+            Command::Status(status) => status.run(),
+            Command::Init(init) => init.run(),
+            Command::Server(server) => server.run(),
+            Command::Client(client) => client.run(),
+            Command::Latency(latency) => latency.run(),
             Command::Run(run) => run.run(),
             Command::Sim(sim) => sim.run(),
             Command::Scenarios(scenarios) => scenarios.run(),
@@ -66,7 +84,7 @@ enum VariantName {
     /// Writes in two phases when undisturbed
     #[default]
     Optimized,
-    /// Nothing of a stopped client shows after two overwrites
+    /// After two writes by correct clients, no write of a stopped client becomes visible
     Strong,
     /// Both
     StrongOptimized,

@@ -43,7 +43,7 @@ enum Command {
 /// The service of the simulated replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Runs {
-    /// The key-value store, and sometimes a service without state
+    /// The key-value store; for some seeds a service without state
     #[default]
     Kv,
     /// The file system; its state is also checked at every replica when a run ends
@@ -117,7 +117,8 @@ fn with_settings(report: &str, service: Runs, given: &[String], flags: &str) -> 
 fn settings_help() -> String {
     format!(
         "Settings for --set. Without --set, all of them follow from the seed. With --set, all other settings have the\n\
-         defaults of scenarios. A node.toml describes each setting.\n\n{}",
+         fixed values that scenarios use, such as checkpoint_interval 8 and window 16. A node.toml describes each\n\
+         setting.\n\n{}",
         protocol_keys()
     )
 }

@@ -20,8 +20,9 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Show the status of a cluster
 ///
 /// Asks every replica about itself, runs two small operations, reads the evidence that clients have stored, and
-/// compares all of it. A replica's statements about other replicas are not trusted. A replica is "silent" after
-/// 700 ms without an answer. The command connects with a client key that no other program uses.
+/// compares all of it. A replica's statement about another replica counts only if f + 1 replicas agree on it. A
+/// replica is "silent" after 700 ms without an answer. The command connects as a client from DIR that no other
+/// program is using, the one with the highest number.
 ///
 /// Exit status: 0 HEALTHY; 1 DEGRADED, HALTED or UNSAFE; 3 no replica answers. With --json, the first line is an
 /// object for the cluster, and each further line one for a replica.

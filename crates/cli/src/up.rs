@@ -57,10 +57,10 @@ pub(crate) struct Up {
     /// Number of Byzantine replicas to tolerate, 1 to 4; only for a new cluster (default 1)
     #[arg(long, value_parser = values::within::<u16, 1, 4>)]
     f: Option<u16>,
-    /// Address of the first replica, IP or IP:PORT; only for a new cluster (default 127.0.0.1:7000)
+    /// Address of replica 0, IP or IP:PORT; the others use the next ports; only for a new cluster (default 127.0.0.1:7000)
     #[arg(long, value_name = "ADDR")]
     host: Option<Host>,
-    /// Service to replicate; only for a new cluster or a demo (default fs)
+    /// Service to replicate; only for a new cluster or a demo (default fs; the default of `quorate init` is kv)
     #[arg(long, value_enum)]
     service: Option<Service>,
     /// Address of the RESP gateway, for Redis clients, IP:PORT

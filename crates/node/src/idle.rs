@@ -31,7 +31,7 @@ impl Default for Waiting {
 /// The polling time adapts: an occasional message, such as idle replicas exchange, is not worth a millisecond of a
 /// core each time.
 #[derive(Debug)]
-pub(crate) struct Idle {
+pub struct Idle {
     waiting: Waiting,
     since: Option<u64>,
     /// The present share of the polling time, in parts of [`PARTS`].
@@ -47,13 +47,14 @@ const PARTS: u64 = 64;
 const SLEEP_MS_MAX: u64 = 50;
 
 impl Idle {
-    pub(crate) fn new(waiting: Waiting) -> Self {
+    /// Returns the state of a thread that has just had something to do.
+    pub fn new(waiting: Waiting) -> Self {
         Self { waiting, since: None, parts: PARTS, crowd: Crowd::default(), delay: RunDelay::default() }
     }
 
     /// There was something to do.
     #[inline]
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         if self.since.take().is_some() {
             self.parts = (2 * self.parts).min(PARTS);
         }
@@ -68,8 +69,12 @@ impl Idle {
     /// There was nothing to do at `now_ns`, and nothing is due before `due_ns`. `waker` wakes it on new input; `news`
     /// returns whether there is some already. Returns for how long it has rested, in nanoseconds: the time that it waited
     /// for a processor is no rest.
+    ///
+    /// # Errors
+    ///
+    /// The wait has failed.
     #[inline]
-    pub(crate) fn rest(
+    pub fn rest(
         &mut self,
         now_ns: u64,
         due_ns: u64,

@@ -10,6 +10,7 @@
 //! | a replica's durable state | [`journal`], [`storage`] |
 //! | `node.toml`, `cluster.toml`, key files; creating a cluster | [`settings`], [`members`], [`init`] |
 //! | examining a directory without changing it; which process holds a port | [`examine`], [`ports`] |
+//! | a node of another protocol than agreement, from its directory | [`member`] |
 //! | adding and removing clients of a running cluster | [`enlist`] |
 //! | errors for the operator; signals to stop | [`trouble`], [`signals`] |
 //! | outgoing frames: held until durable, packed by place | [`outbox`] |
@@ -46,6 +47,7 @@ pub mod identity;
 pub mod idle;
 pub mod init;
 pub mod journal;
+pub mod member;
 pub mod members;
 pub mod meter;
 pub mod nfs;
@@ -78,7 +80,8 @@ pub use directory::{Directory, Place};
 pub use drive::{Counters, Drive, DriveError};
 pub use front::FrontDoor;
 pub use identity::TestKeys;
-pub use idle::Waiting;
+pub use idle::{Idle, Waiting};
+pub use member::Member;
 pub use meter::{Meter, Part};
 pub use nfs::NfsDoor;
 pub use outbox::Transport;

@@ -19,6 +19,7 @@ use quorate_pbft::{Config, Now, Replica, Restart, Resume};
 use quorate_service::kv::Kv;
 use quorate_service::null::Null;
 use quorate_service::{Executor, Service};
+use quorate_wire::frame::PACKED_BYTES_MAX;
 use quorate_wire::sign::Signer;
 use quorate_wire::{Door, Principal, ReplicaId, SeqNum};
 use tracing::{info, warn};
@@ -413,9 +414,19 @@ pub(crate) fn open_socket(
     directory: &Directory,
     file: &Path,
 ) -> Result<Socket, Trouble> {
+    open_socket_above(settings, directory, file, PACKED_BYTES_MAX)
+}
+
+/// The same, with the side channel for frames of more than `above` bytes.
+pub(crate) fn open_socket_above(
+    settings: &Settings,
+    directory: &Directory,
+    file: &Path,
+    above: usize,
+) -> Result<Socket, Trouble> {
     let opened = patiently(|| {
         let mut socket = Socket::open(settings.listen, directory)?;
-        socket.open_side_channel(directory)?;
+        socket.open_side_channel_above(directory, above)?;
         Ok::<_, std::io::Error>(socket)
     });
     opened.map_err(|error| {
@@ -440,7 +451,7 @@ pub(crate) fn open_socket(
 }
 
 /// Pins this thread to a core.
-fn pin(core: usize) -> Result<(), Trouble> {
+pub(crate) fn pin(core: usize) -> Result<(), Trouble> {
     let mut cores = CpuSet::new();
     let pinned = cores.set(core).and_then(|()| sched_setaffinity(Pid::from_raw(0), &cores));
     pinned.map_err(|error| {

@@ -17,6 +17,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use quorate_wire::Principal;
+use quorate_wire::frame::PACKED_BYTES_MAX;
 
 use self::receive::{Inbox, accept};
 use crate::directory::Place;
@@ -41,11 +42,20 @@ pub(crate) struct SideChannel {
 impl SideChannel {
     /// Listens on `address`, where the owner also takes datagrams. `addresses` are those of all places.
     pub(crate) fn open(address: SocketAddr, addresses: &[SocketAddr]) -> io::Result<Self> {
+        Self::open_above(address, addresses, PACKED_BYTES_MAX)
+    }
+
+    /// The same for frames of more than `above` bytes: shorter ones have no business here.
+    pub(crate) fn open_above(
+        address: SocketAddr,
+        addresses: &[SocketAddr],
+        above: usize,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let bell = UdpSocket::bind(SocketAddr::new(address.ip(), 0))?;
         bell.connect(address)?;
         bell.set_nonblocking(true)?;
-        let inbox = Arc::new(Inbox::new(bell));
+        let inbox = Arc::new(Inbox::new(bell, above));
         let shared = Arc::clone(&inbox);
         std::thread::Builder::new()
             .name("side channel".to_owned())

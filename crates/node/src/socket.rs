@@ -116,6 +116,16 @@ impl Socket {
         Ok(())
     }
 
+    /// The same, for frames of more than `above` bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open_side_channel`].
+    pub fn open_side_channel_above(&mut self, directory: &Directory, above: usize) -> io::Result<()> {
+        self.long = Some(SideChannel::open_above(self.address()?, directory.addresses(), above)?);
+        Ok(())
+    }
+
     /// Returns the address that it listens on.
     ///
     /// # Errors

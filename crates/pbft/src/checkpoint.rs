@@ -133,7 +133,8 @@ impl Replica {
         if seq == SeqNum(0) {
             // The initial state, which everyone has. A restart from a later image still has to name its root.
             self.persist(Record::Stable { seq, root }, out);
-            return;
+            // A VIEW-CHANGE may wait for this (VC-5).
+            return self.on_view_changes_grown(now, out);
         }
         out.report(Milestone::CheckpointTaken { seq, root });
         self.say_checkpoint(seq, root, Recipient::All, out);
@@ -265,7 +266,7 @@ impl Replica {
                 best = (digest, count);
             }
         }
-        if best.0 != root && best.1 >= self.cluster.quorum() {
+        if mutant!(M83, best.0 != root && best.1 >= self.cluster.quorum(), false) {
             out.report(Milestone::Diverged { seq });
             return self.start_repair(now, seq, best.0, out);
         }

@@ -342,7 +342,7 @@ impl Client {
     /// a faulty primary does it all the same, it is a read, and nothing happens twice.
     fn fall_back(&mut self, now: Now, mut request: Outstanding, out: &mut ClientActions) {
         let from = request.timestamp;
-        let Some(to) = self.take_timestamp() else {
+        let Some(to) = mutant!(M88, self.take_timestamp(), Some(from)) else {
             // No timestamp is left in 2^64: go on asking for the read.
             return self.send(now, request, out);
         };
@@ -354,7 +354,9 @@ impl Client {
     /// Sends the operation under another timestamp, of which nothing is known yet.
     fn send_as(&mut self, now: Now, mut request: Outstanding, to: Timestamp, out: &mut ClientActions) {
         (request.timestamp, request.digest, request.resent) = (to, self.digest(to), 0);
-        self.replies.clear();
+        if mutant!(M88, true, false) {
+            self.replies.clear();
+        }
         self.others.clear();
         self.send(now, request, out);
     }
@@ -436,8 +438,7 @@ impl Client {
                     self.finish(now, request, out);
                 }
                 None if before.is_none() => {
-                    let timestamp = request.timestamp;
-                    out.report(ClientMilestone::ResultMissing { timestamp, digest });
+                    out.report(ClientMilestone::ResultMissing { timestamp: request.timestamp, digest });
                 }
                 None => {}
             }
@@ -487,8 +488,7 @@ impl Client {
         self.request = None;
         self.finished = Some((request.timestamp, request.path));
         let since = |sent_ns| now.mono_ns.saturating_sub(sent_ns);
-        let (all, last) = (since(request.asked_ns), since(request.sent_ns));
-        self.patience.observe(all, last, request.retransmissions);
+        self.patience.observe(since(request.asked_ns), since(request.sent_ns), request.retransmissions);
         if request.asked_rest && request.path == Path::ReadOnly {
             self.spares.learn(self.replies.agreed(), &mut self.rng);
         }

@@ -181,7 +181,7 @@ impl ClientTable {
     /// all others it has a bounded number of bytes (SR-1). What the lane itself holds goes when it comes.
     #[inline]
     pub(crate) fn has_bytes_for(&self, client: ClientId, len: usize) -> bool {
-        len <= SHORT_BYTES || self.long_bytes(client) + len <= CLIENT_BYTES_MAX
+        mutant!(M87, len <= SHORT_BYTES, true) || self.long_bytes(client) + len <= CLIENT_BYTES_MAX
     }
 
     #[cold]
@@ -365,13 +365,15 @@ impl ClientTable {
         weak: usize,
         now: u64,
     ) -> Option<&mut Pending> {
-        let must_sign = mode == RequestAuth::Adaptive && self.on_probation(client, now);
+        let on_probation = mode == RequestAuth::Adaptive && self.on_probation(client, now);
         let Client { pending, vouched, .. } = self.clients.get_mut(&client)?;
         let pending = pending.as_mut()?;
         // f + 1 others that hold it as authentic, and will time this primary for it: they will take it (AU-2, TM-2).
         let vouchers = vouched.iter().filter(|(_, digest)| *digest == pending.request.digest).count();
-        let stands = pending.request.proof == Proof::Signed || vouchers >= weak;
-        let may = !pending.proposed && (!must_sign || stands);
+        let is_signed = pending.request.proof == Proof::Signed;
+        // Where only signatures count, nobody takes a request on others' word (AU-2).
+        let stands = is_signed || (mode != RequestAuth::SigMac && (!on_probation || vouchers >= weak));
+        let may = !pending.proposed && stands;
         may.then_some(pending)
     }
 

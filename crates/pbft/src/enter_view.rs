@@ -57,7 +57,7 @@ impl Replica {
             // not claim in the next view change: less than f + 1 correct replicas could, and A2 might fail
             // forever (DP-5). So it first reaches the checkpoint that the decision starts from.
             Decision::Complete { checkpoint, chosen }
-                if checkpoint.0.plus(u64::try_from(chosen.len()).unwrap_or(u64::MAX)) > self.log.high() =>
+                if mutant!(M78, checkpoint.0.plus(number(chosen.len())) > self.log.high(), false) =>
             {
                 self.set_goal(now, checkpoint, out);
                 self.status_soon(now, out);
@@ -106,7 +106,7 @@ impl Replica {
         }
         out.forward(Recipient::All, Kind::NewView, after, own.message.frame());
         // What it counted and the VIEW-CHANGEs do not show, so that the others can count it, too (DP-4).
-        for proof in &own.proofs {
+        for proof in own.proofs.iter().filter(|_| mutant!(M68, true, false)) {
             out.forward(Recipient::All, Kind::Proof, after, proof.frame());
         }
         self.enter_view(now, &own, out);
@@ -184,7 +184,8 @@ impl Replica {
 
     fn examine(&mut self, now: Now, index: usize, candidate: &Candidate, out: &mut Actions) {
         let (k, window) = (self.config.checkpoint_interval, self.config.window);
-        match crate::lives::all_count(candidate.members(), &self.lives.newest()) {
+        let counts = crate::lives::all_count(candidate.members(), &self.lives.newest());
+        match mutant!(M17, counts, Counts::Yes) {
             Counts::Yes => {}
             Counts::NotYet => return,
             // RC-11b. Its primary need not have known, so nobody is accused.
@@ -303,7 +304,7 @@ impl Replica {
         self.trust_stable_of(now, candidate, out);
         // 2. Vote for what it took over.
         self.adopt_chosen(now, body, &held, out);
-        self.batcher.choice = self.latest_proposed_choice();
+        self.batcher.choice = mutant!(M69, self.latest_proposed_choice(), 0);
         mutant!(M45, (), self.exec.restart_at(start.max(self.log.stable())));
         if start > self.exec.executed {
             self.set_goal(now, (start, root), out);
@@ -459,4 +460,8 @@ impl Replica {
         self.watch_requests(now, out);
         self.watch_relays(now, out);
     }
+}
+
+fn number(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
 }

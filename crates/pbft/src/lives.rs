@@ -34,7 +34,8 @@ pub enum Counts {
 
 /// Says whether what a replica said about `view` in `life` counts, where the table has `lives` of it (RC-11).
 pub fn counts(life: Life, view: ViewNum, lives: &Lives) -> Counts {
-    if life == lives.life || (life == lives.before && view <= lives.floor) {
+    let before = life == lives.before && mutant!(M55, view <= lives.floor, true);
+    if mutant!(M15, life == lives.life || before, true) {
         return Counts::Yes;
     }
     if life.timestamp > lives.life.timestamp { Counts::NotYet } else { Counts::NoMore }
@@ -185,12 +186,13 @@ impl Replica {
             && self.cluster.contains(from)
         {
             self.lives.note(seq, from, Life { timestamp, bits }, floor);
+            mutant!(M82, (), _ = self.lives.settle(seq));
         }
     }
 
     /// RC-11b: says whether a VIEW-CHANGE counts by the newest executed table.
     pub(crate) fn counts_now(&self, from: ReplicaId, m: &ViewChange) -> Counts {
-        counts(m.life, m.view, &self.lives.newest().of(from))
+        mutant!(M17, counts(m.life, m.view, &self.lives.newest().of(from)), Counts::Yes)
     }
 
     /// RC-11a: says whether the view that this replica is in rests on a VIEW-CHANGE that does not count by the table
@@ -211,7 +213,8 @@ impl Replica {
     ) -> Counts {
         let stable = self.log.stable();
         let table = self.lives.at(stable).filter(|_| self.exec.executed >= stable);
-        table.map_or(Counts::NotYet, |table| all_count(members, table))
+        let counts = table.map_or(Counts::NotYet, |table| all_count(members, table));
+        mutant!(M16, counts, Counts::Yes)
     }
 
     /// Says whether this replica must not vote about `seq` in its view.
@@ -244,7 +247,7 @@ impl Replica {
     /// The state is now the one after `seq`, with these lives.
     pub(crate) fn replace_lives(&mut self, seq: SeqNum, lives: Option<&[(ReplicaId, Lives)]>) {
         match lives {
-            Some(lives) => self.lives.replace(seq, Table::new(lives.to_vec())),
+            Some(lives) => self.lives.replace(seq, Table::new(mutant!(M81, lives.to_vec(), Vec::new()))),
             None => self.lives = LivesKnown::starting(SeqNum(u64::MAX), Table::default()),
         }
         self.judge_view();

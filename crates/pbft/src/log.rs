@@ -7,7 +7,7 @@ use quorate_wire::batch::Batch;
 use quorate_wire::id::{SeqNum, ViewNum};
 use quorate_wire::{Cluster, Digest};
 
-use crate::certificate::Votes;
+use crate::certificate::{Votes, bit, size};
 use crate::step::Lsn;
 
 /// The primary's proposal for a number in the log's view, or the choice of the NEW-VIEW.
@@ -137,8 +137,18 @@ impl Slot {
                 return Some(*digest);
             }
         }
+        if mutant!(M65, None, self.commits_of_both(quorum)).is_some() {
+            return self.commits_of_both(quorum);
+        }
         // (c) f + 1 replicas say that it committed, so one correct replica does.
         self.attested.said_by(mutant!(M23, cluster.weak(), cluster.weak() - 1)).copied()
+    }
+
+    /// What mutant M65 does: commits of two views count together.
+    fn commits_of_both(&self, quorum: usize) -> Option<Digest> {
+        let all = || self.commits.iter().chain(self.old_commits.iter());
+        let from = |of: Digest| all().filter(|(_, d)| **d == of).fold(0, |set, (id, _)| set | bit(id));
+        all().map(|(_, digest)| *digest).find(|digest| size(from(*digest)) >= quorum)
     }
 
     /// Returns a batch with this digest, if the slot holds one.
@@ -157,6 +167,9 @@ impl Slot {
     fn keep_claimed(&mut self, max: usize) {
         let Some(batch) = self.proposal.as_ref().and_then(|p| p.batch.as_ref()) else { return };
         let digest = batch.digest();
+        if mutant!(M77, false, true) {
+            return;
+        }
         if self.claims.iter().any(|(claim, _)| *claim == digest)
             && self.claimed.iter().all(|known| known.digest() != digest)
         {

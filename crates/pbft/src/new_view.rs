@@ -119,7 +119,7 @@ pub fn decide(
 ) -> Decision {
     let reports = Reports::new(cluster, s);
     let waiting = |why| Decision::Waiting { why, batches: Vec::new(), wants: Vec::new() };
-    if reports.len() < cluster.quorum() {
+    if reports.len() < enough(cluster) {
         return waiting(Lack::ViewChanges);
     }
     let Some(checkpoint) = reports.checkpoint() else { return waiting(Lack::Checkpoint) };
@@ -188,6 +188,11 @@ pub fn check(
         None if wants.is_empty() => Verdict::Valid,
         None => Verdict::Missing { wants },
     }
+}
+
+/// A quorum of VIEW-CHANGEs; without one of them for mutant M70.
+fn enough(cluster: Cluster) -> usize {
+    mutant!(M70, cluster.quorum(), cluster.quorum() - 1)
 }
 
 /// What mutant M6 does: numbers that are null at the end of X are proposed for again.

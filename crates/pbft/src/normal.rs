@@ -117,7 +117,8 @@ impl Replica {
             };
         }
         // PP-6, ND-2: the soft check of the primary's choice.
-        choice::check(now, m.batch.choice(), self.last_choice, self.config.clock_skew_ns)
+        let check = choice::check(now, m.batch.choice(), self.last_choice, self.config.clock_skew_ns);
+        mutant!(M89, check, Ok(()))
     }
 
     fn names_a_client_twice(&mut self, batch: &Batch) -> bool {
@@ -179,8 +180,9 @@ impl Replica {
             return true;
         }
         let here = self.clients.get(client).is_some_and(|known| {
-            let held = known.pending.as_ref().is_some_and(|p| p.request.digest == *digest);
-            held || timestamp <= known.executed
+            let held = known.pending.as_ref().filter(|p| p.request.digest == *digest);
+            held.is_some_and(|p| !must_sign || p.request.proof == Proof::Signed)
+                || timestamp <= known.executed
         });
         here || self.bodies.is_proven(digest)
     }
@@ -190,7 +192,7 @@ impl Replica {
         self.log_piggyback(now, from, m.view, &m.piggyback, out);
         // "their view number equals the replica's current view, and their sequence number is between
         // h and H" [OSDI99 §4.2], PC-1.
-        if m.view != self.view || m.view != self.log.view() {
+        if mutant!(M97, m.view != self.view || m.view != self.log.view(), false) {
             if m.view > self.view {
                 self.status_soon(now, out);
             }
@@ -380,7 +382,7 @@ impl Replica {
     /// Counts a vote of this replica's own, now that it is durable.
     pub(crate) fn count_own_vote(&mut self, vote: &OwnVote) {
         let id = self.id;
-        if vote.view != self.log.view() {
+        if mutant!(M94, vote.view != self.log.view(), false) {
             return; // the view has ended since
         }
         let Some(slot) = self.log.get_mut(vote.seq) else { return };

@@ -203,7 +203,7 @@ impl Replica {
         out.push(Action::Undo { after: self.exec.final_to });
         out.report(Milestone::RolledBack { seq });
         self.exec.handed_over = self.exec.final_to;
-        self.lives.undo(self.exec.final_to);
+        mutant!(M82, self.lives.undo(self.exec.final_to), ());
         if self.exec.returned >= seq {
             self.exec.returned = self.exec.final_to;
         } else {
@@ -341,7 +341,7 @@ impl Replica {
     /// request is properly authenticated [...] and that the request is in fact read-only"
     /// [OSDI99 §5.1]; the service judges the latter (RO-1).
     pub(crate) fn on_read_request(&mut self, request: &Request<'_>, out: &mut Actions) {
-        if self.recovery.is_active() || self.transfer.is_repairing() {
+        if mutant!(M95, self.recovery.is_active(), false) || self.transfer.is_repairing() {
             return out.reject(Reject::ReadNotServed);
         }
         let Some(client) = self.clients.entry(request.client) else { return out.reject(Reject::OverQuota) };
@@ -370,9 +370,9 @@ impl Replica {
         let settled = mutant!(M32, self.exec.tentative.is_none(), true);
         self.is_normal()
             && !self.transfer.is_active()
-            && !self.recovery.is_active()
+            && mutant!(M95, !self.recovery.is_active(), true)
             // §14.3: this may be an old disk, which has forgotten what it has shown.
-            && !self.recovery.waits_for_echoes()
+            && mutant!(M66, !self.recovery.waits_for_echoes(), true)
             && settled
             && past
             && self.exec.executed == self.exec.final_to

@@ -79,13 +79,13 @@ pub enum Record<'a> {
         /// The root.
         root: Digest,
     },
-    /// D8: the incarnations that have been seen of all replicas, so that an old disk of one of them is
+    /// D8: the latest starts that have been seen of all replicas, so that an old disk of one of them is
     /// noticed also by those that have started again themselves (§14.3).
     Seen {
         /// The stable checkpoint at the time: one is written behind every [`Record::Stable`].
         seq: SeqNum,
-        /// One `u64` a replica, in order.
-        incarnations: &'a [u8],
+        /// One [`quorate_wire::message::Start`] a replica, in order.
+        starts: &'a [u8],
     },
     /// D7: a batch committed.
     Committed {
@@ -151,10 +151,10 @@ impl Record<'_> {
                 out.u64(seq.0);
                 out.bytes(batch);
             }
-            Self::Seen { seq, incarnations } => {
+            Self::Seen { seq, starts } => {
                 out.u8(8);
                 out.u64(seq.0);
-                out.bytes(incarnations);
+                out.bytes(starts);
             }
             Self::Floor { seq } => {
                 out.u8(9);
@@ -182,7 +182,7 @@ impl<'a> Record<'a> {
             5 => Self::Stable { seq: SeqNum(r.u64()?), root: r.digest()? },
             6 => Self::Committed { seq: SeqNum(r.u64()?), digest: r.digest()? },
             7 => Self::Batch { seq: SeqNum(r.u64()?), batch: r.bytes(r.len())? },
-            8 => Self::Seen { seq: SeqNum(r.u64()?), incarnations: r.bytes(r.len())? },
+            8 => Self::Seen { seq: SeqNum(r.u64()?), starts: r.bytes(r.len())? },
             9 => Self::Floor { seq: SeqNum(r.u64()?) },
             10 => Self::PreparedAgain { view: ViewNum(r.u64()?), seq: SeqNum(r.u64()?), digest: r.digest()? },
             _ => return Err(DecodeError::NotCanonical),

@@ -175,7 +175,7 @@ impl Replica {
         views.replace(from, m.view);
         let Some(checkpoint) = estimate.result() else { return };
         let floor = told_by(views, self.cluster.weak());
-        let bound = checkpoint.plus(self.config.window);
+        let bound = checkpoint.plus(mutant!(M58, self.config.window, 0));
         self.recovery.silent_to = self.recovery.silent_to.max(bound);
         self.send_recovery_request(now, Timestamp(now.wall_ns.max(1)), (bound, floor), out);
     }
@@ -246,10 +246,11 @@ impl Replica {
             return;
         }
         // Rounded up: the safe side.
-        let settled = SeqNum(noted.0.div_ceil(interval).saturating_mul(interval)).plus(self.config.window);
+        let window = mutant!(M58, self.config.window, 0);
+        let settled = SeqNum(noted.0.div_ceil(interval).saturating_mul(interval)).plus(window);
         let until = (*bound).max(settled);
         // RC-11c: in no view below the floor that the others go by.
-        let view = told_by(views, self.cluster.weak()).max(*floor);
+        let view = mutant!(M19, told_by(views, self.cluster.weak()).max(*floor), ViewNum(0));
         self.recovery.silent_to = self.recovery.silent_to.max(until);
         self.recovery.silent_view = Some(view.max(self.view));
         self.recovery.phase = Phase::CatchingUp { until };
@@ -315,7 +316,7 @@ impl Replica {
 
     /// Runs the null timer while a recovery needs it.
     pub(crate) fn watch_recoveries(&mut self, now: Now, out: &mut Actions) {
-        if !self.recovery.null_timer && self.null_batches_needed() {
+        if !self.recovery.null_timer && mutant!(M86, self.null_batches_needed(), false) {
             self.recovery.null_timer = true;
             self.recovery.still = (self.exec.executed, now.mono_ns);
             Self::set_timer(out, Timer::NullBatch, now.mono_ns.saturating_add(self.config.null_batch_ns));

@@ -42,7 +42,7 @@ impl Replica {
         }
         let signature_first = match admitted {
             // The primary holds what it may have to propose: once it is signed, or f + 1 others vouch for it (AU-5).
-            Err(Reject::OnProbation) if holds => false,
+            Err(Reject::OnProbation) if holds && mode == RequestAuth::Adaptive => false,
             Err(reason) => return out.reject(reason),
             Ok(as_it_is) => !as_it_is,
         };

@@ -53,11 +53,11 @@ pub struct Restart {
 impl Replica {
     /// Handles the first input.
     pub(crate) fn start(&mut self, now: Now, resume: &Resume, out: &mut Actions) {
-        self.peers.incarnation = match resume {
+        let incarnation = match resume {
             Resume::Fresh { incarnation } | Resume::Amnesia { incarnation } => *incarnation,
             Resume::Restart(restart) => restart.incarnation,
         };
-        let incarnation = self.peers.incarnation;
+        self.peers.own = self.start_of(incarnation);
         Self::set_timer(out, Timer::Status, now.mono_ns.saturating_add(self.config.status_ns));
         match resume {
             // The digest of the initial state, which VIEW-CHANGEs name as checkpoint 0.
@@ -117,12 +117,13 @@ impl Replica {
         {
             out.forward(crate::step::Recipient::All, quorate_wire::Kind::ViewChange, Lsn(0), frame);
         }
+        mutant!(M76, self.vote_for_own_new_view(out), ());
         // It may have proposed what it has forgotten how to continue: hand over (§14.3.3).
         if self.is_normal() && self.is_primary() && self.cluster.n() > 1 {
             self.hand_off(now, out);
         }
         // What its NEW-VIEW chose and it had not voted for yet (L7).
-        self.adopt_rest_of_new_view(now, out);
+        mutant!(M93, self.adopt_rest_of_new_view(now, out), ());
         self.try_execute(now, out);
         self.exec.replayed_to = self.exec.final_to;
         self.watch.note_odd(self.log.high());
@@ -173,6 +174,20 @@ impl Replica {
                 self.clients.note_executed(request.client, request.timestamp);
             }
             self.hand_over(seq, batch.clone(), out);
+        }
+    }
+
+    /// Its own NEW-VIEW is its vote for all that it takes over, and goes to the others again. If power was lost before
+    /// those votes were on the disk, they are recorded now: in the next view change it has to claim them (DP-7).
+    fn vote_for_own_new_view(&mut self, out: &mut Actions) {
+        let entered = self.views.entered.as_ref().filter(|c| c.view() == self.view && self.is_normal());
+        let Some(own) = entered.map(|c| c.message.clone()).filter(|m| m.sender() == self.id) else { return };
+        let (view, mut seq) = (own.body().view, own.body().checkpoint.0);
+        for digest in &own.body().chosen {
+            seq = seq.next();
+            if self.log.get(seq).is_some_and(|slot| slot.voted.is_none_or(|(voted, _)| voted < view)) {
+                self.record_vote(view, seq, *digest, out);
+            }
         }
     }
 
@@ -309,7 +324,7 @@ impl History {
                 self.committed.insert(*seq, *digest);
                 self.shown = self.shown.max(*seq);
             }
-            Record::Seen { incarnations, .. } => self.seen = incarnations.to_vec(),
+            Record::Seen { starts, .. } => self.seen = starts.to_vec(),
             Record::Stable { seq, root } => {
                 if self.stable.is_none_or(|(newest, _)| newest <= *seq) {
                     self.stable = Some((*seq, *root));

@@ -4,9 +4,10 @@
 use alloc::vec::Vec;
 
 use quorate_wire::Cluster;
+use quorate_wire::codec::Writer;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
 use quorate_wire::message::{
-    Bitmap, Commit, Committed, Echoes, Kind, Prepare, Status as StatusMessage, WANTS_MAX, Want,
+    Bitmap, Commit, Committed, Echoes, Kind, Prepare, Start, Status as StatusMessage, WANTS_MAX, Want,
     encode_pre_prepare,
 };
 
@@ -32,7 +33,8 @@ pub(crate) struct Peer {
     answered_at: u64,
     /// How far along the views it was when it was last answered: its view, and whether it worked in it.
     answered_in: (ViewNum, bool),
-    pub(crate) incarnation: u64,
+    /// The latest start of it that was seen.
+    pub(crate) start: Start,
     /// When that was seen first.
     pub(crate) started_at: u64,
     /// What it has executed, it says.
@@ -44,8 +46,10 @@ pub(crate) struct Peer {
     /// Digests that it has asked for since then.
     lookups: usize,
     budget_at: u64,
-    /// It echoes this replica's incarnation.
+    /// It echoes this replica's start.
     pub(crate) echoes_us: bool,
+    /// The last echo of it whose token was checked.
+    pub(crate) echo: Start,
     /// The count of starts of another incarnation of this replica that it has seen, not below this one's:
     /// an old disk was put back, or the count was lost with a disk.
     pub(crate) later: Option<u64>,
@@ -58,8 +62,10 @@ pub(crate) struct Peer {
 pub(crate) struct PeerStatus {
     pub(crate) peers: Vec<Peer>,
     counter: u64,
-    /// How often this replica has started.
-    pub(crate) incarnation: u64,
+    /// This replica's own start.
+    pub(crate) own: Start,
+    /// A count of starts that somebody has shown a token of this replica's for, not below its own (§14.3).
+    pub(crate) proven: Option<u64>,
     sent_at: Option<u64>,
     soon: bool,
 }
@@ -70,7 +76,8 @@ impl PeerStatus {
         Self {
             peers: alloc::vec![Peer::default(); cluster.n()],
             counter: 0,
-            incarnation: 0,
+            own: Start::default(),
+            proven: None,
             sent_at: None,
             soon: false,
         }
@@ -120,7 +127,7 @@ impl PeerStatus {
         self.peers.get(of.index()).filter(|p| p.heard_at != 0).map(|p| p.stable)
     }
 
-    /// Returns how many others echo this replica's incarnation.
+    /// Returns how many others echo this replica's start.
     pub(crate) fn echoes(&self) -> usize {
         self.peers.iter().filter(|p| p.echoes_us).count()
     }
@@ -132,16 +139,18 @@ impl PeerStatus {
         executed.iter().rev().nth(count.saturating_sub(1)).copied().unwrap_or_default()
     }
 
-    /// Returns the highest incarnation seen of each replica, as bytes.
+    /// Returns the latest start seen of each replica, as bytes.
     pub(crate) fn seen(&self) -> Vec<u8> {
-        self.peers.iter().flat_map(|peer| peer.incarnation.to_le_bytes()).collect()
+        let mut bytes = Vec::with_capacity(self.peers.len() * Start::BYTES);
+        self.peers.iter().for_each(|peer| peer.start.encode(&mut Writer::new(&mut bytes)));
+        bytes
     }
 
     /// Restores what [`Self::seen`] returned in an earlier life.
     pub(crate) fn restore(&mut self, seen: &[u8]) {
         let seen = Echoes::new(seen);
         for (index, peer) in self.peers.iter_mut().enumerate() {
-            peer.incarnation = seen.of(ReplicaId::at(index));
+            peer.start = seen.of(ReplicaId::at(index));
         }
     }
 
@@ -207,8 +216,8 @@ impl Replica {
 
     /// Writes what has been seen of the others. Nothing waits for it.
     pub(crate) fn persist_seen(&mut self, out: &mut Actions) {
-        let (seq, incarnations) = (self.log.stable(), self.peers.seen());
-        self.persist(Record::Seen { seq, incarnations: &incarnations }, out);
+        let (seq, starts) = (self.log.stable(), self.peers.seen());
+        self.persist(Record::Seen { seq, starts: &starts }, out);
     }
 
     fn send_status(&mut self, now: Now, out: &mut Actions) {
@@ -239,7 +248,7 @@ impl Replica {
             view: self.view,
             stable: self.log.stable(),
             executed: self.exec.executed,
-            incarnation: self.peers.incarnation,
+            start: self.peers.own,
             settings: self.settings,
             echoes: Echoes::new(&echoes),
             normal: self.status == Status::Normal,
@@ -264,7 +273,7 @@ impl Replica {
 
     /// Another replica says what it has and lacks.
     pub(crate) fn on_status(&mut self, now: Now, from: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
-        match self.peers.note_incarnation(now, from, m.incarnation, self.config.status_min_ns) {
+        match self.peers.note_start(now, from, m.start, self.config.status_min_ns) {
             Incarnation::New => {
                 self.persist_seen(out);
                 // It votes when enough of us have told it that we have seen it start (§14.3).
@@ -276,7 +285,7 @@ impl Replica {
         if self.peers.note_settings(from, m.settings, self.settings) {
             out.report(Milestone::SettingsDiffer { of: from });
         }
-        self.peers.note_echo(from, m.echoes.of(self.id));
+        self.note_echo(now, from, m.echoes.of(self.id));
         self.look_at_echoes(now, out);
         let min = self.config.status_min_ns;
         let Some(peer) = self.peers.peers.get_mut(from.index()) else { return };

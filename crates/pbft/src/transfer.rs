@@ -90,8 +90,12 @@ impl Replica {
         check: bool,
         out: &mut Actions,
     ) {
-        let under_way = self.transfer.target == Some((seq, root));
-        if under_way || (self.transfer.target.is_some_and(|(target, _)| target >= seq) && !check) {
+        // A repair does not turn back either: of two checkpoints that are certified and wrong here the later one is
+        // held by others for longer.
+        let repairs = !check || self.transfer.repairing;
+        if self.transfer.target == Some((seq, root))
+            || (self.transfer.target.is_some_and(|(target, _)| target >= seq) && repairs)
+        {
             return;
         }
         // ST-8: never back, but to repair; what the executor has been given counts, results back or not.
@@ -116,7 +120,9 @@ impl Replica {
     /// A checkpoint has become stable above the one to which a wrong state is being repaired: its holders
     /// may have discarded that, and the state must not end below the window. The repair goes to this one.
     pub(crate) fn raise_repair(&mut self, now: Now, seq: SeqNum, root: Digest, out: &mut Actions) {
-        if self.transfer.repairing && self.transfer.target.is_some_and(|(target, _)| target < seq) {
+        if mutant!(M79, self.transfer.repairing, false)
+            && self.transfer.target.is_some_and(|(target, _)| target < seq)
+        {
             self.start_transfer(now, seq, root, true, out);
         }
     }
@@ -152,7 +158,9 @@ impl Replica {
         let shown = if repaired { seq.max(had) } else { seq };
         self.reads.shown = self.reads.shown.max(shown);
         self.reads.floor = self.reads.floor.max(shown);
-        self.exec.shown = self.persist(Record::Floor { seq: shown }, out);
+        if mutant!(M67, true, false) {
+            self.exec.shown = self.persist(Record::Floor { seq: shown }, out);
+        }
         if self.config.durability == Durability::Sync {
             self.checkpoints.await_image(seq);
         }

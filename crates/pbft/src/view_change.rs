@@ -189,7 +189,8 @@ impl Replica {
         let of = self.views.suspects.iter().enumerate();
         let suspects: Vec<(ReplicaId, Suspect)> =
             of.filter_map(|(i, s)| Some((ReplicaId::at(i), s.filter(|s| s.view == view)?))).collect();
-        let handed_over = view == self.view && suspects.iter().any(|(from, _)| *from == primary);
+        let handed_over =
+            mutant!(M85, view == self.view, true) && suspects.iter().any(|(from, _)| *from == primary);
         let enough = mutant!(M7, self.cluster.weak(), self.cluster.f());
         if suspects.len() >= enough || handed_over {
             self.start_view_change(now, view.next(), LeaveCert { suspects }, out);
@@ -234,7 +235,7 @@ impl Replica {
         }
         self.status = Status::ViewChange;
         self.undo_tentative(out);
-        self.piggyback_sent(out);
+        mutant!(M84, self.piggyback_sent(out), ());
         self.handing_off = false;
         for seq in self.log.numbers() {
             let Some(slot) = self.log.get_mut(seq) else { continue };
@@ -340,7 +341,7 @@ impl Replica {
         match entry {
             // RC-11c: of two lives that count the newer one stays, whatever their views.
             Some(known) if known.body().life != body.life => {
-                if known.body().life > body.life {
+                if mutant!(M18, known.body().life > body.life, true) {
                     return out.reject(Reject::EndedLife);
                 }
                 *entry = Some(m.clone());
@@ -386,7 +387,9 @@ impl Replica {
         }
         let view = self.view;
         let own_missing = self.views.senders_for(view) & bit(self.id) == 0;
-        if own_missing && !self.recovery.forbids_view_change() {
+        // VC-5: it names the stable checkpoint, so it waits for the digest of the initial state.
+        let nameable = self.checkpoints.own.contains_key(&self.log.stable());
+        if own_missing && nameable && !self.recovery.forbids_view_change() {
             let kept =
                 self.views.leave.as_ref().filter(|(of, _)| *of == view).map(|(_, leave)| leave.clone());
             let other = self.views.received.iter().flatten().find(|m| m.body().view == view);

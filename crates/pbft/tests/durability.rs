@@ -11,7 +11,7 @@ use quorate_pbft::{Milestone, Restart, Resume};
 use quorate_wire::Digest;
 use quorate_wire::codec::Writer;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
-use quorate_wire::message::{Bitmap, Echoes, Kind, Status};
+use quorate_wire::message::{Bitmap, Echoes, Kind, Start, Status};
 
 fn sync(config: &mut quorate_pbft::Config) {
     config.durability = Durability::Sync;
@@ -30,15 +30,14 @@ const SAYS: Says = Says { stable: 0, incarnation: 1 << 20, echo: 2 << 20 };
 
 fn status(desk: &mut Desk, from: ReplicaId, counter: u64, says: Says) {
     let settings = desk.config.shared_settings();
-    let mut echoes = vec![0_u8; 32];
-    echoes[8..16].copy_from_slice(&says.echo.to_le_bytes());
+    let echoes = desk.echoes(R1, says.echo);
     desk.hear(from, Kind::Status, |w| {
         Status {
             counter,
             view: ViewNum(0),
             stable: SeqNum(says.stable),
             executed: SeqNum(says.stable),
-            incarnation: says.incarnation,
+            start: Start { incarnation: says.incarnation, token: 0 },
             settings,
             echoes: Echoes::new(&echoes),
             normal: true,
@@ -253,6 +252,27 @@ fn l8_a_new_view_waits_for_its_makers_votes() {
     assert!(claimed, "a maker that starts again could not claim what the others prepared with its vote");
 }
 
+/// DP-7: power was lost between the record of its own NEW-VIEW and its votes for what that takes over. The NEW-VIEW goes
+/// to the others all the same, so it records those votes, and claims them in the next view change.
+#[test]
+fn l8_a_maker_that_lost_its_votes_claims_what_its_new_view_took_over() {
+    let mut before = Desk::with(R1, 4, 1, sync);
+    let digest = before.order(1, c(0), 1, b"x");
+    take_over(&mut before);
+    let made =
+        before.records.iter().position(|bytes| matches!(Record::decode(bytes), Ok(Record::NewView { .. })));
+    let mut desk = restarted(before.records[..=made.unwrap()].to_vec(), 0);
+    confirmed(&mut desk);
+    desk.flush();
+    let left = desk.records.iter().find_map(|bytes| match Record::decode(bytes) {
+        Ok(Record::ViewChange { view: ViewNum(2), frame }) => Some(frame),
+        _ => None,
+    });
+    let frame = quorate_wire::frame::Frame::decode(left.unwrap()).unwrap();
+    let m = quorate_wire::message::ViewChange::decode(frame.body).unwrap();
+    assert_eq!(m.pre_prepared[0].claims, [(digest, ViewNum(1))]);
+}
+
 /// r1 leaves view 0 with r2 and r3, who saw the same as it did, and makes the NEW-VIEW of view 1. Returns what it chose.
 fn take_over(desk: &mut Desk) -> Vec<Digest> {
     use quorate_wire::message::{NewView, ViewChange};
@@ -284,7 +304,7 @@ fn l18_a_count_of_starts_does_not_jump() {
     assert!(!desk.rejected(Reject::OldIncarnation));
     desk.pass(300);
     let (_, bytes) = desk.last_sent(Kind::Status).unwrap();
-    assert_eq!(Status::decode(&bytes).unwrap().echoes.of(R2), 7 << 20);
+    assert_eq!(Status::decode(&bytes).unwrap().echoes.of(R2).incarnation, 7 << 20);
 }
 
 /// However far ahead f + 1 others are made to believe that it is, a replica without memory does not count past the end

@@ -14,7 +14,7 @@ use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
 use quorate_wire::life::Life;
 use quorate_wire::message::{
     Bitmap, BodyFetch, BodyKind, BodyMessage, Echoes, Kind, NewView, PrePrepareHead, PrePrepared, Prepare,
-    Prepared, Status, ViewChange, Want,
+    Prepared, Start, Status, ViewChange, Want,
 };
 use quorate_wire::{Batch, Digest};
 
@@ -87,7 +87,7 @@ fn wants(desk: &mut Desk, from: ReplicaId, want: Want) {
             view: ViewNum(1),
             stable: SeqNum(0),
             executed: SeqNum(0),
-            incarnation: 1 << 20,
+            start: Start { incarnation: 1 << 20, token: 0 },
             settings,
             echoes: Echoes::default(),
             normal: false,
@@ -217,8 +217,7 @@ fn l7_a_restarted_backup_votes_for_what_its_new_view_chose() {
     assert_eq!(desk.sent(Kind::BodyFetch), 1);
     supply(&mut desk, R3, &batch);
     assert_eq!(desk.sent(Kind::Prepare), 0, "the others have not confirmed its start");
-    let mut echoes = vec![0_u8; 32];
-    echoes[16..24].copy_from_slice(&(2_u64 << 20).to_le_bytes());
+    let echoes = desk.echoes(R2, 2 << 20);
     let settings = desk.config.shared_settings();
     for from in [R0, R1, R3] {
         desk.hear(from, Kind::Status, |w| {
@@ -227,7 +226,7 @@ fn l7_a_restarted_backup_votes_for_what_its_new_view_chose() {
                 view: ViewNum(1),
                 stable: SeqNum(0),
                 executed: SeqNum(0),
-                incarnation: 1 << 20,
+                start: Start { incarnation: 1 << 20, token: 0 },
                 settings,
                 echoes: Echoes::new(&echoes),
                 normal: true,
@@ -289,7 +288,7 @@ fn other_settings_are_told_once() {
                 view: ViewNum(0),
                 stable: SeqNum(0),
                 executed: SeqNum(0),
-                incarnation: 1 << 20,
+                start: Start { incarnation: 1 << 20, token: 0 },
                 settings,
                 echoes: Echoes::default(),
                 normal: true,

@@ -11,7 +11,7 @@ use quorate_wire::frame::Frame;
 use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::life::{Recovered, Recovery};
 use quorate_wire::message::{
-    Bitmap, Echoes, Kind, QueryStable, Reply, ReplyStable, RequestBody, Status, ViewChange,
+    Bitmap, Echoes, Kind, QueryStable, Reply, ReplyStable, RequestBody, Start, Status, ViewChange,
 };
 
 fn sync(config: &mut quorate_pbft::Config) {
@@ -25,18 +25,21 @@ fn status(desk: &mut Desk, from: ReplicaId, counter: u64, seen: u64) {
 
 /// The same, of one whose stable checkpoint is at `stable`.
 fn status_at(desk: &mut Desk, from: ReplicaId, counter: u64, seen: u64, stable: u64) {
+    let echoes = desk.echoes(R1, seen);
+    status_with(desk, from, counter, &echoes, stable);
+}
+
+fn status_with(desk: &mut Desk, from: ReplicaId, counter: u64, echoes: &[u8], stable: u64) {
     let desk_settings = desk.config.shared_settings();
-    let mut echoes = vec![0_u8; 32];
-    echoes[8..16].copy_from_slice(&seen.to_le_bytes());
     desk.hear(from, Kind::Status, |w| {
         Status {
             counter,
             view: ViewNum(0),
             stable: SeqNum(stable),
             executed: SeqNum(stable),
-            incarnation: 1 << 20,
+            start: Start { incarnation: 1 << 20, token: 0 },
             settings: desk_settings,
-            echoes: Echoes::new(&echoes),
+            echoes: Echoes::new(echoes),
             normal: true,
             has_new_view: false,
             prepared: Bitmap::new(&[]),
@@ -154,6 +157,31 @@ fn h7_an_old_disk_is_noticed() {
     assert!(desk.sent(Kind::QueryStable) > 0);
 }
 
+/// L13, §14.3: one replica has seen the later start, and shows its token, which nobody else can make. That is enough,
+/// also after this replica has begun to vote. A start that its clock cannot explain is no proof: somebody had its key.
+#[test]
+fn l13_one_replica_with_the_token_of_a_later_start_is_enough() {
+    let began = |desk: &Desk| desk.said(|m| matches!(m, Milestone::RejoinStarted { .. }));
+    let mut desk = restarted(R1, vec![]);
+    status(&mut desk, R0, 1, 2 << 20);
+    status(&mut desk, R2, 1, 2 << 20);
+    desk.pass(300);
+    let forged = Start { token: 1, ..desk.start(5 << 20) };
+    for (counter, start) in [(1, forged), (2, desk.start(u64::MAX))] {
+        let echoes = desk.echoes_of(R1, start);
+        status_with(&mut desk, R3, counter, &echoes, 0);
+        assert!(!began(&desk), "{start:?}");
+        desk.pass(300);
+    }
+    let echoes = desk.echoes_of(R1, desk.start(5 << 20));
+    status_with(&mut desk, R3, 3, &echoes, 0);
+    assert!(began(&desk));
+    assert!(desk.sent(Kind::QueryStable) > 0);
+    desk.pass(300);
+    let (_, body) = desk.last_sent(Kind::Status).unwrap();
+    assert_eq!(Status::decode(&body).unwrap().start.incarnation >> 20, 6, "the next start is later than all");
+}
+
 /// The same counter with other random bits is a second start from one image, not this one (§14.3).
 #[test]
 fn h7_a_second_start_from_one_image_is_noticed() {
@@ -184,7 +212,7 @@ fn h6_a_replica_without_memory_outgrows_its_earlier_starts() {
     assert_eq!(started(&desk), [3, 6], "two have seen the fifth start, or a later one");
     desk.pass(300);
     let (_, body) = desk.last_sent(Kind::Status).unwrap();
-    assert_eq!(Status::decode(&body).unwrap().incarnation >> 20, 6);
+    assert_eq!(Status::decode(&body).unwrap().start.incarnation >> 20, 6);
 }
 
 /// RC-4 to RC-9a: estimate, recovery request, stable checkpoint beyond the bound, here and at a quorum; no vote before.

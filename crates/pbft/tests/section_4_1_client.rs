@@ -334,6 +334,31 @@ fn l6_signatures_of_one_client_are_bounded() {
     assert!(!desk.rejected(Reject::OverQuota));
 }
 
+/// AU-2, AU-5: where only signatures count, a primary neither holds nor proposes a request without one: no backup
+/// would take it, and one view after the other would end.
+#[test]
+fn l26_a_primary_proposes_no_unsigned_request_where_all_must_sign() {
+    let mut desk = Desk::with(R0, 4, 1, |config| config.request_auth = RequestAuth::SigMac);
+    desk.request(c(0), 1, b"x");
+    assert!(desk.rejected(Reject::OnProbation));
+    assert_eq!(desk.sent(Kind::PrePrepare), 0);
+    let signed = desk.request_frame_with(c(0), 1, b"x", false, true);
+    desk.frame(&signed);
+    assert_eq!(desk.sent(Kind::PrePrepare), 1);
+}
+
+/// AU-2: a backup that holds the request of a proposal without its signature does not take that for one.
+#[test]
+fn l26_a_backup_takes_no_unsigned_request_where_all_must_sign() {
+    let mut desk = Desk::with(R1, 4, 1, |config| config.request_auth = RequestAuth::SigMac);
+    desk.request(c(0), 1, b"x");
+    let batch = desk.batch(c(0), 1, b"x");
+    desk.pre_prepare(R0, 0, 1, &batch);
+    desk.prepare(R2, 0, 1, batch.digest());
+    desk.prepare(R3, 0, 1, batch.digest());
+    assert_eq!(desk.sent(Kind::Prepare), 0);
+}
+
 /// L6, RO-3: reads of one client that wait are bounded, in lanes and in bytes.
 #[test]
 fn l6_reads_of_one_client_are_bounded() {

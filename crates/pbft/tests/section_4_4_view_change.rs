@@ -6,12 +6,12 @@ mod desk;
 
 use desk::{Desk, R0, R1, R2, R3, c, root};
 use quorate_pbft::Milestone;
-use quorate_pbft::step::{Recipient, Reject};
+use quorate_pbft::step::{Input, Recipient, Reject};
 use quorate_wire::frame::Frame;
 use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::life::Life;
 use quorate_wire::message::{
-    Bitmap, Echoes, Kind, NewView, PrePrepared, Prepare, ReqAck, Status, ViewChange,
+    Bitmap, Echoes, Kind, NewView, PrePrepared, Prepare, ReqAck, Start, Status, ViewChange,
 };
 
 fn own_view_change(desk: &Desk) -> Option<ViewChange> {
@@ -46,6 +46,19 @@ fn one_suspicion_is_not_enough_two_are() {
     assert!(!left(&desk, 1));
     desk.suspect(R3, 0);
     assert!(left(&desk, 1));
+}
+
+/// VC-5: a VIEW-CHANGE names its sender's stable checkpoint. A replica that leaves view 0 before it knows the digest
+/// of its initial state waits for it: without it nobody would accept the message, and it may not send another.
+#[test]
+fn l22_a_view_change_waits_for_the_digest_of_the_initial_state() {
+    let mut desk = Desk::starting(R1);
+    desk.suspect(R0, 0);
+    assert!(left(&desk, 1));
+    assert!(own_view_change(&desk).is_none());
+    desk.input(Input::Checkpointed { seq: SeqNum(0), root: root(SeqNum(0)) });
+    let sent = own_view_change(&desk).unwrap();
+    assert_eq!(sent.checkpoints, [(SeqNum(0), root(SeqNum(0)))]);
 }
 
 /// LV-2: the primary's own suspicion hands the view over.
@@ -203,7 +216,7 @@ fn status(desk: &mut Desk, from: ReplicaId, counter: u64, normal: bool) {
             view: ViewNum(1),
             stable: SeqNum(0),
             executed: SeqNum(0),
-            incarnation: 1 << 20,
+            start: Start { incarnation: 1 << 20, token: 0 },
             settings: 0,
             echoes: Echoes::default(),
             normal,
@@ -260,7 +273,7 @@ fn what_is_executed_is_voted_for_again() {
                 view: ViewNum(0),
                 stable: SeqNum(0),
                 executed: SeqNum(1),
-                incarnation: 1 << 20,
+                start: Start { incarnation: 1 << 20, token: 0 },
                 settings: 0,
                 echoes: Echoes::default(),
                 normal: true,

@@ -9,7 +9,7 @@ use quorate_pbft::Milestone;
 use quorate_pbft::config::{Config, ConfigError, Durability, HOUR_NS, RequestAuth};
 use quorate_pbft::step::{Input, Timer};
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, ViewNum};
-use quorate_wire::message::{Bitmap, Echoes, Kind, Status};
+use quorate_wire::message::{Bitmap, Echoes, Kind, Start, Status};
 
 /// Replica 2, a backup of view 0. All requests are signed, so it times each of them at once.
 fn backup() -> Desk {
@@ -27,7 +27,7 @@ fn says_to_have_executed(desk: &mut Desk, from: ReplicaId, counter: u64, execute
             view: ViewNum(0),
             stable: SeqNum(0),
             executed: SeqNum(executed),
-            incarnation: 1 << 20,
+            start: Start { incarnation: 1 << 20, token: 0 },
             settings: 0,
             echoes: Echoes::new(&[]),
             normal: true,

@@ -117,7 +117,7 @@ impl<'a> Hand<'a> {
             trace: &mut stage.lines,
         };
         for server in thresholds.servers() {
-            let process = quorate_quorum::server(server, Arc::clone(&settings), false);
+            let process = quorate_quorum::server(server, Arc::clone(&settings), quorate_quorum::Past::Whole);
             hand.hosts.insert(Principal::from(server).to_wire(), process);
         }
         Ok(hand)
@@ -282,7 +282,11 @@ impl<'a> Hand<'a> {
 
     /// A server loses its disk and starts again.
     pub fn wipe(&mut self, number: u16) {
-        let process = quorate_quorum::server(ServerId::at(number.into()), Arc::clone(&self.settings), true);
+        let process = quorate_quorum::server(
+            ServerId::at(number.into()),
+            Arc::clone(&self.settings),
+            quorate_quorum::Past::Repaired,
+        );
         self.hosts.insert(u64::from(number), process);
         self.trace.push(format!("r{number} loses its disk"));
         self.step(server(number), &Input::Start);

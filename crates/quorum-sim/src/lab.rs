@@ -131,7 +131,7 @@ impl Lab {
             settings: Arc::clone(&settings),
         };
         for server in settings.thresholds.servers() {
-            let process = quorate_quorum::server(server, Arc::clone(&settings), false);
+            let process = quorate_quorum::server(server, Arc::clone(&settings), quorate_quorum::Past::Whole);
             lab.add(server.into(), process, None, None);
         }
         lab

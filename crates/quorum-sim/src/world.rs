@@ -55,6 +55,8 @@ struct Host {
     timers: BTreeMap<Timer, u64>,
     generation: u64,
     plan: Plan,
+    /// Servers: what was made durable, in the form of the disk.
+    disk: BTreeMap<ObjectId, Vec<u8>>,
     outgoing: BTreeMap<usize, Outgoing>,
     incoming: BTreeMap<u64, Incoming>,
     jobs: Jobs,
@@ -116,6 +118,7 @@ impl World {
             timers: BTreeMap::new(),
             generation: 0,
             plan: Plan::default(),
+            disk: BTreeMap::new(),
             outgoing: BTreeMap::new(),
             incoming: BTreeMap::new(),
             jobs: Jobs::default(),
@@ -126,7 +129,7 @@ impl World {
     /// Adds the servers, in their order, before any client.
     pub fn server(&mut self, behaviour: Option<Box<dyn Behaviour>>) {
         let me = ServerId::at(self.hosts.len());
-        let process = quorate_quorum::server(me, Arc::clone(&self.settings), false);
+        let process = quorate_quorum::server(me, Arc::clone(&self.settings), quorate_quorum::Past::Whole);
         self.add(me.into(), Part::Process { process, behaviour, up: true });
     }
 
@@ -168,10 +171,11 @@ impl World {
     /// A server loses its disk at `at`.
     pub fn wipe(&mut self, host: usize) {
         let me = ServerId::at(host);
-        let lost = quorate_quorum::server(me, Arc::clone(&self.settings), true);
+        let lost = quorate_quorum::server(me, Arc::clone(&self.settings), quorate_quorum::Past::Repaired);
         if let Part::Process { process, .. } = &mut self.hosts[host].part {
             *process = lost;
         }
+        self.hosts[host].disk.clear();
         self.counts.wipes += 1;
         self.step(host, &Input::Start);
     }
@@ -237,8 +241,13 @@ impl World {
                 }
             }
             Event::Restart { host } => {
-                if let Part::Process { up, .. } = &mut self.hosts[host].part {
+                let Host { part, disk, .. } = &mut self.hosts[host];
+                if let Part::Process { process, up, .. } = part {
                     *up = true;
+                    for (object, saved) in disk {
+                        let loaded = process.load(*object, saved);
+                        assert!(loaded.is_ok(), "a server reads its own disk");
+                    }
                     self.counts.restarts += 1;
                     self.step(host, &Input::Start);
                 }
@@ -369,7 +378,14 @@ impl World {
         for action in out.actions {
             match action {
                 Action::Send { to, message } => self.send(host, to, message),
-                Action::Persist(_) => {}
+                Action::Persist(object) => {
+                    let Host { part: Part::Process { process, .. }, disk, .. } = &mut self.hosts[host] else {
+                        continue;
+                    };
+                    let mut saved = Vec::new();
+                    process.save(&object, &mut saved);
+                    disk.insert(object, saved);
+                }
                 Action::SetTimer { timer, after } => {
                     let place = &mut self.hosts[host];
                     place.generation += 1;

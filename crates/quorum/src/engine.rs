@@ -155,6 +155,10 @@ impl<M: Machine> Process for Engine<M> {
         self.objects.clear();
         self.backlog = 0;
     }
+
+    fn backlog(&self) -> usize {
+        self.backlog
+    }
 }
 
 /// One phase: a request that all servers get, again and again until they have answered.

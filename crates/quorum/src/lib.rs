@@ -14,7 +14,9 @@
 //! | PHALANX (§3) | `phalanx` |
 //! | MINIMAL-C and MINIMAL-F (§4, §5) | `minimal` |
 //! | BFT-BC (§6) | `bftbc` |
+//! | who may read and write (§15) | [`access`] |
 //! | repair (§15) | `repair` |
+//! | what a server keeps on its disk (§2.5) | `saved` |
 //! | seeded bugs | [`mutants`] |
 //!
 //! The rules and their sections (§1 to §17) are those of `docs/quorum.md`. A client or a server is a
@@ -34,7 +36,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod access;
+pub mod access;
 pub mod bftbc;
 pub mod cert;
 pub mod channel;
@@ -45,6 +47,7 @@ mod minimal;
 pub mod mutants;
 mod phalanx;
 mod repair;
+mod saved;
 pub mod settings;
 pub mod step;
 pub mod thresholds;
@@ -77,11 +80,23 @@ pub fn client(me: ClientId, incarnation: u32, settings: Arc<Settings>) -> Box<dy
     }
 }
 
-/// Returns a server. `lost`: it lost its disk in this epoch, and pulls what it can from its peers.
-pub fn server(me: ServerId, settings: Arc<Settings>, lost: bool) -> Box<dyn Process + Send> {
+/// What has become of a server's disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Past {
+    /// It has everything that this server promised, or this server never promised anything.
+    Whole,
+    /// It was lost in this epoch, and the server has been repaired since.
+    Repaired,
+    /// It was lost, and the server has not been repaired.
+    Lost,
+}
+
+/// Returns a server. One that was lost pulls what it can from its peers ([`Process::is_repaired`]).
+pub fn server(me: ServerId, settings: Arc<Settings>, past: Past) -> Box<dyn Process + Send> {
+    let lost = past == Past::Lost;
     match settings.protocol {
-        Protocol::Phalanx => Box::new(phalanx::server::Server::new(me, settings)),
-        Protocol::MinimalC | Protocol::MinimalF => Box::new(minimal::server::Server::new(me, settings)),
-        Protocol::BftBc(_) => Box::new(bftbc::server::Server::new(me, settings, lost)),
+        Protocol::Phalanx => Box::new(phalanx::server::Server::new(me, settings, lost)),
+        Protocol::MinimalC | Protocol::MinimalF => Box::new(minimal::server::Server::new(me, settings, lost)),
+        Protocol::BftBc(_) => Box::new(bftbc::server::Server::new(me, settings, past)),
     }
 }

@@ -9,43 +9,83 @@ use crate::message::encoding::COPIES_MAX;
 use crate::message::{Body, Copy};
 use crate::settings::Settings;
 use crate::step::{Out, Timer, peers};
-use crate::thresholds::ServerId;
+use crate::thresholds::{ServerId, ServerSet};
 use crate::version::ObjectId;
 
 /// The most bytes of values in one COPIES, unless a single value is longer.
 const COPIES_BYTES: usize = 256 << 10;
 
 /// How far a server has pulled.
+///
+/// *When a server that lost its disk is repaired.* Let v be a version that it once promised to hold. q servers promised
+/// that, so q - 1 others did, of which at most f - 1 lie: the server itself is the f-th fault (§15). At least q - f
+/// correct peers hold v or more, and of any h peers that were heard to the end at least h + q - f - (n - 1) are among
+/// them: [`Self::promisers`]. One is enough where what they send proves itself.
 #[derive(Debug)]
 pub(crate) struct Repair {
     me: ServerId,
     settings: Arc<Settings>,
     /// Peers that have more, with the object that is asked for next and how many have come.
     asking: BTreeMap<ServerId, (ObjectId, usize)>,
+    /// Peers that were heard to the end since it began.
+    heard: ServerSet,
+    /// It lost its disk and has not been repaired since.
+    lost: bool,
     wait: u64,
 }
 
 impl Repair {
-    pub(crate) fn new(me: ServerId, settings: Arc<Settings>) -> Self {
-        Self { me, settings, asking: BTreeMap::new(), wait: 0 }
+    pub(crate) fn new(me: ServerId, settings: Arc<Settings>, lost: bool) -> Self {
+        Self { me, settings, asking: BTreeMap::new(), heard: ServerSet::default(), lost, wait: 0 }
+    }
+
+    /// Says whether the server still lacks what it promised.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    /// Returns how many of the peers heard to the end are sure to hold what this server promised.
+    pub(crate) fn promisers(&self) -> usize {
+        let t = self.settings.thresholds;
+        (self.heard.len() + t.q() + 1).saturating_sub(t.f() + t.n())
+    }
+
+    /// Notes that it is repaired if one answer that proves itself is enough.
+    pub(crate) fn judge_proofs(&mut self) {
+        if self.promisers() > 0 {
+            self.repaired();
+        }
+    }
+
+    /// Notes that it is repaired.
+    pub(crate) fn repaired(&mut self) {
+        self.lost = false;
     }
 
     /// Begins to pull from every peer.
     pub(crate) fn start(&mut self, out: &mut Out) {
-        let begin = ObjectId([0; 32]);
-        self.asking = peers(self.settings.thresholds, self.me).map(|peer| (peer, (begin, 0))).collect();
+        self.begin();
         self.wait = self.settings.timing.first;
         self.ask(out);
     }
 
-    /// Asks those again that have not answered.
+    fn begin(&mut self) {
+        let begin = ObjectId([0; 32]);
+        self.heard = ServerSet::default();
+        self.asking = peers(self.settings.thresholds, self.me).map(|peer| (peer, (begin, 0))).collect();
+    }
+
+    /// Asks those again that have not answered; everybody from the beginning where all have and that was not enough.
     pub(crate) fn again(&mut self, out: &mut Out) {
+        if self.lost && self.asking.is_empty() {
+            self.begin();
+        }
         self.wait = self.wait.saturating_mul(2).min(self.settings.timing.longest);
         self.ask(out);
     }
 
     fn ask(&self, out: &mut Out) {
-        if self.asking.is_empty() || !self.settings.retransmits() {
+        if (self.asking.is_empty() && !self.lost) || !self.settings.retransmits() {
             return;
         }
         for (peer, (next, _)) in &self.asking {
@@ -75,14 +115,17 @@ impl Repair {
                 *next = object;
                 out.send(peer, object, Body::Pull);
             }
-            None => _ = self.asking.remove(&peer),
+            None => {
+                self.asking.remove(&peer);
+                self.heard.insert(peer);
+            }
         }
         items.to_vec()
     }
 
-    /// Says whether peers are still asked.
-    pub(crate) fn is_running(&self) -> bool {
-        !self.asking.is_empty()
+    /// Says whether every answer of a round has come.
+    pub(crate) fn round_is_over(&self) -> bool {
+        self.asking.is_empty()
     }
 
     pub(crate) fn crash(&mut self) {

@@ -2,6 +2,7 @@
 
 use quorate_wire::ClientId;
 
+use crate::access::Rules;
 use crate::mutants::Mutant;
 use crate::thresholds::Thresholds;
 
@@ -142,6 +143,8 @@ pub struct Settings {
     pub timing: Timing,
     /// Bounds.
     pub limits: Limits,
+    /// Who may read and write which namespace (§15).
+    pub rules: Rules,
     #[cfg(feature = "mutants")]
     mutant: Option<Mutant>,
 }
@@ -170,6 +173,7 @@ impl Settings {
                 unacknowledged: 4096,
                 value: crate::version::VALUE_MAX,
             },
+            rules: Rules::default(),
             #[cfg(feature = "mutants")]
             mutant: None,
         }

@@ -8,6 +8,7 @@
 
 use alloc::vec::Vec;
 
+use quorate_wire::codec::{DecodeError, Decoded};
 use quorate_wire::{ClientId, Principal};
 
 use crate::crypto::Crypto;
@@ -171,6 +172,40 @@ pub enum Reject {
     ListsLost,
 }
 
+impl Body {
+    /// Says whether a server that lost its disk may take this before it is repaired (§15). It may store
+    /// and be told, because what it acknowledges then it holds; it must not answer from what it holds.
+    pub fn is_for_lost_server(&self) -> bool {
+        match self {
+            Self::Store { .. }
+            | Self::Fstore { .. }
+            | Self::Fack { .. }
+            | Self::Rc { .. }
+            | Self::Write { .. }
+            | Self::Complete { .. }
+            | Self::Copies { .. } => true,
+            Self::Qts { .. }
+            | Self::Tsr { .. }
+            | Self::Ack { .. }
+            | Self::Rd { .. }
+            | Self::RdVal { .. }
+            | Self::Read { .. }
+            | Self::Val { .. }
+            | Self::Gone { .. }
+            | Self::ReadTs { .. }
+            | Self::ReadTsReply { .. }
+            | Self::Prepare { .. }
+            | Self::PrepareReply { .. }
+            | Self::WriteReply { .. }
+            | Self::BcRead { .. }
+            | Self::BcReadReply { .. }
+            | Self::ReadTsPrep { .. }
+            | Self::ReadTsPrepReply { .. }
+            | Self::Pull => false,
+        }
+    }
+}
+
 /// The actions of a step, in order.
 #[derive(Debug, Default)]
 pub struct Out {
@@ -214,6 +249,38 @@ pub trait Process {
 
     /// Drops what a crash loses: everything that is not durable (§2.5). `Input::Start` follows.
     fn crash(&mut self);
+
+    /// Servers: appends what `Action::Persist` of this object makes durable. False: there is nothing.
+    fn save(&self, _object: &ObjectId, _out: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    /// Servers: takes up again what [`Self::save`] wrote, before `Input::Start`. It is this server's own
+    /// disk, so nothing is verified.
+    fn load(&mut self, _object: ObjectId, _saved: &[u8]) -> Decoded<()> {
+        Err(DecodeError::NotCanonical)
+    }
+
+    /// Servers: whether this server holds everything that it ever promised (§15). Until then it
+    /// counts as faulty, and must be asked for nothing that it would answer from what it holds.
+    fn is_repaired(&self) -> bool {
+        true
+    }
+
+    /// Servers: returns the version that it holds of an object.
+    fn held(&self, _object: &ObjectId) -> Option<Version> {
+        None
+    }
+
+    /// Clients: returns how many objects have a STORE that some server has not acknowledged (§2.3).
+    fn backlog(&self) -> usize {
+        0
+    }
+
+    /// Servers: returns how many objects it holds.
+    fn objects(&self) -> usize {
+        0
+    }
 }
 
 /// Servers other than `me`.

@@ -14,9 +14,24 @@ pub const VALUE_MAX: usize = 1 << 20;
 
 /// The domains of digests, as keys of BLAKE3: a short value costs one compression.
 const OBJECT_KEY: &[u8; 32] = b"quorate/1/quorum/object         ";
+const NAMESPACE_KEY: &[u8; 32] = b"quorate/1/quorum/namespace      ";
 const VALUE_KEY: &[u8; 32] = b"quorate/1/quorum/value          ";
 
-/// The name of a register: a digest of namespace and key.
+/// What stands in an object's name for its namespace: the first bytes of the namespace's own digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Namespace(pub [u8; 8]);
+
+impl Namespace {
+    /// Returns the namespace with this name.
+    pub fn new(name: &[u8]) -> Self {
+        let mut hasher = blake3::Hasher::new_keyed(NAMESPACE_KEY);
+        hasher.update(name);
+        Self(hasher.finalize().as_bytes().first_chunk().copied().unwrap_or_default())
+    }
+}
+
+/// The name of a register: 24 bytes of a digest of namespace and key, and 8 for the namespace alone, so that
+/// a server that is told neither can apply the rules of a namespace (§15).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(pub [u8; 32]);
 
@@ -27,7 +42,14 @@ impl ObjectId {
         hasher.update(&u64::try_from(namespace.len()).unwrap_or(u64::MAX).to_le_bytes());
         hasher.update(namespace);
         hasher.update(key);
-        Self(*hasher.finalize().as_bytes())
+        let mut name = *hasher.finalize().as_bytes();
+        name[24..].copy_from_slice(&Namespace::new(namespace).0);
+        Self(name)
+    }
+
+    /// Returns the namespace that it is in.
+    pub fn namespace(&self) -> Namespace {
+        Namespace(self.0.last_chunk().copied().unwrap_or_default())
     }
 }
 
@@ -117,5 +139,8 @@ mod tests {
     fn objects_and_values_are_apart() {
         assert_ne!(ObjectId::new(b"a", b"bc"), ObjectId::new(b"ab", b"c"));
         assert_ne!(value_digest(b"").0, ObjectId::new(b"", b"").0);
+        let in_a = [ObjectId::new(b"a", b"x"), ObjectId::new(b"a", b"y")];
+        assert!(in_a.iter().all(|object| object.namespace() == Namespace::new(b"a")));
+        assert_ne!(in_a[0].namespace(), ObjectId::new(b"b", b"x").namespace());
     }
 }

@@ -228,7 +228,7 @@ fn server(protocol: Protocol) -> (Box<dyn quorate_quorum::Process + Send>, Clust
     settings.limits.objects = 4;
     settings.limits.clients = 3;
     cluster.settings = settings.clone();
-    (quorate_quorum::server(ReplicaId(0), Arc::new(settings), false), cluster)
+    (quorate_quorum::server(ReplicaId(0), Arc::new(settings), quorate_quorum::Past::Whole), cluster)
 }
 
 fn ask(

@@ -58,7 +58,11 @@ impl Answering {
 impl Asker {
     /// Notes a question's number. Says whether it is new.
     fn is_new(&mut self, now_ns: u64, rid: u64) -> bool {
-        if self.newest >= rid.saturating_add(SEEN) || rid > self.newest.saturating_add(JUMP_MAX) {
+        let passed = self.newest >= rid.saturating_add(SEEN);
+        if passed && mutant!(M110, false, true) {
+            return false;
+        }
+        if passed || mutant!(M110, rid > self.newest.saturating_add(JUMP_MAX), false) {
             if self.began_ns.is_some_and(|began| now_ns < began.saturating_add(ORDER_NS)) {
                 return false;
             }

@@ -181,7 +181,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             self.overlay.discard(&mut self.pool);
             self.lanes.forget();
             if let Some(people) = &mut self.people {
-                people.forget();
+                mutant!(M106, people.forget(), people.settle());
             }
             self.tentative = None;
         }
@@ -310,7 +310,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     pub(crate) fn adopt(&mut self, seq: SeqNum) {
         self.undo(SeqNum(0));
         self.last_executed = seq;
-        self.is_stale = true;
+        self.is_stale = mutant!(M109, true, false);
         // If a page cannot be read now, it is asked for when the next batch needs it.
         let _ = self.read_tables();
     }
@@ -350,7 +350,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         let refusal = if known.is_none() { self.refusal(client, timestamp, time_ns)? } else { None };
         match known {
             Some(lane) if timestamp < lane.timestamp => {}
-            Some(lane) if timestamp == lane.timestamp && !again() => {
+            Some(lane) if timestamp == lane.timestamp && mutant!(M75, true, false) => {
                 reply.outcome = Outcome::Repeated;
                 reply.digest = lane.digest;
                 if self.repeat(&lane)? {
@@ -435,16 +435,6 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, self.reply_pages);
         Ok(fault(self.lanes.result(&view, lane, &mut self.result))?.unwrap_or(false))
     }
-}
-
-/// Says whether the seeded bug is on that executes a request again under the timestamp of the lane's last one.
-#[inline(always)]
-#[allow(clippy::inline_always, reason = "a constant, unless the bugs are built in")]
-fn again() -> bool {
-    #[cfg(feature = "mutants")]
-    return crate::mutants::is_active(crate::mutants::SAME_TIMESTAMP_AGAIN);
-    #[cfg(not(feature = "mutants"))]
-    false
 }
 
 /// Separates a page that is not here, which the driver brings, from a page that is not what it should

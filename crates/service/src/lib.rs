@@ -27,6 +27,9 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+#[macro_use]
+pub mod mutants;
+
 pub mod alone;
 mod answer;
 pub mod btree;
@@ -36,8 +39,6 @@ mod index;
 pub mod kv;
 mod lives;
 mod mend;
-#[cfg(feature = "mutants")]
-pub mod mutants;
 pub mod null;
 pub mod options;
 mod overlay;

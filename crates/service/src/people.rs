@@ -96,7 +96,7 @@ pub enum Answer {
     Full,
     /// Not an order.
     Malformed,
-    /// The table of last replies has no place for another lane of this client: nothing was done, nor will be.
+    /// The client table has no place for another lane of this client: nothing was done, nor will be.
     NoLane,
 }
 

@@ -179,7 +179,7 @@ impl Lanes {
     /// it, whatever was chosen (ND-2).
     pub(crate) fn agree_on_time(&self, choice: &[u8]) -> u64 {
         let chosen = choice.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        chosen.max(self.tentative_time_ns.saturating_add(1))
+        mutant!(M107, chosen.max(self.tentative_time_ns.saturating_add(1)), chosen)
     }
 
     /// Calls `each` with every lane of the committed state, in the order of the slots: pages that were never written
@@ -274,7 +274,7 @@ impl Lanes {
         }
         let numbers = (lane.timestamp, Timestamp(0));
         let principal = lane.client.principal();
-        if !self.shares.raise(state, self.layout.shares_at, principal, numbers)? {
+        if mutant!(M108, !self.shares.raise(state, self.layout.shares_at, principal, numbers)?, false) {
             return Ok(false);
         }
         let used = self.layout.own_pages_used(lane);

@@ -1,4 +1,4 @@
-//! What each principal has of the table of last replies: how many lanes at most, and which of them make room.
+//! What each principal has of the client table: how many lanes at most, and which of them make room.
 //!
 //! One client could use the whole table, with a new lane for each request (L1). So a principal has a *quota* of lanes;
 //! a part of the table is a *reserve* for replicas and administrators; and a lane that was not used for long gives its
@@ -149,7 +149,11 @@ impl Shares {
         let own = self.principals.get(&principal).map_or(0, |share| share.slots.len());
         let room = if privileged { self.rules.slots } else { self.room() };
         match () {
-            () if own >= usize::try_from(self.rules.quota).unwrap_or(usize::MAX) => Wants::OneOf(principal),
+            () if own
+                >= mutant!(M101, usize::try_from(self.rules.quota), Ok(usize::MAX)).unwrap_or(usize::MAX) =>
+            {
+                Wants::OneOf(principal)
+            }
             () if self.used >= room => Wants::Any,
             () => Wants::Nothing,
         }
@@ -207,7 +211,7 @@ impl Shares {
             share.slots.retain(|other| *other != slot);
         }
         self.free.insert(slot);
-        self.used -= 1;
+        self.used = self.used.saturating_sub(mutant!(M102, 1, 2));
     }
 
     /// Raises the numbers of a principal, here and in the state, whose entries begin at page `first`. Says whether

@@ -266,7 +266,7 @@ impl Walk {
         let Partition { level, index, label, .. } = asked.partition;
         let digests = answer.children().map(|(_, digest)| digest);
         let proven = hands.state.tree_mut().proves((level, index), label.digest, answer.modified, digests);
-        let children = if proven { children_of(level, index, answer) } else { None };
+        let children = if mutant!(M104, proven, true) { children_of(level, index, answer) } else { None };
         let Some(children) = children else {
             return self.on_lie(&asked, hands);
         };
@@ -292,7 +292,8 @@ impl Walk {
         let asked = self.asked.swap_remove(at);
         let page = asked.partition.index;
         let found = hands.state.tree_mut().leaf(page, answer.modified, Some(answer.page));
-        if found.digest != asked.partition.label.digest || answer.page.len() != hands.pool.page_bytes() {
+        let differs = found.digest != asked.partition.label.digest;
+        if mutant!(M103, differs, false) || answer.page.len() != hands.pool.page_bytes() {
             return self.on_lie(&asked, hands);
         }
         self.on_truth(&asked, hands);
@@ -383,7 +384,10 @@ impl Walk {
         if !hands.state.tree_mut().proves((level, index), label.digest, own.modified, digests) {
             return false;
         }
-        self.todo.extend(children[..used].iter().rev());
+        // Not only those in use: where the target has nothing, a later target that it follows may have left something.
+        let differs = |child: &Partition| self.label(child.level, child.index).digest != child.label.digest;
+        let different: Vec<Partition> = children.into_iter().rev().filter(differs).collect();
+        self.todo.extend(different);
         true
     }
 

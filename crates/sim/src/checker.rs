@@ -8,8 +8,10 @@
 //! | I1 I2 I3 I4 one order for all | [`agreement`] |
 //! | I13 I15 each request once, with the result of a sequential machine | [`exactly_once`] |
 //! | I16 I18 equal digests at equal checkpoints, of committed effects only | [`checkpoint`] |
-//! | I5 I7 I8 I19 what may be said, across restarts | [`invariants`] |
+//! | I5 I7 I8 I19 VC-5 what may be said, across restarts | [`invariants`] |
+//! | RC-11a no vote in a view that rests on a life that has ended | [`ended`] |
 //! | I4 no new view that could be made leaves out what has committed | [`omniscient`] |
+//! | I11 I3 what leaves, and what has committed, is on disks | [`promises`] |
 //! | RO-4 D5 nobody answers below what it has shown, or announces what its disk has not | [`shown`] |
 //! | I14 what the clients saw is linearizable | [`linearizable`], [`order`] |
 //! | a client accuses no correct replica | [`Checkers::accused`] |
@@ -22,11 +24,12 @@ use std::sync::Arc;
 
 use quorate_pbft::step::Milestone;
 use quorate_wire::digest::Domains;
-use quorate_wire::message::{Reply, ViewChange};
+use quorate_wire::message::{NewView, Reply, ViewChange};
 use quorate_wire::{Batch, ClientId, Cluster, Digest, Kind, ReplicaId, Replies, SeqNum, Timestamp, ViewNum};
 
 pub mod agreement;
 pub mod checkpoint;
+pub mod ended;
 pub mod exactly_once;
 pub mod facts;
 pub mod invariants;
@@ -35,18 +38,23 @@ pub mod linearizable;
 pub mod omniscient;
 pub mod order;
 pub mod progress;
+pub mod promises;
 pub mod shown;
+mod strict;
 #[cfg(test)]
 mod tests;
 
 use agreement::Agreement;
 use checkpoint::Checkpoints;
+use ended::Ended;
 use exactly_once::ExactlyOnce;
 use facts::Facts;
 use invariants::Votes;
 use omniscient::Omniscient;
 use order::Effect;
+use promises::Promises;
 use shown::Shown;
+pub use strict::Strict;
 
 use crate::app::Double;
 use crate::expected;
@@ -66,28 +74,6 @@ impl Violation {
     /// Returns a violation of `rule` by `replicas`.
     pub fn new(rule: &'static str, text: impl Into<String>, replicas: &[ReplicaId]) -> Self {
         Self { rule, text: text.into(), replicas: replicas.to_vec() }
-    }
-}
-
-/// Which rules are failures although it is known that they are broken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strict {
-    /// None: it is counted where they are broken.
-    #[default]
-    No,
-    /// This one.
-    About(&'static str),
-    /// All.
-    All,
-}
-
-impl Strict {
-    fn is_about(self, rule: &str) -> bool {
-        match self {
-            Self::No => false,
-            Self::About(of) => of == rule,
-            Self::All => true,
-        }
     }
 }
 
@@ -113,7 +99,10 @@ pub struct Checkers {
     checkpoints: Checkpoints,
     votes: Votes,
     omniscient: Omniscient,
+    ended: Ended,
     shown: Shown,
+    /// Where replicas wait for their disks.
+    promises: Option<Promises>,
     /// The first rule that was broken.
     violation: Option<Violation>,
     /// Which rules are failures, too, although it is known that they are broken.
@@ -144,14 +133,27 @@ impl Checkers {
             facts,
             agreement: Agreement::new(cluster),
             omniscient: Omniscient::new(cluster, interval, window, domains.null_batch()),
+            ended: Ended::default(),
             shown: Shown::new(cluster),
+            promises: None,
             exactly_once: ExactlyOnce::new(domains, lanes, double),
             checkpoints: Checkpoints::new(cluster),
-            votes: Votes::new(window),
+            votes: Votes::new(cluster, (interval, window)),
             violation: None,
             strict: Strict::No,
             known: BTreeMap::new(),
         }
+    }
+
+    /// Replicas wait for their disks: what leaves has to be there.
+    pub fn watch_disks(&mut self, cluster: Cluster) {
+        self.promises = Some(Promises::new(cluster));
+    }
+
+    /// Returns what watches the disks, if that is of use for replica `id`, and what is known of it.
+    pub(crate) fn disk(&mut self, id: ReplicaId) -> Option<(&mut Promises, &Facts)> {
+        let facts = &self.facts[id.index()];
+        self.promises.as_mut().filter(|_| facts.correct).map(|promises| (promises, facts))
     }
 
     /// Sets which rules are failures, too, although it is known that they are broken.
@@ -232,6 +234,9 @@ impl Checkers {
         self.exactly_once.undone(id);
         self.facts[id.index()].forget();
         self.shown.restarted(id, SeqNum(0));
+        if let Some(promises) = &mut self.promises {
+            promises.forgot(id);
+        }
     }
 
     /// Replica `id` lies from now on.
@@ -272,13 +277,12 @@ impl Checkers {
         }
         let verdict = self.facts[id.index()].milestone(milestone);
         self.note(verdict);
-        let Self { facts, agreement, checkpoints, .. } = self;
+        let Self { facts, agreement, checkpoints, promises, .. } = self;
         let verdict = match *milestone {
             Milestone::Prepared { seq, digest } => agreement.prepared(&facts[id.index()], seq, digest),
-            Milestone::Committed { seq, digest } => agreement.committed(facts, id, seq, digest),
-            Milestone::Rejoined { .. } => {
-                self.omniscient.rejoined(id);
-                Ok(())
+            Milestone::Committed { seq, digest } => {
+                let on_disks = promises.as_ref().map_or(Ok(()), |p| p.committed(facts, id, seq, digest));
+                agreement.committed(facts, id, seq, digest).and(on_disks)
             }
             Milestone::ViewEntered { view, last } => agreement.entered(id, view, last),
             Milestone::Stable { seq, root } => checkpoints.stable(facts, id, seq, root),
@@ -318,6 +322,7 @@ impl Checkers {
     fn settle(&mut self, id: ReplicaId, seq: SeqNum, batch: &Arc<Batch>) {
         match self.agreement.executed(id, seq, batch.digest()) {
             Ok(true) => {
+                self.omniscient.settled(seq);
                 let verdict = self.exactly_once.settle(seq, batch);
                 self.note(verdict);
             }
@@ -399,12 +404,17 @@ impl Checkers {
     /// An image of the state of replica `id` after `seq` is on its disk.
     pub fn kept(&mut self, id: ReplicaId, seq: SeqNum) {
         self.facts[id.index()].keep(seq);
+        if let Some(promises) = &mut self.promises {
+            promises.imaged(id, seq);
+        }
     }
 
     /// Replica `id` wants a message sent. It may still wait for the disk.
     pub fn says(&mut self, id: ReplicaId, kind: Kind, body: &[u8]) {
         if self.watches(id) {
-            let verdict = self.votes.says(&self.facts[id.index()], kind, body);
+            let facts = &self.facts[id.index()];
+            let verdict = self.votes.says(facts, kind, body);
+            let verdict = verdict.and(self.ended.votes(facts, &self.exactly_once.lives, kind, body));
             self.note(verdict);
         }
     }
@@ -414,9 +424,13 @@ impl Checkers {
         if self.watches(id) {
             let verdict = self.votes.sends(&self.facts[id.index()], kind, body);
             self.note(verdict);
-            let Self { facts, omniscient, .. } = self;
-            let verdict = invariants::for_each_commit(kind, body, |vote| omniscient.voted(facts, id, vote));
+            let Self { facts, omniscient, promises, exactly_once, .. } = self;
+            let (lives, by) = (&exactly_once.lives, &facts[id.index()]);
+            let kept = promises.as_mut().map_or(Ok(()), |p| p.sends(by, kind, body));
+            let verdict =
+                invariants::for_each_commit(kind, body, |vote| omniscient.voted(facts, lives, id, vote));
             self.note(verdict);
+            self.note(kept);
             self.binds(id, kind, body);
         }
     }
@@ -428,11 +442,15 @@ impl Checkers {
             Kind::Reply => {
                 let Some(reply) = Reply::decode(body).ok().filter(|reply| !reply.tentative) else { return };
                 let ordered = self.exactly_once.place(reply.client, reply.timestamp);
-                self.shown.replied(facts, reply.client, reply.timestamp, ordered);
+                let shown = self.shown.replied(facts, reply.client, reply.timestamp, ordered);
+                // A refusal shows nothing.
+                let promises = self.promises.as_ref().filter(|_| reply.digest != Digest::ZERO);
+                let verdict = promises.map_or(Ok(()), |p| p.shows(facts, shown));
+                self.note(verdict);
             }
             Kind::ViewChange => {
                 let Ok(message) = ViewChange::decode(body) else { return };
-                let verdict = self.omniscient.said(&self.facts, id, message);
+                let verdict = self.omniscient.said(&self.facts, &self.exactly_once.lives, id, message);
                 self.note(verdict);
             }
             _ => {}
@@ -448,7 +466,15 @@ impl Checkers {
     pub fn new_view(&mut self, id: ReplicaId, body: &[u8]) {
         if self.watches(id) {
             self.agreement.new_view(id, body);
+            if let Ok(m) = NewView::decode(body) {
+                self.ended.given(id, &m);
+            }
         }
+    }
+
+    /// A VIEW-CHANGE of `by` has been admitted.
+    pub fn view_change(&mut self, by: ReplicaId, digest: Digest, m: &ViewChange) {
+        self.ended.signed(by, digest, m.life, m.view);
     }
 
     /// A client has accepted a result. `ordered`: not from the read-only path.

@@ -9,28 +9,38 @@ use std::fmt;
 use quorate_pbft::mutants;
 
 use crate::command::{Options, Play, cluster};
-use crate::report::{self, Failure};
+use crate::report::{self, Failure, Rule};
 use crate::scenario;
 
 /// Seeds of the swarm before the scenarios: what they find, they find quickly.
 const SEEDS_FIRST: u64 = 40;
-/// How many seeds of the swarm there are between two of the scenarios.
+/// How many seeds of the swarm there are between two rounds of the scenarios.
 const SEEDS_BETWEEN: u64 = 400;
+/// The number of runs that have to show a bug that breaks no rule of the checkers: a run that is stuck, or a scenario whose fault
+/// does not happen, may be due to the other schedule that a bug gives.
+const WEAK_MIN: u64 = 3;
+/// A seed of the swarm ends after this many steps of the world: ten times what one that goes well takes.
+const STEPS_MAX: u64 = 400_000;
+/// Of this many seeds of the swarm, one may be stuck for another reason.
+const STUCK_OF: u64 = 30;
 
 /// A seeded bug that was found.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The run that failed, with the bug on.
     pub failure: Failure,
-    /// Runs before and with it.
-    pub runs: u64,
+    /// Seeds of the swarm before it, and it, if it is one of them.
+    pub seeds: u64,
+    /// Runs of scenarios before it, and it, if it is one of them.
+    pub scenarios: u64,
 }
 
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Failure { seed, scenario, cluster, rule, .. } = &self.failure;
-        let by = scenario.unwrap_or("swarm");
-        write!(f, "{} by {by} n {} seed {seed:#x}, {} runs", rule.name(), cluster.n(), self.runs)
+        let (by, n) = (scenario.unwrap_or("swarm"), cluster.n());
+        write!(f, "{:<20} {by} n {n} seed {seed}, {} seeds", rule.name(), self.seeds)?;
+        if self.scenarios > 0 { write!(f, " and {} scenarios", self.scenarios) } else { Ok(()) }
     }
 }
 
@@ -43,45 +53,73 @@ pub struct Hunt {
     pub cpu_ns: u64,
 }
 
-/// Turns the bug with this number on and runs until it is found or `budget_ns` of processor time are
-/// used up.
-pub fn hunt(mutant: u32, budget_ns: u64) -> Hunt {
+/// Turns the bug with this number on and runs, from this seed on, until it is found or `budget_ns` of processor time
+/// are used up.
+///
+/// A run counts if it fails with the bug and passes without it. If no checker saw a rule broken in it, more have to
+/// fail: a scenario with other seeds, too, or several seeds of the swarm; and a run that a checker stops is looked for
+/// among all scenarios first.
+pub fn hunt(mutant: u32, from: u64, budget_ns: u64) -> Hunt {
     report::quiet_panics();
-    let mut hunt = Hunt { found: None, cpu_ns: 0 };
-    let options = Options::default();
-    for (runs, (play, seed)) in plays().enumerate() {
-        let mut run = |on: Option<u32>| {
-            mutants::activate(on);
-            quorate_service::mutants::activate(on);
-            let done = play.run(seed, &options);
-            mutants::activate(None);
-            quorate_service::mutants::activate(None);
-            hunt.cpu_ns += done.cpu_ns;
-            done.failure
-        };
-        if let Some(failure) = run(Some(mutant))
-            && run(None).is_none()
-        {
-            hunt.found = Some(Found { failure, runs: u64::try_from(runs + 1).unwrap_or(u64::MAX) });
+    let (mut cpu_ns, mut seeds, mut scenarios, mut stuck) = (0, 0, 0, 0);
+    let mut found = None;
+    for (play, seed) in plays(from) {
+        match play {
+            Play::Swarm(_) => seeds += 1,
+            Play::Scenario(..) => scenarios += 1,
         }
-        if hunt.found.is_some() || hunt.cpu_ns >= budget_ns {
+        let mut shows = |seed: u64| shows(mutant, &play, seed, &mut cpu_ns);
+        if let Some(failure) = shows(seed) {
+            let weak = matches!(failure.rule, Rule::Stuck(_) | Rule::Missed(_));
+            let enough = match play {
+                Play::Swarm(_) if weak => {
+                    stuck += 1;
+                    stuck >= WEAK_MIN && stuck * STUCK_OF >= seeds
+                }
+                Play::Scenario(..) if weak => (1..WEAK_MIN).all(|more| shows(seed + more).is_some()),
+                Play::Swarm(_) | Play::Scenario(..) => true,
+            };
+            if enough && !weak {
+                return Hunt { found: Some(Found { failure, seeds, scenarios }), cpu_ns };
+            }
+            if enough && found.is_none() {
+                found = Some(Found { failure, seeds, scenarios });
+            }
+        }
+        let all_played = scenarios > 0 && matches!(play, Play::Swarm(_));
+        if cpu_ns >= budget_ns || found.is_some() && all_played {
             break;
         }
     }
-    hunt
+    Hunt { found, cpu_ns }
 }
 
-/// The endless sequence of runs: some seeds of the swarm, every scenario, then seeds and scenarios in turn.
-fn plays() -> impl Iterator<Item = (Play, u64)> {
+/// Runs with the bug, and if that fails, without it. Returns the failure, if it is the bug's.
+fn shows(mutant: u32, play: &Play, seed: u64, cpu_ns: &mut u64) -> Option<Failure> {
+    let mut run = |on: Option<u32>| {
+        mutants::activate(on);
+        quorate_service::mutants::activate(on);
+        let done = play.run(seed, &Options { steps: STEPS_MAX, ..Options::default() });
+        mutants::activate(None);
+        quorate_service::mutants::activate(None);
+        *cpu_ns += done.cpu_ns;
+        done.failure
+    };
+    run(Some(mutant)).filter(|_| run(None).is_none())
+}
+
+/// The endless sequence of runs from a seed on: some seeds of the swarm, every scenario, then seeds and scenarios in
+/// turn.
+fn plays(from: u64) -> impl Iterator<Item = (Play, u64)> {
     let sizes = [4, 7].map(|n| cluster(n, None).map(Play::Swarm));
     let [Ok(four), Ok(seven)] = sizes else { unreachable!("clusters of four and of seven exist") };
     let swarm = move |seed: u64| if seed % 3 == 0 { (seven, seed) } else { (four, seed) };
     let scenarios = |seed: u64| {
         scenario::all().flat_map(move |s| s.sizes.iter().map(move |n| (Play::Scenario(s, *n), seed)))
     };
-    (1..=SEEDS_FIRST).map(swarm).chain((1..).flat_map(move |round| {
-        let first = SEEDS_FIRST + (round - 1) * SEEDS_BETWEEN;
-        scenarios(round).chain((first + 1..=first + SEEDS_BETWEEN).map(swarm))
+    (from..from + SEEDS_FIRST).map(swarm).chain((0..).flat_map(move |round| {
+        let first = from + SEEDS_FIRST + round * SEEDS_BETWEEN;
+        scenarios(from + round).chain((first..first + SEEDS_BETWEEN).map(swarm))
     }))
 }
 
@@ -92,8 +130,8 @@ mod tests {
     /// A bug that breaks everything is found at once, and none is found where none is on.
     #[test]
     fn a_plain_bug_is_found_and_nothing_else() {
-        let found = hunt(mutants::M22, 20_000_000_000).found;
-        assert!(found.is_some_and(|found| found.runs > 0));
-        assert!(hunt(0, 1_000_000_000).found.is_none());
+        let found = hunt(mutants::M22, 1, 20_000_000_000).found;
+        assert!(found.is_some_and(|found| found.seeds > 0));
+        assert!(hunt(0, 1, 1_000_000_000).found.is_none());
     }
 }

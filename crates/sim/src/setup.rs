@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BinaryHeap};
 
 use quorate_pbft::client::step::ClientActions;
+use quorate_pbft::config::Durability;
 use quorate_pbft::step::Actions;
 use quorate_pbft::{Config, Replica, Resume};
 use quorate_service::people::Person;
@@ -210,7 +211,10 @@ impl<A: App> World<A> {
         let double = double(&app, founders.as_ref());
         let window = (config.checkpoint_interval, config.window);
         let lanes = (config.clients_max, config.lanes_max);
-        let checkers = Checkers::new(cluster, window, config.domains(), &correct, lanes, double);
+        let mut checkers = Checkers::new(cluster, window, config.domains(), &correct, lanes, double);
+        if config.durability == Durability::Sync {
+            checkers.watch_disks(cluster);
+        }
         let mut world = Self {
             seed: *seed,
             keys,

@@ -319,6 +319,9 @@ impl<A: App> World<A> {
         if let Message::NewView(m) = verified.message() {
             self.checkers.new_view(host.id, body_of(m.frame()));
         }
+        if let Message::ViewChange(m) = verified.message() {
+            self.checkers.view_change(m.sender(), m.digest(), m.body());
+        }
         if let Some(evidence) = self.evidence.as_mut().filter(|_| host.correct)
             && let Principal::Replica(from) = verified.sender()
         {

@@ -11,6 +11,7 @@ mod checks;
 mod error;
 mod macs;
 pub mod recall;
+mod register;
 mod seal;
 
 use alloc::vec::Vec;

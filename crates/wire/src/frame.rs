@@ -138,11 +138,12 @@ impl<'a> Frame<'a> {
     pub fn take(reader: &mut Reader<'a>) -> Decoded<Self> {
         let start = reader.clone();
         let header = Header::take(reader)?;
+        let kind = Kind::from_wire(header.kind)?;
         let body = reader.bytes(header.body_len)?;
         let auth = Self::take_auth(reader)?;
         let len = start.len() - reader.len();
         let bytes = start.clone().bytes(len)?;
-        let Header { kind, epoch, sender, .. } = header;
+        let Header { epoch, sender, .. } = header;
         Ok(Self { kind, epoch, sender, body, auth, bytes })
     }
 
@@ -179,7 +180,7 @@ impl<'a> Frame<'a> {
 
 /// The fields before the body.
 struct Header {
-    kind: Kind,
+    kind: u8,
     epoch: u32,
     sender: Principal,
     body_len: usize,
@@ -197,11 +198,64 @@ impl Header {
         if version != VERSION {
             return Err(DecodeError::OtherVersion(version));
         }
-        let kind = Kind::from_wire(r.u8()?)?;
+        let kind = r.u8()?;
         let epoch = r.u32()?;
         let sender = Principal::from_wire(r.u64()?);
         let body_len = r.count32(FRAME_BYTES_MAX)?;
         Ok(Self { kind, epoch, sender, body_len })
+    }
+}
+
+/// The lowest number of a kind of message that is not agreement's (ADR 14).
+pub const REGISTERS_FROM: u8 = 64;
+/// Bytes of the counter in front of the body of such a message.
+pub const COUNTER_BYTES: usize = 8;
+
+/// A frame of the registers, not yet believed. Its kinds count from [`REGISTERS_FROM`], its body begins with the
+/// channel's counter, and it has one MAC.
+#[derive(Clone, Copy, Debug)]
+pub struct RegisterFrame<'a> {
+    /// The number of its kind.
+    pub kind: u8,
+    /// The configuration's epoch.
+    pub epoch: u32,
+    /// The claimed sender.
+    pub sender: Principal,
+    /// The counter of the channel.
+    pub counter: u64,
+    /// The body, with the counter.
+    pub body: &'a [u8],
+    /// The sender's generation of session keys.
+    pub key_id: u32,
+    /// The receiver's generation, and the tag.
+    pub(crate) entry: (u32, [u8; TAG_BYTES]),
+}
+
+/// One frame of a datagram that may carry both kinds.
+#[derive(Clone, Copy, Debug)]
+pub enum AnyFrame<'a> {
+    /// Of agreement; among nodes of a register only NEW-KEY.
+    Agreement(Frame<'a>),
+    /// Of the registers.
+    Register(RegisterFrame<'a>),
+}
+
+impl<'a> AnyFrame<'a> {
+    /// Takes one frame from the front of `reader`.
+    #[inline]
+    pub fn take(reader: &mut Reader<'a>) -> Decoded<Self> {
+        let kind = reader.clone().bytes(HEADER_BYTES)?.get(3).copied();
+        if kind.is_some_and(|kind| kind < REGISTERS_FROM) {
+            return Frame::take(reader).map(Self::Agreement);
+        }
+        let Header { kind, epoch, sender, body_len } = Header::take(reader)?;
+        let body = reader.bytes(body_len)?;
+        let counter = Reader::new(body).u64()?;
+        let Auth::Mac { key_id, entries } = Frame::take_auth(reader)? else {
+            return Err(DecodeError::NotCanonical);
+        };
+        let entry = entries.get(0).ok_or(DecodeError::Truncated)?;
+        Ok(Self::Register(RegisterFrame { kind, epoch, sender, counter, body, key_id, entry }))
     }
 }
 
@@ -213,11 +267,16 @@ pub fn begin(kind: Kind, epoch: u32, sender: Principal, body: &[u8], out: &mut V
 
 /// Appends the header of a frame; a body of `len` bytes and the authentication follow.
 pub fn begin_header(kind: Kind, epoch: u32, sender: Principal, len: usize, out: &mut Vec<u8>) {
+    put_header(kind.to_wire(), epoch, sender, len, out);
+}
+
+/// The same for the number of any kind.
+pub(crate) fn put_header(kind: u8, epoch: u32, sender: Principal, len: usize, out: &mut Vec<u8>) {
     let Ok(len) = u32::try_from(len) else { unreachable!("a body is bounded by the frame") };
     let mut header = [0; HEADER_BYTES];
     header[..2].copy_from_slice(&MAGIC.to_le_bytes());
     header[2] = VERSION;
-    header[3] = kind.to_wire();
+    header[3] = kind;
     header[4..8].copy_from_slice(&epoch.to_le_bytes());
     header[8..16].copy_from_slice(&sender.to_wire().to_le_bytes());
     header[16..].copy_from_slice(&len.to_le_bytes());

@@ -9,7 +9,7 @@
 //! K17, B28).
 
 use crate::digest::{ClusterId, Digest, Domains};
-use crate::frame::{SIGNATURE_BYTES, TAG_BYTES};
+use crate::frame::{COUNTER_BYTES, SIGNATURE_BYTES, TAG_BYTES};
 use crate::id::Principal;
 use crate::memo::Memo;
 use crate::message::{Kind, RequestFlags};
@@ -104,6 +104,25 @@ impl Covered {
         Self { bytes, len: 46 }
     }
 
+    /// Returns what the entry of a message of the registers covers: the channel's counter, and the digest of what is
+    /// behind it, which is the same for all receivers (ADR 14).
+    #[inline]
+    pub(crate) fn register(
+        domains: &Domains,
+        last: &mut Memo,
+        (kind, epoch, sender): (u8, u32, Principal),
+        body: &[u8],
+    ) -> Self {
+        let (counter, rest) = body.split_at_checked(COUNTER_BYTES).unwrap_or((&[], body));
+        let mut bytes = [0; DIRECT_BYTES_MAX];
+        bytes[..13].copy_from_slice(&head_of(kind, epoch, sender));
+        if let Some(place) = bytes.get_mut(13..13 + counter.len()) {
+            place.copy_from_slice(counter);
+        }
+        bytes[21..53].copy_from_slice(&last.of(rest, &[], || domains.message(rest)).0);
+        Self { bytes, len: 53 }
+    }
+
     /// Returns what the entries of a REQUEST cover: its digest stands for client, timestamp and
     /// operation; replier and flags are also covered (CR-3), and the signature if there is one: a right
     /// MAC with a wrong signature must prove that the client is faulty, not that a bit has flipped on the
@@ -152,8 +171,13 @@ impl Covered {
 /// Returns what stands in front of the fixed part in everything that is authenticated.
 #[inline]
 fn covered_head(kind: Kind, epoch: u32, sender: Principal) -> [u8; COVERED_HEAD_BYTES] {
+    head_of(kind.to_wire(), epoch, sender)
+}
+
+#[inline]
+fn head_of(kind: u8, epoch: u32, sender: Principal) -> [u8; COVERED_HEAD_BYTES] {
     // In one piece: what is put together from small stores is slow to load again.
-    let head = u128::from(kind.to_wire()) | u128::from(epoch) << 8 | u128::from(sender.to_wire()) << 40;
+    let head = u128::from(kind) | u128::from(epoch) << 8 | u128::from(sender.to_wire()) << 40;
     let [bytes @ .., _, _, _] = head.to_le_bytes();
     bytes
 }

@@ -48,7 +48,7 @@ pub use self::statement::{
     Contradiction, Keeps, Moved, Probe, REASON_BYTES_MAX, STATED_CHECKPOINTS_MAX, STATED_REASONS_MAX,
     Statement, VERSION_BYTES_MAX,
 };
-pub use self::status::{Bitmap, Committed, Echoes, Status, Want};
+pub use self::status::{Bitmap, Committed, Echoes, Start, Status, Want};
 pub use self::transfer::{Data, Fetch, MetaData};
 pub use self::view_change::{
     LeaveCert, NewView, PrePrepared, Prepared, ProofMessage, Suspect, SuspectReason, VcFetch, ViewChange,

@@ -6,13 +6,14 @@ use crate::rust::{Match, Source, matches};
 use crate::tree::Tree;
 
 /// The drivers: of replicas the simulator and the node, of registers the three worlds of their
-/// simulator. `true`: it has to be there.
+/// simulator and their node. `true`: it has to be there.
 const DRIVERS: &[(&str, bool)] = &[
     ("crates/sim/src/world/act.rs", true),
     ("crates/node/src/drive.rs", false),
     ("crates/quorum-sim/src/world.rs", false),
     ("crates/quorum-sim/src/hand.rs", false),
     ("crates/quorum-sim/src/lab.rs", false),
+    ("crates/quorum-node/src/drive.rs", false),
 ];
 
 /// Finds matches over `Action` outside of the drivers, second ones inside, and wildcards.

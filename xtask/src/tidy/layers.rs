@@ -21,6 +21,7 @@ const ROOMS: &[Room] = &[
     Room { directory: "crates/fs", uses: &["service", "wire"], tests_use: &[] },
     Room { directory: "crates/sim", uses: &["pbft", "service", "quorum", "wire"], tests_use: &["fs"] },
     Room { directory: "crates/node", uses: &["pbft", "service", "quorum", "fs", "wire"], tests_use: &[] },
+    Room { directory: "crates/quorum-node", uses: &["node", "quorum", "wire"], tests_use: &["quorum-sim"] },
     Room { directory: "crates/mount", uses: &["node", "service", "fs", "wire"], tests_use: &[] },
     Room { directory: "crates/derive", uses: &[], tests_use: &[] },
     Room {
@@ -30,7 +31,18 @@ const ROOMS: &[Room] = &[
     },
     Room {
         directory: "crates/bench",
-        uses: &["quorate", "node", "sim", "fs", "quorum", "quorum-sim", "service", "pbft", "wire"],
+        uses: &[
+            "quorate",
+            "node",
+            "sim",
+            "fs",
+            "quorum",
+            "quorum-sim",
+            "quorum-node",
+            "service",
+            "pbft",
+            "wire",
+        ],
         tests_use: &[],
     },
     Room {
@@ -44,13 +56,18 @@ const ROOMS: &[Room] = &[
             "fs",
             "quorum",
             "quorum-sim",
+            "quorum-node",
             "service",
             "pbft",
             "wire",
         ],
         tests_use: &[],
     },
-    Room { directory: "fuzz", uses: &["node", "sim", "fs", "service", "pbft", "wire"], tests_use: &[] },
+    Room {
+        directory: "fuzz",
+        uses: &["node", "sim", "fs", "quorum", "quorum-node", "service", "pbft", "wire"],
+        tests_use: &[],
+    },
     Room { directory: "fuzz/libfuzzer", uses: &["fuzz"], tests_use: &[] },
     Room { directory: "xtask", uses: &[], tests_use: &[] },
 ];

@@ -44,8 +44,9 @@ enum Measure {
 
 /// Measure one register under faults and readers, in simulation
 ///
-/// Prints latency with its 95 % interval, how operations went, and messages, bytes and signatures for
-/// each operation. The history of the run is checked. The costs of cryptography are those of 2006.
+/// Prints the latency with its 95 % interval, the shares of fast and slow operations, and messages, bytes and
+/// signatures per operation. The history of the run is checked. In simulated time, cryptography takes as long as on
+/// machines of 2006.
 ///
 ///   quorate quorum run --protocol bft-bc --f 1 --faulty 1 --readers 2 --measure write
 #[derive(Args, Debug)]
@@ -57,10 +58,10 @@ pub(super) struct Run {
     /// The variant of bft-bc (default optimized)
     #[arg(long, value_enum)]
     variant: Option<VariantName>,
-    /// Faulty servers that are tolerated, of 3f + 1
+    /// Number of faulty servers to tolerate, of 3f + 1
     #[arg(long, value_name = "F", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=15))]
     f: u16,
-    /// Servers that are faulty: those with the lowest numbers
+    /// Number of faulty servers; the ones with the lowest numbers are faulty
     #[arg(long, value_name = "B", default_value_t = 0)]
     faulty: u16,
     /// What the faulty servers do
@@ -75,13 +76,14 @@ pub(super) struct Run {
     /// A writer beside a measured reader
     #[arg(long)]
     writer: bool,
-    /// Measured operations, after a tenth as many that are not counted
+    /// Number of measured operations; a warm-up of N / 10 operations runs first
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = values::count)]
     operations: u64,
-    /// lan (machines of 2006), sim:LAMBDA (shared network), or geo:CLIENT,SERVER,.. (regions)
+    /// lan (machines of 2006); sim:LAMBDA (shared network; LAMBDA is the processing cost of a message, 0 to 1000); or
+    /// geo:CLIENT,SERVER,... (one region for the clients and one for each server, such as DAL, FRA or TOK)
     #[arg(long, value_name = "MODEL", default_value = "lan")]
     network: String,
-    /// What chance is drawn from
+    /// Seed of the random numbers
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
     /// Print one JSON object
@@ -194,15 +196,16 @@ impl Run {
     }
 }
 
-/// Judge the statements of the comparison of quorum systems, in simulation
+/// Check the statements of a published comparison of quorum systems, in simulation
 ///
-/// Prints each statement with the figures of its cells. Exit status 1: a statement does not hold.
+/// Prints each statement with the figures of the configurations (cells) that it compares. Exit status 1: a statement
+/// does not hold.
 ///
 ///   quorate quorum shapes --operations 200
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Shapes {
-    /// Operations a cell
+    /// Number of operations per cell
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = values::count)]
     operations: u64,
 }

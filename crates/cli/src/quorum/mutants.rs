@@ -10,7 +10,7 @@ use crate::explain::Code;
 use crate::fail::{Failure, Outcome, nearest};
 use crate::{out, values};
 
-/// Plant each seeded bug and let scenarios and swarm find it
+/// Plant each bug in turn, and check that scenarios and swarm find it
 ///
 /// Needs a build with the feature `mutants`. Exit status 1: a bug survived.
 ///

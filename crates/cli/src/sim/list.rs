@@ -11,7 +11,7 @@ use crate::out;
 
 /// List all scenarios, with the faults that they cover
 ///
-/// The first column has the keys of docs/faults.md. A scenario fails if its fault does not actually happen at a
+/// The first column has the keys of docs/faults.md. A scenario fails unless its fault has a visible effect at a
 /// correct replica.
 ///
 ///   quorate sim list

@@ -26,6 +26,9 @@ pub(crate) struct Mutants {
     /// Processor time for each bug, in seconds (default 90)
     #[arg(long, value_name = "N", value_parser = values::count, default_value_t = 90, hide_default_value = true)]
     seconds: u64,
+    /// First seed (default 1)
+    #[arg(long, value_name = "SEED", default_value_t = 1, hide_default_value = true)]
+    from: u64,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -37,7 +40,7 @@ impl Mutants {
         let (mut found, mut cpu_ns) = (0_usize, 0);
         let mut rows = Vec::new();
         for (number, name, what) in &chosen {
-            let hunt = hunt::hunt(*number, self.seconds.saturating_mul(1_000_000_000));
+            let hunt = hunt::hunt(*number, self.from, self.seconds.saturating_mul(1_000_000_000));
             found += usize::from(hunt.found.is_some());
             cpu_ns += hunt.cpu_ns;
             if self.json {
@@ -85,7 +88,8 @@ fn row(number: u32, name: &str, what: &str, hunt: &hunt::Hunt) -> Value {
         row.insert("scenario".to_owned(), json!(failure.scenario));
         row.insert("n".to_owned(), json!(failure.cluster.n()));
         row.insert("seed".to_owned(), json!(failure.seed));
-        row.insert("runs".to_owned(), json!(found.runs));
+        row.insert("seeds".to_owned(), json!(found.seeds));
+        row.insert("scenarios".to_owned(), json!(found.scenarios));
     }
     row
 }

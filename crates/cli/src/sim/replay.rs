@@ -21,7 +21,7 @@ use crate::values::{self, RequestName};
 ///
 /// Prints one line for each event: `->` is a message, `.` a milestone, `!` an execution, `#` a fault. The first
 /// column is the step, the second the time in microseconds. A recording holds the start and the inputs of one
-/// replica; there, each input is a step.
+/// replica. In a recording, a step is one input.
 ///
 ///   quorate sim replay --seed 0x2f81 --lanes --from 4090
 ///   quorate sim replay --seed 0x2f81 --at 4112 --show r1,r2
@@ -66,10 +66,10 @@ pub(crate) struct Replay {
     /// Draw the run with a column for each node
     #[arg(long)]
     lanes: bool,
-    /// Draw only the faults that the swarm drew at first, as for seeds of long ago
+    /// Use only the faults of the first version of the swarm, to repeat a seed from that time
     #[arg(long, conflicts_with = "scenario")]
     plain: bool,
-    /// A rule that is known to be broken is a failure, too
+    /// Fail also on violations of rules that are known to be broken; without it they are only counted
     #[arg(long)]
     strict: bool,
 }

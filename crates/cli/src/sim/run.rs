@@ -44,22 +44,22 @@ pub(crate) struct Run {
     /// Run one seed, decimal or hexadecimal
     #[arg(long, value_name = "S", value_parser = values::seed, conflicts_with_all = ["seeds", "minutes"])]
     seed: Option<u64>,
-    /// The number of seeds (default 100, of a scenario 1)
+    /// The number of seeds (default 100, or 1 with --scenario)
     #[arg(long, value_name = "N", value_parser = values::count, conflicts_with = "minutes")]
     seeds: Option<u64>,
     /// The first seed, decimal or hexadecimal (default 1)
     #[arg(long, value_name = "S", value_parser = values::seed, conflicts_with_all = ["seed", "minutes"])]
     from: Option<u64>,
-    /// Fresh seeds for this many minutes
+    /// Run new seeds for M minutes
     #[arg(long, value_name = "M", value_parser = values::count)]
     minutes: Option<u64>,
-    /// Number of replicas: 4 for f = 1, 7 for f = 2 (default 4; for a scenario all its sizes)
+    /// Number of replicas: 4 for f = 1, 7 for f = 2 (default 4; with --scenario, each size that it supports)
     #[arg(long, value_name = "N")]
     n: Option<u16>,
     /// Number of Byzantine replicas to tolerate (default: as many as N replicas can)
     #[arg(long, value_name = "F", conflicts_with = "scenario")]
     f: Option<u16>,
-    /// Set a setting of the replicas; repeat for more settings (default: they follow from the seed)
+    /// Set a setting of the replicas; repeat for more settings (without --set, all follow from the seed)
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "scenario")]
     set: Vec<String>,
     /// Stop each run after N steps; a stopped run need not finish its requests
@@ -71,10 +71,10 @@ pub(crate) struct Run {
     /// Draw the run with a column for each node; needs --seed
     #[arg(long, requires = "seed", conflicts_with = "json")]
     lanes: bool,
-    /// Draw only the faults that the swarm drew at first, as for seeds of long ago
+    /// Use only the faults of the first version of the swarm, to repeat a seed from that time
     #[arg(long, conflicts_with = "scenario")]
     plain: bool,
-    /// A rule that is known to be broken is a failure, too
+    /// Fail also on violations of rules that are known to be broken; without it they are only counted
     #[arg(long)]
     strict: bool,
     /// Print one JSON object

@@ -29,7 +29,7 @@ pub enum CallError {
         /// The operation.
         request: RequestId,
     },
-    /// Nothing was done: the table of the clients' last replies has no place for another lane of this client.
+    /// Nothing was done: the client table has no place for another lane of this client.
     NoLane,
     /// It may have been done: this client's identity was used elsewhere, or before, with later timestamps than this
     /// process knows of. Two processes share a copy of one directory, or it was put back from a copy (RP-5).

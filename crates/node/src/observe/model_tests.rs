@@ -122,7 +122,7 @@ fn l20_the_verdict_follows_from_what_is_known() {
         (&[Clock(9_000), Clock(9_300), Clock(11_000), Clock(9_900)], &["ok"; 4], Healthy, 1, 1),
         // Two clocks say nothing about one another.
         (&[Clock(9_000), Clock(90_000), Silent, Well], &["ok", "ok", "silent", "ok"], Degraded, 0, 1),
-        // The table of last replies is full, as f + 1 say.
+        // The client table is full, as f + 1 say.
         (&[Lanes(100), Lanes(100), Well, Well], &["ok"; 4], Degraded, 1, 1),
         (&[Lanes(100), Lanes(99), Lanes(99), Lanes(99)], &["ok"; 4], Healthy, 1, 1),
         // f = 2.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use quorate_wire::Principal;
-use quorate_wire::frame::{FRAME_BYTES_MAX, PACKED_BYTES_MAX};
+use quorate_wire::frame::FRAME_BYTES_MAX;
 
 use super::slots::Slots;
 
@@ -55,16 +55,19 @@ pub(super) struct Inbox {
     stop: AtomicBool,
     /// Wakes the owner.
     bell: UdpSocket,
+    /// Frames of this length or less have no business here: they fit a datagram.
+    above: usize,
 }
 
 impl Inbox {
-    pub(super) fn new(bell: UdpSocket) -> Self {
+    pub(super) fn new(bell: UdpSocket, above: usize) -> Self {
         Self {
             shared: Mutex::default(),
             news: Condvar::new(),
             count: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             bell,
+            above,
         }
     }
 
@@ -180,8 +183,7 @@ fn receive(stream: &TcpStream, from: SocketAddr, id: u64, inbox: &Inbox) -> io::
         read(stream, &mut len, Instant::now() + IDLE, || ())?;
         let until = Instant::now() + WHOLE;
         let len = usize::try_from(u32::from_le_bytes(len)).unwrap_or(usize::MAX);
-        // What fits a datagram has no business here.
-        if len <= PACKED_BYTES_MAX || len > FRAME_BYTES_MAX {
+        if len <= inbox.above || len > FRAME_BYTES_MAX {
             return Err(ErrorKind::InvalidData.into());
         }
         // Room is made as bytes come, so that announcing a frame costs nobody memory.

@@ -122,7 +122,7 @@ fn what_was_promised_is_there_after_any_end() {
 fn an_image_makes_the_log_shorter_and_nothing_is_forgotten() {
     let dir = new_dir("trim");
     let mut disk = begin(open(dir.path()).0);
-    let seen = |seq, of: u64| encoded(&Record::Seen { seq: SeqNum(seq), incarnations: &of.to_le_bytes() });
+    let seen = |seq, of: u64| encoded(&Record::Seen { seq: SeqNum(seq), starts: &of.to_le_bytes() });
     let stable = |seq| encoded(&Record::Stable { seq: SeqNum(seq), root: Digest([3; 32]) });
     let view = encoded(&Record::ViewChange { view: ViewNum(4), frame: b"a frame" });
     for bytes in [&stable(0), &seen(0, 1), &view, &stable(90), &seen(90, 2)] {

@@ -3,7 +3,7 @@
 use quorate_wire::message::{NewView, ViewChange};
 use quorate_wire::{Cluster, ReplicaId, ViewNum};
 
-use super::Violation;
+use super::{Violation, enough};
 use crate::certificate::{bit, size};
 use crate::step::Reject;
 
@@ -55,7 +55,7 @@ pub fn well_formed_new_view(
     // Different replicas: a set of them, however often V names one (B1).
     let named = new_view.view_changes.iter().fold(0, |set, (replica, _)| set | bit(*replica));
     let members = new_view.view_changes.iter().all(|(replica, _)| cluster.contains(*replica));
-    if !members || size(named) < cluster.quorum() || size(named) != new_view.view_changes.len() {
+    if !members || size(named) < enough(cluster) || size(named) != new_view.view_changes.len() {
         return Err(Violation::ViewChanges);
     }
     if !new_view.checkpoint.0.0.is_multiple_of(interval) {

@@ -6,6 +6,7 @@ use core::cmp::Reverse;
 use quorate_wire::message::{Prepared, Want};
 use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum, ViewNum};
 
+use super::enough;
 use crate::certificate::{bit, size};
 
 /// The statements in S about one sequence number.
@@ -127,7 +128,7 @@ impl Number<'_> {
                     mutant!(M5, p.view < chosen.view, p.view != chosen.view) || p == chosen
                 })
         });
-        mutant!(M1, agrees.count() >= self.cluster.quorum(), true)
+        mutant!(M1, agrees.count() >= enough(self.cluster), true)
     }
 
     /// A2: `f + 1` replicas pre-prepared `chosen` in its view or later, so that a correct one did, and
@@ -148,6 +149,6 @@ impl Number<'_> {
             // A replica with h >= n has discarded its entries for n: its silence says nothing (DP-2).
             mutant!(M4, row.stable < self.seq, true) && row.prepared.is_none()
         });
-        nothing.count() >= self.cluster.quorum()
+        nothing.count() >= enough(self.cluster)
     }
 }

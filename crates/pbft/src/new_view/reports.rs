@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use quorate_wire::message::{NewView, ViewChange};
 use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum, ViewNum};
 
+use super::enough;
 use super::form::ViewChangeOf;
 use super::number::{Admits, Number, Row};
 use crate::certificate::bit;
@@ -52,7 +53,7 @@ impl<'a> Reports<'a> {
         let within = mutant!(M8, self.count(|m| m.stable <= seq), self.count(|m| m.stable <= seq && has(m)));
         // "whose checkpoint messages certified its correctness": one of f + 1 is correct and holds it.
         let vouched = self.count(has);
-        within >= self.cluster.quorum() && vouched >= self.cluster.weak()
+        within >= enough(self.cluster) && vouched >= self.cluster.weak()
     }
 
     /// Returns the latest checkpoint that S supports: `(n*, d*)`.
@@ -63,7 +64,7 @@ impl<'a> Reports<'a> {
 
     /// Returns whether a quorum reports nothing above `seq`.
     pub(super) fn end_by(&self, seq: SeqNum) -> bool {
-        self.count(|m| top(m) <= seq) >= self.cluster.quorum()
+        self.count(|m| top(m) <= seq) >= enough(self.cluster)
     }
 
     /// Returns `max_x`: the smallest number from `low` on above which a quorum reports nothing (DP-3).

@@ -19,7 +19,8 @@ use quorate_wire::frame::Frame;
 use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::life::{Lives, Recovered, Recovery};
 use quorate_wire::message::{
-    Checkpoint, Commit, Kind, Prepare, RequestBody, RequestFlags, Suspect, SuspectReason, encode_pre_prepare,
+    Checkpoint, Commit, Kind, Prepare, RequestBody, RequestFlags, Start, Suspect, SuspectReason,
+    encode_pre_prepare,
 };
 use quorate_wire::reply::{Outcome, Replies, Reply};
 use quorate_wire::sign::{Signer, Verifier};
@@ -64,6 +65,8 @@ pub struct Desk {
     pub disk_is_fast: bool,
     /// Signatures that are to be checked are not, yet.
     pub checks_wait: bool,
+    /// Digests of the state take time: the test gives them.
+    pub roots_wait: bool,
     deadlines: [Option<u64>; Timer::COUNT],
 }
 
@@ -92,7 +95,21 @@ impl Desk {
         Self::make(id, 4, 1, resume, change)
     }
 
+    /// One of four at its first start that does not know the digest of its initial state yet.
+    pub fn starting(id: ReplicaId) -> Self {
+        let mut desk = Self::seated(id, 4, 1, Resume::Fresh { incarnation: 1 << 20 }, |_| {});
+        desk.roots_wait = true;
+        desk.input(Input::Start);
+        desk
+    }
+
     fn make(id: ReplicaId, n: u16, f: u16, resume: Resume, change: impl FnOnce(&mut Config)) -> Self {
+        let mut desk = Self::seated(id, n, f, resume, change);
+        desk.input(Input::Start);
+        desk
+    }
+
+    fn seated(id: ReplicaId, n: u16, f: u16, resume: Resume, change: impl FnOnce(&mut Config)) -> Self {
         let cluster = Cluster::new(n, f).unwrap();
         let mut config = Config::new(cluster, CLUSTER_ID);
         config.checkpoint_interval = 4;
@@ -131,7 +148,7 @@ impl Desk {
             Replica::new(id, config.clone(), signer(Principal::Replica(id).key_holder()), resume).unwrap();
         let now = Now { mono_ns: 1_000 * MS, wall_ns: 1_700_000_000_000 * MS };
         let domains = config.domains();
-        let mut desk = Self {
+        Self {
             replica,
             config,
             doors,
@@ -142,14 +159,39 @@ impl Desk {
             records: Vec::new(),
             disk_is_fast: true,
             checks_wait: false,
+            roots_wait: false,
             deadlines: [None; Timer::COUNT],
-        };
-        desk.input(Input::Start);
-        desk
+        }
     }
 
     fn door(&mut self, who: Principal) -> &mut Door {
         self.doors.iter_mut().find(|d| d.own().key_holder() == who.key_holder()).unwrap()
+    }
+
+    /// A start of the desk's replica with its token, as the others echo it (§14.3).
+    pub fn start(&self, incarnation: u64) -> Start {
+        let id = self.replica.id();
+        let mut covered = [0; 16];
+        covered[..8].copy_from_slice(&u64::from(id.0).to_le_bytes());
+        covered[8..].copy_from_slice(&incarnation.to_le_bytes());
+        let signature = signer(Principal::Replica(id).key_holder()).sign(&self.domains.message(&covered));
+        Start { incarnation, token: u64::from_le_bytes(signature[..8].try_into().unwrap()) }
+    }
+
+    /// What a STATUS echoes whose sender has seen this start of replica `of`, and none of the others'. It has the token
+    /// of the second start only.
+    pub fn echoes(&self, of: ReplicaId, incarnation: u64) -> Vec<u8> {
+        let token = if incarnation == 2 << 20 { self.start(incarnation).token } else { 0 };
+        self.echoes_of(of, Start { incarnation, token })
+    }
+
+    pub fn echoes_of(&self, of: ReplicaId, start: Start) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for id in self.config.cluster.replicas() {
+            let seen = if id == of { start } else { Start::default() };
+            seen.encode(&mut Writer::new(&mut bytes));
+        }
+        bytes
     }
 
     /// The replica takes an input; execution and checkpoints are done at once.
@@ -193,7 +235,9 @@ impl Desk {
                 Action::Resend { client } => todo.push(Todo::Cached(*client)),
                 Action::Checkpoint { seq } => {
                     self.did.push(Did::Checkpointed(*seq));
-                    todo.push(Todo::Checkpointed(*seq));
+                    if !self.roots_wait {
+                        todo.push(Todo::Checkpointed(*seq));
+                    }
                 }
                 Action::Discard { below } => self.did.push(Did::Discarded(*below)),
                 Action::Fetch { seq, root, .. } => self.did.push(Did::Fetches(*seq, *root)),

@@ -6,6 +6,7 @@
 
 use alloc::collections::BTreeMap;
 
+use quorate_wire::codec::{DecodeError, Decoded, Reader, Writer};
 use quorate_wire::{ClientId, Digest};
 
 use crate::mutants::Mutant;
@@ -37,6 +38,36 @@ impl Default for Lists {
 }
 
 impl Lists {
+    /// Appends `write_ver`, and the slots of each client that has some: `count u32` of (client u64, plist?, optlist?,
+    /// evicted?, evicted_opt?) in rising order.
+    pub(crate) fn encode(&self, w: &mut Writer<'_>) {
+        self.write_ver.encode(w);
+        w.u32(u32::try_from(self.clients.len()).unwrap_or(u32::MAX));
+        for (client, slots) in &self.clients {
+            w.u64(client.0);
+            for slot in [slots.plist, slots.optlist, slots.evicted, slots.evicted_opt] {
+                w.u8(u8::from(slot.is_some()));
+                if let Some(version) = slot {
+                    version.encode(w);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>, clients_max: usize) -> Decoded<Self> {
+        let mut lists = Self { write_ver: Version::decode(r)?, clients: BTreeMap::new() };
+        for _ in 0..r.count32(clients_max)? {
+            let client = ClientId(r.u64()?);
+            let mut slot = || if r.bool()? { Version::decode(r).map(Some) } else { Ok(None) };
+            let slots = Slots { plist: slot()?, optlist: slot()?, evicted: slot()?, evicted_opt: slot()? };
+            if lists.clients.last_key_value().is_some_and(|(before, _)| *before >= client) {
+                return Err(DecodeError::NotCanonical);
+            }
+            lists.clients.insert(client, slots);
+        }
+        Ok(lists)
+    }
+
     /// Returns the largest version known to be completed.
     pub(crate) fn write_ver(&self) -> Version {
         self.write_ver

@@ -2,17 +2,22 @@
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
+use quorate_wire::codec::{DecodeError, Decoded, Reader, Writer};
 use quorate_wire::{ClientId, Principal};
 
 use super::lists::Lists;
 use super::{optimistic_digest, prepare_digest};
+use crate::Past;
 use crate::access::Access;
 use crate::cert::{PrepareCert, WriteCert};
 use crate::crypto::{Crypto, Signature, Statement};
+use crate::message::encoding::{put_signature, put_wcert, signature, value, wcert};
 use crate::message::{Body, Copy, Message, Op, OptimisticRequest, Predecessor, PrepareRequest, Proof};
 use crate::mutants::Mutant;
 use crate::repair::{Repair, copies};
+use crate::saved;
 use crate::settings::{ClientAuth, Protocol, Settings, Variant};
 use crate::step::{Input, Out, Process, Reject, Timer};
 use crate::thresholds::ServerId;
@@ -43,6 +48,34 @@ impl Default for Object {
     }
 }
 
+impl Object {
+    fn save(&self, out: &mut Vec<u8>) {
+        let mut w = Writer::new(out);
+        w.u8(saved::CERTIFIED);
+        w.blob(&self.value);
+        self.pcert.encode(&mut w);
+        put_signature(&mut w, self.wsig.as_ref());
+        put_wcert(&mut w, self.wcert.as_ref());
+        self.lists.encode(&mut w);
+    }
+
+    fn load(saved: &[u8], clients_max: usize) -> Decoded<Self> {
+        let mut r = Reader::new(saved);
+        if r.u8()? != saved::CERTIFIED {
+            return Err(DecodeError::NotCanonical);
+        }
+        let object = Self {
+            value: value(&mut r)?,
+            pcert: PrepareCert::decode(&mut r)?,
+            wsig: signature(&mut r)?,
+            wcert: wcert(&mut r)?,
+            lists: Lists::decode(&mut r, clients_max)?,
+        };
+        r.end()?;
+        Ok(object)
+    }
+}
+
 /// A server.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -64,7 +97,7 @@ struct Handling<'a> {
 }
 
 impl Server {
-    pub(crate) fn new(me: ServerId, settings: Arc<Settings>, lists_lost: bool) -> Self {
+    pub(crate) fn new(me: ServerId, settings: Arc<Settings>, past: Past) -> Self {
         let variant = match settings.protocol {
             Protocol::BftBc(variant) => variant,
             Protocol::Phalanx | Protocol::MinimalC | Protocol::MinimalF => Variant::Base,
@@ -73,8 +106,8 @@ impl Server {
             variant,
             access: Access::default(),
             objects: BTreeMap::new(),
-            repair: Repair::new(me, Arc::clone(&settings)),
-            lists_lost: lists_lost && !settings.wrong(Mutant::WipedSigns),
+            repair: Repair::new(me, Arc::clone(&settings), past == Past::Lost),
+            lists_lost: past != Past::Whole && !settings.wrong(Mutant::WipedSigns),
             settings,
         }
     }
@@ -83,6 +116,9 @@ impl Server {
         let object = message.object;
         let from = at.from;
         let result = match &message.body {
+            Body::ReadTs { .. } | Body::BcRead { .. } if !self.settings.rules.may_read(from, &object) => {
+                Err(Reject::NotAllowed)
+            }
             Body::ReadTs { op, nonce } => {
                 let pcert = self.pcert(object);
                 at.out.send(from, object, Body::ReadTsReply { op: *op, nonce: *nonce, pcert });
@@ -165,7 +201,7 @@ impl Server {
         };
         // A server is no client: the numbers of clients and servers are one range.
         let authentic = authentic && client.replica().is_none();
-        if !authentic || !self.access.may_write(client) {
+        if !authentic || !self.access.may_write(client, &at.object, &self.settings.rules) {
             return Err(Reject::NotAllowed);
         }
         if self.lists_lost { Err(Reject::ListsLost) } else { Ok(()) }
@@ -177,15 +213,17 @@ impl Server {
         if !self.is_valid_wcert(wcert, at) {
             return Err(Reject::BadProof);
         }
-        self.raise(wcert, at.object)?;
+        self.raise(wcert, at.object, at.out)?;
         Ok(wcert.version)
     }
 
-    fn raise(&mut self, wcert: &WriteCert, object: ObjectId) -> Result<(), Reject> {
+    fn raise(&mut self, wcert: &WriteCert, object: ObjectId, out: &mut Out) -> Result<(), Reject> {
         let held = self.held(object)?;
         if wcert.version > held.lists.write_ver() {
             held.lists.complete(wcert.version);
             held.wcert = Some(wcert.clone());
+            // What is answered next may rest on it (§2.5).
+            out.persist(object);
         }
         Ok(())
     }
@@ -216,7 +254,7 @@ impl Server {
         }
         let mut covered = self.take_own(own.as_ref(), at)?;
         if let Predecessor::Completed(wcert) = predecessor {
-            self.raise(wcert, at.object)?;
+            self.raise(wcert, at.object, at.out)?;
             covered = covered.max(wcert.version);
         }
         let settings = Arc::clone(&self.settings);
@@ -330,7 +368,7 @@ impl Server {
         if !self.is_valid_wcert(wcert, at) {
             return Err(Reject::BadProof);
         }
-        self.raise(wcert, at.object)
+        self.raise(wcert, at.object, at.out)
     }
 
     /// Repair (§15): values with certificates, and write certificates. Lists do not prove themselves.
@@ -347,6 +385,7 @@ impl Server {
             let raised = item.wcert.as_ref().map_or(Ok(()), |wcert| self.completed(wcert, &mut at));
             result = result.and(installed).and(raised);
         }
+        self.repair.judge_proofs();
         result
     }
 }
@@ -367,5 +406,29 @@ impl Process for Server {
     /// Everything that decides is durable (§2.5).
     fn crash(&mut self) {
         self.repair.crash();
+    }
+
+    fn save(&self, object: &ObjectId, out: &mut Vec<u8>) -> bool {
+        let Some(held) = self.objects.get(object) else { return false };
+        held.save(out);
+        true
+    }
+
+    fn load(&mut self, object: ObjectId, saved: &[u8]) -> Decoded<()> {
+        let limit = self.settings.limits.clients;
+        self.objects.insert(object, Object::load(saved, limit)?);
+        Ok(())
+    }
+
+    fn is_repaired(&self) -> bool {
+        !self.repair.is_lost()
+    }
+
+    fn held(&self, object: &ObjectId) -> Option<Version> {
+        self.objects.get(object).map(|held| held.pcert.version)
+    }
+
+    fn objects(&self) -> usize {
+        self.objects.len()
     }
 }

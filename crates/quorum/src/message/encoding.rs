@@ -314,29 +314,29 @@ fn nonce(r: &mut Reader<'_>) -> Decoded<u128> {
     Ok(u128::from_le_bytes(r.array()?))
 }
 
-fn put_signature(w: &mut Writer<'_>, signature: Option<&Signature>) {
+pub(crate) fn put_signature(w: &mut Writer<'_>, signature: Option<&Signature>) {
     w.u8(u8::from(signature.is_some()));
     if let Some(signature) = signature {
         w.bytes(signature);
     }
 }
 
-fn signature(r: &mut Reader<'_>) -> Decoded<Option<Signature>> {
+pub(crate) fn signature(r: &mut Reader<'_>) -> Decoded<Option<Signature>> {
     if r.bool()? { Ok(Some(r.array()?)) } else { Ok(None) }
 }
 
-fn put_wcert(w: &mut Writer<'_>, wcert: Option<&WriteCert>) {
+pub(crate) fn put_wcert(w: &mut Writer<'_>, wcert: Option<&WriteCert>) {
     w.u8(u8::from(wcert.is_some()));
     if let Some(wcert) = wcert {
         wcert.encode(w);
     }
 }
 
-fn wcert(r: &mut Reader<'_>) -> Decoded<Option<WriteCert>> {
+pub(crate) fn wcert(r: &mut Reader<'_>) -> Decoded<Option<WriteCert>> {
     if r.bool()? { Ok(Some(WriteCert::decode(r)?)) } else { Ok(None) }
 }
 
-fn put_stored(w: &mut Writer<'_>, version: Version, value: &Value, proof: &Proof) {
+pub(crate) fn put_stored(w: &mut Writer<'_>, version: Version, value: &Value, proof: &Proof) {
     version.encode(w);
     w.blob(value);
     put_signature(w, proof.signature.as_ref());
@@ -346,11 +346,11 @@ fn put_stored(w: &mut Writer<'_>, version: Version, value: &Value, proof: &Proof
     }
 }
 
-fn value(r: &mut Reader<'_>) -> Decoded<Value> {
+pub(crate) fn value(r: &mut Reader<'_>) -> Decoded<Value> {
     Ok(r.blob(VALUE_MAX)?.into())
 }
 
-fn proof(r: &mut Reader<'_>) -> Decoded<Proof> {
+pub(crate) fn proof(r: &mut Reader<'_>) -> Decoded<Proof> {
     Ok(Proof {
         signature: signature(r)?,
         evidence: if r.bool()? { Some(Evidence::decode(r)?) } else { None },

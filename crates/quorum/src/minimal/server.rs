@@ -2,8 +2,10 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use quorate_wire::Principal;
+use quorate_wire::codec::Decoded;
 
 use super::listeners::Listeners;
 use super::relay::Relay;
@@ -13,6 +15,7 @@ use crate::message::{Body, Copy, Message, Op, Proof, Rid};
 use crate::mutants::Mutant;
 use crate::phalanx::is_signed;
 use crate::repair::{Repair, copies};
+use crate::saved;
 use crate::settings::{Protocol, Settings};
 use crate::step::{Input, Out, Process, Reject, Timer};
 use crate::thresholds::{ServerId, ServerSet};
@@ -79,17 +82,18 @@ pub(crate) struct Server {
     objects: BTreeMap<ObjectId, Object>,
     relay: Relay,
     repair: Repair,
-    /// MINIMAL-C: what peers answered during repair. Cleared when it ends.
-    answers: BTreeMap<(ObjectId, Version), (Value, ServerSet)>,
+    /// MINIMAL-C: which peers answered what during repair. Cleared when it ends. Values are not kept: the answer
+    /// that completes f + 1 brings it.
+    answers: BTreeMap<(ObjectId, Version), ServerSet>,
 }
 
 impl Server {
-    pub(crate) fn new(me: ServerId, settings: Arc<Settings>) -> Self {
+    pub(crate) fn new(me: ServerId, settings: Arc<Settings>, lost: bool) -> Self {
         Self {
             access: Access::default(),
             objects: BTreeMap::new(),
             relay: Relay::new(me, Arc::clone(&settings)),
-            repair: Repair::new(me, Arc::clone(&settings)),
+            repair: Repair::new(me, Arc::clone(&settings), lost),
             answers: BTreeMap::new(),
             settings,
         }
@@ -109,6 +113,9 @@ impl Server {
     ) {
         let object = message.object;
         match &message.body {
+            Body::Qts { .. } | Body::Read { .. } if !self.settings.rules.may_read(from, &object) => {
+                out.reject(from, Reject::NotAllowed);
+            }
             Body::Qts { op } => {
                 let held = self.objects.get(&object);
                 let (version, signature) =
@@ -131,7 +138,7 @@ impl Server {
                 let Principal::Replica(peer) = from else {
                     return out.reject(from, Reject::NotExpected);
                 };
-                let revoked = !self.access.may_write(version.client);
+                let revoked = !self.access.may_write(version.client, &object, &self.settings.rules);
                 if revoked && self.settings.wrong(Mutant::AccessOnRelays) {
                     return;
                 }
@@ -179,7 +186,8 @@ impl Server {
         let own = Principal::from(store.version.client) == from;
         // Readers write back in MINIMAL-C; in MINIMAL-F the servers relay.
         let back = back && !self.is_f();
-        if !back && (!own || !self.access.may_write(store.version.client)) {
+        let may = || self.access.may_write(store.version.client, &store.object, &self.settings.rules);
+        if !back && !(own && may()) {
             return out.reject(from, Reject::NotAllowed);
         }
         self.store(Sender::Client(from, op), store, crypto, out);
@@ -325,10 +333,9 @@ impl Server {
                 if self.answers.len() >= most && !self.answers.contains_key(&key) {
                     continue;
                 }
-                let answer =
-                    self.answers.entry(key).or_insert((Arc::clone(&item.value), ServerSet::default()));
-                answer.1.insert(peer);
-                if answer.1.len() < self.settings.thresholds.weak() {
+                let answer = self.answers.entry(key).or_default();
+                answer.insert(peer);
+                if answer.len() < self.settings.thresholds.weak() {
                     continue;
                 }
             }
@@ -336,9 +343,36 @@ impl Server {
             let store = Store { object: *object, version: *version, value, proof };
             self.store(Sender::Repair, &store, crypto, out);
         }
-        if !self.repair.is_running() {
+        if self.is_f() {
+            self.repair.judge_proofs();
+        } else if self.repair.is_lost() && self.holds_what_it_promised() {
+            self.repair.repaired();
+        }
+        if self.repair.round_is_over() {
             self.answers.clear();
         }
+    }
+
+    /// MINIMAL-C: of the peers heard so far, this many are sure to hold what this server promised. Where fewer of all say
+    /// that they hold more than this server does, it holds that as well. What f + 1 do not answer alike while writes go on comes
+    /// by its own STORE, which is repeated (§2.3).
+    fn holds_what_it_promised(&self) -> bool {
+        let sure = self.repair.promisers();
+        if sure == 0 {
+            return false;
+        }
+        let mut larger: BTreeMap<ObjectId, ServerSet> = BTreeMap::new();
+        for ((object, version), peers) in &self.answers {
+            if self.objects.get(object).map_or(Version::GENESIS, |held| held.version) < *version {
+                let set = larger.entry(*object).or_default();
+                self.settings
+                    .thresholds
+                    .servers()
+                    .filter(|peer| peers.contains(*peer))
+                    .for_each(|peer| _ = set.insert(peer));
+            }
+        }
+        larger.values().all(|peers| peers.len() < sure)
     }
 
     fn start(&mut self, out: &mut Out) {
@@ -394,5 +428,29 @@ impl Process for Server {
         self.relay.crash();
         self.repair.crash();
         self.answers.clear();
+    }
+
+    fn save(&self, object: &ObjectId, out: &mut Vec<u8>) -> bool {
+        let Some(held) = self.objects.get(object) else { return false };
+        saved::put(held.version, &held.value, &held.proof, out);
+        true
+    }
+
+    fn load(&mut self, object: ObjectId, bytes: &[u8]) -> Decoded<()> {
+        let (version, value, proof) = saved::take(bytes)?;
+        self.objects.insert(object, Object { version, value, proof, ..Object::default() });
+        Ok(())
+    }
+
+    fn is_repaired(&self) -> bool {
+        !self.repair.is_lost()
+    }
+
+    fn held(&self, object: &ObjectId) -> Option<Version> {
+        self.objects.get(object).map(|held| held.version)
+    }
+
+    fn objects(&self) -> usize {
+        self.objects.len()
     }
 }

@@ -2,8 +2,10 @@
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use quorate_wire::Principal;
+use quorate_wire::codec::Decoded;
 
 use super::is_signed;
 use crate::access::Access;
@@ -11,6 +13,7 @@ use crate::crypto::Crypto;
 use crate::message::{Body, Copy, Message, Op, Proof};
 use crate::mutants::Mutant;
 use crate::repair::{Repair, copies};
+use crate::saved;
 use crate::settings::Settings;
 use crate::step::{Input, Out, Process, Reject, Timer};
 use crate::thresholds::ServerId;
@@ -40,8 +43,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(me: ServerId, settings: Arc<Settings>) -> Self {
-        let repair = Repair::new(me, Arc::clone(&settings));
+    pub(crate) fn new(me: ServerId, settings: Arc<Settings>, lost: bool) -> Self {
+        let repair = Repair::new(me, Arc::clone(&settings), lost);
         Self { settings, access: Access::default(), objects: BTreeMap::new(), repair }
     }
 
@@ -49,6 +52,9 @@ impl Server {
         let object = message.object;
         let held = self.objects.get(&object);
         match &message.body {
+            Body::Qts { .. } | Body::Rd { .. } if !self.settings.rules.may_read(from, &object) => {
+                out.reject(from, Reject::NotAllowed);
+            }
             Body::Qts { op } => {
                 let (version, signature) =
                     held.map_or((Version::GENESIS, None), |held| (held.version, held.proof.signature));
@@ -86,10 +92,14 @@ impl Server {
                     return out.reject(from, Reject::NotExpected);
                 };
                 for item in self.repair.arrived(peer, object, items, *more, out) {
-                    if self.install(item, crypto).is_err() {
-                        out.reject(from, Reject::BadProof);
+                    let about = item.object;
+                    match self.install(item, crypto) {
+                        Ok(true) => out.persist(about),
+                        Ok(false) => {}
+                        Err(_) => out.reject(from, Reject::BadProof),
                     }
                 }
+                self.repair.judge_proofs();
             }
             _ => out.reject(from, Reject::NotExpected),
         }
@@ -109,7 +119,9 @@ impl Server {
         let own = Principal::from(version.client) == from;
         let listed = !back || self.settings.wrong(Mutant::AccessOnRelays);
         let Principal::Client(_) = from else { return out.reject(from, Reject::NotExpected) };
-        if (!back && !own) || (listed && !self.access.may_write(version.client)) {
+        if (!back && !own)
+            || (listed && !self.access.may_write(version.client, &object, &self.settings.rules))
+        {
             return out.reject(from, Reject::NotAllowed);
         }
         match self.install(store, crypto) {
@@ -162,5 +174,29 @@ impl Process for Server {
 
     fn crash(&mut self) {
         self.repair.crash();
+    }
+
+    fn save(&self, object: &ObjectId, out: &mut Vec<u8>) -> bool {
+        let Some(held) = self.objects.get(object) else { return false };
+        saved::put(held.version, &held.value, &held.proof, out);
+        true
+    }
+
+    fn load(&mut self, object: ObjectId, bytes: &[u8]) -> Decoded<()> {
+        let (version, value, proof) = saved::take(bytes)?;
+        self.objects.insert(object, Object { version, value, proof });
+        Ok(())
+    }
+
+    fn is_repaired(&self) -> bool {
+        !self.repair.is_lost()
+    }
+
+    fn held(&self, object: &ObjectId) -> Option<Version> {
+        self.objects.get(object).map(|held| held.version)
+    }
+
+    fn objects(&self) -> usize {
+        self.objects.len()
     }
 }

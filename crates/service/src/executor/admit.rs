@@ -1,4 +1,4 @@
-//! Who may have what executed: rights (EX-3), and a place in the table of last replies (EX-2, §8.2).
+//! Who may have what executed: rights (EX-3), and a place in the client table (EX-2, §8.2).
 
 use quorate_wire::reply::Outcome;
 use quorate_wire::{ClientId, Timestamp};

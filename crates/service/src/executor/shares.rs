@@ -1,4 +1,4 @@
-//! Every client has a share of the table of last replies, and what is forgotten of a lane is never executed again.
+//! Every client has a share of the client table, and what is forgotten of a lane is never executed again.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;

@@ -289,6 +289,27 @@ fn b21_damaged_pages_are_found_and_brought() {
     }
 }
 
+/// ST-4, CK-6: a repair that turns from a later checkpoint to an earlier one drops the pages that only the later one
+/// has, also where its own nodes name all that the earlier one has.
+#[test]
+fn l25_a_repair_that_turns_back_drops_what_came_later() {
+    let mut world = World::new(15, &[Manner::Correct; 3]);
+    let early = world.populate(0..4, 40, 1);
+    assert!(world.nodes[TARGET].damage(1));
+    let added: Vec<u64> = (40..4000).collect();
+    for keys in added.chunks(100) {
+        world.execute(1..4, keys, 2);
+    }
+    let late = world.cut(1..4);
+    world.fetch(late, true);
+    for _ in 0..400 {
+        world.step();
+    }
+    assert!(world.installed.is_none() && world.pages > 0);
+    world.fetch(early, true);
+    world.finish(early);
+}
+
 /// A tree that does not belong to its pages is noticed when the root does not come out; from then on no
 /// page is trusted without its digest.
 #[test]

@@ -4,8 +4,8 @@
 use quorate_pbft::step::Recipient;
 use quorate_wire::life::Life;
 use quorate_wire::message::{
-    Bitmap, Echoes, LeaveCert, NewView, PrePrepareHead, Prepare, QueryStable, ReqReject, Status, Suspect,
-    SuspectReason, ViewChange,
+    Bitmap, Echoes, LeaveCert, NewView, PrePrepareHead, Prepare, QueryStable, ReqReject, Start, Status,
+    Suspect, SuspectReason, ViewChange,
 };
 use quorate_wire::{Digest, Kind, Message, Principal, SeqNum, ViewNum};
 
@@ -85,7 +85,7 @@ impl Liar for StatusFlood {
             view: lie.view,
             stable: SeqNum(0),
             executed: SeqNum(0),
-            incarnation: 1 << 20,
+            start: Start { incarnation: 1 << 20, token: 0 },
             settings: lie.config().shared_settings(),
             echoes: Echoes::default(),
             normal: lie.rng.one_in(2),

@@ -10,9 +10,11 @@ use std::sync::Arc;
 use quorate_service::Context;
 use quorate_service::people::Answer;
 use quorate_wire::digest::Domains;
+use quorate_wire::life::{Life, Recovery};
 use quorate_wire::reply::Outcome;
 use quorate_wire::{Batch, ClientId, Digest, ReplicaId, Replies, SeqNum, Timestamp};
 
+use super::ended::Tables;
 use super::lanes::{Last, Table};
 use super::order::Effect;
 use super::{Verdict, Violation};
@@ -64,6 +66,8 @@ pub struct ExactlyOnce {
     refused: BTreeSet<(ClientId, Timestamp)>,
     /// How many requests took effect.
     pub commands: u64,
+    /// The lives that recovery requests have opened.
+    pub lives: Tables,
 }
 
 impl ExactlyOnce {
@@ -80,6 +84,7 @@ impl ExactlyOnce {
             effects: Vec::new(),
             refused: BTreeSet::new(),
             commands: 0,
+            lives: Tables::default(),
         }
     }
 
@@ -108,7 +113,11 @@ impl ExactlyOnce {
                 }
                 _ => {
                     let mut result = Vec::new();
-                    let digest = if request.client.replica().is_some() {
+                    let digest = if let Some(replica) = request.client.replica() {
+                        if let Some(Recovery { bits, floor, .. }) = Recovery::decode(request.operation) {
+                            let life = Life { timestamp: request.timestamp, bits };
+                            self.lives.open(seq, replica, life, floor);
+                        }
                         Digest::ZERO
                     } else {
                         let (client, timestamp) = (request.client, request.timestamp);

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use quorate_pbft::Reject;
+use quorate_pbft::new_view::well_formed;
 use quorate_wire::life::Life;
 use quorate_wire::message::{Commit, NewView, Piggyback, PrePrepareHead, Prepare, ViewChange};
-use quorate_wire::{Digest, Kind, ReplicaId, SeqNum, ViewNum};
+use quorate_wire::{Cluster, Digest, Kind, ReplicaId, SeqNum, ViewNum};
 
 use super::facts::Facts;
 use super::{Verdict, Violation};
@@ -15,7 +17,9 @@ type Key = (ReplicaId, u64, u64);
 /// Remembers every vote that has left, across restarts.
 #[derive(Debug)]
 pub struct Votes {
-    window: u64,
+    cluster: Cluster,
+    /// The distance of checkpoints K, and the window L.
+    sizes: (u64, u64),
     /// PRE-PREPARE and PREPARE.
     prepares: BTreeMap<Key, Digest>,
     commits: BTreeMap<Key, Digest>,
@@ -27,10 +31,11 @@ pub struct Votes {
 }
 
 impl Votes {
-    /// Returns a watcher that has heard nothing, for logs of this size.
-    pub fn new(window: u64) -> Self {
+    /// Returns a watcher that has heard nothing, for checkpoints and logs of these sizes.
+    pub fn new(cluster: Cluster, sizes: (u64, u64)) -> Self {
         Self {
-            window,
+            cluster,
+            sizes,
             prepares: BTreeMap::new(),
             commits: BTreeMap::new(),
             view_changes: BTreeMap::new(),
@@ -41,10 +46,11 @@ impl Votes {
     /// I8, and the second half of I5: a vote is of the current view, in normal operation, inside of the
     /// window; a COMMIT comes after the batch has prepared.
     pub fn says(&self, facts: &Facts, kind: Kind, body: &[u8]) -> Verdict {
+        let (_, window) = self.sizes;
         for_each_vote(kind, body, |vote| {
             let Vote { view, seq, digest, commit } = vote;
             let in_view = view == facts.view && facts.normal;
-            let in_window = seq.0 > facts.stable.0 && seq.0 <= facts.stable.0 + self.window;
+            let in_window = seq.0 > facts.stable.0 && seq.0 <= facts.stable.0 + window;
             if !in_view || !in_window {
                 let text = format!(
                     "{} sends {} v={} n={} in v={}{}, window ({}, {}]",
@@ -55,7 +61,7 @@ impl Votes {
                     facts.view.0,
                     if facts.normal { "" } else { " (changing)" },
                     facts.stable.0,
-                    facts.stable.0 + self.window
+                    facts.stable.0 + window
                 );
                 return Err(Violation::new("votes (I8)", text, &[facts.id]));
             }
@@ -68,7 +74,7 @@ impl Votes {
     }
 
     /// I5 and I7: one digest for each view and number, one VIEW-CHANGE for each life and view, one NEW-VIEW for
-    /// each view, also across restarts. Asked when the message leaves.
+    /// each view, also across restarts; and each VIEW-CHANGE keeps to VC-5. Asked when the message leaves.
     pub fn sends(&mut self, facts: &Facts, kind: Kind, body: &[u8]) -> Verdict {
         let id = facts.id;
         match kind {
@@ -87,11 +93,19 @@ impl Votes {
                 );
                 Err(Violation::new("votes (I5)", text, &[id]))
             }),
-            Kind::ViewChange if facts.misled => Ok(()), // an old disk: it is one of the f, and cannot know
             Kind::ViewChange => {
-                let (life, view) =
-                    ViewChange::decode(body).map_or_else(|_| Default::default(), |m| (m.life, m.view.0));
-                once(&mut self.view_changes, (id, life, view), body).map_err(|()| second(id, view, kind))
+                let (cluster, (interval, window)) = (self.cluster, self.sizes);
+                let message = ViewChange::decode(body).map_err(|_| Reject::BadViewChange);
+                let valid = message.and_then(|m| well_formed(cluster, interval, window, &m).map(|()| m));
+                let m = valid.map_err(|reason| {
+                    let text = format!("{id} sends a VIEW-CHANGE that nobody accepts: {}", reason.name());
+                    Violation::new("views (VC-5)", text, &[id])
+                })?;
+                if facts.misled {
+                    return Ok(()); // an old disk: it is one of the f, and cannot know
+                }
+                once(&mut self.view_changes, (id, m.life, m.view.0), body)
+                    .map_err(|()| second(id, m.view.0, kind))
             }
             Kind::NewView => {
                 let view = NewView::decode(body).map_or(0, |m| m.view.0);
@@ -135,11 +149,11 @@ pub fn may_read(facts: &Facts) -> Verdict {
 
 /// A vote, in its own message or piggybacked on another.
 #[derive(Clone, Copy, Debug)]
-struct Vote {
-    view: ViewNum,
-    seq: SeqNum,
-    digest: Digest,
-    commit: bool,
+pub(super) struct Vote {
+    pub(super) view: ViewNum,
+    pub(super) seq: SeqNum,
+    pub(super) digest: Digest,
+    pub(super) commit: bool,
 }
 
 /// Calls `each` with view, number and digest of every COMMIT in a message, also of those that are piggybacked.
@@ -160,7 +174,8 @@ pub(super) fn for_each_commit(
     )
 }
 
-fn for_each_vote(kind: Kind, body: &[u8], mut check: impl FnMut(Vote) -> Verdict) -> Verdict {
+/// Calls `check` with every vote in a message, also with those that are piggybacked.
+pub(super) fn for_each_vote(kind: Kind, body: &[u8], mut check: impl FnMut(Vote) -> Verdict) -> Verdict {
     let riding = |view, piggyback: &Piggyback<'_>, check: &mut dyn FnMut(Vote) -> Verdict| {
         piggyback.iter().try_for_each(|(seq, digest)| check(Vote { view, seq, digest, commit: true }))
     };

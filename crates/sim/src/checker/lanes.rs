@@ -1,4 +1,4 @@
-//! The table of last replies in its plainest form: which requests are executed, and which are refused (EX-2, §8.2).
+//! The client table in its plainest form: which requests are executed, and which are refused (EX-2, §8.2).
 //!
 //! It says in maps and with searches of everything what the service says with slots, entries and hints.
 

@@ -5,14 +5,18 @@
 //! knows them all tries them: every set of `q` in which at most `f` are lies, the liars' made up so that they deny
 //! everything. The liars are those that lie now, and any others up to `f`: a correct replica may lie from now on.
 //! What it decides, by the real decision, must take over all that has committed in an earlier view, and all that
-//! ever commits there later.
+//! ever commits there later, if anybody may vote for it there: at a number, by the table of lives as of a checkpoint
+//! whose window has that number (RC-11a). So a VIEW-CHANGE of a life that has ended is tried like any other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use quorate_pbft::lives::Counts;
 use quorate_pbft::new_view::{Decision, ViewChangeOf, decide};
+use quorate_wire::life::Life;
 use quorate_wire::message::{LeaveCert, Suspect, SuspectReason, ViewChange};
 use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum, ViewNum};
 
+use super::ended::Tables;
 use super::facts::Facts;
 use super::{Verdict, Violation};
 
@@ -30,6 +34,8 @@ struct Made {
     checkpoint: SeqNum,
     chosen: Vec<Digest>,
     of: Vec<ReplicaId>,
+    /// In which lives the truth was said.
+    lives: Vec<(ReplicaId, Life)>,
 }
 
 /// One view to come.
@@ -54,6 +60,8 @@ pub struct Omniscient {
     /// What committed at each number, and the lowest view in which it did, or did with the liars' votes.
     committed: BTreeMap<u64, (Digest, ViewNum)>,
     liars: BTreeSet<ReplicaId>,
+    /// What is final everywhere or soon.
+    last: SeqNum,
 }
 
 impl Omniscient {
@@ -61,12 +69,18 @@ impl Omniscient {
     pub fn new(cluster: Cluster, interval: u64, window: u64, null: Digest) -> Self {
         let (views, votes) = (BTreeMap::new(), BTreeMap::new());
         let (committed, liars) = (BTreeMap::new(), BTreeSet::new());
-        Self { cluster, interval, window, null, views, votes, committed, liars }
+        Self { cluster, interval, window, null, views, votes, committed, liars, last: SeqNum(0) }
+    }
+
+    /// A batch has become final.
+    pub fn settled(&mut self, seq: SeqNum) {
+        self.last = self.last.max(seq);
     }
 
     /// A correct replica has sent its VIEW-CHANGE.
-    pub fn said(&mut self, facts: &[Facts], by: ReplicaId, message: ViewChange) -> Verdict {
-        if !facts[by.index()].counts() {
+    pub fn said(&mut self, facts: &[Facts], lives: &Tables, by: ReplicaId, message: ViewChange) -> Verdict {
+        // One that has lied may have voted for what it knows nothing of now that it is clean.
+        if !facts[by.index()].counts() || facts[by.index()].was_faulty {
             return Ok(());
         }
         self.liars_are(facts);
@@ -81,7 +95,7 @@ impl Omniscient {
         if self.views.len() > VIEWS_MAX {
             self.views.pop_first();
         }
-        self.make(view, Some(newest))
+        self.make(view, Some(newest), lives)
     }
 
     /// A COMMIT of a correct replica leaves. With those of the liars, it may have made a quorum. What a replica only
@@ -89,6 +103,7 @@ impl Omniscient {
     pub fn voted(
         &mut self,
         facts: &[Facts],
+        lives: &Tables,
         by: ReplicaId,
         (view, seq, digest): (ViewNum, SeqNum, Digest),
     ) -> Verdict {
@@ -104,11 +119,11 @@ impl Omniscient {
         {
             self.votes.pop_first();
         }
-        if truths + liars < self.cluster.quorum() { Ok(()) } else { self.committed(view, seq, digest) }
+        if truths + liars < self.cluster.quorum() { Ok(()) } else { self.committed(lives, view, seq, digest) }
     }
 
     /// A batch has committed in `view`.
-    fn committed(&mut self, view: ViewNum, seq: SeqNum, digest: Digest) -> Verdict {
+    fn committed(&mut self, lives: &Tables, view: ViewNum, seq: SeqNum, digest: Digest) -> Verdict {
         let first = self.committed.entry(seq.0).or_insert((digest, ViewNum(u64::MAX)));
         if view >= first.1 {
             return Ok(());
@@ -116,18 +131,10 @@ impl Omniscient {
         first.1 = view;
         for (later, of_view) in self.views.range(view.0 + 1..) {
             for made in &of_view.made {
-                self.takes_over(ViewNum(*later), made, seq, digest, view)?;
+                self.takes_over(lives, ViewNum(*later), made, seq, digest, view)?;
             }
         }
         Ok(())
-    }
-
-    /// A replica that had lost its memory has rejoined: what it has signed before that counts no more (RC-11).
-    pub fn rejoined(&mut self, id: ReplicaId) {
-        for of_view in self.views.values_mut() {
-            of_view.said.retain(|(by, _)| *by != id);
-            of_view.made.retain(|made| !made.of.contains(&id));
-        }
     }
 
     /// What was made on the word of a replica that lies now is made again without it.
@@ -140,7 +147,7 @@ impl Omniscient {
     }
 
     /// Tries every set of VIEW-CHANGEs for `view`, or those with the one at `newest`.
-    fn make(&mut self, view: ViewNum, newest: Option<usize>) -> Verdict {
+    fn make(&mut self, view: ViewNum, newest: Option<usize>, lives: &Tables) -> Verdict {
         let Some(of_view) = self.views.get(&view.0) else { return Ok(()) };
         let lies = self.cluster.f();
         let truths = self.cluster.quorum() - lies;
@@ -171,7 +178,7 @@ impl Omniscient {
         });
         for made in &found {
             for (seq, (digest, at)) in self.committed.range(made.checkpoint.0 + 1..) {
-                self.takes_over(view, made, SeqNum(*seq), *digest, *at)?;
+                self.takes_over(lives, view, made, SeqNum(*seq), *digest, *at)?;
             }
         }
         if let Some(of_view) = self.views.get_mut(&view.0) {
@@ -201,7 +208,8 @@ impl Omniscient {
         let decided = decide(self.cluster, self.window, self.null, &of, |_, _, _| vouched, |_| true);
         let Decision::Complete { checkpoint, chosen } = decided else { return None };
         let of = of.iter().map(ViewChangeOf::replica).collect();
-        Some(Made { checkpoint: checkpoint.0, chosen, of })
+        let lives = truth.iter().map(|(id, m)| (*id, m.life)).collect();
+        Some(Made { checkpoint: checkpoint.0, chosen, of, lives })
     }
 
     /// A VIEW-CHANGE that has every checkpoint of the others from `stable` on, and nothing prepared.
@@ -232,24 +240,48 @@ impl Omniscient {
     }
 
     /// I4: what committed before `view` is where it was.
-    fn takes_over(&self, view: ViewNum, made: &Made, seq: SeqNum, digest: Digest, at: ViewNum) -> Verdict {
+    fn takes_over(
+        &self,
+        lives: &Tables,
+        view: ViewNum,
+        made: &Made,
+        seq: SeqNum,
+        digest: Digest,
+        at: ViewNum,
+    ) -> Verdict {
         let place = seq.0.checked_sub(made.checkpoint.0 + 1).and_then(|place| usize::try_from(place).ok());
         let Some(place) = place.filter(|_| at < view) else { return Ok(()) };
-        if made.chosen.get(place) == Some(&digest) {
+        if made.chosen.get(place) == Some(&digest) || !self.admits_votes(lives, view, made, seq) {
             return Ok(());
         }
-        let of: Vec<String> = made.of.iter().map(ToString::to_string).collect();
+        let names = |ids: &mut dyn Iterator<Item = &ReplicaId>| {
+            ids.map(ToString::to_string).collect::<Vec<String>>().join(", ")
+        };
+        let voters = self.votes.get(&(seq, at, digest));
         let text = format!(
-            "n={} d={digest} committed in v={}, and a NEW-VIEW for v={} from n={} on could leave it out: \
+            "n={} d={digest} committed in v={} by COMMITs of {} and liars, and a NEW-VIEW for v={} from n={} on could leave it out: \
              VIEW-CHANGEs of {}, at most {} of them lies",
             seq.0,
             at.0,
+            names(&mut voters.into_iter().flatten()),
             view.0,
             made.checkpoint.0,
-            of.join(", "),
+            names(&mut made.of.iter()),
             self.cluster.f()
         );
         Err(Violation::new(RULE, text, &made.of))
+    }
+}
+
+impl Omniscient {
+    /// Says whether a replica with a window around `seq` may vote in a view that was made so (RC-11a).
+    fn admits_votes(&self, lives: &Tables, view: ViewNum, made: &Made, seq: SeqNum) -> bool {
+        let lowest = seq.0.saturating_sub(self.window).div_ceil(self.interval);
+        let mut stable =
+            (lowest..).map(|k| SeqNum(k * self.interval)).take_while(|h| *h < seq && *h <= self.last);
+        let counts =
+            |h| made.lives.iter().all(|(id, life)| lives.counts(*id, (*life, view), h) == Counts::Yes);
+        stable.any(counts)
     }
 }
 
@@ -270,7 +302,7 @@ fn each_subset(from: &[usize], len: usize, each: &mut dyn FnMut(&[usize])) {
 
 #[cfg(test)]
 mod tests {
-    use quorate_wire::life::Life;
+    use quorate_wire::Timestamp;
     use quorate_wire::message::{PrePrepared, Prepared};
 
     use super::*;
@@ -281,6 +313,10 @@ mod tests {
         let cluster = Cluster::tolerating(1).unwrap();
         let facts = cluster.replicas().map(|id| Facts::new(id, true)).collect();
         (Omniscient::new(cluster, 4, 8, Digest([0; 32])), facts)
+    }
+
+    fn lives() -> Tables {
+        Tables::default()
     }
 
     /// The VIEW-CHANGE for view 1 of a replica that has prepared `D` at number 1, or nothing.
@@ -302,9 +338,9 @@ mod tests {
     #[test]
     fn what_a_quorum_has_prepared_cannot_be_left_out() {
         let (mut o, facts) = omniscient();
-        assert_eq!(o.committed(ViewNum(0), SeqNum(1), D), Ok(()));
+        assert_eq!(o.committed(&lives(), ViewNum(0), SeqNum(1), D), Ok(()));
         for (id, has) in [(0, true), (1, true), (2, true), (3, false)] {
-            assert_eq!(o.said(&facts, ReplicaId(id), view_change(has)), Ok(()), "r{id}");
+            assert_eq!(o.said(&facts, &lives(), ReplicaId(id), view_change(has)), Ok(()), "r{id}");
         }
         assert!(o.views[&1].made.iter().all(|made| made.chosen.first() == Some(&D)));
         assert!(!o.views[&1].made.is_empty());
@@ -317,14 +353,14 @@ mod tests {
             let (mut o, facts) = omniscient();
             let mut verdicts = Vec::new();
             if before {
-                verdicts.push(o.committed(ViewNum(0), SeqNum(1), D));
+                verdicts.push(o.committed(&lives(), ViewNum(0), SeqNum(1), D));
             }
             for id in [2, 3] {
-                verdicts.push(o.said(&facts, ReplicaId(id), view_change(false)));
+                verdicts.push(o.said(&facts, &lives(), ReplicaId(id), view_change(false)));
             }
             if !before {
                 assert!(verdicts.iter().all(Result::is_ok));
-                verdicts.push(o.committed(ViewNum(0), SeqNum(1), D));
+                verdicts.push(o.committed(&lives(), ViewNum(0), SeqNum(1), D));
             }
             let last = verdicts.pop().unwrap();
             assert!(last.is_err_and(|violation| violation.rule == RULE), "before: {before}");
@@ -336,12 +372,12 @@ mod tests {
     #[test]
     fn the_words_of_a_liar_do_not_count_as_true() {
         let (mut o, mut facts) = omniscient();
-        assert_eq!(o.committed(ViewNum(0), SeqNum(1), D), Ok(()));
+        assert_eq!(o.committed(&lives(), ViewNum(0), SeqNum(1), D), Ok(()));
         facts[3].correct = false;
-        assert_eq!(o.said(&facts, ReplicaId(3), view_change(false)), Ok(()));
-        assert_eq!(o.said(&facts, ReplicaId(2), view_change(false)), Ok(()));
-        assert_eq!(o.said(&facts, ReplicaId(1), view_change(true)), Ok(()));
-        assert!(o.said(&facts, ReplicaId(0), view_change(false)).is_err());
+        assert_eq!(o.said(&facts, &lives(), ReplicaId(3), view_change(false)), Ok(()));
+        assert_eq!(o.said(&facts, &lives(), ReplicaId(2), view_change(false)), Ok(()));
+        assert_eq!(o.said(&facts, &lives(), ReplicaId(1), view_change(true)), Ok(()));
+        assert!(o.said(&facts, &lives(), ReplicaId(0), view_change(false)).is_err());
     }
 
     /// What commits in the view itself need not be in its NEW-VIEW.
@@ -349,9 +385,37 @@ mod tests {
     fn what_commits_in_the_new_view_is_no_concern() {
         let (mut o, facts) = omniscient();
         for id in [1, 2, 3] {
-            assert_eq!(o.said(&facts, ReplicaId(id), view_change(false)), Ok(()));
+            assert_eq!(o.said(&facts, &lives(), ReplicaId(id), view_change(false)), Ok(()));
         }
-        assert_eq!(o.committed(ViewNum(1), SeqNum(1), D), Ok(()));
-        assert!(o.committed(ViewNum(0), SeqNum(1), D).is_err(), "it had committed before after all");
+        assert_eq!(o.committed(&lives(), ViewNum(1), SeqNum(1), D), Ok(()));
+        assert!(
+            o.committed(&lives(), ViewNum(0), SeqNum(1), D).is_err(),
+            "it had committed before after all"
+        );
+    }
+
+    /// S1, RC-11: r3 has rejoined, and its old VIEW-CHANGE denies what it has prepared since. That is no way out as long
+    /// as nobody may vote on the life that has ended for a number in reach; one number lower somebody may.
+    #[test]
+    fn an_old_view_change_counts_where_the_new_life_is_not_known() {
+        for (seq, seen) in [(21, false), (20, true)] {
+            let (mut o, facts) = omniscient();
+            let mut lives = Tables::default();
+            let new = Life { timestamp: Timestamp(7), bits: 9 };
+            lives.open(SeqNum(13), ReplicaId(3), new, ViewNum(0));
+            o.settled(SeqNum(20));
+            let at = |has: bool| {
+                let mut m = view_change(has);
+                m.stable = SeqNum(16);
+                m.checkpoints = vec![(SeqNum(16), Digest([1; 32]))];
+                m.prepared.iter_mut().for_each(|p| p.seq = SeqNum(seq));
+                m.pre_prepared.iter_mut().for_each(|q| q.seq = SeqNum(seq));
+                m
+            };
+            assert_eq!(o.committed(&lives, ViewNum(0), SeqNum(seq), D), Ok(()));
+            assert_eq!(o.said(&facts, &lives, ReplicaId(2), at(false)), Ok(()));
+            let verdict = o.said(&facts, &lives, ReplicaId(3), at(false));
+            assert_eq!(verdict.is_err(), seen, "number {seq}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use quorate_pbft::config::MS;
 use quorate_pbft::step::{Milestone, Reject};
-use quorate_wire::ViewNum;
+use quorate_wire::{Kind, ReplicaId, ViewNum};
 
 use super::host::{REJOIN_NS, REJOINED, RESTARTED, TRANSFERRED, VIEW_CHANGES, everyone_remembers};
 use super::liars::lives::Keeper;
@@ -174,6 +174,17 @@ pub const SCENARIOS: &[Scenario] = &[
         stage.world.restart(h);
         stage.until("it has rejoined", REJOIN_NS, everyone_remembers)
     }),
+    Scenario::new(
+        "h7_old_disk_confirmed_by_few",
+        &["H7"],
+        "A stale disk, and only f others have missed its replica's later starts: their word is not enough to vote (14.3)",
+    )
+    .expects(&[
+        Expect::Noted("the others have gone on"),
+        Expect::Milestone("rejoin started", |_, m| matches!(m, Milestone::RejoinStarted { .. })),
+        REJOINED,
+    ])
+    .play(confirmed_by_few),
     Scenario::new("h11_slow_disks", &["H11"], "One disk is slow, then the primary's, then all of them")
         .expects(&[Expect::Count("slow disks", |c| c.faults.get("slow disk").copied().unwrap_or(0))])
         .play(|stage| {
@@ -186,6 +197,36 @@ pub const SCENARIOS: &[Scenario] = &[
             Ok(())
         }),
 ];
+
+fn confirmed_by_few(stage: &mut Stage) -> Ended {
+    let (victim, unaware) = (ReplicaId(1), stage.last_f());
+    let aware = stage.all_but(&[unaware.clone(), vec![victim]].concat());
+    let h = stage.world.host_of(victim);
+    stage.busy(4)?;
+    stage.quiet()?;
+    stage.pass(100 * MS)?;
+    let old = stage.world.snapshot(h);
+    stage.cut(&[victim], &unaware);
+    for _ in 0..2 {
+        stage.world.crash(h);
+        stage.world.restart(h);
+        stage.pass(400 * MS)?;
+    }
+    stage.world.put_back(h, old);
+    stage.mend();
+    // Those who know better are not heard.
+    stage.mute(Kind::Status, &aware, &[victim]);
+    stage.world.restart(h);
+    stage.pass(300 * MS)?;
+    let before = stage.world.committed();
+    stage.busy(4)?;
+    stage.pass(100 * MS)?;
+    stage.note("the others have gone on");
+    let voted = stage.world.checkers.facts(victim).prepared.keys().any(|n| *n > before);
+    stage.require(!voted, "it votes, and only f others have confirmed its start")?;
+    stage.mend();
+    stage.until("it has rejoined", REJOIN_NS, everyone_remembers)
+}
 
 /// Disks are damaged in each way, one at a time; each replica rejoins before the next one is hit.
 fn damaged(stage: &mut Stage, how: &[Damage]) -> Ended {

@@ -2,6 +2,7 @@
 
 use quorate_pbft::Config;
 use quorate_pbft::config::MS;
+use quorate_pbft::step::Milestone;
 use quorate_wire::{Kind, ReplicaId};
 
 use super::host::{REJOINED, TRANSFERRED, everyone_remembers};
@@ -39,6 +40,16 @@ pub const SCENARIOS: &[Scenario] = &[
         Setup { config, ..setup }.lying_backups(RepeatReads::default)
     })
     .play(floor_after_a_restart),
+    Scenario::new(
+        "s2_read_of_an_old_disk",
+        &["S2"],
+        "An old disk is put into a replica: it serves no read before the others have confirmed its start (14.3)",
+    )
+    .expects(&[
+        Expect::Noted("asked before its start was confirmed"),
+        Expect::Milestone("rejoin started", |_, m| matches!(m, Milestone::RejoinStarted { .. })),
+    ])
+    .play(read_of_an_old_disk),
     Scenario::new(
         "b4_primary_lacks_checkpoints",
         &["B4"],
@@ -159,6 +170,40 @@ fn read_below_what_was_shown(stage: &mut Stage) -> Ended {
     stage.ask(1, 0, "get x");
     stage.note("asked after the restart");
     stage.pass(50 * MS)
+}
+
+fn read_of_an_old_disk(stage: &mut Stage) -> Ended {
+    let (all, victim) = (stage.all(), ReplicaId(1));
+    let h = stage.world.host_of(victim);
+    stage.answer(0, 0, "put x old", 2_000 * MS)?;
+    stage.until_executed(&all, stage.world.committed(), 1_000 * MS)?;
+    stage.pass(50 * MS)?;
+    let old = stage.world.snapshot(h);
+    // The others see it start more often than that disk knows.
+    for _ in 0..2 {
+        stage.world.crash(h);
+        stage.world.restart(h);
+        stage.pass(300 * MS)?;
+    }
+    stage.answer(0, 0, "put x new", 2_000 * MS)?;
+    stage.until_executed(&all, stage.world.committed(), 1_000 * MS)?;
+    stage.world.put_back(h, old);
+    stage.isolate(&[victim]);
+    let client = stage.world.clients[1].node;
+    for id in stage.all_but(&[victim]) {
+        let to = stage.world.hosts[stage.world.host_of(id)].node;
+        stage.world.network.mute(client, to, Kind::Request);
+    }
+    stage.world.restart(h);
+    stage.pass(300 * MS)?;
+    let served = stage.world.counters().reads_served;
+    stage.ask(1, 0, "get x");
+    stage.pass(300 * MS)?;
+    stage.note("asked before its start was confirmed");
+    let after = stage.world.counters().reads_served;
+    stage.require(after == served, "a disk that nobody has confirmed was read")?;
+    stage.mend();
+    stage.until("it has rejoined", 20_000 * MS, everyone_remembers)
 }
 
 fn floor_after_a_restart(stage: &mut Stage) -> Ended {

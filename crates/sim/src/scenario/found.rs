@@ -2,7 +2,7 @@
 //! section). One that is not fixed yet stands in [`crate::expected`].
 
 use quorate_pbft::config::{Config, MS};
-use quorate_pbft::step::Milestone;
+use quorate_pbft::step::{Milestone, Reject};
 use quorate_wire::{Kind, ReplicaId};
 
 use super::found_liars::{ClaimsWhatOneHolds, FarIncarnation, FarQuestions};
@@ -112,6 +112,26 @@ pub const SCENARIOS: &[Scenario] = &[
     .expects(&[Expect::Noted("flooded")])
     .with(|setup| Setup { config: Config { clients_max: 4096, ..setup.config }, clients: 3, ..setup })
     .play(queue_of_one_client),
+    Scenario::new(
+        "l6_bytes_of_one_client",
+        &["L6"],
+        "One client sends long requests on many lanes: what a replica keeps of them has a bound for each client (SR-1)",
+    )
+    .expects(&[Expect::Reject(Reject::OverQuota), Expect::Noted("flooded")])
+    .with(|setup| Setup { config: Config { clients_max: 4096, ..setup.config }, clients: 3, ..setup })
+    .play(|stage| {
+        stage.busy(5)?;
+        stage.quiet()?;
+        let (r0, others) = ([ReplicaId(0)], stage.all_but(&[ReplicaId(0)]));
+        stage.cut(&r0, &others);
+        for lane in 0..20 {
+            let frame = stage.world.forge(2, &Forgery::new(1, &[0; 1_000_000]).lane(lane));
+            stage.world.post(2, r0[0], &frame);
+        }
+        stage.pass(100 * MS)?;
+        stage.note("flooded");
+        Ok(())
+    }),
     Scenario::new(
         "l17_questions_far_ahead",
         &["L17"],

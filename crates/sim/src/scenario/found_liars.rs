@@ -1,7 +1,7 @@
 //! The liars of [`super::found`].
 
 use quorate_pbft::step::Recipient;
-use quorate_wire::message::{PrePrepareHead, PrePrepared, Prepared, Status, ViewChange};
+use quorate_wire::message::{PrePrepareHead, PrePrepared, Prepared, Start, Status, ViewChange};
 use quorate_wire::{Digest, Kind, ReplicaId, SeqNum, ViewNum};
 
 use crate::adversary::{Answered, Fate, Liar, Lie, Said};
@@ -77,7 +77,7 @@ pub(super) struct FarIncarnation;
 impl Liar for FarIncarnation {
     fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
         let (Kind::Status, Ok(m)) = (said.kind, Status::decode(said.body)) else { return Fate::Keep };
-        let far = Status { incarnation: u64::MAX - 1, ..m };
+        let far = Status { start: Start { incarnation: u64::MAX - 1, ..m.start }, ..m };
         lie.say_with(said.to, said.kind, |w| far.encode(w));
         Fate::Drop
     }

@@ -35,6 +35,9 @@ impl<A: App> World<A> {
                 Action::Persist { lsn, bytes } => {
                     let bytes = actions.bytes(*bytes);
                     hashed(self, Tag::Persist, &[lsn.0], bytes);
+                    if let Some((promises, facts)) = self.checkers.disk(id).filter(|_| correct) {
+                        promises.persists(facts, *lsn, bytes);
+                    }
                     self.hosts[h].disk.append(*lsn, bytes);
                     self.counters.records += 1;
                 }

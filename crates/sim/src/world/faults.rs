@@ -171,6 +171,9 @@ impl<A: App> World<A> {
             _ => last,
         });
         self.checkers.restarted(host.id, (checkpoint, stable), view, &prepared);
+        if let Some((promises, facts)) = self.checkers.disk(host.id) {
+            promises.restarted(facts.id, checkpoint, records, &prepared);
+        }
         if cut {
             self.counters.fault("torn tail");
         }

@@ -238,6 +238,9 @@ impl<A: App> World<A> {
             return;
         }
         process.durable = lsn;
+        if let Some((promises, facts)) = self.checkers.disk(host.id).filter(|_| host.correct) {
+            promises.durable(facts.id, lsn);
+        }
         let later = process.outbox.split_off(&(Lsn(lsn.0 + 1), 0));
         let ready = std::mem::replace(&mut process.outbox, later);
         for parcel in ready.values() {

@@ -1,6 +1,7 @@
 //! Why bytes are rejected by the authenticator.
 
 use crate::codec::DecodeError;
+use crate::exchange::Mismatch;
 use crate::id::{ClientId, Principal, ReplicaId};
 use crate::message::Kind;
 
@@ -54,6 +55,14 @@ pub enum DoorError {
 }
 
 impl DoorError {
+    /// Returns the error of an entry that proves nothing.
+    pub(super) fn of(mismatch: Mismatch, sender: Principal) -> Self {
+        match mismatch {
+            Mismatch::NoKey => Self::NoKey(sender),
+            Mismatch::WrongTag => Self::NotAuthentic(sender),
+        }
+    }
+
     /// Returns the name used in traces, metrics and scenarios.
     pub fn name(&self) -> &'static str {
         match self {

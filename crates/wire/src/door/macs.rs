@@ -3,7 +3,7 @@
 use super::DoorError;
 use crate::codec::Decoded;
 use crate::digest::Domains;
-use crate::exchange::{Exchange, Mismatch};
+use crate::exchange::Exchange;
 use crate::frame::{Auth, Entries, Frame};
 use crate::id::Principal;
 use crate::keys::Covered;
@@ -63,10 +63,9 @@ impl Macs<'_> {
     #[inline]
     fn check_entry(&mut self, frame: &Frame<'_>, covered: &Covered) -> Result<(), DoorError> {
         let (key_id, entry) = self.own_entry(frame).ok_or(DoorError::WrongSeal(frame.kind))?;
-        self.exchange.check(frame.sender, key_id, entry, covered).map_err(|mismatch| match mismatch {
-            Mismatch::NoKey => DoorError::NoKey(frame.sender),
-            Mismatch::WrongTag => DoorError::NotAuthentic(frame.sender),
-        })
+        self.exchange
+            .check(frame.sender, key_id, entry, covered)
+            .map_err(|mismatch| DoorError::of(mismatch, frame.sender))
     }
 
     /// Returns the sender's generation of keys and this node's entry, if there are as many entries as

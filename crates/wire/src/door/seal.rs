@@ -145,7 +145,7 @@ impl Door {
     }
 
     #[inline]
-    fn put_entry(&mut self, to: Principal, key_id: u32, covered: &Covered, out: &mut Vec<u8>) {
+    pub(super) fn put_entry(&mut self, to: Principal, key_id: u32, covered: &Covered, out: &mut Vec<u8>) {
         let (theirs, tag) = self.exchange.entry(to, key_id, covered);
         let mut entry = [0; ENTRY_BYTES];
         entry[..4].copy_from_slice(&theirs.to_le_bytes());

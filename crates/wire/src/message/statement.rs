@@ -159,7 +159,7 @@ pub struct Statement {
     pub contradictions: Vec<Contradiction>,
     /// Its time of day, in milliseconds since 1970.
     pub clock_ms: u64,
-    /// Client lanes that have an entry in the table of last replies, and how many can have one.
+    /// Client lanes that have an entry in the client table, and how many can have one.
     pub lanes: (u32, u32),
     /// The version of its program.
     pub version: String,

@@ -20,7 +20,7 @@ pub struct Want {
     pub view: ViewNum,
 }
 
-/// STATUS: `ctr 8 | v 8 | h 8 | executed 8 | incarnation 8 | settings 8 | echoes | flags 1 | prepared | committed |
+/// STATUS: `ctr 8 | v 8 | h 8 | executed 8 | start 16 | settings 8 | echoes | flags 1 | prepared | committed |
 /// have 8 | wants` (spec §10).
 #[derive(Clone, Debug)]
 pub struct Status<'a> {
@@ -32,11 +32,11 @@ pub struct Status<'a> {
     pub stable: SeqNum,
     /// The last batch that it executed and that committed.
     pub executed: SeqNum,
-    /// How often it has started (§14.3).
-    pub incarnation: u64,
+    /// Its last start (§14.3).
+    pub start: Start,
     /// The front of the digest of its settings that all replicas must have alike.
     pub settings: u64,
-    /// The highest incarnation that it has seen of each replica, in order.
+    /// The latest start that it has seen of each replica, in order.
     pub echoes: Echoes<'a>,
     /// It is in normal operation; otherwise it waits for a NEW-VIEW.
     pub normal: bool,
@@ -59,9 +59,9 @@ impl<'a> Status<'a> {
         out.u64(self.view.0);
         out.u64(self.stable.0);
         out.u64(self.executed.0);
-        out.u64(self.incarnation);
+        self.start.encode(out);
         out.u64(self.settings);
-        out.count8(self.echoes.bytes.len() / 8);
+        out.count8(self.echoes.bytes.len() / Start::BYTES);
         out.bytes(self.echoes.bytes);
         out.u8(u8::from(self.normal) | (u8::from(self.has_new_view) << 1));
         for bitmap in [&self.prepared, &self.committed] {
@@ -81,9 +81,9 @@ impl<'a> Status<'a> {
     pub fn decode(body: &'a [u8]) -> Decoded<Self> {
         let mut r = Reader::new(body);
         let (counter, view, stable) = (r.u64()?, ViewNum(r.u64()?), SeqNum(r.u64()?));
-        let (executed, incarnation, settings) = (SeqNum(r.u64()?), r.u64()?, r.u64()?);
+        let (executed, start, settings) = (SeqNum(r.u64()?), Start::decode(&mut r)?, r.u64()?);
         let echoes = r.count8(u8::try_from(REPLICAS_MAX).unwrap_or(u8::MAX))?;
-        let echoes = Echoes { bytes: r.bytes(echoes * 8)? };
+        let echoes = Echoes { bytes: r.bytes(echoes * Start::BYTES)? };
         let flags = r.u8()?;
         if flags > 3 {
             return Err(DecodeError::NotCanonical);
@@ -104,7 +104,7 @@ impl<'a> Status<'a> {
             view,
             stable,
             executed,
-            incarnation,
+            start,
             settings,
             echoes,
             normal,
@@ -117,22 +117,46 @@ impl<'a> Status<'a> {
     }
 }
 
-/// The incarnations that a replica has seen, one for each replica: `count 1 | u64*`.
+/// A start of a replica: `incarnation 8 | token 8` (§14.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Start {
+    /// In the high 44 bits how often it has started, below them random bits.
+    pub incarnation: u64,
+    /// What only that replica can compute from the incarnation. It recognizes a start of its own by it.
+    pub token: u64,
+}
+
+impl Start {
+    /// Its length in bytes.
+    pub const BYTES: usize = 16;
+
+    /// Appends it.
+    pub fn encode(&self, out: &mut Writer<'_>) {
+        out.u64(self.incarnation);
+        out.u64(self.token);
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Decoded<Self> {
+        Ok(Self { incarnation: r.u64()?, token: r.u64()? })
+    }
+}
+
+/// The latest starts that a replica has seen, one for each replica: `count 1 | start*`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Echoes<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Echoes<'a> {
-    /// Returns a view of `bytes`, eight for each replica.
+    /// Returns a view of `bytes`, [`Start::BYTES`] for each replica.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
-    /// Returns the highest incarnation seen of `replica`, or 0.
-    pub fn of(&self, replica: ReplicaId) -> u64 {
-        let at = replica.index() * 8;
-        self.bytes.get(at..).and_then(|rest| Reader::new(rest).u64().ok()).unwrap_or(0)
+    /// Returns the latest start seen of `replica`, or zeros.
+    pub fn of(&self, replica: ReplicaId) -> Start {
+        let at = replica.index() * Start::BYTES;
+        self.bytes.get(at..).and_then(|rest| Start::decode(&mut Reader::new(rest)).ok()).unwrap_or_default()
     }
 }
 

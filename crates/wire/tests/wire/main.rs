@@ -7,6 +7,7 @@ mod bodies;
 mod exchange;
 mod floods;
 mod refusals;
+mod register;
 mod requests;
 mod samples;
 mod vectors;

@@ -8,8 +8,8 @@ use quorate_wire::life::Life;
 use quorate_wire::message::{
     AnyBody, Bitmap, BodyFetch, BodyKind, BodyMessage, Checkpoint, Commit, Committed, Contradiction, Data,
     Echoes, Fetch, Keeps, LeaveCert, Moved, NewView, PrePrepared, Prepared, Probe, ProofMessage, QueryStable,
-    Reply, ReplyStable, ReqAck, ReqReject, Request, Statement, Status, Suspect, SuspectReason, VcFetch,
-    ViewChange, Want, decode_any,
+    Reply, ReplyStable, ReqAck, ReqReject, Request, Start, Statement, Status, Suspect, SuspectReason,
+    VcFetch, ViewChange, Want, decode_any,
 };
 use quorate_wire::{Digest, Kind, ReplicaId, SeqNum, Timestamp, ViewNum};
 
@@ -106,7 +106,7 @@ pub(crate) fn body(world: &mut World, kind: Kind) -> AnyBody<'static> {
             view: VIEW,
             stable: SeqNum(128),
             executed: SeqNum(129),
-            incarnation: 2,
+            start: Start { incarnation: 2, token: 0x1122_3344_5566_7788 },
             settings: 0x0a0b_0c0d_0e0f_1011,
             echoes: Echoes::new(&ECHOES),
             normal: true,
@@ -209,8 +209,16 @@ pub(crate) fn statement() -> Statement {
     }
 }
 
-static ECHOES: [u8; 32] =
-    [1, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+static ECHOES: [u8; 64] = {
+    let (mut bytes, mut at) = ([0; 64], 0);
+    let starts: [u8; 4] = [1, 3, 2, 1];
+    while at < 4 {
+        bytes[16 * at] = starts[at];
+        bytes[16 * at + 8] = 0xe0 + starts[at];
+        at += 1;
+    }
+    bytes
+};
 
 /// A reply to the first client.
 pub(crate) fn reply(world: &World, result: Option<&'static [u8]>) -> Reply<'static> {

@@ -1,0 +1,64 @@
+//! `quorate quorum latency`: the latency of registers on real sockets.
+
+use std::net::IpAddr;
+use std::process::ExitCode;
+
+use clap::Args;
+use quorate_quorum::Protocol;
+use quorate_quorum_node::link::Carrier;
+use quorate_quorum_node::measure::{self, Plan};
+
+use super::{Name, VariantName, protocol};
+use crate::fail::Outcome;
+use crate::{out, values};
+
+/// Measure the latency of registers on this machine
+///
+/// Four servers poll on one core and a client on the other, in memory, one operation at a time. Prints median and 99th
+/// percentile, and for each operation the messages, bytes and signatures of the client and all servers. A figure counts only
+/// if nothing else runs: the time of a polled echo is printed before and after.
+///
+///   quorate quorum latency --protocol minimal-c
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Latency {
+    /// The register (default: all)
+    #[arg(long, value_enum)]
+    protocol: Option<Name>,
+    /// The variant of bft-bc (default optimized)
+    #[arg(long, value_enum, requires = "protocol")]
+    variant: Option<VariantName>,
+    /// Measured operations of each kind
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = values::count)]
+    operations: u64,
+    /// Bytes of a value, at most 1 MiB
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
+    value: u32,
+}
+
+impl Latency {
+    pub(super) fn run(&self) -> Outcome {
+        let operations = usize::try_from(self.operations).unwrap_or(usize::MAX);
+        let protocols: Vec<Protocol> = match self.protocol {
+            Some(name) => vec![protocol(name, self.variant)?],
+            None => Protocol::ALL.iter().map(|(protocol, _)| *protocol).collect(),
+        };
+        out::line(format!("polled echo: {:.1} us", measure::echo(operations)?));
+        out::line(measure::heading());
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let mut number = 0;
+        for carrier in [Carrier::Udp, Carrier::Tcp] {
+            for protocol in &protocols {
+                number += 1;
+                let ip = IpAddr::from([127, 60 + high % 30, low, number]);
+                let value_bytes = usize::try_from(self.value).unwrap_or(0);
+                let plan = Plan { protocol: *protocol, carrier, operations, value_bytes, ip };
+                let name = format!("quorate-latency-{}-{number}", std::process::id());
+                let row = measure::measure(plan, &std::env::temp_dir().join(name))?;
+                measure::lines(&plan, &row).iter().for_each(out::line);
+            }
+        }
+        out::line(format!("polled echo: {:.1} us", measure::echo(operations)?));
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,405 @@
+//! `quorate quorum init`, `server`, `client` and `status`: registers on real machines.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use quorate_node::init::Host;
+use quorate_node::signals;
+use quorate_quorum::Protocol;
+use quorate_quorum_node::client::Options;
+use quorate_quorum_node::init::F_MAX;
+use quorate_quorum_node::lie::Lie;
+use quorate_quorum_node::link::Carrier;
+use quorate_quorum_node::{
+    CallError, Client as RegisterClient, Config, Entry, NewRegister, Server as RegisterServer,
+};
+use serde_json::json;
+use tracing_subscriber::EnvFilter;
+
+use super::{Name, VariantName, protocol};
+use crate::explain::Code;
+use crate::fail::{Failure, Outcome, nearest};
+use crate::node::Durability;
+use crate::{out, values};
+
+/// The status where nobody has answered.
+const SILENT: u8 = 3;
+/// How long to wait for the states of servers.
+const LOOK: Duration = Duration::from_millis(700);
+
+/// Create a new register: one directory for each server and client
+///
+/// Each directory holds node.toml (addresses), cluster.toml (everyone's public keys), register.toml (the protocol, and
+/// rights by prefixes of keys) and a secret key. Copy each directory to its machine, and start
+/// `quorate quorum server` there.
+///
+///   quorate quorum init --dir registers --protocol minimal-f
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Init {
+    /// Directory to create the nodes in; must be empty or not exist
+    #[arg(long)]
+    dir: PathBuf,
+    /// The register
+    #[arg(long, value_enum, default_value_t = Name::MinimalF)]
+    protocol: Name,
+    /// The variant of bft-bc (default optimized)
+    #[arg(long, value_enum)]
+    variant: Option<VariantName>,
+    /// Number of Byzantine servers to tolerate, of 3f + 1
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(F_MAX)))]
+    f: u16,
+    /// Addresses of the servers, IP or IP:PORT: one for all, or one each (default: this machine)
+    #[arg(long, value_name = "ADDR", num_args = 1..)]
+    host: Vec<Host>,
+    /// Number of clients to create keys for
+    #[arg(long, default_value_t = 4)]
+    clients: u16,
+    /// What servers write to disk before they answer
+    #[arg(long, value_enum, default_value_t = Durability::Sync)]
+    durability: Durability,
+}
+
+/// Returns the description of a new register.
+pub(super) fn new_register(protocol: Protocol, f: u16, durability: Durability) -> NewRegister {
+    let lines = durability.chosen().into_iter().map(|(key, value)| format!("{key} = {value}"));
+    NewRegister {
+        f,
+        hosts: Vec::new(),
+        clients: 4,
+        config: Config::new(protocol),
+        lines: Vec::new(),
+        server_lines: lines.collect(),
+    }
+}
+
+impl Init {
+    pub(super) fn run(&self) -> Outcome {
+        let mut register = new_register(protocol(self.protocol, self.variant)?, self.f, self.durability);
+        register.hosts.clone_from(&self.host);
+        register.clients = self.clients;
+        let made = register.make(&self.dir)?;
+        let (dir, name) = (self.dir.display(), register.config.protocol.name());
+        out::line(format!(
+            "created {dir}: {} servers of {name}, tolerates {} Byzantine",
+            made.replicas.len(),
+            self.f
+        ));
+        for (id, address) in made.replicas.iter().enumerate() {
+            out::line(format!("  server-{id}  {address}"));
+        }
+        out::line(format!("  clients   {}, with a key each", made.clients.len()));
+        out::line("");
+        out::line(format!("next:  quorate quorum server --dir {dir}/server-0      and the other servers"));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Run one server of a register in the foreground
+///
+/// SIGTERM or Ctrl-C stops it. A killed server starts again with all that it has acknowledged. One that has
+/// lost its disk answers nobody until the others have repaired it.
+///
+/// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
+///
+///   quorate quorum server --dir registers/server-0
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Server {
+    /// The server's directory, made by `quorate quorum init`
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Lie, for tests and demos; it counts as one of the f Byzantine servers; `list` prints the names
+    #[arg(long, value_name = "NAME")]
+    lie: Option<String>,
+    /// Carry all messages over TCP; servers and clients have to do the same
+    #[arg(long)]
+    tcp: bool,
+}
+
+/// Returns the way of lying with this name.
+pub(super) fn lie_of(name: &str) -> Result<Lie, Failure> {
+    Lie::from_name(name).ok_or_else(|| {
+        let near = nearest(name, Lie::ALL.iter().map(|(_, name, _)| *name));
+        let near = near.map_or(String::new(), |near| format!(". Nearest: {near}"));
+        Failure::new(Code::Value, format!("no lie `{name}`{near}"))
+            .at("--lie")
+            .next("quorate quorum server --lie list")
+    })
+}
+
+fn carrier(tcp: bool) -> Carrier {
+    if tcp { Carrier::Tcp } else { Carrier::Udp }
+}
+
+impl Server {
+    pub(super) fn run(&self) -> Outcome {
+        if self.lie.as_deref() == Some("list") {
+            for (_, name, says) in Lie::ALL {
+                out::line(format!("{name:<12}{says}"));
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let lie = self.lie.as_deref().map(lie_of).transpose()?;
+        let Some(dir) = &self.dir else {
+            return Err(
+                Failure::new(Code::Usage, "--dir <DIR> is missing").next("add it; --help describes it")
+            );
+        };
+        // Before any thread starts: threads inherit the signal mask.
+        let stop = signals::stop_flag()?;
+        let filter = EnvFilter::try_from_env("QUORATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(false)
+            .init();
+        let server = RegisterServer::open(dir, lie, carrier(self.tcp))?;
+        out::line(format!("{} runs, {}", server.id(), server.config().protocol.name()));
+        if let Some(name) = &self.lie {
+            tracing::warn!(server = %server.id(), lie = name, "lies on purpose");
+            out::line(format!("{} LIES ON PURPOSE: {name}", server.id()));
+        }
+        server.run(&stop)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Read, write and watch keys of a register
+///
+/// Exits with status 3 if too few servers answered in time. A write without an answer may still take effect.
+///
+///   quorate quorum client read greeting
+///   quorate quorum client write greeting hello
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Client {
+    #[command(subcommand)]
+    what: What,
+    /// The client's directory, made by `quorate quorum init` or `up`
+    #[arg(long, default_value = "quorate-registers/client-0", global = true)]
+    dir: PathBuf,
+    /// Deadline of an operation, such as 500ms or 10s
+    #[arg(long, default_value = "10s", value_parser = values::duration, value_name = "TIME", global = true)]
+    deadline: Duration,
+    /// Carry all messages over TCP, as the servers do
+    #[arg(long, global = true)]
+    tcp: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Print the value of a key; `nil` if it was never written
+    ///
+    ///   quorate quorum client read greeting
+    #[command(verbatim_doc_comment)]
+    Read {
+        /// The key
+        key: String,
+    },
+    /// Replace the value of a key
+    ///
+    ///   quorate quorum client write greeting hello
+    #[command(verbatim_doc_comment)]
+    Write {
+        /// The key
+        key: String,
+        /// The value, at most 1 MiB
+        value: String,
+    },
+    /// Print the value of a key, and each newer one
+    ///
+    ///   quorate quorum client watch greeting --for 10s
+    #[command(verbatim_doc_comment)]
+    Watch {
+        /// The key
+        key: String,
+        /// End after this time
+        #[arg(long = "for", value_parser = values::duration, value_name = "TIME")]
+        within: Option<Duration>,
+    },
+}
+
+fn failed(error: CallError) -> Failure {
+    let code = match error {
+        CallError::NotAllowed | CallError::TooLarge => Code::Rule,
+        _ => Code::Unreachable,
+    };
+    Failure::new(code, error.to_string())
+}
+
+impl Client {
+    pub(super) fn run(&self) -> Outcome {
+        let options = Options { deadline: self.deadline, carrier: carrier(self.tcp) };
+        let client = RegisterClient::open(&self.dir, options)?;
+        match &self.what {
+            What::Read { key } => match client.read(key.as_bytes()).map_err(failed)? {
+                Some(entry) => show(&entry),
+                None => out::line("nil"),
+            },
+            What::Write { key, value } => {
+                let entry = client.write(key.as_bytes(), value.as_bytes().to_vec()).map_err(failed)?;
+                out::line(format!("ok, version {}", entry.version.val));
+                // The servers that were not needed: a reader would have to write it back to them.
+                client.settle(Duration::from_millis(300)).map_err(failed)?;
+            }
+            What::Watch { key, within } => {
+                let stop = signals::stop_flag()?;
+                let watch = client.watch(key.as_bytes()).map_err(failed)?;
+                let begin = std::time::Instant::now();
+                while !stop.load(std::sync::atomic::Ordering::Relaxed)
+                    && within.is_none_or(|within| begin.elapsed() < within)
+                {
+                    if let Some(entry) = watch.next(Duration::from_millis(50)).map_err(failed)? {
+                        show(&entry);
+                    }
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Prints a value and a newline, whatever its bytes are.
+fn show(entry: &Entry) {
+    let mut line = entry.value.to_vec();
+    line.push(b'\n');
+    let mut output = std::io::stdout().lock();
+    if output.write_all(&line).and_then(|()| output.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Show the state of the servers of a register
+///
+/// Asks every server about itself, with a client key that no other program uses. A server is silent after 700 ms
+/// without an answer. A server that lies does not say so.
+///
+/// Exit status: 0 all servers answer; 1 some do not, or are not repaired; 3 none answers.
+///
+///   quorate quorum status
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Status {
+    /// Directory that holds the nodes of the register
+    #[arg(long, default_value = "quorate-registers")]
+    dir: PathBuf,
+    /// Print JSON, one object per line
+    #[arg(long)]
+    json: bool,
+}
+
+impl Status {
+    pub(super) fn run(&self) -> Outcome {
+        let client = RegisterClient::open(&observer(&self.dir)?, Options::default())?;
+        let seen = Seen::look(&client)?;
+        if self.json {
+            seen.json().iter().for_each(out::line);
+        } else {
+            seen.lines().iter().for_each(out::line);
+        }
+        Ok(ExitCode::from(seen.status()))
+    }
+}
+
+/// Returns the directory of the client with the highest number: the others are for users.
+pub(super) fn observer(dir: &Path) -> Result<PathBuf, Failure> {
+    let clients = (0..).map(|number: u64| dir.join(format!("client-{number}")));
+    clients.take_while(|path| path.is_dir()).last().ok_or_else(|| {
+        Failure::new(Code::Unreadable, "no register here")
+            .at(dir.display().to_string())
+            .next("quorate quorum up      or name the register's directory with --dir")
+    })
+}
+
+/// What the servers have said of themselves.
+#[derive(Debug)]
+pub(super) struct Seen {
+    servers: usize,
+    protocol: &'static str,
+    states: Vec<(usize, quorate_quorum_node::note::State)>,
+}
+
+impl Seen {
+    pub(super) fn look(client: &RegisterClient) -> Result<Self, Failure> {
+        let states = client.states(LOOK).map_err(failed)?;
+        let states = states.into_iter().map(|(server, state)| (server.index(), state)).collect();
+        Ok(Self { servers: client.servers(), protocol: client.config().protocol.name(), states })
+    }
+
+    fn working(&self) -> usize {
+        self.states.iter().filter(|(_, state)| !state.lost).count()
+    }
+
+    fn verdict(&self) -> &'static str {
+        let f = (self.servers - 1) / 3;
+        match self.working() {
+            all if all == self.servers => "HEALTHY",
+            some if some + f >= self.servers => "DEGRADED",
+            _ => "HALTED",
+        }
+    }
+
+    pub(super) fn status(&self) -> u8 {
+        match self.working() {
+            0 if self.states.is_empty() => SILENT,
+            all if all == self.servers => 0,
+            _ => 1,
+        }
+    }
+
+    pub(super) fn headline(&self) -> String {
+        let objects = self.states.iter().map(|(_, state)| state.objects).max().unwrap_or(0);
+        let (working, n) = (self.working(), self.servers);
+        format!(
+            "{}  {working} of {n} servers answer and hold what they promised; {objects} keys",
+            self.verdict()
+        )
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let mut lines = vec![format!("{}  {}", self.protocol, self.headline())];
+        lines.push(format!(
+            "  {:<8}{:<12}{:>8}{:>12}{:>12}{:>10}{:>10}",
+            "server", "state", "keys", "bytes", "log bytes", "taken", "refused"
+        ));
+        for id in 0..self.servers {
+            let Some((_, state)) = self.states.iter().find(|(server, _)| *server == id) else {
+                lines.push(format!("  {:<8}silent", format!("r{id}")));
+                continue;
+            };
+            let word = match (state.lost, state.repaired) {
+                (true, _) => "lost disk",
+                (false, true) => "repaired",
+                (false, false) => "runs",
+            };
+            lines.push(format!(
+                "  {:<8}{word:<12}{:>8}{:>12}{:>12}{:>10}{:>10}",
+                format!("r{id}"),
+                state.objects,
+                state.bytes,
+                state.log_bytes,
+                state.taken,
+                state.refused
+            ));
+        }
+        lines
+    }
+
+    fn json(&self) -> Vec<serde_json::Value> {
+        let all = json!({
+            "protocol": self.protocol, "verdict": self.verdict(), "servers": self.servers, "working": self.working(),
+        });
+        let each = self.states.iter().map(|(id, state)| {
+            json!({
+                "server": id, "up_ms": state.up_ms, "keys": state.objects, "bytes": state.bytes,
+                "log_bytes": state.log_bytes, "taken": state.taken, "refused": state.refused,
+                "watchers": state.watchers, "lost": state.lost, "repaired": state.repaired,
+            })
+        });
+        std::iter::once(all).chain(each).collect()
+    }
+}

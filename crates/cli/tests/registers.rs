@@ -1,0 +1,118 @@
+//! A register of real processes, as a new user runs one: it survives a killed, a lying and a wiped server.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
+#![allow(dead_code, reason = "each test uses a part of the support")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use support::{Dir, PATIENCE, own_address, quorate};
+
+/// Runs a subcommand of `quorum`, and returns its status and what it printed.
+fn quorum(arguments: &[&str]) -> (i32, String) {
+    let all: Vec<&str> = ["quorum"].iter().chain(arguments).copied().collect();
+    let output = quorate(&all);
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap(), String::from_utf8(said).unwrap())
+}
+
+/// `quorate quorum up`, ended with SIGTERM.
+struct Up(Child);
+
+impl Up {
+    fn start(dir: &str, host: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+        command.args(["quorum", "up", "--dir", dir]);
+        if !Path::new(dir).is_dir() {
+            command.args(["--host", host]);
+        }
+        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    fn end(mut self) -> bool {
+        kill(Pid::from_raw(i32::try_from(self.0.id()).unwrap()), Signal::SIGTERM).unwrap();
+        self.0.wait().unwrap().success()
+    }
+}
+
+fn await_status(dir: &str, wanted: i32) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let (status, said) =
+            if Path::new(dir).is_dir() { quorum(&["status", "--dir", dir]) } else { (-1, String::new()) };
+        if status == wanted {
+            return;
+        }
+        assert!(Instant::now() < end, "{status}: {said}");
+    }
+}
+
+#[test]
+fn a_new_users_register_survives_killed_lying_and_wiped_servers() {
+    let place = Dir::new("quorum-up");
+    let (dir, client) = (place.join("r"), place.join("r/client-0"));
+    let host = own_address().to_string();
+    let up = Up::start(&dir, &host);
+    await_status(&dir, 0);
+    let read = |key: &str| quorum(&["client", "--dir", &client, "read", key]);
+    let write = |value: &str| quorum(&["client", "--dir", &client, "write", "greeting", value]);
+    assert_eq!(read("greeting"), (0, "nil\n".to_owned()));
+    assert_eq!(write("hello"), (0, "ok, version 1\n".to_owned()));
+    let fault = |what: &str, server: &str| quorum(&["fault", "--dir", &dir, what, server]);
+
+    assert_eq!(fault("kill", "0").0, 0);
+    await_status(&dir, 1);
+    assert_eq!(read("greeting"), (0, "hello\n".to_owned()));
+    let (status, said) = fault("lie", "1");
+    assert!(status == 1 && said.contains("Q044"), "{status}: {said}");
+    assert_eq!(fault("heal", "0").0, 0);
+    await_status(&dir, 0);
+
+    assert_eq!(fault("lie", "1").0, 0);
+    await_status(&dir, 0);
+    for round in 2..6 {
+        assert_eq!(write(&format!("hello {round}")), (0, format!("ok, version {round}\n")));
+        assert_eq!(read("greeting"), (0, format!("hello {round}\n")));
+    }
+    assert_eq!(fault("heal", "1").0, 0);
+    await_status(&dir, 0);
+    assert_eq!(fault("wipe", "2").0, 0);
+    await_status(&dir, 0);
+    assert!(quorum(&["status", "--dir", &dir, "--json"]).1.contains("\"repaired\":true"));
+    let watched = quorum(&["client", "--dir", &client, "watch", "greeting", "--for", "2s"]);
+    assert_eq!(watched, (0, "hello 5\n".to_owned()));
+    assert!(up.end());
+
+    // Everything is there at the next start, and nobody answers without servers.
+    let silent = quorum(&["client", "--dir", &client, "--deadline", "300ms", "read", "greeting"]);
+    assert!(silent.0 == 3 && silent.1.contains("too few servers"), "{silent:?}");
+    assert_eq!(quorum(&["status", "--dir", &dir]).0, 3);
+    let up = Up::start(&dir, &host);
+    await_status(&dir, 0);
+    assert_eq!(read("greeting"), (0, "hello 5\n".to_owned()));
+    assert!(up.end());
+}
+
+#[test]
+fn mistakes_are_told() {
+    let place = Dir::new("quorum-mistakes");
+    let dir = place.join("r");
+    let says = |arguments: &[&str]| quorum(arguments).1;
+    assert!(says(&["status", "--dir", &dir]).contains("quorate quorum up"));
+    assert!(says(&["client", "--dir", &dir, "read", "k"]).contains("quorate quorum init"));
+    assert!(says(&["server", "--lie", "fake-valu"]).contains("Nearest: fake-value"));
+    assert!(says(&["server", "--lie", "list"]).contains("forget"));
+    assert_eq!(quorum(&["init", "--dir", &dir, "--protocol", "bft-bc", "--variant", "strong"]).0, 0);
+    assert!(says(&["init", "--dir", &dir]).contains("not empty"));
+    let file = Path::new(&dir).join("client-0/register.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains("bft-bc-strong"));
+    fs::write(&file, text.replace("bft-bc-strong", "bft")).unwrap();
+    assert!(says(&["client", "--dir", &format!("{dir}/client-0"), "read", "k"]).contains("register.toml"));
+}

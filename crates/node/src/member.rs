@@ -1,0 +1,165 @@
+//! A node of another protocol than agreement: its keys, addresses, sockets and authenticator, from its directory. The
+//! registers' servers and clients begin with it.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::Flock;
+use quorate_pbft::config::Durability;
+use quorate_wire::sign::{PublicKey, Signer, Verifier};
+use quorate_wire::{Door, Principal};
+
+use crate::clock::Clock;
+use crate::directory::Directory;
+use crate::members::{Members, client_identity};
+use crate::replica::{lock, open_socket_above, pin};
+use crate::secret;
+use crate::settings::Settings;
+use crate::socket::Socket;
+use crate::trouble::{Kind, Trouble};
+
+/// What a server writes to disk before it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writes {
+    /// What the answer promises: durability `sync`.
+    First,
+    /// The same, without waiting: `async`.
+    Later,
+    /// Nothing: `memory`.
+    Never,
+}
+
+/// A node's identity, settings and sockets.
+#[derive(Debug)]
+pub struct Member {
+    /// Who it is.
+    pub own: Principal,
+    /// Its directory.
+    pub dir: PathBuf,
+    /// The members of its cluster.
+    pub members: Members,
+    /// Its settings.
+    pub settings: Settings,
+    /// Its signing key.
+    pub signer: Signer,
+    /// The public keys of all members.
+    pub verifier: Verifier,
+    /// Its authenticator.
+    pub door: Door,
+    /// The addresses of the others.
+    pub directory: Directory,
+    /// Its sockets.
+    pub socket: Socket,
+    /// Fresh and secret.
+    pub entropy: [u8; 32],
+    /// Keeps other processes from this directory.
+    lock: Flock<File>,
+}
+
+impl Member {
+    /// Opens the node `own` in `dir`. Frames of more than `above` bytes travel over TCP.
+    ///
+    /// # Errors
+    ///
+    /// A file is missing, invalid, or accessible to other users; a port is taken; another process uses the directory.
+    pub fn open(dir: &Path, own: Principal, epoch: u32, above: usize) -> Result<Self, Trouble> {
+        let listed = dir.join("cluster.toml");
+        let members = Members::read(&listed)?;
+        let Some(public) = members.key_of(own) else {
+            let what = format!("{own} is not a member of this cluster");
+            return Err(Trouble::new(Kind::Rule, what).in_file(&listed));
+        };
+        let cluster_id = members.cluster_id();
+        let settings = Settings::read(&dir.join("node.toml"), own, members.cluster, cluster_id)?;
+        let key = match own {
+            Principal::Replica(_) => "keys/replica.key",
+            Principal::Client(_) => "keys/client.key",
+        };
+        let signer = secret::read(&dir.join(key), public)?;
+        let lock = lock(dir)?;
+        let mut directory = Directory::new(&settings.replicas);
+        for (number, address) in &settings.clients {
+            directory.add_client(client_identity(*number), *address);
+        }
+        let socket = open_socket_above(&settings, &directory, &dir.join("node.toml"), above)?;
+        let mut verifier = members.verifier();
+        for (number, key) in members.clients.iter().chain(&members.added) {
+            verifier.insert(client_identity(*number), &PublicKey::Ed25519(*key));
+        }
+        let time = secret::reserve_time(dir, Clock::new().now().wall_ns)?;
+        let (signing, known) = (signer.clone(), verifier.clone());
+        let door =
+            Door::new(own, members.cluster, cluster_id, epoch, signing, known, secret::entropy()?, time);
+        let (dir, entropy) = (dir.to_path_buf(), secret::entropy()?);
+        Ok(Self { own, dir, members, settings, signer, verifier, door, directory, socket, entropy, lock })
+    }
+
+    /// Returns what its settings say of the disk.
+    pub fn writes(&self) -> Writes {
+        match self.settings.config.durability {
+            Durability::Sync => Writes::First,
+            Durability::Async => Writes::Later,
+            Durability::Memory => Writes::Never,
+        }
+    }
+
+    /// Pins this thread to the core that the settings name.
+    ///
+    /// # Errors
+    ///
+    /// The core is not available to this process.
+    pub fn pin(&self) -> Result<(), Trouble> {
+        self.settings.core.map_or(Ok(()), pin)
+    }
+
+    /// Returns the number of this start, from 1: it rises with each, and is on disk when this returns.
+    ///
+    /// # Errors
+    ///
+    /// The file with it is damaged or cannot be written.
+    pub fn count_start(&self) -> Result<u32, Trouble> {
+        let (path, draft) = (self.dir.join("keys/starts"), self.dir.join("keys/starts.new"));
+        let before = match fs::read_to_string(&path) {
+            Ok(text) => text.trim().parse::<u32>().ok(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(0),
+            Err(error) => return Err(Trouble::unreadable(&path, &error)),
+        };
+        let next = before.and_then(|before| before.checked_add(1)).ok_or_else(|| {
+            let what = "the number of this client's starts: not a number, or a damaged one";
+            let next = "write a number into it that is above that of every earlier start";
+            Trouble::new(Kind::Unreadable, what).in_file(&path).next(next)
+        })?;
+        let write = || {
+            let mut file = File::create(&draft)?;
+            std::io::Write::write_all(&mut file, format!("{next}\n").as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&draft, &path)?;
+            File::open(self.dir.join("keys"))?.sync_all()
+        };
+        write().map_err(|error| Trouble::unwritable(&path, &error))?;
+        Ok(next)
+    }
+
+    /// Returns fresh and secret bytes.
+    ///
+    /// # Errors
+    ///
+    /// The machine has no source of randomness.
+    pub fn fresh() -> Result<[u8; 32], Trouble> {
+        secret::entropy()
+    }
+
+    /// Notes the time of a generation of session keys that began during the run: the next start's is later (KX-1).
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be written.
+    pub fn note_key_time(dir: &Path, time: u64) -> Result<(), Trouble> {
+        secret::note_time(dir, time)
+    }
+
+    /// Returns the lock of the directory, for who keeps it beyond this.
+    pub fn into_parts(self) -> (Door, Socket, Directory, Flock<File>) {
+        (self.door, self.socket, self.directory, self.lock)
+    }
+}

@@ -1,0 +1,357 @@
+//! Frames to and from the sockets of a node: the authenticator, the counters of channels, packing.
+//!
+//! Frames above [`LONG_ABOVE`] travel over TCP, all others over UDP, several to one place in one datagram. With
+//! [`Carrier::Tcp`] every frame but NEW-KEY travels over TCP, one connection for each direction of a pair.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io;
+
+use nix::fcntl::Flock;
+use quorate_node::{Directory, Idle, Place, Socket, Transport};
+use quorate_quorum::Message;
+use quorate_quorum::channel::{Incoming, Outgoing};
+use quorate_wire::codec::Reader;
+use quorate_wire::frame::AnyFrame;
+use quorate_wire::{Door, DoorError, Kind, Principal};
+
+use crate::note::{NOTES_FROM, Note};
+
+/// The longest frame in a datagram: a value of 8 KiB with what is around it.
+pub const LONG_ABOVE: usize = 9 << 10;
+/// Datagrams are not packed beyond this.
+const PACKED_MAX: usize = 32 << 10;
+
+/// How messages travel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Carrier {
+    /// Datagrams, and TCP for what is long.
+    #[default]
+    Udp,
+    /// TCP for every message.
+    Tcp,
+}
+
+impl Carrier {
+    /// Returns the length above which frames travel over TCP.
+    pub fn above(self) -> usize {
+        match self {
+            Self::Udp => LONG_ABOVE,
+            Self::Tcp => 0,
+        }
+    }
+}
+
+/// What arrived.
+#[derive(Clone, Debug)]
+pub(crate) enum Letter {
+    Message(Message),
+    Note(Note),
+}
+
+/// What a link has carried.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// Frames that went out, with their bytes.
+    pub sent: (u64, u64),
+    /// Frames that came in and were authentic and new.
+    pub taken: u64,
+    /// Frames that did not count, by the reason.
+    pub refused: BTreeMap<&'static str, u64>,
+}
+
+impl Carried {
+    fn refuse(&mut self, why: &'static str) {
+        *self.refused.entry(why).or_default() += 1;
+    }
+}
+
+/// The two ends of the channel with one key holder.
+#[derive(Debug, Default)]
+struct Channel {
+    out: Outgoing,
+    /// The windows of the two generations of session keys that may be in use, the newer one first.
+    sessions: [(u32, Incoming); 2],
+}
+
+impl Channel {
+    /// Says whether a counter is new under the sender's generation `key_id`, whose MAC was right.
+    fn accept(&mut self, key_id: u32, counter: u64) -> bool {
+        let [new, old] = &mut self.sessions;
+        if new.0 == key_id {
+            return new.1.accept(counter);
+        }
+        if old.0 == key_id {
+            return old.1.accept(counter);
+        }
+        // A generation is accepted for seconds after the next, so of three the oldest is over.
+        *old = std::mem::replace(new, (key_id, Incoming::default()));
+        new.1.accept(counter)
+    }
+}
+
+/// A node's link.
+pub struct Link {
+    own: Principal,
+    door: Door,
+    socket: Socket,
+    directory: Directory,
+    above: usize,
+    /// By key holder: of members of the cluster only.
+    channels: BTreeMap<u64, Channel>,
+    body: Vec<u8>,
+    outbox: Vec<Vec<u8>>,
+    used: Vec<Place>,
+    inbox: VecDeque<(Principal, Letter)>,
+    carried: Carried,
+    _lock: Option<Flock<File>>,
+}
+
+impl core::fmt::Debug for Link {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Link").field("own", &self.own).field("carried", &self.carried).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// Returns the link of `own`, a lane of the authenticator's node. The socket's side channel takes what `carrier` says.
+    pub fn new(
+        own: Principal,
+        (door, socket, directory, lock): (Door, Socket, Directory, Option<Flock<File>>),
+        carrier: Carrier,
+    ) -> Self {
+        let outbox = (0..directory.len()).map(|_| Vec::new()).collect();
+        Self {
+            own,
+            door,
+            socket,
+            directory,
+            above: carrier.above(),
+            channels: BTreeMap::new(),
+            body: Vec::new(),
+            outbox,
+            used: Vec::new(),
+            inbox: VecDeque::new(),
+            carried: Carried::default(),
+            _lock: lock,
+        }
+    }
+
+    /// Returns what it has carried.
+    pub fn carried(&self) -> &Carried {
+        &self.carried
+    }
+
+    /// Begins a new generation of session keys, and returns its time.
+    pub(crate) fn refresh(&mut self, entropy: [u8; 32], wall_ns: u64) -> u64 {
+        self.door.refresh(entropy, wall_ns);
+        self.door.key_time()
+    }
+
+    /// Sends every server this node's keys again: one that has started again may lack them.
+    pub(crate) fn announce(&mut self) {
+        self.door.announce();
+    }
+
+    /// Takes what has come in one datagram or long frame. False: nothing has.
+    #[inline]
+    pub(crate) fn poll(&mut self, mono_ns: u64) -> io::Result<bool> {
+        let Self { door, socket, channels, inbox, carried, .. } = self;
+        let Some((source, datagram)) = socket.receive()? else { return Ok(false) };
+        let mut reader = Reader::new(datagram);
+        let mut by = None;
+        while !reader.is_empty() {
+            let taken = match AnyFrame::take(&mut reader) {
+                Ok(taken) => taken,
+                Err(_) => {
+                    carried.refuse("malformed");
+                    break;
+                }
+            };
+            let frame = match taken {
+                AnyFrame::Register(frame) => frame,
+                AnyFrame::Agreement(frame) if frame.kind == Kind::NewKey => {
+                    match door.admit_from(mono_ns, source, frame) {
+                        Ok(_) => by = Some(frame.sender),
+                        Err(error) => carried.refuse(error.name()),
+                    }
+                    continue;
+                }
+                AnyFrame::Agreement(_) => {
+                    carried.refuse("wrong-role");
+                    continue;
+                }
+            };
+            if let Err(error) = door.admit_register(mono_ns, &frame) {
+                carried.refuse(error.name());
+                continue;
+            }
+            by = Some(frame.sender);
+            let channel = channels.entry(frame.sender.key_holder()).or_default();
+            if !channel.accept(frame.key_id, frame.counter) {
+                carried.refuse("replayed");
+                continue;
+            }
+            let letter = if frame.kind >= NOTES_FROM {
+                Note::decode(frame.kind, frame.body).map(Letter::Note)
+            } else {
+                Message::decode(frame.kind, frame.body).map(|(_, message)| Letter::Message(message))
+            };
+            match letter {
+                Ok(letter) => {
+                    carried.taken += 1;
+                    inbox.push_back((frame.sender, letter));
+                }
+                Err(error) => carried.refuse(DoorError::from(error).name()),
+            }
+        }
+        socket.judge(by);
+        Ok(true)
+    }
+
+    /// Returns the next of what has come.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<(Principal, Letter)> {
+        self.inbox.pop_front()
+    }
+
+    /// Sends a message with the next flush.
+    #[inline]
+    pub(crate) fn send(&mut self, to: Principal, message: &Message) {
+        self.put(to, message.body.kind(), |counter, body| message.encode(counter, body));
+    }
+
+    /// Sends a note with the next flush.
+    pub(crate) fn note(&mut self, to: Principal, note: &Note) {
+        self.put(to, note.kind(), |counter, body| note.encode(counter, body));
+    }
+
+    #[inline]
+    fn put(&mut self, to: Principal, kind: u8, encode: impl FnOnce(u64, &mut Vec<u8>)) {
+        let Some(place) = self.directory.find(to) else { return self.carried.refuse("no-address") };
+        let counter = self.channels.entry(to.key_holder()).or_default().out.advance();
+        self.body.clear();
+        encode(counter, &mut self.body);
+        self.carried.sent.0 += 1;
+        if self.body.len() > self.above {
+            let mut frame = Vec::new();
+            self.door.seal_register(kind, (self.own, to), &self.body, &mut frame);
+            self.carried.sent.1 += frame.len() as u64;
+            return self.socket.send_long(place, frame);
+        }
+        let Some(packed) = self.outbox.get_mut(place.index()) else { return };
+        if packed.len() + self.body.len() > PACKED_MAX {
+            self.socket.send(place, packed);
+            packed.clear();
+        }
+        if packed.is_empty() {
+            self.used.push(place);
+        }
+        let before = packed.len();
+        self.door.seal_register(kind, (self.own, to), &self.body, packed);
+        self.carried.sent.1 += (packed.len() - before) as u64;
+    }
+
+    /// Sends what is packed, and the keys that are due.
+    #[inline]
+    pub(crate) fn flush(&mut self, mono_ns: u64) {
+        for place in self.used.drain(..) {
+            if let Some(packed) = self.outbox.get_mut(place.index())
+                && !packed.is_empty()
+            {
+                self.socket.send(place, packed);
+                packed.clear();
+            }
+        }
+        self.door.tick(mono_ns, 0);
+        while let Some((to, frame)) = self.door.take_outgoing() {
+            if let Some(place) = self.directory.find(to) {
+                self.socket.send(place, &frame);
+            }
+        }
+    }
+
+    /// Rests until something comes or is due.
+    pub(crate) fn rest(
+        &self,
+        idle: &mut Idle,
+        (now_ns, due_ns): (u64, u64),
+        waker: Option<&quorate_node::wake::Waker>,
+        news: impl FnOnce() -> bool,
+    ) -> io::Result<()> {
+        idle.rest(now_ns, due_ns, &self.socket, waker, news).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use quorate_node::TestKeys;
+    use quorate_quorum::message::Op;
+    use quorate_quorum::{Body, ObjectId};
+    use quorate_wire::{ClientId, Cluster, ReplicaId};
+    use std::net::{SocketAddr, UdpSocket};
+
+    /// Takes what comes until there is something of this kind.
+    fn receive(link: &mut Link, wanted: impl Fn(&Link) -> bool) {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !wanted(link) {
+            link.poll(1).unwrap();
+            link.flush(1);
+            assert!(std::time::Instant::now() < end, "{link:?}");
+        }
+    }
+
+    /// A datagram that is sent again is nothing new, in front of the protocol.
+    #[test]
+    fn a_replayed_datagram_is_dropped() {
+        let keys = TestKeys::new(1, Cluster::tolerating(1).unwrap(), 1);
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let proxy = UdpSocket::bind(any).unwrap();
+        let servers = [proxy.local_addr().unwrap(); 4];
+        let (to_proxy, mut back) = (Directory::new(&servers), Directory::new(&servers));
+        let client = Principal::Client(ClientId::new(1, 0));
+        let socket = Socket::open(any, &to_proxy).unwrap();
+        back.add_client(client, socket.address().unwrap());
+        let listening = Socket::open(any, &back).unwrap();
+        let at = listening.address().unwrap();
+        let me: Principal = ReplicaId(0).into();
+        let mut a = Link::new(client, (keys.door(client, 1), socket, to_proxy, None), Carrier::Udp);
+        let mut b = Link::new(me, (keys.door(me, 1), listening, back, None), Carrier::Udp);
+        let op = Op { incarnation: 1, number: 1, phase: 1 };
+        let message = Message { object: ObjectId([1; 32]), body: Body::Qts { op } };
+        // The keys of both, through the proxy as well.
+        let mut buffer = [0; 4096];
+        proxy.set_read_timeout(Some(std::time::Duration::from_millis(20))).unwrap();
+        let mut pass = |a: &mut Link, b: &mut Link, times: usize| {
+            a.flush(1);
+            while let Ok(len) = proxy.recv(&mut buffer) {
+                (0..times).for_each(|_| _ = proxy.send_to(&buffer[..len], at).unwrap());
+            }
+            b.poll(1).unwrap();
+            b.flush(1);
+        };
+        pass(&mut a, &mut b, 1);
+        receive(&mut a, |link| link.door.key_time() > 0);
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while b.carried.taken == 0 {
+            a.send(me, &message);
+            pass(&mut a, &mut b, 3);
+            let _ = a.poll(1).unwrap();
+            assert!(std::time::Instant::now() < end, "{b:?}");
+        }
+        receive(&mut b, |link| link.carried.refused.get("replayed").copied().unwrap_or(0) >= 2);
+        assert_eq!(b.inbox.len() as u64, b.carried.taken);
+    }
+
+    /// A counter is taken once under each generation of keys, and a generation that is over opens nothing again.
+    #[test]
+    fn a_new_generation_has_a_window_of_its_own() {
+        let mut channel = Channel::default();
+        assert!(channel.accept(7, 1) && channel.accept(7, 2) && !channel.accept(7, 1));
+        assert!(channel.accept(8, 1), "new keys, new window");
+        assert!(!channel.accept(7, 2) && channel.accept(7, 3), "the one before goes on for a while");
+        assert!(!channel.accept(8, 1) && channel.accept(8, 2));
+    }
+}

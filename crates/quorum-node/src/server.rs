@@ -1,0 +1,416 @@
+//! A server from its directory: opened, run, stopped.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use quorate_node::member::Writes;
+use quorate_node::trouble::Kind;
+use quorate_node::{Clock, Idle, Member, Trouble, Waiting};
+use quorate_quorum::settings::Protocol;
+use quorate_quorum::step::{Failure, Outcome, Reject};
+use quorate_quorum::{Body, Input, Message, ObjectId, Past, Process, Settings, Thresholds, Value, Version};
+use quorate_wire::{Principal, ReplicaId};
+use tracing::{info, warn};
+
+use crate::config::Config;
+use crate::crypto::Secrets;
+use crate::drive::{Drive, Sink};
+use crate::lie::{Lie, Seen};
+use crate::link::{Carried, Carrier, LONG_ABOVE, Letter, Link};
+use crate::note::{Note, State};
+use crate::store::{Durability, Opened, Owner, Store};
+use crate::watchers::Watchers;
+
+/// Maximum number of datagrams taken between two commits.
+const BURST_MAX: usize = 64;
+/// Forwarded values that are kept for readers that were told the version only.
+const FORWARDED_MAX: usize = 32;
+
+/// What a server keeps beside the register itself.
+#[derive(Debug)]
+struct Around {
+    store: Store,
+    /// What is sent once the batch is durable.
+    held: Vec<(Principal, Message)>,
+    notes: Vec<(Principal, Note)>,
+    watchers: Watchers,
+    /// It pushes news: MINIMAL (§15).
+    pushes: bool,
+    /// Values that were forwarded by their version, oldest first.
+    forwarded: VecDeque<(ObjectId, Version, Value)>,
+    lie: Option<Lie>,
+    lies: u64,
+    now_ns: u64,
+    refused: u64,
+    rejects: BTreeMap<Reject, u64>,
+}
+
+impl Sink for Around {
+    fn send(&mut self, to: Principal, mut message: Message) {
+        if let Some(lie) = self.lie
+            && !lie.outgoing(to, &mut message, &mut self.lies)
+        {
+            return;
+        }
+        if let Body::Val { rid, version, value, forwarded: true, signature: None } = &message.body
+            && value.len() > LONG_ABOVE
+        {
+            // The reader fetches the value once (ADR 14).
+            let (object, version) = (message.object, *version);
+            if !self.forwarded.iter().any(|(about, other, _)| (*about, *other) == (object, version)) {
+                if self.forwarded.len() >= FORWARDED_MAX {
+                    self.forwarded.pop_front();
+                }
+                self.forwarded.push_back((object, version, Arc::clone(value)));
+            }
+            return self.notes.push((to, Note::Forwarded(object, *rid, version)));
+        }
+        self.held.push((to, message));
+    }
+
+    fn persist(&mut self, process: &dyn Process, object: ObjectId) {
+        self.store.put(object, |out| _ = process.save(&object, out));
+        if self.pushes
+            && let Some(version) = process.held(&object)
+        {
+            for watcher in self.watchers.of(object, self.now_ns) {
+                self.notes.push((watcher, Note::News(object, version)));
+            }
+        }
+    }
+
+    fn done(&mut self, _object: ObjectId, _result: Result<Outcome, Failure>) {}
+
+    fn rejected(&mut self, _from: Principal, reason: Reject) {
+        self.refused += 1;
+        *self.rejects.entry(reason).or_default() += 1;
+    }
+}
+
+/// A server, ready to run.
+#[derive(Debug)]
+pub struct Server {
+    id: ReplicaId,
+    dir: PathBuf,
+    config: Config,
+    settings: Arc<Settings>,
+    link: Link,
+    drive: Drive,
+    around: Around,
+    state_bytes_max: usize,
+    waiting: Waiting,
+    key_interval_ns: u64,
+    core: Option<usize>,
+    started: bool,
+    was_lost: bool,
+}
+
+/// Returns the id of a server's directory.
+fn id_of(dir: &Path) -> Result<ReplicaId, Trouble> {
+    let full = std::fs::canonicalize(dir).map_err(|error| {
+        Trouble::new(Kind::Unreadable, format!("cannot be read: {error}"))
+            .in_file(dir)
+            .next("create the directories of a register with: quorate quorum init")
+    })?;
+    let name = full.file_name().and_then(|name| name.to_str()).unwrap_or("");
+    let id = name.strip_prefix("server-").and_then(|id| id.parse().ok()).map(ReplicaId);
+    id.ok_or_else(|| {
+        Trouble::new(Kind::Unreadable, "not a server's directory: its name is not server-N").in_file(dir)
+    })
+}
+
+impl Server {
+    /// Opens the server in `dir`, and reads its disk.
+    ///
+    /// # Errors
+    ///
+    /// A file is missing, invalid, or accessible to other users; a port is taken; another process uses the directory.
+    pub fn open(dir: &Path, lie: Option<Lie>, carrier: Carrier) -> Result<Self, Trouble> {
+        let id = id_of(dir)?;
+        let config = Config::read(dir)?;
+        let member = Member::open(dir, id.into(), config.epoch, carrier.above())?;
+        let cluster = member.members.cluster_id();
+        let owner = Owner { cluster, epoch: config.epoch, id };
+        let durability = durability_of(&member);
+        let Opened { store, past, objects, why } =
+            Store::open(dir, owner, durability, member.settings.log_bytes_max)?;
+        if let Some(why) = why {
+            warn!(why, "this server has lost its disk: it answers nothing until the others have repaired it");
+        }
+        Self::build(member, config, (store, past, objects), lie, carrier)
+    }
+
+    fn build(
+        member: Member,
+        config: Config,
+        (mut store, past, objects): (Store, Past, BTreeMap<ObjectId, Vec<u8>>),
+        lie: Option<Lie>,
+        carrier: Carrier,
+    ) -> Result<Self, Trouble> {
+        let Principal::Replica(id) = member.own else {
+            return Err(Trouble::new(Kind::Rule, "a client is no server").in_file(&member.dir));
+        };
+        let cluster = member.members.cluster;
+        let thresholds = Thresholds::new(
+            u16::try_from(cluster.n()).unwrap_or(u16::MAX),
+            u16::try_from(cluster.f()).unwrap_or(u16::MAX),
+        )
+        .map_err(|error| Trouble::new(Kind::Rule, error.to_string()).in_file(&member.dir))?;
+        let settings = Arc::new(config.settings(thresholds));
+        let mut process = quorate_quorum::server(id, Arc::clone(&settings), past);
+        for (object, saved) in objects {
+            process.load(object, &saved).map_err(|error| {
+                let what = format!("an object in the log cannot be read: {error}");
+                Trouble::new(Kind::OtherFormat, what)
+                    .in_file(&member.dir.join("state"))
+                    .next("if another protocol wrote it: remove `state`, and the others repair this server")
+            })?;
+        }
+        store.begin(|object, out| _ = process.save(object, out))?;
+        let secrets = Secrets::new(
+            (member.members.cluster_id(), config.epoch),
+            id.into(),
+            member.signer.clone(),
+            member.verifier.clone(),
+            member.entropy,
+        );
+        let (waiting, key_interval_ns, core) =
+            (member.settings.waiting, member.settings.key_interval_ns, member.settings.core);
+        let state_bytes_max = member.settings.state_memory_max;
+        member.pin()?;
+        let dir = member.dir.clone();
+        let (door, socket, directory, lock) = member.into_parts();
+        let pushes = matches!(config.protocol, Protocol::MinimalC | Protocol::MinimalF);
+        let around = Around {
+            store,
+            held: Vec::new(),
+            notes: Vec::new(),
+            watchers: Watchers::default(),
+            pushes,
+            forwarded: VecDeque::new(),
+            lie,
+            lies: 0,
+            now_ns: 0,
+            refused: 0,
+            rejects: BTreeMap::new(),
+        };
+        let was_lost = past == Past::Lost;
+        Ok(Self {
+            id,
+            dir,
+            config,
+            settings,
+            link: Link::new(id.into(), (door, socket, directory, Some(lock)), carrier),
+            drive: Drive::new(process, secrets),
+            around,
+            state_bytes_max,
+            waiting,
+            key_interval_ns,
+            core,
+            started: false,
+            was_lost,
+        })
+    }
+
+    /// Returns its id.
+    pub fn id(&self) -> ReplicaId {
+        self.id
+    }
+
+    /// Returns its register.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Returns what its link has carried.
+    pub fn carried(&self) -> &Carried {
+        self.link.carried()
+    }
+
+    /// Returns the signatures that it has made and looked at.
+    pub fn spent(&self) -> crate::crypto::Spent {
+        self.drive.crypto().spent()
+    }
+
+    /// Returns the number of messages that the register refused, by reason.
+    pub fn rejects(&self) -> &BTreeMap<Reject, u64> {
+        &self.around.rejects
+    }
+
+    /// Returns whether it holds everything that it promised.
+    pub fn is_repaired(&self) -> bool {
+        self.drive.process().is_repaired()
+    }
+
+    /// Runs until `stop`.
+    ///
+    /// # Errors
+    ///
+    /// The sockets or the disk have failed.
+    pub fn run(mut self, stop: &AtomicBool) -> Result<(), Trouble> {
+        let (clock, mut idle) = (Clock::new(), Idle::new(self.waiting));
+        let mut keys_at = clock.mono_ns().saturating_add(self.key_interval_ns);
+        info!(
+            server = %self.id, protocol = self.config.protocol.name(), objects = self.drive.process().objects(),
+            repaired = self.is_repaired(), core = ?self.core, "runs"
+        );
+        while !stop.load(Ordering::Relaxed) {
+            let now_ns = clock.mono_ns();
+            let worked = self.turn(now_ns)?;
+            if keys_at <= now_ns {
+                keys_at = now_ns.saturating_add(self.key_interval_ns);
+                let time = self.link.refresh(Member::fresh()?, clock.now().wall_ns);
+                Member::note_key_time(&self.dir, time)?;
+            }
+            if worked {
+                idle.reset();
+            } else {
+                self.link
+                    .rest(&mut idle, (now_ns, self.drive.due()), None, || false)
+                    .map_err(|error| failed(&error))?;
+            }
+        }
+        info!(server = %self.id, lies = self.around.lies, "stops");
+        self.around.store.close()
+    }
+
+    /// Takes what has come, makes it durable, and answers. Returns whether there was anything.
+    ///
+    /// # Errors
+    ///
+    /// The sockets or the disk have failed.
+    pub fn turn(&mut self, now_ns: u64) -> Result<bool, Trouble> {
+        self.around.now_ns = now_ns;
+        if !self.started {
+            self.started = true;
+            self.drive.step(now_ns, Input::Start, &mut self.around);
+        }
+        let mut burst = 0;
+        while burst < BURST_MAX && self.link.poll(now_ns).map_err(|error| failed(&error))? {
+            burst += 1;
+            while let Some((from, letter)) = self.link.next() {
+                match letter {
+                    Letter::Message(message) => self.take(now_ns, from, &message),
+                    Letter::Note(note) => self.note(now_ns, from, note),
+                }
+            }
+        }
+        if self.drive.due() <= now_ns {
+            self.drive.expire(now_ns, &mut self.around);
+        }
+        self.settle(now_ns)?;
+        Ok(burst > 0)
+    }
+
+    #[inline]
+    fn take(&mut self, now_ns: u64, from: Principal, message: &Message) {
+        let process = self.drive.process();
+        // A server that lost its disk counts as faulty until it is repaired (§15).
+        if self.was_lost && !process.is_repaired() && !message.body.is_for_lost_server() {
+            self.around.refused += 1;
+            return;
+        }
+        if let Body::Store { value, .. } | Body::Fstore { value, .. } | Body::Write { value, .. } =
+            &message.body
+            && self.around.store.live_bytes() + value.len() > self.state_bytes_max
+        {
+            return self.around.rejected(from, Reject::Full);
+        }
+        if let Some(lie) = self.around.lie {
+            match lie.incoming(from, message) {
+                Seen::Yes => {}
+                Seen::Not => return,
+                Seen::Answered(body) => {
+                    self.around.lies += 1;
+                    return self.around.held.push((from, Message { object: message.object, body }));
+                }
+            }
+        }
+        self.drive.step(now_ns, Input::Message { from, message }, &mut self.around);
+    }
+
+    fn note(&mut self, now_ns: u64, from: Principal, note: Note) {
+        let Principal::Client(_) = from else { return };
+        match note {
+            Note::Watch(object) => {
+                let may = self.around.pushes && self.settings.rules.may_read(from, &object);
+                if !may || !self.around.watchers.watch(from, object, now_ns) {
+                    self.around.refused += 1;
+                }
+            }
+            Note::Unwatch(object) => self.around.watchers.unwatch(from, object),
+            Note::Fetch(object, version) if self.settings.rules.may_read(from, &object) => {
+                let found = self
+                    .around
+                    .forwarded
+                    .iter()
+                    .find(|(about, other, _)| (*about, *other) == (object, version));
+                if let Some((.., value)) = found {
+                    let note = Note::Fetched(object, version, Arc::clone(value));
+                    self.around.notes.push((from, note));
+                }
+            }
+            Note::Probe(number) => {
+                let state = self.state(now_ns);
+                self.around.notes.push((from, Note::State(number, state)));
+            }
+            Note::Fetch(..) | Note::News(..) | Note::Forwarded(..) | Note::Fetched(..) | Note::State(..) => {
+                self.around.refused += 1;
+            }
+        }
+    }
+
+    fn state(&self, now_ns: u64) -> State {
+        let carried = self.link.carried();
+        let store = &self.around.store;
+        State {
+            up_ms: now_ns / 1_000_000,
+            objects: u64::try_from(self.drive.process().objects()).unwrap_or(u64::MAX),
+            bytes: u64::try_from(store.live_bytes()).unwrap_or(u64::MAX),
+            log_bytes: store.log_bytes(),
+            taken: carried.taken,
+            refused: carried.refused.values().sum::<u64>() + self.around.refused,
+            watchers: self.around.watchers.len(),
+            lost: !self.is_repaired(),
+            repaired: store.past() != Past::Whole,
+        }
+    }
+
+    /// Makes durable what was persisted, and then sends what promises it.
+    #[inline]
+    fn settle(&mut self, now_ns: u64) -> Result<(), Trouble> {
+        let Self { around, link, drive, .. } = self;
+        around.store.commit()?;
+        if self.was_lost && drive.process().is_repaired() {
+            self.was_lost = false;
+            around.store.note_repaired()?;
+            info!(objects = drive.process().objects(), "is repaired: it answers from now on");
+        }
+        if around.store.is_long() {
+            let process = drive.process();
+            around.store.renew(|object, out| _ = process.save(object, out))?;
+        }
+        for (to, message) in around.held.drain(..) {
+            link.send(to, &message);
+        }
+        for (to, note) in around.notes.drain(..) {
+            link.note(to, &note);
+        }
+        link.flush(now_ns);
+        Ok(())
+    }
+}
+
+fn failed(error: &std::io::Error) -> Trouble {
+    Trouble::new(Kind::Network, format!("the sockets have failed: {error}"))
+}
+
+fn durability_of(member: &Member) -> Durability {
+    match member.writes() {
+        Writes::First => Durability::Sync,
+        Writes::Later => Durability::Async,
+        Writes::Never => Durability::Memory,
+    }
+}

@@ -1,0 +1,5 @@
+//! Registers on real sockets and disks.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
+
+mod cluster;
+mod using;

@@ -1,0 +1,144 @@
+//! Whose statements count, by the order that all agree on (RC-11): the lives of replicas, as each number leaves them,
+//! and no vote in a view that rests on a life that has ended (RC-11a).
+//!
+//! The tables come from the batches that are final, and not from what replicas keep. Whether a life counts by a table
+//! is the real decision.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_pbft::lives::{Counts, counts};
+use quorate_wire::life::{Life, Lives};
+use quorate_wire::message::NewView;
+use quorate_wire::{Digest, Kind, ReplicaId, SeqNum, ViewNum};
+
+use super::facts::Facts;
+use super::invariants::for_each_vote;
+use super::{Verdict, Violation};
+
+/// The lives of all replicas, as of each number.
+#[derive(Debug, Default)]
+pub struct Tables {
+    /// From which number on, whose.
+    opened: Vec<(SeqNum, ReplicaId, Lives)>,
+}
+
+impl Tables {
+    /// A recovery request has become final at `seq`: numbers only rise.
+    pub fn open(&mut self, seq: SeqNum, replica: ReplicaId, life: Life, floor: ViewNum) {
+        let lives = self.of(replica, seq).opened(life, floor);
+        self.opened.push((seq, replica, lives));
+    }
+
+    /// Says whether what a replica said about `view` in `life` counts by the table as of `seq`.
+    pub fn counts(&self, replica: ReplicaId, (life, view): (Life, ViewNum), seq: SeqNum) -> Counts {
+        counts(life, view, &self.of(replica, seq))
+    }
+
+    fn of(&self, replica: ReplicaId, seq: SeqNum) -> Lives {
+        let last = self.opened.iter().rev().find(|(at, of, _)| *at <= seq && *of == replica);
+        last.map(|(.., lives)| *lives).unwrap_or_default()
+    }
+}
+
+/// Watches over votes in views that rest on lives that have ended.
+#[derive(Debug, Default)]
+pub struct Ended {
+    /// In which life, and for which view, a VIEW-CHANGE was signed.
+    signed: BTreeMap<(ReplicaId, Digest), (Life, ViewNum)>,
+    /// The NEW-VIEWs that each replica has been given, by what they name. As many as liars make.
+    given: BTreeMap<(ReplicaId, ViewNum), Vec<Vec<(ReplicaId, Digest)>>>,
+    /// Who has voted about what: view, number, and whether to commit. What is sent again was decided before.
+    voted: BTreeSet<(ReplicaId, ViewNum, SeqNum, bool)>,
+}
+
+impl Ended {
+    /// A VIEW-CHANGE has been admitted somewhere.
+    pub fn signed(&mut self, by: ReplicaId, digest: Digest, life: Life, view: ViewNum) {
+        self.signed.insert((by, digest), (life, view));
+    }
+
+    /// A replica has been given a NEW-VIEW, or has made it.
+    pub fn given(&mut self, to: ReplicaId, m: &NewView) {
+        let given = self.given.entry((to, m.view)).or_default();
+        if !given.contains(&m.view_changes) {
+            given.push(m.view_changes.clone());
+        }
+    }
+
+    /// RC-11a: a replica votes. By the table as of its sender's stable checkpoint, the view does not rest on an ended
+    /// life, if there is only one NEW-VIEW by which it can have entered it.
+    pub fn votes(&mut self, facts: &Facts, tables: &Tables, kind: Kind, body: &[u8]) -> Verdict {
+        if !matches!(kind, Kind::PrePrepare | Kind::Prepare | Kind::Commit) || !facts.counts() {
+            return Ok(());
+        }
+        for_each_vote(kind, body, |vote| {
+            let given = self.given.get(&(facts.id, vote.view)).map_or(&[][..], Vec::as_slice);
+            let first = self.voted.insert((facts.id, vote.view, vote.seq, vote.commit));
+            let ([members], true) = (given, first) else { return Ok(()) };
+            let ended = members.iter().find(|(id, digest)| {
+                let signed = self.signed.get(&(*id, *digest));
+                signed.is_some_and(|said| tables.counts(*id, *said, facts.stable) == Counts::NoMore)
+            });
+            let Some((of, _)) = ended else { return Ok(()) };
+            let text = format!(
+                "{} votes for n={} in v={}, which rests on a life of {of} that has ended as of n={}",
+                facts.id, vote.seq.0, vote.view.0, facts.stable.0
+            );
+            Err(Violation::new("votes (RC-11a)", text, &[facts.id]))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_wire::Timestamp;
+    use quorate_wire::codec::Writer;
+    use quorate_wire::message::Commit;
+
+    use super::*;
+
+    const R3: ReplicaId = ReplicaId(3);
+    const D: Digest = Digest([7; 32]);
+
+    fn life(t: u64) -> Life {
+        Life { timestamp: Timestamp(t), bits: t }
+    }
+
+    /// RC-11: the table of each number, whatever came later.
+    #[test]
+    fn each_number_has_its_own_table() {
+        let mut tables = Tables::default();
+        tables.open(SeqNum(5), R3, life(1), ViewNum(2));
+        tables.open(SeqNum(9), R3, life(2), ViewNum(2));
+        let at = |life, view, seq| tables.counts(R3, (life, ViewNum(view)), SeqNum(seq));
+        assert_eq!(at(Life::default(), 3, 4), Counts::Yes);
+        assert_eq!((at(Life::default(), 2, 5), at(Life::default(), 3, 5)), (Counts::Yes, Counts::NoMore));
+        assert_eq!((at(Life::default(), 2, 9), at(life(1), 2, 9)), (Counts::NoMore, Counts::Yes));
+        assert_eq!(at(life(2), 1, 8), Counts::NotYet);
+    }
+
+    /// RC-11a: from the stable checkpoint on that knows the new life, and not before.
+    #[test]
+    fn a_vote_on_an_ended_life_is_seen() {
+        let (mut tables, mut ended) = (Tables::default(), Ended::default());
+        ended.signed(R3, D, Life::default(), ViewNum(1));
+        let m = NewView {
+            view: ViewNum(1),
+            life: Life::default(),
+            view_changes: vec![(R3, D)],
+            checkpoint: (SeqNum(0), D),
+            chosen: Vec::new(),
+        };
+        ended.given(ReplicaId(0), &m);
+        tables.open(SeqNum(5), R3, life(1), ViewNum(0));
+        let mut facts = Facts::new(ReplicaId(0), true);
+        let mut body = Vec::new();
+        Commit { view: ViewNum(1), seq: SeqNum(9), digest: D }.encode(&mut Writer::new(&mut body));
+        facts.stable = SeqNum(4);
+        assert_eq!(ended.votes(&facts, &tables, Kind::Commit, &body), Ok(()));
+        facts.stable = SeqNum(8);
+        assert_eq!(ended.votes(&facts, &tables, Kind::Commit, &body), Ok(()), "it had voted before");
+        ended.voted.clear();
+        assert!(ended.votes(&facts, &tables, Kind::Commit, &body).is_err());
+    }
+}
