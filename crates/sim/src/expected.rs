@@ -51,12 +51,6 @@ pub const OPEN: &[Open] = &[
         shows: Shows::Seed { service: "kv", n: 4, seed: 47, set: &[], plain: false },
         rule: "few views (I23)",
     },
-    // Two replicas rejoin at once, and neither sends a VIEW-CHANGE until it has.
-    Open {
-        finding: "L23",
-        shows: Shows::Seed { service: "kv", n: 4, seed: 91, set: &[], plain: false },
-        rule: "stuck",
-    },
     // A primary that proposes two batches and votes for both: nothing is ordered for 60 s.
     Open { finding: "L24", shows: Shows::Healed("two-faced"), rule: "stuck" },
 ];

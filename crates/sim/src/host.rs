@@ -41,6 +41,8 @@ pub struct Host<S: Service> {
     pub disk: Disk<Rc<Vec<u8>>>,
     /// Until then its process executes something, where that keeps it from everything else.
     pub busy_until: u64,
+    /// Since when it does not look at its input, where it is paused or executes something.
+    pub away_since: u64,
     /// How long the image of a checkpoint takes to be written, if that is not for the disk to say.
     pub image_ns: Option<u64>,
     /// The process; none while it is down.

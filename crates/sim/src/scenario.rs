@@ -40,6 +40,7 @@ use crate::world::World;
 
 pub mod backup;
 pub mod bugs;
+pub mod busy;
 pub mod cleansed;
 pub mod client;
 pub mod decision;
@@ -207,6 +208,7 @@ pub const GROUPS: &[(&str, &[Scenario])] = &[
     ("shares", shares::SCENARIOS),
     ("network", network::SCENARIOS),
     ("host", host::SCENARIOS),
+    ("busy", busy::SCENARIOS),
     ("disk", disk::SCENARIOS),
     ("durable", durable::SCENARIOS),
     ("healed", healed::SCENARIOS),

@@ -197,6 +197,7 @@ impl<A: App> World<A> {
                 key_time: 0,
                 disk: Disk::new(*seed, index, setup.disk),
                 busy_until: 0,
+                away_since: 0,
                 image_ns: None,
                 process: None,
                 missed: None,

@@ -225,7 +225,7 @@ impl<A: App> World<A> {
         if !host.is_up() || host.is_paused() {
             return;
         }
-        host.missed = Some(VecDeque::new());
+        (host.missed, host.away_since) = (Some(VecDeque::new()), self.at);
         let node = host.node;
         self.counters.fault("pause");
         self.tell(h, || What::Fault(format!("is paused for {} ms", ns / 1_000_000)));
@@ -237,6 +237,7 @@ impl<A: App> World<A> {
         let host = &mut self.hosts[h];
         let node = host.node;
         let Some(missed) = host.missed.take() else { return };
+        host.clock.away(host.away_since, self.at);
         self.tell(h, || What::Fault("goes on".to_owned()));
         for event in missed {
             self.schedule(self.at, node, event);

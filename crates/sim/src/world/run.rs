@@ -41,7 +41,7 @@ impl<A: App> World<A> {
             if high > 0 && long {
                 let took = self.task_rng.between(low, high);
                 if inline {
-                    self.hosts[h].busy_until = self.at + took;
+                    (self.hosts[h].away_since, self.hosts[h].busy_until) = (self.at, self.at + took);
                 }
                 return self.schedule(self.at + took, node, Event::Ran { life });
             }
@@ -51,6 +51,10 @@ impl<A: App> World<A> {
 
     /// The task in progress is done.
     pub(super) fn ran(&mut self, h: usize) {
+        if self.inline {
+            let (host, at) = (&mut self.hosts[h], self.at);
+            host.clock.away(host.away_since, at);
+        }
         self.end_task(h);
         self.run_tasks(h);
     }
