@@ -7,7 +7,7 @@
 //! | the latency of one operation, over UDP | [`micro_latency`] |
 //! | operations per second, over UDP | [`micro_throughput`] |
 //! | the effect of each optimisation | [`optimisations`] |
-//! | the cost of MACs and signatures, of a fault, of the disk | [`crypto`], [`recovery`], [`durable`] |
+//! | the cost of MACs and signatures, of a fault, of the disk, of a busy machine | [`crypto`], [`recovery`], [`durable`], [`busy`] |
 //! | the file system: replicated, unreplicated, and other servers | [`files`] |
 //! | the digest of a checkpoint | [`checkpoint_cost`] |
 //! | running experiments: arms that take turns, processes, loads | `arms`, `setup`, `load`, `processes`, `nodes` |
@@ -16,6 +16,7 @@
 
 pub mod allocations;
 mod arms;
+pub mod busy;
 pub mod checkpoint_cost;
 pub mod core_step;
 pub mod crypto;
@@ -112,6 +113,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     crypto::EXPERIMENT,
     recovery::EXPERIMENT,
     durable::EXPERIMENT,
+    busy::EXPERIMENT,
     files::micro::EXPERIMENT,
     files::postmark::EXPERIMENT,
     files::andrew::EXPERIMENT,
@@ -136,6 +138,7 @@ pub fn child(arguments: &[String]) -> Result<()> {
         Some((name, _)) if *name == core_step::EXPERIMENT.name => {
             core_step::child(arguments.get(1..).unwrap_or(&[]))
         }
+        Some((name, _)) if *name == busy::LOOP => busy::endless_loop(),
         Some(_) => {
             processes::settle()?;
             arms::child(&words)

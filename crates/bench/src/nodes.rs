@@ -48,6 +48,24 @@ impl Nodes {
         durability: &str,
         chosen: &[(&'static str, &str)],
     ) -> Result<Self> {
+        let mut settings = vec![("durability", durability), ("poll", "20us")];
+        settings.extend(chosen);
+        let nodes = Self::create(name, service, &settings)?;
+        if !chosen.is_empty() {
+            let path = nodes.node("client-0").join("node.toml");
+            let chosen = chosen.iter().map(|(key, value)| format!("{key} = \"{value}\"\n"));
+            let text = chosen.fold("poll = \"20us\"\n".to_owned(), |text, line| text + &line);
+            fs::write(&path, text + &fs::read_to_string(&path)?)?;
+        }
+        Ok(nodes)
+    }
+
+    /// Creates the directories of a cluster in which everything but the durability is as usual.
+    pub(crate) fn usual(name: &str, service: ServiceName, durability: &str) -> Result<Self> {
+        Self::create(name, service, &[("durability", durability)])
+    }
+
+    fn create(name: &str, service: ServiceName, settings: &[(&'static str, &str)]) -> Result<Self> {
         let (dir, ip) = new_place(name)?;
         fs::create_dir_all(&dir).with_context(|| format!("{}: set {PLACE}", dir.display()))?;
         let nodes = Self { dir, ip, replicas: Vec::new(), doors: Vec::new() };
@@ -55,15 +73,8 @@ impl Nodes {
         cluster.hosts = vec![Host { ip, port: None }];
         cluster.clients = 1;
         cluster.service = service;
-        cluster.chosen = vec![("durability", format!("\"{durability}\"")), ("poll", "\"20us\"".to_owned())];
-        cluster.chosen.extend(chosen.iter().map(|(key, value)| (*key, format!("\"{value}\""))));
+        cluster.chosen = settings.iter().map(|(key, value)| (*key, format!("\"{value}\""))).collect();
         cluster.make(&nodes.dir.join("cluster")).map_err(|trouble| anyhow!("{trouble}"))?;
-        if !chosen.is_empty() {
-            let path = nodes.node("client-0").join("node.toml");
-            let chosen = chosen.iter().map(|(key, value)| format!("{key} = \"{value}\"\n"));
-            let text = chosen.fold("poll = \"20us\"\n".to_owned(), |text, line| text + &line);
-            fs::write(&path, text + &fs::read_to_string(&path)?)?;
-        }
         Ok(nodes)
     }
 
@@ -78,10 +89,19 @@ impl Nodes {
 
     /// Starts the NFS gateway, and returns its address.
     pub(crate) fn open_nfs(&mut self, flags: &[&str]) -> Result<SocketAddr> {
+        self.open("nfs", flags)
+    }
+
+    /// Starts the RESP gateway, and returns its address.
+    pub(crate) fn open_resp(&mut self) -> Result<SocketAddr> {
+        self.open("resp", &[])
+    }
+
+    fn open(&mut self, gateway: &str, flags: &[&str]) -> Result<SocketAddr> {
         let address = SocketAddr::new(self.ip, DOOR);
         let log = File::create(self.dir.join("gateway.log"))?;
         let child = Command::new(std::env::current_exe()?)
-            .args(["nfs", "--listen", &address.to_string(), "--dir"])
+            .args([gateway, "--listen", &address.to_string(), "--dir"])
             .arg(self.node("client-0"))
             .args(flags)
             .stdin(Stdio::null())

@@ -357,8 +357,9 @@ impl Worker {
     }
 
     fn serve(&mut self) -> io::Result<()> {
-        let (clock, mut idle) = (Clock::new(), Idle::new(self.client.waiting));
+        let (mut clock, mut idle, mut rested) = (Clock::new(), Idle::new(self.client.waiting), 0);
         while !self.shared.stop.load(Ordering::Relaxed) {
+            clock.look(std::mem::take(&mut rested));
             let mut worked = self.take();
             worked |= self.dispatch(&clock);
             if let Some(nonce) = self.shared.asking.due(&mut self.asked, clock.mono_ns()) {
@@ -386,6 +387,7 @@ impl Worker {
             if now.mono_ns >= self.tick_at {
                 self.tick_at = now.mono_ns.saturating_add(TICK_NS);
                 self.expire();
+                self.client.drive.set_crowded(idle.is_crowded(now.mono_ns));
             }
             let OpenClient { drive, socket, .. } = &mut self.client;
             drive.flush(socket);
@@ -397,7 +399,7 @@ impl Worker {
                     || self.shared.asking.is_open();
                 let due = if busy { drive.due().min(self.tick_at) } else { drive.due() };
                 let news = || self.shared.news.load(Ordering::SeqCst);
-                idle.rest(now.mono_ns, due, socket, Some(&self.shared.waker), news)?;
+                rested = idle.rest(now.mono_ns, due, socket, Some(&self.shared.waker), news)?;
             }
         }
         Ok(())

@@ -32,6 +32,9 @@ const ALONE_NS: u64 = 400_000_000;
 /// Lanes are told that others are answered no more often than this, in nanoseconds.
 const HEARD_NS: u64 = 250_000_000;
 
+/// On a crowded machine a lane waits this many times as long before it sends a request again.
+const CROWDED_WAITS: u64 = 4;
+
 /// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -93,6 +96,8 @@ pub struct ClientDrive<M: Meter = ()> {
     patient: bool,
     /// When lanes were last told that others are answered.
     heard_at: u64,
+    /// More threads want to run on this machine than there are cores.
+    crowded: bool,
     tick_at: u64,
     outbox: Outbox,
     counters: ClientCounters,
@@ -137,6 +142,7 @@ impl<M: Meter> ClientDrive<M> {
             earliest: u64::MAX,
             patient: false,
             heard_at: 0,
+            crowded: false,
             tick_at: 0,
             outbox: Outbox::default(),
             counters: ClientCounters::default(),
@@ -257,6 +263,13 @@ impl<M: Meter> ClientDrive<M> {
         &self.counters
     }
 
+    /// Says whether more threads want to run on this machine than there are cores. Then answers come late although
+    /// nothing is lost, and requests that are sent again are more work for the same cores.
+    #[inline]
+    pub fn set_crowded(&mut self, crowded: bool) {
+        self.crowded = crowded;
+    }
+
     /// Returns the meter.
     pub fn meter(&mut self) -> &mut M {
         &mut self.meter
@@ -301,7 +314,9 @@ impl<M: Meter> ClientDrive<M> {
     /// the others when the cluster is there again.
     fn set_timer(&mut self, now: Now, lane: usize, deadline: u64) {
         let soon = now.mono_ns.saturating_add(ALONE_NS);
-        let mut deadline = deadline;
+        let waits = if self.crowded { CROWDED_WAITS } else { 1 };
+        let wait = deadline.saturating_sub(now.mono_ns).saturating_mul(waits);
+        let mut deadline = now.mono_ns.saturating_add(wait);
         if deadline > soon {
             let mut others = self.lanes.iter().enumerate().filter(|(other, _)| *other != lane);
             if others.all(|(_, other)| other.deadline > soon || other.deadline <= now.mono_ns) {

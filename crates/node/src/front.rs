@@ -20,7 +20,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
 pub use self::alone::Unreplicated;
-pub use self::backing::{Backing, Cluster, HandOut};
+pub use self::backing::{Backing, Cluster, HandOut, Requests};
 pub use self::run::FrontDoor;
 use crate::ports::{Port, holder};
 use crate::trouble::{Kind, Trouble};
@@ -71,6 +71,8 @@ pub struct Counts {
     pub connections_total: u64,
     /// Commands or calls so far.
     pub commands_total: u64,
+    /// Requests to the cluster so far, and how many of them were repetitions.
+    pub requests: Requests,
     /// Since when the gateway has been open, in seconds.
     pub uptime_s: u64,
     opened_ns: u64,

@@ -35,6 +35,7 @@ pub mod client;
 pub mod client_node;
 pub mod clock;
 pub mod core;
+mod crowd;
 pub mod directory;
 pub mod drive;
 pub mod enlist;

@@ -26,10 +26,11 @@ pub fn run_replica<S: Service, M: Meter>(
     waiting: Waiting,
     stop: &AtomicBool,
 ) -> io::Result<()> {
-    let (clock, mut idle) = (Clock::new(), Idle::new(waiting));
+    let (mut clock, mut idle, mut rested) = (Clock::new(), Idle::new(waiting), 0);
     drive.start(clock.now());
     drive.flush(socket);
     while !stop.load(Ordering::Relaxed) {
+        let looked = clock.look(std::mem::take(&mut rested));
         let mut burst = 0;
         let mut now = None;
         while burst < BURST_MAX
@@ -39,15 +40,14 @@ pub fn run_replica<S: Service, M: Meter>(
             let by = drive.receive_from(*now.get_or_insert_with(|| clock.now()), source, datagram);
             socket.judge(by);
         }
-        let mono_ns = now.map_or_else(|| clock.mono_ns(), |now| now.mono_ns);
-        if drive.due() <= mono_ns {
-            drive.expire(clock.now());
+        if drive.due() <= looked {
+            drive.expire(now.unwrap_or_else(|| clock.now()));
         }
         drive.flush(socket);
         if burst > 0 {
             idle.reset();
         } else {
-            idle.rest(mono_ns, drive.due(), socket, None, || false)?;
+            rested = idle.rest(looked, drive.due(), socket, None, || false)?;
         }
     }
     Ok(())
@@ -81,10 +81,12 @@ impl<M: Meter> ClientProcess<M> {
     ) -> io::Result<T> {
         let Self { drive, socket, waiting, clock } = self;
         drive.clear_done();
+        clock.look(u64::MAX); // what the caller did since the last operation is its own affair
         drive.invoke(clock.now(), 0, operation, read_only);
         drive.flush(socket);
-        let mut idle = Idle::new(*waiting);
+        let (mut idle, mut rested) = (Idle::new(*waiting), 0);
         loop {
+            let looked = clock.look(std::mem::take(&mut rested));
             let mut burst = 0;
             while burst < BURST_MAX
                 && let Some((source, datagram)) = socket.receive()?
@@ -96,15 +98,14 @@ impl<M: Meter> ClientProcess<M> {
                     return Ok(result(done, drive.result(done)));
                 }
             }
-            let mono_ns = clock.mono_ns();
-            if drive.due() <= mono_ns {
+            if drive.due() <= looked {
                 drive.expire(clock.now());
             }
             drive.flush(socket);
             if burst > 0 {
                 idle.reset();
             } else {
-                idle.rest(mono_ns, drive.due(), socket, None, || false)?;
+                rested = idle.rest(looked, drive.due(), socket, None, || false)?;
             }
         }
     }

@@ -209,7 +209,7 @@ impl ReplicaNode {
             replica = %self.id, address = %self.settings.listen, starts = incarnation >> INCARNATION_RANDOM_BITS,
             durability = ?self.settings.config.durability, fresh = is_fresh, "runs"
         );
-        Running { node: self, drive, clock, durable: Lsn(0), keys_at: 0 }.run(stop)
+        Running { node: self, drive, clock, durable: Lsn(0), keys_at: 0, rested_ns: 0 }.run(stop)
     }
 }
 
@@ -222,6 +222,8 @@ struct Running<S: Service, C: Core> {
     durable: Lsn,
     /// When the next generation of session keys begins.
     keys_at: u64,
+    /// For how long it has rested since it looked at its input.
+    rested_ns: u64,
 }
 
 impl<S: Service, C: Core> Running<S, C> {
@@ -275,8 +277,10 @@ impl<S: Service, C: Core> Running<S, C> {
     /// Handles input, runs timers, sends output, and waits if there was nothing to do.
     #[inline]
     fn turn(&mut self, idle: &mut Idle) -> Result<(), Trouble> {
-        let Self { node, drive, clock, durable, keys_at } = self;
+        let Self { node, drive, clock, durable, keys_at, rested_ns } = self;
         let unusable = |error| Trouble::new(Kind::Network, format!("cannot use the socket: {error}"));
+        // TM-7: what came while this process was away is looked at first, and its timers have hardly run.
+        let mono_ns = clock.look(std::mem::take(rested_ns));
         let (mut burst, mut now) = (0, None::<Now>);
         while burst < BURST_MAX
             && let Some((source, datagram)) = node.socket.receive().map_err(unusable)?
@@ -294,9 +298,9 @@ impl<S: Service, C: Core> Running<S, C> {
         } else if let Some(trouble) = told.failure() {
             return Err(trouble);
         }
-        let mono_ns = now.map_or_else(|| clock.mono_ns(), |now| now.mono_ns);
         if drive.due() <= mono_ns {
-            drive.expire(clock.now());
+            // Not the time after a long execution: what came in that time has not been looked at.
+            drive.expire(now.unwrap_or_else(|| clock.now()));
         }
         if *keys_at <= mono_ns {
             *keys_at = mono_ns.saturating_add(node.settings.key_interval_ns);
@@ -314,7 +318,9 @@ impl<S: Service, C: Core> Running<S, C> {
         }
         let (disk, last) = (drive.journal(), *durable);
         let news = || disk.told().durable() > last;
-        idle.rest(mono_ns, drive.due(), &node.socket, Some(disk.waker()), news).map_err(unusable)
+        *rested_ns =
+            idle.rest(mono_ns, drive.due(), &node.socket, Some(disk.waker()), news).map_err(unusable)?;
+        Ok(())
     }
 }
 

@@ -92,6 +92,8 @@ struct Outstanding {
     asked_rest: bool,
     /// When it was sent last, in nanoseconds of the monotonic clock.
     sent_ns: u64,
+    /// When it was sent first.
+    asked_ns: u64,
     /// It carries a signature, and so do its retransmissions.
     signed: bool,
     /// It does because it found no answer without.
@@ -201,6 +203,7 @@ impl Client {
             waits: 0,
             asked: Members::default(),
             asked_rest: false,
+            asked_ns: now.mono_ns,
             sent_ns: now.mono_ns,
             signed: false,
             had_to_sign: false,
@@ -435,8 +438,7 @@ impl Client {
                     self.finish(now, request, out);
                 }
                 None if before.is_none() => {
-                    let timestamp = request.timestamp;
-                    out.report(ClientMilestone::ResultMissing { timestamp, digest });
+                    out.report(ClientMilestone::ResultMissing { timestamp: request.timestamp, digest });
                 }
                 None => {}
             }
@@ -485,8 +487,8 @@ impl Client {
     fn finish(&mut self, now: Now, request: Outstanding, out: &mut ClientActions) {
         self.request = None;
         self.finished = Some((request.timestamp, request.path));
-        let latency = now.mono_ns.saturating_sub(request.sent_ns);
-        self.patience.observe(latency, request.retransmissions > 0);
+        let since = |sent_ns| now.mono_ns.saturating_sub(sent_ns);
+        self.patience.observe(since(request.asked_ns), since(request.sent_ns), request.retransmissions);
         if request.asked_rest && request.path == Path::ReadOnly {
             self.spares.learn(self.replies.agreed(), &mut self.rng);
         }

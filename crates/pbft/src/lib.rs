@@ -14,7 +14,7 @@
 //! | leaving a view, entering the next [OSDI99 §4.4] | `view_change.rs`, `enter_view.rs`, `candidate.rs` |
 //! | what a new view takes over: pure functions | [`new_view`] |
 //! | what else supports that | `proofs.rs` |
-//! | time-outs [OSDI99 §4.4, §4.5.2] | `timers.rs` |
+//! | time-outs [OSDI99 §4.4, §4.5.2] | `timers.rs`, [`away`] |
 //! | the primary's choice [OSDI99 §4.6] | [`choice`] |
 //! | tentative execution, reads, digest replies [OSDI99 §5.1] | `optimistic.rs` |
 //! | bodies and batches by digest | `bodies.rs`, `lookup.rs` |
@@ -38,6 +38,7 @@ extern crate std;
 #[macro_use]
 pub mod mutants;
 
+pub mod away;
 pub mod certificate;
 pub mod choice;
 pub mod client;

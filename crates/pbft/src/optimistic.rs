@@ -318,7 +318,7 @@ impl Replica {
                 }
             }
             self.watch.note_executed(seq, took, now.mono_ns);
-            self.views.note_executed();
+            self.views.note_executed(seq, self.is_normal());
             mutant!(M46, (), self.clients.restart_clock(now.mono_ns));
         }
         self.settle_lives(now, out);

@@ -296,6 +296,7 @@ impl Replica {
     }
 
     fn on_durable(&mut self, now: Now, lsn: Lsn, out: &mut Actions) {
+        self.watch.note_durable(now.mono_ns);
         self.durable = self.durable.max(lsn.min(self.lsn));
         while let Some(vote) = self.own_votes.front().copied() {
             if !self.is_durable(vote.lsn) {

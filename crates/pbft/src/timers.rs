@@ -31,6 +31,8 @@ pub(crate) struct Watch {
     excuses: u32,
     /// A slowly moving estimate of the 99th percentile from proposal to execution, in nanoseconds.
     p99_ns: u64,
+    /// When records became durable last.
+    durable_at: u64,
     /// What is up to here was not proposed and executed in the ordinary way, and says nothing about that.
     odd_to: SeqNum,
     timeout_min_ns: u64,
@@ -47,6 +49,7 @@ impl Watch {
             accepted: SeqNum(0),
             excuses: 0,
             p99_ns: config.request_timeout_min_ns / 4,
+            durable_at: 0,
             odd_to: SeqNum(0),
             timeout_min_ns: config.request_timeout_min_ns,
             timeout_max_ns: config.request_timeout_max_ns,
@@ -85,6 +88,11 @@ impl Watch {
                 self.p99_ns -= (self.p99_ns - took) / 800;
             }
         }
+    }
+
+    /// Records that records have become durable.
+    pub(crate) fn note_durable(&mut self, now: u64) {
+        self.durable_at = now;
     }
 
     /// Gives what has been accepted the time from now on (TM-5).
@@ -161,8 +169,8 @@ impl Replica {
             return self.arm_request_timer(deadline, out);
         }
         let late = armed.map_or(0, |at| now.mono_ns.saturating_sub(at));
-        if self.is_to_blame_itself(now, late, out) {
-            return self.arm_request_timer(now.mono_ns.saturating_add(patience), out);
+        if let Some(wait) = self.own_fault(now, late, out) {
+            return self.arm_request_timer(now.mono_ns.saturating_add(wait), out);
         }
         // "If the timer of backup i expires in view v, the backup starts a view change": here it says
         // so first and continues working, until f + 1 replicas agree (LV-2).
@@ -173,22 +181,31 @@ impl Replica {
         }
     }
 
-    /// Says whether this replica itself is why something waits (TM-5): it stood still, so that its timer comes
-    /// `late`; or f + 1 others, so a correct one, have executed what it has not, or it lacks their CHECKPOINTs, and it
-    /// asks them; or the primary lacks them, and is told. Never more than [`EXCUSES_MAX`] times without progress.
-    fn is_to_blame_itself(&mut self, now: Now, late: u64, out: &mut Actions) -> bool {
+    /// Returns how long to wait on if this replica itself is why something waits (TM-5): it stood still, so that its timer
+    /// comes `late`; or f + 1 others, so a correct one, have executed what it has not, or it lacks their CHECKPOINTs, and
+    /// it asks them; or the primary lacks them, and is told; or its own disk has been at work for half the time (TM-8).
+    /// Never more than [`EXCUSES_MAX`] times without progress.
+    fn own_fault(&mut self, now: Now, late: u64, out: &mut Actions) -> Option<u64> {
+        let patience = self.patience();
         let behind =
             self.peers.executed_by(self.cluster.weak()) > self.exec.executed || self.is_window_full();
         let behind = behind || self.primary_lacks_checkpoints(out);
-        let stood_still = late >= self.patience() / 2;
-        if !(behind || stood_still) || self.watch.excuses >= EXCUSES_MAX {
-            return false;
+        let disk = self.disk_works_since(now.mono_ns.saturating_sub(patience / 2));
+        if !(behind || disk || late >= patience / 2) || self.watch.excuses >= EXCUSES_MAX {
+            return None;
         }
+        // A sync takes as long as it takes; nobody else can make it look longer.
+        let wait = if disk { patience.saturating_mul(1 << self.watch.excuses) } else { patience };
         self.watch.excuses += 1;
         if behind {
             self.status_soon(now, out);
         }
-        true
+        Some(wait)
+    }
+
+    /// Returns whether a sync of the own log has been under way since `then`: this replica's votes wait for it.
+    fn disk_works_since(&self, then: u64) -> bool {
+        !self.is_durable(self.last_lsn()) && self.watch.durable_at <= then
     }
 
     /// Sends overdue requests to all replicas, so that all correct timers run (TM-2), and that they are authentic

@@ -52,7 +52,7 @@ pub(crate) struct ViewChanges {
     patience_ns: u64,
     patience_max_ns: u64,
     new_view_timer: bool,
-    /// Something was executed since the last view change began.
+    /// Something that no view before had ordered was executed since the last view change began.
     progressed: bool,
     rejects: BTreeMap<Digest, u64>,
 }
@@ -94,9 +94,10 @@ impl ViewChanges {
         self.patience_ns = (self.patience_ns / 2).max(base);
     }
 
-    /// Records progress under the new view.
-    pub(crate) fn note_executed(&mut self) {
-        self.progressed = true;
+    /// Records progress: `seq` was executed. What the new view took over does not count: "before it executes a request in
+    /// the new view that it had not executed previously" [OSDI99 §4.5.2], and that it needs its primary for.
+    pub(crate) fn note_executed(&mut self, seq: SeqNum, is_normal: bool) {
+        self.progressed |= is_normal && seq > self.last_fixed;
         self.rejects.clear();
     }
 
@@ -434,4 +435,25 @@ fn newest_claims(slot: &crate::log::Slot, max: usize) -> Vec<(Digest, ViewNum)> 
 fn claimed(pre_prepared: &[PrePrepared], p: &Prepared) -> bool {
     let of = pre_prepared.iter().find(|q| q.seq == p.seq);
     of.is_some_and(|q| q.claims.iter().any(|(d, view)| *d == p.digest && *view >= p.view))
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_wire::{Cluster, ClusterId};
+
+    use super::*;
+
+    /// TM-3, A23: what the new view took over is executed without its primary, and is no progress.
+    #[test]
+    fn only_what_no_view_before_had_ordered_is_progress() {
+        let config = Config::new(Cluster::tolerating(1).unwrap(), ClusterId([0; 32]));
+        let mut views = ViewChanges::new(&config);
+        (views.last_fixed, views.progressed) = (SeqNum(20), false);
+        views.note_executed(SeqNum(20), true);
+        assert!(!views.progressed, "taken over");
+        views.note_executed(SeqNum(21), false);
+        assert!(!views.progressed, "in no view");
+        views.note_executed(SeqNum(21), true);
+        assert!(views.progressed);
+    }
 }

@@ -6,7 +6,7 @@ mod desk;
 
 use desk::{Desk, MS, R0, R1, R2, R3, c};
 use quorate_pbft::Milestone;
-use quorate_pbft::config::{Config, ConfigError, HOUR_NS, RequestAuth};
+use quorate_pbft::config::{Config, ConfigError, Durability, HOUR_NS, RequestAuth};
 use quorate_pbft::step::{Input, Timer};
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, ViewNum};
 use quorate_wire::message::{Bitmap, Echoes, Kind, Start, Status};
@@ -155,6 +155,23 @@ fn a_timer_that_comes_late_says_nothing_of_the_primary() {
     assert!(!suspects(&desk));
     desk.pass(101);
     assert!(suspects(&desk), "it has had its time");
+}
+
+/// TM-8, H11: while the own log is being synced, the votes that are missing are this replica's own. But a disk that never
+/// ends is no reason to wait forever.
+#[test]
+fn a_backup_whose_own_disk_is_at_work_waits_on() {
+    let mut desk = Desk::with(R2, 4, 1, |config| {
+        (config.request_auth, config.durability) = (RequestAuth::SigMac, Durability::Sync);
+    });
+    let frame = desk.request_frame_with(c(0), 1, b"x", false, true);
+    desk.frame(&frame);
+    let batch = desk.batch_of(&[frame]);
+    desk.pre_prepare(R0, 0, 1, &batch);
+    desk.pass(1_500);
+    assert!(!suspects(&desk), "its record is not durable yet");
+    desk.pass(200);
+    assert!(suspects(&desk), "four times, twice as long each time, and no more");
 }
 
 /// A24: a full window is said at once, and said again before anybody's patience ends.

@@ -57,6 +57,20 @@ fn one_lane_finds_out_for_the_others() {
     assert!(sent < 10, "{sent}: saying so all the time changes nothing");
 }
 
+/// Where no core is free an answer is late, and not lost: the request is not sent again so soon, but it is.
+#[test]
+fn a_crowded_machine_is_given_time() {
+    for (crowded, early, late) in [(false, 2, 4), (true, 1, 2)] {
+        let mut drive = drive(1, Timestamp(1));
+        drive.set_crowded(crowded);
+        drive.invoke(at(1), 0, b"put", false);
+        pass(&mut drive, 1, 60 * MS);
+        assert_eq!(drive.counters.sent, early, "crowded: {crowded}");
+        pass(&mut drive, 60 * MS, 400 * MS);
+        assert!(drive.counters.sent >= late, "crowded: {crowded}");
+    }
+}
+
 /// CL-10: a request whose timestamp cannot be kept does not leave; when it can, it does.
 #[test]
 fn what_cannot_be_kept_is_not_sent() {

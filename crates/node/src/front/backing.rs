@@ -16,6 +16,15 @@ use crate::socket::Socket;
 /// Maximum number of datagrams between two flushes.
 const BURST_MAX: usize = 64;
 
+/// Requests of a gateway to the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// Requests sent, repetitions included.
+    pub sent: u64,
+    /// Repetitions.
+    pub resent: u64,
+}
+
 /// Executes the operations of a gateway. Each lane has one at a time.
 pub trait Backing {
     /// Registers with the poller, which reports input.
@@ -46,6 +55,12 @@ pub trait Backing {
     fn has_done(&self) -> bool;
     /// Hands out the lanes that are done, each with its result or why it has none.
     fn hand_out(&mut self, each: &mut HandOut<'_>);
+    /// Says whether more threads want to run on this machine than there are cores.
+    fn set_crowded(&mut self, _crowded: bool) {}
+    /// Returns how many requests it has sent to a cluster.
+    fn requests(&self) -> Requests {
+        Requests::default()
+    }
 }
 
 /// Takes a lane that is done, and its result.
@@ -96,6 +111,15 @@ impl<M: Meter> Backing for Cluster<M> {
 
     fn has_done(&self) -> bool {
         !self.drive.done().is_empty()
+    }
+
+    fn set_crowded(&mut self, crowded: bool) {
+        self.drive.set_crowded(crowded);
+    }
+
+    fn requests(&self) -> Requests {
+        let counters = self.drive.counters();
+        Requests { sent: counters.sent, resent: counters.retransmitted }
     }
 
     fn hand_out(&mut self, each: &mut HandOut<'_>) {

@@ -11,7 +11,8 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use super::connection::{Connection, Key, Slot, find, to_usize};
 use super::{Backing, Cluster, Counts, Failure, INPUT_BYTES, Limits, Question, Refused, Talk, Turn};
 use crate::clock::Clock;
-use crate::idle::Waiting;
+use crate::crowd::{Crowd, RunDelay};
+use crate::idle::{self, Waiting};
 
 /// Maximum number of events of connections between two flushes.
 const BURST_MAX: usize = 64;
@@ -42,7 +43,10 @@ pub struct FrontDoor<T: Talk, B: Backing = Cluster> {
     paused: bool,
     poller: Epoll,
     backing: B,
+    /// The real time, in which users wait.
     clock: Clock,
+    /// The time of the backing's timers: what this thread was away counts little (TM-7).
+    own_time: Clock,
     slots: Vec<Slot<T>>,
     free_slots: Vec<u32>,
     counts: Counts,
@@ -83,6 +87,7 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
             poller,
             backing,
             clock,
+            own_time: clock,
             slots: Vec::new(),
             free_slots: Vec::new(),
             counts: Counts { opened_ns: clock.mono_ns(), ..Counts::default() },
@@ -115,19 +120,28 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
     ///
     /// The sockets have failed.
     pub fn run(&mut self, waiting: Waiting, stop: &AtomicBool) -> io::Result<()> {
-        let mut idle_since = None;
+        let (mut idle_since, mut crowd) = (None, Crowd::default());
+        let (mut delay, mut rested_ns) = (RunDelay::default(), 0);
         let mut events = vec![EpollEvent::empty(); BURST_MAX];
         while !stop.load(Ordering::Relaxed) {
             let now_ns = self.clock.mono_ns();
+            self.own_time.look(std::mem::take(&mut rested_ns));
             let polls = match (waiting, idle_since) {
                 (_, None) => true,
                 (Waiting::Block, Some(_)) => false,
-                (Waiting::Poll(patience), Some(since)) => now_ns < patience.saturating_add(since),
+                (Waiting::Poll(patience), Some(since)) => {
+                    now_ns < patience.saturating_add(since) && !crowd.is_here(now_ns)
+                }
             };
             let came = self.receive()?;
             // Input may have created output, which is sent below: no sleep before that.
             let wait_ms = if polls || came { 0 } else { self.sleep_ms(now_ns) };
-            let worked = came | self.serve(&mut events, wait_ms)?;
+            let (mut worked, crowded) = (came, crowd.is_here(now_ns));
+            self.backing.set_crowded(crowded);
+            rested_ns = idle::sleep(&mut delay, crowded, wait_ms, |wait_ms| {
+                worked |= self.serve(&mut events, wait_ms)?;
+                Ok::<_, io::Error>(())
+            })?;
             self.expire();
             self.relieve();
             self.dispatch();
@@ -136,21 +150,23 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
                 idle_since = None;
             } else {
                 idle_since.get_or_insert(now_ns);
-                std::thread::yield_now();
+                if waiting != Waiting::Block && polls && !crowded {
+                    crowd.make_room(now_ns);
+                }
             }
         }
         Ok(())
     }
 
-    fn sleep_ms(&self, now_ns: u64) -> u16 {
-        let due = self.backing.due().min(self.tick_at);
-        let sleep_ms = due.saturating_sub(now_ns).div_ceil(1_000_000).min(SLEEP_MS_MAX);
-        u16::try_from(sleep_ms).unwrap_or(0)
+    fn sleep_ms(&self, now_ns: u64) -> u64 {
+        let backing = self.backing.due().saturating_sub(self.own_time.mono_ns());
+        let due = self.tick_at.saturating_sub(now_ns).min(backing);
+        due.div_ceil(1_000_000).min(SLEEP_MS_MAX)
     }
 
     /// Takes input from the backing. Returns whether there was any.
     fn receive(&mut self) -> io::Result<bool> {
-        let came = self.backing.receive(&self.clock)?;
+        let came = self.backing.receive(&self.own_time)?;
         if self.backing.has_done() {
             self.finish();
         }
@@ -289,14 +305,14 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
             let Some(connection) = find(&mut self.slots, key) else { continue };
             connection.waits_since = None;
             let Some(question) = connection.talk.question(&mut self.operation) else { continue };
-            let now = self.clock.now();
+            let now_ns = self.clock.mono_ns();
             if connection.talk.has_question() {
-                connection.waits_since = Some(now.mono_ns);
+                connection.waits_since = Some(now_ns);
                 self.waiting.push_back(key);
             }
             self.free_lanes.pop();
-            self.asked[usize::from(lane)] = Some(Asked { key, question, at: now.mono_ns });
-            self.backing.invoke(now, lane, &self.operation, question.read_only);
+            self.asked[usize::from(lane)] = Some(Asked { key, question, at: now_ns });
+            self.backing.invoke(self.own_time.now(), lane, &self.operation, question.read_only);
         }
     }
 
@@ -323,28 +339,30 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
 
     /// Handles the timers that are due.
     fn expire(&mut self) {
-        let now = self.clock.now();
+        let now = self.own_time.now();
         if self.backing.due() <= now.mono_ns {
             self.backing.expire(now);
             if self.backing.has_done() {
                 self.finish();
             }
         }
-        if now.mono_ns < self.tick_at {
+        let now_ns = self.clock.mono_ns();
+        if now_ns < self.tick_at {
             return;
         }
-        self.tick_at = now.mono_ns.saturating_add(TICK_NS);
+        self.tick_at = now_ns.saturating_add(TICK_NS);
+        self.counts.requests = self.backing.requests();
         if self.paused {
             let event = EpollEvent::new(EpollFlags::EPOLLIN, LISTENER);
             self.paused = self.poller.add(&self.listener, event).is_err();
         }
-        self.give_up(now.mono_ns);
+        self.give_up(now_ns);
         for slot in 0..self.slots.len() {
             let Some(Slot { life, connection: Some(connection) }) = self.slots.get_mut(slot) else {
                 continue;
             };
             let key = Key { slot: u32::try_from(slot).unwrap_or(u32::MAX), life: *life };
-            if connection.talk.is_stalled() && now.mono_ns - connection.moved_at > self.limits.stall_ns {
+            if connection.talk.is_stalled() && now_ns - connection.moved_at > self.limits.stall_ns {
                 self.close(key);
             }
         }

@@ -8,6 +8,7 @@ use quorate_service::people;
 use super::command::bad_ttl;
 use super::decode::number;
 use super::encode;
+use crate::front::Requests;
 
 /// The version of Redis whose behaviour is followed, as reported to clients.
 pub(super) const REDIS_VERSION: &str = "7.0.15";
@@ -25,6 +26,8 @@ pub(super) struct Facts<'a> {
     pub(super) connections_total: u64,
     /// Commands so far.
     pub(super) commands_total: u64,
+    /// Requests to the cluster so far.
+    pub(super) requests: Requests,
     /// Time since the gateway was opened, in seconds.
     pub(super) uptime_s: u64,
 }
@@ -167,8 +170,9 @@ fn info([keys, expiring, pages]: [i64; 3], sections: Sections, facts: &Facts<'_>
             facts.connections, facts.connections_max
         ),
         format!(
-            "# Stats\r\ntotal_connections_received:{}\r\ntotal_commands_processed:{}\r\nstate_pages:{pages}\r\n",
-            facts.connections_total, facts.commands_total
+            "# Stats\r\ntotal_connections_received:{}\r\ntotal_commands_processed:{}\r\nstate_pages:{pages}\r\n\
+             requests_sent:{}\r\nrequests_resent:{}\r\n",
+            facts.connections_total, facts.commands_total, facts.requests.sent, facts.requests.resent
         ),
         if keys == 0 {
             "# Keyspace\r\n".to_owned()

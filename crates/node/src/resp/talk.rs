@@ -284,6 +284,7 @@ fn facts<'a>(protocol: &'a Protocol, counts: &Counts) -> Facts<'a> {
         connections: counts.connections,
         connections_total: counts.connections_total,
         commands_total: counts.commands_total,
+        requests: counts.requests,
         uptime_s: counts.uptime_s,
     }
 }

@@ -25,6 +25,7 @@ use super::decode::Decoder;
 use super::pack::{Pack, Then};
 use super::reply::Facts;
 use super::session::Session;
+use crate::front::Requests;
 
 /// A gateway without sockets: what a connection would be told.
 struct Desk {
@@ -60,6 +61,7 @@ impl Desk {
             connections: 1,
             connections_total: 3,
             commands_total: 1,
+            requests: Requests { sent: 7, resent: 2 },
             uptime_s: 0,
         };
         let (mut pack, mut out, mut rest) = (Pack::default(), Vec::new(), bytes);
@@ -133,6 +135,14 @@ fn read_transcript(text: &str) -> Vec<(&str, &str)> {
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     let pairs = lines.chunks_exact(2);
     pairs.map(|pair| (pair[0].strip_prefix("> ").unwrap(), pair[1].strip_prefix("< ").unwrap())).collect()
+}
+
+/// INFO says how many requests the gateway has sent to the cluster, and how many of them again.
+#[test]
+fn info_counts_the_requests_to_the_cluster() {
+    let reply = Desk::new().send(b"*2\r\n$4\r\nINFO\r\n$5\r\nstats\r\n");
+    let text = String::from_utf8(reply).unwrap();
+    assert!(text.contains("\r\nrequests_sent:7\r\nrequests_resent:2\r\n"), "{text}");
 }
 
 /// Every reply is the one that Redis gave to the same command after the same commands.

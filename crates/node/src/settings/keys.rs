@@ -193,7 +193,7 @@ keys! {
         };
     node "poll" = "\"1ms\"", "a duration, 0ms to sleep immediately",
         "How long to poll for the next datagram before sleeping. A sleeping node answers about 20 us later; a polling\n\
-         node keeps a core busy.",
+         node keeps a core busy. While other programs need all cores, it sleeps immediately.",
         |s, v| s.waiting = match v.duration_ns()? {
             0 => Waiting::Block,
             patience => Waiting::Poll(patience),

@@ -38,15 +38,21 @@ impl Patience {
         Self { min_ns, max_ns, slow_ns: 0, observations: 0, was_resent: false }
     }
 
-    /// Records the time from sending a request, the last time, to its result; `resent` if there were several.
+    /// Records the time from sending a request to its result, from the first time and from the last one, and how often it
+    /// was sent again.
+    ///
+    /// If it was sent again once, and the result came sooner after that than any answer to it could have, then the result
+    /// was on its way: the request took so long, and was not lost (CL-2).
     ///
     /// The first few are averaged: they have keys to exchange, and must not be remembered for long. Then no
     /// single one counts as more than twice the estimate. A primary that is lost holds one request of every lane up
     /// for as long as it takes to replace it, and that says nothing about the next one: taken at its word, it would
     /// make the next loss be noticed so much later. So one that was sent again does not count, unless the one before
     /// was, too: if all take longer, the estimate doubles with every half a dozen.
-    pub(super) fn observe(&mut self, latency_ns: u64, resent: bool) {
+    pub(super) fn observe(&mut self, all_ns: u64, last_ns: u64, again: u32) {
         let young = self.observations < OBSERVATIONS_MIN;
+        let needless = again == 1 && last_ns < self.slow_ns / 2;
+        let (latency_ns, resent) = if needless { (all_ns, false) } else { (last_ns, again > 0) };
         let again = core::mem::replace(&mut self.was_resent, resent);
         if resent && !again && !young {
             return;
@@ -132,7 +138,7 @@ mod tests {
         let mut p = patience();
         assert_eq!(wait(&p, 0), 50 * MS);
         for _ in 0..16 {
-            p.observe(MS / 10, false);
+            p.observe(MS / 10, MS / 10, 0);
         }
         assert_eq!(wait(&p, 0), 5 * MS);
     }
@@ -142,11 +148,12 @@ mod tests {
     fn it_follows_the_slowest_one_in_a_hundred() {
         let mut p = patience();
         for i in 0..20_000 {
-            p.observe(if i % 100 == 0 { 20 * MS } else { 2 * MS }, false);
+            let took = if i % 100 == 0 { 20 * MS } else { 2 * MS };
+            p.observe(took, took, 0);
         }
         assert!((2 * 5 * MS..2 * 15 * MS).contains(&wait(&p, 0)), "{}", wait(&p, 0));
         for _ in 0..20_000 {
-            p.observe(2 * MS, false);
+            p.observe(2 * MS, 2 * MS, 0);
         }
         assert!(wait(&p, 0) < 2 * 3 * MS, "{}", wait(&p, 0));
     }
@@ -155,24 +162,45 @@ mod tests {
     #[test]
     fn an_outage_is_not_what_requests_take() {
         let mut p = patience();
-        (0..1_000).for_each(|_| p.observe(2 * MS, false));
+        (0..1_000).for_each(|_| p.observe(2 * MS, 2 * MS, 0));
         let before = wait(&p, 0);
         for _ in 0..50 {
-            p.observe(400 * MS, true);
-            (0..75).for_each(|_| p.observe(2 * MS, false));
+            p.observe(800 * MS, 400 * MS, 2);
+            (0..75).for_each(|_| p.observe(2 * MS, 2 * MS, 0));
         }
         assert!(wait(&p, 0) <= before, "{} after {before}", wait(&p, 0));
         // But if that is what they take from now on, it is believed.
-        (0..300).for_each(|_| p.observe(400 * MS, true));
+        (0..300).for_each(|_| p.observe(800 * MS, 400 * MS, 2));
         assert!(wait(&p, 0) > 500 * MS, "{}", wait(&p, 0));
+    }
+
+    /// A machine that is crowded delays some answers by more than was usual. They are learned, or each of these requests
+    /// would be sent twice.
+    #[test]
+    fn an_answer_that_was_on_its_way_is_what_requests_take() {
+        let mut p = patience();
+        (0..1_000).for_each(|_| p.observe(3 * MS, 3 * MS, 0));
+        assert_eq!(wait(&p, 0), 6 * MS);
+        for _ in 0..30 {
+            p.observe(7 * MS, MS, 1);
+        }
+        assert!(wait(&p, 0) > 7 * MS, "{}", wait(&p, 0));
+        // One that was lost: the answer took as long after the repetition as answers take.
+        let mut p = patience();
+        (0..1_000).for_each(|_| p.observe(3 * MS, 3 * MS, 0));
+        for _ in 0..30 {
+            p.observe(9 * MS, 3 * MS, 1);
+            p.observe(3 * MS, 3 * MS, 0);
+        }
+        assert_eq!(wait(&p, 0), 6 * MS);
     }
 
     /// The first requests wait for keys.
     #[test]
     fn a_slow_start_is_soon_forgotten() {
         let mut p = patience();
-        p.observe(400 * MS, false);
-        (0..30).for_each(|_| p.observe(2 * MS, false));
+        p.observe(400 * MS, 400 * MS, 0);
+        (0..30).for_each(|_| p.observe(2 * MS, 2 * MS, 0));
         assert!(wait(&p, 0) < 300 * MS, "{}", wait(&p, 0));
     }
 
@@ -192,7 +220,7 @@ mod tests {
     fn no_latency_overflows() {
         let mut p = patience();
         for _ in 0..20 {
-            p.observe(u64::MAX, false);
+            p.observe(u64::MAX, u64::MAX, 0);
         }
         assert_eq!(wait(&p, 0), 10_000 * MS);
     }
