@@ -24,7 +24,7 @@ use crate::{out, values};
 /// Use the file system without a mount
 ///
 /// Paths that begin with `q:` are in the replicated file system, relative to its root. All other paths are on this
-/// machine. The replicas check the permissions of your user and groups on this machine. If an export in fs_exports
+/// machine. The replicas check the permissions of your user and groups on this machine. If an export in `fs_exports`
 /// admits only some networks, the replicas check the client's address in its node.toml.
 ///
 ///   quorate fs --dir cluster/client-1 cp report.pdf q:reports/

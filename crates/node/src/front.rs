@@ -19,10 +19,10 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
 pub use self::alone::Unreplicated;
-pub use self::backing::{Backing, Cluster, HandOut, Requests};
+pub use self::backing::{Backing, Cluster, HandOut};
 pub use self::run::FrontDoor;
 pub(crate) use self::talk::INPUT_BYTES;
-pub use self::talk::{Counts, Failure, Limits, Question, Refused, Talk, Turn};
+pub use self::talk::{Counts, Failure, Limits, Question, Refused, Requests, Talk, Turn};
 use crate::ports::{Port, holder};
 use crate::trouble::{Kind, Trouble};
 

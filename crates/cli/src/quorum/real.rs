@@ -226,7 +226,9 @@ enum What {
 fn failed(error: CallError) -> Failure {
     let code = match error {
         CallError::NotAllowed | CallError::TooLarge => Code::Rule,
-        _ => Code::Unreachable,
+        CallError::Unavailable | CallError::Busy | CallError::Exhausted | CallError::Closed | _ => {
+            Code::Unreachable
+        }
     };
     Failure::new(code, error.to_string())
 }

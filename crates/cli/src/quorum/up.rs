@@ -85,7 +85,9 @@ impl Up {
         let mut children = Vec::new();
         let ended = self.serve(&local, is_new, &stop, &mut children);
         // Those that `fault` restarted are not our children.
-        servers(&local).iter().for_each(|name| local.stop(name));
+        for name in &servers(&local) {
+            local.stop(name);
+        }
         for child in &mut children {
             let _ = child.wait();
         }

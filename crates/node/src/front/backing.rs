@@ -7,7 +7,7 @@ use nix::sys::epoll::{Epoll, EpollEvent};
 use quorate_pbft::Now;
 use quorate_service::people::Answer;
 
-use super::talk::Failure;
+use super::talk::{Failure, Requests};
 use crate::client::{ClientDrive, End};
 use crate::clock::Clock;
 use crate::meter::Meter;
@@ -15,15 +15,6 @@ use crate::socket::Socket;
 
 /// Maximum number of datagrams between two flushes.
 const BURST_MAX: usize = 64;
-
-/// Requests of a gateway to the cluster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Requests {
-    /// Requests sent, repetitions included.
-    pub sent: u64,
-    /// Repetitions.
-    pub resent: u64,
-}
 
 /// Executes the operations of a gateway. Each lane has one at a time.
 pub trait Backing {

@@ -3,8 +3,6 @@
 use std::fmt::Debug;
 use std::net::SocketAddr;
 
-use super::backing::Requests;
-
 /// Bytes of input that are read at a time.
 pub(crate) const INPUT_BYTES: usize = 64 << 10;
 
@@ -34,6 +32,15 @@ impl Default for Limits {
             stall_ns: 60_000_000_000,
         }
     }
+}
+
+/// Requests of a gateway to the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// Requests sent, retransmissions included.
+    pub sent: u64,
+    /// Retransmissions.
+    pub resent: u64,
 }
 
 /// The counters of a gateway.

@@ -30,7 +30,7 @@ const ORDERS: &[(&str, Order)] = &[
         "pbft",
         &[
             "mutants rng config estimate milestone",
-            "archive certificate",
+            "archive away certificate",
             "candidate client_table new_view step",
             "choice client log",
             // Parts of a replica: they do not know the whole.
@@ -129,7 +129,7 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "node",
         &[
-            "clock directory hex identity journal meter ports surroundings timers trouble",
+            "clock crowd directory hex identity journal meter ports surroundings timers trouble",
             "core outbox side_channel signals wake",
             "secret",
             "members",
@@ -162,7 +162,7 @@ const ORDERS: &[(&str, Order)] = &[
             "experiment",
             "core_step nodes unreplicated",
             "draw",
-            "checkpoint_cost durable echo files recovery",
+            "busy checkpoint_cost durable echo files recovery",
             "arms page",
             "crypto echoes micro_latency micro_throughput optimisations",
         ],
