@@ -1,5 +1,5 @@
-//! Machines that have too much to do: a process waits for a processor, for an operation that it executes, or for the disk
-//! (H11, H12). Nobody is to blame for that, so the view stays, or nearly so.
+//! Machines that have too much to do: a process waits for an operation that it executes, or for the disk (H11, H12).
+//! Nobody is to blame for that, so the view stays, or nearly so.
 
 use quorate_pbft::config::{Config, Durability, MS};
 use quorate_wire::ReplicaId;
@@ -7,7 +7,6 @@ use quorate_wire::ReplicaId;
 use super::stage::{Ended, Stage};
 use super::{Expect, Scenario};
 use crate::disk::Pace;
-use crate::rng::{Concern, Rng};
 use crate::setup::Setup;
 use crate::world::Load;
 
@@ -27,16 +26,6 @@ pub const SCENARIOS: &[Scenario] = &[
         Ok(())
     }),
     Scenario::new(
-        "h12_no_processor",
-        &["H12"],
-        "Every replica waits 20 to 80 ms for a processor each time that it has run for 5 ms: no view change (TM-7)",
-    )
-    .expects(&[
-        Expect::Count("pauses", |c| c.faults.get("pause").copied().unwrap_or(0)),
-        Expect::Noted("view 0 to the end"),
-    ])
-    .play(no_processor),
-    Scenario::new(
         "h11_half_a_second_for_a_sync",
         &["H11", "H12"],
         "The disks of two backups of four take half a second for some syncs, and nothing commits in that time: no view change (TM-8)",
@@ -49,28 +38,6 @@ pub const SCENARIOS: &[Scenario] = &[
     })
     .play(slow_syncs),
 ];
-
-/// All replicas of one crowded machine: each is not scheduled for most of the time.
-fn no_processor(stage: &mut Stage) -> Ended {
-    stage.busy(20)?;
-    let (hosts, mut rng) = (stage.correct(), Rng::new(stage.world.seed, Concern::Faults));
-    stage.world.set_load(Load::Busy(5 * MS, 20 * MS));
-    let end = stage.world.time() + 10_000 * MS;
-    let mut next: Vec<u64> = hosts.iter().map(|_| stage.world.time()).collect();
-    while stage.world.time() < end {
-        for (h, at) in hosts.iter().zip(&mut next) {
-            if *at <= stage.world.time() {
-                let waits = rng.between(20 * MS, 80 * MS);
-                stage.world.pause(*h, waits);
-                *at = stage.world.time() + waits + 5 * MS;
-            }
-        }
-        stage.pass(MS)?;
-    }
-    stage.require(stage.view() == 0, "a view change because processes waited for a processor")?;
-    stage.note("view 0 to the end");
-    Ok(())
-}
 
 fn slow_syncs(stage: &mut Stage) -> Ended {
     stage.busy(20)?;
