@@ -32,14 +32,15 @@ pub(crate) struct Checkpoints {
     /// A state that was fetched, and of which no image is on the disk yet. What this replica says of it, and of
     /// checkpoints that it takes from there on, waits for that: the log alone cannot bring them back (D5, ST-6).
     unkept: Option<SeqNum>,
-    /// The newest statement of each replica above the window (CK-5).
-    above: Vec<Option<(SeqNum, Statement)>>,
+    /// The newest statements of each replica above the window (CK-5): of a checkpoint that is not stable there, and of
+    /// one that is. Two replicas that stopped at different numbers may agree on their stable ones only.
+    above: Vec<[Option<(SeqNum, Statement)>; 2]>,
 }
 
 impl Checkpoints {
     /// Returns a table that knows the initial state's number only.
     pub(crate) fn new(cluster: Cluster) -> Self {
-        let above = alloc::vec![None; cluster.n()];
+        let above = alloc::vec![[None; 2]; cluster.n()];
         let (own, said) = (BTreeMap::new(), BTreeMap::new());
         Self { cluster, own, said, fetched: SeqNum(0), certified: SeqNum(0), unkept: None, above }
     }
@@ -65,7 +66,7 @@ impl Checkpoints {
         self.fetched = seq;
         self.said.retain(|n, _| *n <= high || *n == seq);
         for (from, said) in self.above.iter().enumerate() {
-            if let Some((_, said)) = said.filter(|(n, _)| *n == seq) {
+            if let Some((_, said)) = said.iter().rev().flatten().find(|(n, _)| *n == seq).copied() {
                 self.said.entry(seq).or_insert_with(|| Votes::new(n)).replace(ReplicaId::at(from), said);
             }
         }
@@ -75,9 +76,9 @@ impl Checkpoints {
     /// once, also one that was heard above the window and, when that had moved, again inside of it (B1).
     fn support(&self, seq: SeqNum, root: Digest) -> (usize, usize) {
         let inside = self.said.get(&seq).into_iter().flat_map(Votes::iter).map(|(from, said)| (from, *said));
-        let above = self.above.iter().enumerate().filter_map(|(from, said)| {
-            let (n, said) = (*said)?;
-            (n == seq).then_some((ReplicaId::at(from), said))
+        let above = self.above.iter().enumerate().flat_map(|(from, said)| {
+            let there = said.iter().flatten().filter(|(n, _)| *n == seq);
+            there.map(move |(_, said)| (ReplicaId::at(from), *said))
         });
         let (mut all, mut proven) = (0, 0);
         for (from, (digest, stable)) in inside.chain(above) {
@@ -94,8 +95,13 @@ impl Checkpoints {
     pub(crate) fn certified_above(&self, seq: SeqNum) -> Option<(SeqNum, Digest)> {
         let inside =
             self.said.range(seq.next()..).flat_map(|(n, votes)| votes.iter().map(|(_, (d, _))| (*n, *d)));
-        let above =
-            self.above.iter().flatten().map(|(n, (digest, _))| (*n, *digest)).filter(|(n, _)| *n > seq);
+        let above = self
+            .above
+            .iter()
+            .flatten()
+            .flatten()
+            .map(|(n, (digest, _))| (*n, *digest))
+            .filter(|(n, _)| *n > seq);
         let mut candidates: Vec<(SeqNum, Digest)> = inside.chain(above).collect();
         candidates.sort_unstable();
         candidates.dedup();
@@ -107,7 +113,7 @@ impl Checkpoints {
     fn collect(&mut self, stable: SeqNum) {
         self.own = self.own.split_off(&stable);
         self.said = self.said.split_off(&stable.next());
-        for entry in &mut self.above {
+        for entry in self.above.iter_mut().flatten() {
             if entry.is_some_and(|(n, _)| n <= stable) {
                 *entry = None;
             }
@@ -206,10 +212,12 @@ impl Replica {
             return out.reject(Reject::OutsideWatermarks);
         }
         if m.seq > self.log.high() && m.seq != self.checkpoints.fetched {
-            // CK-5: the newest of each sender, and no more, so that nobody can fill memory (K10).
+            // CK-5: the newest of each sender, one that is not stable there and one that is, and no more, so that nobody
+            // can fill memory (K10).
             // One that is lower by more than a window is newer all the same: the other was a lie, or from a time
             // before its sender was cleaned.
-            if let Some(entry) = self.checkpoints.above.get_mut(from.index())
+            let said = self.checkpoints.above.get_mut(from.index());
+            if let Some(entry) = said.and_then(|said| said.get_mut(usize::from(m.stable)))
                 && entry.is_none_or(|(seq, _)| seq <= m.seq || seq > m.seq.plus(self.config.window))
             {
                 *entry = Some((m.seq, (m.digest, m.stable)));

@@ -234,3 +234,15 @@ fn fetches(desk: &Desk) -> Vec<u64> {
         .filter_map(|did| if let Did::Fetches(seq, _) = did { Some(seq.0) } else { None })
         .collect()
 }
+
+/// CK-5: two others have stopped at different numbers, far ahead, and agree on their stable checkpoint. What one of them
+/// says of a later one does not displace that.
+#[test]
+fn l27_a_later_checkpoint_does_not_displace_the_stable_one() {
+    let mut desk = Desk::new(R1);
+    let at = |seq| root(SeqNum(seq));
+    desk.checkpoint(R0, 12, at(12), true);
+    desk.checkpoint(R0, 16, at(16), false);
+    desk.checkpoint(R2, 12, at(12), true);
+    assert!(desk.did.iter().any(|d| matches!(d, Did::Fetches(seq, digest) if (*seq, *digest) == (SeqNum(12), at(12)))));
+}
