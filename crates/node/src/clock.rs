@@ -6,11 +6,11 @@ use quorate_pbft::Now;
 use quorate_pbft::away::OwnTime;
 
 /// The monotonic clock since a moment of this process, and the time of day. The monotonic clock shows the process's own
-/// time, in which it counts little that the process was away (TM-7), if [`Self::look`] is called.
+/// time, in which it counts little that the process was away (TM-7), from the first [`Self::look`] on.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: Instant,
-    own: OwnTime,
+    own: Option<OwnTime>,
 }
 
 impl Default for Clock {
@@ -22,7 +22,7 @@ impl Default for Clock {
 impl Clock {
     /// Returns a clock that starts now.
     pub fn new() -> Self {
-        Self { origin: Instant::now(), own: OwnTime::default() }
+        Self { origin: Instant::now(), own: None }
     }
 
     /// Reads both clocks.
@@ -35,7 +35,8 @@ impl Clock {
     /// Reads the monotonic clock, in nanoseconds.
     #[inline]
     pub fn mono_ns(&self) -> u64 {
-        self.own.at(self.real_ns())
+        let real_ns = self.real_ns();
+        self.own.map_or(real_ns, |own| own.at(real_ns))
     }
 
     /// Reads the monotonic clock. The process looks at its input now; since the last look it meant to rest for
@@ -43,11 +44,28 @@ impl Clock {
     #[inline]
     pub fn look(&mut self, rested_ns: u64) -> u64 {
         let real_ns = self.real_ns();
-        self.own.look(real_ns, rested_ns);
-        self.own.at(real_ns)
+        let own = self.own.get_or_insert(OwnTime::starting(real_ns));
+        own.look(real_ns, rested_ns);
+        own.at(real_ns)
     }
 
     fn real_ns(&self) -> u64 {
         u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Who never looks has the real time: deadlines of users are not the process's own.
+    #[test]
+    fn without_a_look_it_is_the_real_time() {
+        let origin = Instant::now().checked_sub(Duration::from_secs(80)).unwrap();
+        let mut clock = Clock { origin, own: None };
+        assert!(clock.mono_ns() >= 80_000_000_000);
+        assert!(clock.look(0) >= 80_000_000_000, "it begins with the real time");
     }
 }

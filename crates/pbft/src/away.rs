@@ -24,6 +24,11 @@ pub struct OwnTime {
 }
 
 impl OwnTime {
+    /// Returns the own time of a process that looks at its input for the first time at `real_ns`: the real time so far.
+    pub fn starting(real_ns: u64) -> Self {
+        Self { looked: (real_ns, real_ns) }
+    }
+
     /// Returns the own time at a moment of the real clock after the last look, if the process has not rested since.
     #[inline]
     pub fn at(&self, real_ns: u64) -> u64 {

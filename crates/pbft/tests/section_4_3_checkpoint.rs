@@ -244,5 +244,9 @@ fn l27_a_later_checkpoint_does_not_displace_the_stable_one() {
     desk.checkpoint(R0, 12, at(12), true);
     desk.checkpoint(R0, 16, at(16), false);
     desk.checkpoint(R2, 12, at(12), true);
-    assert!(desk.did.iter().any(|d| matches!(d, Did::Fetches(seq, digest) if (*seq, *digest) == (SeqNum(12), at(12)))));
+    assert!(
+        desk.did
+            .iter()
+            .any(|d| matches!(d, Did::Fetches(seq, digest) if (*seq, *digest) == (SeqNum(12), at(12))))
+    );
 }

@@ -426,7 +426,9 @@ impl Checkers {
             self.note(verdict);
             let Self { facts, omniscient, promises, exactly_once, .. } = self;
             let (lives, by) = (&exactly_once.lives, &facts[id.index()]);
-            let kept = promises.as_mut().map_or(Ok(()), |p| p.sends(by, kind, body));
+            let watcher =
+                promises.as_mut().filter(|_| !promises::is_of_the_first_time(exactly_once, by, kind, body));
+            let kept = watcher.map_or(Ok(()), |p| p.sends(by, kind, body));
             let verdict =
                 invariants::for_each_commit(kind, body, |vote| omniscient.voted(facts, lives, id, vote));
             self.note(verdict);

@@ -20,6 +20,7 @@ use quorate_pbft::step::Lsn;
 use quorate_wire::message::{Checkpoint, NewView, Reply, ViewChange};
 use quorate_wire::{Cluster, Digest, Kind, ReplicaId, SeqNum, ViewNum};
 
+use super::exactly_once::ExactlyOnce;
 use super::facts::Facts;
 use super::invariants::for_each_vote;
 use super::{Verdict, Violation};
@@ -268,6 +269,14 @@ fn said_by(record: &Record<'_>) -> Option<Said> {
         Record::NewView { view, .. } => Said::Entered(view),
         Record::Prepared { .. } | Record::Seen { .. } => return None,
     })
+}
+
+/// Says whether this is the reply to a request that has taken effect before, and that a liar has ordered again in the
+/// batch that is tentative now. TE-5 asks for the disk's copy of the first batch, which has committed.
+pub(super) fn is_of_the_first_time(done: &ExactlyOnce, by: &Facts, kind: Kind, body: &[u8]) -> bool {
+    let (Kind::Reply, Some((seq, _))) = (kind, &by.tentative) else { return false };
+    let Ok(reply) = Reply::decode(body) else { return false };
+    done.place(reply.client, reply.timestamp).is_some_and(|first| first < *seq)
 }
 
 #[cfg(test)]
