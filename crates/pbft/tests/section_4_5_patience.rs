@@ -164,6 +164,7 @@ fn a_backup_whose_own_disk_is_at_work_waits_on() {
     let mut desk = Desk::with(R2, 4, 1, |config| {
         (config.request_auth, config.durability) = (RequestAuth::SigMac, Durability::Sync);
     });
+    desk.disk_is_fast = false;
     let frame = desk.request_frame_with(c(0), 1, b"x", false, true);
     desk.frame(&frame);
     let batch = desk.batch_of(&[frame]);

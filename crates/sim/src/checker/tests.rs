@@ -9,7 +9,9 @@ use quorate_wire::codec::Writer;
 use quorate_wire::digest::{ClusterId, Domains};
 use quorate_wire::frame::Frame;
 use quorate_wire::life::Life;
-use quorate_wire::message::{Commit, Prepare, Request, RequestBody, RequestFlags, ViewChange};
+use quorate_wire::message::{
+    Commit, LeaveCert, Prepare, Request, RequestBody, RequestFlags, Suspect, SuspectReason, ViewChange,
+};
 use quorate_wire::reply::{Outcome, Reply};
 
 use super::*;
@@ -271,33 +273,37 @@ fn votes_out_of_place_are_seen() {
     assert_eq!(said(Kind::Prepare, &prepare(1, 1, 1)), Some("votes (I8)"));
 }
 
-/// I7: views never go back, and there is one VIEW-CHANGE for each.
+/// I7: views never go back, and there is one VIEW-CHANGE for each. VC-5: it names its sender's stable checkpoint.
 #[test]
 fn views_that_go_back_and_second_view_changes_are_seen() {
     let mut c = checkers();
     c.milestone(R0, &Milestone::ViewChangeStarted { view: ViewNum(3) });
     c.milestone(R0, &Milestone::ViewEntered { view: ViewNum(2), last: SeqNum(0) });
     assert_eq!(rule(&c), Some("views (I7)"));
-    let view_change = |stable| {
+    let own = Suspect { view: ViewNum(0), reason: SuspectReason::Timeout, signature: [0; 64] };
+    let view_change = |stable, named: &[u64]| {
         let body = ViewChange {
             view: ViewNum(1),
             stable: SeqNum(stable),
             life: Life::default(),
-            checkpoints: Vec::new(),
+            checkpoints: named.iter().map(|seq| (SeqNum(*seq), Digest([7; 32]))).collect(),
             prepared: Vec::new(),
             pre_prepared: Vec::new(),
-            leave: quorate_wire::message::LeaveCert::default(),
+            leave: LeaveCert { suspects: vec![(R0, own)] },
         };
         let mut bytes = Vec::new();
         body.encode(&mut Writer::new(&mut bytes));
         bytes
     };
     let mut c = checkers();
-    c.sends(R0, Kind::ViewChange, &view_change(0));
-    c.sends(R0, Kind::ViewChange, &view_change(0));
+    c.sends(R0, Kind::ViewChange, &view_change(0, &[0]));
+    c.sends(R0, Kind::ViewChange, &view_change(0, &[0]));
     assert_eq!(rule(&c), None);
-    c.sends(R0, Kind::ViewChange, &view_change(8));
+    c.sends(R0, Kind::ViewChange, &view_change(8, &[8]));
     assert_eq!(rule(&c), Some("views (I7)"));
+    let mut c = checkers();
+    c.sends(R0, Kind::ViewChange, &view_change(0, &[]));
+    assert_eq!(rule(&c), Some("views (VC-5)"));
 }
 
 /// I19: no read in a view change, below the barrier, over a tentative batch, without a memory.
