@@ -88,7 +88,9 @@ impl Replica {
         // A count that no clock explains was used up by somebody who had this replica's key: it is outgrown when f + 1
         // know of it.
         let ahead = (now.wall_ns / 1_000_000_000).saturating_add(STARTS_AHEAD);
-        if news && starts <= ahead && self.start_of(echo.incarnation) == echo {
+        // Two processes that run from copies of one directory have the same count: no later start, and f + 1 have to say so.
+        let beyond = starts > own.incarnation >> INCARNATION_RANDOM_BITS;
+        if news && beyond && starts <= ahead && self.start_of(echo.incarnation) == echo {
             self.peers.proven = Some(self.peers.proven.map_or(starts, |known| known.max(starts)));
         }
     }

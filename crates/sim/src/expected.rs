@@ -48,7 +48,7 @@ pub const OPEN: &[Open] = &[
     },
     Open {
         finding: "L5",
-        shows: Shows::Seed { service: "kv", n: 4, seed: 47, set: &[], plain: false },
+        shows: Shows::Seed { service: "kv", n: 4, seed: 118, set: &[], plain: false },
         rule: "few views (I23)",
     },
     // A primary that proposes two batches and votes for both: nothing is ordered for 60 s.
