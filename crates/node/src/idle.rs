@@ -1,7 +1,7 @@
 //! An idle polling thread: it keeps polling for a while, yielding each time, then sleeps until there is input.
 //!
 //! A wake-up across cores costs more than the protocol (ADR 8), so a busy node does not sleep; an idle
-//! one must not burn a core. Where no core is free, it sleeps at once ([`crowd`](crate::crowd)).
+//! one must not burn a core. Where no core is free, it sleeps at once (`crowd.rs`).
 
 use std::io;
 use std::time::Instant;

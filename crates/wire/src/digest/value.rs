@@ -15,7 +15,7 @@ impl Digest {
     pub const ZERO: Self = Self([0; 32]);
 
     /// Returns this digest of a result as that of the reply to `request`: its last bytes are the first of the
-    /// request's digest ([`Domains::reply`]).
+    /// request's digest (`Domains::reply`).
     #[inline]
     #[must_use]
     pub fn answering(mut self, request: &Self) -> Self {
