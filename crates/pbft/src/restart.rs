@@ -168,6 +168,8 @@ impl Replica {
             let digest = history.committed.get(&seq);
             let batch = digest.and_then(|digest| history.batches.get(digest)).filter(|b| b.is_complete());
             let Some(batch) = batch else {
+                // It was fetched, and its image was lost: the disk has it when the next one is there (D5).
+                self.checkpoints.await_image(last);
                 return self.start_transfer(now, last, root, false, out);
             };
             for request in batch.requests() {

@@ -182,6 +182,25 @@ fn d1_a_proof_of_others_makes_a_fetched_state_stable_at_once() {
     assert_eq!(desk.sent(Kind::Checkpoint), 0);
 }
 
+/// D5: power was lost between the record of a stable checkpoint that was fetched and its image. The log cannot bring that
+/// state back: it is fetched again, and nobody hears that it is held before it is on the disk.
+#[test]
+fn d1_a_stable_checkpoint_that_the_disk_lost_is_not_announced() {
+    let stable = Record::Stable { seq: SeqNum(4), root: root(SeqNum(4)) };
+    let mut desk = restarted(vec![record(&stable)], 0);
+    assert!(desk.did.iter().any(|d| matches!(d, Did::Fetches(SeqNum(4), _))));
+    confirmed(&mut desk);
+    desk.pass(300);
+    status(&mut desk, R0, 2, SAYS);
+    assert_eq!(desk.sent(Kind::Checkpoint), 0, "it is not here");
+    desk.disk_is_fast = false;
+    desk.fetched(4);
+    desk.flush();
+    assert_eq!(desk.sent(Kind::Checkpoint), 0, "it is in memory only");
+    desk.input(Input::Kept { seq: SeqNum(4) });
+    assert!(desk.sent(Kind::Checkpoint) > 0);
+}
+
 /// §14.3: an image may be of a state that was fetched and is not known to be stable. The window stays where it was:
 /// what was said of the numbers in it binds the replica.
 #[test]
