@@ -155,6 +155,17 @@ impl Init {
     }
 }
 
+/// Returns the directory that a process of a node needs, unless it only lists something.
+pub(crate) fn required(dir: Option<&Path>) -> Result<&Path, Failure> {
+    dir.ok_or_else(|| Failure::new(Code::Usage, "--dir <DIR> is missing").next("add it; --help describes it"))
+}
+
+/// Writes the log of this process to standard error, as much of it as `QUORATE_LOG` says.
+pub(crate) fn log_to_stderr() {
+    let filter = EnvFilter::try_from_env("QUORATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+}
+
 impl Replica {
     pub(crate) fn run(&self) -> Outcome {
         if self.liar.as_deref() == Some("list") {
@@ -162,19 +173,10 @@ impl Replica {
             return Ok(ExitCode::SUCCESS);
         }
         let way = self.liar.as_deref().map(Way::read).transpose()?;
-        let Some(dir) = &self.dir else {
-            return Err(
-                Failure::new(Code::Usage, "--dir <DIR> is missing").next("add it; --help describes it")
-            );
-        };
+        let dir = required(self.dir.as_deref())?;
         // Before any thread starts: threads inherit the signal mask.
         let stop = signals::stop_flag()?;
-        let filter = EnvFilter::try_from_env("QUORATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-        tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            .with_ansi(false)
-            .init();
+        log_to_stderr();
         let node = ReplicaNode::open(dir)?;
         let settings = node.settings();
         out::line(format!(

@@ -279,7 +279,7 @@ impl<S: Service, C: Core> Running<S, C> {
     fn turn(&mut self, idle: &mut Idle) -> Result<(), Trouble> {
         let Self { node, drive, clock, durable, keys_at, rested_ns } = self;
         let unusable = |error| Trouble::new(Kind::Network, format!("cannot use the socket: {error}"));
-        // TM-7: what came while this process was away is looked at first, and its timers have hardly run.
+        // TM-7: input that came while this process was away is handled first, and its timers have hardly run.
         let mono_ns = clock.look(std::mem::take(rested_ns));
         let (mut burst, mut now) = (0, None::<Now>);
         while burst < BURST_MAX

@@ -146,7 +146,7 @@ mod tests {
             assert!(!b.verify(ReplicaId(0).into(), &ObjectId([4; 32]), &said(1), &signature));
             assert!(!b.verify(ReplicaId(0).into(), &object, &said(1), &other));
         }
-        assert_eq!(b.spent().verified, 9, "a wrong one is looked at each time");
+        assert_eq!(b.spent().verified, 9, "a wrong one is checked each time");
         // Many more than there is room for.
         for val in 0..10_000 {
             let signature = [u8::try_from(val % 251).unwrap(); 64];

@@ -56,9 +56,9 @@ pub struct Hunt {
 /// Turns the bug with this number on and runs, from this seed on, until it is found or `budget_ns` of processor time
 /// are used up.
 ///
-/// A run counts if it fails with the bug and passes without it. If no checker saw a rule broken in it, more have to
-/// fail: a scenario with other seeds, too, or several seeds of the swarm; and a run that a checker stops is looked for
-/// among all scenarios first.
+/// A run counts if it fails with the bug and passes without it. If no checker saw a rule broken in it, more runs have to
+/// fail: the same scenario with other seeds, or several seeds of the swarm. Before such a run counts, the hunt searches
+/// all scenarios for a run that a checker stops.
 pub fn hunt(mutant: u32, from: u64, budget_ns: u64) -> Hunt {
     report::quiet_panics();
     let (mut cpu_ns, mut seeds, mut scenarios, mut stuck) = (0, 0, 0, 0);

@@ -17,12 +17,11 @@ use quorate_quorum_node::{
     CallError, Client as RegisterClient, Config, Entry, NewRegister, Server as RegisterServer,
 };
 use serde_json::json;
-use tracing_subscriber::EnvFilter;
 
 use super::name::{Name, VariantName, protocol};
 use crate::code::Code;
 use crate::fail::{Failure, Outcome, nearest};
-use crate::node::Durability;
+use crate::node::{self, Durability};
 use crate::{out, values};
 
 /// The status where nobody has answered.
@@ -144,19 +143,10 @@ impl Server {
             return Ok(ExitCode::SUCCESS);
         }
         let lie = self.lie.as_deref().map(lie_of).transpose()?;
-        let Some(dir) = &self.dir else {
-            return Err(
-                Failure::new(Code::Usage, "--dir <DIR> is missing").next("add it; --help describes it")
-            );
-        };
+        let dir = node::required(self.dir.as_deref())?;
         // Before any thread starts: threads inherit the signal mask.
         let stop = signals::stop_flag()?;
-        let filter = EnvFilter::try_from_env("QUORATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-        tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            .with_ansi(false)
-            .init();
+        node::log_to_stderr();
         let server = RegisterServer::open(dir, lie, carrier(self.tcp))?;
         out::line(format!("{} runs, {}", server.id(), server.config().protocol.name()));
         if let Some(name) = &self.lie {
