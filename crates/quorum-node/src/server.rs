@@ -23,6 +23,9 @@ use crate::note::{Note, State};
 use crate::store::{Durability, Opened, Owner, Store};
 use crate::watchers::Watchers;
 
+#[cfg(test)]
+mod tests;
+
 /// Maximum number of datagrams taken between two commits.
 const BURST_MAX: usize = 64;
 /// Forwarded values that are kept for readers that were told the version only.
