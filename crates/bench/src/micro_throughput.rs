@@ -53,7 +53,7 @@ fn run(settings: Settings) -> Result<Report> {
     let quorate = plan.arm(Arm::cluster(Setup::DEFAULT, Place::Free(HOSTS))?);
     let no_rep = plan.arm(Arm::no_rep(Way::Polling, false, Place::Free(HOSTS))?);
     let curve: &[u16] =
-        settings.effort.of(&[1, 5, 10, 15, 20, 50, 100, 200, 500, 1000], &[1, 10, 50, 200, 1000], &[1, 20]);
+        settings.effort.of(&[1, 5, 10, 15, 20, 50, 100, 200, 500, 1000], &[1, 10, 50, 200, 1000], &[1, 300]);
     let few: &[u16] =
         if settings.effort == Effort::Full { curve } else { settings.effort.of(&[], &[1, 50, 200], &[1, 5]) };
     let small = 1024;

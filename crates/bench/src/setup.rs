@@ -95,6 +95,8 @@ impl Common {
         let keys = TestKeys::new(1, cluster, u64::try_from(clients.len())?);
         let mut config = Config::new(cluster, keys.cluster_id());
         config.durability = Durability::Memory;
+        // One process has all the lanes of a client, up to a thousand: the limit is the table's.
+        config.lanes_max = config.clients_max;
         let mut signs = false;
         for switch in switches.split(',').filter(|switch| !switch.is_empty()) {
             let (key, value) = switch.split_once('=').context("expected KEY=VALUE")?;
