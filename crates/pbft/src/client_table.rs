@@ -91,6 +91,14 @@ struct Standing {
     shut_out_until: u64,
 }
 
+/// What a principal has here.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    lanes: usize,
+    /// Bytes of its requests that wait, but for the short ones.
+    long_bytes: usize,
+}
+
 /// The client lanes. Never more than `clients_max`, and of one principal never more than `lanes_max`: at the bound a
 /// lane with nothing outstanding is forgotten for a new one, which costs nothing but that a request that was executed
 /// is ordered again and found to be (EX-2). The service has bounds of its own.
@@ -99,8 +107,8 @@ pub(crate) struct ClientTable {
     clients: BTreeMap<ClientId, Client>,
     /// Principals that were not in good standing some time. Never more than `clients_max`.
     standings: BTreeMap<u64, Standing>,
-    /// How many lanes each principal has here.
-    lanes: BTreeMap<u64, usize>,
+    /// What each principal has here.
+    shares: BTreeMap<u64, Share>,
     clients_max: usize,
     lanes_max: usize,
     /// The last requests of lanes that the service had no room for: they were not executed, though a batch had them.
@@ -116,7 +124,7 @@ impl ClientTable {
         Self {
             clients: BTreeMap::new(),
             standings: BTreeMap::new(),
-            lanes: BTreeMap::new(),
+            shares: BTreeMap::new(),
             clients_max,
             lanes_max,
             refused: BTreeMap::new(),
@@ -145,18 +153,18 @@ impl ClientTable {
     /// Makes room for another lane of a principal, and counts it. Says whether there is any.
     #[cold]
     fn make_room(&mut self, principal: u64) -> bool {
-        let own = self.lanes.get(&principal).copied().unwrap_or(0);
+        let own = self.shares.get(&principal).map_or(0, |share| share.lanes);
         let room = if own >= self.lanes_max {
             self.forget_one(principal)
         } else if self.clients.len() >= self.clients_max {
             // The principal with most lanes gives a place; if that is this one, its own.
-            let most = self.lanes.iter().max_by_key(|(_, lanes)| **lanes).map(|(principal, _)| *principal);
+            let most = self.shares.iter().max_by_key(|(_, share)| share.lanes).map(|(principal, _)| *principal);
             most.is_some_and(|most| self.forget_one(most)) || (own > 0 && self.forget_one(principal))
         } else {
             true
         };
         if room {
-            *self.lanes.entry(principal).or_default() += 1;
+            self.shares.entry(principal).or_default().lanes += 1;
         }
         room
     }
@@ -168,10 +176,10 @@ impl ClientTable {
         let id = *id;
         self.clients.remove(&id);
         self.refused.remove(&id);
-        if let Some(lanes) = self.lanes.get_mut(&principal) {
-            *lanes -= 1;
-            if *lanes == 0 {
-                self.lanes.remove(&principal);
+        if let Some(share) = self.shares.get_mut(&principal) {
+            share.lanes -= 1;
+            if share.lanes == 0 {
+                self.shares.remove(&principal);
             }
         }
         true
@@ -186,9 +194,52 @@ impl ClientTable {
 
     #[cold]
     fn long_bytes(&self, but: ClientId) -> usize {
-        let lanes = self.clients.range(lanes_of(but.principal())).filter(|(id, _)| **id != but);
-        let lens = lanes.filter_map(|(_, client)| Some(client.pending.as_ref()?.request.frame().len()));
-        lens.filter(|len| *len > SHORT_BYTES).sum()
+        let all = self.shares.get(&but.principal()).map_or(0, |share| share.long_bytes);
+        debug_assert_eq!(
+            all,
+            self.clients.range(lanes_of(but.principal())).map(|(_, client)| client.long_bytes()).sum::<usize>()
+        );
+        all.saturating_sub(self.clients.get(&but).map_or(0, Client::long_bytes))
+    }
+
+    /// Changes what waits for a lane that is here, and keeps count of its principal's bytes.
+    fn change(&mut self, id: ClientId, f: impl FnOnce(&mut Client)) -> Option<&Client> {
+        let client = self.clients.get_mut(&id)?;
+        let before = client.long_bytes();
+        f(client);
+        let after = client.long_bytes();
+        if before != after
+            && let Some(share) = self.shares.get_mut(&id.principal())
+        {
+            share.long_bytes = (share.long_bytes + after).saturating_sub(before);
+        }
+        Some(client)
+    }
+
+    /// Keeps a request until it is executed, in the memory of the one before it.
+    pub(crate) fn keep(&mut self, request: &Request<'_>, now: u64) -> Option<&Client> {
+        self.change(request.client, |client| client.keep(request, now))
+    }
+
+    /// Keeps a request that is stored already.
+    pub(crate) fn keep_stored(&mut self, request: Body, now: u64) {
+        self.change(request.client, |client| client.keep_stored(request, now));
+    }
+
+    /// Keeps the waiting request as it has come again: sealed with the keys that its client uses now, which
+    /// is what others will check. A signature, once verified, stays valid forever.
+    pub(crate) fn renew(&mut self, request: &Request<'_>) -> Option<&Client> {
+        self.change(request.client, |client| client.renew(request))
+    }
+
+    /// Keeps the waiting request in another form, with a signature that has been looked at.
+    pub(crate) fn renew_stored(&mut self, body: Body) {
+        self.change(body.client, |client| client.renew_stored(body));
+    }
+
+    /// Drops the waiting request.
+    pub(crate) fn take_pending(&mut self, client: ClientId) {
+        self.change(client, Client::take_pending);
     }
 
     /// Notes what became of a request in a batch: the service refused it, or executed it.
@@ -299,7 +350,7 @@ impl ClientTable {
             entry.executed = entry.executed.max(timestamp);
         }
         if entry.pending.as_ref().is_some_and(|p| p.request.timestamp <= timestamp) {
-            entry.take_pending();
+            self.take_pending(client);
         }
     }
 
@@ -399,16 +450,19 @@ impl Client {
         may
     }
 
-    /// Keeps a request until it is executed, in the memory of the one before it.
-    pub(crate) fn keep(&mut self, request: &Request<'_>, now: u64) {
+    /// Returns the length of the waiting request, or 0 for none and for a short one.
+    fn long_bytes(&self) -> usize {
+        let len = self.pending.as_ref().map_or(0, |pending| pending.request.frame().len());
+        if len > SHORT_BYTES { len } else { 0 }
+    }
+
+    fn keep(&mut self, request: &Request<'_>, now: u64) {
         self.take_pending();
         let body = self.store(request);
         self.pending = Some(Pending::new(body, now));
     }
 
-    /// Keeps the waiting request as it has come again: sealed with the keys that its client uses now, which
-    /// is what others will check. A signature, once verified, stays valid forever.
-    pub(crate) fn renew(&mut self, request: &Request<'_>) {
+    fn renew(&mut self, request: &Request<'_>) {
         if self.pending.as_ref().is_some_and(|p| p.request.proof == Proof::Signed) {
             return;
         }
@@ -416,15 +470,13 @@ impl Client {
         self.renew_stored(body);
     }
 
-    /// Keeps the waiting request in another form, with a signature that has been looked at.
-    pub(crate) fn renew_stored(&mut self, body: Body) {
+    fn renew_stored(&mut self, body: Body) {
         let Some(pending) = &mut self.pending else { return };
         let old = core::mem::replace(&mut pending.request, body);
         self.recycle(old);
     }
 
-    /// Keeps a request that is stored already.
-    pub(crate) fn keep_stored(&mut self, request: Body, now: u64) {
+    fn keep_stored(&mut self, request: Body, now: u64) {
         self.take_pending();
         self.pending = Some(Pending::new(request, now));
     }
@@ -451,8 +503,7 @@ impl Client {
         }
     }
 
-    /// Drops the waiting request.
-    pub(crate) fn take_pending(&mut self) {
+    fn take_pending(&mut self) {
         if let Some(pending) = self.pending.take() {
             self.recycle(pending.request);
         }

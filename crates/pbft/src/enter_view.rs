@@ -431,7 +431,7 @@ impl Replica {
             let Some(client) = self.clients.entry(request.client) else { continue };
             let newer = client.pending.as_ref().is_none_or(|p| p.request.timestamp < request.timestamp);
             if request.timestamp > client.executed && newer {
-                client.keep_stored(Arc::new(request), now.mono_ns);
+                self.clients.keep_stored(Arc::new(request), now.mono_ns);
             }
         }
         self.clients.restart_waiting(now.mono_ns, self.views.last_fixed);

@@ -72,8 +72,7 @@ impl Replica {
         if signature_first {
             return self.ask_for_signature(now, request, out);
         }
-        let Some(client) = self.clients.entry(request.client) else { return };
-        client.keep(request, now.mono_ns);
+        let Some(client) = self.clients.keep(request, now.mono_ns) else { return };
         if request.operation.len() > separate_above
             && let Some(pending) = &client.pending
         {
@@ -117,11 +116,10 @@ impl Replica {
                 if body.operation().len() > self.config.separate_above {
                     self.bodies.hold(body.clone());
                 }
-                let Some(client) = self.clients.entry(id) else { return };
                 if newer {
-                    client.keep_stored(body, now.mono_ns);
+                    self.clients.keep_stored(body, now.mono_ns);
                 } else {
-                    client.renew_stored(body);
+                    self.clients.renew_stored(body);
                 }
                 self.take_up(now, id, out);
             }
@@ -183,7 +181,7 @@ impl Replica {
         if request.flags.signed && request.proof != Proof::Signed && !proven {
             return self.ask_for_signature(now, request, out);
         }
-        client.renew(request);
+        let Some(client) = self.clients.renew(request) else { return };
         if request.operation.len() > separate_above
             && let Some(pending) = &client.pending
         {
@@ -282,8 +280,8 @@ impl Replica {
         }
         // f + 1 replicas, so one correct one, cannot take the request: it cannot become authentic
         // everywhere. Handing over costs a view change at network speed and no time-out.
-        if let Some(client) = self.clients.entry(m.client) {
-            client.take_pending();
+        if self.clients.entry(m.client).is_some() {
+            self.clients.take_pending(m.client);
             self.start_probation(now, m.client, out);
         }
         self.hand_off(now, out);
