@@ -33,7 +33,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 /// Maximum nanoseconds per received message, replicas and client together.
 const NS_MAX: f64 = 400.0;
 /// Maximum allocations of a replica for an ordered 0/0.
-const ALLOCATIONS_MAX: f64 = 2.0;
+const ALLOCATIONS_MAX: f64 = 0.5;
 
 /// A part of the work that took longer than this was interrupted by another process: it does not count.
 const INTERRUPTED: Duration = Duration::from_micros(20);
@@ -149,7 +149,7 @@ fn shapes(row: &Row) -> Vec<Shape> {
         .ns_per_message
         .map(|ns| Shape::at_most(format!("{variant}: under 400 ns per received message"), ns, NS_MAX, "ns"));
     let most = row.allocations_per_op.iter().copied().reduce(f64::max).map(|most| {
-        let name = format!("{variant}: at most 2 allocations for an ordered 0/0 at each replica");
+        let name = format!("{variant}: at most one allocation for two ordered 0/0 at each replica");
         Shape::at_most(name, most, ALLOCATIONS_MAX, "allocations")
     });
     time.into_iter().chain(most).collect()

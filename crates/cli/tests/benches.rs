@@ -65,7 +65,10 @@ fn check(name: &str, report: &Value) {
     let shapes = report["shapes"].as_array().unwrap();
     assert!(!shapes.is_empty(), "{name} states nothing");
     for shape in shapes {
-        assert!(shape["name"].is_string() && shape["held"].is_boolean() && shape["evidence"].is_string());
+        let title = shape["name"].as_str().unwrap();
+        assert!(shape["held"].is_boolean() && shape["evidence"].is_string());
+        // Counted, not timed: these hold on every machine.
+        assert!(shape["held"] == true || !title.contains("allocation"), "{name}: {shape}");
     }
 }
 

@@ -1,5 +1,5 @@
-//! Batches of the last window below the stable checkpoint. Others discard what is below theirs at once; one that
-//! lags by less than a window would otherwise have to fetch state for what it could execute (ST-5).
+//! The last batches below the stable checkpoint. Others discard what is below theirs at once; one that lags by a few
+//! checkpoints would otherwise have to fetch state for what it could execute (ST-5).
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -10,8 +10,11 @@ use quorate_wire::id::SeqNum;
 
 /// The most bytes of batches that are kept.
 const ARCHIVE_BYTES_MAX: usize = 16 << 20;
+/// How many checkpoints they reach back. All of them, and those of the window, have to be fewer than the pool of batches
+/// holds: otherwise none comes back to it, and each new batch is allocated.
+const CHECKPOINTS: u64 = 4;
 
-/// Committed batches, lowest number first. At most `L`, and at most [`ARCHIVE_BYTES_MAX`] bytes.
+/// Committed batches, lowest number first. At most those of [`CHECKPOINTS`], and at most [`ARCHIVE_BYTES_MAX`] bytes.
 #[derive(Debug)]
 pub(crate) struct Archive {
     batches: VecDeque<(SeqNum, Arc<Batch>)>,
@@ -22,9 +25,9 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// Returns an empty archive for a window of this size.
-    pub(crate) fn new(window: u64) -> Self {
-        let count_max = usize::try_from(window).unwrap_or(usize::MAX);
+    /// Returns an empty archive, with this number of batches between two checkpoints.
+    pub(crate) fn new(checkpoint_interval: u64) -> Self {
+        let count_max = usize::try_from(CHECKPOINTS.saturating_mul(checkpoint_interval)).unwrap_or(usize::MAX);
         Self { batches: VecDeque::new(), bytes: 0, count_max, by_digest: None }
     }
 
@@ -95,10 +98,10 @@ mod tests {
         Arc::new(batch)
     }
 
-    /// It holds a window and no more, whatever comes, and finds what it holds.
+    /// It holds what it is meant to and no more, whatever comes, and finds what it holds.
     #[test]
-    fn an_archive_keeps_one_window() {
-        let mut archive = Archive::new(8);
+    fn an_archive_keeps_a_few_checkpoints() {
+        let mut archive = Archive::new(2);
         for seq in 1..=100 {
             archive.keep(SeqNum(seq), batch(seq));
         }

@@ -123,7 +123,7 @@ impl Replica {
             batcher: Batcher::new(config.window),
             bodies: Bodies::new(&config),
             lookup: Lookup::default(),
-            archive: Archive::new(config.window),
+            archive: Archive::new(config.checkpoint_interval),
             exec: Execution::default(),
             reads: Reads::default(),
             checkpoints: Checkpoints::new(cluster),
