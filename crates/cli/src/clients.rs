@@ -21,7 +21,8 @@ use crate::{out, values};
 ///
 /// Creates a key pair and a directory for the client under DIR, and adds its public key with an ordered operation:
 /// all replicas accept the client from the same point on. Only an administrator can do this. By default the
-/// command connects as one from cluster.toml whose directory is under DIR and not in use.
+/// command connects as an administrator that cluster.toml names, whose directory is under DIR and which no other
+/// program uses.
 ///
 /// Repeat the command if its outcome is unknown, or to change a client's rights or address.
 ///

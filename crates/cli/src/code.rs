@@ -39,7 +39,7 @@ codes! {
     Taken = "Q003": "address already in use",
         "Another process listens on the address that a replica, a gateway or the status page needs. The error names\n\
          the port, and the process if it is known. Stop that process, or choose another port: for a node, change\n\
-         `listen` in its node.toml and its line in the [replicas] table of every other node. Status 2.";
+         `listen` in its node.toml, and its line in the table [replicas] of each node's node.toml. Status 2.";
     Rule = "Q004": "conflicting settings",
         "The settings conflict with each other or with a rule. The error names the key, its value and the rule. The\n\
          most common rule: n replicas tolerate f Byzantine ones only if n >= 3f + 1. A quorum must be reachable while\n\
@@ -118,14 +118,15 @@ codes! {
     WrongReplies = "Q031": "evidence: f + 1 replicas contradict a replica's replies",
         "This replica answered an operation differently from f + 1 others that agree. At least one of those is\n\
          correct, and correct replicas always agree, so this replica has damaged state, a damaged program, or is\n\
-         compromised. The client used the answer of the others. You have to trust the client that reports this. Check\n\
-         the replica's machine, stop the replica, empty its log/ and checkpoint/, and start it: it rejoins. If the\n\
-         evidence grows again, treat the machine as compromised, and move the replica to another one. Status 1.";
+         compromised. The client used the answer of the others. This evidence comes from\n\
+         a client: believe it only if you trust that client. Check the replica's machine, stop the replica, empty its\n\
+         log/ and checkpoint/, and start it: it rejoins. If the evidence grows again, treat the machine as compromised,\n\
+         and move the replica to another one. Status 1.";
     Diverged = "Q032": "evidence: a replica's state differs from f + 1 others at the same checkpoint",
         "The digests of the replicas were compared. Possible causes: a damaged disk or memory, another version of the\n\
          program, a service that is not deterministic, or a Byzantine replica. A replica that finds its own damage\n\
-         fetches the state from the others, and agrees again at the next checkpoint. The difference stays visible for\n\
-         16 checkpoints. If the replica keeps differing, follow Q031. Status 1.";
+         fetches the state from the others, and agrees again at the next checkpoint. `quorate status` reports the\n\
+         difference until 16 newer checkpoints have been taken. If the replica keeps differing, follow Q031. Status 1.";
     Equivocates = "Q033": "evidence: a replica has made two contradicting statements",
         "For example, it made two proposals for one sequence number. f + 1 replicas report it, so at least one correct\n\
          replica saw it. A correct replica does this only if two processes run with its identity, or if it was\n\
@@ -133,7 +134,8 @@ codes! {
     BadMac = "Q034": "evidence: bytes from a replica's address fail authentication",
         "The network may have damaged them, or a third party may have forged the address, so this is not evidence of\n\
          misbehaviour by the replica. A few such frames are harmless. If they continue, check that cluster.toml is the\n\
-         same on both machines, and find out which other machine can send from that address. Status 1.";
+         same on this machine and on the replica's, and find out which other machine can send from that address.\n\
+         Status 1.";
     TooMany = "Q044": "more faults than the cluster tolerates",
         "A cluster of n = 3f + 1 replicas stays correct and available with f faulty ones. With one more crashed replica\n\
          it stops until one is healed, and nothing is lost. With one more Byzantine replica, answers can be wrong. Heal\n\
@@ -164,7 +166,7 @@ codes! {
          FUSE, use `quorate fs`, or the kernel's NFS client with `quorate nfs`. Status 2.";
     Timestamps = "Q053": "the client's used timestamps are unknown",
         "Replicas distinguish a client's requests by their timestamps, over all its runs. keys/time in the client's\n\
-         directory holds the number below which all may have been used. The file is damaged, or its number is so high\n\
+         directory holds a number: every timestamp below it may have been used. The file is damaged, or its number is so high\n\
          that no timestamp is left. Write a number into it that is above every timestamp that this client can have used:\n\
          normally the time of day in nanoseconds since 1970. If there is no such number, add a new client. Nothing was\n\
          changed. Status 2.";
@@ -182,9 +184,9 @@ codes! {
          Run the version that wrote the state, copy the data out (quorate fs cp, quorate kv), and write it into a new\n\
          cluster of this version. Status 2.";
     TableFull = "Q063": "no room for another lane of this client",
-        "Replicas keep the last reply to each lane of each client, so that nothing is executed twice. A client has\n\
-         client_lanes_max lanes, and all clients together clients_max, less an eighth that is reserved for\n\
-         administrators and replicas. A lane that is idle for a minute makes room. Nothing was changed. Status 1.";
+        "Replicas keep the last reply to each lane of each client, so that nothing is executed twice. A client has at\n\
+         most client_lanes_max lanes, and all clients together at most clients_max. An eighth of clients_max, at most\n\
+         1024, is reserved for administrators and replicas. A lane that is idle for a minute makes room. Nothing was changed. Status 1.";
 }
 
 impl Code {

@@ -26,7 +26,8 @@ const LANES: u16 = 64;
 ///
 /// Data is durable when `write` returns. Changes by others become visible within a second. File locks work among the
 /// processes of this mount only. Permissions are checked when a file is opened, for the user who opens it. If an
-/// export in `fs_exports` admits only some networks, the replicas check the client's address in its node.toml.
+/// export in `fs_exports` admits only some networks, the replicas check the address that this client states: the
+/// setting `listen` in its node.toml.
 ///
 /// Calls wait during a view change. A call without an answer within --wait fails with ETIMEDOUT ("Connection timed
 /// out"). It may still take effect, even after a later write to the same place, as with a soft NFS mount. So set

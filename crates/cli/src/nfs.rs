@@ -22,8 +22,8 @@ use crate::out;
 /// only if enough replicas agree on it. It has no state: you can kill and restart it, and run several.
 ///
 /// The replicas trust the gateway to report the user of each call, so run one on each machine that mounts.
-/// Exporting only a subdirectory does not isolate it: a client that sends its own calls can reach any file by its
-/// handle, with the rights of that export. To isolate files, use a separate cluster.
+/// Exporting only a subdirectory does not isolate it: a program that forges NFS calls can reach any file whose handle
+/// it guesses or knows, with the rights of that export. To isolate files, use a separate cluster.
 ///
 ///   quorate nfs --dir cluster/client-0 --listen 127.0.0.1:20490
 ///

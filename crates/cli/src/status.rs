@@ -24,8 +24,12 @@ const EVERY: Duration = Duration::from_secs(1);
 /// replica is "silent" after 700 ms without an answer. The command connects as a client from DIR that no other
 /// program is using, the one with the highest number.
 ///
-/// Exit status: 0 HEALTHY; 1 DEGRADED, HALTED or UNSAFE; 3 no replica answers. With --json, the first line is an
-/// object for the cluster, and each further line one for a replica.
+/// HEALTHY: every replica is healthy. DEGRADED: the cluster serves, but something needs repair. HALTED: too few
+/// replicas work, so nothing is ordered. UNSAFE: more replicas contradict each other than the cluster tolerates, so
+/// answers may be wrong.
+///
+/// Exit status: 0 HEALTHY; 1 DEGRADED, HALTED or UNSAFE; 2 the command was refused; 3 no replica answers. With
+/// --json, the first line is an object for the cluster, and each further line one for a replica.
 ///
 ///   quorate status --dir cluster
 #[derive(Args, Debug)]

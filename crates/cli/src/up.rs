@@ -43,7 +43,7 @@ const STATUS_FLAG: &str = "quorate up --status";
 ///
 /// Creates the data directory if needed, starts 3f + 1 replica processes and a gateway, and waits until the
 /// service responds. Then it prints a status line every second. The gateway serves NFS clients, or Redis clients
-/// with --service kv. Ctrl-C stops everything in order. The next `quorate up` continues with all data.
+/// with --service kv. Ctrl-C stops all processes cleanly. The next `quorate up` continues with all data.
 ///
 /// All replicas run on one machine here, which is good for trials only. For several machines, use `quorate init`.
 ///

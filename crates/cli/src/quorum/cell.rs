@@ -44,8 +44,8 @@ enum Measure {
 
 /// Measure one register under faults and readers, in simulation
 ///
-/// Prints the latency with its 95 % interval, the shares of fast and slow operations, and messages, bytes and
-/// signatures per operation. The history of the run is checked. In simulated time, cryptography takes as long as on
+/// Prints the latency with its 95 % interval, the share of operations that took each path of the protocol, and
+/// messages, bytes and signatures per operation. The history of the run is checked. In simulated time, cryptography takes as long as on
 /// machines of 2006.
 ///
 ///   quorate quorum run --protocol bft-bc --f 1 --faulty 1 --readers 2 --measure write
@@ -79,8 +79,8 @@ pub(super) struct Run {
     /// Number of measured operations; a warm-up of N / 10 operations runs first
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = values::count)]
     operations: u64,
-    /// lan (machines of 2006); sim:LAMBDA (shared network; LAMBDA is the processing cost of a message, 0 to 1000); or
-    /// geo:CLIENT,SERVER,... (one region for the clients and one for each server, such as DAL, FRA or TOK)
+    /// lan (machines of 2006); sim:LAMBDA (shared network; each end works on a message LAMBDA times as long as the
+    /// network carries it, 0 to 1000); or geo:CLIENT,SERVER,... (one region for the clients and one for each server, such as DAL, FRA or TOK)
     #[arg(long, value_name = "MODEL", default_value = "lan")]
     network: String,
     /// Seed of the random numbers

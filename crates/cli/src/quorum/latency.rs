@@ -14,9 +14,12 @@ use crate::{out, values};
 
 /// Measure the latency of registers on this machine
 ///
-/// Four servers poll on one core and a client on the other, in memory, one operation at a time. Prints median and 99th
-/// percentile, and for each operation the messages, bytes and signatures of the client and all servers. A figure counts only
-/// if nothing else runs: the time of a polled echo is printed before and after.
+/// Four servers poll on one core, and a client polls on a second core. Nothing is written to disk, and one operation
+/// runs at a time. Prints median and 99th percentile, and for each operation the messages, bytes and signatures of the
+/// client and all servers.
+///
+/// The figures are valid only on an idle machine. As a check, the command measures a datagram's round trip between two
+/// polling processes before and after: the two times should be equal.
 ///
 ///   quorate quorum latency --protocol minimal-c
 #[derive(Args, Debug)]

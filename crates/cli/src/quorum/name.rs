@@ -10,11 +10,11 @@ use crate::fail::Failure;
 /// A register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Name {
-    /// Signed values; readers write back
+    /// Signed values; readers write back; clients may stop half way, but must not lie
     Phalanx,
-    /// Listeners, no signatures; clients must be correct
+    /// No signatures; servers forward new values to waiting readers; clients must finish their writes
     MinimalC,
-    /// Listeners, signed stores, relays between servers
+    /// Signed values; servers forward new values to waiting readers and to each other; clients may be Byzantine
     MinimalF,
     /// Certificates; clients may be Byzantine
     BftBc,
@@ -28,9 +28,9 @@ pub(super) enum VariantName {
     /// Writes in two phases when undisturbed
     #[default]
     Optimized,
-    /// After two writes by correct clients, no write of a stopped client becomes visible
+    /// After two writes by correct clients, no prepared write of a removed Byzantine client can appear any more
     Strong,
-    /// Both
+    /// Optimized and strong
     StrongOptimized,
 }
 

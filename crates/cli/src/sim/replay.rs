@@ -20,8 +20,8 @@ use crate::values::{self, RequestName};
 /// Replay a run step by step
 ///
 /// Prints one line for each event: `->` is a message, `.` a milestone, `!` an execution, `#` a fault. The first
-/// column is the step, the second the time in microseconds. A recording holds the start and the inputs of one
-/// replica. In a recording, a step is one input.
+/// column is the step, the second the time in microseconds. A recording holds the initial state and the inputs
+/// of one replica. In a recording, a step is one input.
 ///
 ///   quorate sim replay --seed 0x2f81 --lanes --from 4090
 ///   quorate sim replay --seed 0x2f81 --at 4112 --show r1,r2

@@ -51,7 +51,7 @@ pub(crate) struct Run {
     /// The first seed, decimal or hexadecimal (default 1)
     #[arg(long, value_name = "S", value_parser = values::seed, conflicts_with_all = ["seed", "minutes"])]
     from: Option<u64>,
-    /// Run new seeds for M minutes
+    /// Run seeds for M minutes, from a random first seed
     #[arg(long, value_name = "M", value_parser = values::count)]
     minutes: Option<u64>,
     /// Number of replicas: 4 for f = 1, 7 for f = 2 (default 4; with --scenario, each size that it supports)

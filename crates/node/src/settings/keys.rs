@@ -156,7 +156,7 @@ keys! {
     node "fs_exports" = "\"/(rw,root_squash)\"", "directories with options, as in /etc/exports",
         "The directories that can be mounted, such as `/(rw,no_root_squash) /pub(ro,all_squash,10.0.0.0/8)`. Options:\n\
          rw or ro; root_squash, no_root_squash or all_squash; networks that may mount. Exporting only a subdirectory\n\
-         does not isolate it: a client that sends its own calls can reach any file, with the rights of that export.\n\
+         does not isolate it: a program that forges NFS calls can reach any file, with the rights of that export.\n\
          Same on all nodes.",
         |s, v| s.fs.exports = exports::parse(v.text()?)?;
     node "fs_atime" = "\"relatime\"", "\"relatime\", \"strict\" or \"none\"",
