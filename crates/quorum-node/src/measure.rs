@@ -6,10 +6,11 @@
 //! what is off an operation's path (RC, late answers, relays) does not become a part of the next one.
 
 use std::net::{IpAddr, UdpSocket};
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -92,9 +93,12 @@ impl Totals {
     }
 }
 
+/// How many cores there are. Looked up once: a thread that is pinned sees its own core alone.
+static CORES: OnceLock<usize> = OnceLock::new();
+
 /// Pins this thread to a core; where there is only one, to that.
 fn pin(core: usize) -> Result<(), Trouble> {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, NonZero::get));
     let mut set = CpuSet::new();
     let pinned = set.set(core % cores).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set));
     pinned.map_err(|error| Trouble::new(Kind::Rule, format!("core {core} is not available: {error}")))
