@@ -132,6 +132,13 @@ impl Slot {
         let quorum = mutant!(M22, cluster.quorum(), cluster.quorum() - 1);
         // (b) q commits of one view match, whether or not this replica prepared: q - f >= f + 1 of
         // them are correct replicas at which it prepared. (a), which OSDI99 has, is a special case.
+        if mutant!(M98, false, true) {
+            let of = |digest: &Digest| self.commits.count(digest) + self.old_commits.count(digest);
+            let either = self.commits.iter().chain(self.old_commits.iter()).map(|(_, digest)| *digest);
+            if let Some(digest) = either.into_iter().find(|digest| of(digest) >= quorum) {
+                return Some(digest);
+            }
+        }
         for commits in [&self.commits, &self.old_commits] {
             if let Some(digest) = commits.said_by(quorum) {
                 return Some(*digest);

@@ -9,6 +9,7 @@
 //! | I13 I15 each request once, with the result of a sequential machine | [`exactly_once`] |
 //! | I16 I18 equal digests at equal checkpoints, of committed effects only | [`checkpoint`] |
 //! | I5 I7 I8 I19 VC-5 what may be said, across restarts | [`invariants`] |
+//! | PC-1 what commits has a quorum of COMMITs of one view | [`one_view`] |
 //! | RC-11a no vote in a view that rests on a life that has ended | [`ended`] |
 //! | I4 no new view that could be made leaves out what has committed | [`omniscient`] |
 //! | I11 I3 what leaves, and what has committed, is on disks | [`promises`] |
@@ -36,6 +37,7 @@ pub mod invariants;
 mod lanes;
 pub mod linearizable;
 pub mod omniscient;
+pub mod one_view;
 pub mod order;
 pub mod progress;
 pub mod promises;
@@ -49,8 +51,10 @@ use checkpoint::Checkpoints;
 use ended::Ended;
 use exactly_once::ExactlyOnce;
 use facts::Facts;
+pub use facts::Root;
 use invariants::Votes;
 use omniscient::Omniscient;
+use one_view::OneView;
 use order::Effect;
 use promises::Promises;
 use shown::Shown;
@@ -77,17 +81,6 @@ impl Violation {
     }
 }
 
-/// Where a state with a root comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Root {
-    /// It was cut here: the log can bring it back, if it could bring back what it follows.
-    Cut,
-    /// It was fetched, and is nowhere but in memory.
-    Fetched,
-    /// It was fetched, and no disk is asked for it.
-    Kept,
-}
-
 /// What a watcher says of one step.
 pub type Verdict = Result<(), Violation>;
 
@@ -99,6 +92,7 @@ pub struct Checkers {
     checkpoints: Checkpoints,
     votes: Votes,
     omniscient: Omniscient,
+    one_view: OneView,
     ended: Ended,
     shown: Shown,
     /// Where replicas wait for their disks.
@@ -133,6 +127,7 @@ impl Checkers {
             facts,
             agreement: Agreement::new(cluster),
             omniscient: Omniscient::new(cluster, interval, window, domains.null_batch()),
+            one_view: OneView::new(cluster, window),
             ended: Ended::default(),
             shown: Shown::new(cluster),
             promises: None,
@@ -277,12 +272,13 @@ impl Checkers {
         }
         let verdict = self.facts[id.index()].milestone(milestone);
         self.note(verdict);
-        let Self { facts, agreement, checkpoints, promises, .. } = self;
+        let Self { facts, agreement, one_view, checkpoints, promises, .. } = self;
         let verdict = match *milestone {
             Milestone::Prepared { seq, digest } => agreement.prepared(&facts[id.index()], seq, digest),
             Milestone::Committed { seq, digest } => {
                 let on_disks = promises.as_ref().map_or(Ok(()), |p| p.committed(facts, id, seq, digest));
-                agreement.committed(facts, id, seq, digest).and(on_disks)
+                let in_one_view = one_view.committed(facts, id, seq, digest);
+                agreement.committed(facts, id, seq, digest).and(on_disks).and(in_one_view)
             }
             Milestone::ViewEntered { view, last } => agreement.entered(id, view, last),
             Milestone::Stable { seq, root } => checkpoints.stable(facts, id, seq, root),
@@ -424,13 +420,16 @@ impl Checkers {
         if self.watches(id) {
             let verdict = self.votes.sends(&self.facts[id.index()], kind, body);
             self.note(verdict);
-            let Self { facts, omniscient, promises, exactly_once, .. } = self;
+            let Self { facts, omniscient, one_view, promises, exactly_once, .. } = self;
             let (lives, by) = (&exactly_once.lives, &facts[id.index()]);
             let watcher =
                 promises.as_mut().filter(|_| !promises::is_of_the_first_time(exactly_once, by, kind, body));
             let kept = watcher.map_or(Ok(()), |p| p.sends(by, kind, body));
             let verdict =
-                invariants::for_each_commit(kind, body, |vote| omniscient.voted(facts, lives, id, vote));
+                invariants::for_each_commit(kind, body, |vote| {
+                    one_view.voted(id, vote);
+                    omniscient.voted(facts, lives, id, vote)
+                });
             self.note(verdict);
             self.note(kept);
             self.binds(id, kind, body);

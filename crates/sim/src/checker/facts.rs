@@ -6,7 +6,18 @@ use std::sync::Arc;
 use quorate_pbft::step::Milestone;
 use quorate_wire::{Batch, Digest, ReplicaId, SeqNum, ViewNum};
 
-use super::{Root, Verdict, Violation};
+use super::{Verdict, Violation};
+
+/// Where a state with a root comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Root {
+    /// It was cut here: the log can bring it back, if it could bring back what it follows.
+    Cut,
+    /// It was fetched, and is nowhere but in memory.
+    Fetched,
+    /// It was fetched, and no disk is asked for it.
+    Kept,
+}
 
 /// One replica, as seen from outside.
 #[derive(Clone, Debug)]

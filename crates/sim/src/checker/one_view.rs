@@ -1,0 +1,106 @@
+//! A batch commits in one view (PC-1): where the first correct replica reports it, a quorum has sent COMMITs of one view
+//! for it. COMMITs of two views that are counted together break no agreement by themselves, so no other watcher sees it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum, ViewNum};
+
+use super::facts::Facts;
+use super::{Verdict, Violation};
+
+/// Watches over COMMITs that leave, and over what is said to have committed.
+#[derive(Debug)]
+pub struct OneView {
+    cluster: Cluster,
+    window: u64,
+    /// Who has sent a COMMIT, by number, view and digest. At most two windows of numbers.
+    votes: BTreeMap<(SeqNum, ViewNum, Digest), BTreeSet<ReplicaId>>,
+    /// The numbers that have committed. At most two windows.
+    committed: BTreeSet<SeqNum>,
+}
+
+impl OneView {
+    /// Returns a watcher that has seen nothing, of a log with this window.
+    pub fn new(cluster: Cluster, window: u64) -> Self {
+        Self { cluster, window, votes: BTreeMap::new(), committed: BTreeSet::new() }
+    }
+
+    /// A COMMIT of a replica leaves.
+    pub fn voted(&mut self, by: ReplicaId, (view, seq, digest): (ViewNum, SeqNum, Digest)) {
+        self.votes.entry((seq, view, digest)).or_default().insert(by);
+        while let Some((oldest, ..)) = self.votes.first_key_value().map(|(key, _)| *key)
+            && oldest.plus(2 * self.window) < seq
+        {
+            self.votes.pop_first();
+        }
+    }
+
+    /// A correct replica says that a batch has committed. The first one has it from COMMITs: f + 1 others who say so are
+    /// not there yet.
+    pub fn committed(&mut self, facts: &[Facts], by: ReplicaId, seq: SeqNum, digest: Digest) -> Verdict {
+        let newest = self.committed.last().copied().unwrap_or_default();
+        if !self.committed.insert(seq) || seq.plus(2 * self.window) < newest {
+            return Ok(());
+        }
+        while self.committed.first().is_some_and(|oldest| oldest.plus(2 * self.window) < seq) {
+            self.committed.pop_first();
+        }
+        // Those who lie or have lied may have sent any COMMIT, and its own counts before it leaves.
+        let truthful = |id: &ReplicaId| {
+            let f = &facts[id.index()];
+            f.correct && !f.was_faulty && *id != by
+        };
+        let others = self.cluster.replicas().filter(|id| *id != by && !truthful(id)).count();
+        let most = self
+            .votes
+            .range((seq, ViewNum(0), Digest::ZERO)..=(seq, ViewNum(u64::MAX), Digest([u8::MAX; 32])))
+            .filter(|((_, _, of), _)| *of == digest)
+            .map(|(_, voters)| voters.iter().filter(|id| truthful(id)).count())
+            .max()
+            .unwrap_or(0);
+        if most + others + 1 < self.cluster.quorum() {
+            let text = format!(
+                "n={} d={digest} committed at {by}; in no view have more than {most} other correct replicas sent COMMIT",
+                seq.0
+            );
+            return Err(Violation::new("one view (PC-1)", text, &[by]));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const D: Digest = Digest([7; 32]);
+    const N: SeqNum = SeqNum(3);
+
+    fn four() -> (OneView, Vec<Facts>) {
+        let cluster = Cluster::tolerating(1).unwrap();
+        (OneView::new(cluster, 16), cluster.replicas().map(|id| Facts::new(id, true)).collect())
+    }
+
+    #[test]
+    fn commits_of_two_views_are_no_quorum() {
+        let (mut watcher, facts) = four();
+        watcher.voted(ReplicaId(1), (ViewNum(0), N, D));
+        watcher.voted(ReplicaId(2), (ViewNum(1), N, D));
+        assert!(watcher.committed(&facts, ReplicaId(0), N, D).is_err());
+        let (mut watcher, facts) = four();
+        watcher.voted(ReplicaId(1), (ViewNum(1), N, D));
+        watcher.voted(ReplicaId(2), (ViewNum(1), N, D));
+        assert_eq!(watcher.committed(&facts, ReplicaId(0), N, D), Ok(()));
+        assert_eq!(watcher.committed(&facts, ReplicaId(3), N, D), Ok(()), "it has heard of it");
+    }
+
+    #[test]
+    fn a_liar_may_have_sent_what_is_missing() {
+        let (mut watcher, mut facts) = four();
+        facts[3].correct = false;
+        watcher.voted(ReplicaId(1), (ViewNum(0), N, D));
+        watcher.voted(ReplicaId(2), (ViewNum(1), N, D));
+        assert_eq!(watcher.committed(&facts, ReplicaId(0), N, D), Ok(()));
+        assert!(watcher.committed(&facts, ReplicaId(0), SeqNum(4), D).is_err());
+    }
+}
