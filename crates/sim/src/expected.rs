@@ -37,10 +37,6 @@ pub struct Open {
 
 /// Every fault that is not mended yet.
 pub const OPEN: &[Open] = &[
-    // The checker's own weakness: what the liar voted for before it was cleaned is not counted as support.
-    Open { finding: "L24", shows: Shows::Scenario("l17_healed_two_faced", 4, 1), rule: "support (I3)" },
-    // The scenario's own weakness: its liar is deposed before it has proposed a batch with a wrong digest.
-    Open { finding: "N9", shows: Shows::Scenario("n9_b36_malformed_bodies", 4, 1), rule: "scenario" },
     Open {
         finding: "L5",
         shows: Shows::Seed { service: "kv", n: 4, seed: 211, set: &[], plain: false },

@@ -89,9 +89,11 @@ impl Agreement {
         if first.0 != digest {
             return Err(two("agreement (I1)", seq, first, (digest, by)));
         }
-        let faulty = facts.iter().filter(|f| !f.counts()).count();
+        // What a replica said before it was cleaned may count: it supports, whatever it knows of that now.
+        let truthful = |f: &&Facts| f.counts() && !f.was_faulty;
+        let faulty = facts.iter().filter(|f| !truthful(f)).count();
         let has = |f: &&Facts| f.stable >= seq || f.prepared.get(&seq.0).is_some_and(|p| p.1 == digest);
-        let support = facts.iter().filter(|f| f.counts()).filter(has).count();
+        let support = facts.iter().filter(truthful).filter(has).count();
         if faulty <= self.cluster.f() && support + faulty < self.cluster.quorum() {
             let text = format!(
                 "n={} d={digest} committed at {by}, prepared at {support} correct replicas, {faulty} are not",

@@ -4,7 +4,7 @@
 use quorate_pbft::config::MS;
 use quorate_pbft::step::{Milestone, Recipient, Reject};
 use quorate_wire::frame::Frame;
-use quorate_wire::{ReplicaId, ViewNum};
+use quorate_wire::{Kind, ReplicaId, ViewNum};
 
 use super::stage::{Ended, Stage};
 use super::{Expect, Scenario};
@@ -304,6 +304,14 @@ impl Liar for WildBodies {
             return Fate::Keep;
         }
         let mut body = said.body.to_vec();
+        if said.kind == Kind::PrePrepare
+            && let Some(last) = body.last_mut()
+        {
+            // The end is the choice, which the digest covers.
+            *last ^= 1;
+            lie.say(said.to, said.kind, &body);
+            body = said.body.to_vec();
+        }
         let at = lie.rng.index(body.len());
         match lie.rng.below(4) {
             0 => body.truncate(at),
