@@ -143,11 +143,12 @@ impl Bodies {
         Some(body)
     }
 
-    /// Forgets what only mattered below a stable checkpoint.
-    pub(crate) fn collect(&mut self) {
+    /// Forgets what only mattered below a stable checkpoint. A batch that is `needed` above it is still asked for: nobody
+    /// may come back to it otherwise (L24).
+    pub(crate) fn collect(&mut self, needed: impl Fn(&Digest) -> bool) {
         self.proven.clear();
         self.batches.clear();
-        self.wanted.clear();
+        self.wanted.retain(needed);
     }
 
     /// Keeps large bodies of clients that have not moved on.

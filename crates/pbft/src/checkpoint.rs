@@ -311,7 +311,8 @@ impl Replica {
         self.batcher.assigned = self.batcher.assigned.max(seq);
         self.drop_old_votes();
         self.checkpoints.collect(seq);
-        self.bodies.collect();
+        let log = &self.log;
+        self.bodies.collect(|digest| log.iter().any(|slot| slot.lacks(digest)));
         self.lookup.clear();
         self.views.collect(seq);
         out.push(Action::Discard { below: seq });

@@ -153,6 +153,12 @@ impl Slot {
         self.batches().find(|batch| batch.digest() == *digest)
     }
 
+    /// Returns whether the slot needs the batch with this digest, and does not hold it.
+    pub(crate) fn lacks(&self, digest: &Digest) -> bool {
+        let proposed = self.proposal.as_ref().is_some_and(|p| p.digest == *digest && p.batch.is_none());
+        proposed || self.committed == Some(*digest) && self.batch(digest).is_none()
+    }
+
     /// Returns the batches that the slot holds, in no order; one may be there more than once.
     pub(crate) fn batches(&self) -> impl Iterator<Item = &Arc<Batch>> {
         let proposed = self.proposal.as_ref().and_then(|p| p.batch.as_ref());

@@ -8,7 +8,7 @@ use quorate_pbft::Milestone;
 use quorate_pbft::step::{Recipient, Reject};
 use quorate_wire::Digest;
 use quorate_wire::id::SeqNum;
-use quorate_wire::message::{Checkpoint, Kind};
+use quorate_wire::message::{BodyMessage, Checkpoint, Kind};
 
 fn ordered_to(desk: &mut Desk, last: u64) {
     for t in 1..=last {
@@ -249,4 +249,27 @@ fn l27_a_later_checkpoint_does_not_displace_the_stable_one() {
             .iter()
             .any(|d| matches!(d, Did::Fetches(seq, digest) if (*seq, *digest) == (SeqNum(12), at(12))))
     );
+}
+
+/// ST-5: a batch has committed, and this replica lacks it. The checkpoint before it becomes stable while the answer is on
+/// its way: the batch is still wanted.
+#[test]
+fn l24_a_batch_is_still_wanted_after_a_checkpoint() {
+    let mut desk = Desk::new(R1);
+    ordered_to(&mut desk, 4);
+    let batch = desk.batch(c(0), 5, b"x");
+    for from in [R0, R2, R3] {
+        desk.commit(from, 0, 5, batch.digest());
+    }
+    assert_eq!(desk.sent(Kind::BodyFetch), 1);
+    for from in [R0, R2] {
+        desk.checkpoint(from, 4, root(SeqNum(4)), false);
+    }
+    assert_eq!(desk.replica.state().stable, SeqNum(4));
+    desk.hear(R3, Kind::Body, |w| BodyMessage::encode_batch(&batch, w));
+    assert!(desk.executed().contains(&(5, false)));
+    // And what nobody needs any more is asked for no longer.
+    desk.forget();
+    desk.pass(100);
+    assert_eq!(desk.sent(Kind::BodyFetch), 0);
 }

@@ -47,8 +47,6 @@ pub const OPEN: &[Open] = &[
         shows: Shows::Seed { service: "kv", n: 4, seed: 118, set: &[], plain: false },
         rule: "few views (I23)",
     },
-    // A primary that proposes two batches and votes for both: nothing is ordered for 60 s.
-    Open { finding: "L24", shows: Shows::Healed("two-faced"), rule: "stuck" },
 ];
 
 /// Rules that are broken so often that nothing else would be seen: where they are broken is counted, and is no
