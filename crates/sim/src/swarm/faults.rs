@@ -338,7 +338,9 @@ impl Weather {
                 None => self.snapshots.push((h, world.snapshot(h))),
                 Some(at)
                     if Self::has_budget(world, h)
-                        // Nobody can tell an old disk whose later start was never heard of.
+                        // Nobody can tell an old disk whose later start was never heard of. That of one that rejoins
+                        // may have been heard by one alone, and the old disk can come to the same count (14.3).
+                        && !world.hosts[h].amnesic
                         && world.hosts[h].disk.starts() > self.snapshots[at].1.starts()
                         && world.cards().get(h).is_some_and(|card| card.contains(" v=") && !card.contains("unconfirmed")) =>
                 {
