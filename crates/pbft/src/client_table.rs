@@ -5,15 +5,18 @@
 //! probation (AU-5).
 
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::sync::Arc;
-use alloc::vec::Vec;
 
-use quorate_wire::batch::{Body, StoredRequest};
+use quorate_wire::batch::Body;
 use quorate_wire::id::{ClientId, SeqNum, Timestamp};
 use quorate_wire::message::{Proof, Request};
 
 use crate::config::{MS, RequestAuth};
 use crate::step::Reject;
+
+mod lane;
+
+use lane::SHORT_BYTES;
+pub(crate) use lane::{Client, Pending};
 
 /// The first probation, in nanoseconds; each further one doubles it.
 const PROBATION_NS: u64 = 10_000 * MS;
@@ -22,64 +25,13 @@ const PROBATION_NS: u64 = 10_000 * MS;
 const SHUT_OUT_NS: u64 = 200 * MS;
 /// The longest probation, in nanoseconds.
 const PROBATION_MAX_NS: u64 = 3_600_000 * MS;
-/// A cached reply is sent again to one client at most this often, in nanoseconds (RP-2).
-const RESEND_NS: u64 = 10 * MS;
 
 /// The most bytes of a principal's requests that wait to be executed, in addition to those of at most [`SHORT_BYTES`].
 pub(crate) const CLIENT_BYTES_MAX: usize = 16 << 20;
-/// Requests up to this length are bounded by the number of lanes alone, in bytes.
-const SHORT_BYTES: usize = 4 << 10;
 
 /// Returns the names of all lanes of a principal.
 pub(crate) fn lanes_of(principal: u64) -> core::ops::RangeInclusive<ClientId> {
     ClientId::new(principal, 0)..=ClientId::new(principal, u16::MAX)
-}
-
-/// A request that waits to be executed.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    pub(crate) request: Body,
-    /// In a proposal of this view.
-    pub(crate) proposed: bool,
-    /// When it came, in nanoseconds.
-    pub(crate) since: u64,
-    /// It counts for the request timer (TM-1, TM-2).
-    pub(crate) timed: bool,
-    /// It was sent on to the primary a second time.
-    pub(crate) relayed_again: bool,
-    /// How often this replica has said that it holds it.
-    pub(crate) vouched: u32,
-    /// The last number that had been accepted when it began to count for the timer.
-    pub(crate) passed_over_from: SeqNum,
-}
-
-impl Pending {
-    fn new(request: Body, now: u64) -> Self {
-        Self {
-            request,
-            proposed: false,
-            since: now,
-            timed: false,
-            relayed_again: false,
-            vouched: 0,
-            passed_over_from: SeqNum(0),
-        }
-    }
-}
-
-/// The record of one client lane.
-#[derive(Debug, Default)]
-pub(crate) struct Client {
-    /// The last request that was executed and committed.
-    pub(crate) executed: Timestamp,
-    /// The one that waits, authentic here. At most one (`CW`).
-    pub(crate) pending: Option<Pending>,
-    /// For which request each replica vouches, the last that it named (TM-2). At most one a replica: what one says
-    /// of another request changes nothing of what the others have said.
-    vouched: Vec<(quorate_wire::ReplicaId, quorate_wire::Digest)>,
-    resent_at: u64,
-    /// Memory of the last request, to be used again.
-    spare: Option<Body>,
 }
 
 /// What this replica knows about a principal, for all lanes together: the principal holds the keys, and a Byzantine
@@ -158,7 +110,8 @@ impl ClientTable {
             self.forget_one(principal)
         } else if self.clients.len() >= self.clients_max {
             // The principal with most lanes gives a place; if that is this one, its own.
-            let most = self.shares.iter().max_by_key(|(_, share)| share.lanes).map(|(principal, _)| *principal);
+            let most =
+                self.shares.iter().max_by_key(|(_, share)| share.lanes).map(|(principal, _)| *principal);
             most.is_some_and(|most| self.forget_one(most)) || (own > 0 && self.forget_one(principal))
         } else {
             true
@@ -197,7 +150,10 @@ impl ClientTable {
         let all = self.shares.get(&but.principal()).map_or(0, |share| share.long_bytes);
         debug_assert_eq!(
             all,
-            self.clients.range(lanes_of(but.principal())).map(|(_, client)| client.long_bytes()).sum::<usize>()
+            self.clients
+                .range(lanes_of(but.principal()))
+                .map(|(_, client)| client.long_bytes())
+                .sum::<usize>()
         );
         all.saturating_sub(self.clients.get(&but).map_or(0, Client::long_bytes))
     }
@@ -417,10 +373,10 @@ impl ClientTable {
         now: u64,
     ) -> Option<&mut Pending> {
         let on_probation = mode == RequestAuth::Adaptive && self.on_probation(client, now);
-        let Client { pending, vouched, .. } = self.clients.get_mut(&client)?;
-        let pending = pending.as_mut()?;
+        let client = self.clients.get_mut(&client)?;
         // f + 1 others that hold it as authentic, and will time this primary for it: they will take it (AU-2, TM-2).
-        let vouchers = vouched.iter().filter(|(_, digest)| *digest == pending.request.digest).count();
+        let vouchers = client.vouchers();
+        let pending = client.pending.as_mut()?;
         let is_signed = pending.request.proof == Proof::Signed;
         // Where only signatures count, nobody takes a request on others' word (AU-2).
         let stands = is_signed || (mode != RequestAuth::SigMac && (!on_probation || vouchers >= weak));
@@ -437,108 +393,5 @@ impl ClientTable {
         for (client, timestamp) in executed {
             self.note_executed(*client, *timestamp);
         }
-    }
-}
-
-impl Client {
-    /// Returns whether the cached reply may be sent again now (RP-2), and notes it.
-    pub(crate) fn may_resend(&mut self, now: u64) -> bool {
-        let may = self.resent_at == 0 || now >= self.resent_at.saturating_add(RESEND_NS);
-        if may {
-            self.resent_at = now.max(1);
-        }
-        may
-    }
-
-    /// Returns the length of the waiting request, or 0 for none and for a short one.
-    fn long_bytes(&self) -> usize {
-        let len = self.pending.as_ref().map_or(0, |pending| pending.request.frame().len());
-        if len > SHORT_BYTES { len } else { 0 }
-    }
-
-    fn keep(&mut self, request: &Request<'_>, now: u64) {
-        self.take_pending();
-        let body = self.store(request);
-        self.pending = Some(Pending::new(body, now));
-    }
-
-    fn renew(&mut self, request: &Request<'_>) {
-        if self.pending.as_ref().is_some_and(|p| p.request.proof == Proof::Signed) {
-            return;
-        }
-        let body = self.store(request);
-        self.renew_stored(body);
-    }
-
-    fn renew_stored(&mut self, body: Body) {
-        let Some(pending) = &mut self.pending else { return };
-        let old = core::mem::replace(&mut pending.request, body);
-        self.recycle(old);
-    }
-
-    fn keep_stored(&mut self, request: Body, now: u64) {
-        self.take_pending();
-        self.pending = Some(Pending::new(request, now));
-    }
-
-    /// Copies a request into memory that was used before, if that is free again.
-    pub(crate) fn store(&mut self, request: &Request<'_>) -> Body {
-        match self.spare.take() {
-            Some(mut spare) => match Arc::get_mut(&mut spare) {
-                Some(room) => {
-                    room.replace(request);
-                    spare
-                }
-                None => Arc::new(StoredRequest::new(request)),
-            },
-            None => Arc::new(StoredRequest::new(request)),
-        }
-    }
-
-    /// Gives memory back.
-    pub(crate) fn recycle(&mut self, body: Body) {
-        const SPARE_BYTES_MAX: usize = 8 << 10;
-        if body.frame().len() <= SPARE_BYTES_MAX {
-            self.spare = Some(body);
-        }
-    }
-
-    fn take_pending(&mut self) {
-        if let Some(pending) = self.pending.take() {
-            self.recycle(pending.request);
-        }
-    }
-
-    /// Notes that `replica` vouches for a request. Returns the set of those who do (TM-2).
-    pub(crate) fn vouch(&mut self, digest: quorate_wire::Digest, replica: quorate_wire::ReplicaId) -> u64 {
-        match self.vouched.iter_mut().find(|(by, _)| *by == replica) {
-            Some((_, last)) => *last = digest,
-            None => self.vouched.push((replica, digest)),
-        }
-        let same = self.vouched.iter().filter(|(_, of)| *of == digest);
-        same.fold(0, |set, (by, _)| set | crate::certificate::bit(*by))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use quorate_wire::{Digest, ReplicaId};
-
-    use super::*;
-
-    /// TM-2, L10: what one replica says of another request does not undo what others have said of this one.
-    #[test]
-    fn l10_a_wrong_voucher_changes_nothing_of_the_right_ones() {
-        let (right, wrong) = (Digest([1; 32]), Digest([2; 32]));
-        let mut client = Client::default();
-        assert_eq!(client.vouch(right, ReplicaId(1)), 0b0010);
-        assert_eq!(client.vouch(wrong, ReplicaId(3)), 0b1000);
-        assert_eq!(client.vouch(right, ReplicaId(2)), 0b0110);
-        // One that changes its mind counts for the last only, and nothing grows.
-        assert_eq!(client.vouch(right, ReplicaId(3)), 0b1110);
-        for byte in 0..100 {
-            client.vouch(Digest([byte; 32]), ReplicaId(3));
-        }
-        assert_eq!(client.vouched.len(), 3);
     }
 }
