@@ -27,7 +27,8 @@ pub(crate) struct Archive {
 impl Archive {
     /// Returns an empty archive, with this number of batches between two checkpoints.
     pub(crate) fn new(checkpoint_interval: u64) -> Self {
-        let count_max = usize::try_from(CHECKPOINTS.saturating_mul(checkpoint_interval)).unwrap_or(usize::MAX);
+        let count_max =
+            usize::try_from(CHECKPOINTS.saturating_mul(checkpoint_interval)).unwrap_or(usize::MAX);
         Self { batches: VecDeque::new(), bytes: 0, count_max, by_digest: None }
     }
 

@@ -277,7 +277,9 @@ impl Checkers {
             Milestone::Prepared { seq, digest } => agreement.prepared(&facts[id.index()], seq, digest),
             Milestone::Committed { seq, digest } => {
                 let on_disks = promises.as_ref().map_or(Ok(()), |p| p.committed(facts, id, seq, digest));
-                let in_one_view = one_view.committed(facts, id, seq, digest);
+                let truthful = |id: ReplicaId| facts[id.index()].correct && !facts[id.index()].was_faulty;
+                let in_one_view = one_view.committed(id, seq, digest, truthful);
+                let in_one_view = in_one_view.map_err(|text| Violation::new("one view (PC-1)", text, &[id]));
                 agreement.committed(facts, id, seq, digest).and(on_disks).and(in_one_view)
             }
             Milestone::ViewEntered { view, last } => agreement.entered(id, view, last),
@@ -425,11 +427,10 @@ impl Checkers {
             let watcher =
                 promises.as_mut().filter(|_| !promises::is_of_the_first_time(exactly_once, by, kind, body));
             let kept = watcher.map_or(Ok(()), |p| p.sends(by, kind, body));
-            let verdict =
-                invariants::for_each_commit(kind, body, |vote| {
-                    one_view.voted(id, vote);
-                    omniscient.voted(facts, lives, id, vote)
-                });
+            let verdict = invariants::for_each_commit(kind, body, |vote| {
+                one_view.voted(id, vote);
+                omniscient.voted(facts, lives, id, vote)
+            });
             self.note(verdict);
             self.note(kept);
             self.binds(id, kind, body);

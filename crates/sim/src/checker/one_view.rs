@@ -5,9 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum, ViewNum};
 
-use super::facts::Facts;
-use super::{Verdict, Violation};
-
 /// Watches over COMMITs that leave, and over what is said to have committed.
 #[derive(Debug)]
 pub struct OneView {
@@ -36,8 +33,18 @@ impl OneView {
     }
 
     /// A correct replica says that a batch has committed. The first one has it from COMMITs: f + 1 others who say so are
-    /// not there yet.
-    pub fn committed(&mut self, facts: &[Facts], by: ReplicaId, seq: SeqNum, digest: Digest) -> Verdict {
+    /// not there yet. `truthful`: whether a replica is correct and was so all the time.
+    ///
+    /// # Errors
+    ///
+    /// No view has a quorum. The text says so.
+    pub fn committed(
+        &mut self,
+        by: ReplicaId,
+        seq: SeqNum,
+        digest: Digest,
+        truthful: impl Fn(ReplicaId) -> bool,
+    ) -> Result<(), String> {
         let newest = self.committed.last().copied().unwrap_or_default();
         if !self.committed.insert(seq) || seq.plus(2 * self.window) < newest {
             return Ok(());
@@ -46,24 +53,20 @@ impl OneView {
             self.committed.pop_first();
         }
         // Those who lie or have lied may have sent any COMMIT, and its own counts before it leaves.
-        let truthful = |id: &ReplicaId| {
-            let f = &facts[id.index()];
-            f.correct && !f.was_faulty && *id != by
-        };
-        let others = self.cluster.replicas().filter(|id| *id != by && !truthful(id)).count();
+        let counts = |id: &ReplicaId| *id != by && truthful(*id);
+        let others = self.cluster.replicas().filter(|id| *id != by && !truthful(*id)).count();
         let most = self
             .votes
             .range((seq, ViewNum(0), Digest::ZERO)..=(seq, ViewNum(u64::MAX), Digest([u8::MAX; 32])))
             .filter(|((_, _, of), _)| *of == digest)
-            .map(|(_, voters)| voters.iter().filter(|id| truthful(id)).count())
+            .map(|(_, voters)| voters.iter().filter(|id| counts(id)).count())
             .max()
             .unwrap_or(0);
         if most + others + 1 < self.cluster.quorum() {
-            let text = format!(
+            return Err(format!(
                 "n={} d={digest} committed at {by}; in no view have more than {most} other correct replicas sent COMMIT",
                 seq.0
-            );
-            return Err(Violation::new("one view (PC-1)", text, &[by]));
+            ));
         }
         Ok(())
     }
@@ -76,31 +79,30 @@ mod tests {
     const D: Digest = Digest([7; 32]);
     const N: SeqNum = SeqNum(3);
 
-    fn four() -> (OneView, Vec<Facts>) {
-        let cluster = Cluster::tolerating(1).unwrap();
-        (OneView::new(cluster, 16), cluster.replicas().map(|id| Facts::new(id, true)).collect())
+    fn four() -> OneView {
+        OneView::new(Cluster::tolerating(1).unwrap(), 16)
     }
 
     #[test]
     fn commits_of_two_views_are_no_quorum() {
-        let (mut watcher, facts) = four();
+        let mut watcher = four();
         watcher.voted(ReplicaId(1), (ViewNum(0), N, D));
         watcher.voted(ReplicaId(2), (ViewNum(1), N, D));
-        assert!(watcher.committed(&facts, ReplicaId(0), N, D).is_err());
-        let (mut watcher, facts) = four();
+        assert!(watcher.committed(ReplicaId(0), N, D, |_| true).is_err());
+        let mut watcher = four();
         watcher.voted(ReplicaId(1), (ViewNum(1), N, D));
         watcher.voted(ReplicaId(2), (ViewNum(1), N, D));
-        assert_eq!(watcher.committed(&facts, ReplicaId(0), N, D), Ok(()));
-        assert_eq!(watcher.committed(&facts, ReplicaId(3), N, D), Ok(()), "it has heard of it");
+        assert_eq!(watcher.committed(ReplicaId(0), N, D, |_| true), Ok(()));
+        assert_eq!(watcher.committed(ReplicaId(3), N, D, |_| true), Ok(()), "it has heard of it");
     }
 
     #[test]
     fn a_liar_may_have_sent_what_is_missing() {
-        let (mut watcher, mut facts) = four();
-        facts[3].correct = false;
+        let mut watcher = four();
+        let truthful = |id| id != ReplicaId(3);
         watcher.voted(ReplicaId(1), (ViewNum(0), N, D));
         watcher.voted(ReplicaId(2), (ViewNum(1), N, D));
-        assert_eq!(watcher.committed(&facts, ReplicaId(0), N, D), Ok(()));
-        assert!(watcher.committed(&facts, ReplicaId(0), SeqNum(4), D).is_err());
+        assert_eq!(watcher.committed(ReplicaId(0), N, D, truthful), Ok(()));
+        assert!(watcher.committed(ReplicaId(0), SeqNum(4), D, truthful).is_err());
     }
 }
