@@ -1,14 +1,14 @@
 //! Invariants, and the checkers that verify them (spec §18, "S").
 //!
-//! They receive every action of correct replicas and every result that clients accept, and run after every step.
-//! Byzantine replicas and second copies of a replica are not checked.
+//! They receive every action of correct replicas and every result that clients accept, and run after every step. Byzantine
+//! replicas and second copies of a replica are not checked.
 //!
 //! | Rule | Watcher |
 //! |---|---|
 //! | I1 I2 I3 I4 one order for all | [`agreement`] |
 //! | I13 I15 each request once, with the result of a sequential machine | [`exactly_once`] |
 //! | I16 I18 equal digests at equal checkpoints, of committed effects only | [`checkpoint`] |
-//! | I5 I7 I8 I19 VC-5 what may be said, across restarts | [`invariants`] |
+//! | I5 I7 I8 I19 VC-5 RC-5 what may be said, across restarts | [`invariants`] |
 //! | PC-1 what commits has a quorum of COMMITs of one view | [`one_view`] |
 //! | RC-11a no vote in a view that rests on a life that has ended | [`ended`] |
 //! | I4 no new view that could be made leaves out what has committed | [`omniscient`] |
@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use quorate_pbft::step::Milestone;
 use quorate_wire::digest::Domains;
-use quorate_wire::message::{NewView, Reply, ViewChange};
+use quorate_wire::message::{Checkpoint, NewView, Reply, ViewChange};
 use quorate_wire::{Batch, ClientId, Cluster, Digest, Kind, ReplicaId, Replies, SeqNum, Timestamp, ViewNum};
 
 pub mod agreement;
@@ -151,7 +151,7 @@ impl Checkers {
         self.promises.as_mut().filter(|_| facts.correct).map(|promises| (promises, facts))
     }
 
-    /// Sets which rules are failures, too, although it is known that they are broken.
+    /// Sets which rules are failures, although it is known that they are broken.
     pub fn be_strict(&mut self, strict: Strict) {
         self.strict = strict;
     }
@@ -171,7 +171,7 @@ impl Checkers {
         &self.facts[id.index()]
     }
 
-    /// Returns the highest number that any replica has executed finally.
+    /// Returns the highest number that is final anywhere.
     pub fn committed(&self) -> SeqNum {
         self.agreement.last()
     }
@@ -228,6 +228,7 @@ impl Checkers {
     pub fn forgot(&mut self, id: ReplicaId) {
         self.exactly_once.undone(id);
         self.facts[id.index()].forget();
+        self.votes.forgot(id);
         self.shown.restarted(id, SeqNum(0));
         if let Some(promises) = &mut self.promises {
             promises.forgot(id);
@@ -240,8 +241,7 @@ impl Checkers {
         self.facts[id.index()].correct = false;
     }
 
-    /// Replica `id` has lied so far, and keeps to the protocol from its next start on. What it has said may still
-    /// arrive.
+    /// Replica `id` has lied, and keeps to the protocol from its next start on. What it has said may still arrive.
     pub fn cleaned(&mut self, id: ReplicaId) {
         self.exactly_once.undone(id);
         let facts = &mut self.facts[id.index()];
@@ -256,8 +256,8 @@ impl Checkers {
 
     /// Replica `id` has found out that it has no memory.
     pub fn forgets(&mut self, id: ReplicaId) {
-        let facts = &mut self.facts[id.index()];
-        (facts.remembers, facts.misled) = (false, false);
+        self.facts[id.index()].forgets();
+        self.votes.forgot(id);
     }
 
     /// The state of replica `id` was corrupted in memory.
@@ -364,10 +364,10 @@ impl Checkers {
         }
     }
 
-    /// Replica `id` announces a checkpoint, and the newest image on its disk is of `image` (D5).
-    pub fn announces(&mut self, id: ReplicaId, seq: SeqNum, image: SeqNum) {
-        if self.watches(id) {
-            let verdict = self.shown.announces(&self.facts[id.index()], seq, image);
+    /// Replica `id` announces a checkpoint, also of a damaged state, with an image on its disk (D5).
+    pub fn announces(&mut self, id: ReplicaId, m: &Checkpoint, image: SeqNum) {
+        if self.watches(id) && !self.checkpoints.contradicts(m.seq, m.digest) {
+            let verdict = self.shown.announces(&self.facts[id.index()], m.seq, image);
             self.note(verdict);
         }
     }

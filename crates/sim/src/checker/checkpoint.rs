@@ -31,6 +31,11 @@ impl Checkpoints {
         Err(Violation::new("checkpoint (I16)", text, &[first.1, by]))
     }
 
+    /// Returns whether the state after `seq` is known, and is another one.
+    pub fn contradicts(&self, seq: SeqNum, root: Digest) -> bool {
+        self.roots.get(&seq.0).is_some_and(|(first, _)| *first != root)
+    }
+
     /// I16: a weak quorum of correct replicas holds a stable checkpoint, or a later one.
     pub fn stable(&mut self, facts: &[Facts], by: ReplicaId, seq: SeqNum, root: Digest) -> Verdict {
         self.root(by, seq, root)?;

@@ -91,6 +91,11 @@ impl Facts {
         self.correct && self.remembers && !self.misled && !self.damaged
     }
 
+    /// It has found out that it has no memory.
+    pub fn forgets(&mut self) {
+        (self.remembers, self.misled) = (false, false);
+    }
+
     /// It starts from its disk: with the state of checkpoint `seq`, in `view`, and what it had prepared.
     pub fn restart(
         &mut self,

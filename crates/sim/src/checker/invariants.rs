@@ -1,4 +1,4 @@
-//! What a correct replica may send, whatever happened to it in between (I5, I7, I8, I19).
+//! What a correct replica may send, whatever happened to it in between (I5, I7, I8, I19, RC-5).
 
 use std::collections::BTreeMap;
 
@@ -23,6 +23,8 @@ pub struct Votes {
     /// PRE-PREPARE and PREPARE.
     prepares: BTreeMap<Key, Digest>,
     commits: BTreeMap<Key, Digest>,
+    /// The highest number that each replica has voted for, and the one that it has forgotten.
+    highest: Vec<(SeqNum, SeqNum)>,
     /// Bodies, by who, life and view: in a new life a replica may send another VIEW-CHANGE for a view that it had
     /// left before (DV-37).
     view_changes: BTreeMap<(ReplicaId, Life, u64), Vec<u8>>,
@@ -38,9 +40,16 @@ impl Votes {
             sizes,
             prepares: BTreeMap::new(),
             commits: BTreeMap::new(),
+            highest: vec![(SeqNum(0), SeqNum(0)); cluster.n()],
             view_changes: BTreeMap::new(),
             new_views: BTreeMap::new(),
         }
+    }
+
+    /// A replica has lost its memory, or finds out that it has.
+    pub fn forgot(&mut self, id: ReplicaId) {
+        let (voted, forgotten) = &mut self.highest[id.index()];
+        *forgotten = *voted;
     }
 
     /// I8, and the second half of I5: a vote is of the current view, in normal operation, inside of the
@@ -80,6 +89,12 @@ impl Votes {
         match kind {
             Kind::PrePrepare | Kind::Prepare | Kind::Commit => for_each_vote(kind, body, |vote| {
                 let Vote { view, seq, digest, commit } = vote;
+                let (voted, forgotten) = &mut self.highest[id.index()];
+                if seq <= *forgotten && !facts.misled {
+                    let text = format!("{id} votes for n={}, and may have before it lost its memory", seq.0);
+                    return Err(Violation::new("votes (RC-5)", text, &[id]));
+                }
+                *voted = seq.max(*voted);
                 let said = if commit { &mut self.commits } else { &mut self.prepares };
                 let first = *said.entry((id, view.0, seq.0)).or_insert(digest);
                 if first == digest {

@@ -224,7 +224,7 @@ impl<A: App> World<A> {
         let host = &self.hosts[h];
         let image = host.disk.newest().map_or(SeqNum(0), |image| image.seq);
         if let Ok(checkpoint) = Checkpoint::decode(body) {
-            self.checkers.announces(host.id, checkpoint.seq, image);
+            self.checkers.announces(host.id, &checkpoint, image);
         }
     }
 
