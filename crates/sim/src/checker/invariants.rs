@@ -120,7 +120,8 @@ impl Votes {
                     return Ok(()); // an old disk: it is one of the f, and cannot know
                 }
                 once(&mut self.view_changes, (id, m.life, m.view.0), body)
-                    .map_err(|()| second(id, m.view.0, kind))
+                    .map_err(|()| second(id, m.view.0, kind))?;
+                claims_newest(facts, &m)
             }
             Kind::NewView => {
                 let view = NewView::decode(body).map_or(0, |m| m.view.0);
@@ -129,6 +130,21 @@ impl Votes {
             _ => Ok(()),
         }
     }
+}
+
+/// VC-1: P has, for each number, the newest view before this one in which a batch prepared.
+fn claims_newest(facts: &Facts, m: &ViewChange) -> Verdict {
+    let low = m.stable.max(facts.stable);
+    for (seq, (view, digest)) in facts.prepared.range(low.0 + 1..).filter(|(_, (view, _))| *view < m.view) {
+        if !m.prepared.iter().any(|p| p.seq.0 == *seq && p.view >= *view) {
+            let text = format!(
+                "{} prepared n={seq} d={digest} in v={}, and its VIEW-CHANGE for v={} does not say so",
+                facts.id, view.0, m.view.0
+            );
+            return Err(Violation::new("views (VC-1)", text, &[facts.id]));
+        }
+    }
+    Ok(())
 }
 
 /// Notes a body; an error if there was a different one.

@@ -5,6 +5,7 @@ use quorate_pbft::config::MS;
 use quorate_pbft::step::Milestone;
 use quorate_wire::{Kind, ReplicaId};
 
+use super::found_liars::FarAheadToOne;
 use super::host::{REJOINED, TRANSFERRED, everyone_remembers};
 use super::liars::backups::{EagerProof, RepeatReads};
 use super::stage::{Ended, Stage};
@@ -95,6 +96,16 @@ pub const SCENARIOS: &[Scenario] = &[
         stage.pass(20 * MS)?;
         stage.until("it has rejoined", 5_000 * MS, everyone_remembers)
     }),
+    Scenario::new(
+        "h6_voted_far_ahead",
+        &["H6"],
+        "A backup has voted at the end of its window, as no other has, and loses its disk: its limit has to be above (RC-4)",
+    )
+    .sizes(&[4])
+    .expects(&[Expect::Noted("voted far ahead"), REJOINED])
+    .views_max(|_| 0)
+    .with(|setup| Setup { config: patient(&setup.config), ..setup }.lying_primaries(|| FarAheadToOne::new(ReplicaId(2), 6)))
+    .play(voted_far_ahead),
     Scenario::new(
         "k9_eager_proof",
         &["K9"],
@@ -240,6 +251,19 @@ fn floor_after_a_restart(stage: &mut Stage) -> Ended {
     stage.ask(1, 0, "get x");
     stage.note("asked after the restart");
     stage.pass(50 * MS)
+}
+
+fn voted_far_ahead(stage: &mut Stage) -> Ended {
+    stage.busy(7)?;
+    stage.quiet()?;
+    let (h, last) = (stage.world.host_of(ReplicaId(2)), stage.world.config.window);
+    stage.require(stage.world.committed() < last, "its vote is above all others")?;
+    stage.note("voted far ahead");
+    stage.world.wipe(h);
+    stage.world.restart_later(h, 10 * MS);
+    stage.pass(20 * MS)?;
+    stage.until("it has rejoined", 10_000 * MS, everyone_remembers)?;
+    stage.busy(2 * last)
 }
 
 fn fetched_state_is_lost(stage: &mut Stage) -> Ended {

@@ -53,6 +53,36 @@ impl Liar for ClaimsWhatOneHolds {
     }
 }
 
+/// As the primary it proposes, once, at the end of the window to one backup alone.
+#[derive(Debug)]
+pub(super) struct FarAheadToOne {
+    to: ReplicaId,
+    at: SeqNum,
+}
+
+impl FarAheadToOne {
+    /// Returns one that does so to `to`, when it proposes number `at`.
+    pub(super) fn new(to: ReplicaId, at: u64) -> Self {
+        Self { to, at: SeqNum(at) }
+    }
+}
+
+impl Liar for FarAheadToOne {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if said.kind == Kind::PrePrepare
+            && said.own
+            && let Some((view, seq, batch)) = lie.batch(said.body)
+            && seq == self.at
+        {
+            let config = lie.config();
+            let last = SeqNum(seq.0 - seq.0 % config.checkpoint_interval).plus(config.window);
+            let body = lie.propose(view, last, &batch);
+            lie.say(Recipient::Replica(self.to), Kind::PrePrepare, &body);
+        }
+        Fate::Keep
+    }
+}
+
 /// Its questions for state have numbers near the largest one.
 #[derive(Debug, Default)]
 pub(super) struct FarQuestions {
