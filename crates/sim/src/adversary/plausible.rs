@@ -1,11 +1,11 @@
 //! Liars that say nothing which could not be true: only the time, or the listener, is wrong. A checker of forms
 //! passes them all; what stops them is that f of them are too few.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use quorate_pbft::step::Recipient;
 use quorate_wire::message::{Checkpoint, Commit, Prepare, ProofMessage, Reply};
-use quorate_wire::{ClientId, Kind, Message, Principal, Timestamp};
+use quorate_wire::{ClientId, Digest, Kind, Message, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
 
 use super::primary::EquivocateToHalves;
 use super::{Fate, Liar, Lie, Said};
@@ -78,11 +78,16 @@ impl Liar for EagerProof {
     }
 }
 
+/// The most answers that [`TwoFaced`] remembers.
+const TOLD_MAX: usize = 4096;
+
 /// K1: agrees with everyone: to each replica it votes for what that replica holds. As the primary it proposes one
 /// batch to one half and another to the rest.
 #[derive(Debug, Default)]
 pub struct TwoFaced {
     primary: EquivocateToHalves,
+    /// What it has answered: two of them would otherwise answer each other without end.
+    told: BTreeSet<(SeqNum, ViewNum, ReplicaId, Digest, Kind)>,
 }
 
 impl Liar for TwoFaced {
@@ -94,6 +99,12 @@ impl Liar for TwoFaced {
             Message::Commit(m) => (m.view, m.seq, m.digest),
             _ => return true,
         };
+        if !self.told.insert((seq, view, from, digest, message.kind())) {
+            return true;
+        }
+        if self.told.len() > TOLD_MAX {
+            self.told.pop_first();
+        }
         if !lie.is_primary() && matches!(message, Message::Prepare(_)) {
             lie.say_with(to, Kind::Prepare, |w| Prepare::encode(view, seq, &digest, &[], w));
         }
