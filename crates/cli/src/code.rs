@@ -166,8 +166,8 @@ codes! {
          FUSE, use `quorate fs`, or the kernel's NFS client with `quorate nfs`. Status 2.";
     Timestamps = "Q053": "the client's used timestamps are unknown",
         "Replicas distinguish a client's requests by their timestamps, over all its runs. keys/time in the client's\n\
-         directory holds a number: every timestamp below it may have been used. The file is damaged, or its number is so high\n\
-         that no timestamp is left. Write a number into it that is above every timestamp that this client can have used:\n\
+         directory holds a number: every timestamp below it may have been used. The file is damaged, or its number is\n\
+         so high that no timestamp is left. Write a number into it that is above every timestamp that this client can have used:\n\
          normally the time of day in nanoseconds since 1970. If there is no such number, add a new client. Nothing was\n\
          changed. Status 2.";
     NoRoom = "Q055": "file system full",
@@ -186,7 +186,8 @@ codes! {
     TableFull = "Q063": "no room for another lane of this client",
         "Replicas keep the last reply to each lane of each client, so that nothing is executed twice. A client has at\n\
          most client_lanes_max lanes, and all clients together at most clients_max. An eighth of clients_max, at most\n\
-         1024, is reserved for administrators and replicas. A lane that is idle for a minute makes room. Nothing was changed. Status 1.";
+         1024, is reserved for administrators and replicas. A lane that is idle for a minute makes room. Nothing was\n\
+         changed. Status 1.";
 }
 
 impl Code {

@@ -1,4 +1,4 @@
-//! Values that a reader was told of by their versions: a store above 8 KiB is forwarded without its value, and the reader
+//! Values that a reader was told of by their versions: a store above 9 KiB is forwarded without its value, and the reader
 //! fetches that once, from a server that answered with the version, and checks its digest (ADR 14).
 
 use std::collections::{BTreeMap, VecDeque};
