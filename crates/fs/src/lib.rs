@@ -57,3 +57,4 @@ pub mod xdr;
 pub use operation::Operation;
 pub use service::Fs;
 pub use settings::Settings;
+pub use types::{OpKind, OpKinds};

@@ -4,6 +4,7 @@
 use alloc::vec::Vec;
 
 use crate::nfs3::{Fh, HANDLE_BYTES_MAX};
+use crate::settings::Export;
 use crate::xdr::{Decoded, Opaque, Reader, Xdr, XdrError, put_len, xdr_enum, xdr_struct};
 
 /// The program's number.
@@ -12,6 +13,7 @@ pub const PROGRAM: u32 = 100_005;
 pub const VERSION: u32 = 3;
 /// Maximum length of a path, in bytes.
 pub const PATH_BYTES_MAX: usize = 1024;
+const _: () = assert!(Export::PATH_BYTES_MAX <= PATH_BYTES_MAX, "every export can be mounted");
 /// Maximum length of the name of a machine or group, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 /// The accepted flavours: `AUTH_SYS`.

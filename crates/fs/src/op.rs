@@ -8,9 +8,8 @@ use crate::directory::{Found, NAME_BYTES_MAX};
 use crate::error::{Done, OpError, Why};
 use crate::handle::{HANDLE_BYTES, Handle};
 use crate::inode::Inode;
-use crate::rpc::AuthSys;
 use crate::settings::{Atime, Export};
-use crate::types::{Attributes, Kind};
+use crate::types::{Attributes, Kind, User};
 use crate::volume::Volume;
 use quorate_service::Stop;
 
@@ -35,7 +34,7 @@ pub(crate) struct Op<'r, 's, 'v> {
     /// The address of the client.
     pub(crate) address: [u8; 16],
     /// The calling user; none for an anonymous one.
-    pub(crate) auth: Option<&'r AuthSys<'r>>,
+    pub(crate) user: Option<User<'r>>,
 }
 
 /// The inode and export of a handle.
@@ -93,7 +92,7 @@ impl<'s> Op<'_, 's, '_> {
         if inode.generation != handle.generation {
             return Err(Why::Stale.into());
         }
-        let caller = Caller::new(self.auth, export);
+        let caller = Caller::new(self.user, export);
         Ok(Node { number: handle.inode, inode, export, export_index: handle.export, caller })
     }
 

@@ -26,7 +26,6 @@ use crate::operation::{HEAD_BYTES, Operation};
 use crate::record::{RecordError, Records, put_record};
 use crate::rpc::{CallHead, ReplyHead, Status};
 use crate::service::Fs;
-use crate::settings::Procedures;
 use crate::xdr::{Reader, Xdr};
 
 /// The limits of one connection.
@@ -79,7 +78,7 @@ struct Flying {
 impl Flying {
     /// Returns whether the client may be told that it was not executed, whatever happens to it.
     fn may_give_up(&self) -> bool {
-        let reads = |procedure| Procedures::reading().has(procedure);
+        let reads = |procedure: Procedure| procedure.kind().reads();
         self.program == mount3::PROGRAM || Procedure::from_number(self.procedure).is_some_and(reads)
     }
 }

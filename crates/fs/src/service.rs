@@ -11,7 +11,7 @@ use crate::op::Op;
 use crate::operation::Operation;
 use crate::replies::CallId;
 use crate::rpc::{self, AuthStat, AuthSys, CallHead, Credential, RPC_VERSION, ReplyHead, Status};
-use crate::settings::{Atime, Procedures, Settings, SettingsError};
+use crate::settings::{Atime, Settings, SettingsError};
 use crate::volume::Volume;
 use crate::xdr::{self, Reader, Xdr};
 
@@ -106,10 +106,10 @@ impl Fs {
         out: &mut Vec<u8>,
     ) -> Result<(), Stop> {
         let volume = Volume::open(&self.settings, &cx, state)?;
-        let mut op = Op { volume, address: operation.address, auth: request.auth.as_ref() };
+        let mut op = Op { volume, address: operation.address, user: request.auth.as_ref().map(Into::into) };
         let head = ReplyHead { xid: request.head.xid, status: Status::Success };
         let call = match &request.wanted {
-            Wanted::Nfs(call) if !Procedures::reading().has(call.procedure()) => call,
+            Wanted::Nfs(call) if !call.procedure().kind().reads() => call,
             Wanted::Nfs(call) => {
                 head.encode(out);
                 return op.nfs(call, out);
@@ -139,15 +139,11 @@ impl Service for Fs {
         let Ok(request) = self.understand(operation.call) else { return true };
         match &request.wanted {
             Wanted::Nfs(call) => {
-                let procedure = call.procedure();
-                let reads = matches!(
-                    procedure,
-                    Procedure::Read | Procedure::ReadLink | Procedure::ReadDir | Procedure::ReadDirPlus
-                );
-                // Strict access times: every read of data changes the state.
-                self.settings.read_only.has(procedure)
-                    && Procedures::reading().has(procedure)
-                    && !(reads && self.settings.atime == Atime::Strict)
+                let kind = call.procedure().kind();
+                // Strict access times: every read of content changes the state.
+                self.settings.read_only.has(kind)
+                    && kind.reads()
+                    && !(kind.reads_content() && self.settings.atime == Atime::Strict)
             }
             Wanted::Mount(Mount::Null | Mount::Dump | Mount::Export) => true,
             Wanted::Mount(Mount::Mnt(_) | Mount::Umnt(_) | Mount::UmntAll) => false,

@@ -1,4 +1,105 @@
-//! Attributes of files, in no protocol's format.
+//! Operations, users and attributes of files, in no protocol's format.
+
+/// The kinds of operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OpKind {
+    /// Nothing is done.
+    Null,
+    /// Return the attributes of a file.
+    GetAttributes,
+    /// Set attributes.
+    SetAttributes,
+    /// Look up a name in a directory.
+    LookUp,
+    /// Return the rights of the caller.
+    Rights,
+    /// Read the target of a symbolic link.
+    ReadLink,
+    /// Read data.
+    Read,
+    /// Write data.
+    Write,
+    /// Create a file.
+    CreateFile,
+    /// Create a directory.
+    CreateDir,
+    /// Create a symbolic link.
+    CreateSymlink,
+    /// Create a device, a socket or a pipe.
+    CreateNode,
+    /// Remove the name of anything but a directory.
+    RemoveFile,
+    /// Remove an empty directory.
+    RemoveDir,
+    /// Move a name.
+    Rename,
+    /// Add a name to a file.
+    AddLink,
+    /// List the names in a directory.
+    List,
+    /// List the names in a directory, with attributes and handles.
+    ListPlus,
+    /// Return how full the file system is.
+    Fullness,
+    /// Return the limits of the file system.
+    Limits,
+    /// Return the limits of names and links.
+    NameLimits,
+    /// Make written data durable.
+    Commit,
+}
+
+impl OpKind {
+    /// Returns whether it changes nothing, except an access time.
+    pub const fn reads(self) -> bool {
+        self.reads_content()
+            || matches!(
+                self,
+                Self::Null
+                    | Self::GetAttributes
+                    | Self::LookUp
+                    | Self::Rights
+                    | Self::Fullness
+                    | Self::Limits
+                    | Self::NameLimits
+            )
+    }
+
+    /// Returns whether it reads the content of a file, and thus updates an access time.
+    pub const fn reads_content(self) -> bool {
+        matches!(self, Self::ReadLink | Self::Read | Self::List | Self::ListPlus)
+    }
+}
+
+/// A set of kinds of operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpKinds(u32);
+
+impl OpKinds {
+    /// No kind.
+    pub const NONE: Self = Self(0);
+    /// All of them.
+    pub const ALL: Self = Self(u32::MAX);
+
+    /// Returns the set of these kinds.
+    pub fn of(kinds: impl IntoIterator<Item = OpKind>) -> Self {
+        Self(kinds.into_iter().fold(0, |bits, kind| bits | 1 << kind as u32))
+    }
+
+    /// Returns whether a kind is among them.
+    pub fn has(self, kind: OpKind) -> bool {
+        self.0 >> (kind as u32) & 1 == 1
+    }
+}
+
+/// The calling user, as the caller claims it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct User<'a> {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Further groups.
+    pub(crate) gids: &'a [u32],
+}
 
 /// The type of a file, with its number in the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +212,20 @@ pub(crate) struct Fullness {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_set_has_what_it_was_made_of() {
+        let set = OpKinds::of([OpKind::GetAttributes, OpKind::Commit]);
+        assert!(set.has(OpKind::GetAttributes) && set.has(OpKind::Commit) && !set.has(OpKind::Null));
+        assert!(OpKinds::ALL.has(OpKind::Commit) && !OpKinds::NONE.has(OpKind::Null));
+    }
+
+    #[test]
+    fn reading_content_is_reading() {
+        assert!(OpKind::Read.reads_content() && OpKind::Read.reads());
+        assert!(OpKind::LookUp.reads() && !OpKind::LookUp.reads_content());
+        assert!(!OpKind::Write.reads() && !OpKind::Commit.reads());
+    }
 
     #[test]
     fn a_type_has_its_number_in_the_state() {

@@ -13,7 +13,6 @@ use quorate_fs::nfs3::{
     Attr, Call, CreateArgs, CreateHow, DirOp, FileType, FsStatOk, MkDirArgs, Procedure, ReadArgs,
     ReadDirPlusArgs, Reply, SetAttr, SetAttrArgs, StableHow, Stat, WriteArgs,
 };
-use quorate_fs::settings::Procedures;
 use quorate_fs::xdr::Opaque;
 
 use crate::caller::{CallError, Caller, Pending};
@@ -378,7 +377,7 @@ impl Files {
     }
 
     fn begin(&self, call: &Call<'_>) -> Pending {
-        let read_only = Procedures::reading().has(call.procedure());
+        let read_only = call.procedure().kind().reads();
         let mut calls = self.calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let bytes = calls.nfs(call);
         drop(calls);

@@ -1,8 +1,45 @@
 //! Values of NFS version 3 from those of the operations, and back.
 
 use crate::error::Why;
-use crate::nfs3::{self, Attr, FileType, NfsTime, SetAttr, SpecData, Stat, WccAttr};
-use crate::types::{Attributes, CreateHow, Device, Kind, SetAttributes, SetTime};
+use crate::nfs3::{self, Attr, FileType, NfsTime, Procedure, SetAttr, SpecData, Stat, WccAttr};
+use crate::rpc::AuthSys;
+use crate::types::{Attributes, CreateHow, Device, Kind, OpKind, SetAttributes, SetTime, User};
+
+impl<'a> From<&'a AuthSys<'_>> for User<'a> {
+    fn from(auth: &'a AuthSys<'_>) -> Self {
+        Self { uid: auth.uid, gid: auth.gid, gids: &auth.gids }
+    }
+}
+
+impl Procedure {
+    /// Returns the kind of its operation.
+    pub fn kind(self) -> OpKind {
+        match self {
+            Self::Null => OpKind::Null,
+            Self::GetAttr => OpKind::GetAttributes,
+            Self::SetAttr => OpKind::SetAttributes,
+            Self::Lookup => OpKind::LookUp,
+            Self::Access => OpKind::Rights,
+            Self::ReadLink => OpKind::ReadLink,
+            Self::Read => OpKind::Read,
+            Self::Write => OpKind::Write,
+            Self::Create => OpKind::CreateFile,
+            Self::MkDir => OpKind::CreateDir,
+            Self::SymLink => OpKind::CreateSymlink,
+            Self::MkNod => OpKind::CreateNode,
+            Self::Remove => OpKind::RemoveFile,
+            Self::RmDir => OpKind::RemoveDir,
+            Self::Rename => OpKind::Rename,
+            Self::Link => OpKind::AddLink,
+            Self::ReadDir => OpKind::List,
+            Self::ReadDirPlus => OpKind::ListPlus,
+            Self::FsStat => OpKind::Fullness,
+            Self::FsInfo => OpKind::Limits,
+            Self::PathConf => OpKind::NameLimits,
+            Self::Commit => OpKind::Commit,
+        }
+    }
+}
 
 impl From<Kind> for FileType {
     fn from(kind: Kind) -> Self {

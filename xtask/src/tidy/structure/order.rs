@@ -90,10 +90,10 @@ const ORDERS: &[(&str, Order)] = &[
         "fs",
         &[
             "error operation record types xdr",
-            "rpc",
+            "rpc settings",
             "nfs3",
             "mount3",
-            "calls settings",
+            "calls",
             "bytes",
             "handle inode",
             "volume",
