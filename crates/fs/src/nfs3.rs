@@ -2,8 +2,15 @@
 //!
 //! Names are those of the RFC without their numbers and prefixes; the RFC describes the fields.
 
+mod answer;
 mod call;
+pub mod calls;
+pub mod mount3;
+pub mod operation;
+pub mod relay;
 mod reply;
+mod reply_cache;
+pub mod service;
 mod types;
 
 pub use call::*;

@@ -3,17 +3,18 @@
 //! Each operation first checks whether it can succeed, and only then changes something: a failure leaves the state
 //! unchanged.
 
-use crate::caller::{Caller, EXECUTE, WRITE};
-use crate::directory::{Found, NAME_BYTES_MAX};
 use crate::error::{Done, OpError, Why};
-use crate::handle::{HANDLE_BYTES, Handle};
-use crate::inode::Inode;
+use crate::op::caller::{Caller, EXECUTE, WRITE};
 use crate::settings::{Atime, Export};
 use crate::types::{Attributes, Kind, User};
 use crate::volume::Volume;
+use crate::volume::directory::{Found, NAME_BYTES_MAX};
+use crate::volume::handle::{HANDLE_BYTES, Handle};
+use crate::volume::inode::Inode;
 use quorate_service::Stop;
 
 mod attributes;
+pub(crate) mod caller;
 mod create;
 pub(crate) mod list;
 pub(crate) mod read;
@@ -70,7 +71,7 @@ impl Node<'_> {
     /// sticky, it owns the directory or the entry's inode.
     fn check_removal(&self, inode: &Inode) -> Done<()> {
         self.check(WRITE | EXECUTE)?;
-        let is_sticky = self.inode.mode & crate::caller::STICKY != 0;
+        let is_sticky = self.inode.mode & crate::op::caller::STICKY != 0;
         if is_sticky && !self.caller.owns(&self.inode) && !self.caller.owns(inode) {
             return Err(Why::Perm.into());
         }

@@ -24,11 +24,20 @@ use quorate_service::btree::Tree;
 use quorate_service::space::Space;
 use quorate_service::{Context, Stop, View};
 
-use crate::bytes::le64;
 use crate::error::{Done, OpError, Why};
-use crate::inode::Inode;
 use crate::settings::Settings;
 use crate::types::Kind;
+use crate::volume::bytes::le64;
+use crate::volume::inode::Inode;
+
+pub(crate) mod bytes;
+pub(crate) mod data;
+pub(crate) mod directory;
+pub mod fsck;
+pub(crate) mod handle;
+pub(crate) mod inode;
+mod inodes;
+mod quota;
 
 /// Marks the state as a file system in this format.
 const MAGIC: [u8; 8] = *b"quorFS02";

@@ -5,8 +5,8 @@ mod support;
 
 use quorate_fs::Settings;
 use quorate_fs::nfs3::*;
+use quorate_fs::rpc::xdr::{self, Opaque};
 use quorate_fs::settings::Quota;
-use quorate_fs::xdr::{self, Opaque};
 use support::*;
 
 /// Handles: stable, STALE for a dead object, BADHANDLE for nonsense, never NOENT without a name.

@@ -5,12 +5,12 @@
 mod support;
 
 use quorate_fs::Settings;
-use quorate_fs::mount3::{self, ExportEntry, MountEntry, MountStat};
+use quorate_fs::nfs3::mount3::{self, ExportEntry, MountEntry, MountStat};
+use quorate_fs::nfs3::operation::mapped;
 use quorate_fs::nfs3::*;
-use quorate_fs::operation::mapped;
+use quorate_fs::rpc::xdr::{self, Opaque};
 use quorate_fs::rpc::{AuthStat, CallHead, OpaqueAuth, Status};
 use quorate_fs::settings::{Export, Network, Squash};
-use quorate_fs::xdr::{self, Opaque};
 use support::*;
 
 const READ: u32 = 1;

@@ -4,8 +4,8 @@
 mod support;
 
 use quorate_fs::nfs3::*;
+use quorate_fs::rpc::xdr::{self, Opaque};
 use quorate_fs::settings::Atime;
-use quorate_fs::xdr::{self, Opaque};
 use quorate_fs::{Fs, OpKind, OpKinds, Settings};
 use quorate_service::Service;
 use support::*;

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use fuser::Errno;
-use quorate_fs::calls::{Calls, Unanswered, mount_reply, nfs_reply};
+use quorate_fs::nfs3::calls::{Calls, Unanswered, mount_reply, nfs_reply};
 use quorate_fs::nfs3::{Attr, Call, Procedure, Reply, Stat};
+use quorate_fs::rpc::xdr::Opaque;
 use quorate_fs::rpc::{GROUPS_MAX, Status};
-use quorate_fs::xdr::Opaque;
 use quorate_node::Caller;
 use quorate_node::caller::Pending;
 use quorate_node::files::{FilesError, Handle, Machine, User};

@@ -8,7 +8,7 @@ use quorate_fs::nfs3::{
     MkNodArgs, MkNodData, Outcome, ReadArgs, ReadDirPlusArgs, RenameArgs, Reply, SetAttr, SetAttrArgs,
     StableHow, Stat, SymLinkArgs, Wcc, WriteArgs,
 };
-use quorate_fs::xdr::Opaque;
+use quorate_fs::rpc::xdr::Opaque;
 use quorate_node::files::{Handle, User};
 
 use crate::server::Server;

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use quorate_fs::calls::{Calls, mount_reply, nfs_reply};
+use quorate_fs::nfs3::calls::{Calls, mount_reply, nfs_reply};
 use quorate_fs::nfs3::{
     AccessArgs, Call, CommitArgs, CreateArgs, CreateHow, DirOp, MkDirArgs, Outcome, Procedure, ReadArgs,
     RenameArgs, Reply, SetAttr, StableHow, Stat, WriteArgs,
 };
-use quorate_fs::record::put_record;
-use quorate_fs::xdr::Opaque;
+use quorate_fs::rpc::record::put_record;
+use quorate_fs::rpc::xdr::Opaque;
 
 /// The address of a server.
 #[derive(Clone, Debug)]

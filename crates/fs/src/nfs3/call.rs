@@ -7,7 +7,7 @@ use super::{
     CookieVerf, CreateVerf, DirOp, Fh, FileType, Name, NfsTime, SetAttr, SpecData, StableHow,
     TRANSFER_BYTES_MAX,
 };
-use crate::xdr::{Decoded, Opaque, Reader, Xdr, XdrError, xdr_enum, xdr_struct};
+use crate::rpc::xdr::{Decoded, Opaque, Reader, Xdr, XdrError, xdr_enum, xdr_struct};
 
 xdr_enum! {
     /// A procedure of the program.
@@ -203,7 +203,7 @@ macro_rules! calls {
             /// They are not arguments of this procedure.
             pub fn decode(procedure: Procedure, bytes: &'a [u8]) -> Decoded<Self> {
                 match procedure {
-                    $(Procedure::$name => crate::xdr::decode(bytes).map(Self::$name),)*
+                    $(Procedure::$name => crate::rpc::xdr::decode(bytes).map(Self::$name),)*
                 }
             }
 

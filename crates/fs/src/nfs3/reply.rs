@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::{
     Attr, CookieVerf, Fh, Name, NfsTime, Procedure, StableHow, Stat, TRANSFER_BYTES_MAX, Wcc, WriteVerf,
 };
-use crate::xdr::{Decoded, Opaque, Reader, Xdr, XdrError, xdr_struct};
+use crate::rpc::xdr::{Decoded, Opaque, Reader, Xdr, XdrError, xdr_struct};
 
 /// The result of a procedure: `T`, or a status and `F`.
 pub type Outcome<T, F> = Result<T, (Stat, F)>;
@@ -171,7 +171,7 @@ macro_rules! replies {
             /// It is not a result of this procedure.
             pub fn decode(procedure: Procedure, bytes: &'a [u8]) -> Decoded<Self> {
                 match procedure {
-                    $(Procedure::$name => crate::xdr::decode(bytes).map(Self::$name),)*
+                    $(Procedure::$name => crate::rpc::xdr::decode(bytes).map(Self::$name),)*
                 }
             }
 

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use super::{HANDLE_BYTES_MAX, NAME_BYTES_MAX};
-use crate::xdr::{Decoded, Opaque, Reader, Xdr, XdrError, xdr_enum, xdr_struct};
+use crate::rpc::xdr::{Decoded, Opaque, Reader, Xdr, XdrError, xdr_enum, xdr_struct};
 
 /// A handle: opaque bytes for the client.
 pub type Fh<'a> = Opaque<'a, HANDLE_BYTES_MAX>;

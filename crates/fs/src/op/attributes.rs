@@ -1,10 +1,10 @@
 //! Reading and setting attributes, and rights.
 
 use super::{Node, Op};
-use crate::caller::{Caller, EXECUTE, READ, SETGID, SETUID, WRITE};
 use crate::error::{Done, Why};
-use crate::inode::Inode;
+use crate::op::caller::{Caller, EXECUTE, READ, SETGID, SETUID, WRITE};
 use crate::types::{Attributes, Kind, Rights, SetAttributes, SetTime};
+use crate::volume::inode::Inode;
 
 impl Op<'_, '_, '_> {
     /// Returns the attributes of a file.

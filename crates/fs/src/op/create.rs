@@ -2,10 +2,10 @@
 
 use super::attributes::{permissions, time};
 use super::{Made, Node, Op, check_new_name};
-use crate::caller::{EXECUTE, SETGID, WRITE};
 use crate::error::{Done, Why};
-use crate::inode::{INLINE_BYTES_MAX, Inode};
+use crate::op::caller::{EXECUTE, SETGID, WRITE};
 use crate::types::{CreateHow, Device, Kind, SetAttributes, SetTime};
+use crate::volume::inode::{INLINE_BYTES_MAX, Inode};
 
 /// The longest target of a symbolic link, in bytes: what other file systems take.
 const TARGET_BYTES_MAX: usize = 4095;

@@ -3,8 +3,8 @@
 use quorate_service::Stop;
 
 use super::{Made, Op};
-use crate::caller::READ;
 use crate::error::{Done, Why};
+use crate::op::caller::READ;
 
 /// An entry of a directory.
 pub(crate) struct Entry<'e> {

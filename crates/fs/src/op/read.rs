@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use quorate_service::Stop;
 
 use super::{Made, Node, Op, check_name};
-use crate::caller::{EXECUTE, READ};
 use crate::error::{Done, Why};
+use crate::op::caller::{EXECUTE, READ};
 use crate::settings::Export;
 use crate::types::Kind;
 use crate::volume::ROOT;

@@ -3,11 +3,11 @@
 use quorate_service::Stop;
 
 use super::{Node, Op, check_name};
-use crate::caller::{EXECUTE, WRITE};
-use crate::directory::Found;
 use crate::error::{Done, Why};
-use crate::inode::Inode;
+use crate::op::caller::{EXECUTE, WRITE};
 use crate::volume::ROOT;
+use crate::volume::directory::Found;
+use crate::volume::inode::Inode;
 
 /// Maximum depth of a directory that others can be moved into: how far the check for cycles goes up.
 const DEPTH_MAX: u32 = 16_384;

@@ -2,8 +2,8 @@
 
 use super::attributes::drop_privileges;
 use super::{Node, Op};
-use crate::caller::WRITE;
 use crate::error::{Done, Why};
+use crate::op::caller::WRITE;
 use crate::types::Kind;
 
 impl Op<'_, '_, '_> {

@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
+use quorate_fs::nfs3::operation::{HEAD_BYTES, mapped};
+use quorate_fs::nfs3::relay::{Connection, Limits};
 use quorate_fs::nfs3::*;
-use quorate_fs::operation::{HEAD_BYTES, mapped};
-use quorate_fs::record::put_record;
-use quorate_fs::relay::{Connection, Limits};
+use quorate_fs::rpc::record::put_record;
+use quorate_fs::rpc::xdr::{self, Opaque, Reader, Xdr};
 use quorate_fs::rpc::{CallHead, OpaqueAuth, ReplyHead, Status};
 use quorate_fs::settings::Atime;
-use quorate_fs::xdr::{self, Opaque, Reader, Xdr};
-use quorate_fs::{Fs, Settings, mount3};
+use quorate_fs::{Fs, Settings};
 use quorate_service::Service;
 use quorate_wire::SeqNum;
 

@@ -1,10 +1,10 @@
 //! The file systems in which the calls of the corpus are made.
 
 use quorate_fs::Settings;
+use quorate_fs::nfs3::operation::mapped;
 use quorate_fs::nfs3::*;
-use quorate_fs::operation::mapped;
+use quorate_fs::rpc::xdr::Opaque;
 use quorate_fs::settings::{Export, Network, Quota, Squash};
-use quorate_fs::xdr::Opaque;
 
 use crate::support::{Bench, H, fh, mode, open_settings, place};
 

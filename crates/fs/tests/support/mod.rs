@@ -14,12 +14,12 @@ use std::rc::Rc;
 use std::sync::RwLock;
 
 use quorate_fs::fsck::{self, Report};
+use quorate_fs::nfs3::operation::{Operation, mapped};
 use quorate_fs::nfs3::*;
-use quorate_fs::operation::{Operation, mapped};
+use quorate_fs::rpc::xdr::{self, Opaque, Reader, Xdr};
 use quorate_fs::rpc::{AuthSys, CallHead, OpaqueAuth, ReplyHead, Status};
 use quorate_fs::settings::{Export, Squash};
-use quorate_fs::xdr::{self, Opaque, Reader, Xdr};
-use quorate_fs::{Fs, Settings, mount3};
+use quorate_fs::{Fs, Settings};
 use quorate_service::options::Options;
 use quorate_service::pages::{Memory, PageStore};
 use quorate_service::{Context, Executor, PageFault, Service, Stop, View};

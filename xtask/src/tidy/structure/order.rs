@@ -89,21 +89,12 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "fs",
         &[
-            "error operation record types xdr",
+            "error types",
             "rpc settings",
-            "nfs3",
-            "mount3",
-            "calls",
-            "bytes",
-            "handle inode",
             "volume",
-            "inodes",
-            "caller data directory quota replies",
             // The operations know no protocol; the face of NFS version 3 is above them.
             "op",
-            "answer",
-            "fsck service",
-            "relay",
+            "nfs3",
         ],
     ),
     (

@@ -20,8 +20,8 @@ use alloc::vec::Vec;
 
 use quorate_service::Stop;
 
-use crate::bytes::{le32, le64};
 use crate::volume::Volume;
+use crate::volume::bytes::{le32, le64};
 
 const SLOT_BYTES: usize = 512;
 const REPLY_AT: usize = 52;

@@ -12,7 +12,7 @@ use crate::error::{Done, Why};
 use crate::nfs3::{Attr, CookieVerf, Fh, Outcome, ReadDirArgs, ReadDirPlusArgs, TRANSFER_BYTES_MAX};
 use crate::op::Op;
 use crate::op::list::Entry;
-use crate::xdr::{Opaque, Xdr};
+use crate::rpc::xdr::{Opaque, Xdr};
 
 /// Cookies never become invalid, so the verifier is not needed.
 const COOKIE_VERF: CookieVerf = [0; 8];
@@ -120,9 +120,9 @@ impl List {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inode::Inode;
+    use crate::rpc::xdr::encode;
     use crate::types::Kind;
-    use crate::xdr::encode;
+    use crate::volume::inode::Inode;
 
     #[test]
     fn attributes_have_the_length_that_lists_reckon_with() {

@@ -4,8 +4,8 @@
 use alloc::vec::Vec;
 
 use crate::nfs3::{Fh, HANDLE_BYTES_MAX};
+use crate::rpc::xdr::{Decoded, Opaque, Reader, Xdr, XdrError, put_len, xdr_enum, xdr_struct};
 use crate::settings::Export;
-use crate::xdr::{Decoded, Opaque, Reader, Xdr, XdrError, put_len, xdr_enum, xdr_struct};
 
 /// The program's number.
 pub const PROGRAM: u32 = 100_005;

@@ -10,16 +10,16 @@ use core::net::Ipv6Addr;
 
 use quorate_service::Stop;
 
-use crate::bytes::next_of;
-use crate::directory::NAME_BYTES_MAX;
 use crate::error::OpError;
-use crate::handle::Handle;
-use crate::mount3::{ExportEntry, FLAVORS, MountEntry, MountName, MountReply, MountStat, Path};
+use crate::nfs3::mount3::{ExportEntry, FLAVORS, MountEntry, MountName, MountReply, MountStat, Path};
 use crate::op::Op;
 use crate::op::read::components;
+use crate::rpc::xdr::{Opaque, Xdr};
 use crate::settings::{Export, Network};
 use crate::volume::MOUNTS_USED_AT;
-use crate::xdr::{Opaque, Xdr};
+use crate::volume::bytes::next_of;
+use crate::volume::directory::NAME_BYTES_MAX;
+use crate::volume::handle::Handle;
 
 /// Maximum number of recorded mounts.
 const MOUNTS_MAX: u64 = 4096;

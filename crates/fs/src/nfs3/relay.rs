@@ -20,13 +20,13 @@ use alloc::vec::Vec;
 
 use quorate_wire::message::OPERATION_BYTES_MAX;
 
-use crate::mount3::{self, MountReply, MountStat};
+use crate::nfs3::mount3::{self, MountReply, MountStat};
+use crate::nfs3::operation::{HEAD_BYTES, Operation};
+use crate::nfs3::service::Fs;
 use crate::nfs3::{self, Procedure, Reply, Stat};
-use crate::operation::{HEAD_BYTES, Operation};
-use crate::record::{RecordError, Records, put_record};
+use crate::rpc::record::{RecordError, Records, put_record};
+use crate::rpc::xdr::{Reader, Xdr};
 use crate::rpc::{CallHead, ReplyHead, Status};
-use crate::service::Fs;
-use crate::xdr::{Reader, Xdr};
 
 /// The limits of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +162,7 @@ impl Connection {
     }
 
     /// Sends the operation again: it was executed, but its result was too long for the replicas to store for a client
-    /// that missed it. Calls that must not be executed twice have their reply in the state (`replies`).
+    /// that missed it. Calls that must not be executed twice have their reply in the state (`reply_cache`).
     pub fn ask_again(&mut self, ticket: Ticket) {
         if self.flying.contains_key(&ticket) {
             self.waiting.push_back((ticket, false));

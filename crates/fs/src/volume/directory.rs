@@ -8,10 +8,10 @@ use alloc::vec::Vec;
 
 use quorate_service::Stop;
 
-use crate::bytes::{be64, inline, le64, next_of, pair_key};
 use crate::error::Done;
-use crate::inode::Inode;
 use crate::volume::Volume;
+use crate::volume::bytes::{be64, inline, le64, next_of, pair_key};
+use crate::volume::inode::Inode;
 
 /// Maximum length of a name, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;

@@ -13,13 +13,13 @@ use quorate_service::btree::Tree;
 use quorate_service::space::Run;
 use quorate_service::{Stop, View};
 
-use crate::bytes::{be64, inline, le64, pair_key};
-use crate::data::Extent;
-use crate::directory::{NAME_BYTES_MAX, found};
-use crate::inode::{INLINE_BYTES_MAX, Inode};
-use crate::quota::Usage;
 use crate::settings::Settings;
 use crate::types::Kind;
+use crate::volume::bytes::{be64, inline, le64, pair_key};
+use crate::volume::data::Extent;
+use crate::volume::directory::{NAME_BYTES_MAX, found};
+use crate::volume::inode::{INLINE_BYTES_MAX, Inode};
+use crate::volume::quota::Usage;
 use crate::volume::{MOUNTS_USED_AT, ROOT, Volume};
 
 /// Maximum number of findings that are described; further ones are counted.

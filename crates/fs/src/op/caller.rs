@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
-use crate::inode::Inode;
 use crate::settings::{Export, Squash};
 use crate::types::User;
+use crate::volume::inode::Inode;
 
 /// The right to read.
 pub(crate) const READ: u16 = 4;

@@ -15,8 +15,8 @@
 
 use quorate_service::Stop;
 
-use crate::bytes::{le32, le64};
 use crate::types::{Attributes, Device, Kind};
+use crate::volume::bytes::{le32, le64};
 
 /// Bytes before the data.
 pub(crate) const HEAD_BYTES: usize = 80;

@@ -4,16 +4,16 @@ use alloc::vec::Vec;
 
 use quorate_service::{Context, Service, Stop, View};
 
-use crate::answer::Mount;
-use crate::mount3;
+use crate::nfs3::answer::Mount;
+use crate::nfs3::mount3;
+use crate::nfs3::operation::Operation;
+use crate::nfs3::reply_cache::CallId;
 use crate::nfs3::{self, Call, Procedure, Reply, Stat};
 use crate::op::Op;
-use crate::operation::Operation;
-use crate::replies::CallId;
+use crate::rpc::xdr::{self, Reader, Xdr};
 use crate::rpc::{self, AuthStat, AuthSys, CallHead, Credential, RPC_VERSION, ReplyHead, Status};
 use crate::settings::{Atime, Settings, SettingsError};
 use crate::volume::Volume;
-use crate::xdr::{self, Reader, Xdr};
 
 /// The file system.
 #[derive(Clone, Debug)]

@@ -6,9 +6,8 @@ use alloc::vec::Vec;
 
 use quorate_service::Stop;
 
-use crate::directory::NAME_BYTES_MAX;
 use crate::error::{Done, OpError, Why};
-use crate::mount3;
+use crate::nfs3::mount3;
 use crate::nfs3::{
     AccessArgs, AccessOk, Attr, Call, CommitArgs, CommitOk, CreateOk, DirOp, Fh, FsInfoOk, FsStatOk,
     LinkArgs, LinkWcc, LookupOk, MkNodArgs, MkNodData, Name, NfsTime, Outcome, PathConfOk, ReadArgs,
@@ -18,8 +17,9 @@ use crate::nfs3::{
 use crate::op::read::Reading;
 use crate::op::rename::Place;
 use crate::op::{Made, Op};
+use crate::rpc::xdr::{Opaque, Xdr, pad};
 use crate::types::{Device, Kind, Rights};
-use crate::xdr::{Opaque, Xdr, pad};
+use crate::volume::directory::NAME_BYTES_MAX;
 
 mod convert;
 mod list;
