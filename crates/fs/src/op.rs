@@ -17,6 +17,7 @@ mod attributes;
 pub(crate) mod caller;
 mod create;
 pub(crate) mod list;
+mod mounts;
 pub(crate) mod read;
 mod remove;
 pub(crate) mod rename;
@@ -31,11 +32,11 @@ const RELATIME_NS: u64 = 24 * 3600 * 1_000_000_000;
 
 /// An operation that is being executed.
 pub(crate) struct Op<'r, 's, 'v> {
-    pub(crate) volume: Volume<'s, 'v>,
+    volume: &'r mut Volume<'s, 'v>,
     /// The address of the client.
-    pub(crate) address: [u8; 16],
+    address: [u8; 16],
     /// The calling user; none for an anonymous one.
-    pub(crate) user: Option<User<'r>>,
+    user: Option<User<'r>>,
 }
 
 /// The inode and export of a handle.
@@ -79,10 +80,17 @@ impl Node<'_> {
     }
 }
 
+impl<'r, 's, 'v> Op<'r, 's, 'v> {
+    /// Returns an operation of a user, none for an anonymous one, at a client with this address.
+    pub(crate) fn new(volume: &'r mut Volume<'s, 'v>, address: [u8; 16], user: Option<User<'r>>) -> Self {
+        Self { volume, address, user }
+    }
+}
+
 impl<'s> Op<'_, 's, '_> {
     /// Resolves a handle.
     fn node(&self, handle: &[u8]) -> Done<Node<'s>> {
-        let settings = self.volume.settings;
+        let settings = self.volume.settings();
         let handle = Handle::decode(settings, handle).ok_or(Why::BadHandle)?;
         let index = usize::try_from(handle.export).unwrap_or(usize::MAX);
         let export = settings.exports.get(index).ok_or(Why::Stale)?;
@@ -108,12 +116,12 @@ impl<'s> Op<'_, 's, '_> {
     /// Returns the handle of an inode that was reached through `via`.
     fn handle(&self, via: &Node<'_>, number: u64, inode: &Inode) -> [u8; HANDLE_BYTES] {
         let handle = Handle { inode: number, generation: inode.generation, export: via.export_index };
-        handle.encode(self.volume.settings)
+        handle.encode(self.volume.settings())
     }
 
     /// Returns the attributes of an inode.
     fn attributes(&self, number: u64, inode: &Inode) -> Attributes {
-        inode.attributes(number, self.volume.settings.service_id, self.volume.page_bytes())
+        inode.attributes(number, self.volume.settings().service_id, self.volume.page_bytes())
     }
 
     /// Returns the present attributes of a handle; none if it is stale.
@@ -137,7 +145,7 @@ impl<'s> Op<'_, 's, '_> {
     /// Records that an inode has been read, if that is due.
     fn accessed(&mut self, node: &Node<'_>) -> Result<(), Stop> {
         let (inode, now) = (&node.inode, self.volume.now());
-        let is_due = match self.volume.settings.atime {
+        let is_due = match self.volume.settings().atime {
             Atime::Strict => true,
             Atime::Relatime => {
                 inode.atime <= inode.mtime

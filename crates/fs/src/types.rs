@@ -197,6 +197,16 @@ pub(crate) struct Rights {
     pub(crate) execute: bool,
 }
 
+/// The limits of the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// The unit of space.
+    pub(crate) page_bytes: u64,
+    pub(crate) file_bytes_max: u64,
+    pub(crate) name_bytes_max: usize,
+    pub(crate) links_max: u32,
+}
+
 /// How full the file system is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fullness {

@@ -37,6 +37,7 @@ pub mod fsck;
 pub(crate) mod handle;
 pub(crate) mod inode;
 mod inodes;
+mod mounts;
 mod quota;
 
 /// Marks the state as a file system in this format.
@@ -53,7 +54,7 @@ const MOUNTS_AT: usize = 56;
 const TIME_AT: usize = 64;
 const NEXT_INODE_AT: usize = 72;
 const INODES_USED_AT: usize = 80;
-pub(crate) const MOUNTS_USED_AT: usize = 88;
+const MOUNTS_USED_AT: usize = 88;
 
 /// Minimum page size, in bytes: an inode with its data, and a name of maximum length, fit into a leaf.
 const PAGE_BYTES_MIN: usize = 4096;
@@ -65,17 +66,17 @@ pub(crate) const RESERVE_PAGES: u32 = 64;
 
 /// The state as a file system, for one call.
 pub(crate) struct Volume<'s, 'v> {
-    pub(crate) view: &'s mut View<'v>,
-    pub(crate) settings: &'s Settings,
-    pub(crate) space: Space,
-    pub(crate) inodes: Tree,
-    pub(crate) names: Tree,
-    pub(crate) cookies: Tree,
-    pub(crate) extents: Tree,
-    pub(crate) usage: Tree,
-    pub(crate) mounts: Tree,
+    view: &'s mut View<'v>,
+    settings: &'s Settings,
+    space: Space,
+    inodes: Tree,
+    names: Tree,
+    cookies: Tree,
+    extents: Tree,
+    usage: Tree,
+    mounts: Tree,
     /// Whether the use of each user is counted.
-    pub(crate) is_counted: bool,
+    is_counted: bool,
     /// The time of this call, in nanoseconds since 1970.
     now: u64,
     /// The generation of new inodes.
@@ -148,6 +149,23 @@ impl<'s, 'v> Volume<'s, 'v> {
         Ok(())
     }
 
+    /// Returns the settings of the file system.
+    pub(crate) fn settings(&self) -> &'s Settings {
+        self.settings
+    }
+
+    /// Returns a page of the reply cache.
+    pub(crate) fn reply_page(&self, page: u32) -> Result<&[u8], Stop> {
+        assert!((1..=self.settings.reply_pages).contains(&page), "page {page} is not in the reply cache");
+        self.view.page(page)
+    }
+
+    /// Changes bytes of a page of the reply cache.
+    pub(crate) fn write_reply_page(&mut self, page: u32, at: usize, bytes: &[u8]) -> Result<(), Stop> {
+        assert!((1..=self.settings.reply_pages).contains(&page), "page {page} is not in the reply cache");
+        self.view.write(page, at, bytes)
+    }
+
     /// Returns the time of this call, and records that it is used.
     pub(crate) fn tick(&mut self) -> Result<u64, Stop> {
         self.set_number(TIME_AT, self.now)?;
@@ -173,6 +191,11 @@ impl<'s, 'v> Volume<'s, 'v> {
         let most = u32::try_from(self.settings.capacity_bytes / self.page_bytes()).unwrap_or(u32::MAX);
         let free = self.space.free_pages(self.view)?;
         Ok(free.min(most.saturating_sub(self.space.used(self.view)?)))
+    }
+
+    /// Returns how many pages are in use.
+    pub(crate) fn used_pages(&self) -> Result<u32, Stop> {
+        self.space.used(self.view)
     }
 
     /// Returns how many pages a client may still fill.
@@ -230,11 +253,11 @@ impl<'s, 'v> Volume<'s, 'v> {
         self.charge(inode.uid, 0, -1)
     }
 
-    pub(crate) fn number(&self, at: usize) -> Result<u64, Stop> {
+    fn number(&self, at: usize) -> Result<u64, Stop> {
         le64(self.view.page(0)?, at)
     }
 
-    pub(crate) fn set_number(&mut self, at: usize, number: u64) -> Result<(), Stop> {
+    fn set_number(&mut self, at: usize, number: u64) -> Result<(), Stop> {
         self.view.write(0, at, &number.to_le_bytes())
     }
 }

@@ -1,11 +1,17 @@
 //! MOUNT version 3: how a client gets its first handle [RFC1813, appendix I].
 #![allow(missing_docs, reason = "fields and variants are those of the RFC")]
 
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
+use core::net::Ipv6Addr;
 
-use crate::nfs3::{Fh, HANDLE_BYTES_MAX};
-use crate::rpc::xdr::{Decoded, Opaque, Reader, Xdr, XdrError, put_len, xdr_enum, xdr_struct};
-use crate::settings::Export;
+use quorate_service::Stop;
+
+use super::{Face, Fh, HANDLE_BYTES_MAX, Stat};
+use crate::error::{OpError, Why};
+use crate::rpc::xdr::{self, Decoded, Opaque, Reader, Xdr, XdrError, put_len, xdr_enum, xdr_struct};
+use crate::settings::{Export, Network};
 
 /// The program's number.
 pub const PROGRAM: u32 = 100_005;
@@ -98,4 +104,101 @@ impl<'a> Xdr<'a> for MountReply<'a> {
             Self::Failed(stat) => stat.encode(out),
         }
     }
+}
+
+impl From<Why> for MountStat {
+    /// The numbers are those of NFS.
+    fn from(why: Why) -> Self {
+        Self::from_number(Stat::from(why) as u32).unwrap_or(Self::ServerFault)
+    }
+}
+
+/// A call of MOUNT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MountCall<'a> {
+    Null,
+    Mnt(Path<'a>),
+    Dump,
+    Umnt(Path<'a>),
+    UmntAll,
+    Export,
+}
+
+impl<'a> MountCall<'a> {
+    /// Decodes the arguments of a procedure, which take up all of `args`.
+    pub(super) fn decode(procedure: Procedure, args: &'a [u8]) -> Decoded<Self> {
+        let none = |call| xdr::decode(args).map(|()| call);
+        match procedure {
+            Procedure::Null => none(Self::Null),
+            Procedure::Mnt => xdr::decode(args).map(Self::Mnt),
+            Procedure::Dump => none(Self::Dump),
+            Procedure::Umnt => xdr::decode(args).map(Self::Umnt),
+            Procedure::UmntAll => none(Self::UmntAll),
+            Procedure::Export => none(Self::Export),
+        }
+    }
+
+    /// Returns whether it changes nothing.
+    pub(super) fn reads(&self) -> bool {
+        matches!(self, Self::Null | Self::Dump | Self::Export)
+    }
+
+    /// Executes the call and appends its result.
+    pub(super) fn answer(&self, face: &mut Face<'_, '_, '_>, out: &mut Vec<u8>) -> Result<(), Stop> {
+        match self {
+            Self::Null => Ok(()),
+            Self::Mnt(path) => face.mnt(path, out),
+            Self::Dump => face.dump(out),
+            Self::Umnt(path) => face.op.unmount(path.0),
+            Self::UmntAll => face.op.unmount_all(),
+            Self::Export => {
+                face.export(out);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Face<'_, '_, '_> {
+    fn mnt(&mut self, path: &Path<'_>, out: &mut Vec<u8>) -> Result<(), Stop> {
+        match self.op.mount(path.0) {
+            Ok(handle) => {
+                MountReply::Done { handle: Opaque(&handle), flavors: FLAVORS.to_vec() }.encode(out);
+            }
+            Err(OpError::Refused(why)) => MountReply::Failed(why.into()).encode(out),
+            Err(OpError::Stop(stop)) => return Err(stop),
+        }
+        Ok(())
+    }
+
+    fn dump(&self, out: &mut Vec<u8>) -> Result<(), Stop> {
+        self.op.mounts(|address, export| {
+            let host = shown(address);
+            true.encode(out);
+            MountEntry { host: Opaque(host.as_bytes()), dir: Opaque(export.path.as_bytes()) }.encode(out);
+        })?;
+        false.encode(out);
+        Ok(())
+    }
+
+    fn export(&self, out: &mut Vec<u8>) {
+        for export in self.op.exports() {
+            let groups: Vec<String> = export.networks.iter().map(network).collect();
+            let groups: Vec<MountName<'_>> = groups.iter().map(|name| Opaque(name.as_bytes())).collect();
+            true.encode(out);
+            ExportEntry { dir: Opaque(export.path.as_bytes()), groups }.encode(out);
+        }
+        false.encode(out);
+    }
+}
+
+fn shown(address: &[u8; 16]) -> String {
+    let address = Ipv6Addr::from(*address);
+    address.to_ipv4_mapped().map_or_else(|| format!("{address}"), |v4| format!("{v4}"))
+}
+
+fn network(network: &Network) -> String {
+    let is_v4 = Ipv6Addr::from(network.address).to_ipv4_mapped().is_some() && network.bits >= 96;
+    let bits = if is_v4 { network.bits - 96 } else { network.bits };
+    format!("{}/{bits}", shown(&network.address))
 }

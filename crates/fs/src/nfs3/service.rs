@@ -4,11 +4,11 @@ use alloc::vec::Vec;
 
 use quorate_service::{Context, Service, Stop, View};
 
-use crate::nfs3::answer::Mount;
 use crate::nfs3::mount3;
+use crate::nfs3::mount3::MountCall;
 use crate::nfs3::operation::Operation;
 use crate::nfs3::reply_cache::CallId;
-use crate::nfs3::{self, Call, Procedure, Reply, Stat};
+use crate::nfs3::{self, Call, Face, Procedure, Reply, Stat};
 use crate::op::Op;
 use crate::rpc::xdr::{self, Reader, Xdr};
 use crate::rpc::{self, AuthStat, AuthSys, CallHead, Credential, RPC_VERSION, ReplyHead, Status};
@@ -24,7 +24,7 @@ pub struct Fs {
 /// A call of one of the two programs.
 enum Wanted<'a> {
     Nfs(Call<'a>),
-    Mount(Mount<'a>),
+    Mount(MountCall<'a>),
 }
 
 /// A decoded call.
@@ -88,7 +88,7 @@ impl Fs {
             Credential::None if self.settings.auth_none || needs_no_credential(&wanted) => None,
             Credential::Malformed => return Err(refuse(Status::AuthError(AuthStat::BadCred))),
             Credential::None | Credential::Other(_) => {
-                if !matches!(wanted, Wanted::Nfs(Call::Null(())) | Wanted::Mount(Mount::Null)) {
+                if !matches!(wanted, Wanted::Nfs(Call::Null(())) | Wanted::Mount(MountCall::Null)) {
                     return Err(refuse(Status::AuthError(AuthStat::TooWeak)));
                 }
                 None
@@ -105,31 +105,32 @@ impl Fs {
         state: &mut View<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Stop> {
-        let volume = Volume::open(&self.settings, &cx, state)?;
-        let mut op = Op { volume, address: operation.address, user: request.auth.as_ref().map(Into::into) };
-        let head = ReplyHead { xid: request.head.xid, status: Status::Success };
-        let call = match &request.wanted {
-            Wanted::Nfs(call) if !call.procedure().kind().reads() => call,
-            Wanted::Nfs(call) => {
-                head.encode(out);
-                return op.nfs(call, out);
-            }
-            Wanted::Mount(mount) => {
-                head.encode(out);
-                return op.mount_program(mount, out);
-            }
+        let mut volume = Volume::open(&self.settings, &cx, state)?;
+        let changes = match &request.wanted {
+            Wanted::Nfs(call) => !call.procedure().kind().reads(),
+            // A call of MOUNT that comes again changes nothing more.
+            Wanted::Mount(_) => false,
         };
-        if cx.read_only {
-            return Err(Stop::NeedsOrder);
+        let id = changes.then(|| {
+            let body = operation.call.get(4..).unwrap_or_default();
+            CallId::new(operation.address, request.head.xid, request.head.procedure, body)
+        });
+        if let Some(id) = &id {
+            if cx.read_only {
+                return Err(Stop::NeedsOrder);
+            }
+            if id.repeat(&volume, out)? {
+                return Ok(());
+            }
         }
-        let body = operation.call.get(4..).unwrap_or_default();
-        let id = CallId::new(operation.address, request.head.xid, request.head.procedure, body);
-        if op.volume.repeat(&id, out)? {
-            return Ok(());
+        ReplyHead { xid: request.head.xid, status: Status::Success }.encode(out);
+        let user = request.auth.as_ref().map(Into::into);
+        let mut face = Face { op: Op::new(&mut volume, operation.address, user) };
+        match &request.wanted {
+            Wanted::Nfs(call) => call.answer(&mut face, out)?,
+            Wanted::Mount(call) => call.answer(&mut face, out)?,
         }
-        head.encode(out);
-        op.nfs(call, out)?;
-        op.volume.keep(&id, out)
+        id.map_or(Ok(()), |id| id.keep(&mut volume, out))
     }
 }
 
@@ -145,8 +146,7 @@ impl Service for Fs {
                     && kind.reads()
                     && !(kind.reads_content() && self.settings.atime == Atime::Strict)
             }
-            Wanted::Mount(Mount::Null | Mount::Dump | Mount::Export) => true,
-            Wanted::Mount(Mount::Mnt(_) | Mount::Umnt(_) | Mount::UmntAll) => false,
+            Wanted::Mount(call) => call.reads(),
         }
     }
 
@@ -199,16 +199,7 @@ fn wanted<'a>(head: &CallHead<'_>, args: &'a [u8]) -> Result<Wanted<'a>, Status>
         return Call::decode(procedure, args).map(Wanted::Nfs).map_err(|_| Status::GarbageArgs);
     }
     let procedure = mount3::Procedure::from_number(head.procedure).ok_or(Status::ProcUnavail)?;
-    let path = || xdr::decode(args).map_err(|_| Status::GarbageArgs);
-    let none = |mount| xdr::decode(args).map(|()| mount).map_err(|_| Status::GarbageArgs);
-    Ok(Wanted::Mount(match procedure {
-        mount3::Procedure::Null => none(Mount::Null)?,
-        mount3::Procedure::Mnt => Mount::Mnt(path()?),
-        mount3::Procedure::Dump => none(Mount::Dump)?,
-        mount3::Procedure::Umnt => Mount::Umnt(path()?),
-        mount3::Procedure::UmntAll => none(Mount::UmntAll)?,
-        mount3::Procedure::Export => none(Mount::Export)?,
-    }))
+    MountCall::decode(procedure, args).map(Wanted::Mount).map_err(|_| Status::GarbageArgs)
 }
 
 /// Calls that a client makes before it acts for a user: all of MOUNT, and those on the root at mount time.

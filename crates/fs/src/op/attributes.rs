@@ -53,7 +53,7 @@ impl Op<'_, '_, '_> {
     /// Checks that a file may have this size.
     pub(super) fn check_size(&self, inode: &Inode, set: &SetAttributes) -> Done<()> {
         match set.size {
-            Some(size) if size > self.volume.settings.file_bytes_max => Err(Why::FBig.into()),
+            Some(size) if size > self.volume.settings().file_bytes_max => Err(Why::FBig.into()),
             Some(size) if size > inode.size => self.volume.check_room(),
             Some(_) | None => Ok(()),
         }

@@ -14,7 +14,7 @@ impl<'s> Op<'_, 's, '_> {
     /// Creates a directory.
     pub(crate) fn create_dir(&mut self, dir: &[u8], name: &[u8], set: &SetAttributes) -> Done<Made> {
         let dir = self.place(dir, name)?;
-        if dir.inode.nlink >= self.volume.settings.links_max {
+        if dir.inode.nlink >= self.volume.settings().links_max {
             return Err(Why::MLink.into());
         }
         let mut inode = self.draft(&dir, Kind::Dir, set)?;
@@ -78,7 +78,7 @@ impl<'s> Op<'_, 's, '_> {
         if self.volume.find(dir.number, name)?.is_some() {
             return Err(Why::Exist.into());
         }
-        if inode.nlink >= self.volume.settings.links_max {
+        if inode.nlink >= self.volume.settings().links_max {
             return Err(Why::MLink.into());
         }
         self.volume.check_room()?;
@@ -138,7 +138,7 @@ impl<'s> Op<'_, 's, '_> {
             return Err(Why::Exist.into());
         }
         dir.check(WRITE | EXECUTE)?;
-        if self.volume.inodes_used()? >= self.volume.settings.inodes_max {
+        if self.volume.inodes_used()? >= self.volume.settings().inodes_max {
             return Err(Why::NoSpc.into());
         }
         self.volume.check_room()?;

@@ -54,7 +54,7 @@ impl<'s> Op<'_, 's, '_> {
     }
 
     /// Returns the inode of a path from the root, if there is one.
-    pub(crate) fn walk(&self, path: &[u8]) -> Result<Option<u64>, Stop> {
+    pub(super) fn walk(&self, path: &[u8]) -> Result<Option<u64>, Stop> {
         let mut number = ROOT;
         for name in components(path) {
             match self.volume.find(number, name)? {
@@ -110,6 +110,6 @@ impl<'s> Op<'_, 's, '_> {
 }
 
 /// Returns the names in a path.
-pub(crate) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty())
 }

@@ -72,7 +72,7 @@ impl<'s> Op<'_, 's, '_> {
                     return Err(Why::NotEmpty.into());
                 }
             }
-            None if changes_parent && to.inode.nlink >= self.volume.settings.links_max => {
+            None if changes_parent && to.inode.nlink >= self.volume.settings().links_max => {
                 return Err(Why::MLink.into());
             }
             None => {}

@@ -14,7 +14,7 @@ impl Op<'_, '_, '_> {
         if data.is_empty() {
             return Ok(0);
         }
-        let limit = self.volume.settings.file_bytes_max;
+        let limit = self.volume.settings().file_bytes_max;
         let within = usize::try_from(limit.saturating_sub(offset)).unwrap_or(usize::MAX);
         let data = &data[..data.len().min(within)];
         if data.is_empty() {

@@ -1,43 +1,13 @@
 //! Values of NFS version 3 from those of the operations, and back.
 
 use crate::error::Why;
-use crate::nfs3::{self, Attr, FileType, NfsTime, Procedure, SetAttr, SpecData, Stat, WccAttr};
+use crate::nfs3::{self, Attr, FileType, NfsTime, SetAttr, SpecData, Stat, WccAttr};
 use crate::rpc::AuthSys;
-use crate::types::{Attributes, CreateHow, Device, Kind, OpKind, SetAttributes, SetTime, User};
+use crate::types::{Attributes, Device, Kind, SetAttributes, SetTime, User};
 
 impl<'a> From<&'a AuthSys<'_>> for User<'a> {
     fn from(auth: &'a AuthSys<'_>) -> Self {
         Self { uid: auth.uid, gid: auth.gid, gids: &auth.gids }
-    }
-}
-
-impl Procedure {
-    /// Returns the kind of its operation.
-    pub fn kind(self) -> OpKind {
-        match self {
-            Self::Null => OpKind::Null,
-            Self::GetAttr => OpKind::GetAttributes,
-            Self::SetAttr => OpKind::SetAttributes,
-            Self::Lookup => OpKind::LookUp,
-            Self::Access => OpKind::Rights,
-            Self::ReadLink => OpKind::ReadLink,
-            Self::Read => OpKind::Read,
-            Self::Write => OpKind::Write,
-            Self::Create => OpKind::CreateFile,
-            Self::MkDir => OpKind::CreateDir,
-            Self::SymLink => OpKind::CreateSymlink,
-            Self::MkNod => OpKind::CreateNode,
-            Self::Remove => OpKind::RemoveFile,
-            Self::RmDir => OpKind::RemoveDir,
-            Self::Rename => OpKind::Rename,
-            Self::Link => OpKind::AddLink,
-            Self::ReadDir => OpKind::List,
-            Self::ReadDirPlus => OpKind::ListPlus,
-            Self::FsStat => OpKind::Fullness,
-            Self::FsInfo => OpKind::Limits,
-            Self::PathConf => OpKind::NameLimits,
-            Self::Commit => OpKind::Commit,
-        }
     }
 }
 
@@ -114,16 +84,6 @@ impl From<nfs3::SetTime> for SetTime {
             nfs3::SetTime::Keep => Self::Keep,
             nfs3::SetTime::Server => Self::Now,
             nfs3::SetTime::Client(time) => Self::To(time.ns()),
-        }
-    }
-}
-
-impl From<&nfs3::CreateHow> for CreateHow {
-    fn from(how: &nfs3::CreateHow) -> Self {
-        match how {
-            nfs3::CreateHow::Unchecked(attributes) => Self::Unchecked(attributes.into()),
-            nfs3::CreateHow::Guarded(attributes) => Self::Guarded(attributes.into()),
-            nfs3::CreateHow::Exclusive(verf) => Self::Exclusive(*verf),
         }
     }
 }

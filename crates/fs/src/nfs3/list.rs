@@ -2,17 +2,61 @@
 //!
 //! Both lists are filled up to a number of encoded bytes. An entry that does not fit ends the list; if not even one
 //! fits, the status is TOOSMALL.
+#![allow(missing_docs, reason = "fields and variants are those of the RFC")]
 
 use alloc::vec::Vec;
 
 use quorate_service::Stop;
 
-use super::settle;
+use super::{Attr, CookieVerf, Face, Fh, Name, Outcome, TRANSFER_BYTES_MAX, settle};
 use crate::error::{Done, Why};
-use crate::nfs3::{Attr, CookieVerf, Fh, Outcome, ReadDirArgs, ReadDirPlusArgs, TRANSFER_BYTES_MAX};
-use crate::op::Op;
-use crate::op::list::Entry;
-use crate::rpc::xdr::{Opaque, Xdr};
+use crate::op::list::Listed;
+use crate::rpc::xdr::{Opaque, Xdr, xdr_struct};
+
+xdr_struct! {
+    pub struct ReadDirArgs<'a> {
+        pub dir: Fh<'a>,
+        pub cookie: u64,
+        pub verf: CookieVerf,
+        pub count: u32,
+    }
+
+    pub struct ReadDirPlusArgs<'a> {
+        pub dir: Fh<'a>,
+        pub cookie: u64,
+        pub verf: CookieVerf,
+        pub dircount: u32,
+        pub maxcount: u32,
+    }
+
+    pub struct Entry<'a> {
+        pub fileid: u64,
+        pub name: Name<'a>,
+        pub cookie: u64,
+    }
+
+    pub struct ReadDirOk<'a> {
+        pub dir: Option<Attr>,
+        pub verf: CookieVerf,
+        pub entries: Vec<Entry<'a>>,
+        pub eof: bool,
+    }
+
+    pub struct EntryPlus<'a> {
+        pub fileid: u64,
+        pub name: Name<'a>,
+        pub cookie: u64,
+        pub attributes: Option<Attr>,
+        pub object: Option<Fh<'a>>,
+    }
+
+    pub struct ReadDirPlusOk<'a> {
+        pub dir: Option<Attr>,
+        pub verf: CookieVerf,
+        pub entries: Vec<EntryPlus<'a>>,
+        pub eof: bool,
+    }
+}
 
 /// Cookies never become invalid, so the verifier is not needed.
 const COOKIE_VERF: CookieVerf = [0; 8];
@@ -44,7 +88,7 @@ struct List {
     wanted: Wanted,
 }
 
-impl Op<'_, '_, '_> {
+impl Face<'_, '_, '_> {
     pub(super) fn readdir(&mut self, args: &ReadDirArgs<'_>, out: &mut Vec<u8>) -> Result<(), Stop> {
         let maxcount = usize::try_from(args.count).unwrap_or(usize::MAX);
         let wanted =
@@ -84,7 +128,7 @@ impl Op<'_, '_, '_> {
     fn fill(&mut self, fh: &Fh<'_>, wanted: Wanted) -> Done<(Vec<u8>, bool)> {
         let mut list = List { bytes: Vec::new(), names: 0, count: 0, wanted };
         let is_known = wanted.cookie == 0 || wanted.verf == COOKIE_VERF;
-        let eof = self.list(fh.0, wanted.cookie, is_known, &mut |entry| list.take(entry))?;
+        let eof = self.op.list(fh.0, wanted.cookie, is_known, &mut |entry| list.take(entry))?;
         if list.count == 0 && !eof {
             return Err(Why::TooSmall.into());
         }
@@ -94,7 +138,7 @@ impl Op<'_, '_, '_> {
 
 impl List {
     /// Adds an entry, if it fits.
-    fn take(&mut self, entry: &Entry<'_>) -> Result<bool, Stop> {
+    fn take(&mut self, entry: &Listed<'_>) -> Result<bool, Stop> {
         let before = self.bytes.len();
         true.encode(&mut self.bytes);
         entry.number.encode(&mut self.bytes);
