@@ -9,7 +9,7 @@ use core::net::Ipv6Addr;
 use quorate_service::Stop;
 
 use super::{Face, Fh, HANDLE_BYTES_MAX, Stat};
-use crate::error::{OpError, Why};
+use crate::error::OpError;
 use crate::rpc::xdr::{self, Decoded, Opaque, Reader, Xdr, XdrError, put_len, xdr_enum, xdr_struct};
 use crate::settings::{Export, Network};
 
@@ -106,10 +106,10 @@ impl<'a> Xdr<'a> for MountReply<'a> {
     }
 }
 
-impl From<Why> for MountStat {
+impl From<Stat> for MountStat {
     /// The numbers are those of NFS.
-    fn from(why: Why) -> Self {
-        Self::from_number(Stat::from(why) as u32).unwrap_or(Self::ServerFault)
+    fn from(stat: Stat) -> Self {
+        Self::from_number(stat as u32).unwrap_or(Self::ServerFault)
     }
 }
 
@@ -135,6 +135,18 @@ impl<'a> MountCall<'a> {
             Procedure::Umnt => xdr::decode(args).map(Self::Umnt),
             Procedure::UmntAll => none(Self::UmntAll),
             Procedure::Export => none(Self::Export),
+        }
+    }
+
+    /// Returns the procedure.
+    pub(super) fn procedure(&self) -> Procedure {
+        match self {
+            Self::Null => Procedure::Null,
+            Self::Mnt(_) => Procedure::Mnt,
+            Self::Dump => Procedure::Dump,
+            Self::Umnt(_) => Procedure::Umnt,
+            Self::UmntAll => Procedure::UmntAll,
+            Self::Export => Procedure::Export,
         }
     }
 
@@ -165,7 +177,7 @@ impl Face<'_, '_, '_> {
             Ok(handle) => {
                 MountReply::Done { handle: Opaque(&handle), flavors: FLAVORS.to_vec() }.encode(out);
             }
-            Err(OpError::Refused(why)) => MountReply::Failed(why.into()).encode(out),
+            Err(OpError::Refused(why)) => MountReply::Failed(Stat::from(why).into()).encode(out),
             Err(OpError::Stop(stop)) => return Err(stop),
         }
         Ok(())
