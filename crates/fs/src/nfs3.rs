@@ -67,7 +67,7 @@ impl Face<'_, '_, '_> {
 }
 
 /// Makes the result of a procedure from that of an operation; `failed` returns what the result has if it failed.
-fn settle<T, F>(done: Done<T>, failed: impl FnOnce() -> Result<F, Stop>) -> Result<Outcome<T, F>, Stop> {
+fn settle<T, F>(done: Done<T>, failed: impl FnOnce() -> Result<F, Stop>) -> Result<NfsResult<T, F>, Stop> {
     match done {
         Ok(done) => Ok(Ok(done)),
         Err(OpError::Refused(why)) => Ok(Err((why.into(), failed()?))),

@@ -6,9 +6,9 @@
 use crate::error::{Done, OpError, Why};
 use crate::op::caller::{Caller, EXECUTE, WRITE};
 use crate::settings::{Atime, Export};
-use crate::types::{Attributes, Kind, User};
+use crate::types::{Attributes, FileKind, User};
 use crate::volume::Volume;
-use crate::volume::directory::{Found, NAME_BYTES_MAX};
+use crate::volume::directory::{DirEntry, NAME_BYTES_MAX};
 use crate::volume::handle::{HANDLE_BYTES, Handle};
 use crate::volume::inode::Inode;
 use quorate_service::Stop;
@@ -134,7 +134,7 @@ impl<'s> Op<'_, 's, '_> {
     }
 
     /// Looks up a name in a directory that the caller may search. The caller has checked the name.
-    fn entry(&self, dir: &Node<'_>, name: &[u8]) -> Done<Option<(Found, Inode)>> {
+    fn entry(&self, dir: &Node<'_>, name: &[u8]) -> Done<Option<(DirEntry, Inode)>> {
         dir.check(EXECUTE)?;
         match self.volume.find(dir.number, name)? {
             Some(found) => Ok(Some((found, self.volume.known_inode(found.inode)?))),
@@ -174,7 +174,7 @@ impl<'s> Op<'_, 's, '_> {
             inode.ctime = self.volume.tick()?;
             return self.volume.put_inode(number, &inode);
         }
-        if inode.kind == Kind::Reg || inode.kind == Kind::Lnk {
+        if inode.kind == FileKind::Reg || inode.kind == FileKind::Lnk {
             self.volume.truncate(number, &mut inode, 0)?;
         }
         self.volume.drop_inode(number, &inode)

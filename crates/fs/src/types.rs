@@ -103,7 +103,7 @@ pub(crate) struct User<'a> {
 
 /// The type of a file, with its number in the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FileKind {
     Reg = 1,
     Dir = 2,
     Blk = 3,
@@ -113,7 +113,7 @@ pub(crate) enum Kind {
     Fifo = 7,
 }
 
-impl Kind {
+impl FileKind {
     const ALL: [Self; 7] = [Self::Reg, Self::Dir, Self::Blk, Self::Chr, Self::Lnk, Self::Sock, Self::Fifo];
 
     /// Returns its number in the state.
@@ -137,7 +137,7 @@ pub(crate) struct Device {
 /// All attributes of a file. Times are nanoseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attributes {
-    pub(crate) kind: Kind,
+    pub(crate) kind: FileKind,
     pub(crate) mode: u16,
     pub(crate) links: u32,
     pub(crate) uid: u32,
@@ -162,13 +162,13 @@ pub(crate) struct SetAttributes {
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
     pub(crate) size: Option<u64>,
-    pub(crate) atime: SetTime,
-    pub(crate) mtime: SetTime,
+    pub(crate) atime: TimeChange,
+    pub(crate) mtime: TimeChange,
 }
 
 /// How to set a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum SetTime {
+pub(crate) enum TimeChange {
     #[default]
     Keep,
     /// The time of the operation.
@@ -179,7 +179,7 @@ pub(crate) enum SetTime {
 
 /// How a file is created.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CreateHow {
+pub(crate) enum Creation {
     /// One that exists is used.
     Unchecked(SetAttributes),
     /// It must not exist.
@@ -239,8 +239,8 @@ mod tests {
 
     #[test]
     fn a_type_has_its_number_in_the_state() {
-        assert_eq!(Kind::ALL.map(Kind::number), [1, 2, 3, 4, 5, 6, 7]);
-        assert!(Kind::ALL.into_iter().all(|kind| Kind::from_number(kind.number()) == Some(kind)));
-        assert_eq!([Kind::from_number(0), Kind::from_number(8)], [None, None]);
+        assert_eq!(FileKind::ALL.map(FileKind::number), [1, 2, 3, 4, 5, 6, 7]);
+        assert!(FileKind::ALL.into_iter().all(|kind| FileKind::from_number(kind.number()) == Some(kind)));
+        assert_eq!([FileKind::from_number(0), FileKind::from_number(8)], [None, None]);
     }
 }

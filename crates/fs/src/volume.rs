@@ -26,7 +26,7 @@ use quorate_service::{Context, Stop, View};
 
 use crate::error::{Done, OpError, Why};
 use crate::settings::Settings;
-use crate::types::Kind;
+use crate::types::FileKind;
 use crate::volume::bytes::le64;
 use crate::volume::inode::Inode;
 
@@ -137,7 +137,7 @@ impl<'s, 'v> Volume<'s, 'v> {
     fn format(&mut self) -> Result<(), Stop> {
         self.view.write(0, 0, &MAGIC)?;
         self.set_number(NEXT_INODE_AT, ROOT)?;
-        let mut root = self.new_inode(Kind::Dir, 0o1777, 0, 0);
+        let mut root = self.new_inode(FileKind::Dir, 0o1777, 0, 0);
         // Its handle is the same in every state: it does not depend on its creation time.
         (root.nlink, root.parent, root.generation) = (2, ROOT, 0);
         match self.add_inode(&root, &[]) {
@@ -219,7 +219,7 @@ impl<'s, 'v> Volume<'s, 'v> {
     }
 
     /// Returns a new inode: no links, no data.
-    pub(crate) fn new_inode(&self, kind: Kind, mode: u16, uid: u32, gid: u32) -> Inode {
+    pub(crate) fn new_inode(&self, kind: FileKind, mode: u16, uid: u32, gid: u32) -> Inode {
         Inode {
             mode,
             uid,

@@ -99,7 +99,7 @@ fn times_rise_with_every_change() {
     });
     let (one, two) = (b.nfs_operation(&write), b.nfs_operation(&write));
     for reply in b.order_together(&[&one, &two]) {
-        let done = xdr::decode::<Outcome<WriteOk, Wcc>>(split(&reply).1).unwrap().unwrap();
+        let done = xdr::decode::<NfsResult<WriteOk, Wcc>>(split(&reply).1).unwrap().unwrap();
         let ctime = done.wcc.after.unwrap().ctime.ns();
         assert!(ctime > last);
         last = ctime;

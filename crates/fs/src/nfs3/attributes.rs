@@ -7,7 +7,7 @@ use quorate_service::Stop;
 
 use super::{Attr, Face, Fh, NfsTime, SetAttr, settle};
 use crate::rpc::xdr::{Xdr, xdr_struct};
-use crate::types::{Kind, Rights};
+use crate::types::{FileKind, Rights};
 
 xdr_struct! {
     pub struct SetAttrArgs<'a> {
@@ -54,7 +54,7 @@ impl Face<'_, '_, '_> {
     pub(super) fn access(&mut self, args: &AccessArgs<'_>, out: &mut Vec<u8>) -> Result<(), Stop> {
         let done = self.op.rights(args.object.0).map(|(rights, attributes)| AccessOk {
             attributes: Some(Attr::from(&attributes)),
-            access: args.access & granted(rights, attributes.kind == Kind::Dir),
+            access: args.access & granted(rights, attributes.kind == FileKind::Dir),
         });
         settle(done, || self.post(&args.object))?.encode(out);
         Ok(())

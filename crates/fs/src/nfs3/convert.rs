@@ -3,7 +3,7 @@
 use crate::error::Why;
 use crate::nfs3::{self, Attr, FileType, NfsTime, SetAttr, SpecData, Stat, WccAttr};
 use crate::rpc::AuthSys;
-use crate::types::{Attributes, Device, Kind, SetAttributes, SetTime, User};
+use crate::types::{Attributes, Device, FileKind, SetAttributes, TimeChange, User};
 
 impl<'a> From<&'a AuthSys<'_>> for User<'a> {
     fn from(auth: &'a AuthSys<'_>) -> Self {
@@ -11,21 +11,21 @@ impl<'a> From<&'a AuthSys<'_>> for User<'a> {
     }
 }
 
-impl From<Kind> for FileType {
-    fn from(kind: Kind) -> Self {
+impl From<FileKind> for FileType {
+    fn from(kind: FileKind) -> Self {
         match kind {
-            Kind::Reg => Self::Reg,
-            Kind::Dir => Self::Dir,
-            Kind::Blk => Self::Blk,
-            Kind::Chr => Self::Chr,
-            Kind::Lnk => Self::Lnk,
-            Kind::Sock => Self::Sock,
-            Kind::Fifo => Self::Fifo,
+            FileKind::Reg => Self::Reg,
+            FileKind::Dir => Self::Dir,
+            FileKind::Blk => Self::Blk,
+            FileKind::Chr => Self::Chr,
+            FileKind::Lnk => Self::Lnk,
+            FileKind::Sock => Self::Sock,
+            FileKind::Fifo => Self::Fifo,
         }
     }
 }
 
-impl From<FileType> for Kind {
+impl From<FileType> for FileKind {
     fn from(kind: FileType) -> Self {
         match kind {
             FileType::Reg => Self::Reg,
@@ -78,7 +78,7 @@ impl From<&SetAttr> for SetAttributes {
     }
 }
 
-impl From<nfs3::SetTime> for SetTime {
+impl From<nfs3::SetTime> for TimeChange {
     fn from(set: nfs3::SetTime) -> Self {
         match set {
             nfs3::SetTime::Keep => Self::Keep,

@@ -112,7 +112,7 @@ impl Xdr<'_> for MkNodData {
     }
 }
 
-impl From<&CreateHow> for types::CreateHow {
+impl From<&CreateHow> for types::Creation {
     fn from(how: &CreateHow) -> Self {
         match how {
             CreateHow::Unchecked(attributes) => Self::Unchecked(attributes.into()),

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use quorate_service::Stop;
 
-use super::{Attr, Face, Fh, Name, Outcome, StableHow, TRANSFER_BYTES_MAX, Wcc, WriteVerf, settle};
+use super::{Attr, Face, Fh, Name, NfsResult, StableHow, TRANSFER_BYTES_MAX, Wcc, WriteVerf, settle};
 use crate::op::read::Reading;
 use crate::rpc::xdr::{Opaque, Xdr, pad, xdr_struct};
 
@@ -83,7 +83,7 @@ impl Face<'_, '_, '_> {
                 self.op.read_data(&reading, out)?;
                 pad(out, count);
             }
-            Err(failed) => Outcome::<(), _>::Err(failed).encode(out),
+            Err(failed) => NfsResult::<(), _>::Err(failed).encode(out),
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use quorate_service::Stop;
 
-use super::{Attr, CookieVerf, Face, Fh, Name, Outcome, TRANSFER_BYTES_MAX, settle};
+use super::{Attr, CookieVerf, Face, Fh, Name, NfsResult, TRANSFER_BYTES_MAX, settle};
 use crate::error::{Done, Why};
 use crate::op::list::Listed;
 use crate::rpc::xdr::{Opaque, Xdr, xdr_struct};
@@ -69,7 +69,7 @@ const FRAME_BYTES: usize = 4 + ATTR_BYTES + COOKIE_VERF.len() + END_BYTES;
 
 /// The requested list.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct ListRequest {
     cookie: u64,
     verf: CookieVerf,
     /// Maximum bytes of numbers and names, without attributes and handles.
@@ -85,19 +85,19 @@ struct List {
     /// Bytes of numbers and names.
     names: usize,
     count: usize,
-    wanted: Wanted,
+    wanted: ListRequest,
 }
 
 impl Face<'_, '_, '_> {
     pub(super) fn readdir(&mut self, args: &ReadDirArgs<'_>, out: &mut Vec<u8>) -> Result<(), Stop> {
         let maxcount = usize::try_from(args.count).unwrap_or(usize::MAX);
         let wanted =
-            Wanted { cookie: args.cookie, verf: args.verf, dircount: usize::MAX, maxcount, plus: false };
+            ListRequest { cookie: args.cookie, verf: args.verf, dircount: usize::MAX, maxcount, plus: false };
         self.listing(&args.dir, wanted, out)
     }
 
     pub(super) fn readdirplus(&mut self, args: &ReadDirPlusArgs<'_>, out: &mut Vec<u8>) -> Result<(), Stop> {
-        let wanted = Wanted {
+        let wanted = ListRequest {
             cookie: args.cookie,
             verf: args.verf,
             dircount: usize::try_from(args.dircount).unwrap_or(usize::MAX),
@@ -107,7 +107,7 @@ impl Face<'_, '_, '_> {
         self.listing(&args.dir, wanted, out)
     }
 
-    fn listing(&mut self, fh: &Fh<'_>, wanted: Wanted, out: &mut Vec<u8>) -> Result<(), Stop> {
+    fn listing(&mut self, fh: &Fh<'_>, wanted: ListRequest, out: &mut Vec<u8>) -> Result<(), Stop> {
         let list = self.fill(fh, wanted);
         let attributes = self.post(fh)?;
         match settle(list, || Ok(attributes.clone()))? {
@@ -119,13 +119,13 @@ impl Face<'_, '_, '_> {
                 false.encode(out);
                 eof.encode(out);
             }
-            Err(failed) => Outcome::<(), _>::Err(failed).encode(out),
+            Err(failed) => NfsResult::<(), _>::Err(failed).encode(out),
         }
         Ok(())
     }
 
     /// Builds the list, and returns whether it reaches the end of the directory.
-    fn fill(&mut self, fh: &Fh<'_>, wanted: Wanted) -> Done<(Vec<u8>, bool)> {
+    fn fill(&mut self, fh: &Fh<'_>, wanted: ListRequest) -> Done<(Vec<u8>, bool)> {
         let mut list = List { bytes: Vec::new(), names: 0, count: 0, wanted };
         let is_known = wanted.cookie == 0 || wanted.verf == COOKIE_VERF;
         let eof = self.op.list(fh.0, wanted.cookie, is_known, &mut |entry| list.take(entry))?;
@@ -165,12 +165,12 @@ impl List {
 mod tests {
     use super::*;
     use crate::rpc::xdr::encode;
-    use crate::types::Kind;
+    use crate::types::FileKind;
     use crate::volume::inode::Inode;
 
     #[test]
     fn attributes_have_the_length_that_lists_reckon_with() {
-        let attributes = Inode::empty(Kind::Dir).attributes(1, 2, 4096);
+        let attributes = Inode::empty(FileKind::Dir).attributes(1, 2, 4096);
         assert_eq!(encode(&Some(Attr::from(&attributes))).len(), ATTR_BYTES);
     }
 }

@@ -8,9 +8,9 @@ use quorate_service::Stop;
 
 use super::{
     AccessArgs, AccessOk, Attr, CommitArgs, CommitOk, CreateArgs, CreateOk, DirOp, Face, Fh, FsInfoOk,
-    FsStatOk, LinkArgs, LinkWcc, LookupOk, MkDirArgs, MkNodArgs, Outcome, PathConfOk, ReadArgs, ReadDirArgs,
-    ReadDirOk, ReadDirPlusArgs, ReadDirPlusOk, ReadLinkOk, ReadOk, RenameArgs, RenameWcc, SetAttrArgs, Stat,
-    SymLinkArgs, Wcc, WriteArgs, WriteOk,
+    FsStatOk, LinkArgs, LinkWcc, LookupOk, MkDirArgs, MkNodArgs, NfsResult, PathConfOk, ReadArgs,
+    ReadDirArgs, ReadDirOk, ReadDirPlusArgs, ReadDirPlusOk, ReadLinkOk, ReadOk, RenameArgs, RenameWcc,
+    SetAttrArgs, Stat, SymLinkArgs, Wcc, WriteArgs, WriteOk,
 };
 use crate::rpc::xdr::{Decoded, Xdr, xdr_enum};
 use crate::types::OpKind;
@@ -27,7 +27,7 @@ impl Fail for () {
     }
 }
 
-impl<T, F: Default> Fail for Outcome<T, F> {
+impl<T, F: Default> Fail for NfsResult<T, F> {
     fn failed(stat: Stat) -> Option<Self> {
         Some(Err((stat, F::default())))
     }
@@ -140,25 +140,25 @@ macro_rules! procedures {
 
 procedures! {
     Null = 0, Null: () => ();
-    GetAttr = 1, GetAttributes: Fh<'a> => Outcome<Attr, ()>, getattr;
-    SetAttr = 2, SetAttributes: SetAttrArgs<'a> => Outcome<Wcc, Wcc>, setattr;
-    Lookup = 3, LookUp: DirOp<'a> => Outcome<LookupOk<'a>, Option<Attr>>, lookup;
-    Access = 4, Rights: AccessArgs<'a> => Outcome<AccessOk, Option<Attr>>, access;
-    ReadLink = 5, ReadLink: Fh<'a> => Outcome<ReadLinkOk<'a>, Option<Attr>>, readlink;
-    Read = 6, Read: ReadArgs<'a> => Outcome<ReadOk<'a>, Option<Attr>>, read;
-    Write = 7, Write: WriteArgs<'a> => Outcome<WriteOk, Wcc>, write;
-    Create = 8, CreateFile: CreateArgs<'a> => Outcome<CreateOk<'a>, Wcc>, create;
-    MkDir = 9, CreateDir: MkDirArgs<'a> => Outcome<CreateOk<'a>, Wcc>, mkdir;
-    SymLink = 10, CreateSymlink: SymLinkArgs<'a> => Outcome<CreateOk<'a>, Wcc>, symlink;
-    MkNod = 11, CreateNode: MkNodArgs<'a> => Outcome<CreateOk<'a>, Wcc>, mknod;
-    Remove = 12, RemoveFile: DirOp<'a> => Outcome<Wcc, Wcc>, remove;
-    RmDir = 13, RemoveDir: DirOp<'a> => Outcome<Wcc, Wcc>, rmdir;
-    Rename = 14, Rename: RenameArgs<'a> => Outcome<RenameWcc, RenameWcc>, rename;
-    Link = 15, AddLink: LinkArgs<'a> => Outcome<LinkWcc, LinkWcc>, link;
-    ReadDir = 16, List: ReadDirArgs<'a> => Outcome<ReadDirOk<'a>, Option<Attr>>, readdir;
-    ReadDirPlus = 17, ListPlus: ReadDirPlusArgs<'a> => Outcome<ReadDirPlusOk<'a>, Option<Attr>>, readdirplus;
-    FsStat = 18, Fullness: Fh<'a> => Outcome<FsStatOk, Option<Attr>>, fsstat;
-    FsInfo = 19, Limits: Fh<'a> => Outcome<FsInfoOk, Option<Attr>>, fsinfo;
-    PathConf = 20, NameLimits: Fh<'a> => Outcome<PathConfOk, Option<Attr>>, pathconf;
-    Commit = 21, Commit: CommitArgs<'a> => Outcome<CommitOk, Wcc>, commit;
+    GetAttr = 1, GetAttributes: Fh<'a> => NfsResult<Attr, ()>, getattr;
+    SetAttr = 2, SetAttributes: SetAttrArgs<'a> => NfsResult<Wcc, Wcc>, setattr;
+    Lookup = 3, LookUp: DirOp<'a> => NfsResult<LookupOk<'a>, Option<Attr>>, lookup;
+    Access = 4, Rights: AccessArgs<'a> => NfsResult<AccessOk, Option<Attr>>, access;
+    ReadLink = 5, ReadLink: Fh<'a> => NfsResult<ReadLinkOk<'a>, Option<Attr>>, readlink;
+    Read = 6, Read: ReadArgs<'a> => NfsResult<ReadOk<'a>, Option<Attr>>, read;
+    Write = 7, Write: WriteArgs<'a> => NfsResult<WriteOk, Wcc>, write;
+    Create = 8, CreateFile: CreateArgs<'a> => NfsResult<CreateOk<'a>, Wcc>, create;
+    MkDir = 9, CreateDir: MkDirArgs<'a> => NfsResult<CreateOk<'a>, Wcc>, mkdir;
+    SymLink = 10, CreateSymlink: SymLinkArgs<'a> => NfsResult<CreateOk<'a>, Wcc>, symlink;
+    MkNod = 11, CreateNode: MkNodArgs<'a> => NfsResult<CreateOk<'a>, Wcc>, mknod;
+    Remove = 12, RemoveFile: DirOp<'a> => NfsResult<Wcc, Wcc>, remove;
+    RmDir = 13, RemoveDir: DirOp<'a> => NfsResult<Wcc, Wcc>, rmdir;
+    Rename = 14, Rename: RenameArgs<'a> => NfsResult<RenameWcc, RenameWcc>, rename;
+    Link = 15, AddLink: LinkArgs<'a> => NfsResult<LinkWcc, LinkWcc>, link;
+    ReadDir = 16, List: ReadDirArgs<'a> => NfsResult<ReadDirOk<'a>, Option<Attr>>, readdir;
+    ReadDirPlus = 17, ListPlus: ReadDirPlusArgs<'a> => NfsResult<ReadDirPlusOk<'a>, Option<Attr>>, readdirplus;
+    FsStat = 18, Fullness: Fh<'a> => NfsResult<FsStatOk, Option<Attr>>, fsstat;
+    FsInfo = 19, Limits: Fh<'a> => NfsResult<FsInfoOk, Option<Attr>>, fsinfo;
+    PathConf = 20, NameLimits: Fh<'a> => NfsResult<PathConfOk, Option<Attr>>, pathconf;
+    Commit = 21, Commit: CommitArgs<'a> => NfsResult<CommitOk, Wcc>, commit;
 }

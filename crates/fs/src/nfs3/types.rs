@@ -146,11 +146,11 @@ xdr_struct! {
 }
 
 /// The result of a procedure: `T`, or a status and `F`.
-pub type Outcome<T, F> = Result<T, (Stat, F)>;
+pub type NfsResult<T, F> = Result<T, (Stat, F)>;
 
 const OK: u32 = 0;
 
-impl<'a, T: Xdr<'a>, F: Xdr<'a>> Xdr<'a> for Outcome<T, F> {
+impl<'a, T: Xdr<'a>, F: Xdr<'a>> Xdr<'a> for NfsResult<T, F> {
     fn decode(r: &mut Reader<'a>) -> Decoded<Self> {
         match r.u32()? {
             OK => T::decode(r).map(Ok),

@@ -80,7 +80,7 @@ impl Caller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::Kind;
+    use crate::types::FileKind;
 
     fn user(uid: u32, gid: u32, gids: &[u32]) -> User<'_> {
         User { uid, gid, gids }
@@ -89,7 +89,7 @@ mod tests {
     /// The first class that contains the caller decides, even if another one would give more rights.
     #[test]
     fn the_owner_then_the_group_then_the_others() {
-        let inode = Inode { mode: 0o052, uid: 10, gid: 20, ..Inode::empty(Kind::Reg) };
+        let inode = Inode { mode: 0o052, uid: 10, gid: 20, ..Inode::empty(FileKind::Reg) };
         let export = Export::of("/");
         let may = |user: User<'_>, rights| Caller::new(Some(user), &export).may(&inode, rights);
         assert!(!may(user(10, 20, &[]), READ));
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn root_executes_only_what_someone_may() {
         let root = Caller { uid: 0, gid: 0, gids: Vec::new() };
-        let mut inode = Inode { mode: 0, uid: 1, ..Inode::empty(Kind::Reg) };
+        let mut inode = Inode { mode: 0, uid: 1, ..Inode::empty(FileKind::Reg) };
         assert!(root.may(&inode, READ | WRITE) && !root.may(&inode, EXECUTE));
         inode.mode = 0o010;
         assert!(root.may(&inode, EXECUTE));

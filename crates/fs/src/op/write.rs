@@ -4,7 +4,7 @@ use super::attributes::drop_privileges;
 use super::{Node, Op};
 use crate::error::{Done, Why};
 use crate::op::caller::WRITE;
-use crate::types::Kind;
+use crate::types::FileKind;
 
 impl Op<'_, '_, '_> {
     /// Writes the first `count` bytes of what was sent, as far as there is space, and returns the number of bytes.
@@ -43,9 +43,11 @@ impl Op<'_, '_, '_> {
         let node = self.node(file)?;
         node.check_writable()?;
         match node.inode.kind {
-            Kind::Reg => {}
-            Kind::Dir => return Err(Why::IsDir.into()),
-            Kind::Blk | Kind::Chr | Kind::Lnk | Kind::Sock | Kind::Fifo => return Err(Why::Inval.into()),
+            FileKind::Reg => {}
+            FileKind::Dir => return Err(Why::IsDir.into()),
+            FileKind::Blk | FileKind::Chr | FileKind::Lnk | FileKind::Sock | FileKind::Fifo => {
+                return Err(Why::Inval.into());
+            }
         }
         node.check_or_owner(WRITE)?;
         Ok(node)
@@ -54,9 +56,11 @@ impl Op<'_, '_, '_> {
     /// Checks that a handle is of a file with data.
     pub(crate) fn check_file(&self, file: &[u8]) -> Done<()> {
         match self.node(file)?.inode.kind {
-            Kind::Reg => Ok(()),
-            Kind::Dir => Err(Why::IsDir.into()),
-            Kind::Blk | Kind::Chr | Kind::Lnk | Kind::Sock | Kind::Fifo => Err(Why::Inval.into()),
+            FileKind::Reg => Ok(()),
+            FileKind::Dir => Err(Why::IsDir.into()),
+            FileKind::Blk | FileKind::Chr | FileKind::Lnk | FileKind::Sock | FileKind::Fifo => {
+                Err(Why::Inval.into())
+            }
         }
     }
 }

@@ -14,10 +14,10 @@ use quorate_service::space::Run;
 use quorate_service::{Stop, View};
 
 use crate::settings::Settings;
-use crate::types::Kind;
+use crate::types::FileKind;
 use crate::volume::bytes::{be64, inline, le64, pair_key};
 use crate::volume::data::Extent;
-use crate::volume::directory::{NAME_BYTES_MAX, found};
+use crate::volume::directory::{DirEntry, NAME_BYTES_MAX};
 use crate::volume::inode::{INLINE_BYTES_MAX, Inode};
 use crate::volume::quota::Usage;
 use crate::volume::{MOUNTS_USED_AT, ROOT, Volume};
@@ -204,7 +204,7 @@ impl Check<'_, '_> {
                 self.findings.note(|| format!("inode {number}: has data and is not there"));
                 continue;
             };
-            if !matches!(note.inode.kind, Kind::Reg | Kind::Lnk) {
+            if !matches!(note.inode.kind, FileKind::Reg | FileKind::Lnk) {
                 self.findings.note(|| format!("inode {number}: has data and is no file"));
             }
             if block < note.end || run.count == 0 {
@@ -234,7 +234,7 @@ impl Check<'_, '_> {
         let mut cursor = self.volume.names.first(self.volume.view)?;
         while let Some((key, value)) = cursor.next(self.volume.view)? {
             let (dir, name) = (be64(key)?, key.get(8..).ok_or(Stop::Corrupt)?);
-            let entry = found(inline(&value)?)?;
+            let entry = DirEntry::decode(inline(&value)?)?;
             let (number, cookie) = (entry.inode, entry.cookie);
             self.report.names += 1;
             let shown = || format!("directory {dir}: {}", String::from_utf8_lossy(name));

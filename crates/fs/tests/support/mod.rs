@@ -321,7 +321,7 @@ impl Bench {
     }
 
     fn outcome<'a, T: Xdr<'a>, F: Xdr<'a>>(body: &'a [u8]) -> Result<T, Stat> {
-        xdr::decode::<Outcome<T, F>>(body).unwrap().map_err(|(stat, _)| stat)
+        xdr::decode::<NfsResult<T, F>>(body).unwrap().map_err(|(stat, _)| stat)
     }
 
     pub(crate) fn mount(&mut self, path: &str) -> Result<H, mount3::MountStat> {
