@@ -6,8 +6,8 @@
 //! each after its length in two bytes.
 
 use quorate_fs::rpc::ReplyHead;
+use quorate_fs::rpc::xdr::{Reader, Xdr};
 use quorate_fs::settings::{Export, Quota, Squash};
-use quorate_fs::xdr::{Reader, Xdr};
 use quorate_fs::{Settings, fsck};
 
 use crate::nfs::{Server, operations_through};

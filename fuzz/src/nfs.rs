@@ -4,17 +4,17 @@
 //! first byte chooses the size of the pieces and the number of connections. All connections send the same stream in turns,
 //! each in pieces of its own size, so the calls of one are repeated on the next. Two belong to one client.
 
+use quorate_fs::nfs3::operation::Operation;
+use quorate_fs::nfs3::relay::{Connection, Limits};
 use quorate_fs::nfs3::{
-    Call, CommitArgs, CreateArgs, CreateHow, DirOp, LinkArgs, MkDirArgs, MkNodArgs, MkNodData, PROGRAM,
+    self, Call, CommitArgs, CreateArgs, CreateHow, DirOp, LinkArgs, MkDirArgs, MkNodArgs, MkNodData, PROGRAM,
     ReadArgs, ReadDirArgs, ReadDirPlusArgs, RenameArgs, SetAttr, SetAttrArgs, StableHow, SymLinkArgs,
-    WriteArgs,
+    WriteArgs, mount3,
 };
-use quorate_fs::operation::Operation;
-use quorate_fs::record::{Records, put_record};
-use quorate_fs::relay::{Connection, Limits};
+use quorate_fs::rpc::record::{Records, put_record};
+use quorate_fs::rpc::xdr::{self, Opaque, Reader, Xdr};
 use quorate_fs::rpc::{AuthSys, CallHead, OpaqueAuth, ReplyHead};
-use quorate_fs::xdr::{self, Opaque, Reader, Xdr};
-use quorate_fs::{Fs, Settings, fsck, mount3, nfs3};
+use quorate_fs::{Fs, Settings, fsck};
 use quorate_service::options::Options;
 use quorate_service::{Executor, Service, View};
 use quorate_wire::digest::Domains;

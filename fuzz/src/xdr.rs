@@ -3,11 +3,11 @@
 //! The first byte of an input chooses the decoder. What decodes is encoded again and gives the same bytes,
 //! as every value has one encoding; but for the head of a reply, whose verifier is skipped.
 
-use quorate_fs::mount3::{ExportEntry, MountEntry, MountReply};
+use quorate_fs::nfs3::mount3::{ExportEntry, MountEntry, MountReply};
 use quorate_fs::nfs3::{Attr, Call, FileType, NfsTime, Procedure, Reply, Stat};
-use quorate_fs::record::{Records, put_record};
+use quorate_fs::rpc::record::{Records, put_record};
+use quorate_fs::rpc::xdr::{self, Decoded, Opaque, Reader, Xdr};
 use quorate_fs::rpc::{AuthSys, CallHead, RPC_VERSION, ReplyHead, Status};
-use quorate_fs::xdr::{self, Decoded, Opaque, Reader, Xdr};
 
 use crate::{Target, feature, nfs};
 
@@ -128,7 +128,7 @@ fn seeds() -> Vec<Vec<u8>> {
         seeds.push([&[choice], bytes].concat());
     };
     for operation in nfs::operations() {
-        let call = &operation[quorate_fs::operation::HEAD_BYTES..];
+        let call = &operation[quorate_fs::nfs3::operation::HEAD_BYTES..];
         let mut r = Reader::new(call);
         let Ok(head) = CallHead::decode(&mut r) else { unreachable!("our own call") };
         add(0, call);

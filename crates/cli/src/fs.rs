@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use quorate_fs::fsck::Report;
-use quorate_fs::mount3::MountStat;
+use quorate_fs::nfs3::mount3::MountStat;
 use quorate_fs::nfs3::{Attr, FileType, Stat};
 use quorate_node::caller::Options;
 use quorate_node::files::{Entry, Files, FilesError, Machine, User};

@@ -7,17 +7,15 @@
 //!
 //! | Part | Module |
 //! |---|---|
-//! | values on the wire: XDR, RPC, NFS, MOUNT | [`xdr`], [`rpc`], [`nfs3`], [`mount3`] |
-//! | the operation: a call, and the address of its client | [`operation`] |
-//! | the service: a call in, a reply out | [`service`] |
-//! | a gateway's side of a connection, without sockets | [`relay`], [`record`] |
-//! | the client side: encoding calls | [`calls`] |
-//! | NFS version 3: calls become operations | `answer` |
-//! | the operations, in no protocol's format | `op`, `types`, `error` |
-//! | the calling user, and its rights | `caller`, [`settings`] |
-//! | replies to calls that may be repeated | `replies` |
+//! | attributes, users and kinds of operations, in no protocol's format | `types`, `error` |
+//! | the settings | [`settings`] |
+//! | where everything is in the state | `volume` |
 //! | checking the consistency of the state | [`fsck`] |
-//! | the layout of the state | `volume`, `inode`, `inodes`, `bytes`, `directory`, `data`, `quota`, `handle` |
+//! | the operations, with the rights of the calling user | `op` |
+//! | remote procedure calls: records, heads, values | [`rpc`] |
+//! | NFS version 3 and MOUNT: calls become operations | [`nfs3`] |
+//!
+//! A module uses those above it in the table. `op` and `volume` know no protocol.
 #![no_std]
 #![cfg_attr(
     test,
@@ -28,32 +26,16 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod answer;
-mod bytes;
-mod caller;
-pub mod calls;
-mod data;
-mod directory;
 mod error;
-pub mod fsck;
-mod handle;
-mod inode;
-mod inodes;
-pub mod mount3;
 pub mod nfs3;
 mod op;
-pub mod operation;
-mod quota;
-pub mod record;
-pub mod relay;
-mod replies;
 pub mod rpc;
-pub mod service;
 pub mod settings;
 mod types;
 mod volume;
-pub mod xdr;
 
-pub use operation::Operation;
-pub use service::Fs;
+pub use nfs3::operation::Operation;
+pub use nfs3::service::Fs;
 pub use settings::Settings;
+pub use types::{OpKind, OpKinds};
+pub use volume::fsck;

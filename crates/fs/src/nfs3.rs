@@ -1,23 +1,76 @@
-//! NFS version 3: its values, the arguments of its procedures, their results [RFC 1813].
+//! NFS version 3 as a face of the operations [RFC 1813]: calls become operations, and what they return becomes results.
 //!
 //! Names are those of the RFC without their numbers and prefixes; the RFC describes the fields.
+//!
+//! | Part | Module |
+//! |---|---|
+//! | the table of the procedures | `procedures` |
+//! | their arguments and results, and how they are answered | `attributes`, `create`, `data`, `list`, `names`, `statistics` |
+//! | values that several of them share | `types`, `convert` |
+//! | the program MOUNT | [`mount3`] |
+//! | the operation of the service: a call, and the address of its client | [`operation`] |
+//! | the service: a call in, a reply out | [`service`] |
+//! | replies to calls that may be repeated | `reply_cache` |
+//! | a gateway's side of a connection, without sockets | [`relay`] |
+//! | the client side: encoding calls | [`calls`] |
 
-mod call;
-mod reply;
+use quorate_service::Stop;
+
+use crate::error::{Done, OpError};
+use crate::op::Op;
+
+mod attributes;
+pub mod calls;
+mod convert;
+mod create;
+mod data;
+mod list;
+pub mod mount3;
+mod names;
+pub mod operation;
+mod procedures;
+pub mod relay;
+mod reply_cache;
+pub mod service;
+mod statistics;
 mod types;
 
-pub use call::*;
-pub use reply::*;
+pub use attributes::*;
+pub use create::*;
+pub use data::*;
+pub use list::*;
+pub use names::*;
+pub use procedures::*;
+pub use statistics::*;
 pub use types::*;
 
-/// The program's number.
-pub const PROGRAM: u32 = 100_003;
-/// Its version.
-pub const VERSION: u32 = 3;
-/// Maximum length of a handle, in bytes.
-pub const HANDLE_BYTES_MAX: usize = 64;
-/// Maximum length of a decoded name or path, in bytes. It is above the accepted length, so that a longer name gets
-/// NAMETOOLONG, not `GARBAGE_ARGS`.
-pub const NAME_BYTES_MAX: usize = 4096;
-/// Maximum size of a READ or WRITE, in bytes.
-pub const TRANSFER_BYTES_MAX: usize = 1 << 20;
+/// A call that is being answered. Attributes before and after come from the same step as the change.
+struct Face<'r, 's, 'v> {
+    op: Op<'r, 's, 'v>,
+}
+
+impl Face<'_, '_, '_> {
+    /// Returns the present attributes of a handle; none if it is stale.
+    fn post(&self, fh: &Fh<'_>) -> Result<Option<Attr>, Stop> {
+        Ok(self.op.current(fh.0)?.as_ref().map(Attr::from))
+    }
+
+    /// Returns the attributes of a handle before a change.
+    fn before(&self, fh: &Fh<'_>) -> Result<Option<WccAttr>, Stop> {
+        Ok(self.op.current(fh.0)?.as_ref().map(WccAttr::from))
+    }
+
+    /// Returns the attributes of a handle before and after a change.
+    fn wcc(&self, fh: &Fh<'_>, before: Option<WccAttr>) -> Result<Wcc, Stop> {
+        Ok(Wcc { before, after: self.post(fh)? })
+    }
+}
+
+/// Makes the result of a procedure from that of an operation; `failed` returns what the result has if it failed.
+fn settle<T, F>(done: Done<T>, failed: impl FnOnce() -> Result<F, Stop>) -> Result<NfsResult<T, F>, Stop> {
+    match done {
+        Ok(done) => Ok(Ok(done)),
+        Err(OpError::Refused(why)) => Ok(Err((why.into(), failed()?))),
+        Err(OpError::Stop(stop)) => Err(stop),
+    }
+}

@@ -3,20 +3,21 @@
 //! Each operation first checks whether it can succeed, and only then changes something: a failure leaves the state
 //! unchanged.
 
-use crate::caller::{Caller, EXECUTE, WRITE};
-use crate::directory::{Found, NAME_BYTES_MAX};
 use crate::error::{Done, OpError, Why};
-use crate::handle::{HANDLE_BYTES, Handle};
-use crate::inode::Inode;
-use crate::rpc::AuthSys;
+use crate::op::caller::{Caller, EXECUTE, WRITE};
 use crate::settings::{Atime, Export};
-use crate::types::{Attributes, Kind};
+use crate::types::{Attributes, FileKind, User};
 use crate::volume::Volume;
+use crate::volume::directory::{DirEntry, NAME_BYTES_MAX};
+use crate::volume::handle::{HANDLE_BYTES, Handle};
+use crate::volume::inode::Inode;
 use quorate_service::Stop;
 
 mod attributes;
+pub(crate) mod caller;
 mod create;
 pub(crate) mod list;
+mod mounts;
 pub(crate) mod read;
 mod remove;
 pub(crate) mod rename;
@@ -31,11 +32,11 @@ const RELATIME_NS: u64 = 24 * 3600 * 1_000_000_000;
 
 /// An operation that is being executed.
 pub(crate) struct Op<'r, 's, 'v> {
-    pub(crate) volume: Volume<'s, 'v>,
+    volume: &'r mut Volume<'s, 'v>,
     /// The address of the client.
-    pub(crate) address: [u8; 16],
+    address: [u8; 16],
     /// The calling user; none for an anonymous one.
-    pub(crate) auth: Option<&'r AuthSys<'r>>,
+    user: Option<User<'r>>,
 }
 
 /// The inode and export of a handle.
@@ -71,7 +72,7 @@ impl Node<'_> {
     /// sticky, it owns the directory or the entry's inode.
     fn check_removal(&self, inode: &Inode) -> Done<()> {
         self.check(WRITE | EXECUTE)?;
-        let is_sticky = self.inode.mode & crate::caller::STICKY != 0;
+        let is_sticky = self.inode.mode & crate::op::caller::STICKY != 0;
         if is_sticky && !self.caller.owns(&self.inode) && !self.caller.owns(inode) {
             return Err(Why::Perm.into());
         }
@@ -79,10 +80,17 @@ impl Node<'_> {
     }
 }
 
+impl<'r, 's, 'v> Op<'r, 's, 'v> {
+    /// Returns an operation of a user, none for an anonymous one, at a client with this address.
+    pub(crate) fn new(volume: &'r mut Volume<'s, 'v>, address: [u8; 16], user: Option<User<'r>>) -> Self {
+        Self { volume, address, user }
+    }
+}
+
 impl<'s> Op<'_, 's, '_> {
     /// Resolves a handle.
     fn node(&self, handle: &[u8]) -> Done<Node<'s>> {
-        let settings = self.volume.settings;
+        let settings = self.volume.settings();
         let handle = Handle::decode(settings, handle).ok_or(Why::BadHandle)?;
         let index = usize::try_from(handle.export).unwrap_or(usize::MAX);
         let export = settings.exports.get(index).ok_or(Why::Stale)?;
@@ -93,7 +101,7 @@ impl<'s> Op<'_, 's, '_> {
         if inode.generation != handle.generation {
             return Err(Why::Stale.into());
         }
-        let caller = Caller::new(self.auth, export);
+        let caller = Caller::new(self.user, export);
         Ok(Node { number: handle.inode, inode, export, export_index: handle.export, caller })
     }
 
@@ -108,12 +116,12 @@ impl<'s> Op<'_, 's, '_> {
     /// Returns the handle of an inode that was reached through `via`.
     fn handle(&self, via: &Node<'_>, number: u64, inode: &Inode) -> [u8; HANDLE_BYTES] {
         let handle = Handle { inode: number, generation: inode.generation, export: via.export_index };
-        handle.encode(self.volume.settings)
+        handle.encode(self.volume.settings())
     }
 
     /// Returns the attributes of an inode.
     fn attributes(&self, number: u64, inode: &Inode) -> Attributes {
-        inode.attributes(number, self.volume.settings.service_id, self.volume.page_bytes())
+        inode.attributes(number, self.volume.settings().service_id, self.volume.page_bytes())
     }
 
     /// Returns the present attributes of a handle; none if it is stale.
@@ -126,7 +134,7 @@ impl<'s> Op<'_, 's, '_> {
     }
 
     /// Looks up a name in a directory that the caller may search. The caller has checked the name.
-    fn entry(&self, dir: &Node<'_>, name: &[u8]) -> Done<Option<(Found, Inode)>> {
+    fn entry(&self, dir: &Node<'_>, name: &[u8]) -> Done<Option<(DirEntry, Inode)>> {
         dir.check(EXECUTE)?;
         match self.volume.find(dir.number, name)? {
             Some(found) => Ok(Some((found, self.volume.known_inode(found.inode)?))),
@@ -137,7 +145,7 @@ impl<'s> Op<'_, 's, '_> {
     /// Records that an inode has been read, if that is due.
     fn accessed(&mut self, node: &Node<'_>) -> Result<(), Stop> {
         let (inode, now) = (&node.inode, self.volume.now());
-        let is_due = match self.volume.settings.atime {
+        let is_due = match self.volume.settings().atime {
             Atime::Strict => true,
             Atime::Relatime => {
                 inode.atime <= inode.mtime
@@ -166,7 +174,7 @@ impl<'s> Op<'_, 's, '_> {
             inode.ctime = self.volume.tick()?;
             return self.volume.put_inode(number, &inode);
         }
-        if inode.kind == Kind::Reg || inode.kind == Kind::Lnk {
+        if inode.kind == FileKind::Reg || inode.kind == FileKind::Lnk {
             self.volume.truncate(number, &mut inode, 0)?;
         }
         self.volume.drop_inode(number, &inode)

@@ -5,7 +5,10 @@
 
 use alloc::vec::Vec;
 
-use crate::xdr::{Decoded, Opaque, Reader, Xdr, XdrError, xdr_struct};
+pub mod record;
+pub mod xdr;
+
+use crate::rpc::xdr::{Decoded, Opaque, Reader, Xdr, XdrError, xdr_struct};
 
 /// The RPC version.
 pub const RPC_VERSION: u32 = 2;
@@ -68,7 +71,7 @@ impl<'a> Xdr<'a> for AuthSys<'a> {
         self.machine.encode(out);
         self.uid.encode(out);
         self.gid.encode(out);
-        crate::xdr::put_len(out, self.gids.len());
+        crate::rpc::xdr::put_len(out, self.gids.len());
         numbers(&self.gids, out);
     }
 }
@@ -96,7 +99,7 @@ impl<'a> OpaqueAuth<'a> {
     pub fn credential(&self) -> Credential<'a> {
         match self.flavor {
             AUTH_NONE => Credential::None,
-            AUTH_SYS => crate::xdr::decode(self.body.0).map_or(Credential::Malformed, Credential::Sys),
+            AUTH_SYS => crate::rpc::xdr::decode(self.body.0).map_or(Credential::Malformed, Credential::Sys),
             other => Credential::Other(other),
         }
     }
@@ -284,7 +287,7 @@ pub const SUCCESS_HEAD_BYTES: usize = 24;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::xdr::{decode, encode};
+    use crate::rpc::xdr::{decode, encode};
 
     /// The bytes of a call from a kernel: GETATTR without a credential.
     #[test]

@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::nfs3::Procedure;
+use crate::types::OpKinds;
 
 /// The settings of a file system, all of them replicated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,8 +14,8 @@ pub struct Settings {
     pub exports: Vec<Export>,
     /// When reading updates the access time.
     pub atime: Atime,
-    /// The procedures that may be served without ordering, as far as they change nothing.
-    pub read_only: Procedures,
+    /// The operations that may be served without ordering, as far as they change nothing.
+    pub read_only: OpKinds,
     /// Whether calls without a credential are answered, as calls of the anonymous user.
     pub auth_none: bool,
     /// Maximum bytes of data and tables, in whole pages; if the state has fewer pages, all of those. It is not part
@@ -95,45 +95,6 @@ pub enum Atime {
     None,
 }
 
-/// A set of procedures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Procedures(u32);
-
-impl Procedures {
-    /// No procedure.
-    pub const NONE: Self = Self(0);
-
-    /// Returns the set of these procedures.
-    pub fn of(procedures: &[Procedure]) -> Self {
-        Self(procedures.iter().fold(0, |bits, procedure| bits | 1 << (*procedure as u32)))
-    }
-
-    /// Returns whether a procedure is among them.
-    pub fn has(self, procedure: Procedure) -> bool {
-        self.0 >> (procedure as u32) & 1 == 1
-    }
-
-    /// Returns those that change nothing, except an access time.
-    pub fn reading() -> Self {
-        use Procedure::{
-            Access, FsInfo, FsStat, GetAttr, Lookup, Null, PathConf, Read, ReadDir, ReadDirPlus, ReadLink,
-        };
-        Self::of(&[
-            Null,
-            GetAttr,
-            Lookup,
-            Access,
-            ReadLink,
-            Read,
-            ReadDir,
-            ReadDirPlus,
-            FsStat,
-            FsInfo,
-            PathConf,
-        ])
-    }
-}
-
 impl Network {
     /// Returns whether an address is in the network.
     pub fn has(&self, address: &[u8; 16]) -> bool {
@@ -144,6 +105,9 @@ impl Network {
 }
 
 impl Export {
+    /// Maximum length of a path, in bytes.
+    pub const PATH_BYTES_MAX: usize = 1024;
+
     /// Returns the export of a directory with the defaults of `exportfs`, but writable: root is squashed.
     pub fn of(path: &str) -> Self {
         Self {
@@ -168,7 +132,7 @@ impl Default for Settings {
             service_id: 1,
             exports: alloc::vec![Export::of("/")],
             atime: Atime::Relatime,
-            read_only: Procedures::reading(),
+            read_only: OpKinds::ALL,
             auth_none: false,
             capacity_bytes: 64 << 30,
             inodes_max: 1 << 32,
@@ -218,7 +182,7 @@ impl Settings {
         let rule = |holds: bool, key, rule| if holds { Ok(()) } else { Err(SettingsError { key, rule }) };
         rule((1..=Self::EXPORTS_MAX).contains(&self.exports.len()), "exports", "from 1 to 64 directories")?;
         for export in &self.exports {
-            let is_path = export.path.starts_with('/') && export.path.len() <= crate::mount3::PATH_BYTES_MAX;
+            let is_path = export.path.starts_with('/') && export.path.len() <= Export::PATH_BYTES_MAX;
             rule(is_path, "exports.path", "starts with / and has at most 1024 bytes")?;
             rule(export.networks.len() <= Self::NETWORKS_MAX, "exports.networks", "at most 64")?;
             rule(export.networks.iter().all(|n| n.bits <= 128), "exports.networks", "at most 128 bits")?;
@@ -263,13 +227,5 @@ mod tests {
         }
         let small = Settings { capacity_bytes: (1 << 20) - 1, ..Settings::default() };
         assert_eq!(small.check().unwrap_err().key, "capacity");
-    }
-
-    #[test]
-    fn a_set_has_what_it_was_made_of() {
-        let set = Procedures::of(&[Procedure::GetAttr, Procedure::Commit]);
-        let has: Vec<_> = Procedure::ALL.iter().filter(|p| set.has(**p)).collect();
-        assert_eq!(has, [&Procedure::GetAttr, &Procedure::Commit]);
-        assert!(!Procedures::reading().has(Procedure::Write));
     }
 }

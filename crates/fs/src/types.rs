@@ -1,8 +1,109 @@
-//! Attributes of files, in no protocol's format.
+//! Operations, users and attributes of files, in no protocol's format.
+
+/// The kinds of operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OpKind {
+    /// Nothing is done.
+    Null,
+    /// Return the attributes of a file.
+    GetAttributes,
+    /// Set attributes.
+    SetAttributes,
+    /// Look up a name in a directory.
+    LookUp,
+    /// Return the rights of the caller.
+    Rights,
+    /// Read the target of a symbolic link.
+    ReadLink,
+    /// Read data.
+    Read,
+    /// Write data.
+    Write,
+    /// Create a file.
+    CreateFile,
+    /// Create a directory.
+    CreateDir,
+    /// Create a symbolic link.
+    CreateSymlink,
+    /// Create a device, a socket or a pipe.
+    CreateNode,
+    /// Remove the name of anything but a directory.
+    RemoveFile,
+    /// Remove an empty directory.
+    RemoveDir,
+    /// Move a name.
+    Rename,
+    /// Add a name to a file.
+    AddLink,
+    /// List the names in a directory.
+    List,
+    /// List the names in a directory, with attributes and handles.
+    ListPlus,
+    /// Return how full the file system is.
+    Fullness,
+    /// Return the limits of the file system.
+    Limits,
+    /// Return the limits of names and links.
+    NameLimits,
+    /// Make written data durable.
+    Commit,
+}
+
+impl OpKind {
+    /// Returns whether it changes nothing, except an access time.
+    pub const fn reads(self) -> bool {
+        self.reads_content()
+            || matches!(
+                self,
+                Self::Null
+                    | Self::GetAttributes
+                    | Self::LookUp
+                    | Self::Rights
+                    | Self::Fullness
+                    | Self::Limits
+                    | Self::NameLimits
+            )
+    }
+
+    /// Returns whether it reads the content of a file, and thus updates an access time.
+    pub const fn reads_content(self) -> bool {
+        matches!(self, Self::ReadLink | Self::Read | Self::List | Self::ListPlus)
+    }
+}
+
+/// A set of kinds of operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpKinds(u32);
+
+impl OpKinds {
+    /// No kind.
+    pub const NONE: Self = Self(0);
+    /// All of them.
+    pub const ALL: Self = Self(u32::MAX);
+
+    /// Returns the set of these kinds.
+    pub fn of(kinds: impl IntoIterator<Item = OpKind>) -> Self {
+        Self(kinds.into_iter().fold(0, |bits, kind| bits | 1 << kind as u32))
+    }
+
+    /// Returns whether a kind is among them.
+    pub fn has(self, kind: OpKind) -> bool {
+        self.0 >> (kind as u32) & 1 == 1
+    }
+}
+
+/// The calling user, as the caller claims it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct User<'a> {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Further groups.
+    pub(crate) gids: &'a [u32],
+}
 
 /// The type of a file, with its number in the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FileKind {
     Reg = 1,
     Dir = 2,
     Blk = 3,
@@ -12,7 +113,7 @@ pub(crate) enum Kind {
     Fifo = 7,
 }
 
-impl Kind {
+impl FileKind {
     const ALL: [Self; 7] = [Self::Reg, Self::Dir, Self::Blk, Self::Chr, Self::Lnk, Self::Sock, Self::Fifo];
 
     /// Returns its number in the state.
@@ -36,7 +137,7 @@ pub(crate) struct Device {
 /// All attributes of a file. Times are nanoseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attributes {
-    pub(crate) kind: Kind,
+    pub(crate) kind: FileKind,
     pub(crate) mode: u16,
     pub(crate) links: u32,
     pub(crate) uid: u32,
@@ -61,13 +162,13 @@ pub(crate) struct SetAttributes {
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
     pub(crate) size: Option<u64>,
-    pub(crate) atime: SetTime,
-    pub(crate) mtime: SetTime,
+    pub(crate) atime: TimeChange,
+    pub(crate) mtime: TimeChange,
 }
 
 /// How to set a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum SetTime {
+pub(crate) enum TimeChange {
     #[default]
     Keep,
     /// The time of the operation.
@@ -78,7 +179,7 @@ pub(crate) enum SetTime {
 
 /// How a file is created.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CreateHow {
+pub(crate) enum Creation {
     /// One that exists is used.
     Unchecked(SetAttributes),
     /// It must not exist.
@@ -94,6 +195,16 @@ pub(crate) struct Rights {
     pub(crate) write: bool,
     /// To search it, if it is a directory.
     pub(crate) execute: bool,
+}
+
+/// The limits of the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// The unit of space.
+    pub(crate) page_bytes: u64,
+    pub(crate) file_bytes_max: u64,
+    pub(crate) name_bytes_max: usize,
+    pub(crate) links_max: u32,
 }
 
 /// How full the file system is.
@@ -113,9 +224,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_set_has_what_it_was_made_of() {
+        let set = OpKinds::of([OpKind::GetAttributes, OpKind::Commit]);
+        assert!(set.has(OpKind::GetAttributes) && set.has(OpKind::Commit) && !set.has(OpKind::Null));
+        assert!(OpKinds::ALL.has(OpKind::Commit) && !OpKinds::NONE.has(OpKind::Null));
+    }
+
+    #[test]
+    fn reading_content_is_reading() {
+        assert!(OpKind::Read.reads_content() && OpKind::Read.reads());
+        assert!(OpKind::LookUp.reads() && !OpKind::LookUp.reads_content());
+        assert!(!OpKind::Write.reads() && !OpKind::Commit.reads());
+    }
+
+    #[test]
     fn a_type_has_its_number_in_the_state() {
-        assert_eq!(Kind::ALL.map(Kind::number), [1, 2, 3, 4, 5, 6, 7]);
-        assert!(Kind::ALL.into_iter().all(|kind| Kind::from_number(kind.number()) == Some(kind)));
-        assert_eq!([Kind::from_number(0), Kind::from_number(8)], [None, None]);
+        assert_eq!(FileKind::ALL.map(FileKind::number), [1, 2, 3, 4, 5, 6, 7]);
+        assert!(FileKind::ALL.into_iter().all(|kind| FileKind::from_number(kind.number()) == Some(kind)));
+        assert_eq!([FileKind::from_number(0), FileKind::from_number(8)], [None, None]);
     }
 }

@@ -24,11 +24,21 @@ use quorate_service::btree::Tree;
 use quorate_service::space::Space;
 use quorate_service::{Context, Stop, View};
 
-use crate::bytes::le64;
 use crate::error::{Done, OpError, Why};
-use crate::inode::Inode;
 use crate::settings::Settings;
-use crate::types::Kind;
+use crate::types::FileKind;
+use crate::volume::bytes::le64;
+use crate::volume::inode::Inode;
+
+pub(crate) mod bytes;
+pub(crate) mod data;
+pub(crate) mod directory;
+pub mod fsck;
+pub(crate) mod handle;
+pub(crate) mod inode;
+mod inodes;
+mod mounts;
+mod quota;
 
 /// Marks the state as a file system in this format.
 const MAGIC: [u8; 8] = *b"quorFS02";
@@ -44,7 +54,7 @@ const MOUNTS_AT: usize = 56;
 const TIME_AT: usize = 64;
 const NEXT_INODE_AT: usize = 72;
 const INODES_USED_AT: usize = 80;
-pub(crate) const MOUNTS_USED_AT: usize = 88;
+const MOUNTS_USED_AT: usize = 88;
 
 /// Minimum page size, in bytes: an inode with its data, and a name of maximum length, fit into a leaf.
 const PAGE_BYTES_MIN: usize = 4096;
@@ -56,17 +66,17 @@ pub(crate) const RESERVE_PAGES: u32 = 64;
 
 /// The state as a file system, for one call.
 pub(crate) struct Volume<'s, 'v> {
-    pub(crate) view: &'s mut View<'v>,
-    pub(crate) settings: &'s Settings,
-    pub(crate) space: Space,
-    pub(crate) inodes: Tree,
-    pub(crate) names: Tree,
-    pub(crate) cookies: Tree,
-    pub(crate) extents: Tree,
-    pub(crate) usage: Tree,
-    pub(crate) mounts: Tree,
+    view: &'s mut View<'v>,
+    settings: &'s Settings,
+    space: Space,
+    inodes: Tree,
+    names: Tree,
+    cookies: Tree,
+    extents: Tree,
+    usage: Tree,
+    mounts: Tree,
     /// Whether the use of each user is counted.
-    pub(crate) is_counted: bool,
+    is_counted: bool,
     /// The time of this call, in nanoseconds since 1970.
     now: u64,
     /// The generation of new inodes.
@@ -127,7 +137,7 @@ impl<'s, 'v> Volume<'s, 'v> {
     fn format(&mut self) -> Result<(), Stop> {
         self.view.write(0, 0, &MAGIC)?;
         self.set_number(NEXT_INODE_AT, ROOT)?;
-        let mut root = self.new_inode(Kind::Dir, 0o1777, 0, 0);
+        let mut root = self.new_inode(FileKind::Dir, 0o1777, 0, 0);
         // Its handle is the same in every state: it does not depend on its creation time.
         (root.nlink, root.parent, root.generation) = (2, ROOT, 0);
         match self.add_inode(&root, &[]) {
@@ -137,6 +147,23 @@ impl<'s, 'v> Volume<'s, 'v> {
         }
         self.tick()?;
         Ok(())
+    }
+
+    /// Returns the settings of the file system.
+    pub(crate) fn settings(&self) -> &'s Settings {
+        self.settings
+    }
+
+    /// Returns a page of the reply cache.
+    pub(crate) fn reply_page(&self, page: u32) -> Result<&[u8], Stop> {
+        assert!((1..=self.settings.reply_pages).contains(&page), "page {page} is not in the reply cache");
+        self.view.page(page)
+    }
+
+    /// Changes bytes of a page of the reply cache.
+    pub(crate) fn write_reply_page(&mut self, page: u32, at: usize, bytes: &[u8]) -> Result<(), Stop> {
+        assert!((1..=self.settings.reply_pages).contains(&page), "page {page} is not in the reply cache");
+        self.view.write(page, at, bytes)
     }
 
     /// Returns the time of this call, and records that it is used.
@@ -166,6 +193,11 @@ impl<'s, 'v> Volume<'s, 'v> {
         Ok(free.min(most.saturating_sub(self.space.used(self.view)?)))
     }
 
+    /// Returns how many pages are in use.
+    pub(crate) fn used_pages(&self) -> Result<u32, Stop> {
+        self.space.used(self.view)
+    }
+
     /// Returns how many pages a client may still fill.
     pub(crate) fn available_pages(&self) -> Result<u32, Stop> {
         Ok(self.free_pages()?.saturating_sub(RESERVE_PAGES))
@@ -187,7 +219,7 @@ impl<'s, 'v> Volume<'s, 'v> {
     }
 
     /// Returns a new inode: no links, no data.
-    pub(crate) fn new_inode(&self, kind: Kind, mode: u16, uid: u32, gid: u32) -> Inode {
+    pub(crate) fn new_inode(&self, kind: FileKind, mode: u16, uid: u32, gid: u32) -> Inode {
         Inode {
             mode,
             uid,
@@ -221,11 +253,11 @@ impl<'s, 'v> Volume<'s, 'v> {
         self.charge(inode.uid, 0, -1)
     }
 
-    pub(crate) fn number(&self, at: usize) -> Result<u64, Stop> {
+    fn number(&self, at: usize) -> Result<u64, Stop> {
         le64(self.view.page(0)?, at)
     }
 
-    pub(crate) fn set_number(&mut self, at: usize, number: u64) -> Result<(), Stop> {
+    fn set_number(&mut self, at: usize, number: u64) -> Result<(), Stop> {
         self.view.write(0, at, &number.to_le_bytes())
     }
 }

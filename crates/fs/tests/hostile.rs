@@ -4,7 +4,7 @@
 mod support;
 
 use quorate_fs::nfs3::*;
-use quorate_fs::xdr::Opaque;
+use quorate_fs::rpc::xdr::Opaque;
 use support::*;
 
 /// A call with arguments drawn from small sets, most of them possible.

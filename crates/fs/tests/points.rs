@@ -5,8 +5,8 @@ mod support;
 
 use quorate_fs::Settings;
 use quorate_fs::nfs3::*;
+use quorate_fs::rpc::xdr::{self, Opaque};
 use quorate_fs::settings::Quota;
-use quorate_fs::xdr::{self, Opaque};
 use support::*;
 
 /// Handles: stable, STALE for a dead object, BADHANDLE for nonsense, never NOENT without a name.
@@ -59,17 +59,17 @@ fn nfs02_attributes_come_with_every_reply_and_wcc_from_inside_the_operation() {
     // On errors.
     let now = b.getattr(&root).unwrap();
     let body = b.call(&Call::Lookup(place(&root, "a")));
-    assert_eq!(xdr::decode(&body), Ok(Outcome::<LookupOk<'_>, _>::Err((Stat::NoEnt, Some(now.clone())))));
+    assert_eq!(xdr::decode(&body), Ok(NfsResult::<LookupOk<'_>, _>::Err((Stat::NoEnt, Some(now.clone())))));
     let body = b.call(&Call::Remove(place(&root, "a")));
     let same = WccAttr { size: now.size, mtime: now.mtime, ctime: now.ctime };
     let wcc = Wcc { before: Some(same), after: Some(now.clone()) };
-    assert_eq!(xdr::decode(&body), Ok(Outcome::<Wcc, _>::Err((Stat::NoEnt, wcc.clone()))));
+    assert_eq!(xdr::decode(&body), Ok(NfsResult::<Wcc, _>::Err((Stat::NoEnt, wcc.clone()))));
     let args = RenameArgs { from: place(&root, "a"), to: place(&root, "b") };
     let body = b.call(&Call::Rename(args));
     let both = RenameWcc { from: wcc.clone(), to: wcc };
-    assert_eq!(xdr::decode(&body), Ok(Outcome::<RenameWcc, _>::Err((Stat::NoEnt, both))));
+    assert_eq!(xdr::decode(&body), Ok(NfsResult::<RenameWcc, _>::Err((Stat::NoEnt, both))));
     let body = b.call(&Call::Read(ReadArgs { file: fh(&root), offset: 0, count: 1 }));
-    assert_eq!(xdr::decode(&body), Ok(Outcome::<ReadOk<'_>, _>::Err((Stat::IsDir, Some(now)))));
+    assert_eq!(xdr::decode(&body), Ok(NfsResult::<ReadOk<'_>, _>::Err((Stat::IsDir, Some(now)))));
 }
 
 /// READDIR: cookies unique and stable while others come and go; going on behind an entry that is gone;
@@ -119,7 +119,7 @@ fn nfs03_listing_goes_on_behind_its_cookie_whatever_happens_meanwhile() {
     let args = ReadDirArgs { dir: fh(&dir), cookie: 5, verf: [1; 8], count: 700 };
     let body = b.call(&Call::ReadDir(args));
     assert!(matches!(
-        xdr::decode::<Outcome<ReadDirOk<'_>, Option<Attr>>>(&body),
+        xdr::decode::<NfsResult<ReadDirOk<'_>, Option<Attr>>>(&body),
         Ok(Err((Stat::BadCookie, _)))
     ));
     let file = b.file(&root, "f");
@@ -141,7 +141,7 @@ fn nfs03_readdirplus_keeps_both_counts() {
             let args = ReadDirPlusArgs { dir: fh(&root), cookie, verf: [0; 8], dircount, maxcount };
             let body = b.call(&Call::ReadDirPlus(args));
             assert!(body.len() <= maxcount as usize);
-            let list = match xdr::decode::<Outcome<ReadDirPlusOk<'_>, Option<Attr>>>(&body).unwrap() {
+            let list = match xdr::decode::<NfsResult<ReadDirPlusOk<'_>, Option<Attr>>>(&body).unwrap() {
                 Ok(list) => list,
                 Err((stat, _)) => {
                     assert_eq!((stat, dircount), (Stat::TooSmall, 1));
@@ -178,7 +178,7 @@ fn nfs04_a_write_is_stable_counts_what_it_wrote_and_has_its_errors() {
     let after = done.wcc.after.unwrap();
     assert_eq!((after.size, after.mtime), (15, after.ctime));
     let body = b.call(&Call::Commit(CommitArgs { file: fh(&file), offset: 0, count: 0 }));
-    let committed = xdr::decode::<Outcome<CommitOk, Wcc>>(&body).unwrap().unwrap();
+    let committed = xdr::decode::<NfsResult<CommitOk, Wcc>>(&body).unwrap().unwrap();
     assert_eq!(committed.verf, done.verf);
     // Set user and group go when someone else writes, and when the owner changes.
     b.setattr(&file, mode(0o6777)).unwrap();

@@ -4,13 +4,13 @@
 mod support;
 
 use quorate_fs::Fs;
-use quorate_fs::mount3::{self, MountReply, MountStat};
+use quorate_fs::nfs3::mount3::{self, MountReply, MountStat};
+use quorate_fs::nfs3::operation::HEAD_BYTES;
+use quorate_fs::nfs3::relay::{Connection, Limits, Ticket};
 use quorate_fs::nfs3::{Call, CommitArgs, DirOp, PROGRAM, Procedure, Reply, Stat};
-use quorate_fs::operation::HEAD_BYTES;
-use quorate_fs::record::{RecordError, Records, put_record};
-use quorate_fs::relay::{Connection, Limits, Ticket};
 use quorate_fs::rpc::Status;
-use quorate_fs::xdr::{self, Opaque};
+use quorate_fs::rpc::record::{RecordError, Records, put_record};
+use quorate_fs::rpc::xdr::{self, Opaque};
 use support::{Bench, Xorshift, fh, open_settings, place, split};
 
 const ADDRESS: [u8; 16] = [7; 16];

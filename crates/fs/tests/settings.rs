@@ -4,9 +4,9 @@
 mod support;
 
 use quorate_fs::nfs3::*;
-use quorate_fs::settings::{Atime, Procedures};
-use quorate_fs::xdr::{self, Opaque};
-use quorate_fs::{Fs, Settings};
+use quorate_fs::rpc::xdr::{self, Opaque};
+use quorate_fs::settings::Atime;
+use quorate_fs::{Fs, OpKind, OpKinds, Settings};
 use quorate_service::Service;
 use support::*;
 
@@ -38,16 +38,16 @@ fn reads_go_the_short_way_as_the_settings_say() {
     assert_eq!(ordered(with(Atime::Strict)), [0, 0, 2, 2]);
     // The variants of the paper: GETATTR alone, and LOOKUP too.
     let only =
-        |procedures: &[Procedure]| Settings { read_only: Procedures::of(procedures), ..with(Atime::Strict) };
-    assert_eq!(ordered(only(&[Procedure::GetAttr])), [0, 2, 2, 2]);
-    assert_eq!(ordered(only(&[Procedure::GetAttr, Procedure::Lookup])), [0, 0, 2, 2]);
-    assert_eq!(ordered(Settings { read_only: Procedures::NONE, ..with(Atime::None) }), [2, 2, 2, 2]);
+        |kinds: &[OpKind]| Settings { read_only: OpKinds::of(kinds.iter().copied()), ..with(Atime::Strict) };
+    assert_eq!(ordered(only(&[OpKind::GetAttributes])), [0, 2, 2, 2]);
+    assert_eq!(ordered(only(&[OpKind::GetAttributes, OpKind::LookUp])), [0, 0, 2, 2]);
+    assert_eq!(ordered(Settings { read_only: OpKinds::NONE, ..with(Atime::None) }), [2, 2, 2, 2]);
 }
 
 /// Whatever the setting names, what changes something is ordered.
 #[test]
 fn no_setting_makes_a_write_read_only() {
-    let fs = Fs::new(Settings { read_only: Procedures::of(Procedure::ALL), ..open_settings() }).unwrap();
+    let fs = Fs::new(Settings { read_only: OpKinds::ALL, ..open_settings() }).unwrap();
     let mut b = Bench::new();
     let root = b.root.clone();
     let remove = b.nfs_operation(&Call::Remove(place(&root, "a")));
@@ -99,7 +99,7 @@ fn times_rise_with_every_change() {
     });
     let (one, two) = (b.nfs_operation(&write), b.nfs_operation(&write));
     for reply in b.order_together(&[&one, &two]) {
-        let done = xdr::decode::<Outcome<WriteOk, Wcc>>(split(&reply).1).unwrap().unwrap();
+        let done = xdr::decode::<NfsResult<WriteOk, Wcc>>(split(&reply).1).unwrap().unwrap();
         let ctime = done.wcc.after.unwrap().ctime.ns();
         assert!(ctime > last);
         last = ctime;

@@ -2,10 +2,10 @@
 //! nothing but an error for anything else.
 #![allow(clippy::unwrap_used, clippy::result_large_err, reason = "a test may panic")]
 
-use quorate_fs::mount3::{ExportEntry, MountEntry, MountReply, MountStat};
+use quorate_fs::nfs3::mount3::{ExportEntry, MountEntry, MountReply, MountStat};
 use quorate_fs::nfs3::*;
+use quorate_fs::rpc::xdr::{self, Opaque, XdrError};
 use quorate_fs::rpc::{AuthSys, CallHead, ReplyHead};
-use quorate_fs::xdr::{self, Opaque, XdrError};
 
 /// A small generator of numbers that look random. Marsaglia's xorshift, 64 bits.
 struct Xorshift(u64);

@@ -4,11 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use fuser::Errno;
-use quorate_fs::calls::{Calls, Unanswered, mount_reply, nfs_reply};
+use quorate_fs::nfs3::calls::{Calls, Unanswered, mount_reply, nfs_reply};
 use quorate_fs::nfs3::{Attr, Call, Procedure, Reply, Stat};
+use quorate_fs::rpc::xdr::Opaque;
 use quorate_fs::rpc::{GROUPS_MAX, Status};
-use quorate_fs::settings::Procedures;
-use quorate_fs::xdr::Opaque;
 use quorate_node::Caller;
 use quorate_node::caller::Pending;
 use quorate_node::files::{FilesError, Handle, Machine, User};
@@ -59,7 +58,7 @@ impl Server {
 
     /// Starts a call. Many can be in progress.
     pub(crate) fn begin(&self, user: &User, call: &Call<'_>) -> Pending {
-        let read_only = Procedures::reading().has(call.procedure());
+        let read_only = call.procedure().kind().reads();
         self.caller.submit_known(self.machine.operation(&self.calls(user).nfs(call)), read_only)
     }
 

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use fuser::Errno;
 use quorate_fs::nfs3::{
     AccessArgs, Attr, Call, CreateArgs, CreateHow, CreateOk, DirOp, FileType, FsStatOk, LinkArgs, MkDirArgs,
-    MkNodArgs, MkNodData, Outcome, ReadArgs, ReadDirPlusArgs, RenameArgs, Reply, SetAttr, SetAttrArgs,
+    MkNodArgs, MkNodData, NfsResult, ReadArgs, ReadDirPlusArgs, RenameArgs, Reply, SetAttr, SetAttrArgs,
     StableHow, Stat, SymLinkArgs, Wcc, WriteArgs,
 };
-use quorate_fs::xdr::Opaque;
+use quorate_fs::rpc::xdr::Opaque;
 use quorate_node::files::{Handle, User};
 
 use crate::server::Server;
@@ -77,7 +77,7 @@ macro_rules! answer {
     };
 }
 
-fn stat<T, F>(outcome: Outcome<T, F>) -> Result<T, Stat> {
+fn stat<T, F>(outcome: NfsResult<T, F>) -> Result<T, Stat> {
     outcome.map_err(|(stat, _)| stat)
 }
 

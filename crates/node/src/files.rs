@@ -7,14 +7,13 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::Mutex;
 
-use quorate_fs::calls::{Calls, Unanswered, mount_reply, nfs_reply};
-use quorate_fs::mount3::MountStat;
+use quorate_fs::nfs3::calls::{Calls, Unanswered, mount_reply, nfs_reply};
+use quorate_fs::nfs3::mount3::MountStat;
 use quorate_fs::nfs3::{
     Attr, Call, CreateArgs, CreateHow, DirOp, FileType, FsStatOk, MkDirArgs, Procedure, ReadArgs,
     ReadDirPlusArgs, Reply, SetAttr, SetAttrArgs, StableHow, Stat, WriteArgs,
 };
-use quorate_fs::settings::Procedures;
-use quorate_fs::xdr::Opaque;
+use quorate_fs::rpc::xdr::Opaque;
 
 use crate::caller::{CallError, Caller, Pending};
 
@@ -378,7 +377,7 @@ impl Files {
     }
 
     fn begin(&self, call: &Call<'_>) -> Pending {
-        let read_only = Procedures::reading().has(call.procedure());
+        let read_only = call.procedure().kind().reads();
         let mut calls = self.calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let bytes = calls.nfs(call);
         drop(calls);
@@ -393,7 +392,7 @@ fn components(path: &[u8]) -> impl Iterator<Item = Vec<u8>> {
 
 /// A reply of another procedure: no correct service gives one.
 fn odd() -> FilesError {
-    FilesError::Unanswered(Unanswered::Malformed(quorate_fs::xdr::XdrError::Invalid))
+    FilesError::Unanswered(Unanswered::Malformed(quorate_fs::rpc::xdr::XdrError::Invalid))
 }
 
 /// Describes it like `strerror`.

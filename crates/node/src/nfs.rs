@@ -1,6 +1,6 @@
 //! The NFS gateway: NFS calls in, replicated operations out.
 //!
-//! The protocol of a connection is in [`quorate_fs::relay`], the loop around it in [`front`](crate::front). A gateway has no
+//! The protocol of a connection is in [`quorate_fs::nfs3::relay`], the loop around it in [`front`](crate::front). A gateway has no
 //! durable state: file handles, replies to repeated calls, and the mount list are in the replicated state. So gateways can
 //! be restarted, and there can be many of them. The replicas trust a gateway for the addresses and users that it forwards;
 //! run one on each machine that mounts.
@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use quorate_fs::Fs;
-use quorate_fs::relay::{Connection, Limits as ConnectionLimits, Ticket};
+use quorate_fs::nfs3::relay::{Connection, Limits as ConnectionLimits, Ticket};
 use quorate_pbft::config::Durability;
 use quorate_service::{Alone, Options};
 

@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use cluster::Cluster;
 use gateway::Door;
-use quorate_fs::calls::{Calls, mount_reply, nfs_reply};
-use quorate_fs::mount3::MountStat;
+use quorate_fs::nfs3::calls::{Calls, mount_reply, nfs_reply};
+use quorate_fs::nfs3::mount3::MountStat;
 use quorate_fs::nfs3::{
     Call, CreateArgs, CreateHow, DirOp, Procedure, ReadArgs, Reply, SetAttr, StableHow, Stat, WriteArgs,
 };
-use quorate_fs::record::put_record;
+use quorate_fs::rpc::record::put_record;
+use quorate_fs::rpc::xdr::Opaque;
 use quorate_fs::settings::{Export, Squash};
-use quorate_fs::xdr::Opaque;
 use quorate_fs::{Fs, Settings};
 use quorate_node::front::Limits;
 use quorate_node::{Waiting, nfs};

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use quorate_fs::calls::{Calls, mount_reply, nfs_reply};
+use quorate_fs::nfs3::calls::{Calls, mount_reply, nfs_reply};
 use quorate_fs::nfs3::{
-    AccessArgs, Call, CommitArgs, CreateArgs, CreateHow, DirOp, MkDirArgs, Outcome, Procedure, ReadArgs,
+    AccessArgs, Call, CommitArgs, CreateArgs, CreateHow, DirOp, MkDirArgs, NfsResult, Procedure, ReadArgs,
     RenameArgs, Reply, SetAttr, StableHow, Stat, WriteArgs,
 };
-use quorate_fs::record::put_record;
-use quorate_fs::xdr::Opaque;
+use quorate_fs::rpc::record::put_record;
+use quorate_fs::rpc::xdr::Opaque;
 
 /// The address of a server.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ fn exchange(stream: &mut BufReader<TcpStream>, record: &mut Vec<u8>, call: &[u8]
 }
 
 /// Describes the error of a call.
-fn done<T, F>(what: &str, outcome: Outcome<T, F>) -> Result<T> {
+fn done<T, F>(what: &str, outcome: NfsResult<T, F>) -> Result<T> {
     outcome.map_err(|(stat, _)| anyhow::anyhow!("{what}: {stat:?}"))
 }
 

@@ -5,14 +5,14 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use quorate_fs::calls::nfs_reply;
+use quorate_fs::nfs3::calls::nfs_reply;
 use quorate_fs::nfs3::{
     Call, CreateArgs, CreateHow, CreateOk, DirOp, LinkArgs, MkDirArgs, Procedure, ReadArgs, ReadDirArgs,
     ReadDirPlusArgs, RenameArgs, Reply, SetAttr, SetAttrArgs, StableHow, SymLinkArgs, WriteArgs,
 };
+use quorate_fs::rpc::xdr::{self, Opaque, Reader, Xdr as _};
 use quorate_fs::rpc::{AuthSys, CallHead, OpaqueAuth, ReplyHead};
 use quorate_fs::settings::Quota;
-use quorate_fs::xdr::{self, Opaque, Reader, Xdr as _};
 use quorate_fs::{Fs, Operation, Settings, fsck, nfs3};
 use quorate_service::options::Options;
 use quorate_service::{Context, Executor, Service, Stop, View};

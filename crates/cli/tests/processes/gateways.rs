@@ -9,8 +9,8 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use quorate_fs::mount3::MountStat;
 use quorate_fs::nfs3::Stat;
+use quorate_fs::nfs3::mount3::MountStat;
 
 use crate::files::Relay;
 use crate::mount::Mount;

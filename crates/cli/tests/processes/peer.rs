@@ -4,13 +4,13 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
-use quorate_fs::calls::{Calls, mount_reply, nfs_reply};
-use quorate_fs::mount3::MountStat;
+use quorate_fs::nfs3::calls::{Calls, mount_reply, nfs_reply};
+use quorate_fs::nfs3::mount3::MountStat;
 use quorate_fs::nfs3::{
     Call, CreateArgs, CreateHow, DirOp, Procedure, ReadArgs, Reply, SetAttr, StableHow, Stat, WriteArgs,
 };
-use quorate_fs::record::put_record;
-use quorate_fs::xdr::Opaque;
+use quorate_fs::rpc::record::put_record;
+use quorate_fs::rpc::xdr::Opaque;
 
 use crate::support::PATIENCE;
 

@@ -3,8 +3,19 @@
 
 use alloc::vec::Vec;
 
-use super::{HANDLE_BYTES_MAX, NAME_BYTES_MAX};
-use crate::xdr::{Decoded, Opaque, Reader, Xdr, XdrError, xdr_enum, xdr_struct};
+use crate::rpc::xdr::{Decoded, Opaque, Reader, Xdr, XdrError, xdr_enum, xdr_struct};
+
+/// The program's number.
+pub const PROGRAM: u32 = 100_003;
+/// Its version.
+pub const VERSION: u32 = 3;
+/// Maximum length of a handle, in bytes.
+pub const HANDLE_BYTES_MAX: usize = 64;
+/// Maximum length of a decoded name or path, in bytes. It is above the accepted length, so that a longer name gets
+/// NAMETOOLONG, not `GARBAGE_ARGS`.
+pub const NAME_BYTES_MAX: usize = 4096;
+/// Maximum size of a READ or WRITE, in bytes.
+pub const TRANSFER_BYTES_MAX: usize = 1 << 20;
 
 /// A handle: opaque bytes for the client.
 pub type Fh<'a> = Opaque<'a, HANDLE_BYTES_MAX>;
@@ -131,6 +142,36 @@ xdr_struct! {
     pub struct DirOp<'a> {
         pub dir: Fh<'a>,
         pub name: Name<'a>,
+    }
+}
+
+/// The result of a procedure: `T`, or a status and `F`.
+pub type NfsResult<T, F> = Result<T, (Stat, F)>;
+
+const OK: u32 = 0;
+
+impl<'a, T: Xdr<'a>, F: Xdr<'a>> Xdr<'a> for NfsResult<T, F> {
+    fn decode(r: &mut Reader<'a>) -> Decoded<Self> {
+        match r.u32()? {
+            OK => T::decode(r).map(Ok),
+            number => {
+                let stat = Stat::from_number(number).ok_or(XdrError::Invalid)?;
+                Ok(Err((stat, F::decode(r)?)))
+            }
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Ok(done) => {
+                OK.encode(out);
+                done.encode(out);
+            }
+            Err((stat, failed)) => {
+                stat.encode(out);
+                failed.encode(out);
+            }
+        }
     }
 }
 

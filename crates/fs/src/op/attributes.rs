@@ -1,10 +1,10 @@
 //! Reading and setting attributes, and rights.
 
 use super::{Node, Op};
-use crate::caller::{Caller, EXECUTE, READ, SETGID, SETUID, WRITE};
 use crate::error::{Done, Why};
-use crate::inode::Inode;
-use crate::types::{Attributes, Kind, Rights, SetAttributes, SetTime};
+use crate::op::caller::{Caller, EXECUTE, READ, SETGID, SETUID, WRITE};
+use crate::types::{Attributes, FileKind, Rights, SetAttributes, TimeChange};
+use crate::volume::inode::Inode;
 
 impl Op<'_, '_, '_> {
     /// Returns the attributes of a file.
@@ -53,7 +53,7 @@ impl Op<'_, '_, '_> {
     /// Checks that a file may have this size.
     pub(super) fn check_size(&self, inode: &Inode, set: &SetAttributes) -> Done<()> {
         match set.size {
-            Some(size) if size > self.volume.settings.file_bytes_max => Err(Why::FBig.into()),
+            Some(size) if size > self.volume.settings().file_bytes_max => Err(Why::FBig.into()),
             Some(size) if size > inode.size => self.volume.check_room(),
             Some(_) | None => Ok(()),
         }
@@ -88,10 +88,10 @@ fn check_set(node: &Node<'_>, set: &SetAttributes) -> Done<()> {
     }
     for time in [set.atime, set.mtime] {
         match time {
-            SetTime::Keep => {}
-            SetTime::Now if owns => {}
-            SetTime::Now => node.check(WRITE)?,
-            SetTime::To(time) => {
+            TimeChange::Keep => {}
+            TimeChange::Now if owns => {}
+            TimeChange::Now => node.check(WRITE)?,
+            TimeChange::To(time) => {
                 if !owns {
                     return Err(Why::Perm.into());
                 }
@@ -101,9 +101,9 @@ fn check_set(node: &Node<'_>, set: &SetAttributes) -> Done<()> {
     }
     if set.size.is_some() {
         match inode.kind {
-            Kind::Reg => node.check_or_owner(WRITE)?,
-            Kind::Dir => return Err(Why::IsDir.into()),
-            Kind::Blk | Kind::Chr | Kind::Lnk | Kind::Sock | Kind::Fifo => {
+            FileKind::Reg => node.check_or_owner(WRITE)?,
+            FileKind::Dir => return Err(Why::IsDir.into()),
+            FileKind::Blk | FileKind::Chr | FileKind::Lnk | FileKind::Sock | FileKind::Fifo => {
                 return Err(Why::Inval.into());
             }
         }
@@ -148,10 +148,10 @@ pub(super) fn permissions(mode: u32) -> u16 {
 }
 
 /// Returns the new value of a time.
-pub(super) fn time(set: SetTime, old: u64, now: u64) -> u64 {
+pub(super) fn time(set: TimeChange, old: u64, now: u64) -> u64 {
     match set {
-        SetTime::Keep => old,
-        SetTime::Now => now,
-        SetTime::To(time) => time.unwrap_or(old),
+        TimeChange::Keep => old,
+        TimeChange::Now => now,
+        TimeChange::To(time) => time.unwrap_or(old),
     }
 }

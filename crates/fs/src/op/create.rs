@@ -2,10 +2,10 @@
 
 use super::attributes::{permissions, time};
 use super::{Made, Node, Op, check_new_name};
-use crate::caller::{EXECUTE, SETGID, WRITE};
 use crate::error::{Done, Why};
-use crate::inode::{INLINE_BYTES_MAX, Inode};
-use crate::types::{CreateHow, Device, Kind, SetAttributes, SetTime};
+use crate::op::caller::{EXECUTE, SETGID, WRITE};
+use crate::types::{Creation, Device, FileKind, SetAttributes, TimeChange};
+use crate::volume::inode::{INLINE_BYTES_MAX, Inode};
 
 /// The longest target of a symbolic link, in bytes: what other file systems take.
 const TARGET_BYTES_MAX: usize = 4095;
@@ -14,10 +14,10 @@ impl<'s> Op<'_, 's, '_> {
     /// Creates a directory.
     pub(crate) fn create_dir(&mut self, dir: &[u8], name: &[u8], set: &SetAttributes) -> Done<Made> {
         let dir = self.place(dir, name)?;
-        if dir.inode.nlink >= self.volume.settings.links_max {
+        if dir.inode.nlink >= self.volume.settings().links_max {
             return Err(Why::MLink.into());
         }
-        let mut inode = self.draft(&dir, Kind::Dir, set)?;
+        let mut inode = self.draft(&dir, FileKind::Dir, set)?;
         (inode.nlink, inode.parent) = (2, dir.number);
         inode.mode |= dir.inode.mode & SETGID;
         self.make(dir, name, inode, &[])
@@ -38,7 +38,7 @@ impl<'s> Op<'_, 's, '_> {
         if target.is_empty() || target.contains(&0) {
             return Err(Why::Inval.into());
         }
-        let mut inode = self.draft(&dir, Kind::Lnk, set)?;
+        let mut inode = self.draft(&dir, FileKind::Lnk, set)?;
         inode.mode = set.mode.map_or(0o777, permissions);
         if target.len() > INLINE_BYTES_MAX {
             let pages = self.volume.pages_of(target.len());
@@ -52,11 +52,11 @@ impl<'s> Op<'_, 's, '_> {
         &mut self,
         dir: &[u8],
         name: &[u8],
-        (kind, device): (Kind, Device),
+        (kind, device): (FileKind, Device),
         set: &SetAttributes,
     ) -> Done<Made> {
         let dir = self.place(dir, name)?;
-        if matches!(kind, Kind::Blk | Kind::Chr) && !dir.caller.is_root() {
+        if matches!(kind, FileKind::Blk | FileKind::Chr) && !dir.caller.is_root() {
             return Err(Why::Perm.into());
         }
         let inode = Inode { device, ..self.draft(&dir, kind, set)? };
@@ -78,7 +78,7 @@ impl<'s> Op<'_, 's, '_> {
         if self.volume.find(dir.number, name)?.is_some() {
             return Err(Why::Exist.into());
         }
-        if inode.nlink >= self.volume.settings.links_max {
+        if inode.nlink >= self.volume.settings().links_max {
             return Err(Why::MLink.into());
         }
         self.volume.check_room()?;
@@ -89,7 +89,7 @@ impl<'s> Op<'_, 's, '_> {
     }
 
     /// Creates a file.
-    pub(crate) fn create_file(&mut self, dir: &[u8], name: &[u8], how: &CreateHow) -> Done<Made> {
+    pub(crate) fn create_file(&mut self, dir: &[u8], name: &[u8], how: &Creation) -> Done<Made> {
         let place = self.writable_dir(dir)?;
         check_new_name(name)?;
         if let Some((found, inode)) = self.entry(&place, name)? {
@@ -97,10 +97,10 @@ impl<'s> Op<'_, 's, '_> {
         }
         let dir = self.place(dir, name)?;
         let (attributes, verf) = match how {
-            CreateHow::Unchecked(attributes) | CreateHow::Guarded(attributes) => (attributes.clone(), None),
-            CreateHow::Exclusive(verf) => (SetAttributes::default(), Some(*verf)),
+            Creation::Unchecked(attributes) | Creation::Guarded(attributes) => (attributes.clone(), None),
+            Creation::Exclusive(verf) => (SetAttributes::default(), Some(*verf)),
         };
-        let mut inode = self.draft(&dir, Kind::Reg, &attributes)?;
+        let mut inode = self.draft(&dir, FileKind::Reg, &attributes)?;
         self.check_size(&inode, &attributes)?;
         inode.verf = verf;
         inode.size = attributes.size.unwrap_or(0);
@@ -108,13 +108,13 @@ impl<'s> Op<'_, 's, '_> {
     }
 
     /// Creates a file with an existing name.
-    fn create_again(&mut self, dir: &Node<'_>, how: &CreateHow, number: u64, mut inode: Inode) -> Done<Made> {
+    fn create_again(&mut self, dir: &Node<'_>, how: &Creation, number: u64, mut inode: Inode) -> Done<Made> {
         match how {
             // "The same verifier again": a retransmission of a creation that succeeded.
-            CreateHow::Exclusive(verf) if inode.verf == Some(*verf) => {}
-            CreateHow::Guarded(_) | CreateHow::Exclusive(_) => return Err(Why::Exist.into()),
-            CreateHow::Unchecked(_) if inode.kind != Kind::Reg => return Err(Why::Exist.into()),
-            CreateHow::Unchecked(attributes) => {
+            Creation::Exclusive(verf) if inode.verf == Some(*verf) => {}
+            Creation::Guarded(_) | Creation::Exclusive(_) => return Err(Why::Exist.into()),
+            Creation::Unchecked(_) if inode.kind != FileKind::Reg => return Err(Why::Exist.into()),
+            Creation::Unchecked(attributes) => {
                 if let Some(size) = attributes.size {
                     if !dir.caller.owns(&inode) && !dir.caller.may(&inode, WRITE) {
                         return Err(Why::Access.into());
@@ -138,7 +138,7 @@ impl<'s> Op<'_, 's, '_> {
             return Err(Why::Exist.into());
         }
         dir.check(WRITE | EXECUTE)?;
-        if self.volume.inodes_used()? >= self.volume.settings.inodes_max {
+        if self.volume.inodes_used()? >= self.volume.settings().inodes_max {
             return Err(Why::NoSpc.into());
         }
         self.volume.check_room()?;
@@ -146,7 +146,7 @@ impl<'s> Op<'_, 's, '_> {
     }
 
     /// Returns the inode of a new object, with the requested attributes.
-    fn draft(&self, dir: &Node<'_>, kind: Kind, set: &SetAttributes) -> Done<Inode> {
+    fn draft(&self, dir: &Node<'_>, kind: FileKind, set: &SetAttributes) -> Done<Inode> {
         let caller = &dir.caller;
         let inherited = if dir.inode.mode & SETGID != 0 { dir.inode.gid } else { caller.gid };
         let uid = set.uid.unwrap_or(caller.uid);
@@ -155,13 +155,13 @@ impl<'s> Op<'_, 's, '_> {
             return Err(Why::Perm.into());
         }
         for set in [set.atime, set.mtime] {
-            if let SetTime::To(time) = set {
+            if let TimeChange::To(time) = set {
                 time.ok_or(Why::Inval)?;
             }
         }
         self.volume.check_quota(uid, 0, 1)?;
         let mut mode = permissions(set.mode.unwrap_or(0));
-        if kind != Kind::Dir && !caller.is_root() && !caller.is_in(gid) {
+        if kind != FileKind::Dir && !caller.is_root() && !caller.is_in(gid) {
             mode &= !SETGID;
         }
         let mut inode = self.volume.new_inode(kind, mode, uid, gid);

@@ -3,11 +3,11 @@
 use quorate_service::Stop;
 
 use super::{Made, Op};
-use crate::caller::READ;
 use crate::error::{Done, Why};
+use crate::op::caller::READ;
 
 /// An entry of a directory.
-pub(crate) struct Entry<'e> {
+pub(crate) struct Listed<'e> {
     /// Where a list continues behind it.
     pub(crate) cookie: u64,
     pub(crate) number: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Entry<'e> {
     about: &'e dyn Fn() -> Result<Made, Stop>,
 }
 
-impl Entry<'_> {
+impl Listed<'_> {
     /// Returns the entry's handle and attributes.
     pub(crate) fn about(&self) -> Result<Made, Stop> {
         (self.about)()
@@ -30,7 +30,7 @@ impl Op<'_, '_, '_> {
         dir: &[u8],
         cookie: u64,
         is_known: bool,
-        take: &mut dyn FnMut(&Entry<'_>) -> Result<bool, Stop>,
+        take: &mut dyn FnMut(&Listed<'_>) -> Result<bool, Stop>,
     ) -> Done<bool> {
         let dir = self.node(dir)?;
         dir.check_dir()?;
@@ -44,7 +44,7 @@ impl Op<'_, '_, '_> {
                 let inode = self.volume.known_inode(number)?;
                 Ok((self.handle(&dir, number, &inode), self.attributes(number, &inode)))
             };
-            take(&Entry { cookie, number, name, about: &about })
+            take(&Listed { cookie, number, name, about: &about })
         };
         if cookie < 1 && !take(1, dir.number, b".")? {
             return Ok(false);

@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 use quorate_service::Stop;
 
 use super::{Made, Node, Op, check_name};
-use crate::caller::{EXECUTE, READ};
 use crate::error::{Done, Why};
+use crate::op::caller::{EXECUTE, READ};
 use crate::settings::Export;
-use crate::types::Kind;
+use crate::types::FileKind;
 use crate::volume::ROOT;
 
 /// The longest target that can be in the state, in bytes.
@@ -54,7 +54,7 @@ impl<'s> Op<'_, 's, '_> {
     }
 
     /// Returns the inode of a path from the root, if there is one.
-    pub(crate) fn walk(&self, path: &[u8]) -> Result<Option<u64>, Stop> {
+    pub(super) fn walk(&self, path: &[u8]) -> Result<Option<u64>, Stop> {
         let mut number = ROOT;
         for name in components(path) {
             match self.volume.find(number, name)? {
@@ -68,7 +68,7 @@ impl<'s> Op<'_, 's, '_> {
     /// Returns the target of a symbolic link.
     pub(crate) fn read_link(&mut self, link: &[u8]) -> Done<Vec<u8>> {
         let node = self.node(link)?;
-        if node.inode.kind != Kind::Lnk {
+        if node.inode.kind != FileKind::Lnk {
             return Err(Why::Inval.into());
         }
         let mut target = Vec::new();
@@ -85,9 +85,11 @@ impl<'s> Op<'_, 's, '_> {
     pub(crate) fn start_reading(&mut self, file: &[u8], offset: u64, count: usize) -> Done<Reading<'s>> {
         let node = self.node(file)?;
         match node.inode.kind {
-            Kind::Reg => {}
-            Kind::Dir => return Err(Why::IsDir.into()),
-            Kind::Blk | Kind::Chr | Kind::Lnk | Kind::Sock | Kind::Fifo => return Err(Why::Inval.into()),
+            FileKind::Reg => {}
+            FileKind::Dir => return Err(Why::IsDir.into()),
+            FileKind::Blk | FileKind::Chr | FileKind::Lnk | FileKind::Sock | FileKind::Fifo => {
+                return Err(Why::Inval.into());
+            }
         }
         // A program is read to be executed: execute permission is enough.
         node.check_or_owner(READ).or_else(|error| node.check(EXECUTE).map_err(|_| error))?;
@@ -110,6 +112,6 @@ impl<'s> Op<'_, 's, '_> {
 }
 
 /// Returns the names in a path.
-pub(crate) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty())
 }

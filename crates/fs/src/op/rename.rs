@@ -3,11 +3,11 @@
 use quorate_service::Stop;
 
 use super::{Node, Op, check_name};
-use crate::caller::{EXECUTE, WRITE};
-use crate::directory::Found;
 use crate::error::{Done, Why};
-use crate::inode::Inode;
+use crate::op::caller::{EXECUTE, WRITE};
 use crate::volume::ROOT;
+use crate::volume::directory::DirEntry;
+use crate::volume::inode::Inode;
 
 /// Maximum depth of a directory that others can be moved into: how far the check for cycles goes up.
 const DEPTH_MAX: u32 = 16_384;
@@ -16,8 +16,8 @@ const DEPTH_MAX: u32 = 16_384;
 struct Move<'s> {
     from: Node<'s>,
     to: Node<'s>,
-    source: (Found, Inode),
-    target: Option<(Found, Inode)>,
+    source: (DirEntry, Inode),
+    target: Option<(DirEntry, Inode)>,
 }
 
 /// A name in a directory.
@@ -72,7 +72,7 @@ impl<'s> Op<'_, 's, '_> {
                     return Err(Why::NotEmpty.into());
                 }
             }
-            None if changes_parent && to.inode.nlink >= self.volume.settings.links_max => {
+            None if changes_parent && to.inode.nlink >= self.volume.settings().links_max => {
                 return Err(Why::MLink.into());
             }
             None => {}
@@ -107,7 +107,7 @@ impl<'s> Op<'_, 's, '_> {
         let dir = if is_same { &mut from_inode } else { &mut to_inode };
         match &target {
             Some((found, _)) => {
-                let entry = Found { inode: source.inode, cookie: found.cookie };
+                let entry = DirEntry { inode: source.inode, cookie: found.cookie };
                 self.volume.set_entry(to.number, new, entry)?;
             }
             None => self.volume.add_entry(to.number, dir, new, source.inode)?,

@@ -2,9 +2,9 @@
 
 use super::attributes::drop_privileges;
 use super::{Node, Op};
-use crate::caller::WRITE;
 use crate::error::{Done, Why};
-use crate::types::Kind;
+use crate::op::caller::WRITE;
+use crate::types::FileKind;
 
 impl Op<'_, '_, '_> {
     /// Writes the first `count` bytes of what was sent, as far as there is space, and returns the number of bytes.
@@ -14,7 +14,7 @@ impl Op<'_, '_, '_> {
         if data.is_empty() {
             return Ok(0);
         }
-        let limit = self.volume.settings.file_bytes_max;
+        let limit = self.volume.settings().file_bytes_max;
         let within = usize::try_from(limit.saturating_sub(offset)).unwrap_or(usize::MAX);
         let data = &data[..data.len().min(within)];
         if data.is_empty() {
@@ -43,9 +43,11 @@ impl Op<'_, '_, '_> {
         let node = self.node(file)?;
         node.check_writable()?;
         match node.inode.kind {
-            Kind::Reg => {}
-            Kind::Dir => return Err(Why::IsDir.into()),
-            Kind::Blk | Kind::Chr | Kind::Lnk | Kind::Sock | Kind::Fifo => return Err(Why::Inval.into()),
+            FileKind::Reg => {}
+            FileKind::Dir => return Err(Why::IsDir.into()),
+            FileKind::Blk | FileKind::Chr | FileKind::Lnk | FileKind::Sock | FileKind::Fifo => {
+                return Err(Why::Inval.into());
+            }
         }
         node.check_or_owner(WRITE)?;
         Ok(node)
@@ -54,9 +56,11 @@ impl Op<'_, '_, '_> {
     /// Checks that a handle is of a file with data.
     pub(crate) fn check_file(&self, file: &[u8]) -> Done<()> {
         match self.node(file)?.inode.kind {
-            Kind::Reg => Ok(()),
-            Kind::Dir => Err(Why::IsDir.into()),
-            Kind::Blk | Kind::Chr | Kind::Lnk | Kind::Sock | Kind::Fifo => Err(Why::Inval.into()),
+            FileKind::Reg => Ok(()),
+            FileKind::Dir => Err(Why::IsDir.into()),
+            FileKind::Blk | FileKind::Chr | FileKind::Lnk | FileKind::Sock | FileKind::Fifo => {
+                Err(Why::Inval.into())
+            }
         }
     }
 }

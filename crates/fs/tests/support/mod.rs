@@ -14,12 +14,12 @@ use std::rc::Rc;
 use std::sync::RwLock;
 
 use quorate_fs::fsck::{self, Report};
+use quorate_fs::nfs3::operation::{Operation, mapped};
 use quorate_fs::nfs3::*;
-use quorate_fs::operation::{Operation, mapped};
+use quorate_fs::rpc::xdr::{self, Opaque, Reader, Xdr};
 use quorate_fs::rpc::{AuthSys, CallHead, OpaqueAuth, ReplyHead, Status};
 use quorate_fs::settings::{Export, Squash};
-use quorate_fs::xdr::{self, Opaque, Reader, Xdr};
-use quorate_fs::{Fs, Settings, mount3};
+use quorate_fs::{Fs, Settings};
 use quorate_service::options::Options;
 use quorate_service::pages::{Memory, PageStore};
 use quorate_service::{Context, Executor, PageFault, Service, Stop, View};
@@ -321,7 +321,7 @@ impl Bench {
     }
 
     fn outcome<'a, T: Xdr<'a>, F: Xdr<'a>>(body: &'a [u8]) -> Result<T, Stat> {
-        xdr::decode::<Outcome<T, F>>(body).unwrap().map_err(|(stat, _)| stat)
+        xdr::decode::<NfsResult<T, F>>(body).unwrap().map_err(|(stat, _)| stat)
     }
 
     pub(crate) fn mount(&mut self, path: &str) -> Result<H, mount3::MountStat> {

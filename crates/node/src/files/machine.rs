@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use quorate_fs::calls::Calls;
-use quorate_fs::operation::{HEAD_BYTES, Operation};
+use quorate_fs::nfs3::calls::Calls;
+use quorate_fs::nfs3::operation::{HEAD_BYTES, Operation};
 
 use crate::client_node::ClientNode;
 
@@ -74,7 +74,7 @@ mod tests {
     fn a_machine_is_where_the_replicas_reach_it() {
         let replicas = [SocketAddr::from(([127, 0, 0, 1], 7000))];
         let at = |listen: &str| Machine::at(3, listen.parse().unwrap(), &replicas);
-        let v4 = |a, b, c, d| quorate_fs::operation::mapped([a, b, c, d]);
+        let v4 = |a, b, c, d| quorate_fs::nfs3::operation::mapped([a, b, c, d]);
         assert_eq!(at("10.1.2.3:7100").address, v4(10, 1, 2, 3));
         assert_eq!(at("[::1]:7100").address[15], 1);
         // It listens on all addresses: the route to the replicas determines which one is meant.

@@ -3,12 +3,12 @@
 use std::io::Read;
 use std::sync::PoisonError;
 
-use quorate_fs::calls::nfs_reply;
+use quorate_fs::nfs3::calls::nfs_reply;
 use quorate_fs::nfs3::{
     AccessArgs, Attr, Call, CreateHow, DirOp, FileType, Procedure, RenameArgs, Reply, SetAttr, SetAttrArgs,
     Stat,
 };
-use quorate_fs::xdr::Opaque;
+use quorate_fs::rpc::xdr::Opaque;
 
 use super::{Files, FilesError, Handle, odd};
 

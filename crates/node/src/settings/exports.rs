@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
+use quorate_fs::OpKinds;
 use quorate_fs::nfs3::Procedure;
-use quorate_fs::settings::{Export, Network, Procedures, Squash};
+use quorate_fs::settings::{Export, Network, Squash};
 
 /// Reads directories with their options: `/(rw,no_root_squash) /pub(ro,10.0.0.0/8)`.
 pub(super) fn parse(text: &str) -> Option<Vec<Export>> {
@@ -44,19 +45,19 @@ fn network(text: &str) -> Option<Network> {
 }
 
 /// Reads a set of procedures that only read: `all`, `none`, or their names.
-pub(super) fn procedures(text: &str) -> Option<Procedures> {
+pub(super) fn procedures(text: &str) -> Option<OpKinds> {
     match text {
-        "all" => return Some(Procedures::reading()),
-        "none" => return Some(Procedures::NONE),
+        "all" => return Some(OpKinds::ALL),
+        "none" => return Some(OpKinds::NONE),
         _ => {}
     }
-    let reading = Procedures::reading();
     let find = |name: &str| {
         let same = |p: &Procedure| format!("{p:?}").eq_ignore_ascii_case(name);
-        Procedure::ALL.iter().copied().find(|p| same(p) && reading.has(*p))
+        Procedure::ALL.iter().copied().find(|p| same(p) && p.kind().reads())
     };
     let names = text.split([' ', ',']).filter(|name| !name.is_empty());
-    Some(Procedures::of(&names.map(find).collect::<Option<Vec<_>>>()?))
+    let found = names.map(find).collect::<Option<Vec<_>>>()?;
+    Some(OpKinds::of(found.into_iter().map(Procedure::kind)))
 }
 
 #[cfg(test)]
@@ -79,8 +80,9 @@ mod tests {
     #[test]
     fn procedures_are_read_by_name() {
         let set = procedures("getattr, lookup").unwrap();
-        assert!(set.has(Procedure::GetAttr) && set.has(Procedure::Lookup) && !set.has(Procedure::Read));
+        let has = [Procedure::GetAttr, Procedure::Lookup, Procedure::Read].map(|p| set.has(p.kind()));
+        assert_eq!(has, [true, true, false]);
         assert_eq!(procedures("write"), None);
-        assert_eq!(procedures("all"), Some(Procedures::reading()));
+        assert_eq!(procedures("all"), Some(OpKinds::ALL));
     }
 }

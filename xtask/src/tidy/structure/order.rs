@@ -89,21 +89,12 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "fs",
         &[
-            "error operation record types xdr",
-            "rpc",
-            "nfs3",
-            "mount3",
-            "calls settings",
-            "bytes",
-            "handle inode",
+            "error types",
+            "rpc settings",
             "volume",
-            "inodes",
-            "caller data directory quota replies",
             // The operations know no protocol; the face of NFS version 3 is above them.
             "op",
-            "answer",
-            "fsck service",
-            "relay",
+            "nfs3",
         ],
     ),
     (

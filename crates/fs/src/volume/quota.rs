@@ -5,11 +5,11 @@
 
 use quorate_service::Stop;
 
-use crate::bytes::{inline, le64, next_of, pair_key};
-use crate::data::Extent;
 use crate::error::{Done, Why};
-use crate::inode::{INLINE_BYTES_MAX, Inode};
 use crate::volume::Volume;
+use crate::volume::bytes::{inline, le64, next_of, pair_key};
+use crate::volume::data::Extent;
+use crate::volume::inode::{INLINE_BYTES_MAX, Inode};
 
 /// The space that a user owns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,10 +9,10 @@ use alloc::vec::Vec;
 use quorate_service::space::Run;
 use quorate_service::{Stop, View};
 
-use crate::bytes::{be64, inline, le32, next_of, pair_key};
 use crate::error::Done;
-use crate::inode::{INLINE_BYTES_MAX, Inode};
 use crate::volume::Volume;
+use crate::volume::bytes::{be64, inline, le32, next_of, pair_key};
+use crate::volume::inode::{INLINE_BYTES_MAX, Inode};
 
 /// The content of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,17 +2,61 @@
 //!
 //! Both lists are filled up to a number of encoded bytes. An entry that does not fit ends the list; if not even one
 //! fits, the status is TOOSMALL.
+#![allow(missing_docs, reason = "fields and variants are those of the RFC")]
 
 use alloc::vec::Vec;
 
 use quorate_service::Stop;
 
-use super::settle;
+use super::{Attr, CookieVerf, Face, Fh, Name, NfsResult, TRANSFER_BYTES_MAX, settle};
 use crate::error::{Done, Why};
-use crate::nfs3::{Attr, CookieVerf, Fh, Outcome, ReadDirArgs, ReadDirPlusArgs, TRANSFER_BYTES_MAX};
-use crate::op::Op;
-use crate::op::list::Entry;
-use crate::xdr::{Opaque, Xdr};
+use crate::op::list::Listed;
+use crate::rpc::xdr::{Opaque, Xdr, xdr_struct};
+
+xdr_struct! {
+    pub struct ReadDirArgs<'a> {
+        pub dir: Fh<'a>,
+        pub cookie: u64,
+        pub verf: CookieVerf,
+        pub count: u32,
+    }
+
+    pub struct ReadDirPlusArgs<'a> {
+        pub dir: Fh<'a>,
+        pub cookie: u64,
+        pub verf: CookieVerf,
+        pub dircount: u32,
+        pub maxcount: u32,
+    }
+
+    pub struct Entry<'a> {
+        pub fileid: u64,
+        pub name: Name<'a>,
+        pub cookie: u64,
+    }
+
+    pub struct ReadDirOk<'a> {
+        pub dir: Option<Attr>,
+        pub verf: CookieVerf,
+        pub entries: Vec<Entry<'a>>,
+        pub eof: bool,
+    }
+
+    pub struct EntryPlus<'a> {
+        pub fileid: u64,
+        pub name: Name<'a>,
+        pub cookie: u64,
+        pub attributes: Option<Attr>,
+        pub object: Option<Fh<'a>>,
+    }
+
+    pub struct ReadDirPlusOk<'a> {
+        pub dir: Option<Attr>,
+        pub verf: CookieVerf,
+        pub entries: Vec<EntryPlus<'a>>,
+        pub eof: bool,
+    }
+}
 
 /// Cookies never become invalid, so the verifier is not needed.
 const COOKIE_VERF: CookieVerf = [0; 8];
@@ -25,7 +69,7 @@ const FRAME_BYTES: usize = 4 + ATTR_BYTES + COOKIE_VERF.len() + END_BYTES;
 
 /// The requested list.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct ListRequest {
     cookie: u64,
     verf: CookieVerf,
     /// Maximum bytes of numbers and names, without attributes and handles.
@@ -41,19 +85,19 @@ struct List {
     /// Bytes of numbers and names.
     names: usize,
     count: usize,
-    wanted: Wanted,
+    wanted: ListRequest,
 }
 
-impl Op<'_, '_, '_> {
+impl Face<'_, '_, '_> {
     pub(super) fn readdir(&mut self, args: &ReadDirArgs<'_>, out: &mut Vec<u8>) -> Result<(), Stop> {
         let maxcount = usize::try_from(args.count).unwrap_or(usize::MAX);
         let wanted =
-            Wanted { cookie: args.cookie, verf: args.verf, dircount: usize::MAX, maxcount, plus: false };
+            ListRequest { cookie: args.cookie, verf: args.verf, dircount: usize::MAX, maxcount, plus: false };
         self.listing(&args.dir, wanted, out)
     }
 
     pub(super) fn readdirplus(&mut self, args: &ReadDirPlusArgs<'_>, out: &mut Vec<u8>) -> Result<(), Stop> {
-        let wanted = Wanted {
+        let wanted = ListRequest {
             cookie: args.cookie,
             verf: args.verf,
             dircount: usize::try_from(args.dircount).unwrap_or(usize::MAX),
@@ -63,7 +107,7 @@ impl Op<'_, '_, '_> {
         self.listing(&args.dir, wanted, out)
     }
 
-    fn listing(&mut self, fh: &Fh<'_>, wanted: Wanted, out: &mut Vec<u8>) -> Result<(), Stop> {
+    fn listing(&mut self, fh: &Fh<'_>, wanted: ListRequest, out: &mut Vec<u8>) -> Result<(), Stop> {
         let list = self.fill(fh, wanted);
         let attributes = self.post(fh)?;
         match settle(list, || Ok(attributes.clone()))? {
@@ -75,16 +119,16 @@ impl Op<'_, '_, '_> {
                 false.encode(out);
                 eof.encode(out);
             }
-            Err(failed) => Outcome::<(), _>::Err(failed).encode(out),
+            Err(failed) => NfsResult::<(), _>::Err(failed).encode(out),
         }
         Ok(())
     }
 
     /// Builds the list, and returns whether it reaches the end of the directory.
-    fn fill(&mut self, fh: &Fh<'_>, wanted: Wanted) -> Done<(Vec<u8>, bool)> {
+    fn fill(&mut self, fh: &Fh<'_>, wanted: ListRequest) -> Done<(Vec<u8>, bool)> {
         let mut list = List { bytes: Vec::new(), names: 0, count: 0, wanted };
         let is_known = wanted.cookie == 0 || wanted.verf == COOKIE_VERF;
-        let eof = self.list(fh.0, wanted.cookie, is_known, &mut |entry| list.take(entry))?;
+        let eof = self.op.list(fh.0, wanted.cookie, is_known, &mut |entry| list.take(entry))?;
         if list.count == 0 && !eof {
             return Err(Why::TooSmall.into());
         }
@@ -94,7 +138,7 @@ impl Op<'_, '_, '_> {
 
 impl List {
     /// Adds an entry, if it fits.
-    fn take(&mut self, entry: &Entry<'_>) -> Result<bool, Stop> {
+    fn take(&mut self, entry: &Listed<'_>) -> Result<bool, Stop> {
         let before = self.bytes.len();
         true.encode(&mut self.bytes);
         entry.number.encode(&mut self.bytes);
@@ -120,13 +164,13 @@ impl List {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inode::Inode;
-    use crate::types::Kind;
-    use crate::xdr::encode;
+    use crate::rpc::xdr::encode;
+    use crate::types::FileKind;
+    use crate::volume::inode::Inode;
 
     #[test]
     fn attributes_have_the_length_that_lists_reckon_with() {
-        let attributes = Inode::empty(Kind::Dir).attributes(1, 2, 4096);
+        let attributes = Inode::empty(FileKind::Dir).attributes(1, 2, 4096);
         assert_eq!(encode(&Some(Attr::from(&attributes))).len(), ATTR_BYTES);
     }
 }

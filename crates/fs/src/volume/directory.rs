@@ -8,17 +8,17 @@ use alloc::vec::Vec;
 
 use quorate_service::Stop;
 
-use crate::bytes::{be64, inline, le64, next_of, pair_key};
 use crate::error::Done;
-use crate::inode::Inode;
 use crate::volume::Volume;
+use crate::volume::bytes::{be64, inline, le64, next_of, pair_key};
+use crate::volume::inode::Inode;
 
 /// Maximum length of a name, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
 
 /// An entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct DirEntry {
     pub(crate) inode: u64,
     pub(crate) cookie: u64,
 }
@@ -30,16 +30,18 @@ fn name_key(dir: u64, name: &[u8]) -> Vec<u8> {
     key
 }
 
-/// Decodes the value of a name.
-pub(crate) fn found(value: &[u8]) -> Result<Found, Stop> {
-    Ok(Found { inode: le64(value, 0)?, cookie: le64(value, 8)? })
+impl DirEntry {
+    /// Returns the entry in the value of a name.
+    pub(crate) fn decode(value: &[u8]) -> Result<Self, Stop> {
+        Ok(Self { inode: le64(value, 0)?, cookie: le64(value, 8)? })
+    }
 }
 
 impl Volume<'_, '_> {
     /// Returns the entry of a name.
-    pub(crate) fn find(&self, dir: u64, name: &[u8]) -> Result<Option<Found>, Stop> {
+    pub(crate) fn find(&self, dir: u64, name: &[u8]) -> Result<Option<DirEntry>, Stop> {
         match self.names.get(self.view, &name_key(dir, name))? {
-            Some(value) => found(inline(&value)?).map(Some),
+            Some(value) => DirEntry::decode(inline(&value)?).map(Some),
             None => Ok(None),
         }
     }
@@ -49,11 +51,11 @@ impl Volume<'_, '_> {
         let cookie = inode.next_cookie;
         inode.next_cookie = cookie.checked_add(1).ok_or(Stop::Corrupt)?;
         inode.entries = inode.entries.checked_add(1).ok_or(Stop::Corrupt)?;
-        self.set_entry(dir, name, Found { inode: target, cookie })
+        self.set_entry(dir, name, DirEntry { inode: target, cookie })
     }
 
     /// Sets the inode of a name. Its cookie stays, so that a listing contains the name once.
-    pub(crate) fn set_entry(&mut self, dir: u64, name: &[u8], entry: Found) -> Done<()> {
+    pub(crate) fn set_entry(&mut self, dir: u64, name: &[u8], entry: DirEntry) -> Done<()> {
         let [mut by_name, mut by_cookie] = [Vec::with_capacity(16), Vec::with_capacity(8 + name.len())];
         by_name.extend_from_slice(&entry.inode.to_le_bytes());
         by_name.extend_from_slice(&entry.cookie.to_le_bytes());

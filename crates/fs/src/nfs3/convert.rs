@@ -2,23 +2,30 @@
 
 use crate::error::Why;
 use crate::nfs3::{self, Attr, FileType, NfsTime, SetAttr, SpecData, Stat, WccAttr};
-use crate::types::{Attributes, CreateHow, Device, Kind, SetAttributes, SetTime};
+use crate::rpc::AuthSys;
+use crate::types::{Attributes, Device, FileKind, SetAttributes, TimeChange, User};
 
-impl From<Kind> for FileType {
-    fn from(kind: Kind) -> Self {
+impl<'a> From<&'a AuthSys<'_>> for User<'a> {
+    fn from(auth: &'a AuthSys<'_>) -> Self {
+        Self { uid: auth.uid, gid: auth.gid, gids: &auth.gids }
+    }
+}
+
+impl From<FileKind> for FileType {
+    fn from(kind: FileKind) -> Self {
         match kind {
-            Kind::Reg => Self::Reg,
-            Kind::Dir => Self::Dir,
-            Kind::Blk => Self::Blk,
-            Kind::Chr => Self::Chr,
-            Kind::Lnk => Self::Lnk,
-            Kind::Sock => Self::Sock,
-            Kind::Fifo => Self::Fifo,
+            FileKind::Reg => Self::Reg,
+            FileKind::Dir => Self::Dir,
+            FileKind::Blk => Self::Blk,
+            FileKind::Chr => Self::Chr,
+            FileKind::Lnk => Self::Lnk,
+            FileKind::Sock => Self::Sock,
+            FileKind::Fifo => Self::Fifo,
         }
     }
 }
 
-impl From<FileType> for Kind {
+impl From<FileType> for FileKind {
     fn from(kind: FileType) -> Self {
         match kind {
             FileType::Reg => Self::Reg,
@@ -71,22 +78,12 @@ impl From<&SetAttr> for SetAttributes {
     }
 }
 
-impl From<nfs3::SetTime> for SetTime {
+impl From<nfs3::SetTime> for TimeChange {
     fn from(set: nfs3::SetTime) -> Self {
         match set {
             nfs3::SetTime::Keep => Self::Keep,
             nfs3::SetTime::Server => Self::Now,
             nfs3::SetTime::Client(time) => Self::To(time.ns()),
-        }
-    }
-}
-
-impl From<&nfs3::CreateHow> for CreateHow {
-    fn from(how: &nfs3::CreateHow) -> Self {
-        match how {
-            nfs3::CreateHow::Unchecked(attributes) => Self::Unchecked(attributes.into()),
-            nfs3::CreateHow::Guarded(attributes) => Self::Guarded(attributes.into()),
-            nfs3::CreateHow::Exclusive(verf) => Self::Exclusive(*verf),
         }
     }
 }

@@ -13,13 +13,13 @@ use quorate_service::btree::Tree;
 use quorate_service::space::Run;
 use quorate_service::{Stop, View};
 
-use crate::bytes::{be64, inline, le64, pair_key};
-use crate::data::Extent;
-use crate::directory::{NAME_BYTES_MAX, found};
-use crate::inode::{INLINE_BYTES_MAX, Inode};
-use crate::quota::Usage;
 use crate::settings::Settings;
-use crate::types::Kind;
+use crate::types::FileKind;
+use crate::volume::bytes::{be64, inline, le64, pair_key};
+use crate::volume::data::Extent;
+use crate::volume::directory::{DirEntry, NAME_BYTES_MAX};
+use crate::volume::inode::{INLINE_BYTES_MAX, Inode};
+use crate::volume::quota::Usage;
 use crate::volume::{MOUNTS_USED_AT, ROOT, Volume};
 
 /// Maximum number of findings that are described; further ones are counted.
@@ -56,33 +56,38 @@ pub fn check(settings: &Settings, mut view: View<'_>) -> Result<Report, Stop> {
     let pages = usize::try_from(view.pages()).unwrap_or(usize::MAX);
     let volume = match Volume::at(settings, &mut view) {
         Ok(volume) => volume,
-        Err(stop) => return Report::default().told(stop, "the pages are too small or too few"),
+        Err(stop @ Stop::Fault(_)) => return Err(stop),
+        Err(_) => {
+            let findings = alloc::vec!["the pages are too small or too few".into()];
+            return Ok(Report { findings, findings_count: 1, ..Report::default() });
+        }
     };
     let mut check = Check {
         volume,
         report: Report::default(),
+        findings: Findings::default(),
         owned: alloc::vec![0; pages.div_ceil(64)],
         notes: BTreeMap::new(),
         usage: BTreeMap::new(),
     };
     check.run()?;
-    Ok(check.report)
+    let Findings { list: findings, count: findings_count } = check.findings;
+    Ok(Report { findings, findings_count, ..check.report })
 }
 
-impl Report {
-    fn finding(&mut self, says: impl FnOnce() -> String) {
-        self.findings_count += 1;
-        if self.findings.len() < FINDINGS_MAX {
-            self.findings.push(says());
-        }
-    }
+/// Descriptions of findings, and their number.
+#[derive(Default)]
+struct Findings {
+    list: Vec<String>,
+    count: u64,
+}
 
-    fn told(mut self, stop: Stop, says: &str) -> Result<Self, Stop> {
-        if let Stop::Fault(_) = stop {
-            return Err(stop);
+impl Findings {
+    fn note(&mut self, says: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.list.len() < FINDINGS_MAX {
+            self.list.push(says());
         }
-        self.finding(|| says.into());
-        Ok(self)
     }
 }
 
@@ -106,6 +111,7 @@ struct Note {
 struct Check<'s, 'v> {
     volume: Volume<'s, 'v>,
     report: Report,
+    findings: Findings,
     /// One bit per page: it has an owner.
     owned: Vec<u64>,
     notes: BTreeMap<u64, Note>,
@@ -117,7 +123,7 @@ impl Check<'_, '_> {
         if !self.volume.is_formatted()? {
             let is_empty = self.volume.view.page(0)?.iter().all(|byte| *byte == 0);
             if !is_empty {
-                self.report.finding(|| "the state is no file system".into());
+                self.findings.note(|| "the state is no file system".into());
             }
             return Ok(());
         }
@@ -138,7 +144,7 @@ impl Check<'_, '_> {
         match part(self) {
             Err(stop @ Stop::Fault(_)) => Err(stop),
             Err(_) => {
-                self.report.finding(|| format!("{name}: the tables cannot be read"));
+                self.findings.note(|| format!("{name}: the tables cannot be read"));
                 Ok(())
             }
             Ok(()) => Ok(()),
@@ -152,16 +158,16 @@ impl Check<'_, '_> {
         while let Some((key, value)) = cursor.next(self.volume.view)? {
             let (number, inode) = (be64(key)?, Inode::decode(inline(&value)?)?);
             self.report.inodes += 1;
-            let report = &mut self.report;
+            let findings = &mut self.findings;
             if number == 0 || number >= next {
-                report.finding(|| format!("inode {number}: the next was to be {next}"));
+                findings.note(|| format!("inode {number}: the next was to be {next}"));
             }
             if inode.inline_len > INLINE_BYTES_MAX || (inode.inline_len > 0 && inode.pages > 0) {
-                report.finding(|| format!("inode {number}: {} bytes stand next to it", inode.inline_len));
+                findings.note(|| format!("inode {number}: {} bytes stand next to it", inode.inline_len));
             }
             let len = u64::try_from(inode.inline_len).unwrap_or(u64::MAX);
             if !inode.is_dir() && len > inode.size {
-                report.finding(|| format!("inode {number}: has {len} bytes and a size of {}", inode.size));
+                findings.note(|| format!("inode {number}: has {len} bytes and a size of {}", inode.size));
             }
             let usage = self.usage.entry(inode.uid).or_default();
             usage.inodes += 1;
@@ -180,7 +186,7 @@ impl Check<'_, '_> {
         }
         let (counted, said) = (self.report.inodes, self.volume.inodes_used()?);
         if counted != said {
-            self.report.finding(|| format!("there are {counted} inodes, the head says {said}"));
+            self.findings.note(|| format!("there are {counted} inodes, the head says {said}"));
         }
         Ok(())
     }
@@ -193,29 +199,29 @@ impl Check<'_, '_> {
             let (number, key) = (be64(key)?, key.get(8..).ok_or(Stop::Corrupt)?);
             let extent = Extent::decode(key, inline(&value)?)?;
             let (block, run) = (extent.block, extent.run);
-            own(&mut self.owned, &self.volume, &mut self.report, run, || format!("inode {number}"))?;
+            own(&mut self.owned, &self.volume, &mut self.findings, run, || format!("inode {number}"))?;
             let Some(note) = self.notes.get_mut(&number) else {
-                self.report.finding(|| format!("inode {number}: has data and is not there"));
+                self.findings.note(|| format!("inode {number}: has data and is not there"));
                 continue;
             };
-            if !matches!(note.inode.kind, Kind::Reg | Kind::Lnk) {
-                self.report.finding(|| format!("inode {number}: has data and is no file"));
+            if !matches!(note.inode.kind, FileKind::Reg | FileKind::Lnk) {
+                self.findings.note(|| format!("inode {number}: has data and is no file"));
             }
             if block < note.end || run.count == 0 {
-                self.report.finding(|| format!("inode {number}: extents overlap at block {block}"));
+                self.findings.note(|| format!("inode {number}: extents overlap at block {block}"));
             }
             note.end = extent.end();
             note.pages += u64::from(run.count);
             let size = note.inode.size;
             if extent.end() > size.div_ceil(page_bytes) {
-                self.report.finding(|| format!("inode {number}: has data behind its end"));
+                self.findings.note(|| format!("inode {number}: has data behind its end"));
             }
             let last = extent.end().saturating_sub(1);
             if last == size / page_bytes && run.count > 0 {
                 let within = usize::try_from(size % page_bytes).unwrap_or(0);
                 let page = run.first.checked_add(run.count - 1).ok_or(Stop::Corrupt)?;
                 if self.volume.view.page(page)?[within..].iter().any(|byte| *byte != 0) {
-                    self.report.finding(|| format!("inode {number}: the rest of its last page is not zero"));
+                    self.findings.note(|| format!("inode {number}: the rest of its last page is not zero"));
                 }
             }
         }
@@ -228,12 +234,12 @@ impl Check<'_, '_> {
         let mut cursor = self.volume.names.first(self.volume.view)?;
         while let Some((key, value)) = cursor.next(self.volume.view)? {
             let (dir, name) = (be64(key)?, key.get(8..).ok_or(Stop::Corrupt)?);
-            let entry = found(inline(&value)?)?;
+            let entry = DirEntry::decode(inline(&value)?)?;
             let (number, cookie) = (entry.inode, entry.cookie);
             self.report.names += 1;
             let shown = || format!("directory {dir}: {}", String::from_utf8_lossy(name));
             if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(&b'/') || name.contains(&0) {
-                self.report.finding(|| format!("{}: is no name", shown()));
+                self.findings.note(|| format!("{}: is no name", shown()));
             }
             let by_cookie = self.volume.cookies.get(self.volume.view, &pair_key(dir, cookie))?;
             let is_listed = match &by_cookie {
@@ -244,10 +250,10 @@ impl Check<'_, '_> {
                 None => false,
             };
             if !is_listed {
-                self.report.finding(|| format!("{}: is not at its cookie {cookie}", shown()));
+                self.findings.note(|| format!("{}: is not at its cookie {cookie}", shown()));
             }
             let Some(note) = self.notes.get_mut(&number) else {
-                self.report.finding(|| format!("{}: there is no inode {number}", shown()));
+                self.findings.note(|| format!("{}: there is no inode {number}", shown()));
                 continue;
             };
             note.names += 1;
@@ -260,10 +266,10 @@ impl Check<'_, '_> {
                     note.entries += 1;
                     note.subdirs += u64::from(is_dir);
                     if !(Inode::COOKIES_BEFORE..note.inode.next_cookie).contains(&cookie) {
-                        self.report.finding(|| format!("{}: cookie {cookie} is not given out", shown()));
+                        self.findings.note(|| format!("{}: cookie {cookie} is not given out", shown()));
                     }
                 }
-                None => self.report.finding(|| format!("{}: is in no directory", shown())),
+                None => self.findings.note(|| format!("{}: is in no directory", shown())),
             }
         }
         let mut cookies = 0;
@@ -273,34 +279,34 @@ impl Check<'_, '_> {
         }
         if cookies != self.report.names {
             let names = self.report.names;
-            self.report.finding(|| format!("there are {names} names and {cookies} cookies"));
+            self.findings.note(|| format!("there are {names} names and {cookies} cookies"));
         }
         Ok(())
     }
 
     /// Compares the inodes' attributes with the facts, and checks the path of every directory.
     fn links(&mut self) {
-        let report = &mut self.report;
+        let findings = &mut self.findings;
         for (number, note) in &self.notes {
             let inode = &note.inode;
             let links = if inode.is_dir() { 2 + note.subdirs } else { note.names };
             if links != u64::from(inode.nlink) || links == 0 {
                 let said = inode.nlink;
-                report.finding(|| format!("inode {number}: says it has {said} links, has {links}"));
+                findings.note(|| format!("inode {number}: says it has {said} links, has {links}"));
             }
             if note.pages != u64::from(inode.pages) {
                 let (said, has) = (inode.pages, note.pages);
-                report.finding(|| format!("inode {number}: says it has {said} pages, has {has}"));
+                findings.note(|| format!("inode {number}: says it has {said} pages, has {has}"));
             }
             if inode.is_dir() {
                 if note.entries != inode.entries {
                     let (said, has) = (inode.entries, note.entries);
-                    report.finding(|| format!("directory {number}: says it has {said} entries, has {has}"));
+                    findings.note(|| format!("directory {number}: says it has {said} entries, has {has}"));
                 }
                 let (names, parent) = if *number == ROOT { (0, ROOT) } else { (1, note.named_in) };
                 if note.names != names || inode.parent != parent {
                     let said = inode.parent;
-                    report.finding(|| {
+                    findings.note(|| {
                         format!("directory {number}: has {} names, and says it is in {said}", note.names)
                     });
                 }
@@ -310,11 +316,11 @@ impl Check<'_, '_> {
             self.notes.iter().filter(|(_, note)| note.inode.is_dir()).map(|(number, _)| *number).collect();
         for number in dirs {
             if !self.reach(number) {
-                self.report.finding(|| format!("directory {number}: there is no way up to the root"));
+                self.findings.note(|| format!("directory {number}: there is no way up to the root"));
             }
         }
         if !self.notes.get(&ROOT).is_some_and(|note| note.inode.is_dir()) {
-            self.report.finding(|| "there is no root".into());
+            self.findings.note(|| "there is no root".into());
         }
     }
 
@@ -353,11 +359,11 @@ impl Check<'_, '_> {
             let said = Usage::decode(inline(&value)?)?;
             let has = self.usage.remove(&uid).unwrap_or_default();
             if said != has {
-                self.report.finding(|| format!("user {uid}: is said to own {said:?}, owns {has:?}"));
+                self.findings.note(|| format!("user {uid}: is said to own {said:?}, owns {has:?}"));
             }
         }
         for (uid, usage) in &self.usage {
-            self.report.finding(|| format!("user {uid}: is said to own nothing, owns {usage:?}"));
+            self.findings.note(|| format!("user {uid}: is said to own nothing, owns {usage:?}"));
         }
         Ok(())
     }
@@ -370,7 +376,7 @@ impl Check<'_, '_> {
             counted += 1;
         }
         if counted != said {
-            self.report.finding(|| format!("there are {counted} mounts, the head says {said}"));
+            self.findings.note(|| format!("there are {counted} mounts, the head says {said}"));
         }
         Ok(())
     }
@@ -381,23 +387,23 @@ impl Check<'_, '_> {
         self.report.pages = counted;
         let said = u64::from(self.volume.space.used(self.volume.view)?);
         if counted != said {
-            self.report.finding(|| format!("{counted} pages have an owner, {said} are given out"));
+            self.findings.note(|| format!("{counted} pages have an owner, {said} are given out"));
         }
         let all = self.volume.space.pages();
         for page in all.first..all.first.saturating_add(all.count) {
             let (word, bit) = place(page);
             let has_owner = self.owned.get(word).is_some_and(|word| word >> bit & 1 == 1);
             if !has_owner && self.volume.space.is_used(self.volume.view, page)? {
-                self.report.finding(|| format!("page {page}: is given out to nobody"));
+                self.findings.note(|| format!("page {page}: is given out to nobody"));
             }
         }
         Ok(())
     }
 
     fn own_tree(&mut self, name: &str, tree: Tree) -> Result<(), Stop> {
-        let (owned, volume, report) = (&mut self.owned, &self.volume, &mut self.report);
+        let (owned, volume, findings) = (&mut self.owned, &self.volume, &mut self.findings);
         let mut fault = None;
-        let visit = |run| match own(owned, volume, report, run, || format!("the tree of {name}")) {
+        let visit = |run| match own(owned, volume, findings, run, || format!("the tree of {name}")) {
             Ok(is_new) => is_new,
             Err(stop) => {
                 fault = Some(stop);
@@ -413,7 +419,7 @@ impl Check<'_, '_> {
 fn own(
     owned: &mut [u64],
     volume: &Volume<'_, '_>,
-    report: &mut Report,
+    findings: &mut Findings,
     run: Run,
     whose: impl Fn() -> String,
 ) -> Result<bool, Stop> {
@@ -423,16 +429,16 @@ fn own(
         let (word, bit) = place(page);
         let is_in = page >= all.first && page - all.first < all.count;
         let Some(word) = owned.get_mut(word).filter(|_| is_in) else {
-            report.finding(|| format!("{}: page {page} is none that is given out", whose()));
+            findings.note(|| format!("{}: page {page} is none that is given out", whose()));
             return Ok(false);
         };
         if *word >> bit & 1 == 1 {
-            report.finding(|| format!("{}: page {page} has another owner", whose()));
+            findings.note(|| format!("{}: page {page} has another owner", whose()));
             is_new = false;
         }
         *word |= 1 << bit;
         if !volume.space.is_used(volume.view, page)? {
-            report.finding(|| format!("{}: page {page} is free", whose()));
+            findings.note(|| format!("{}: page {page} is free", whose()));
             is_new = false;
         }
     }

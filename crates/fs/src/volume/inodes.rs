@@ -4,10 +4,10 @@ use alloc::vec::Vec;
 
 use quorate_service::Stop;
 
-use crate::bytes::inline;
 use crate::error::Done;
-use crate::inode::{HEAD_BYTES, INLINE_BYTES_MAX, Inode};
 use crate::volume::Volume;
+use crate::volume::bytes::inline;
+use crate::volume::inode::{HEAD_BYTES, INLINE_BYTES_MAX, Inode};
 
 impl Volume<'_, '_> {
     /// Returns an inode, if there is one of this number.

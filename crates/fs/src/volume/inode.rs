@@ -15,8 +15,8 @@
 
 use quorate_service::Stop;
 
-use crate::bytes::{le32, le64};
-use crate::types::{Attributes, Device, Kind};
+use crate::types::{Attributes, Device, FileKind};
+use crate::volume::bytes::{le32, le64};
 
 /// Bytes before the data.
 pub(crate) const HEAD_BYTES: usize = 80;
@@ -28,7 +28,7 @@ const EXCLUSIVE: u8 = 1;
 /// An inode's attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Inode {
-    pub(crate) kind: Kind,
+    pub(crate) kind: FileKind,
     pub(crate) mode: u16,
     pub(crate) nlink: u32,
     pub(crate) uid: u32,
@@ -58,7 +58,7 @@ impl Inode {
     /// Cookies 1 and 2 are those of "." and "..".
     pub(crate) const COOKIES_BEFORE: u64 = 3;
 
-    pub(crate) fn empty(kind: Kind) -> Self {
+    pub(crate) fn empty(kind: FileKind) -> Self {
         Self {
             kind,
             mode: 0,
@@ -81,12 +81,12 @@ impl Inode {
     }
 
     pub(crate) fn is_dir(&self) -> bool {
-        self.kind == Kind::Dir
+        self.kind == FileKind::Dir
     }
 
     /// Returns the inode in the value of its tree.
     pub(crate) fn decode(value: &[u8]) -> Result<Self, Stop> {
-        let kind = value.first().and_then(|kind| Kind::from_number(*kind));
+        let kind = value.first().and_then(|kind| FileKind::from_number(*kind));
         let mut inode = Self::empty(kind.ok_or(Stop::Corrupt)?);
         let [a, b] = *value.get(2..).and_then(<[u8]>::first_chunk).ok_or(Stop::Corrupt)?;
         inode.mode = u16::from_le_bytes([a, b]);
@@ -96,14 +96,14 @@ impl Inode {
         (inode.atime, inode.mtime, inode.ctime) = (le64(value, 24)?, le64(value, 32)?, le64(value, 40)?);
         (inode.pages, inode.generation) = (le32(value, 48)?, le32(value, 52)?);
         match inode.kind {
-            Kind::Dir => {
+            FileKind::Dir => {
                 (inode.parent, inode.next_cookie) = (le64(value, 56)?, le64(value, 64)?);
                 inode.entries = le64(value, 72)?;
             }
-            Kind::Blk | Kind::Chr => {
+            FileKind::Blk | FileKind::Chr => {
                 inode.device = Device { major: le32(value, 56)?, minor: le32(value, 60)? };
             }
-            Kind::Reg | Kind::Lnk | Kind::Sock | Kind::Fifo => {
+            FileKind::Reg | FileKind::Lnk | FileKind::Sock | FileKind::Fifo => {
                 let is_exclusive = value.get(1).is_some_and(|flags| flags & EXCLUSIVE != 0);
                 inode.verf = is_exclusive.then(|| le64(value, 64)).transpose()?.map(u64::to_le_bytes);
             }
@@ -127,16 +127,16 @@ impl Inode {
         put(48, &self.pages.to_le_bytes());
         put(52, &self.generation.to_le_bytes());
         match self.kind {
-            Kind::Dir => {
+            FileKind::Dir => {
                 put(56, &self.parent.to_le_bytes());
                 put(64, &self.next_cookie.to_le_bytes());
                 put(72, &self.entries.to_le_bytes());
             }
-            Kind::Blk | Kind::Chr => {
+            FileKind::Blk | FileKind::Chr => {
                 put(56, &self.device.major.to_le_bytes());
                 put(60, &self.device.minor.to_le_bytes());
             }
-            Kind::Reg | Kind::Lnk | Kind::Sock | Kind::Fifo => {
+            FileKind::Reg | FileKind::Lnk | FileKind::Sock | FileKind::Fifo => {
                 if let Some(verf) = self.verf {
                     put(1, &[EXCLUSIVE]);
                     put(64, &verf);

@@ -20,8 +20,8 @@ use alloc::vec::Vec;
 
 use quorate_service::Stop;
 
-use crate::bytes::{le32, le64};
 use crate::volume::Volume;
+use crate::volume::bytes::{le32, le64};
 
 const SLOT_BYTES: usize = 512;
 const REPLY_AT: usize = 52;
@@ -32,17 +32,17 @@ const REPLY_BYTES_MAX: usize = SLOT_BYTES - REPLY_AT;
 
 /// The identity of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CallId {
-    pub(crate) address: [u8; 16],
-    pub(crate) xid: u32,
-    pub(crate) procedure: u32,
+pub(super) struct CallId {
+    address: [u8; 16],
+    xid: u32,
+    procedure: u32,
     /// The digest of the call's bytes after its number.
     digest: [u8; 16],
 }
 
 impl CallId {
     /// Returns the identity of a call. `body` is the part after its number.
-    pub(crate) fn new(address: [u8; 16], xid: u32, procedure: u32, body: &[u8]) -> Self {
+    pub(super) fn new(address: [u8; 16], xid: u32, procedure: u32, body: &[u8]) -> Self {
         let hash = blake3::hash(body);
         let digest = hash.as_bytes().first_chunk().copied().unwrap_or_default();
         Self { address, xid, procedure, digest }
@@ -76,14 +76,14 @@ impl CallId {
     }
 }
 
-impl Volume<'_, '_> {
-    /// Appends the reply to a call, if it is stored. Returns whether it is.
-    pub(crate) fn repeat(&self, call: &CallId, out: &mut Vec<u8>) -> Result<bool, Stop> {
-        let wanted = call.bytes();
-        for page in call.pages(self.settings.reply_pages) {
-            for slot in self.view.page(page)?.chunks_exact(SLOT_BYTES) {
+impl CallId {
+    /// Appends the reply to the call, if it is stored. Returns whether it is.
+    pub(super) fn repeat(&self, volume: &Volume<'_, '_>, out: &mut Vec<u8>) -> Result<bool, Stop> {
+        let wanted = self.bytes();
+        for page in self.pages(volume.settings().reply_pages) {
+            for slot in volume.reply_page(page)?.chunks_exact(SLOT_BYTES) {
                 let len = usize::try_from(le32(slot, 0)?).unwrap_or(usize::MAX);
-                if len > 0 && le32(slot, 4)? == call.procedure && slot[16..REPLY_AT] == wanted {
+                if len > 0 && le32(slot, 4)? == self.procedure && slot[16..REPLY_AT] == wanted {
                     let reply = slot.get(REPLY_AT..REPLY_AT.saturating_add(len)).ok_or(Stop::Corrupt)?;
                     out.extend_from_slice(reply);
                     return Ok(true);
@@ -93,14 +93,14 @@ impl Volume<'_, '_> {
         Ok(false)
     }
 
-    /// Stores the reply to a call in the slot of the oldest reply in its pages.
-    pub(crate) fn keep(&mut self, call: &CallId, reply: &[u8]) -> Result<(), Stop> {
+    /// Stores the reply to the call in the slot of the oldest reply in its pages.
+    pub(super) fn keep(&self, volume: &mut Volume<'_, '_>, reply: &[u8]) -> Result<(), Stop> {
         if reply.is_empty() || reply.len() > REPLY_BYTES_MAX {
             return Err(Stop::Corrupt);
         }
         let (mut oldest, mut page_number, mut at) = (u64::MAX, 0, 0);
-        for page in call.pages(self.settings.reply_pages) {
-            for (index, slot) in self.view.page(page)?.chunks_exact(SLOT_BYTES).enumerate() {
+        for page in self.pages(volume.settings().reply_pages) {
+            for (index, slot) in volume.reply_page(page)?.chunks_exact(SLOT_BYTES).enumerate() {
                 // An empty slot has stamp 0.
                 let stamp = le64(slot, 8)?;
                 if stamp < oldest {
@@ -111,12 +111,12 @@ impl Volume<'_, '_> {
         let mut slot = [0; SLOT_BYTES];
         let len = u32::try_from(reply.len()).unwrap_or(0);
         slot[..4].copy_from_slice(&len.to_le_bytes());
-        slot[4..8].copy_from_slice(&call.procedure.to_le_bytes());
+        slot[4..8].copy_from_slice(&self.procedure.to_le_bytes());
         // The time of a call is later than that of all earlier ones.
-        slot[8..16].copy_from_slice(&self.tick()?.to_le_bytes());
-        slot[16..REPLY_AT].copy_from_slice(&call.bytes());
+        slot[8..16].copy_from_slice(&volume.tick()?.to_le_bytes());
+        slot[16..REPLY_AT].copy_from_slice(&self.bytes());
         slot[REPLY_AT..REPLY_AT + reply.len()].copy_from_slice(reply);
-        self.view.write(page_number, at, &slot)
+        volume.write_reply_page(page_number, at, &slot)
     }
 }
 

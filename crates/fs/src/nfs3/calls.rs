@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use crate::mount3::{self, MountReply, MountStat};
+use crate::nfs3::mount3::{self, MountReply, MountStat};
 use crate::nfs3::{self, Call, Procedure, Reply};
+use crate::rpc::xdr::{self, Opaque, Reader, Xdr, XdrError};
 use crate::rpc::{AuthSys, CallHead, OpaqueAuth, ReplyHead, Status};
-use crate::xdr::{self, Opaque, Reader, Xdr, XdrError};
 
 /// The caller, and the numbers of its calls.
 #[derive(Clone, Debug)]
@@ -105,7 +105,7 @@ fn body(reply: &[u8]) -> Result<&[u8], Unanswered> {
 mod tests {
     use super::*;
     use crate::nfs3::Stat;
-    use crate::service::Fs;
+    use crate::nfs3::service::Fs;
 
     #[test]
     fn calls_are_numbered_and_say_who_calls() {

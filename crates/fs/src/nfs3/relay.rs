@@ -20,14 +20,10 @@ use alloc::vec::Vec;
 
 use quorate_wire::message::OPERATION_BYTES_MAX;
 
-use crate::mount3::{self, MountReply, MountStat};
-use crate::nfs3::{self, Procedure, Reply, Stat};
-use crate::operation::{HEAD_BYTES, Operation};
-use crate::record::{RecordError, Records, put_record};
-use crate::rpc::{CallHead, ReplyHead, Status};
-use crate::service::Fs;
-use crate::settings::Procedures;
-use crate::xdr::{Reader, Xdr};
+use crate::nfs3::Stat;
+use crate::nfs3::operation::{HEAD_BYTES, Operation};
+use crate::nfs3::service::{AnyProcedure, Examined, Fs};
+use crate::rpc::record::{RecordError, Records, put_record};
 
 /// The limits of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,18 +65,19 @@ pub struct Submit<'a> {
 
 /// A call in flight: the data to send it again, or to answer it without a result.
 #[derive(Clone, Debug)]
-struct Flying {
+struct InFlight {
     xid: u32,
-    program: u32,
-    procedure: u32,
+    procedure: AnyProcedure,
     operation: Vec<u8>,
 }
 
-impl Flying {
+impl InFlight {
     /// Returns whether the client may be told that it was not executed, whatever happens to it.
     fn may_give_up(&self) -> bool {
-        let reads = |procedure| Procedures::reading().has(procedure);
-        self.program == mount3::PROGRAM || Procedure::from_number(self.procedure).is_some_and(reads)
+        match self.procedure {
+            AnyProcedure::Nfs(procedure) => procedure.kind().reads(),
+            AnyProcedure::Mount(_) => true,
+        }
     }
 }
 
@@ -94,7 +91,7 @@ pub struct Connection {
     /// Calls that the driver has not taken yet: a part of those in flight.
     waiting: VecDeque<(Ticket, bool)>,
     /// At most `calls_max`.
-    flying: BTreeMap<Ticket, Flying>,
+    in_flight: BTreeMap<Ticket, InFlight>,
     /// Bytes of the calls in flight.
     call_bytes: usize,
     outgoing: Vec<u8>,
@@ -111,7 +108,7 @@ impl Connection {
             records: Records::new(OPERATION_BYTES_MAX - HEAD_BYTES),
             next_ticket: 0,
             waiting: VecDeque::new(),
-            flying: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             call_bytes: 0,
             outgoing: Vec::new(),
             outgoing_at: 0,
@@ -120,7 +117,7 @@ impl Connection {
 
     /// Returns whether it takes bytes now.
     pub fn is_open(&self) -> bool {
-        self.flying.len() < self.limits.calls_max
+        self.in_flight.len() < self.limits.calls_max
             && self.call_bytes <= self.limits.call_bytes_max
             && self.has_room_for_replies()
     }
@@ -149,7 +146,7 @@ impl Connection {
             return None;
         }
         let (ticket, read_only) = self.waiting.pop_front()?;
-        let call = self.flying.get(&ticket)?;
+        let call = self.in_flight.get(&ticket)?;
         Some(Submit { ticket, operation: &call.operation, read_only, may_give_up: call.may_give_up() })
     }
 
@@ -163,9 +160,9 @@ impl Connection {
     }
 
     /// Sends the operation again: it was executed, but its result was too long for the replicas to store for a client
-    /// that missed it. Calls that must not be executed twice have their reply in the state (`replies`).
+    /// that missed it. Calls that must not be executed twice have their reply in the state (`reply_cache`).
     pub fn ask_again(&mut self, ticket: Ticket) {
-        if self.flying.contains_key(&ticket) {
+        if self.in_flight.contains_key(&ticket) {
             self.waiting.push_back((ticket, false));
         }
     }
@@ -183,7 +180,7 @@ impl Connection {
     /// Takes the result of a call: the RPC reply. An empty one means that the service could not answer because its
     /// state is damaged, which is a fault of the server. Results of calls no longer in flight are dropped.
     pub fn replied(&mut self, ticket: Ticket, reply: &[u8]) {
-        match self.land(ticket) {
+        match self.finish(ticket) {
             Some(call) if reply.is_empty() => self.fail(&call, Stat::ServerFault),
             Some(_) => put_record(&mut self.outgoing, reply),
             None => {}
@@ -193,28 +190,17 @@ impl Connection {
     /// Answers a call for a cluster that does not answer: try again later. The caller knows that the call was not
     /// executed, or that it may be abandoned.
     pub fn unanswered(&mut self, ticket: Ticket) {
-        if let Some(call) = self.land(ticket) {
+        if let Some(call) = self.finish(ticket) {
             self.fail(&call, Stat::Jukebox);
         }
     }
 
     /// Answers a call in the format of its procedure.
-    fn fail(&mut self, call: &Flying, stat: Stat) {
+    fn fail(&mut self, call: &InFlight, stat: Stat) {
         let mut reply = Vec::new();
-        ReplyHead { xid: call.xid, status: Status::Success }.encode(&mut reply);
-        if call.program == nfs3::PROGRAM {
-            let procedure = Procedure::from_number(call.procedure);
-            if let Some(failed) = procedure.and_then(|p| Reply::failed(p, stat)) {
-                failed.encode(&mut reply);
-            }
-        } else if call.procedure == mount3::Procedure::Mnt as u32 {
-            // MOUNT has no status for "later", so the mount fails now. If it is recorded nevertheless, the list of mounts
-            // has an extra line until the client mounts again.
-            MountReply::Failed(MountStat::ServerFault).encode(&mut reply);
-        } else {
-            reply.clear();
-            ReplyHead { xid: call.xid, status: Status::SystemErr }.encode(&mut reply);
-        }
+        // MOUNT has no status for "later", so the mount fails now. If it is recorded nevertheless, the list of mounts
+        // has an extra line until the client mounts again.
+        call.procedure.fail(call.xid, Some(stat), &mut reply);
         put_record(&mut self.outgoing, &reply);
     }
 
@@ -239,39 +225,35 @@ impl Connection {
 
     /// Returns whether calls are in flight.
     pub fn is_idle(&self) -> bool {
-        self.flying.is_empty()
+        self.in_flight.is_empty()
     }
 
     fn call(&mut self, fs: &Fs, call: &[u8]) {
+        // Calls that need no state are answered here: invalid ones are not worth a round of the cluster.
+        let Examined { xid, procedure, read_only } = match fs.examine(call) {
+            Ok(examined) => examined,
+            Err(reply) => {
+                if !reply.is_empty() {
+                    put_record(&mut self.outgoing, &reply);
+                }
+                return;
+            }
+        };
         let mut operation = Vec::with_capacity(HEAD_BYTES + call.len());
         Operation { address: self.address, call }.encode(&mut operation);
-        // Calls that need no state are answered here: invalid ones are not worth a round of the cluster.
-        if let Some(reply) = fs.immediate(call) {
-            if !reply.is_empty() {
-                put_record(&mut self.outgoing, &reply);
-            }
-            return;
-        }
-        let Ok(head) = CallHead::decode(&mut Reader::new(call)) else { return };
-        let CallHead { xid, program, procedure, .. } = head;
         // A call that is repeated while it is in flight gets the one reply.
-        let is_same = |other: &Flying| {
-            (other.xid, other.program, other.procedure) == (xid, program, procedure)
-                && other.operation == operation
-        };
-        if self.flying.values().any(is_same) {
+        if self.in_flight.values().any(|other| other.operation == operation) {
             return;
         }
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         self.call_bytes += operation.len();
-        let read_only = quorate_service::Service::is_read_only(fs, &operation);
-        self.flying.insert(ticket, Flying { xid, program, procedure, operation });
+        self.in_flight.insert(ticket, InFlight { xid, procedure, operation });
         self.waiting.push_back((ticket, read_only));
     }
 
-    fn land(&mut self, ticket: Ticket) -> Option<Flying> {
-        let call = self.flying.remove(&ticket)?;
+    fn finish(&mut self, ticket: Ticket) -> Option<InFlight> {
+        let call = self.in_flight.remove(&ticket)?;
         self.call_bytes -= call.operation.len();
         Some(call)
     }

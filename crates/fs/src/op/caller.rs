@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
-use crate::inode::Inode;
-use crate::rpc::AuthSys;
 use crate::settings::{Export, Squash};
+use crate::types::User;
+use crate::volume::inode::Inode;
 
 /// The right to read.
 pub(crate) const READ: u16 = 4;
@@ -25,24 +25,24 @@ pub(crate) const STICKY: u16 = 0o1000;
 pub(crate) struct Caller {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// Further groups, at most [`crate::rpc::GROUPS_MAX`].
+    /// Further groups, as many as the caller named.
     gids: Vec<u32>,
 }
 
 impl Caller {
-    /// Returns the user of a caller at an export. Without a credential it is the anonymous user.
-    pub(crate) fn new(auth: Option<&AuthSys<'_>>, export: &Export) -> Self {
+    /// Returns the user of a caller at an export. Without a claim it is the anonymous user.
+    pub(crate) fn new(user: Option<User<'_>>, export: &Export) -> Self {
         let (uid, gid) = (export.anonymous_uid, export.anonymous_gid);
         let anonymous = Self { uid, gid, gids: Vec::new() };
-        let Some(auth) = auth else { return anonymous };
+        let Some(user) = user else { return anonymous };
         let squashed = |id: u32, anonymous| if id == 0 { anonymous } else { id };
         match export.squash {
             Squash::Everyone => anonymous,
-            Squash::Nobody => Self { uid: auth.uid, gid: auth.gid, gids: auth.gids.clone() },
+            Squash::Nobody => Self { uid: user.uid, gid: user.gid, gids: user.gids.to_vec() },
             Squash::Root => Self {
-                uid: squashed(auth.uid, uid),
-                gid: squashed(auth.gid, gid),
-                gids: auth.gids.iter().map(|id| squashed(*id, gid)).collect(),
+                uid: squashed(user.uid, uid),
+                gid: squashed(user.gid, gid),
+                gids: user.gids.iter().map(|id| squashed(*id, gid)).collect(),
             },
         }
     }
@@ -80,43 +80,42 @@ impl Caller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::Kind;
-    use crate::xdr::Opaque;
+    use crate::types::FileKind;
 
-    fn auth(uid: u32, gid: u32, gids: &[u32]) -> AuthSys<'static> {
-        AuthSys { stamp: 0, machine: Opaque(b""), uid, gid, gids: gids.to_vec() }
+    fn user(uid: u32, gid: u32, gids: &[u32]) -> User<'_> {
+        User { uid, gid, gids }
     }
 
     /// The first class that contains the caller decides, even if another one would give more rights.
     #[test]
     fn the_owner_then_the_group_then_the_others() {
-        let inode = Inode { mode: 0o052, uid: 10, gid: 20, ..Inode::empty(Kind::Reg) };
+        let inode = Inode { mode: 0o052, uid: 10, gid: 20, ..Inode::empty(FileKind::Reg) };
         let export = Export::of("/");
-        let may = |auth: &AuthSys<'_>, rights| Caller::new(Some(auth), &export).may(&inode, rights);
-        assert!(!may(&auth(10, 20, &[]), READ));
-        assert!(may(&auth(11, 20, &[]), READ | EXECUTE) && !may(&auth(11, 20, &[]), WRITE));
-        assert!(may(&auth(11, 1, &[5, 20]), READ));
-        assert!(may(&auth(11, 1, &[]), WRITE) && !may(&auth(11, 1, &[]), READ));
+        let may = |user: User<'_>, rights| Caller::new(Some(user), &export).may(&inode, rights);
+        assert!(!may(user(10, 20, &[]), READ));
+        assert!(may(user(11, 20, &[]), READ | EXECUTE) && !may(user(11, 20, &[]), WRITE));
+        assert!(may(user(11, 1, &[5, 20]), READ));
+        assert!(may(user(11, 1, &[]), WRITE) && !may(user(11, 1, &[]), READ));
     }
 
     #[test]
     fn squashing_takes_numbers_away() {
         let mut export = Export::of("/");
-        let root = auth(0, 0, &[0, 7]);
-        let squashed = Caller::new(Some(&root), &export);
+        let root = user(0, 0, &[0, 7]);
+        let squashed = Caller::new(Some(root), &export);
         assert_eq!((squashed.uid, squashed.gid), (65_534, 65_534));
         assert!(!squashed.is_in(0) && squashed.is_in(7));
         export.squash = Squash::Nobody;
-        assert!(Caller::new(Some(&root), &export).is_root());
+        assert!(Caller::new(Some(root), &export).is_root());
         assert_eq!(Caller::new(None, &export).uid, 65_534);
         export.squash = Squash::Everyone;
-        assert_eq!(Caller::new(Some(&auth(10, 20, &[])), &export).uid, 65_534);
+        assert_eq!(Caller::new(Some(user(10, 20, &[])), &export).uid, 65_534);
     }
 
     #[test]
     fn root_executes_only_what_someone_may() {
         let root = Caller { uid: 0, gid: 0, gids: Vec::new() };
-        let mut inode = Inode { mode: 0, uid: 1, ..Inode::empty(Kind::Reg) };
+        let mut inode = Inode { mode: 0, uid: 1, ..Inode::empty(FileKind::Reg) };
         assert!(root.may(&inode, READ | WRITE) && !root.may(&inode, EXECUTE));
         inode.mode = 0o010;
         assert!(root.may(&inode, EXECUTE));

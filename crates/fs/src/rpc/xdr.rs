@@ -247,11 +247,11 @@ macro_rules! xdr_struct {
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct $name $(<$life>)? { $($(#[$field_meta])* pub $field: $type,)* }
 
-        $crate::xdr::xdr_struct!(@impl $name $(<$life>)?, $($field: $type,)*);
+        $crate::rpc::xdr::xdr_struct!(@impl $name $(<$life>)?, $($field: $type,)*);
     )*};
     (@impl $name:ident, $($field:ident: $type:ty,)*) => {
-        impl<'a> $crate::xdr::Xdr<'a> for $name {
-            fn decode(r: &mut $crate::xdr::Reader<'a>) -> $crate::xdr::Decoded<Self> {
+        impl<'a> $crate::rpc::xdr::Xdr<'a> for $name {
+            fn decode(r: &mut $crate::rpc::xdr::Reader<'a>) -> $crate::rpc::xdr::Decoded<Self> {
                 Ok(Self { $($field: <$type>::decode(r)?,)* })
             }
 
@@ -261,8 +261,8 @@ macro_rules! xdr_struct {
         }
     };
     (@impl $name:ident <$life:lifetime>, $($field:ident: $type:ty,)*) => {
-        impl<$life> $crate::xdr::Xdr<$life> for $name<$life> {
-            fn decode(r: &mut $crate::xdr::Reader<$life>) -> $crate::xdr::Decoded<Self> {
+        impl<$life> $crate::rpc::xdr::Xdr<$life> for $name<$life> {
+            fn decode(r: &mut $crate::rpc::xdr::Reader<$life>) -> $crate::rpc::xdr::Decoded<Self> {
                 Ok(Self { $($field: <$type>::decode(r)?,)* })
             }
 
@@ -293,9 +293,9 @@ macro_rules! xdr_enum {
             }
         }
 
-        impl $crate::xdr::Xdr<'_> for $name {
-            fn decode(r: &mut $crate::xdr::Reader<'_>) -> $crate::xdr::Decoded<Self> {
-                Self::from_number(r.u32()?).ok_or($crate::xdr::XdrError::Invalid)
+        impl $crate::rpc::xdr::Xdr<'_> for $name {
+            fn decode(r: &mut $crate::rpc::xdr::Reader<'_>) -> $crate::rpc::xdr::Decoded<Self> {
+                Self::from_number(r.u32()?).ok_or($crate::rpc::xdr::XdrError::Invalid)
             }
 
             fn encode(&self, out: &mut alloc::vec::Vec<u8>) {
