@@ -9,8 +9,9 @@ use quorate_wire::{ClientId, SeqNum, Timestamp};
 
 use crate::options::{Options, OptionsError};
 use crate::overlay::Overlay;
-use crate::pages::{Memory, PageStore as _, Pool};
-use crate::service::{Context, Service, Stop};
+use crate::page::{Memory, PageStore as _, Pool};
+use crate::service::{Context, Service};
+use crate::stop::Stop;
 use crate::view::View;
 
 /// A service with its state, in memory. Grows to `pages_max` pages.

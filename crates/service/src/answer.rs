@@ -9,7 +9,7 @@ use quorate_wire::message::{Data, Fetch, MetaData};
 use quorate_wire::{Kind, ReplicaId, SeqNum};
 
 use crate::executor::Executor;
-use crate::pages::PageStore;
+use crate::page::PageStore;
 use crate::service::Service;
 use crate::transfer::{Refusal, Steps};
 use crate::tree::{BRANCHING, Label};

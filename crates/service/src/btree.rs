@@ -10,8 +10,8 @@
 
 use alloc::vec::Vec;
 
-use crate::service::Stop;
 use crate::space::{Run, Space, pair, pair_bytes};
+use crate::stop::Stop;
 use crate::view::View;
 
 mod change;

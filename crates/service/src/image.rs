@@ -15,7 +15,7 @@ use quorate_wire::{Digest, SeqNum};
 
 use crate::executor::Executor;
 use crate::options::Options;
-use crate::pages::PageStore;
+use crate::page::PageStore;
 use crate::service::Service;
 use crate::state::Arrival;
 use crate::tree::{Label, Tree};

@@ -8,8 +8,10 @@ use core::fmt::Write as _;
 
 use quorate_wire::message::{OPERATION_BYTES_MAX, RESULT_BYTES_MAX};
 
-use crate::service::{Access, Context, Service, Stop};
+use crate::service::{Access, Context, Service};
+
 use crate::space::StoreError;
+use crate::stop::Stop;
 use crate::view::View;
 
 mod command;

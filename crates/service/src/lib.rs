@@ -10,7 +10,7 @@
 //! | batches in order, exactly once, tentative or not | [`executor`] | [OSDI99 §4.2, §5.1] |
 //! | the last reply of each client, inside the state | `replies` | [OSDI99 §4.2] |
 //! | the same without replicas, to compare with | [`alone`] | [OSDI99 §7.3] |
-//! | pages, the write set of a batch | [`pages`], `overlay` | [OSDI99 §6.3] |
+//! | pages, the write set of a batch | [`page`], `overlay` | [OSDI99 §6.3] |
 //! | an allocator of pages, and a B+tree over them | [`space`], [`btree`] | |
 //! | checkpoints by copy on write, their digests | `state`, `tree` | [OSDI99 §4.3, §6.3] |
 //! | state transfer: walk, answers, inputs and outputs | `walk`, `answer`, [`transfer`] | [OSDI99 §4.4, §6.3] |
@@ -42,7 +42,7 @@ mod mend;
 pub mod null;
 pub mod options;
 mod overlay;
-pub mod pages;
+pub mod page;
 pub mod people;
 mod replies;
 pub mod saving;
@@ -50,6 +50,7 @@ pub mod service;
 mod shares;
 pub mod space;
 mod state;
+pub mod stop;
 #[cfg(test)]
 mod testing;
 pub mod transfer;
@@ -61,6 +62,8 @@ pub use alone::Alone;
 pub use executor::{Cached, Executor};
 pub use image::ImageError;
 pub use options::{Options, OptionsError};
-pub use service::{Access, Context, PageFault, Service, Stop};
+pub use page::PageFault;
+pub use service::{Access, Context, Service};
+pub use stop::Stop;
 pub use transfer::{Progress, Refusal, Step, Steps};
 pub use view::View;

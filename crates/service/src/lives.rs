@@ -13,8 +13,8 @@ use quorate_wire::codec::{Reader, Writer};
 use quorate_wire::life::{Life, Lives, Recovered, Recovery};
 use quorate_wire::{ReplicaId, Timestamp};
 
-use crate::pages::PageStore;
-use crate::service::{PageFault, Stop};
+use crate::page::{PageFault, PageStore};
+use crate::stop::Stop;
 use crate::view::View;
 
 /// Entries of the table: one for each replica that a cluster can have.

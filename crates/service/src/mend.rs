@@ -12,8 +12,8 @@ use quorate_wire::message::{Data, Fetch};
 use quorate_wire::{ReplicaId, SeqNum};
 
 use crate::executor::Executor;
-use crate::pages::PageStore;
-use crate::service::{PageFault, Service};
+use crate::page::{PageFault, PageStore};
+use crate::service::Service;
 use crate::transfer::{Refusal, Step, Steps};
 use crate::tree::Label;
 

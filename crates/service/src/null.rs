@@ -5,7 +5,9 @@ use alloc::vec::Vec;
 
 use quorate_wire::message::RESULT_BYTES_MAX;
 
-use crate::service::{Access, Context, Service, Stop};
+use crate::service::{Access, Context, Service};
+
+use crate::stop::Stop;
 use crate::view::View;
 
 /// Bytes of an operation before its padding: `result length 4 | read-only 1`.

@@ -7,8 +7,7 @@
 use alloc::vec::Vec;
 
 use crate::index::Index;
-use crate::pages::{Page, PageStore, Pool};
-use crate::service::PageFault;
+use crate::page::{Page, PageFault, PageStore, Pool};
 
 /// The write set of one batch. Holds each page at most once.
 #[derive(Debug, Default)]
@@ -229,7 +228,7 @@ fn to_usize(at: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pages::Memory;
+    use crate::page::Memory;
     use crate::testing::Xorshift;
     use alloc::collections::BTreeMap;
 

@@ -21,8 +21,8 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use quorate_wire::ClientId;
 
-use crate::pages::PageStore;
-use crate::service::{PageFault, Stop};
+use crate::page::{PageFault, PageStore};
+use crate::stop::Stop;
 use crate::view::View;
 
 /// What every order and its answer begin with. An operation of a service that begins with it never reaches the

@@ -21,9 +21,9 @@ use alloc::vec::Vec;
 use quorate_wire::{ClientId, Digest, Timestamp};
 
 use crate::index::Index;
-use crate::pages::PageStore;
-use crate::service::{PageFault, Stop};
+use crate::page::{PageFault, PageStore};
 use crate::shares::{IDLE_NS, Rules, Shares, Wants};
+use crate::stop::Stop;
 use crate::view::View;
 
 /// Bytes of a slot.

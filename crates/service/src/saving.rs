@@ -15,7 +15,7 @@ use quorate_wire::{Digest, SeqNum};
 
 use crate::executor::Executor;
 use crate::image::ImageError;
-use crate::pages::{Page, PageStore};
+use crate::page::{Page, PageLabel, PageStore};
 use crate::service::Service;
 use crate::state::Arrival;
 use crate::tree::{Label, Tree};
@@ -28,17 +28,6 @@ const STATE_FORMAT: u32 = 1;
 /// Says whether a state of this shape is in the form of an earlier version.
 pub fn is_of_another_form(shape: &[u8; 16]) -> bool {
     u32::from(shape[15]) != STATE_FORMAT
-}
-
-/// What a checkpoint says of a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageLabel {
-    /// The page.
-    pub page: u32,
-    /// The last checkpoint that modified it.
-    pub modified: SeqNum,
-    /// Its digest, over its number, `modified` and its content. Zero: it is empty.
-    pub digest: Digest,
 }
 
 /// Pages with their labels, copied out of a checkpoint.

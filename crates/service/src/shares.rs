@@ -22,8 +22,8 @@ use alloc::vec::Vec;
 
 use quorate_wire::{ClientId, Timestamp};
 
-use crate::pages::PageStore;
-use crate::service::{PageFault, Stop};
+use crate::page::{PageFault, PageStore};
+use crate::stop::Stop;
 use crate::view::View;
 
 /// A lane gives its place away if it was not used for so long, in nanoseconds of the agreed time.

@@ -18,8 +18,7 @@ use quorate_wire::{Digest, SeqNum};
 
 use crate::index::Index;
 use crate::overlay::Overlay;
-use crate::pages::{Page, PageStore, Pool, place};
-use crate::saving::PageLabel;
+use crate::page::{Page, PageLabel, PageStore, Pool, place};
 use crate::tree::{BRANCHING, Label, Replaced, Tree};
 
 /// The source of an installed page's content.

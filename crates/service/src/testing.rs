@@ -7,7 +7,7 @@ use quorate_wire::{Batch, ClientId, Timestamp};
 
 use crate::options::Options;
 use crate::overlay::Overlay;
-use crate::pages::{Memory, PageStore, Pool};
+use crate::page::{Memory, PageStore, Pool};
 use crate::view::View;
 
 /// A small generator of numbers that look random. Marsaglia's xorshift, 64 bits.

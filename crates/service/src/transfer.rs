@@ -11,7 +11,7 @@ use quorate_wire::{Digest, Kind, ReplicaId, SeqNum};
 
 use crate::executor::Executor;
 use crate::mend::Mending;
-use crate::pages::PageStore;
+use crate::page::PageStore;
 use crate::service::Service;
 use crate::walk::{Hands, Walk};
 

@@ -1,8 +1,8 @@
 //! The state as one execution sees it.
 
 use crate::overlay::Overlay;
-use crate::pages::{Page, PageStore, Pool};
-use crate::service::Stop;
+use crate::page::{Page, PageStore, Pool};
+use crate::stop::Stop;
 
 /// The state as an execution sees it: the pages that agreement has settled, under those that the
 /// tentative batch and this operation have written. Pages are numbered from 0; one that was never

@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use quorate_wire::message::{Data, MetaData};
 use quorate_wire::{Digest, ReplicaId, SeqNum};
 
-use crate::pages::{Page, PageStore, Pool};
+use crate::page::{Page, PageStore, Pool};
 use crate::state::{Arrival, Arrivals, State};
 use crate::transfer::{OUTSTANDING_MAX, Progress, Refusal, Steps};
 use crate::tree::{BRANCHING, Label, Tree};

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use quorate_pbft::step::Lsn;
-use quorate_service::saving::PageLabel;
+use quorate_service::page::PageLabel;
 use quorate_wire::SeqNum;
 
 use super::images::PageFile;

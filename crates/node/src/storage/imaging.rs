@@ -9,7 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use quorate_service::saving::{Copied, PageLabel};
+use quorate_service::page::PageLabel;
+use quorate_service::saving::Copied;
 use quorate_wire::{Digest, SeqNum};
 
 use super::images::PageFile;

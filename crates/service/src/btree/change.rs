@@ -4,8 +4,8 @@ use crate::btree::node::{self, Cell, HEAD_BYTES, INNER_CELL_BYTES, Kind, LARGE, 
 use crate::btree::{
     DESCRIPTION_BYTES_MAX, KEY_BYTES_MAX, Large, Path, RUN_BYTES, RUNS_MAX, Tree, Value, cell_bytes_max,
 };
-use crate::service::Stop;
 use crate::space::{Run, StoreError, pair_bytes};
+use crate::stop::Stop;
 use crate::view::View;
 
 /// A key that has to outlive the page it came from.

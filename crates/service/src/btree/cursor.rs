@@ -2,7 +2,7 @@
 
 use crate::btree::node::{Kind, Node};
 use crate::btree::{Path, Tree, Value};
-use crate::service::Stop;
+use crate::stop::Stop;
 use crate::view::View;
 
 /// A place between two keys of a tree. Any change of the tree makes it useless.

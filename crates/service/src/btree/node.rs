@@ -12,7 +12,7 @@
 //! Slots are offsets of cells, in the order of the keys. The keys below the child `right` are not less
 //! than the last key. Whatever a page holds, reading it ends in a value or in [`Stop::Corrupt`].
 
-use crate::service::Stop;
+use crate::stop::Stop;
 
 /// Bytes before the slots.
 pub(super) const HEAD_BYTES: usize = 12;

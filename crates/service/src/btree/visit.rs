@@ -2,11 +2,10 @@
 
 use alloc::vec::Vec;
 
-use crate::btree::Tree;
-use crate::btree::Value;
 use crate::btree::node::{Kind, Node};
-use crate::service::Stop;
+use crate::btree::{Tree, Value};
 use crate::space::Run;
+use crate::stop::Stop;
 use crate::view::View;
 
 impl Tree {

@@ -4,9 +4,9 @@ use quorate_wire::reply::Outcome;
 use quorate_wire::{ClientId, Timestamp};
 
 use super::{Executor, fault};
-use crate::pages::PageStore;
+use crate::page::{PageFault, PageStore};
 use crate::people::{self, Rights};
-use crate::service::{PageFault, Service};
+use crate::service::Service;
 use crate::view::View;
 
 impl<S: Service, P: PageStore> Executor<S, P> {

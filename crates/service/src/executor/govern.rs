@@ -8,9 +8,9 @@ use quorate_wire::life::Lives;
 
 use super::{Executor, fault};
 use crate::lives;
-use crate::pages::PageStore;
+use crate::page::{PageFault, PageStore};
 use crate::people::{People, Person};
-use crate::service::{Context, PageFault, Service};
+use crate::service::{Context, Service};
 use crate::view::View;
 
 impl<S: Service, P: PageStore> Executor<S, P> {

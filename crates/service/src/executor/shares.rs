@@ -6,8 +6,7 @@ use alloc::vec::Vec;
 use super::tests::incr;
 use super::*;
 use crate::kv::Kv;
-use crate::people::Person;
-use crate::people::{Answer, Order, Rights};
+use crate::people::{Answer, Order, Person, Rights};
 use crate::shares::IDLE_NS;
 use crate::testing::{Xorshift, batch, domains, options};
 

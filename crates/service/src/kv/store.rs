@@ -17,8 +17,9 @@ use alloc::vec::Vec;
 
 use crate::btree::{Tree, Value};
 use crate::kv::{Failure, Trouble, VALUE_BYTES_MAX};
-use crate::service::{Context, Stop};
+use crate::service::Context;
 use crate::space::Space;
+use crate::stop::Stop;
 use crate::view::View;
 
 /// Bytes of a time.

@@ -1,7 +1,7 @@
 //! The state against whole copies.
 
 use super::*;
-use crate::pages::Memory;
+use crate::page::Memory;
 use crate::testing::{Xorshift, domains};
 use alloc::collections::BTreeMap;
 

@@ -9,7 +9,7 @@ use quorate_wire::{ClientId, Replies};
 use super::*;
 use crate::kv::{Kv, Operation};
 use crate::options::Options;
-use crate::service::PageFault;
+use crate::page::PageFault;
 use crate::testing::{Xorshift, batch, domains};
 
 /// The one that fetches.

@@ -5,7 +5,7 @@ use quorate_wire::ReplicaId;
 use quorate_wire::message::Fetch;
 
 use super::{Asked, Hands, Partition, TURN_NS, WAIT_NS, Walk};
-use crate::pages::PageStore;
+use crate::page::PageStore;
 use crate::transfer::{Refusal, Step};
 
 /// The assumed round-trip time before one was measured, in nanoseconds.

@@ -43,8 +43,8 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "service",
         &[
-            "index mutants tree",
-            "pages",
+            "mutants page",
+            "index stop tree",
             "overlay",
             "view",
             "service",

@@ -7,11 +7,29 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::saving::PageLabel;
-use crate::service::PageFault;
+use quorate_wire::{Digest, SeqNum};
 
 /// A page's content.
 pub(crate) type Page = Box<[u8]>;
+
+/// What a checkpoint says of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageLabel {
+    /// The page.
+    pub page: u32,
+    /// The last checkpoint that modified it.
+    pub modified: SeqNum,
+    /// Its digest, over its number, `modified` and its content. Zero: it is empty.
+    pub digest: Digest,
+}
+
+/// A page that the store does not hold at the moment. The overlay is dropped, the page brought, the
+/// batch executed again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageFault {
+    /// The page of the state.
+    pub page: u32,
+}
 
 /// Where the pages of the committed state are kept. In memory here; behind a file elsewhere, so that
 /// a state may be larger than memory.
