@@ -11,7 +11,7 @@ use quorate_node::init::{Host, client_dir};
 use quorate_node::members::{client_name, client_number};
 use quorate_node::trouble::Kind;
 use quorate_node::{CallError, Caller, ClientNode, enlist};
-use quorate_service::people::{Answer, Rights};
+use quorate_service::registry::{Answer, Rights};
 
 use crate::code::Code;
 use crate::fail::{Failure, Outcome};

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
 use quorate_fs::nfs3::{self, Attr, NfsTime, SetTime, SpecData, Stat};
 use quorate_node::CallError;
-use quorate_service::people::Answer;
+use quorate_service::registry::Answer;
 
 /// The recommended size of reads and writes, in bytes.
 const BLOCK_BYTES: u32 = 64 << 10;

@@ -9,7 +9,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use quorate_service::people::{Answer, Order, Person, Rights};
+use quorate_service::registry::{Answer, Order, Person, Rights};
 
 use crate::caller::{CallError, Caller};
 use crate::client_node::ClientNode;

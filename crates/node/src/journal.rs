@@ -1,8 +1,8 @@
 //! The destination of a drive's records.
 
 use quorate_pbft::step::Lsn;
+use quorate_service::image::Copied;
 use quorate_service::page::PageLabel;
-use quorate_service::saving::Copied;
 use quorate_wire::{Digest, SeqNum};
 
 /// Random bits below the count of starts in an incarnation (spec §14.3).

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use quorate_service::people::{Person, Rights};
+use quorate_service::registry::{Person, Rights};
 use quorate_wire::sign::{PublicKey, Verifier};
 use quorate_wire::{ClientId, Cluster, ClusterId, Principal, ReplicaId};
 use toml::de::DeTable;

@@ -8,20 +8,21 @@ use quorate_wire::message::RESULT_BYTES_MAX;
 use quorate_wire::reply::{Outcome, Reply};
 use quorate_wire::{Batch, ClientId, Digest, Replies, SeqNum, Timestamp};
 
-use crate::answer::Answering;
 use crate::lives;
-use crate::mend::Mending;
 use crate::options::Options;
-use crate::overlay::Overlay;
 use crate::page::{Memory, PageFault, PageStore, Pool};
-use crate::people::{self, People};
+use crate::registry::{self, People};
 use crate::replies::{Lane, Lanes};
 use crate::service::{Context, Service};
-use crate::state::{Arrival, State};
+use crate::state::State;
+use crate::state::arrival::Arrival;
+use crate::state::overlay::Overlay;
+use crate::state::tree::Label;
+use crate::state::view::View;
 use crate::stop::Stop;
-use crate::tree::Label;
-use crate::view::View;
-use crate::walk::Walk;
+use crate::transfer::repair::Mending;
+use crate::transfer::source::Answering;
+use crate::transfer::walk::Walk;
 
 /// The reply that the state holds for a client's last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,13 +198,13 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         out: &mut Vec<u8>,
     ) -> Option<Digest> {
         out.clear();
-        if operation.starts_with(&people::MAGIC) || !self.service.is_read_only(operation) {
+        if operation.starts_with(&registry::MAGIC) || !self.service.is_read_only(operation) {
             return None;
         }
         if let Some(people) = &self.people
             && people.committed_rights(client).is_none()
         {
-            people::Answer::NoClient.encode(out);
+            registry::Answer::NoClient.encode(out);
             return Some(self.domains.reply(client.0, timestamp.0, request, out));
         }
         let cx = Context {
@@ -360,7 +361,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             }
             None if refusal == Some(Outcome::Refused) => {
                 self.result.clear();
-                people::Answer::NoLane.encode(&mut self.result);
+                registry::Answer::NoLane.encode(&mut self.result);
                 reply.outcome = Outcome::Refused;
                 reply.digest = self.domains.reply(client.0, timestamp.0, &request.digest, &self.result);
                 reply.result = Some(&self.result);

@@ -14,8 +14,8 @@ use quorate_wire::life::{Life, Lives, Recovered, Recovery};
 use quorate_wire::{ReplicaId, Timestamp};
 
 use crate::page::{PageFault, PageStore};
+use crate::state::view::View;
 use crate::stop::Stop;
-use crate::view::View;
 
 /// Entries of the table: one for each replica that a cluster can have.
 const ENTRIES: usize = quorate_wire::cluster::REPLICAS_MAX as usize;

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use quorate_wire::{ClientId, SeqNum, Timestamp};
 
+use crate::state::view::View;
 use crate::stop::Stop;
-use crate::view::View;
 
 /// A deterministic state machine. All its mutable state is in the pages of a [`View`]; the initial
 /// state is all zeros.

@@ -10,32 +10,25 @@
 //!  page 7          v1 (moved)                    v2           v3      page 7 at 256 is v2
 //! ```
 
+pub(crate) mod arrival;
+pub mod btree;
+pub(crate) mod index;
+pub(crate) mod overlay;
+pub mod space;
+pub(crate) mod tree;
+pub mod view;
+
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_wire::digest::Domains;
 use quorate_wire::{Digest, SeqNum};
 
-use crate::index::Index;
-use crate::overlay::Overlay;
 use crate::page::{Page, PageLabel, PageStore, Pool, place};
-use crate::tree::{BRANCHING, Label, Replaced, Tree};
-
-/// The source of an installed page's content.
-#[derive(Debug)]
-pub(crate) enum Arrival {
-    /// This is it; none: the page is empty.
-    New(Option<Page>),
-    /// It can be read at this place of the store.
-    Stored(u32),
-    /// It is what stands there now.
-    Current,
-    /// It is what stood there at the checkpoint that the installation builds on.
-    Base,
-}
-
-/// The pages to install, with their labels, in increasing order.
-pub(crate) type Arrivals = Vec<(u32, Label, Arrival)>;
+use crate::state::arrival::{Arrival, Arrivals};
+use crate::state::index::Index;
+use crate::state::overlay::Overlay;
+use crate::state::tree::{BRANCHING, Label, Replaced, Tree};
 
 /// The committed state, its digest tree and its checkpoints.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use quorate_service::people::{Answer, Order, Person, Rights};
+use quorate_service::registry::{Answer, Order, Person, Rights};
 use quorate_service::{Context, Executor, Service};
 use quorate_wire::{ClientId, Door, Principal};
 

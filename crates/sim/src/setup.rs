@@ -6,7 +6,7 @@ use quorate_pbft::client::step::ClientActions;
 use quorate_pbft::config::Durability;
 use quorate_pbft::step::Actions;
 use quorate_pbft::{Config, Replica, Resume};
-use quorate_service::people::Person;
+use quorate_service::registry::Person;
 use quorate_service::{Executor, Options, Steps};
 use quorate_wire::digest::ClusterId;
 use quorate_wire::sign::{PublicKey, Signer, Verifier};

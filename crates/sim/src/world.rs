@@ -16,7 +16,7 @@ use quorate_pbft::Config;
 use quorate_pbft::client::step::ClientActions;
 use quorate_pbft::step::{Actions, Input, Now};
 use quorate_service::Steps;
-use quorate_service::people::Person;
+use quorate_service::registry::Person;
 use quorate_wire::codec::{Decoded, Reader};
 use quorate_wire::door::Admitted;
 use quorate_wire::{Kind, Message, Principal, ReplicaId, Replies};

@@ -2,7 +2,7 @@
 //! does not block the replica.
 
 use quorate_service::Service;
-use quorate_service::saving::Copied;
+use quorate_service::image::Copied;
 use quorate_wire::SeqNum;
 
 use super::Drive;

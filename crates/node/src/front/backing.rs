@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use nix::sys::epoll::{Epoll, EpollEvent};
 use quorate_pbft::Now;
-use quorate_service::people::Answer;
+use quorate_service::registry::Answer;
 
 use super::talk::{Failure, Requests};
 use crate::client::{ClientDrive, End};

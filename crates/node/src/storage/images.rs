@@ -10,8 +10,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use quorate_service::image::{Copied, Loading, is_of_another_form};
 use quorate_service::page::PageLabel;
-use quorate_service::saving::{Copied, Loading, is_of_another_form};
 use quorate_service::{Executor, Service};
 use quorate_wire::{Digest, SeqNum};
 

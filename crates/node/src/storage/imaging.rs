@@ -9,8 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use quorate_service::image::Copied;
 use quorate_service::page::PageLabel;
-use quorate_service::saving::Copied;
 use quorate_wire::{Digest, SeqNum};
 
 use super::images::PageFile;

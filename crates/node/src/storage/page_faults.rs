@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use quorate_pbft::step::Lsn;
 use quorate_service::Options;
+use quorate_service::image::Copied;
 use quorate_service::kv::{Kv, Operation};
 use quorate_service::page::PageLabel;
-use quorate_service::saving::Copied;
 use quorate_wire::digest::Domains;
 use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, Replies, Timestamp};

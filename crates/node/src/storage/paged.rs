@@ -27,8 +27,8 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::path::{Path, PathBuf};
 
 use quorate_service::PageFault;
+use quorate_service::image::Checker;
 use quorate_service::page::{PageLabel, PageStore};
-use quorate_service::saving::Checker;
 use quorate_wire::digest::Domains;
 use quorate_wire::{Digest, SeqNum};
 

@@ -5,9 +5,9 @@ use quorate_wire::{ClientId, Timestamp};
 
 use super::{Executor, fault};
 use crate::page::{PageFault, PageStore};
-use crate::people::{self, Rights};
+use crate::registry::{self, Rights};
 use crate::service::Service;
-use crate::view::View;
+use crate::state::view::View;
 
 impl<S: Service, P: PageStore> Executor<S, P> {
     /// Returns how many client lanes have an entry, and how many clients' lanes can have one (`clients_max` without
@@ -51,16 +51,16 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         &mut self,
         client: ClientId,
         operation: &[u8],
-    ) -> Result<Option<people::Answer>, PageFault> {
+    ) -> Result<Option<registry::Answer>, PageFault> {
         let pages = self.people_pages();
         let Some(people) = &mut self.people else { return Ok(None) };
-        let Some(rights) = people.rights(client) else { return Ok(Some(people::Answer::NoClient)) };
-        let Some(order) = people::Order::decode(operation) else {
+        let Some(rights) = people.rights(client) else { return Ok(Some(registry::Answer::NoClient)) };
+        let Some(order) = registry::Order::decode(operation) else {
             let may = rights >= Rights::Write || self.service.is_read_only(operation);
-            return Ok((!may).then_some(people::Answer::NoRight));
+            return Ok((!may).then_some(registry::Answer::NoRight));
         };
         if rights < Rights::Admin {
-            return Ok(Some(people::Answer::NoRight));
+            return Ok(Some(registry::Answer::NoRight));
         }
         let order = match order {
             Ok(order) => order,
@@ -68,8 +68,8 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         };
         let mut view = View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, pages);
         // A page that is damaged shows at the next checkpoint (CK-6).
-        let answer = fault(people.obey(order, &mut view))?.unwrap_or(people::Answer::Malformed);
-        if let (people::Order::Remove(principal), people::Answer::Done) = (order, answer) {
+        let answer = fault(people.obey(order, &mut view))?.unwrap_or(registry::Answer::Malformed);
+        if let (registry::Order::Remove(principal), registry::Answer::Done) = (order, answer) {
             let mut view = View::new(
                 self.state.store(),
                 &mut self.overlay,

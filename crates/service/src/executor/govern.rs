@@ -9,9 +9,9 @@ use quorate_wire::life::Lives;
 use super::{Executor, fault};
 use crate::lives;
 use crate::page::{PageFault, PageStore};
-use crate::people::{People, Person};
+use crate::registry::{People, Person};
 use crate::service::{Context, Service};
-use crate::view::View;
+use crate::state::view::View;
 
 impl<S: Service, P: PageStore> Executor<S, P> {
     /// Lets clients ask for what they may: these, by their principals, and those that are added by order (EX-3).

@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 
 use super::tests::incr;
 use super::*;
-use crate::kv::Kv;
-use crate::people::{Answer, Order, Person, Rights};
-use crate::shares::IDLE_NS;
+use crate::builtin::kv::Kv;
+use crate::registry::{Answer, Order, Person, Rights};
+use crate::replies::shares::IDLE_NS;
 use crate::testing::{Xorshift, batch, domains, options};
 
 fn lane(principal: u64, lane: u16) -> ClientId {

@@ -2,10 +2,13 @@
 
 use alloc::vec::Vec;
 
+use quorate_wire::Kind;
+use quorate_wire::message::Fetch;
+
 use super::world::{MANNERS, Manner, Packet, TARGET, World};
 use super::*;
+use crate::state::tree::Label;
 use crate::testing::Xorshift;
-use crate::tree::Label;
 
 /// B12, B17: an empty replica gets everything, the clients' replies included, and continues like the others.
 #[test]

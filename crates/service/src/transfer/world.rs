@@ -4,10 +4,11 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use quorate_wire::{ClientId, Replies};
+use quorate_wire::message::Fetch;
+use quorate_wire::{ClientId, Kind, Replies};
 
 use super::*;
-use crate::kv::{Kv, Operation};
+use crate::builtin::kv::{Kv, Operation};
 use crate::options::Options;
 use crate::page::PageFault;
 use crate::testing::{Xorshift, batch, domains};

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use quorate_service::Context;
-use quorate_service::people::Answer;
+use quorate_service::registry::Answer;
 use quorate_wire::digest::Domains;
 use quorate_wire::life::{Life, Recovery};
 use quorate_wire::reply::Outcome;

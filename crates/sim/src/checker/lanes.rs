@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use quorate_service::people::{Answer, Order};
+use quorate_service::registry::{Answer, Order};
 use quorate_wire::reply::Outcome;
 use quorate_wire::{ClientId, Digest, SeqNum, Timestamp};
 

@@ -4,8 +4,8 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use quorate_pbft::step::Lsn;
+use quorate_service::image::Copied;
 use quorate_service::page::PageLabel;
-use quorate_service::saving::Copied;
 use quorate_wire::{Digest, SeqNum};
 
 use super::super::commit::{self, RecordKind};

@@ -7,8 +7,8 @@ use quorate_wire::message::RESULT_BYTES_MAX;
 
 use crate::service::{Access, Context, Service};
 
+use crate::state::view::View;
 use crate::stop::Stop;
-use crate::view::View;
 
 /// Bytes of an operation before its padding: `result length 4 | read-only 1`.
 pub const OPERATION_BYTES_MIN: usize = 5;

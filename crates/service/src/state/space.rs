@@ -3,8 +3,8 @@
 //! The lowest free page is taken first, so that a state stays small and all replicas choose the same page. A freed
 //! page is cleared: it takes no memory and is not part of any digest.
 
+use crate::state::view::View;
 use crate::stop::Stop;
-use crate::view::View;
 
 /// Why a structure over pages could not be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 
 use alloc::vec::Vec;
 
-use crate::btree::node::{Kind, Node};
-use crate::btree::{Tree, Value};
-use crate::space::Run;
+use crate::state::btree::node::{Kind, Node};
+use crate::state::btree::{Tree, Value};
+use crate::state::space::Run;
+use crate::state::view::View;
 use crate::stop::Stop;
-use crate::view::View;
 
 impl Tree {
     /// Hands out the pages of the tree: each node, and the runs of large values. `visit` says whether to

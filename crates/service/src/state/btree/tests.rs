@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use std::format;
 
 use super::*;
-use crate::space::StoreError;
+use crate::state::space::StoreError;
 use crate::testing::{Bench, Xorshift};
 
 const PAGES: u32 = 3000;

@@ -1,12 +1,12 @@
 //! Changing a tree: inserting with splits, removing with merges.
 
-use crate::btree::node::{self, Cell, HEAD_BYTES, INNER_CELL_BYTES, Kind, LARGE, Node, SLOT_BYTES};
-use crate::btree::{
+use crate::state::btree::node::{self, Cell, HEAD_BYTES, INNER_CELL_BYTES, Kind, LARGE, Node, SLOT_BYTES};
+use crate::state::btree::{
     DESCRIPTION_BYTES_MAX, KEY_BYTES_MAX, Large, Path, RUN_BYTES, RUNS_MAX, Tree, Value, cell_bytes_max,
 };
-use crate::space::{Run, StoreError, pair_bytes};
+use crate::state::space::{Run, StoreError, pair_bytes};
+use crate::state::view::View;
 use crate::stop::Stop;
-use crate::view::View;
 
 /// A key that has to outlive the page it came from.
 struct Separator {

@@ -1,9 +1,9 @@
 //! Walking a tree in the order of its keys, both ways.
 
-use crate::btree::node::{Kind, Node};
-use crate::btree::{Path, Tree, Value};
+use crate::state::btree::node::{Kind, Node};
+use crate::state::btree::{Path, Tree, Value};
+use crate::state::view::View;
 use crate::stop::Stop;
-use crate::view::View;
 
 /// A place between two keys of a tree. Any change of the tree makes it useless.
 #[derive(Clone, Copy, Debug)]

@@ -10,9 +10,9 @@
 
 use alloc::vec::Vec;
 
-use crate::space::{Run, Space, pair, pair_bytes};
+use crate::state::space::{Run, Space, pair, pair_bytes};
+use crate::state::view::View;
 use crate::stop::Stop;
-use crate::view::View;
 
 mod change;
 mod cursor;

@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 use quorate_wire::{ClientId, Replies};
 
 use super::*;
-use crate::kv::{Kv, Operation};
+use crate::builtin::kv::{Kv, Operation};
+use crate::image::ImageError;
 use crate::testing::{Xorshift, batch, domains, options};
 
 /// A disk that keeps the newest version of each page.

@@ -7,188 +7,27 @@
 //!
 //! ```text
 //! entry, 64 bytes   state 1 | rights 1 | port 2 | - 4 | principal 8 | key 32 | address 16
-//! order             MAGIC 16 | 1 principal 8 | rights 1 | key 32 | address 16 | port 2       add, or change
-//!                   MAGIC 16 | 2 principal 8                                                remove
-//! answer            MAGIC 16 | what 1
 //! ```
 //!
 //! The pages are the last ones of the state, before those of the table of lives: one without changes has the digest
 //! that it always had.
 
+mod operation;
+
+pub use operation::{Answer, MAGIC, Order, Person, Rights};
+
 use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
-use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use quorate_wire::ClientId;
 
 use crate::page::{PageFault, PageStore};
+use crate::state::view::View;
 use crate::stop::Stop;
-use crate::view::View;
+use operation::{address, address_bytes};
 
-/// What every order and its answer begin with. An operation of a service that begins with it never reaches the
-/// service.
-pub const MAGIC: [u8; 16] = *b"\xff\xfequorate people";
 /// The most clients that were ever added or removed. One more is refused.
 pub const ENTRIES_MAX: u32 = 4032;
 const ENTRY_BYTES: usize = 64;
-
-/// The rights of a client. Each includes the previous ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rights {
-    /// Operations that change nothing.
-    Read,
-    /// All operations of the service.
-    Write,
-    /// Also to add and remove clients.
-    Admin,
-}
-
-impl Rights {
-    fn to_byte(self) -> u8 {
-        match self {
-            Self::Read => 1,
-            Self::Write => 2,
-            Self::Admin => 3,
-        }
-    }
-
-    fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Read, Self::Write, Self::Admin].into_iter().find(|rights| rights.to_byte() == byte)
-    }
-}
-
-/// A client that may come in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Person {
-    /// Its rights.
-    pub rights: Rights,
-    /// Its public key.
-    pub key: [u8; 32],
-    /// Its address for replies. None: every replica has its own table.
-    pub address: Option<SocketAddr>,
-}
-
-/// A change of who may ask for what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// Adds the client, or gives one with this key these rights and this address.
-    Add(u64, Person),
-    /// From here on nothing that the client asks for is done.
-    Remove(u64),
-}
-
-/// The result of an operation on the registry, or why an operation was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It is so now.
-    Done,
-    /// It was so already.
-    AlreadySo,
-    /// The requesting client lacks the right.
-    NoRight,
-    /// The requesting client was removed or not added yet; or the client to change never existed.
-    NoClient,
-    /// There is a client of this number with another key.
-    OtherKey,
-    /// Nobody could add or remove clients any more.
-    LastAdministrator,
-    /// There have been [`ENTRIES_MAX`] others.
-    Full,
-    /// Not an order.
-    Malformed,
-    /// The client table has no place for another lane of this client: nothing was done, nor will be.
-    NoLane,
-}
-
-impl Answer {
-    const ALL: [Self; 9] = [
-        Self::Done,
-        Self::AlreadySo,
-        Self::NoRight,
-        Self::NoClient,
-        Self::OtherKey,
-        Self::LastAdministrator,
-        Self::Full,
-        Self::Malformed,
-        Self::NoLane,
-    ];
-
-    /// Appends the answer as a result.
-    pub fn encode(self, out: &mut Vec<u8>) {
-        let code = Self::ALL.iter().position(|answer| *answer == self).and_then(|at| u8::try_from(at).ok());
-        out.extend_from_slice(&MAGIC);
-        out.push(code.unwrap_or(u8::MAX));
-    }
-
-    /// Returns the answer that a result is. None: it is the service's.
-    pub fn decode(result: &[u8]) -> Option<Self> {
-        let [code] = result.strip_prefix(&MAGIC)? else { return None };
-        Self::ALL.get(usize::from(*code)).copied()
-    }
-}
-
-impl Order {
-    /// Appends the order as an operation.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&MAGIC);
-        match self {
-            Self::Add(principal, person) => {
-                out.push(1);
-                out.extend_from_slice(&principal.to_le_bytes());
-                out.push(person.rights.to_byte());
-                out.extend_from_slice(&person.key);
-                let (ip, port) = address_bytes(person.address);
-                out.extend_from_slice(&ip);
-                out.extend_from_slice(&port);
-            }
-            Self::Remove(principal) => {
-                out.push(2);
-                out.extend_from_slice(&principal.to_le_bytes());
-            }
-        }
-    }
-
-    /// Reads the order that an operation is. None: the operation is the service's.
-    pub fn decode(operation: &[u8]) -> Option<Result<Self, Answer>> {
-        Some(Self::decode_body(operation.strip_prefix(&MAGIC)?).ok_or(Answer::Malformed))
-    }
-
-    fn decode_body(body: &[u8]) -> Option<Self> {
-        let (code, body) = body.split_first()?;
-        let (principal, body) = body.split_first_chunk()?;
-        let principal = u64::from_le_bytes(*principal);
-        if !(1..1 << 48).contains(&principal) {
-            return None;
-        }
-        match (code, body) {
-            (1, [rights, body @ ..]) => {
-                let rights = Rights::from_byte(*rights)?;
-                let (key, body) = body.split_first_chunk()?;
-                let (ip, port) = body.split_first_chunk()?;
-                let address = address(*ip, port.try_into().ok()?);
-                Some(Self::Add(principal, Person { rights, key: *key, address }))
-            }
-            (2, []) => Some(Self::Remove(principal)),
-            _ => None,
-        }
-    }
-}
-
-/// An IPv4 address stands as one of IPv6; port 0 is no address.
-fn address_bytes(address: Option<SocketAddr>) -> ([u8; 16], [u8; 2]) {
-    let Some(address) = address else { return ([0; 16], [0; 2]) };
-    let ip = match address.ip() {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    };
-    (ip.octets(), address.port().to_le_bytes())
-}
-
-fn address(ip: [u8; 16], port: [u8; 2]) -> Option<SocketAddr> {
-    let port = u16::from_le_bytes(port);
-    let ip = Ipv6Addr::from(ip);
-    (port != 0).then(|| SocketAddr::new(ip.to_canonical(), port))
-}
 
 /// An entry of the table: the client, or that it was removed, and its place.
 type Entry = (u32, Option<Person>);

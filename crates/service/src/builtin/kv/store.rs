@@ -15,12 +15,12 @@
 
 use alloc::vec::Vec;
 
-use crate::btree::{Tree, Value};
-use crate::kv::{Failure, Trouble, VALUE_BYTES_MAX};
+use crate::builtin::kv::{Failure, Trouble, VALUE_BYTES_MAX};
 use crate::service::Context;
-use crate::space::Space;
+use crate::state::btree::{Tree, Value};
+use crate::state::space::Space;
+use crate::state::view::View;
 use crate::stop::Stop;
-use crate::view::View;
 
 /// Bytes of a time.
 const TIME_BYTES: usize = 8;

@@ -14,8 +14,8 @@ use quorate_wire::{ReplicaId, SeqNum};
 use crate::executor::Executor;
 use crate::page::{PageFault, PageStore};
 use crate::service::Service;
-use crate::transfer::{Refusal, Step, Steps};
-use crate::tree::Label;
+use crate::state::tree::Label;
+use crate::transfer::step::{Refusal, Step, Steps};
 
 /// How long an answer is waited for, in nanoseconds.
 const WAIT_NS: u64 = 50_000_000;

@@ -6,8 +6,8 @@
 
 use alloc::vec::Vec;
 
-use crate::index::Index;
 use crate::page::{Page, PageFault, PageStore, Pool};
+use crate::state::index::Index;
 
 /// The write set of one batch. Holds each page at most once.
 #[derive(Debug, Default)]

@@ -21,12 +21,13 @@ use quorate_wire::message::{Data, MetaData};
 use quorate_wire::{Digest, ReplicaId, SeqNum};
 
 use crate::page::{Page, PageStore, Pool};
-use crate::state::{Arrival, Arrivals, State};
-use crate::transfer::{OUTSTANDING_MAX, Progress, Refusal, Steps};
-use crate::tree::{BRANCHING, Label, Tree};
+use crate::state::State;
+use crate::state::arrival::{Arrival, Arrivals};
+use crate::state::tree::{BRANCHING, Label, Tree};
+use crate::transfer::step::{OUTSTANDING_MAX, Progress, Refusal, Steps};
 
-mod aside;
 mod ask;
+mod staging;
 
 use ask::{Peer, TURNS};
 

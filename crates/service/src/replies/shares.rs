@@ -23,8 +23,8 @@ use alloc::vec::Vec;
 use quorate_wire::{ClientId, Timestamp};
 
 use crate::page::{PageFault, PageStore};
+use crate::state::view::View;
 use crate::stop::Stop;
-use crate::view::View;
 
 /// A lane gives its place away if it was not used for so long, in nanoseconds of the agreed time.
 pub(crate) const IDLE_NS: u64 = 60_000_000_000;

@@ -10,9 +10,9 @@ use quorate_wire::message::{OPERATION_BYTES_MAX, RESULT_BYTES_MAX};
 
 use crate::service::{Access, Context, Service};
 
-use crate::space::StoreError;
+use crate::state::space::StoreError;
+use crate::state::view::View;
 use crate::stop::Stop;
-use crate::view::View;
 
 mod command;
 mod operation;

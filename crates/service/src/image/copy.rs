@@ -1,34 +1,18 @@
-//! Writing the state to a disk and reading it back, page by page.
+//! Writing the state to a disk, page by page.
 //!
 //! Only pages that changed since they were last copied are written: each has a bit, set by a checkpoint or an
 //! installation and taken by [`Executor::begin_save`]. Pages are copied a few at a time, so that no request waits for
 //! all of them; the checkpoint that is copied must be held until the end.
-//!
-//! A page that is read back is trusted only if its digest matches. If every page is valid and together they give the
-//! root, they are the state. Otherwise the valid ones are kept aside: a state transfer finds them by their digests
-//! and fetches only the others.
 
 use alloc::vec::Vec;
 
-use quorate_wire::digest::Domains;
 use quorate_wire::{Digest, SeqNum};
 
 use crate::executor::Executor;
-use crate::image::ImageError;
-use crate::page::{Page, PageLabel, PageStore};
+use crate::page::{PageLabel, PageStore};
 use crate::service::Service;
-use crate::state::Arrival;
-use crate::tree::{Label, Tree};
-use crate::walk::Walk;
-
-/// The form of what this crate itself keeps in a state: last replies, shares, clients. It was 0 before a reply's digest
-/// told which request it answers, and before clients had shares.
-const STATE_FORMAT: u32 = 1;
-
-/// Says whether a state of this shape is in the form of an earlier version.
-pub fn is_of_another_form(shape: &[u8; 16]) -> bool {
-    u32::from(shape[15]) != STATE_FORMAT
-}
+use crate::state::tree::Label;
+use crate::transfer::walk::Walk;
 
 /// Pages with their labels, copied out of a checkpoint.
 #[derive(Debug, Default)]
@@ -210,166 +194,6 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// Returns how many pages are in memory only because a checkpoint has another version of them.
     pub fn pages_of_checkpoints(&self) -> usize {
         self.state.pages_of_checkpoints()
-    }
-
-    /// Returns the options that the state depends on, as bytes: a state of others is none for this replica.
-    pub fn shape(&self) -> [u8; 16] {
-        let options = &self.options;
-        let small = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
-        // Each of them is from 1 to 2^16.
-        let lanes = options.lanes_max.saturating_sub(1) << 16 | options.clients_max.saturating_sub(1);
-        let fields = [
-            small(options.page_bytes),
-            options.pages_max,
-            lanes,
-            small(options.result_bytes_max) | STATE_FORMAT << 24,
-        ];
-        let mut shape = [0; 16];
-        for (bytes, field) in shape.chunks_exact_mut(4).zip(fields) {
-            bytes.copy_from_slice(&field.to_le_bytes());
-        }
-        shape
-    }
-
-    /// Begins to load a state from a disk.
-    pub fn begin_load(&self) -> Loading {
-        Loading {
-            tree: Tree::new(self.domains.clone(), self.options.pages_max),
-            pages_max: self.options.pages_max,
-            page_bytes: self.options.page_bytes,
-            pages: Vec::new(),
-            damaged: 0,
-        }
-    }
-
-    /// Ends loading. If every page was good and they give `root`, they are now the state, which is checkpoint
-    /// `seq` and the only one. A transfer in progress ends.
-    ///
-    /// # Errors
-    ///
-    /// They are not the state of that checkpoint. Nothing has changed then, but that the pages are put aside
-    /// for a state transfer.
-    pub fn end_load(&mut self, loading: Loading, seq: SeqNum, said: Digest) -> Result<(), ImageError> {
-        let Loading { mut tree, mut pages, damaged, .. } = loading;
-        pages.sort_unstable_by_key(|found| found.page);
-        tree.set_leaves(pages.iter().map(|found| (found.page, found.label)));
-        let is_twice = pages.windows(2).any(|two| two[0].page == two[1].page);
-        if damaged > 0 || is_twice || tree.root() != said {
-            self.attic = attic(pages);
-            return Err(ImageError::WrongRoot { said, found: tree.root() });
-        }
-        drop(tree);
-        let places: Vec<_> =
-            pages.iter().filter_map(|found| Some((found.as_label(), found.place?))).collect();
-        let arrivals = pages.into_iter().map(|found| (found.page, found.label, found.arrival())).collect();
-        let newest = self.state.newest();
-        let installed = self.state.install(newest, seq, true, arrivals, &mut self.pool);
-        assert_eq!(installed, said, "the pages have been checked");
-        self.note_stored(&places);
-        self.state.take_unsaved();
-        self.attic = Vec::new();
-        self.walk = None;
-        self.adopt(seq);
-        Ok(())
-    }
-
-    /// Puts the good ones of the pages that were loaded aside: what they are the state of is not known.
-    pub fn keep_for_transfer(&mut self, loading: Loading) {
-        let mut pages = loading.pages;
-        pages.sort_unstable_by_key(|found| found.page);
-        self.attic = attic(pages);
-    }
-}
-
-/// Returns pages as a state transfer takes them, one of each. What can be read again is not kept in memory.
-fn attic(found: Vec<Found>) -> Vec<(u32, Label, Arrival)> {
-    let dropped = found.into_iter().map(|mut found| {
-        if found.place.is_some() {
-            found.content = None;
-        }
-        (found.page, found.label, found.arrival())
-    });
-    let mut attic: Vec<_> = dropped.collect();
-    attic.dedup_by_key(|(page, _, _)| *page);
-    attic
-}
-
-/// A page that was found on a disk, and is good.
-#[derive(Debug)]
-struct Found {
-    page: u32,
-    label: Label,
-    /// It is in memory, or can be read at this place of the store, or both.
-    content: Option<Page>,
-    place: Option<u32>,
-}
-
-impl Found {
-    fn as_label(&self) -> PageLabel {
-        PageLabel { page: self.page, modified: self.label.modified, digest: self.label.digest }
-    }
-
-    fn arrival(self) -> Arrival {
-        match (self.content, self.place) {
-            (None, Some(place)) => Arrival::Stored(place),
-            (content, _) => Arrival::New(content),
-        }
-    }
-}
-
-/// Checks pages that are read from a disk one at a time.
-#[derive(Debug)]
-pub struct Checker {
-    tree: Tree,
-}
-
-impl Checker {
-    /// Returns one for the pages of a cluster.
-    pub fn new(domains: Domains) -> Self {
-        Self { tree: Tree::new(domains, 1) }
-    }
-
-    /// Returns whether this is the content of the page that a label is about.
-    pub fn fits(&mut self, label: &PageLabel, content: &[u8]) -> bool {
-        self.tree.leaf(label.page, label.modified, Some(content)).digest == label.digest
-    }
-}
-
-/// Pages from a disk, on their way to become the state.
-#[derive(Debug)]
-pub struct Loading {
-    tree: Tree,
-    pages_max: u32,
-    page_bytes: usize,
-    pages: Vec<Found>,
-    damaged: usize,
-}
-
-impl Loading {
-    /// Takes a page as the disk has it. Returns whether it is the one that its label is about; if not, it is
-    /// counted and dropped. With a place of the store where it can be read again, it is kept in memory only if
-    /// `keep`.
-    pub fn take(&mut self, label: &PageLabel, content: &[u8], place: Option<u32>, keep: bool) -> bool {
-        let found = self.tree.leaf(label.page, label.modified, Some(content));
-        let is_good =
-            found.digest == label.digest && label.page < self.pages_max && content.len() == self.page_bytes;
-        if is_good {
-            let content = (keep || place.is_none()).then(|| Page::from(content));
-            self.pages.push(Found { page: label.page, label: found, content, place });
-        } else {
-            self.damaged += 1;
-        }
-        is_good
-    }
-
-    /// Counts a page that could not be read.
-    pub fn miss(&mut self) {
-        self.damaged += 1;
-    }
-
-    /// Returns how many pages were good, and how many were not.
-    pub fn count(&self) -> (usize, usize) {
-        (self.pages.len(), self.damaged)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The state as one execution sees it.
 
-use crate::overlay::Overlay;
 use crate::page::{Page, PageStore, Pool};
+use crate::state::overlay::Overlay;
 use crate::stop::Stop;
 
 /// The state as an execution sees it: the pages that agreement has settled, under those that the

@@ -5,9 +5,11 @@ use alloc::vec;
 use quorate_wire::reply::Outcome;
 use quorate_wire::{Replies, SeqNum};
 
+use alloc::vec::Vec;
+
 use super::*;
+use crate::builtin::kv::{Kv, Operation};
 use crate::executor::Executor;
-use crate::kv::{Kv, Operation};
 use crate::testing::{batch, domains, options};
 
 const ADMIN: ClientId = ClientId(1 << 16);

@@ -6,7 +6,7 @@ use quorate_wire::message::Fetch;
 
 use super::{Asked, Hands, Partition, TURN_NS, WAIT_NS, Walk};
 use crate::page::PageStore;
-use crate::transfer::{Refusal, Step};
+use crate::transfer::step::{Refusal, Step};
 
 /// The assumed round-trip time before one was measured, in nanoseconds.
 const ROUND_TRIP_NS: u64 = 10_000_000;

@@ -11,8 +11,8 @@ use quorate_wire::{Kind, ReplicaId, SeqNum};
 use crate::executor::Executor;
 use crate::page::PageStore;
 use crate::service::Service;
-use crate::transfer::{Refusal, Steps};
-use crate::tree::{BRANCHING, Label};
+use crate::state::tree::{BRANCHING, Label};
+use crate::transfer::step::{Refusal, Steps};
 
 /// Numbers of a peer's questions that are remembered: more than it has in progress.
 const SEEN: u64 = 1024;
