@@ -16,8 +16,7 @@ use crate::replies::{Lane, Lanes};
 use crate::service::{Context, Service};
 use crate::state::State;
 use crate::state::arrival::Arrival;
-use crate::state::overlay::Overlay;
-use crate::state::tree::Label;
+use crate::state::tree::{Label, Tree};
 use crate::state::view::View;
 use crate::stop::Stop;
 use crate::transfer::repair::Mending;
@@ -50,9 +49,7 @@ pub struct Executor<S: Service, P: PageStore = Memory> {
     pub(crate) lanes: Lanes,
     /// The client registry. None: every authenticated client may do anything.
     pub(crate) people: Option<People>,
-    pub(crate) pool: Pool,
-    pub(crate) overlay: Overlay,
-    /// The batch whose writes are in `overlay`.
+    /// The batch whose writes are not merged yet.
     tentative: Option<SeqNum>,
     /// The last batch merged.
     pub(crate) last_executed: SeqNum,
@@ -60,7 +57,6 @@ pub struct Executor<S: Service, P: PageStore = Memory> {
     pub(crate) service_pages: (u32, u32),
     /// Pages of the replies: the first and how many.
     reply_pages: (u32, u32),
-    pub(crate) zeros: Vec<u8>,
     /// The result of the running operation.
     pub(crate) result: Vec<u8>,
     /// The transfer under way.
@@ -97,19 +93,18 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         assert_eq!(options.check(), Ok(()));
         let Some(layout) = options.layout() else { unreachable!("the options are checked") };
         let reply_pages = layout.pages();
+        let tree = Tree::new(domains.clone(), options.pages_max);
+        let pool = Pool::new(options.page_bytes, options.pool_pages_max);
         Self {
             service,
-            state: State::new(store, domains.clone(), options.pages_max, options.checkpoints_max),
+            state: State::new(store, tree, pool, options.checkpoints_max),
             domains,
             lanes: Lanes::new(layout, options.lanes_max),
             people: None,
-            pool: Pool::new(options.page_bytes, options.pool_pages_max),
-            overlay: Overlay::default(),
             tentative: None,
             last_executed: SeqNum(0),
             service_pages: (reply_pages, options.pages_max - reply_pages - lives::pages(options.page_bytes)),
             reply_pages: (0, reply_pages),
-            zeros: alloc::vec![0; options.page_bytes],
             result: Vec::new(),
             walk: None,
             next_rid: options.first_rid,
@@ -167,7 +162,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// Makes the tentative batch `seq` part of the state: it has committed.
     pub fn merge(&mut self, seq: SeqNum) {
         assert_eq!(self.tentative, Some(seq), "what is merged has been executed tentatively");
-        self.state.merge(&mut self.overlay, &mut self.pool);
+        self.state.merge();
         self.lanes.settle();
         if let Some(people) = &mut self.people {
             people.settle();
@@ -180,7 +175,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// clients' timestamps go together (TE-4).
     pub fn undo(&mut self, after: SeqNum) {
         if self.tentative.is_some_and(|seq| seq > after) {
-            self.overlay.discard(&mut self.pool);
+            self.state.drop_batch();
             self.lanes.forget();
             if let Some(people) = &mut self.people {
                 mutant!(M106, people.forget(), people.settle());
@@ -215,7 +210,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             time_ns: self.lanes.time_ns(),
             read_only: true,
         };
-        let mut view = View::read_only(self.state.store(), &self.zeros, self.service_pages);
+        let mut view = self.state.committed(self.service_pages);
         let done = self.service.execute(cx, operation, &mut view, out);
         let answered = matches!(done, Ok(()) | Err(Stop::Refused)) && out.len() <= RESULT_BYTES_MAX;
         answered.then(|| self.domains.reply(client.0, timestamp.0, request, out))
@@ -223,7 +218,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
 
     /// Returns the reply that the committed state holds for `client` (RP-2).
     pub fn cached(&mut self, client: ClientId) -> Option<Cached<'_>> {
-        let view = View::read_only(self.state.store(), &self.zeros, self.reply_pages);
+        let view = self.state.committed(self.reply_pages);
         let lane = self.lanes.find(&view, client).ok()??;
         self.result.clear();
         let kept = self.lanes.result(&view, &lane, &mut self.result).unwrap_or(false);
@@ -251,13 +246,13 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     pub fn checkpoint(&mut self, seq: SeqNum) -> Digest {
         assert!(self.walk.is_none(), "nothing is cut while state is being fetched (EX-5)");
         assert!(self.tentative.is_none(), "a checkpoint covers nothing uncommitted (I18)");
-        assert!(self.overlay.is_empty(), "a checkpoint covers nothing uncommitted (I18)");
+        assert!(self.state.is_settled(), "a checkpoint covers nothing uncommitted (I18)");
         assert_eq!(seq, self.last_executed, "a checkpoint is cut exactly after its batch (EX-4)");
         if let Some(root) = self.state.root_at(seq) {
             return root;
         }
         self.attic = Vec::new(); // it goes on without a transfer
-        self.state.cut(seq, &mut self.pool)
+        self.state.cut(seq)
     }
 
     /// Forgets the checkpoints before `below`, but never the newest, nor one that a transfer builds on, nor one that
@@ -267,7 +262,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         let below = self.walk.as_ref().map_or(below, |walk| below.min(walk.base()));
         let given = self.answering.lowest(self.state.checkpoints().map(|(seq, _)| seq));
         let below = given.map_or(below, |given| below.min(given));
-        self.state.discard(below, &mut self.pool);
+        self.state.discard(below);
     }
 
     /// Returns the root of checkpoint `seq`, if it is held.
@@ -277,7 +272,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
 
     /// Returns the size of a page of the state, in bytes.
     pub fn page_bytes(&self) -> usize {
-        self.zeros.len()
+        self.state.page_bytes()
     }
 
     /// Returns the checkpoints held, oldest first.
@@ -293,7 +288,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
 
     /// Returns the committed state of the service, to be looked at: for those who check it.
     pub fn view(&self) -> View<'_> {
-        View::read_only(self.state.store(), &self.zeros, self.service_pages)
+        self.state.committed(self.service_pages)
     }
 
     /// Flips one bit of a written page behind the back of the digests, as failing memory would: for
@@ -378,13 +373,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
                 let cx = Context { client, timestamp, seq, index, time_ns, read_only: false };
                 self.run(cx, request.operation)?;
                 let digest = self.domains.reply(client.0, timestamp.0, &request.digest, &self.result);
-                let mut view = View::new(
-                    self.state.store(),
-                    &mut self.overlay,
-                    &mut self.pool,
-                    &self.zeros,
-                    self.reply_pages,
-                );
+                let mut view = self.state.view(self.reply_pages);
                 fault(self.lanes.record(&mut view, (client, timestamp), time_ns, digest, &self.result))?;
                 reply.outcome = Outcome::Executed;
                 reply.digest = digest;
@@ -399,7 +388,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// stays but the result.
     #[inline]
     fn run(&mut self, cx: Context, operation: &[u8]) -> Result<(), PageFault> {
-        self.overlay.begin(&mut self.pool);
+        self.state.begin();
         self.result.clear();
         if let Some(replica) = cx.client.replica() {
             return self.open_life(replica, cx, operation);
@@ -408,8 +397,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             answer.encode(&mut self.result);
             return Ok(());
         }
-        let mut view =
-            View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, self.service_pages);
+        let mut view = self.state.view(self.service_pages);
         match self.service.execute(cx, operation, &mut view, &mut self.result) {
             Ok(()) if self.result.len() <= RESULT_BYTES_MAX => return Ok(()),
             Err(Stop::Fault(fault)) => return Err(fault),
@@ -418,23 +406,21 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             // operation is refused without a word, at every replica alike.
             Ok(()) | Err(Stop::Refused | Stop::NeedsOrder | Stop::Corrupt) => self.result.clear(),
         }
-        self.overlay.roll_back(&mut self.pool);
+        self.state.roll_back();
         Ok(())
     }
 
     /// Returns a client's lane as the running batch sees it.
     #[inline]
     fn lane(&mut self, client: ClientId) -> Result<Option<Lane>, PageFault> {
-        let view =
-            View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, self.reply_pages);
+        let view = self.state.view(self.reply_pages);
         Ok(fault(self.lanes.find(&view, client))?.flatten())
     }
 
     /// Makes `result` the cached one of a lane as the running batch sees it. Returns whether it is kept.
     fn repeat(&mut self, lane: &Lane) -> Result<bool, PageFault> {
         self.result.clear();
-        let view =
-            View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, self.reply_pages);
+        let view = self.state.view(self.reply_pages);
         Ok(fault(self.lanes.result(&view, lane, &mut self.result))?.unwrap_or(false))
     }
 }

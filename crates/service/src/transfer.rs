@@ -109,7 +109,6 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     ) {
         let mut hands = Hands {
             state: &mut self.state,
-            pool: &mut self.pool,
             next_rid: &mut self.next_rid,
             now_ns,
             staged_max: self.staged_max,
@@ -120,7 +119,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         while walk.may_land(self.landed_max) {
             let (seq, root) = walk.target();
             self.fetched += walk.take_fetched();
-            if walk.install(hands.state, hands.pool) {
+            if walk.install(hands.state) {
                 self.adopt(seq);
                 steps.push(Step::Installed { seq, root });
                 return;

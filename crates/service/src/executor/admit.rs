@@ -7,7 +7,6 @@ use super::{Executor, fault};
 use crate::page::{PageFault, PageStore};
 use crate::registry::{self, Rights};
 use crate::service::Service;
-use crate::state::view::View;
 
 impl<S: Service, P: PageStore> Executor<S, P> {
     /// Returns how many client lanes have an entry, and how many clients' lanes can have one (`clients_max` without
@@ -31,8 +30,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         }
         let privileged = client.replica().is_some()
             || self.people.as_ref().and_then(|people| people.rights(client)) == Some(Rights::Admin);
-        let mut view =
-            View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, self.reply_pages);
+        let mut view = self.state.view(self.reply_pages);
         if refused.0 == 0 || timestamp > refused {
             let room = self.lanes.make_room(&mut view, client, privileged, time_ns);
             if fault(room)?.unwrap_or(false) {
@@ -66,17 +64,11 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             Ok(order) => order,
             Err(answer) => return Ok(Some(answer)),
         };
-        let mut view = View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, pages);
+        let mut view = self.state.view(pages);
         // A page that is damaged shows at the next checkpoint (CK-6).
         let answer = fault(people.obey(order, &mut view))?.unwrap_or(registry::Answer::Malformed);
         if let (registry::Order::Remove(principal), registry::Answer::Done) = (order, answer) {
-            let mut view = View::new(
-                self.state.store(),
-                &mut self.overlay,
-                &mut self.pool,
-                &self.zeros,
-                self.reply_pages,
-            );
+            let mut view = self.state.view(self.reply_pages);
             fault(self.lanes.release_all(&mut view, principal))?;
         }
         Ok(Some(answer))

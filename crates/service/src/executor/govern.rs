@@ -11,7 +11,6 @@ use crate::lives;
 use crate::page::{PageFault, PageStore};
 use crate::registry::{People, Person};
 use crate::service::{Context, Service};
-use crate::state::view::View;
 
 impl<S: Service, P: PageStore> Executor<S, P> {
     /// Lets clients ask for what they may: these, by their principals, and those that are added by order (EX-3).
@@ -70,7 +69,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         operation: &[u8],
     ) -> Result<(), PageFault> {
         let pages = self.lives_pages();
-        let mut view = View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, pages);
+        let mut view = self.state.view(pages);
         let opened = fault(lives::open(&mut view, replica, cx.timestamp, cx.seq, operation))?;
         if let Some(recovered) = opened.flatten() {
             recovered.encode(&mut self.result);

@@ -76,10 +76,10 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         if tree.root() != said {
             return Err(ImageError::WrongRoot { said, found: tree.root() });
         }
-        let content = pages.iter().map(|(_, _, content)| Arrival::New(Some(self.pool.padded(content))));
+        let content = pages.iter().map(|(_, _, content)| Arrival::New(Some(self.state.copy(content))));
         let arrivals =
             pages.iter().zip(labels).zip(content).map(|((page, label), new)| (page.0, label, new)).collect();
-        let installed = self.state.install(self.state.newest(), seq, true, arrivals, &mut self.pool);
+        let installed = self.state.install(self.state.newest(), seq, true, arrivals);
         assert_eq!(installed, said, "the image has been checked");
         self.walk = None;
         self.adopt(seq);

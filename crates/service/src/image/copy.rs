@@ -11,6 +11,7 @@ use quorate_wire::{Digest, SeqNum};
 use crate::executor::Executor;
 use crate::page::{PageLabel, PageStore};
 use crate::service::Service;
+use crate::state::bits::Bits;
 use crate::state::tree::Label;
 use crate::transfer::walk::Walk;
 
@@ -51,7 +52,7 @@ pub struct Saving {
     seq: SeqNum,
     root: Digest,
     /// A bit for each page that is still to be copied.
-    bits: Vec<u64>,
+    bits: Bits,
     /// All bits in the words before this one are clear.
     word: usize,
 }
@@ -69,21 +70,12 @@ impl Saving {
 
     /// Returns whether every page has been copied.
     pub fn is_done(&self) -> bool {
-        self.word == self.bits.len()
+        self.word == self.bits.words()
     }
 
     /// Takes the next page that is to be copied.
     fn next(&mut self) -> Option<u32> {
-        while let Some(bits) = self.bits.get_mut(self.word) {
-            if *bits == 0 {
-                self.word += 1;
-                continue;
-            }
-            let at = bits.trailing_zeros();
-            *bits &= *bits - 1;
-            return u32::try_from(self.word).ok()?.checked_mul(u64::BITS)?.checked_add(at);
-        }
-        None
+        self.bits.pop_first(&mut self.word)
     }
 }
 
@@ -119,9 +111,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
                 out.content.extend_from_slice(content);
             }
         }
-        while saving.bits.get(saving.word) == Some(&0) {
-            saving.word += 1;
-        }
+        saving.bits.skip(&mut saving.word);
         true
     }
 
@@ -172,7 +162,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         let Some(walk) = &mut self.walk else { return };
         for (label, place) in aside {
             let PageLabel { page, modified, digest } = *label;
-            walk.is_aside(page, Label { modified, digest }, *place, &mut self.pool);
+            walk.is_aside(page, Label { modified, digest }, *place, &mut self.state);
         }
     }
 

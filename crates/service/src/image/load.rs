@@ -113,7 +113,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             pages.iter().filter_map(|found| Some((found.as_label(), found.place?))).collect();
         let arrivals = pages.into_iter().map(|found| (found.page, found.label, found.arrival())).collect();
         let newest = self.state.newest();
-        let installed = self.state.install(newest, seq, true, arrivals, &mut self.pool);
+        let installed = self.state.install(newest, seq, true, arrivals);
         assert_eq!(installed, said, "the pages have been checked");
         for (label, place) in &places {
             self.state.note_stored(label, *place);

@@ -81,13 +81,12 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         let Some(mending) = asked else { return steps.refuse(from, Refusal::Unasked) };
         let page = mending.page;
         let found = self.state.tree_mut().leaf(page, answer.modified, Some(answer.page));
-        if found != mending.label || answer.page.len() != self.pool.page_bytes() {
+        if found != mending.label || answer.page.len() != self.state.page_bytes() {
             steps.refuse(from, Refusal::Lie);
             mending.due_ns = now_ns;
             return self.mend_on(now_ns, steps);
         }
-        let content = self.pool.copy(answer.page);
-        self.state.mend(page, content, &mut self.pool);
+        self.state.mend(page, answer.page);
         self.mending = None;
         self.fetched += 1;
         steps.push(Step::Mended { page });

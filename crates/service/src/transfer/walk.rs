@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use quorate_wire::message::{Data, MetaData};
 use quorate_wire::{Digest, ReplicaId, SeqNum};
 
-use crate::page::{Page, PageStore, Pool};
+use crate::page::{Page, PageStore};
 use crate::state::State;
 use crate::state::arrival::{Arrival, Arrivals};
 use crate::state::tree::{BRANCHING, Label, Tree};
@@ -44,7 +44,6 @@ const TURN_NS: u64 = 10_000_000;
 /// The inputs of the walk.
 pub(crate) struct Hands<'a, P> {
     pub(crate) state: &'a mut State<P>,
-    pub(crate) pool: &'a mut Pool,
     pub(crate) next_rid: &'a mut u64,
     pub(crate) now_ns: u64,
     /// Pages that may be staged in memory.
@@ -294,13 +293,13 @@ impl Walk {
         let page = asked.partition.index;
         let found = hands.state.tree_mut().leaf(page, answer.modified, Some(answer.page));
         let differs = found.digest != asked.partition.label.digest;
-        if mutant!(M103, differs, false) || answer.page.len() != hands.pool.page_bytes() {
+        if mutant!(M103, differs, false) || answer.page.len() != hands.state.page_bytes() {
             return self.on_lie(&asked, hands);
         }
         self.on_truth(&asked, hands);
         self.fetched += 1;
         self.brings = true;
-        let content = hands.pool.copy(answer.page);
+        let content = hands.state.copy(answer.page);
         if asked.is_old {
             self.early.insert(page, (found, content));
             if self.early.len() > EARLY_MAX {
@@ -338,7 +337,7 @@ impl Walk {
 
     /// Installs everything, if that gives the root. Otherwise the state is of no use, and no page of it
     /// may be trusted.
-    pub(crate) fn install<P: PageStore>(&mut self, state: &mut State<P>, pool: &mut Pool) -> bool {
+    pub(crate) fn install<P: PageStore>(&mut self, state: &mut State<P>) -> bool {
         let staged = core::mem::take(&mut self.staged);
         let arrivals: Arrivals =
             staged.into_iter().map(|(page, staged)| (page, staged.label, staged.arrival)).collect();
@@ -349,7 +348,7 @@ impl Walk {
         self.fresh.clear();
         self.to_put_aside.clear();
         self.contents = 0;
-        let found = state.install(self.base, self.seq, self.check, arrivals, pool);
+        let found = state.install(self.base, self.seq, self.check, arrivals);
         assert!(!self.check || found == self.root, "each page has been checked");
         found == self.root
     }

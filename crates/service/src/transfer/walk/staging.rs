@@ -1,6 +1,6 @@
 //! Pages of a transfer that are stored on disk until they are installed, so that the state may be larger than memory.
 
-use super::{Arrival, Label, Pool, Staged, Walk};
+use super::{Arrival, Label, PageStore, Staged, State, Walk};
 
 impl Walk {
     /// Returns how many staged pages are in memory.
@@ -25,14 +25,20 @@ impl Walk {
     }
 
     /// A disk has a page at `place`: it need not be in memory, if it is still the one that is staged.
-    pub(crate) fn is_aside(&mut self, page: u32, label: Label, place: u32, pool: &mut Pool) {
+    pub(crate) fn is_aside<P: PageStore>(
+        &mut self,
+        page: u32,
+        label: Label,
+        place: u32,
+        state: &mut State<P>,
+    ) {
         let Some(staged) = self.staged.get_mut(&page).filter(|staged| staged.label == label) else { return };
         if staged.has_content() {
             self.contents -= 1;
             if let Arrival::New(Some(content)) =
                 core::mem::replace(&mut staged.arrival, Arrival::Stored(place))
             {
-                pool.give(content);
+                state.give(content);
             }
         }
     }
