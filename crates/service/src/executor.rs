@@ -15,13 +15,11 @@ use crate::registry::{self, People};
 use crate::replies::{Lane, Lanes};
 use crate::service::{Context, Service};
 use crate::state::State;
-use crate::state::arrival::Arrival;
-use crate::state::tree::{Label, Tree};
+use crate::state::arrival::Arrivals;
+use crate::state::tree::Tree;
 use crate::state::view::View;
 use crate::stop::Stop;
-use crate::transfer::repair::Mending;
-use crate::transfer::source::Answering;
-use crate::transfer::walk::Walk;
+use crate::transfer::Transfer;
 
 /// The reply that the state holds for a client's last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,40 +40,26 @@ pub struct Cached<'a> {
 /// its batch is merged (EX-4, I18); nothing is executed while state is being fetched (EX-5).
 #[derive(Debug)]
 pub struct Executor<S: Service, P: PageStore = Memory> {
-    pub(crate) service: S,
-    pub(crate) domains: Domains,
-    pub(crate) options: Options,
-    pub(crate) state: State<P>,
-    pub(crate) lanes: Lanes,
+    service: S,
+    domains: Domains,
+    options: Options,
+    state: State<P>,
+    lanes: Lanes,
     /// The client registry. None: every authenticated client may do anything.
-    pub(crate) people: Option<People>,
+    people: Option<People>,
     /// The batch whose writes are not merged yet.
     tentative: Option<SeqNum>,
     /// The last batch merged.
-    pub(crate) last_executed: SeqNum,
+    last_executed: SeqNum,
     /// The service's pages: the first and how many.
-    pub(crate) service_pages: (u32, u32),
+    service_pages: (u32, u32),
     /// Pages of the replies: the first and how many.
     reply_pages: (u32, u32),
     /// The result of the running operation.
-    pub(crate) result: Vec<u8>,
-    /// The transfer under way.
-    pub(crate) walk: Option<Walk>,
-    /// The number of the next FETCH.
-    pub(crate) next_rid: u64,
-    pub(crate) answering: Answering,
-    /// Pages that a disk had and that are not the state: a transfer looks here first.
-    pub(crate) attic: Vec<(u32, Label, Arrival)>,
-    /// Pages that a transfer may have in memory.
-    pub(crate) staged_max: usize,
-    /// Pages that it may have there when it is installed.
-    pub(crate) landed_max: usize,
-    /// A page that cannot be read, and is asked for.
-    pub(crate) mending: Option<Mending>,
+    result: Vec<u8>,
+    transfer: Transfer,
     /// The tables in memory could not be read from the state yet.
     is_stale: bool,
-    /// Pages that transfers have brought.
-    pub(crate) fetched: u64,
 }
 
 impl<S: Service> Executor<S> {
@@ -106,15 +90,8 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             service_pages: (reply_pages, options.pages_max - reply_pages - lives::pages(options.page_bytes)),
             reply_pages: (0, reply_pages),
             result: Vec::new(),
-            walk: None,
-            next_rid: options.first_rid,
-            answering: Answering::default(),
-            attic: Vec::new(),
-            staged_max: usize::MAX,
-            landed_max: usize::MAX,
-            mending: None,
+            transfer: Transfer::new(options.first_rid),
             is_stale: false,
-            fetched: 0,
             options,
         }
     }
@@ -138,7 +115,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         tentative: bool,
         replies: &mut Replies,
     ) -> Result<(), PageFault> {
-        assert!(self.walk.is_none(), "nothing is executed while state is being fetched (EX-5)");
+        assert!(!self.transfer.is_fetching(), "nothing is executed while state is being fetched (EX-5)");
         assert!(self.tentative.is_none(), "one batch at a time is tentative (TE-1)");
         assert_eq!(seq, self.last_executed.next(), "batches come in order (EX-1)");
         assert!(batch.is_complete(), "bodies are here before a batch is executed (SR-3)");
@@ -244,14 +221,14 @@ impl<S: Service, P: PageStore> Executor<S, P> {
 
     /// Cuts the checkpoint after `seq`, the last batch executed, and returns its root (CK-1).
     pub fn checkpoint(&mut self, seq: SeqNum) -> Digest {
-        assert!(self.walk.is_none(), "nothing is cut while state is being fetched (EX-5)");
+        assert!(!self.transfer.is_fetching(), "nothing is cut while state is being fetched (EX-5)");
         assert!(self.tentative.is_none(), "a checkpoint covers nothing uncommitted (I18)");
         assert!(self.state.is_settled(), "a checkpoint covers nothing uncommitted (I18)");
         assert_eq!(seq, self.last_executed, "a checkpoint is cut exactly after its batch (EX-4)");
         if let Some(root) = self.state.root_at(seq) {
             return root;
         }
-        self.attic = Vec::new(); // it goes on without a transfer
+        self.transfer.keep(Arrivals::new()); // it goes on without a transfer
         self.state.cut(seq)
     }
 
@@ -259,9 +236,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// another replica is fetching, until it fetches another: under load checkpoints come faster than the parts
     /// of one can be asked for. All of that up to `checkpoints_max` of them.
     pub fn discard(&mut self, below: SeqNum) {
-        let below = self.walk.as_ref().map_or(below, |walk| below.min(walk.base()));
-        let given = self.answering.lowest(self.state.checkpoints().map(|(seq, _)| seq));
-        let below = given.map_or(below, |given| below.min(given));
+        let below = self.transfer.needs(below, self.state.checkpoints().map(|(seq, _)| seq));
         self.state.discard(below);
     }
 
@@ -299,12 +274,12 @@ impl<S: Service, P: PageStore> Executor<S, P> {
 
     /// Returns how many pages a disk had that were not the state.
     pub fn pages_kept(&self) -> usize {
-        self.attic.len()
+        self.transfer.pages_kept()
     }
 
     /// Makes a new state, the one of checkpoint `seq`, the current one (ST-6). What was known of
     /// clients goes with the old one (B12).
-    pub(crate) fn adopt(&mut self, seq: SeqNum) {
+    fn adopt(&mut self, seq: SeqNum) {
         self.undo(SeqNum(0));
         self.last_executed = seq;
         self.is_stale = mutant!(M109, true, false);
@@ -428,7 +403,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
 /// Separates a page that is not here, which the driver brings, from a page that is not what it should
 /// be, which the next checkpoint shows (CK-6): then there is nothing to say.
 #[inline]
-pub(crate) fn fault<T>(result: Result<T, Stop>) -> Result<Option<T>, PageFault> {
+fn fault<T>(result: Result<T, Stop>) -> Result<Option<T>, PageFault> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(Stop::Fault(fault)) => Err(fault),
@@ -438,9 +413,11 @@ pub(crate) fn fault<T>(result: Result<T, Stop>) -> Result<Option<T>, PageFault> 
 
 mod admit;
 mod govern;
+mod image;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
 mod shares;
 #[cfg(test)]
 mod tests;
+mod transfer;

@@ -1,8 +1,8 @@
 //! A checkpoint on its way to a disk and back: its changed pages, or all of it as bytes.
 
-mod bytes;
+pub(crate) mod bytes;
 mod copy;
-mod load;
+pub(crate) mod load;
 
 pub use copy::{Copied, Saving};
 pub use load::{Checker, ImageError, Loading, is_of_another_form};

@@ -6,14 +6,13 @@
 
 use alloc::vec::Vec;
 
+use quorate_wire::Digest;
 use quorate_wire::codec::DecodeError;
 use quorate_wire::digest::Domains;
-use quorate_wire::{Digest, SeqNum};
 
-use crate::executor::Executor;
-use crate::page::{Page, PageLabel, PageStore};
-use crate::service::Service;
-use crate::state::arrival::Arrival;
+use crate::options::Options;
+use crate::page::{Page, PageLabel};
+use crate::state::arrival::{Arrival, Arrivals};
 use crate::state::tree::{Label, Tree};
 
 /// The form of what this crate itself keeps in a state: last replies, shares, clients. It was 0 before a reply's digest
@@ -61,80 +60,34 @@ impl From<DecodeError> for ImageError {
     }
 }
 
-impl<S: Service, P: PageStore> Executor<S, P> {
-    /// Returns the options that the state depends on, as bytes: a state of others is none for this replica.
-    pub fn shape(&self) -> [u8; 16] {
-        let options = &self.options;
-        let small = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
-        // Each of them is from 1 to 2^16.
-        let lanes = options.lanes_max.saturating_sub(1) << 16 | options.clients_max.saturating_sub(1);
-        let fields = [
-            small(options.page_bytes),
-            options.pages_max,
-            lanes,
-            small(options.result_bytes_max) | STATE_FORMAT << 24,
-        ];
-        let mut shape = [0; 16];
-        for (bytes, field) in shape.chunks_exact_mut(4).zip(fields) {
-            bytes.copy_from_slice(&field.to_le_bytes());
-        }
-        shape
+/// Returns the options that a state depends on, as bytes.
+pub(crate) fn shape(options: &Options) -> [u8; 16] {
+    let small = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+    // Each of them is from 1 to 2^16.
+    let lanes = options.lanes_max.saturating_sub(1) << 16 | options.clients_max.saturating_sub(1);
+    let fields = [
+        small(options.page_bytes),
+        options.pages_max,
+        lanes,
+        small(options.result_bytes_max) | STATE_FORMAT << 24,
+    ];
+    let mut shape = [0; 16];
+    for (bytes, field) in shape.chunks_exact_mut(4).zip(fields) {
+        bytes.copy_from_slice(&field.to_le_bytes());
     }
+    shape
+}
 
-    /// Begins to load a state from a disk.
-    pub fn begin_load(&self) -> Loading {
-        Loading {
-            tree: Tree::new(self.domains.clone(), self.options.pages_max),
-            pages_max: self.options.pages_max,
-            page_bytes: self.options.page_bytes,
-            pages: Vec::new(),
-            damaged: 0,
-        }
-    }
-
-    /// Ends loading. If every page was good and they give `root`, they are now the state, which is checkpoint
-    /// `seq` and the only one. A transfer in progress ends.
-    ///
-    /// # Errors
-    ///
-    /// They are not the state of that checkpoint. Nothing has changed then, but that the pages are put aside
-    /// for a state transfer.
-    pub fn end_load(&mut self, loading: Loading, seq: SeqNum, said: Digest) -> Result<(), ImageError> {
-        let Loading { mut tree, mut pages, damaged, .. } = loading;
-        pages.sort_unstable_by_key(|found| found.page);
-        tree.set_leaves(pages.iter().map(|found| (found.page, found.label)));
-        let is_twice = pages.windows(2).any(|two| two[0].page == two[1].page);
-        if damaged > 0 || is_twice || tree.root() != said {
-            self.attic = attic(pages);
-            return Err(ImageError::WrongRoot { said, found: tree.root() });
-        }
-        drop(tree);
-        let places: Vec<_> =
-            pages.iter().filter_map(|found| Some((found.as_label(), found.place?))).collect();
-        let arrivals = pages.into_iter().map(|found| (found.page, found.label, found.arrival())).collect();
-        let newest = self.state.newest();
-        let installed = self.state.install(newest, seq, true, arrivals);
-        assert_eq!(installed, said, "the pages have been checked");
-        for (label, place) in &places {
-            self.state.note_stored(label, *place);
-        }
-        self.state.take_unsaved();
-        self.attic = Vec::new();
-        self.walk = None;
-        self.adopt(seq);
-        Ok(())
-    }
-
-    /// Puts the good ones of the pages that were loaded aside: what they are the state of is not known.
-    pub fn keep_for_transfer(&mut self, loading: Loading) {
-        let mut pages = loading.pages;
-        pages.sort_unstable_by_key(|found| found.page);
-        self.attic = attic(pages);
-    }
+/// A whole state from a disk, checked.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) arrivals: Arrivals,
+    /// Those of them that can be read again, each at a place of the store.
+    pub(crate) places: Vec<(PageLabel, u32)>,
 }
 
 /// Returns pages as a state transfer takes them, one of each. What can be read again is not kept in memory.
-fn attic(found: Vec<Found>) -> Vec<(u32, Label, Arrival)> {
+fn attic(found: Vec<Found>) -> Arrivals {
     let dropped = found.into_iter().map(|mut found| {
         if found.place.is_some() {
             found.content = None;
@@ -198,6 +151,39 @@ pub struct Loading {
 }
 
 impl Loading {
+    /// Returns one without pages.
+    pub(crate) fn new(domains: Domains, options: &Options) -> Self {
+        Self {
+            tree: Tree::new(domains, options.pages_max),
+            pages_max: options.pages_max,
+            page_bytes: options.page_bytes,
+            pages: Vec::new(),
+            damaged: 0,
+        }
+    }
+
+    /// Returns the pages, if every page was good and together they give the root `said`. If not, the good ones are
+    /// returned for a state transfer.
+    pub(crate) fn finish(self, said: Digest) -> Result<Loaded, (ImageError, Arrivals)> {
+        let Self { mut tree, mut pages, damaged, .. } = self;
+        pages.sort_unstable_by_key(|found| found.page);
+        tree.set_leaves(pages.iter().map(|found| (found.page, found.label)));
+        let is_twice = pages.windows(2).any(|two| two[0].page == two[1].page);
+        if damaged > 0 || is_twice || tree.root() != said {
+            return Err((ImageError::WrongRoot { said, found: tree.root() }, attic(pages)));
+        }
+        let places = pages.iter().filter_map(|found| Some((found.as_label(), found.place?))).collect();
+        let arrivals = pages.into_iter().map(|found| (found.page, found.label, found.arrival())).collect();
+        Ok(Loaded { arrivals, places })
+    }
+
+    /// Returns the good ones of the pages: what they are the state of is not known.
+    pub(crate) fn into_attic(self) -> Arrivals {
+        let mut pages = self.pages;
+        pages.sort_unstable_by_key(|found| found.page);
+        attic(pages)
+    }
+
     /// Takes a page as the disk has it. Returns whether it is the one that its label is about; if not, it is
     /// counted and dropped. With a place of the store where it can be read again, it is kept in memory only if
     /// `keep`.

@@ -11,84 +11,94 @@ use alloc::vec::Vec;
 use quorate_wire::message::{Data, Fetch};
 use quorate_wire::{ReplicaId, SeqNum};
 
-use crate::executor::Executor;
-use crate::page::{PageFault, PageStore};
-use crate::service::Service;
+use crate::page::PageStore;
+use crate::state::State;
 use crate::state::tree::Label;
-use crate::transfer::step::{Refusal, Step, Steps};
+use crate::transfer::step::{Step, Steps};
 
 /// How long an answer is waited for, in nanoseconds.
 const WAIT_NS: u64 = 50_000_000;
 
 /// A page that is asked for.
 #[derive(Debug)]
-pub(crate) struct Mending {
+pub(super) struct Mending {
     page: u32,
     label: Label,
+    /// Not empty.
     peers: Vec<ReplicaId>,
     /// Questions so far.
     attempts: usize,
-    rid: u64,
-    asked: ReplicaId,
+    /// The last question: its number, and the replica that was asked.
+    asked: Option<(u64, ReplicaId)>,
     due_ns: u64,
 }
 
 impl Mending {
-    /// Returns when to ask another replica.
-    pub(crate) fn deadline(&self) -> u64 {
-        self.due_ns
+    /// Returns one that asks for a page of the newest checkpoint as soon as it may.
+    pub(super) fn new(page: u32, label: Label, peers: &[ReplicaId], now_ns: u64) -> Self {
+        Self { page, label, peers: peers.to_vec(), attempts: 0, asked: None, due_ns: now_ns }
     }
-}
 
-impl<S: Service, P: PageStore> Executor<S, P> {
-    /// Has a page brought from `peers` that could not be read: [`Step::Mended`] tells when it is here. A transfer
-    /// that is in progress, or comes, brings it as well.
-    pub fn mend(&mut self, now_ns: u64, fault: PageFault, peers: &[ReplicaId], steps: &mut Steps) {
-        let page = fault.page;
-        self.state.lack(page);
-        let is_asked = self.mending.as_ref().is_some_and(|mending| mending.page == page);
-        let Some(&asked) = peers.first().filter(|_| !is_asked && self.walk.is_none()) else { return };
-        let label = self.state.tree().label(0, page);
-        let peers = peers.to_vec();
-        self.mending = Some(Mending { page, label, peers, attempts: 0, rid: 0, asked, due_ns: now_ns });
-        self.mend_on(now_ns, steps);
+    /// Returns the page.
+    pub(super) fn page(&self) -> u32 {
+        self.page
+    }
+
+    /// Returns when to ask another replica.
+    pub(super) fn deadline(&self) -> u64 {
+        self.due_ns
     }
 
     /// Asks the next one, if it is time: one replica after the other about each checkpoint, oldest first, for the
     /// stable one is what all have mostly.
-    pub(crate) fn mend_on(&mut self, now_ns: u64, steps: &mut Steps) {
-        let Some(mending) = self.mending.as_mut().filter(|mending| mending.due_ns <= now_ns) else { return };
-        let (page, label) = (mending.page, mending.label);
-        let state = &self.state;
+    pub(super) fn ask<P: PageStore>(
+        &mut self,
+        now_ns: u64,
+        state: &State<P>,
+        next_rid: &mut u64,
+        steps: &mut Steps,
+    ) {
+        if self.due_ns > now_ns {
+            return;
+        }
+        let (page, label) = (self.page, self.label);
         let held = state.checkpoints().map(|(seq, _)| seq);
         let held: Vec<SeqNum> = held.filter(|seq| state.label_at(*seq, 0, page) == label).collect();
-        mending.due_ns = now_ns.saturating_add(WAIT_NS);
-        let (peers, count) = (mending.peers.len(), held.len().max(1));
-        let Some(&checkpoint) = held.get(mending.attempts / peers % count) else { return };
-        mending.asked = mending.peers[mending.attempts % peers];
-        mending.attempts += 1;
-        mending.rid = self.next_rid;
-        self.next_rid += 1;
-        let question = Fetch { rid: mending.rid, level: 0, index: u64::from(page), checkpoint };
-        steps.push(Step::Ask { to: mending.asked, question });
+        self.due_ns = now_ns.saturating_add(WAIT_NS);
+        let (peers, count) = (self.peers.len(), held.len().max(1));
+        let Some(&checkpoint) = held.get(self.attempts / peers % count) else { return };
+        let (rid, to) = (*next_rid, self.peers[self.attempts % peers]);
+        self.attempts += 1;
+        self.asked = Some((rid, to));
+        *next_rid += 1;
+        let question = Fetch { rid, level: 0, index: u64::from(page), checkpoint };
+        steps.push(Step::Ask { to, question });
     }
 
-    /// Takes an answer.
-    pub(crate) fn on_mending(&mut self, now_ns: u64, from: ReplicaId, answer: &Data<'_>, steps: &mut Steps) {
-        let asked = self.mending.as_mut().filter(|mending| {
-            (mending.asked, mending.rid, u64::from(mending.page)) == (from, answer.rid, answer.index)
-        });
-        let Some(mending) = asked else { return steps.refuse(from, Refusal::Unasked) };
-        let page = mending.page;
-        let found = self.state.tree_mut().leaf(page, answer.modified, Some(answer.page));
-        if found != mending.label || answer.page.len() != self.state.page_bytes() {
-            steps.refuse(from, Refusal::Lie);
-            mending.due_ns = now_ns;
-            return self.mend_on(now_ns, steps);
+    /// Asks the next one at once.
+    pub(super) fn ask_again<P: PageStore>(
+        &mut self,
+        now_ns: u64,
+        state: &State<P>,
+        next_rid: &mut u64,
+        steps: &mut Steps,
+    ) {
+        self.due_ns = now_ns;
+        self.ask(now_ns, state, next_rid, steps);
+    }
+
+    /// Returns whether an answer is to the last question.
+    pub(super) fn is_about(&self, from: ReplicaId, answer: &Data<'_>) -> bool {
+        (self.asked, u64::from(self.page)) == (Some((answer.rid, from)), answer.index)
+    }
+
+    /// Puts the page back if an answer is the page. Returns whether it is.
+    pub(super) fn is_answered<P: PageStore>(&self, answer: &Data<'_>, state: &mut State<P>) -> bool {
+        let found = state.tree_mut().leaf(self.page, answer.modified, Some(answer.page));
+        let is_it = found == self.label && answer.page.len() == state.page_bytes();
+        if is_it {
+            state.mend(self.page, answer.page);
         }
-        self.state.mend(page, answer.page);
-        self.mending = None;
-        self.fetched += 1;
-        steps.push(Step::Mended { page });
+        is_it
     }
 }

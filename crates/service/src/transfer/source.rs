@@ -8,9 +8,8 @@ use alloc::vec::Vec;
 use quorate_wire::message::{Data, Fetch, MetaData};
 use quorate_wire::{Kind, ReplicaId, SeqNum};
 
-use crate::executor::Executor;
 use crate::page::PageStore;
-use crate::service::Service;
+use crate::state::State;
 use crate::state::tree::{BRANCHING, Label};
 use crate::transfer::step::{Refusal, Steps};
 
@@ -28,7 +27,7 @@ const ORDER_NS: u64 = 1_000_000_000;
 
 /// What is known of the peers' questions. At most one entry a replica.
 #[derive(Debug, Default)]
-pub(crate) struct Answering {
+pub(super) struct Answering {
     peers: Vec<Asker>,
 }
 
@@ -48,8 +47,33 @@ struct Asker {
 }
 
 impl Answering {
+    /// Answers another replica's FETCH, or not at all. `state`: none if the checkpoint is known to be wrong here.
+    pub(super) fn on_fetch<P: PageStore>(
+        &mut self,
+        now_ns: u64,
+        from: ReplicaId,
+        question: &Fetch,
+        state: Option<&State<P>>,
+        steps: &mut Steps,
+    ) {
+        if self.peers.len() <= from.index() {
+            self.peers.resize(from.index() + 1, Asker::default());
+        }
+        let asker = &mut self.peers[from.index()];
+        if !asker.is_new(now_ns, question.rid) {
+            return steps.refuse(from, Refusal::Replay);
+        }
+        if !asker.has_room(now_ns) {
+            return steps.refuse(from, Refusal::TooMany);
+        }
+        if state.and_then(|state| answer(state, from, question, steps)).is_none() {
+            return steps.refuse(from, Refusal::NotHeld);
+        }
+        asker.given = question.checkpoint;
+    }
+
     /// Returns the lowest of `held`, checkpoints in their order, that a peer was last given a part of.
-    pub(crate) fn lowest(&self, held: impl Iterator<Item = SeqNum>) -> Option<SeqNum> {
+    pub(super) fn lowest(&self, held: impl Iterator<Item = SeqNum>) -> Option<SeqNum> {
         let mut held = held;
         held.find(|seq| self.peers.iter().any(|peer| peer.given == *seq))
     }
@@ -97,53 +121,30 @@ impl Asker {
     }
 }
 
-impl<S: Service, P: PageStore> Executor<S, P> {
-    /// Answers another replica's FETCH from a complete checkpoint (ST-7), or not at all.
-    pub fn on_fetch(&mut self, now_ns: u64, from: ReplicaId, question: &Fetch, steps: &mut Steps) {
-        let peers = &mut self.answering.peers;
-        if peers.len() <= from.index() {
-            peers.resize(from.index() + 1, Asker::default());
-        }
-        let asker = &mut peers[from.index()];
-        if !asker.is_new(now_ns, question.rid) {
-            return steps.refuse(from, Refusal::Replay);
-        }
-        if !asker.has_room(now_ns) {
-            return steps.refuse(from, Refusal::TooMany);
-        }
-        if self.answer(from, question, steps).is_none() {
-            return steps.refuse(from, Refusal::NotHeld);
-        }
-        self.answering.peers[from.index()].given = question.checkpoint;
+/// Answers a question from a complete checkpoint (ST-7); none if that is not held.
+fn answer<P: PageStore>(state: &State<P>, to: ReplicaId, question: &Fetch, steps: &mut Steps) -> Option<()> {
+    let seq = question.checkpoint;
+    state.root_at(seq)?;
+    let index = u32::try_from(question.index).ok()?;
+    let label = state.label_at(seq, question.level, index);
+    let mut buffer = Vec::new();
+    if question.level == 0 {
+        let page = state.page_at(seq, index, &mut buffer)?;
+        let answer = Data { rid: question.rid, index: question.index, modified: label.modified, page };
+        steps.answer(to, Kind::Data, |out| answer.encode(out));
+        return Some(());
     }
-
-    fn answer(&self, to: ReplicaId, question: &Fetch, steps: &mut Steps) -> Option<()> {
-        let (state, seq) = (&self.state, question.checkpoint);
-        if self.walk.as_ref().is_some_and(|walk| walk.is_tainted(seq)) {
-            return None;
-        }
-        state.root_at(seq)?;
-        let index = u32::try_from(question.index).ok()?;
-        let label = state.label_at(seq, question.level, index);
-        let mut buffer = Vec::new();
-        if question.level == 0 {
-            let page = state.page_at(seq, index, &mut buffer)?;
-            let answer = Data { rid: question.rid, index: question.index, modified: label.modified, page };
-            steps.answer(to, Kind::Data, |out| answer.encode(out));
-            return Some(());
-        }
-        if question.level > state.tree().height() || label.is_empty() {
-            return None;
-        }
-        let mut children = [Label::EMPTY; BRANCHING as usize];
-        for (at, child) in (0..).zip(&mut children) {
-            *child = state.label_at(seq, question.level - 1, index.checked_mul(BRANCHING)?.checked_add(at)?);
-        }
-        let used = children.iter().rposition(|child| !child.is_empty()).map_or(0, |last| last + 1);
-        let children = children[..used].iter().map(|child| (child.modified, child.digest));
-        steps.answer(to, Kind::MetaData, |out| MetaData::encode(question, label.modified, children, out));
-        Some(())
+    if question.level > state.tree().height() || label.is_empty() {
+        return None;
     }
+    let mut children = [Label::EMPTY; BRANCHING as usize];
+    for (at, child) in (0..).zip(&mut children) {
+        *child = state.label_at(seq, question.level - 1, index.checked_mul(BRANCHING)?.checked_add(at)?);
+    }
+    let used = children.iter().rposition(|child| !child.is_empty()).map_or(0, |last| last + 1);
+    let children = children[..used].iter().map(|child| (child.modified, child.digest));
+    steps.answer(to, Kind::MetaData, |out| MetaData::encode(question, label.modified, children, out));
+    Some(())
 }
 
 #[cfg(test)]

@@ -42,18 +42,18 @@ const WAIT_NS: (u64, u64) = (20_000_000, 1_000_000_000);
 const TURN_NS: u64 = 10_000_000;
 
 /// The inputs of the walk.
-pub(crate) struct Hands<'a, P> {
-    pub(crate) state: &'a mut State<P>,
-    pub(crate) next_rid: &'a mut u64,
-    pub(crate) now_ns: u64,
+pub(super) struct Hands<'a, P> {
+    pub(super) state: &'a mut State<P>,
+    pub(super) next_rid: &'a mut u64,
+    pub(super) now_ns: u64,
     /// Pages that may be staged in memory.
-    pub(crate) staged_max: usize,
-    pub(crate) steps: &'a mut Steps,
+    pub(super) staged_max: usize,
+    pub(super) steps: &'a mut Steps,
 }
 
 /// A transfer in progress.
 #[derive(Debug, Default)]
-pub(crate) struct Walk {
+pub(super) struct Walk {
     seq: SeqNum,
     root: Digest,
     /// The checkpoint of our own that is compared with the target.
@@ -122,7 +122,7 @@ struct Staged {
 
 impl Walk {
     /// Turns the walk to a target. `base` is a checkpoint held here.
-    pub(crate) fn aim<P: PageStore>(
+    pub(super) fn aim<P: PageStore>(
         &mut self,
         (seq, root): (SeqNum, Digest),
         base: SeqNum,
@@ -171,45 +171,45 @@ impl Walk {
     }
 
     /// Takes pages that were found elsewhere: those that the target has need not be asked for.
-    pub(crate) fn take_attic(&mut self, pages: Vec<(u32, Label, Arrival)>) {
+    pub(super) fn take_attic(&mut self, pages: Vec<(u32, Label, Arrival)>) {
         for (page, label, arrival) in pages {
             self.stage(page, label, arrival);
         }
     }
 
     /// Returns the checkpoint to reach and its root.
-    pub(crate) fn target(&self) -> (SeqNum, Digest) {
+    pub(super) fn target(&self) -> (SeqNum, Digest) {
         (self.seq, self.root)
     }
 
     /// Returns the checkpoint held here that must stay until the end.
-    pub(crate) fn base(&self) -> SeqNum {
+    pub(super) fn base(&self) -> SeqNum {
         self.base
     }
 
     /// Returns whether checkpoint `seq` here is known to be wrong, and must not be given to anyone.
-    pub(crate) fn is_tainted(&self, seq: SeqNum) -> bool {
+    pub(super) fn is_tainted(&self, seq: SeqNum) -> bool {
         self.check && seq >= self.base
     }
 
     /// Returns whether everything is here.
-    pub(crate) fn is_done(&self) -> bool {
+    pub(super) fn is_done(&self) -> bool {
         self.todo.is_empty() && self.hot.is_empty() && self.asked.iter().all(|asked| asked.is_old)
     }
 
     /// Returns how many questions are on their way.
     #[cfg(test)]
-    pub(crate) fn outstanding(&self) -> usize {
+    pub(super) fn outstanding(&self) -> usize {
         self.asked.len()
     }
 
     /// Returns how many pages have been brought since this was last asked.
-    pub(crate) fn take_fetched(&mut self) -> u64 {
+    pub(super) fn take_fetched(&mut self) -> u64 {
         core::mem::take(&mut self.fetched)
     }
 
     /// Returns how far it is.
-    pub(crate) fn progress(&self) -> Progress {
+    pub(super) fn progress(&self) -> Progress {
         let asked = self.asked.iter().map(|asked| &asked.partition);
         // A node stands for as many pages as one of the lowest level: it has that many at least, mostly.
         let pages = |partition: &Partition| if partition.level == 0 { 1 } else { u64::from(BRANCHING) };
@@ -218,17 +218,17 @@ impl Walk {
     }
 
     /// Returns when it must go on.
-    pub(crate) fn deadline(&self) -> Option<u64> {
+    pub(super) fn deadline(&self) -> Option<u64> {
         self.asked.iter().map(|asked| asked.due_ns).chain(self.paused).min()
     }
 
     /// Skips a turn: the disk is behind.
-    pub(crate) fn wait(&mut self, now_ns: u64) {
+    pub(super) fn wait(&mut self, now_ns: u64) {
         self.paused = Some(now_ns.saturating_add(TURNS * TURN_NS));
     }
 
     /// Looks at what is to be done, and asks as much as may be on its way.
-    pub(crate) fn advance<P: PageStore>(&mut self, hands: &mut Hands<'_, P>) {
+    pub(super) fn advance<P: PageStore>(&mut self, hands: &mut Hands<'_, P>) {
         self.paused = None;
         if self.contents >= hands.staged_max {
             return self.wait(hands.now_ns);
@@ -252,7 +252,7 @@ impl Walk {
     }
 
     /// Takes the children of a node.
-    pub(crate) fn on_meta_data<P: PageStore>(
+    pub(super) fn on_meta_data<P: PageStore>(
         &mut self,
         from: ReplicaId,
         answer: &MetaData<'_>,
@@ -280,7 +280,7 @@ impl Walk {
     }
 
     /// Takes a page.
-    pub(crate) fn on_data<P: PageStore>(
+    pub(super) fn on_data<P: PageStore>(
         &mut self,
         from: ReplicaId,
         answer: &Data<'_>,
@@ -311,7 +311,7 @@ impl Walk {
     }
 
     /// Asks someone else what was not answered in time.
-    pub(crate) fn on_deadline<P: PageStore>(&mut self, hands: &mut Hands<'_, P>) {
+    pub(super) fn on_deadline<P: PageStore>(&mut self, hands: &mut Hands<'_, P>) {
         let mut at = 0;
         while at < self.asked.len() {
             if self.asked[at].due_ns > hands.now_ns {
@@ -337,7 +337,7 @@ impl Walk {
 
     /// Installs everything, if that gives the root. Otherwise the state is of no use, and no page of it
     /// may be trusted.
-    pub(crate) fn install<P: PageStore>(&mut self, state: &mut State<P>) -> bool {
+    pub(super) fn install<P: PageStore>(&mut self, state: &mut State<P>) -> bool {
         let staged = core::mem::take(&mut self.staged);
         let arrivals: Arrivals =
             staged.into_iter().map(|(page, staged)| (page, staged.label, staged.arrival)).collect();

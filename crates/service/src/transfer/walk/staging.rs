@@ -4,18 +4,22 @@ use super::{Arrival, Label, PageStore, Staged, State, Walk};
 
 impl Walk {
     /// Returns how many staged pages are in memory.
-    pub(crate) fn contents(&self) -> usize {
+    pub(in crate::transfer) fn contents(&self) -> usize {
         self.contents
     }
 
     /// Returns whether everything is here, with at most this number of its pages in memory.
-    pub(crate) fn may_land(&self, contents_max: usize) -> bool {
+    pub(in crate::transfer) fn may_land(&self, contents_max: usize) -> bool {
         self.is_done() && self.contents <= contents_max
     }
 
     /// Calls `each` with some of the staged pages that are in memory, each once: what is written a second time is not
     /// where it was any more.
-    pub(crate) fn put_aside(&mut self, pages_max: usize, mut each: impl FnMut(u32, Label, &[u8])) {
+    pub(in crate::transfer) fn put_aside(
+        &mut self,
+        pages_max: usize,
+        mut each: impl FnMut(u32, Label, &[u8]),
+    ) {
         for _ in 0..pages_max {
             let Some(page) = self.to_put_aside.pop_first() else { return };
             if let Some(Staged { label, arrival: Arrival::New(Some(content)) }) = self.staged.get(&page) {
@@ -25,7 +29,7 @@ impl Walk {
     }
 
     /// A disk has a page at `place`: it need not be in memory, if it is still the one that is staged.
-    pub(crate) fn is_aside<P: PageStore>(
+    pub(in crate::transfer) fn is_aside<P: PageStore>(
         &mut self,
         page: u32,
         label: Label,

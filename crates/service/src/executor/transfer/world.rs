@@ -12,6 +12,7 @@ use crate::builtin::kv::{Kv, Operation};
 use crate::options::Options;
 use crate::page::PageFault;
 use crate::testing::{Xorshift, batch, domains};
+use crate::transfer::{OUTSTANDING_MAX, Refusal, Step};
 
 /// The one that fetches.
 pub(super) const TARGET: usize = 0;
@@ -283,7 +284,7 @@ impl World {
 
 impl Executor<Kv> {
     pub(super) fn outstanding(&self) -> usize {
-        self.walk.as_ref().map_or(0, Walk::outstanding)
+        self.transfer.outstanding()
     }
 
     pub(super) fn pages_held(&self) -> u64 {

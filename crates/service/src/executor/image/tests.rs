@@ -141,7 +141,7 @@ fn a_damaged_page_is_noticed_and_the_others_are_kept() {
         bad.get_mut(page).unwrap().1[100] ^= 1;
         let (other, ended) = load(&bad, seq, root);
         assert!(matches!(ended, Err(ImageError::WrongRoot { .. })), "page {page}");
-        assert_eq!((other.last_executed(), other.attic.len()), (SeqNum(0), pages.len() - 1));
+        assert_eq!((other.last_executed(), other.pages_kept()), (SeqNum(0), pages.len() - 1));
         let mut gone = disk.clone();
         gone.remove(page);
         assert!(load(&gone, seq, root).1.is_err(), "page {page} is not there");

@@ -9,6 +9,7 @@ use super::world::{MANNERS, Manner, Packet, TARGET, World};
 use super::*;
 use crate::state::tree::Label;
 use crate::testing::Xorshift;
+use crate::transfer::{OUTSTANDING_MAX, Refusal, Step};
 
 /// B12, B17: an empty replica gets everything, the clients' replies included, and continues like the others.
 #[test]
