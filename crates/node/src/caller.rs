@@ -447,15 +447,14 @@ impl Worker {
                 continue;
             }
             let result = drive.result(done);
-            call.finish(match (done.end, registry::Answer::decode(result)) {
+            call.finish(match (done.end, registry::RegistryResult::decode(result)) {
                 (End::ResultLost, _) => Err(CallError::ResultLost),
                 (End::Overtaken, _) => Err(CallError::Overtaken { request: call.id }),
-                (End::Result, Some(registry::Answer::NoLane)) => Err(CallError::NoLane),
-                (End::Result, Some(why @ (registry::Answer::NoRight | registry::Answer::NoClient)))
-                    if !call.is_order =>
-                {
-                    Err(CallError::NotAllowed { why })
-                }
+                (End::Result, Some(registry::RegistryResult::NoLane)) => Err(CallError::NoLane),
+                (
+                    End::Result,
+                    Some(why @ (registry::RegistryResult::NoRight | registry::RegistryResult::NoClient)),
+                ) if !call.is_order => Err(CallError::NotAllowed { why }),
                 (End::Result, _) => Ok(result.to_vec()),
             });
         }

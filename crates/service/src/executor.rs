@@ -11,7 +11,7 @@ use quorate_wire::{Batch, ClientId, Digest, Replies, SeqNum, Timestamp};
 use crate::lives;
 use crate::options::Options;
 use crate::page::{Memory, PageFault, PageStore, Pool};
-use crate::registry::{self, People};
+use crate::registry::{self, Registry};
 use crate::replies::{Lane, Lanes};
 use crate::service::{Context, Service};
 use crate::state::State;
@@ -46,7 +46,7 @@ pub struct Executor<S: Service, P: PageStore = Memory> {
     state: State<P>,
     lanes: Lanes,
     /// The client registry. None: every authenticated client may do anything.
-    people: Option<People>,
+    registry: Option<Registry>,
     /// The batch whose writes are not merged yet.
     tentative: Option<SeqNum>,
     /// The last batch merged.
@@ -84,7 +84,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             state: State::new(store, tree, pool, options.checkpoints_max),
             domains,
             lanes: Lanes::new(layout, options.lanes_max),
-            people: None,
+            registry: None,
             tentative: None,
             last_executed: SeqNum(0),
             service_pages: (reply_pages, options.pages_max - reply_pages - lives::pages(options.page_bytes)),
@@ -141,8 +141,8 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         assert_eq!(self.tentative, Some(seq), "what is merged has been executed tentatively");
         self.state.merge();
         self.lanes.settle();
-        if let Some(people) = &mut self.people {
-            people.settle();
+        if let Some(registry) = &mut self.registry {
+            registry.settle();
         }
         self.tentative = None;
         self.last_executed = seq;
@@ -154,8 +154,8 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         if self.tentative.is_some_and(|seq| seq > after) {
             self.state.drop_batch();
             self.lanes.forget();
-            if let Some(people) = &mut self.people {
-                mutant!(M106, people.forget(), people.settle());
+            if let Some(registry) = &mut self.registry {
+                mutant!(M106, registry.forget(), registry.settle());
             }
             self.tentative = None;
         }
@@ -173,10 +173,10 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         if operation.starts_with(&registry::MAGIC) || !self.service.is_read_only(operation) {
             return None;
         }
-        if let Some(people) = &self.people
-            && people.committed_rights(client).is_none()
+        if let Some(registry) = &self.registry
+            && registry.committed_rights(client).is_none()
         {
-            registry::Answer::NoClient.encode(out);
+            registry::RegistryResult::NoClient.encode(out);
             return Some(self.domains.reply(client.0, timestamp.0, request, out));
         }
         let cx = Context {
@@ -291,9 +291,9 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     fn read_tables(&mut self) -> Result<(), PageFault> {
         if self.is_stale {
             self.lanes.rebuild(self.state.store())?;
-            let (page_bytes, pages) = (self.options.page_bytes, self.people_pages());
-            if let Some(people) = &mut self.people {
-                people.rebuild(self.state.store(), page_bytes, pages)?;
+            let (page_bytes, pages) = (self.options.page_bytes, self.registry_pages());
+            if let Some(registry) = &mut self.registry {
+                registry.rebuild(self.state.store(), page_bytes, pages)?;
             }
             self.is_stale = false;
         }
@@ -331,7 +331,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             }
             None if refusal == Some(Outcome::Refused) => {
                 self.result.clear();
-                registry::Answer::NoLane.encode(&mut self.result);
+                registry::RegistryResult::NoLane.encode(&mut self.result);
                 reply.outcome = Outcome::Refused;
                 reply.digest = self.domains.reply(client.0, timestamp.0, &request.digest, &self.result);
                 reply.result = Some(&self.result);

@@ -14,7 +14,7 @@
 
 mod operation;
 
-pub use operation::{Answer, MAGIC, Order, Person, Rights};
+pub use operation::{Client, MAGIC, RegistryOp, RegistryResult, Rights};
 
 use alloc::collections::BTreeMap;
 
@@ -30,12 +30,12 @@ pub const ENTRIES_MAX: u32 = 4032;
 const ENTRY_BYTES: usize = 64;
 
 /// An entry of the table: the client, or that it was removed, and its place.
-type Entry = (u32, Option<Person>);
+type Entry = (u32, Option<Client>);
 
 /// The clients of a state. At most [`ENTRIES_MAX`] entries in addition to the founders.
 #[derive(Clone, Debug)]
-pub(crate) struct People {
-    founders: BTreeMap<u64, Person>,
+pub(crate) struct Registry {
+    founders: BTreeMap<u64, Client>,
     /// The changes since then, in the committed state.
     committed: BTreeMap<u64, Entry>,
     /// The same with what the tentative batch has changed, if it has.
@@ -44,8 +44,8 @@ pub(crate) struct People {
     version: u64,
 }
 
-impl People {
-    pub(crate) fn new(founders: BTreeMap<u64, Person>) -> Self {
+impl Registry {
+    pub(crate) fn new(founders: BTreeMap<u64, Client>) -> Self {
         Self { founders, committed: BTreeMap::new(), tentative: None, version: 0 }
     }
 
@@ -60,8 +60,8 @@ impl People {
         self.version
     }
 
-    /// Calls `each` with every client that may come in, by the committed state.
-    pub(crate) fn for_each(&self, each: &mut dyn FnMut(u64, &Person)) {
+    /// Calls `each` with every registered client, by the committed state.
+    pub(crate) fn for_each(&self, each: &mut dyn FnMut(u64, &Client)) {
         let founders = self.founders.iter().filter(|(principal, _)| !self.committed.contains_key(principal));
         founders.for_each(|(principal, person)| each(*principal, person));
         for (principal, (_, person)) in &self.committed {
@@ -84,7 +84,7 @@ impl People {
     }
 
     #[inline]
-    fn find<'a>(&'a self, entries: &'a BTreeMap<u64, Entry>, principal: u64) -> Option<&'a Person> {
+    fn find<'a>(&'a self, entries: &'a BTreeMap<u64, Entry>, principal: u64) -> Option<&'a Client> {
         match entries.get(&principal) {
             Some((_, person)) => person.as_ref(),
             None => self.founders.get(&principal),
@@ -93,39 +93,39 @@ impl People {
 
     /// Executes an operation on the registry by a client with the right to it.
     #[cold]
-    pub(crate) fn obey(&mut self, order: Order, view: &mut View<'_>) -> Result<Answer, Stop> {
+    pub(crate) fn apply(&mut self, order: RegistryOp, view: &mut View<'_>) -> Result<RegistryResult, Stop> {
         let entries = self.tentative.as_ref().unwrap_or(&self.committed);
         let (principal, wanted) = match order {
-            Order::Add(principal, person) => (principal, Some(person)),
-            Order::Remove(principal) => (principal, None),
+            RegistryOp::Add(principal, person) => (principal, Some(person)),
+            RegistryOp::Remove(principal) => (principal, None),
         };
         let known = entries.get(&principal);
         let now = self.find(entries, principal).copied();
         let loses_an_administrator = now.is_some_and(|person| person.rights == Rights::Admin)
             && wanted.is_none_or(|person| person.rights != Rights::Admin);
         match (now, wanted) {
-            (Some(now), Some(wanted)) if now.key != wanted.key => return Ok(Answer::OtherKey),
-            (None, None) if known.is_none() => return Ok(Answer::NoClient),
-            (now, wanted) if now == wanted => return Ok(Answer::AlreadySo),
+            (Some(now), Some(wanted)) if now.key != wanted.key => return Ok(RegistryResult::OtherKey),
+            (None, None) if known.is_none() => return Ok(RegistryResult::NoClient),
+            (now, wanted) if now == wanted => return Ok(RegistryResult::AlreadySo),
             _ => {}
         }
         if loses_an_administrator && self.administrators(entries) == 1 {
-            return Ok(Answer::LastAdministrator);
+            return Ok(RegistryResult::LastAdministrator);
         }
         let next = u32::try_from(entries.len()).unwrap_or(u32::MAX);
         let slot = known.map_or(next, |(slot, _)| *slot);
         if slot >= ENTRIES_MAX {
-            return Ok(Answer::Full);
+            return Ok(RegistryResult::Full);
         }
         let a_page = u32::try_from(view.page_bytes() / ENTRY_BYTES).unwrap_or(1).max(1);
         let at = usize::try_from(slot % a_page).unwrap_or(0) * ENTRY_BYTES;
         view.write(slot / a_page, at, &encode_entry(principal, wanted))?;
         self.tentative.get_or_insert_with(|| self.committed.clone()).insert(principal, (slot, wanted));
-        Ok(Answer::Done)
+        Ok(RegistryResult::Done)
     }
 
     fn administrators(&self, entries: &BTreeMap<u64, Entry>) -> usize {
-        let admin = |person: &Person| person.rights == Rights::Admin;
+        let admin = |person: &Client| person.rights == Rights::Admin;
         let founders = self.founders.iter().filter(|(principal, _)| !entries.contains_key(principal));
         let added = entries.values().filter_map(|(_, person)| person.as_ref());
         founders.filter(|(_, person)| admin(person)).count() + added.filter(|person| admin(person)).count()
@@ -169,7 +169,7 @@ impl People {
     }
 }
 
-fn encode_entry(principal: u64, person: Option<Person>) -> [u8; ENTRY_BYTES] {
+fn encode_entry(principal: u64, person: Option<Client>) -> [u8; ENTRY_BYTES] {
     let mut bytes = [0; ENTRY_BYTES];
     bytes[0] = 2;
     bytes[8..16].copy_from_slice(&principal.to_le_bytes());
@@ -185,14 +185,14 @@ fn encode_entry(principal: u64, person: Option<Person>) -> [u8; ENTRY_BYTES] {
 }
 
 /// Reads an entry; none if it is not in use.
-fn decode_entry(bytes: &[u8]) -> Option<(u64, Option<Person>)> {
+fn decode_entry(bytes: &[u8]) -> Option<(u64, Option<Client>)> {
     let bytes: &[u8; ENTRY_BYTES] = bytes.first_chunk()?;
     let principal = u64::from_le_bytes(*bytes[8..].first_chunk()?);
     match bytes[0] {
         1 => {
             let address = address(*bytes[48..].first_chunk()?, [bytes[2], bytes[3]]);
             let (rights, key) = (Rights::from_byte(bytes[1])?, *bytes[16..].first_chunk()?);
-            Some((principal, Some(Person { rights, key, address })))
+            Some((principal, Some(Client { rights, key, address })))
         }
         2 => Some((principal, None)),
         _ => None,

@@ -34,7 +34,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Accepts the clients in the state. With `shut_out`, no others are accepted any more.
     #[inline]
     pub(super) fn receive_guests(&mut self, shut_out: bool) {
-        let version = self.executor.people_version();
+        let version = self.executor.registry_version();
         if version != self.guests.version || shut_out && (self.guests.leaving || self.guests.keys.is_empty())
         {
             self.guests.version = version;
@@ -46,7 +46,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     fn receive_all(&mut self, shut_out: bool) {
         let Self { executor, door, directory, guests, .. } = self;
         let mut gone = guests.keys.clone();
-        executor.people(&mut |principal, person| {
+        executor.registered(&mut |principal, person| {
             let id = ClientId::new(principal, 0);
             let before = gone.remove(&principal);
             if before != Some(person.key) {

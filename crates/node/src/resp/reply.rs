@@ -91,7 +91,7 @@ pub(super) fn reply(answer: &[u8], shape: Shape, facts: &Facts<'_>, out: &mut Ve
         // The service answers as documented. Other answers would come from another service, or from the client
         // registry.
         out.truncate(before);
-        let text: &[u8] = match registry::Answer::decode(answer) {
+        let text: &[u8] = match registry::RegistryResult::decode(answer) {
             Some(_) => b"NOPERM the gateway's client may not do this, or was removed",
             None => b"ERR the cluster runs another service than the key-value store",
         };

@@ -29,7 +29,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             return Ok(Some(Outcome::Overtaken));
         }
         let privileged = client.replica().is_some()
-            || self.people.as_ref().and_then(|people| people.rights(client)) == Some(Rights::Admin);
+            || self.registry.as_ref().and_then(|registry| registry.rights(client)) == Some(Rights::Admin);
         let mut view = self.state.view(self.reply_pages);
         if refused.0 == 0 || timestamp > refused {
             let room = self.lanes.make_room(&mut view, client, privileged, time_ns);
@@ -49,16 +49,18 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         &mut self,
         client: ClientId,
         operation: &[u8],
-    ) -> Result<Option<registry::Answer>, PageFault> {
-        let pages = self.people_pages();
-        let Some(people) = &mut self.people else { return Ok(None) };
-        let Some(rights) = people.rights(client) else { return Ok(Some(registry::Answer::NoClient)) };
-        let Some(order) = registry::Order::decode(operation) else {
+    ) -> Result<Option<registry::RegistryResult>, PageFault> {
+        let pages = self.registry_pages();
+        let Some(registry) = &mut self.registry else { return Ok(None) };
+        let Some(rights) = registry.rights(client) else {
+            return Ok(Some(registry::RegistryResult::NoClient));
+        };
+        let Some(order) = registry::RegistryOp::decode(operation) else {
             let may = rights >= Rights::Write || self.service.is_read_only(operation);
-            return Ok((!may).then_some(registry::Answer::NoRight));
+            return Ok((!may).then_some(registry::RegistryResult::NoRight));
         };
         if rights < Rights::Admin {
-            return Ok(Some(registry::Answer::NoRight));
+            return Ok(Some(registry::RegistryResult::NoRight));
         }
         let order = match order {
             Ok(order) => order,
@@ -66,8 +68,8 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         };
         let mut view = self.state.view(pages);
         // A page that is damaged shows at the next checkpoint (CK-6).
-        let answer = fault(people.obey(order, &mut view))?.unwrap_or(registry::Answer::Malformed);
-        if let (registry::Order::Remove(principal), registry::Answer::Done) = (order, answer) {
+        let answer = fault(registry.apply(order, &mut view))?.unwrap_or(registry::RegistryResult::Malformed);
+        if let (registry::RegistryOp::Remove(principal), registry::RegistryResult::Done) = (order, answer) {
             let mut view = self.state.view(self.reply_pages);
             fault(self.lanes.release_all(&mut view, principal))?;
         }

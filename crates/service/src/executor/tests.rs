@@ -376,7 +376,7 @@ fn b37_a_client_too_many_is_refused() {
     let said =
         execute(&mut executor, &[(client(2), 1, &add), (client(3), 1, &add), (client(4), 1, &add)], false);
     let mut refused = Vec::new();
-    crate::registry::Answer::NoLane.encode(&mut refused);
+    crate::registry::RegistryResult::NoLane.encode(&mut refused);
     assert_eq!(said[2], (Outcome::Refused, Some(refused)));
     assert_eq!(get(&executor, b"n").as_deref(), Some(&b"3"[..]));
     assert_eq!(execute(&mut executor, &[(client(1), 2, &add)], false), [executed(b"4")]);

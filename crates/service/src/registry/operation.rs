@@ -1,16 +1,16 @@
 //! Operations that change the client registry, and their results (EX-3).
 //!
 //! ```text
-//! order             MAGIC 16 | 1 principal 8 | rights 1 | key 32 | address 16 | port 2       add, or change
+//! operation         MAGIC 16 | 1 principal 8 | rights 1 | key 32 | address 16 | port 2       add, or change
 //!                   MAGIC 16 | 2 principal 8                                                remove
-//! answer            MAGIC 16 | what 1
+//! result            MAGIC 16 | what 1
 //! ```
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// What every order and its answer begin with. An operation of a service that begins with it never reaches the
-/// service.
+/// What every operation on the registry and its result begin with. An operation of a service that begins with it never
+/// reaches the service.
 pub const MAGIC: [u8; 16] = *b"\xff\xfequorate people";
 /// The rights of a client. Each includes the previous ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,9 +37,9 @@ impl Rights {
     }
 }
 
-/// A client that may come in.
+/// A registered client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Person {
+pub struct Client {
     /// Its rights.
     pub rights: Rights,
     /// Its public key.
@@ -48,18 +48,18 @@ pub struct Person {
     pub address: Option<SocketAddr>,
 }
 
-/// A change of who may ask for what.
+/// An operation on the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum RegistryOp {
     /// Adds the client, or gives one with this key these rights and this address.
-    Add(u64, Person),
+    Add(u64, Client),
     /// From here on nothing that the client asks for is done.
     Remove(u64),
 }
 
 /// The result of an operation on the registry, or why an operation was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum RegistryResult {
     /// It is so now.
     Done,
     /// It was so already.
@@ -74,13 +74,13 @@ pub enum Answer {
     LastAdministrator,
     /// There have been [`ENTRIES_MAX`] others.
     Full,
-    /// Not an order.
+    /// Not an operation on the registry.
     Malformed,
     /// The client table has no place for another lane of this client: nothing was done, nor will be.
     NoLane,
 }
 
-impl Answer {
+impl RegistryResult {
     const ALL: [Self; 9] = [
         Self::Done,
         Self::AlreadySo,
@@ -93,22 +93,22 @@ impl Answer {
         Self::NoLane,
     ];
 
-    /// Appends the answer as a result.
+    /// Appends the result.
     pub fn encode(self, out: &mut Vec<u8>) {
         let code = Self::ALL.iter().position(|answer| *answer == self).and_then(|at| u8::try_from(at).ok());
         out.extend_from_slice(&MAGIC);
         out.push(code.unwrap_or(u8::MAX));
     }
 
-    /// Returns the answer that a result is. None: it is the service's.
+    /// Returns the result of an operation on the registry. None: it is the service's.
     pub fn decode(result: &[u8]) -> Option<Self> {
         let [code] = result.strip_prefix(&MAGIC)? else { return None };
         Self::ALL.get(usize::from(*code)).copied()
     }
 }
 
-impl Order {
-    /// Appends the order as an operation.
+impl RegistryOp {
+    /// Appends the operation.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&MAGIC);
         match self {
@@ -128,9 +128,9 @@ impl Order {
         }
     }
 
-    /// Reads the order that an operation is. None: the operation is the service's.
-    pub fn decode(operation: &[u8]) -> Option<Result<Self, Answer>> {
-        Some(Self::decode_body(operation.strip_prefix(&MAGIC)?).ok_or(Answer::Malformed))
+    /// Reads an operation on the registry. None: the operation is the service's.
+    pub fn decode(operation: &[u8]) -> Option<Result<Self, RegistryResult>> {
+        Some(Self::decode_body(operation.strip_prefix(&MAGIC)?).ok_or(RegistryResult::Malformed))
     }
 
     fn decode_body(body: &[u8]) -> Option<Self> {
@@ -146,7 +146,7 @@ impl Order {
                 let (key, body) = body.split_first_chunk()?;
                 let (ip, port) = body.split_first_chunk()?;
                 let address = address(*ip, port.try_into().ok()?);
-                Some(Self::Add(principal, Person { rights, key: *key, address }))
+                Some(Self::Add(principal, Client { rights, key: *key, address }))
             }
             (2, []) => Some(Self::Remove(principal)),
             _ => None,

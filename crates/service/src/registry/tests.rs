@@ -17,11 +17,11 @@ const WRITER: ClientId = ClientId(2 << 16);
 const READER: ClientId = ClientId(3 << 16);
 const NEW: ClientId = ClientId(9 << 16);
 
-fn person(rights: Rights, key: u8) -> Person {
-    Person { rights, key: [key; 32], address: "10.0.0.7:7014".parse().ok() }
+fn person(rights: Rights, key: u8) -> Client {
+    Client { rights, key: [key; 32], address: "10.0.0.7:7014".parse().ok() }
 }
 
-fn founders() -> BTreeMap<u64, Person> {
+fn founders() -> BTreeMap<u64, Client> {
     [(1, person(Rights::Admin, 1)), (2, person(Rights::Write, 2)), (3, person(Rights::Read, 3))].into()
 }
 
@@ -29,15 +29,15 @@ fn executor() -> Executor<Kv> {
     Executor::new(Kv, domains(), options()).governed(founders())
 }
 
-fn add(principal: u64, person: Person) -> Vec<u8> {
+fn add(principal: u64, person: Client) -> Vec<u8> {
     let mut bytes = Vec::new();
-    Order::Add(principal, person).encode(&mut bytes);
+    RegistryOp::Add(principal, person).encode(&mut bytes);
     bytes
 }
 
 fn remove(principal: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    Order::Remove(principal).encode(&mut bytes);
+    RegistryOp::Remove(principal).encode(&mut bytes);
     bytes
 }
 
@@ -73,13 +73,13 @@ fn execute(executor: &mut Executor<Kv>, tentative: bool, requests: &[(ClientId, 
     replies.iter().map(result).collect()
 }
 
-fn answers(results: &[Vec<u8>]) -> Vec<Option<Answer>> {
-    results.iter().map(|result| Answer::decode(result)).collect()
+fn answers(results: &[Vec<u8>]) -> Vec<Option<RegistryResult>> {
+    results.iter().map(|result| RegistryResult::decode(result)).collect()
 }
 
 fn known(executor: &Executor<Kv>) -> Vec<u64> {
     let mut known = Vec::new();
-    executor.people(&mut |principal, _| known.push(principal));
+    executor.registered(&mut |principal, _| known.push(principal));
     known.sort_unstable();
     known
 }
@@ -87,7 +87,7 @@ fn known(executor: &Executor<Kv>) -> Vec<u64> {
 /// EX-3: who may not ask is told so; what it asked for is not done.
 #[test]
 fn rights_are_kept() {
-    use Answer::{Done, NoClient, NoRight};
+    use RegistryResult::{Done, NoClient, NoRight};
     let mut executor = executor();
     let results = execute(
         &mut executor,
@@ -117,7 +117,7 @@ fn whoever_is_removed_is_out_from_there_on() {
     let mut executor = executor();
     let (incr, remove) = (incr(), remove(2));
     let results = execute(&mut executor, true, &[(WRITER, &incr), (ADMIN, &remove), (WRITER, &incr)]);
-    assert_eq!(answers(&results), [None, Some(Answer::Done), Some(Answer::NoClient)]);
+    assert_eq!(answers(&results), [None, Some(RegistryResult::Done), Some(RegistryResult::NoClient)]);
     let read = |executor: &Executor<Kv>| {
         let mut out = Vec::new();
         assert!(
@@ -125,23 +125,23 @@ fn whoever_is_removed_is_out_from_there_on() {
                 .read((WRITER, quorate_wire::Timestamp(99), &quorate_wire::Digest::ZERO), &get(), &mut out)
                 .is_some()
         );
-        Answer::decode(&out)
+        RegistryResult::decode(&out)
     };
     assert_eq!((read(&executor), known(&executor)), (None, vec![1, 2, 3]), "it may still be undone");
     executor.merge(SeqNum(1));
-    assert_eq!((read(&executor), known(&executor)), (Some(Answer::NoClient), vec![1, 3]));
+    assert_eq!((read(&executor), known(&executor)), (Some(RegistryResult::NoClient), vec![1, 3]));
 }
 
 /// TE-4: an order that was executed tentatively and undone has not been given.
 #[test]
 fn what_is_undone_has_let_nobody_in() {
     let mut executor = executor();
-    let (version, order) = (executor.people_version(), add(9, person(Rights::Write, 9)));
+    let (version, order) = (executor.registry_version(), add(9, person(Rights::Write, 9)));
     execute(&mut executor, true, &[(ADMIN, &order)]);
     executor.undo(SeqNum(0));
-    assert_eq!((known(&executor), executor.people_version()), (vec![1, 2, 3], version));
+    assert_eq!((known(&executor), executor.registry_version()), (vec![1, 2, 3], version));
     let results = execute(&mut executor, false, &[(NEW, &incr())]);
-    assert_eq!(answers(&results), [Some(Answer::NoClient)]);
+    assert_eq!(answers(&results), [Some(RegistryResult::NoClient)]);
 }
 
 /// Orders can be given again, as somebody does who does not know what has become of the first.
@@ -150,20 +150,20 @@ fn orders_are_idempotent_and_clear() {
     let mut executor = executor();
     let mut order = |bytes: Vec<u8>| answers(&execute(&mut executor, false, &[(ADMIN, &bytes)]))[0].unwrap();
     let nine = person(Rights::Write, 9);
-    assert_eq!(order(add(9, nine)), Answer::Done);
-    assert_eq!(order(add(9, nine)), Answer::AlreadySo);
-    assert_eq!(order(add(9, person(Rights::Write, 8))), Answer::OtherKey);
-    assert_eq!(order(add(9, Person { rights: Rights::Read, ..nine })), Answer::Done);
-    assert_eq!(order(add(9, Person { address: None, ..nine })), Answer::Done);
-    assert_eq!(order(remove(9)), Answer::Done);
-    assert_eq!(order(remove(9)), Answer::AlreadySo);
-    assert_eq!(order(remove(8)), Answer::NoClient);
+    assert_eq!(order(add(9, nine)), RegistryResult::Done);
+    assert_eq!(order(add(9, nine)), RegistryResult::AlreadySo);
+    assert_eq!(order(add(9, person(Rights::Write, 8))), RegistryResult::OtherKey);
+    assert_eq!(order(add(9, Client { rights: Rights::Read, ..nine })), RegistryResult::Done);
+    assert_eq!(order(add(9, Client { address: None, ..nine })), RegistryResult::Done);
+    assert_eq!(order(remove(9)), RegistryResult::Done);
+    assert_eq!(order(remove(9)), RegistryResult::AlreadySo);
+    assert_eq!(order(remove(8)), RegistryResult::NoClient);
     // The number may come back, with a key of its own.
-    assert_eq!(order(add(9, person(Rights::Write, 8))), Answer::Done);
-    assert_eq!(order(remove(1)), Answer::LastAdministrator);
-    assert_eq!(order(add(1, person(Rights::Write, 1))), Answer::LastAdministrator);
-    assert_eq!(order(add(9, person(Rights::Admin, 8))), Answer::Done);
-    assert_eq!(order(remove(1)), Answer::Done, "there is another one");
+    assert_eq!(order(add(9, person(Rights::Write, 8))), RegistryResult::Done);
+    assert_eq!(order(remove(1)), RegistryResult::LastAdministrator);
+    assert_eq!(order(add(1, person(Rights::Write, 1))), RegistryResult::LastAdministrator);
+    assert_eq!(order(add(9, person(Rights::Admin, 8))), RegistryResult::Done);
+    assert_eq!(order(remove(1)), RegistryResult::Done, "there is another one");
 }
 
 /// Any bytes behind the magic are an order or none; nothing panics.
@@ -173,15 +173,15 @@ fn malformed_orders_are_told() {
     let whole = add(9, person(Rights::Write, 9));
     for cut in MAGIC.len()..whole.len() {
         let results = execute(&mut executor, false, &[(ADMIN, &whole[..cut])]);
-        assert_eq!(answers(&results), [Some(Answer::Malformed)], "cut at {cut}");
+        assert_eq!(answers(&results), [Some(RegistryResult::Malformed)], "cut at {cut}");
     }
     for address in ["[2001:db8::1]:7000".parse().ok(), None, "10.0.0.1:1".parse().ok()] {
-        let order = Order::Add(9, Person { address, ..person(Rights::Read, 9) });
+        let order = RegistryOp::Add(9, Client { address, ..person(Rights::Read, 9) });
         let mut bytes = Vec::new();
         order.encode(&mut bytes);
-        assert_eq!(Order::decode(&bytes), Some(Ok(order)));
+        assert_eq!(RegistryOp::decode(&bytes), Some(Ok(order)));
     }
-    assert_eq!(Order::decode(b"anything else"), None);
+    assert_eq!(RegistryOp::decode(b"anything else"), None);
 }
 
 /// The table is part of the state: a copy of the state knows the same clients, and what is not in it is no change.
@@ -212,7 +212,7 @@ fn a_restored_state_knows_whom_its_owner_knew() {
         executor.checkpoint(SeqNum(2));
         (results, executor.root_at(SeqNum(2)))
     });
-    assert_eq!(answers(&both[0].0), [Some(Answer::NoClient), None, Some(Answer::Done)]);
+    assert_eq!(answers(&both[0].0), [Some(RegistryResult::NoClient), None, Some(RegistryResult::Done)]);
     let (first, second) = both.split_at_mut(1);
     assert_eq!(first, second);
 }
@@ -224,9 +224,9 @@ fn a_full_table_takes_no_more() {
     for principal in 0..u64::from(ENTRIES_MAX) {
         let results =
             execute(&mut executor, false, &[(ADMIN, &add(10 + principal, person(Rights::Read, 5)))]);
-        assert_eq!(answers(&results), [Some(Answer::Done)]);
+        assert_eq!(answers(&results), [Some(RegistryResult::Done)]);
     }
     let results =
         execute(&mut executor, false, &[(ADMIN, &add(9, person(Rights::Read, 5))), (ADMIN, &remove(10))]);
-    assert_eq!(answers(&results), [Some(Answer::Full), Some(Answer::Done)]);
+    assert_eq!(answers(&results), [Some(RegistryResult::Full), Some(RegistryResult::Done)]);
 }
