@@ -20,15 +20,15 @@ pub trait Journal: core::fmt::Debug {
     /// `is_crowded`, so that pages need not stay in memory.
     fn wants_image(&self, seq: SeqNum, is_crowded: bool) -> bool;
 
-    /// Takes pages of a state transfer, so that they need not stay in memory: [`Self::take_aside`] returns their
+    /// Takes pages of a state transfer, so that they need not stay in memory: [`Self::take_staged`] returns their
     /// slots.
-    fn aside(&mut self, _copied: Copied) {}
+    fn stage(&mut self, _copied: Copied) {}
 
     /// The transfer is over, and its pages are part of the state.
     fn land(&mut self) {}
 
     /// Returns the slots of pages of a state transfer that have been written, each once.
-    fn take_aside(&mut self) -> Vec<(PageLabel, u32)> {
+    fn take_staged(&mut self) -> Vec<(PageLabel, u32)> {
         Vec::new()
     }
 

@@ -51,11 +51,11 @@ pub(crate) struct Transfer {
     /// The number of the next FETCH.
     next_rid: u64,
     /// Pages that a disk had and that are not the state: a transfer looks here first.
-    attic: Arrivals,
+    leftover: Arrivals,
     /// Pages that a transfer may have in memory.
-    staged_max: usize,
+    contents_max: usize,
     /// Pages that it may have there when it is installed.
-    landed_max: usize,
+    adopted_max: usize,
     /// Pages that transfers have brought.
     fetched: u64,
 }
@@ -68,9 +68,9 @@ impl Transfer {
             mending: None,
             answering: Answering::default(),
             next_rid: first_rid,
-            attic: Arrivals::new(),
-            staged_max: usize::MAX,
-            landed_max: usize::MAX,
+            leftover: Arrivals::new(),
+            contents_max: usize::MAX,
+            adopted_max: usize::MAX,
             fetched: 0,
         }
     }
@@ -89,7 +89,7 @@ impl Transfer {
                 self.mending = None;
                 let base = if state.root_at(target.0).is_some() { target.0 } else { state.newest() };
                 let mut walk = self.walk.take().unwrap_or_default();
-                walk.take_attic(core::mem::take(&mut self.attic));
+                walk.take_leftover(core::mem::take(&mut self.leftover));
                 walk.aim(target, base, check, peers, state);
                 self.walk_on(walk, now_ns, state, steps, |_, _| {})
             }
@@ -137,7 +137,7 @@ impl Transfer {
     /// Returns the moment, on the clock of `now_ns`, at which [`Event::Deadline`] is due. Changes with each call;
     /// none: there is nothing to wait for.
     pub(crate) fn deadline(&self) -> Option<u64> {
-        if self.walk.as_ref().is_some_and(|walk| walk.may_land(self.landed_max)) {
+        if self.walk.as_ref().is_some_and(|walk| walk.may_adopt(self.adopted_max)) {
             return Some(0);
         }
         let mending = self.mending.as_ref().map(Mending::deadline);
@@ -174,22 +174,22 @@ impl Transfer {
 
     /// Keeps pages that a disk had and that are not the state, for a transfer to look at first.
     pub(crate) fn keep(&mut self, pages: Arrivals) {
-        self.attic = pages;
+        self.leftover = pages;
     }
 
     /// Returns how many pages are kept so.
     pub(crate) fn pages_kept(&self) -> usize {
-        self.attic.len()
+        self.leftover.len()
     }
 
-    /// Sets how many pages a transfer may have in memory before it waits for [`Self::note_aside`].
+    /// Sets how many pages a transfer may have in memory before it waits for [`Self::note_staged`].
     pub(crate) fn limit(&mut self, pages_max: usize) {
-        self.staged_max = pages_max.max(1);
+        self.contents_max = pages_max.max(1);
     }
 
     /// Sets how many pages a transfer may have in memory when it is installed.
     pub(crate) fn limit_arrivals(&mut self, pages_max: usize) {
-        self.landed_max = pages_max;
+        self.adopted_max = pages_max;
     }
 
     /// Returns how many pages the transfer in progress has in memory.
@@ -198,18 +198,18 @@ impl Transfer {
     }
 
     /// Calls `each` with pages of the transfer in progress that are in memory, `pages_max` at most and each once.
-    pub(crate) fn put_aside(&mut self, pages_max: usize, each: impl FnMut(u32, Label, &[u8])) {
+    pub(crate) fn stage(&mut self, pages_max: usize, each: impl FnMut(u32, Label, &[u8])) {
         if let Some(walk) = &mut self.walk {
-            walk.put_aside(pages_max, each);
+            walk.stage(pages_max, each);
         }
     }
 
     /// Takes note that a disk has these pages of a transfer, each at a place of the store.
-    pub(crate) fn note_aside<P: PageStore>(&mut self, aside: &[(PageLabel, u32)], state: &mut State<P>) {
+    pub(crate) fn note_staged<P: PageStore>(&mut self, staged: &[(PageLabel, u32)], state: &mut State<P>) {
         let Some(walk) = &mut self.walk else { return };
-        for (label, place) in aside {
+        for (label, place) in staged {
             let PageLabel { page, modified, digest } = *label;
-            walk.is_aside(page, Label { modified, digest }, *place, state);
+            walk.note_staged(page, Label { modified, digest }, *place, state);
         }
     }
 
@@ -224,10 +224,10 @@ impl Transfer {
         event: impl FnOnce(&mut Walk, &mut Hands<'_, P>),
     ) -> Option<SeqNum> {
         let mut hands =
-            Hands { state, next_rid: &mut self.next_rid, now_ns, staged_max: self.staged_max, steps };
+            Hands { state, next_rid: &mut self.next_rid, now_ns, contents_max: self.contents_max, steps };
         event(&mut walk, &mut hands);
         walk.advance(&mut hands);
-        while walk.may_land(self.landed_max) {
+        while walk.may_adopt(self.adopted_max) {
             let (seq, root) = walk.target();
             self.fetched += walk.take_fetched();
             if walk.install(hands.state) {

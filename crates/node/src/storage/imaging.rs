@@ -32,7 +32,7 @@ const RETRY: Duration = Duration::from_millis(500);
 enum Work {
     Pages(Copied),
     /// Pages of a state transfer.
-    Aside(Copied),
+    Stage(Copied),
     /// The transfer is over.
     Land,
     Seal(SeqNum, Digest),
@@ -72,7 +72,7 @@ pub(super) trait Told: Send + 'static {
     /// A checkpoint is durable, and its new pages are in these slots.
     fn sealed(&self, seq: SeqNum, stored: Vec<(PageLabel, u32)>);
     /// Pages of a transfer are in these slots.
-    fn aside(&self, aside: Vec<(PageLabel, u32)>);
+    fn staged(&self, staged: Vec<(PageLabel, u32)>);
     /// The disk has failed: nothing more is written.
     fn failed(&self, trouble: Trouble);
 }
@@ -109,8 +109,8 @@ impl Imaging {
         self.give(Work::Pages(copied));
     }
 
-    pub(super) fn aside(&self, copied: Copied) {
-        self.give(Work::Aside(copied));
+    pub(super) fn stage(&self, copied: Copied) {
+        self.give(Work::Stage(copied));
     }
 
     pub(super) fn land(&self) {
@@ -160,8 +160,8 @@ fn perform(file: &mut PageFile, queue: &Queue, work: &Work, told: &impl Told) ->
     loop {
         let done = match work {
             Work::Pages(copied) => file.write(copied).and_then(|()| sync(file, queue)),
-            Work::Aside(copied) => file.put_aside(copied).and_then(|aside| {
-                told.aside(aside);
+            Work::Stage(copied) => file.stage(copied).and_then(|staged| {
+                told.staged(staged);
                 sync(file, queue)
             }),
             Work::Land => {

@@ -252,14 +252,14 @@ fn no_damage_to_one_sector_of_the_state_goes_unnoticed() {
 /// The slots of pages that the state does not include in the end are freed.
 #[test]
 fn what_was_put_aside_is_not_written_again() {
-    let mut replica = Replica::new("aside", 1 << 20);
+    let mut replica = Replica::new("staged", 1 << 20);
     replica.disk.take().unwrap().stop().unwrap();
     replica.store(0..300, 1);
-    let dir = TempDir::new("aside-pages");
+    let dir = TempDir::new("staged-pages");
     let mut file = PageFile::new(dir.path(), OWNER, &replica.executor);
     let (early, ..) = copy(&mut replica);
-    let aside = file.put_aside(&early).unwrap();
-    assert_eq!(aside.len(), early.labels().len());
+    let staged = file.stage(&early).unwrap();
+    assert_eq!(staged.len(), early.labels().len());
     let written = file.unsynced();
     replica.store(0..20, 2);
     let (late, seq, root) = copy(&mut replica);
@@ -272,12 +272,12 @@ fn what_was_put_aside_is_not_written_again() {
     let kept = |(label, slot): &&(PageLabel, u32)| stored.contains(&(*label, *slot));
     let is_late = |label: &&PageLabel| late.labels().iter().any(|late| late.page == label.page);
     let replaced = early.labels().iter().filter(is_late).count();
-    assert_eq!(aside.iter().filter(kept).count(), early.labels().len() - replaced);
+    assert_eq!(staged.iter().filter(kept).count(), early.labels().len() - replaced);
     let bytes = fs::metadata(dir.path().join("pages")).unwrap().len();
     // Again pages that no image includes in the end: the next seal frees their space.
     replica.store(1000..1300, 3);
     let (other, ..) = copy(&mut replica);
-    file.put_aside(&other).unwrap();
+    file.stage(&other).unwrap();
     file.write(&late).unwrap();
     file.seal(seq.next(), root).unwrap();
     assert_eq!(fs::metadata(dir.path().join("pages")).unwrap().len(), bytes);
@@ -285,25 +285,25 @@ fn what_was_put_aside_is_not_written_again() {
     assert_eq!(file_again(dir.path(), &loaded).load(&mut loaded, true).unwrap(), Some((seq.next(), root)));
 }
 
-/// The pages that a transfer has made part of the state stay in place while the next one sets pages aside, until the
+/// The pages that a transfer has made part of the state stay in place while the next one stages pages, until the
 /// next seal.
 #[test]
 fn what_has_landed_is_not_written_over_by_the_next_transfer() {
-    let mut replica = Replica::new("landed", 1 << 20);
+    let mut replica = Replica::new("adopted", 1 << 20);
     replica.store(0..300, 1);
-    let dir = TempDir::new("landed-pages");
+    let dir = TempDir::new("adopted-pages");
     let mut file = PageFile::new(dir.path(), OWNER, &replica.executor);
     let (early, ..) = copy(&mut replica);
-    let landed = file.put_aside(&early).unwrap();
+    let adopted = file.stage(&early).unwrap();
     file.land();
     replica.store(0..20, 2);
     let (late, seq, root) = copy(&mut replica);
-    let mut slots: BTreeSet<u32> = landed.iter().map(|(_, slot)| *slot).collect();
+    let mut slots: BTreeSet<u32> = adopted.iter().map(|(_, slot)| *slot).collect();
     // The second time other slots are used; those of the first time are free then, and are reused the third time.
-    let again = [(); 3].map(|()| file.put_aside(&late).unwrap());
+    let again = [(); 3].map(|()| file.stage(&late).unwrap());
     assert!(again.iter().flatten().all(|(_, slot)| !slots.contains(slot)), "written over");
     slots.extend(again.iter().flatten().map(|(_, slot)| *slot));
-    assert_eq!(slots.len(), landed.len() + 2 * late.labels().len());
+    assert_eq!(slots.len(), adopted.len() + 2 * late.labels().len());
     file.land();
     file.write(&early).unwrap();
     file.write(&late).unwrap();

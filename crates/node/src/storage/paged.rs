@@ -21,7 +21,7 @@
 //! replaced after it had got its slot, and lost the slot then. Or it was installed with another label; then it lost
 //! its slot too. Free slots are written by the next image only, whose first page is passed after this store has
 //! received all slots of the previous one: [`super::Disk`] wants no image before that. Slots that a transfer may use
-//! (`attic`) become free with the first seal, and there is none during a transfer.
+//! (`leftover`) become free with the first seal, and there is none during a transfer.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::path::{Path, PathBuf};

@@ -37,13 +37,13 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         }
     }
 
-    /// Returns how many pages a state transfer may have in memory before it waits for [`Self::note_aside`].
+    /// Returns how many pages a state transfer may have in memory before it waits for [`Self::note_staged`].
     pub fn limit_transfer(&mut self, pages_max: usize) {
         self.transfer.limit(pages_max);
     }
 
     /// Returns how many pages a state transfer may have in memory when it is installed: it waits for
-    /// [`Self::note_aside`] until it has no more.
+    /// [`Self::note_staged`] until it has no more.
     pub fn limit_arrivals(&mut self, pages_max: usize) {
         self.transfer.limit_arrivals(pages_max);
     }
@@ -55,13 +55,13 @@ impl<S: Service, P: PageStore> Executor<S, P> {
 
     /// Appends pages of the transfer in progress to `out`, `pages_max` at most and each once: for a disk that has room
     /// for them until they are part of a state.
-    pub fn put_aside(&mut self, pages_max: usize, out: &mut Copied) {
-        self.transfer.put_aside(pages_max, |page, label, content| out.push(page, label, content));
+    pub fn stage(&mut self, pages_max: usize, out: &mut Copied) {
+        self.transfer.stage(pages_max, |page, label, content| out.push(page, label, content));
     }
 
     /// Takes note that a disk has these pages of a transfer, each at a place of the store.
-    pub fn note_aside(&mut self, aside: &[(PageLabel, u32)]) {
-        self.transfer.note_aside(aside, &mut self.state);
+    pub fn note_staged(&mut self, staged: &[(PageLabel, u32)]) {
+        self.transfer.note_staged(staged, &mut self.state);
     }
 
     /// Lets the store drop pages that can be read again, if it has more than it should. Nothing is dropped that the
@@ -99,7 +99,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     ///
     /// # Errors
     ///
-    /// They are not the state of that checkpoint. Nothing has changed then, but that the pages are put aside
+    /// They are not the state of that checkpoint. Nothing has changed then, but that the pages are kept
     /// for a state transfer.
     pub fn end_load(&mut self, loading: Loading, seq: SeqNum, said: Digest) -> Result<(), ImageError> {
         let Loaded { arrivals, places } = loading.finish(said).map_err(|(error, good)| {
@@ -114,9 +114,9 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         Ok(())
     }
 
-    /// Puts the good ones of the pages that were loaded aside: what they are the state of is not known.
+    /// Keeps the good ones of the pages that were loaded for a state transfer: what they are the state of is not known.
     pub fn keep_for_transfer(&mut self, loading: Loading) {
-        self.transfer.keep(loading.into_attic());
+        self.transfer.keep(loading.into_leftover());
     }
 
     /// Appends checkpoint `seq` to `out` as bytes. Returns whether it is held.

@@ -1,7 +1,7 @@
 //! Reading a state back from a disk, page by page.
 //!
 //! A page that is read back is trusted only if its digest matches. If every page is valid and together they give the
-//! root, they are the state. Otherwise the valid ones are kept aside: a state transfer finds them by their digests
+//! root, they are the state. Otherwise the valid ones are kept: a state transfer finds them by their digests
 //! and fetches only the others.
 
 use alloc::vec::Vec;
@@ -87,16 +87,16 @@ pub(crate) struct Loaded {
 }
 
 /// Returns pages as a state transfer takes them, one of each. What can be read again is not kept in memory.
-fn attic(found: Vec<Found>) -> Arrivals {
+fn leftover(found: Vec<Found>) -> Arrivals {
     let dropped = found.into_iter().map(|mut found| {
         if found.place.is_some() {
             found.content = None;
         }
         (found.page, found.label, found.arrival())
     });
-    let mut attic: Vec<_> = dropped.collect();
-    attic.dedup_by_key(|(page, _, _)| *page);
-    attic
+    let mut leftover: Vec<_> = dropped.collect();
+    leftover.dedup_by_key(|(page, _, _)| *page);
+    leftover
 }
 
 /// A page that was found on a disk, and is good.
@@ -170,7 +170,7 @@ impl Loading {
         tree.set_leaves(pages.iter().map(|found| (found.page, found.label)));
         let is_twice = pages.windows(2).any(|two| two[0].page == two[1].page);
         if damaged > 0 || is_twice || tree.root() != said {
-            return Err((ImageError::WrongRoot { said, found: tree.root() }, attic(pages)));
+            return Err((ImageError::WrongRoot { said, found: tree.root() }, leftover(pages)));
         }
         let places = pages.iter().filter_map(|found| Some((found.as_label(), found.place?))).collect();
         let arrivals = pages.into_iter().map(|found| (found.page, found.label, found.arrival())).collect();
@@ -178,10 +178,10 @@ impl Loading {
     }
 
     /// Returns the good ones of the pages: what they are the state of is not known.
-    pub(crate) fn into_attic(self) -> Arrivals {
+    pub(crate) fn into_leftover(self) -> Arrivals {
         let mut pages = self.pages;
         pages.sort_unstable_by_key(|found| found.page);
-        attic(pages)
+        leftover(pages)
     }
 
     /// Takes a page as the disk has it. Returns whether it is the one that its label is about; if not, it is

@@ -6,12 +6,12 @@
 //! answer is trusted because several replicas agree on it (B18).
 //!
 //! ```text
-//!  todo: partitions to look at        asked: on their way, a bounded few     staged: pages to install
+//!  todo: partitions to look at        asked: on their way, a bounded few     arrived: pages to install
 //!  [root]  -- differs: FETCH -->  [root, r2, due 40 ms]  -- META-DATA fits -->  todo: children
 //!  [page 7] -- differs: FETCH --> [page 7, r3, due 40 ms] -- DATA fits ------>  7 -> content
 //! ```
 //!
-//! Staged pages have their own tree, above that of the checkpoint on which the walk is based. So when the target
+//! These pages have their own tree, above that of the checkpoint on which the walk is based. So when the target
 //! moves, only parts that differ from the local ones are visited again (ST-4).
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -46,8 +46,8 @@ pub(super) struct Hands<'a, P> {
     pub(super) state: &'a mut State<P>,
     pub(super) next_rid: &'a mut u64,
     pub(super) now_ns: u64,
-    /// Pages that may be staged in memory.
-    pub(super) staged_max: usize,
+    /// Pages of the transfer that may be in memory.
+    pub(super) contents_max: usize,
     pub(super) steps: &'a mut Steps,
 }
 
@@ -60,10 +60,10 @@ pub(super) struct Walk {
     base: SeqNum,
     /// No digest of our own is trusted without the page (CK-6).
     check: bool,
-    /// The labels of what is here: of the base with what is staged over it; with `check`, of what is staged.
+    /// The labels of what is here: of the base with what has arrived over it; with `check`, of what has arrived.
     /// Those of nodes are as of the last time that the walk was turned to a target.
     here: Option<Tree>,
-    /// Pages that were staged since then.
+    /// Pages that arrived since then.
     fresh: Vec<u32>,
     /// Pages that came after the target had moved: not visited again yet. At most [`EARLY_MAX`].
     early: BTreeMap<u32, (Label, Page)>,
@@ -84,10 +84,10 @@ pub(super) struct Walk {
     asked: Vec<Asked>,
     peers: Vec<Peer>,
     /// Pages that will be installed. At most one entry a page.
-    staged: BTreeMap<u32, Staged>,
+    arrived: BTreeMap<u32, Arrived>,
     /// How many of them have their content in memory, and those of them that were not given to a disk.
     contents: usize,
-    to_put_aside: BTreeSet<u32>,
+    to_stage: BTreeSet<u32>,
     fetched: u64,
     /// There is more to look at, without waiting for anything.
     paused: Option<u64>,
@@ -115,7 +115,7 @@ struct Asked {
 }
 
 #[derive(Debug)]
-struct Staged {
+struct Arrived {
     label: Label,
     arrival: Arrival,
 }
@@ -138,9 +138,9 @@ impl Walk {
         }
         if !began || self.base != base || (check && !self.check) {
             // What refers to pages of our own may mean others now; what has come is kept (ST-4).
-            self.staged
-                .retain(|_, staged| matches!(staged.arrival, Arrival::New(Some(_)) | Arrival::Stored(_)));
-            self.fresh = self.staged.keys().copied().collect();
+            self.arrived
+                .retain(|_, arrived| matches!(arrived.arrival, Arrival::New(Some(_)) | Arrival::Stored(_)));
+            self.fresh = self.arrived.keys().copied().collect();
             self.check |= check;
             let mut here = if self.check { state.tree().to_empty() } else { state.tree().clone() };
             // What cannot be read is not here.
@@ -150,8 +150,8 @@ impl Walk {
         (self.seq, self.root, self.base) = (seq, root, base);
         self.fresh.sort_unstable();
         self.fresh.dedup();
-        let staged = &self.staged;
-        let leaves = self.fresh.drain(..).filter_map(|page| Some((page, staged.get(&page)?.label)));
+        let arrived = &self.arrived;
+        let leaves = self.fresh.drain(..).filter_map(|page| Some((page, arrived.get(&page)?.label)));
         if let Some(here) = &mut self.here {
             here.set_leaves(leaves);
         }
@@ -171,9 +171,9 @@ impl Walk {
     }
 
     /// Takes pages that were found elsewhere: those that the target has need not be asked for.
-    pub(super) fn take_attic(&mut self, pages: Vec<(u32, Label, Arrival)>) {
+    pub(super) fn take_leftover(&mut self, pages: Vec<(u32, Label, Arrival)>) {
         for (page, label, arrival) in pages {
-            self.stage(page, label, arrival);
+            self.arrive(page, label, arrival);
         }
     }
 
@@ -230,7 +230,7 @@ impl Walk {
     /// Looks at what is to be done, and asks as much as may be on its way.
     pub(super) fn advance<P: PageStore>(&mut self, hands: &mut Hands<'_, P>) {
         self.paused = None;
-        if self.contents >= hands.staged_max {
+        if self.contents >= hands.contents_max {
             return self.wait(hands.now_ns);
         }
         for _ in 0..LOOKS_MAX {
@@ -306,7 +306,7 @@ impl Walk {
                 self.early.pop_last();
             }
         } else {
-            self.stage(page, found, Arrival::New(Some(content)));
+            self.arrive(page, found, Arrival::New(Some(content)));
         }
     }
 
@@ -338,15 +338,15 @@ impl Walk {
     /// Installs everything, if that gives the root. Otherwise the state is of no use, and no page of it
     /// may be trusted.
     pub(super) fn install<P: PageStore>(&mut self, state: &mut State<P>) -> bool {
-        let staged = core::mem::take(&mut self.staged);
+        let arrived = core::mem::take(&mut self.arrived);
         let arrivals: Arrivals =
-            staged.into_iter().map(|(page, staged)| (page, staged.label, staged.arrival)).collect();
+            arrived.into_iter().map(|(page, arrived)| (page, arrived.label, arrived.arrival)).collect();
         self.here = None;
         self.asked.clear();
         self.peers.iter_mut().for_each(|peer| peer.outstanding = 0);
         self.early.clear();
         self.fresh.clear();
-        self.to_put_aside.clear();
+        self.to_stage.clear();
         self.contents = 0;
         let found = state.install(self.base, self.seq, self.check, arrivals);
         assert!(!self.check || found == self.root, "each page has been checked");
@@ -396,7 +396,7 @@ impl Walk {
         if let Some((found, content)) = self.early.remove(&page)
             && found.digest == label.digest
         {
-            self.stage(page, found, Arrival::New(Some(content)));
+            self.arrive(page, found, Arrival::New(Some(content)));
             return true;
         }
         if hands.state.lacking().contains(&page) {
@@ -408,12 +408,12 @@ impl Walk {
             hands.state.label_at(self.base, 0, page)
         };
         if base.digest == label.digest {
-            self.stage(page, label, Arrival::Base);
+            self.arrive(page, label, Arrival::Base);
             return true;
         }
         let found = hands.state.current_leaf(page, label.modified);
         if found.digest == label.digest {
-            self.stage(page, found, Arrival::Current);
+            self.arrive(page, found, Arrival::Current);
             return true;
         }
         false
@@ -436,7 +436,7 @@ impl Walk {
     /// Ensures that a partition will be empty that is not so here.
     fn empty(&mut self, level: u8, index: u32) {
         if level == 0 {
-            return self.stage(index, Label::EMPTY, Arrival::New(None));
+            return self.arrive(index, Label::EMPTY, Arrival::New(None));
         }
         for (level, index) in children(level, index) {
             if !self.label(level, index).is_empty() {
@@ -450,7 +450,7 @@ impl Walk {
         self.here.as_ref().map_or(Label::EMPTY, |here| here.label(level, index))
     }
 
-    fn stage(&mut self, page: u32, label: Label, arrival: Arrival) {
+    fn arrive(&mut self, page: u32, label: Label, arrival: Arrival) {
         if let Some(here) = &mut self.here {
             here.set_label(0, page, label);
         }
@@ -458,14 +458,14 @@ impl Walk {
         let has_content = matches!(arrival, Arrival::New(Some(_)));
         if has_content {
             self.contents += 1;
-            self.to_put_aside.insert(page);
+            self.to_stage.insert(page);
         }
-        let before = self.staged.insert(page, Staged { label, arrival });
+        let before = self.arrived.insert(page, Arrived { label, arrival });
         self.contents -= usize::from(before.is_some_and(|before| before.has_content()));
     }
 }
 
-impl Staged {
+impl Arrived {
     fn has_content(&self) -> bool {
         matches!(self.arrival, Arrival::New(Some(_)))
     }

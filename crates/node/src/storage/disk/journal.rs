@@ -58,9 +58,9 @@ impl Journal for Disk {
         may && (self.image_due || seq > self.newest_image && is_short_of_room)
     }
 
-    fn aside(&mut self, copied: Copied) {
+    fn stage(&mut self, copied: Copied) {
         if let Some(images) = &self.images {
-            images.aside(copied);
+            images.stage(copied);
         }
     }
 
@@ -70,8 +70,8 @@ impl Journal for Disk {
         }
     }
 
-    fn take_aside(&mut self) -> Vec<(PageLabel, u32)> {
-        std::mem::take(&mut *self.shared.aside.lock().unwrap_or_else(PoisonError::into_inner))
+    fn take_staged(&mut self) -> Vec<(PageLabel, u32)> {
+        std::mem::take(&mut *self.shared.staged.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn is_imaging(&self) -> bool {
