@@ -335,7 +335,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 }
                 Action::Execute { seq, batch, tentative } => {
                     if let Err(fault) = self.executor.execute(*seq, batch, *tentative, &mut self.replies) {
-                        self.mend(now, fault);
+                        self.repair(now, fault);
                         self.hold(action, Owed::Results(*seq));
                         continue;
                     }

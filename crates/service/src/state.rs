@@ -52,9 +52,9 @@ pub(crate) struct State<P> {
     /// One bit a page: it has changed, up to the newest checkpoint, since it was copied for a disk.
     unsaved: Bits,
     /// Pages that the store should have and cannot read. Few: each was asked for since it was last well.
-    lacking: BTreeSet<u32>,
+    unreadable: BTreeSet<u32>,
     /// Those that came back since, until they are copied for a disk.
-    mended: BTreeSet<u32>,
+    repaired: BTreeSet<u32>,
     /// For pages that are looked at and not kept.
     buffer: Vec<u8>,
     /// What the running batch has written.
@@ -81,8 +81,8 @@ impl<P: PageStore> State<P> {
             dirty: Bits::default(),
             sorted: Vec::new(),
             unsaved: Bits::default(),
-            lacking: BTreeSet::new(),
-            mended: BTreeSet::new(),
+            unreadable: BTreeSet::new(),
+            repaired: BTreeSet::new(),
             buffer: Vec::new(),
             overlay: Overlay::default(),
             zeros: alloc::vec![0; pool.page_bytes()],
@@ -139,22 +139,22 @@ impl<P: PageStore> State<P> {
     }
 
     /// Records that a page cannot be read.
-    pub(crate) fn lack(&mut self, page: u32) {
-        self.lacking.insert(page);
+    pub(crate) fn note_unreadable(&mut self, page: u32) {
+        self.unreadable.insert(page);
     }
 
     /// Returns the pages that cannot be read.
-    pub(crate) fn lacking(&self) -> &BTreeSet<u32> {
-        &self.lacking
+    pub(crate) fn unreadable(&self) -> &BTreeSet<u32> {
+        &self.unreadable
     }
 
     /// Returns whether a disk has to rewrite a page, whatever it has of it; once.
-    pub(crate) fn take_mended(&mut self, page: u32) -> bool {
-        self.mended.remove(&page)
+    pub(crate) fn take_repaired(&mut self, page: u32) -> bool {
+        self.repaired.remove(&page)
     }
 
     /// Puts a page back that could not be read. The caller has checked it.
-    pub(crate) fn mend(&mut self, page: u32, content: &[u8]) {
+    pub(crate) fn repair(&mut self, page: u32, content: &[u8]) {
         self.unsaved.insert(page);
         let content = self.pool.copy(content);
         self.replace(page, Some(content));
@@ -374,8 +374,8 @@ impl<P: PageStore> State<P> {
     }
 
     fn replace(&mut self, page: u32, content: Option<Page>) {
-        if self.lacking.remove(&page) {
-            self.mended.insert(page);
+        if self.unreadable.remove(&page) {
+            self.repaired.insert(page);
         }
         if let Ok(Some(old)) = self.store.replace(page, content) {
             self.pool.give(old);

@@ -18,7 +18,7 @@ use crate::page::{PageLabel, PageStore};
 use crate::state::State;
 use crate::state::arrival::Arrivals;
 use crate::state::tree::Label;
-use repair::Mending;
+use repair::PageRepair;
 use source::Answering;
 use walk::{Hands, Walk};
 
@@ -46,7 +46,7 @@ pub(crate) struct Transfer {
     /// The transfer under way.
     walk: Option<Walk>,
     /// A page that cannot be read, and is asked for.
-    mending: Option<Mending>,
+    repair: Option<PageRepair>,
     answering: Answering,
     /// The number of the next FETCH.
     next_rid: u64,
@@ -65,7 +65,7 @@ impl Transfer {
     pub(crate) fn new(first_rid: u64) -> Self {
         Self {
             walk: None,
-            mending: None,
+            repair: None,
             answering: Answering::default(),
             next_rid: first_rid,
             leftover: Arrivals::new(),
@@ -86,7 +86,7 @@ impl Transfer {
     ) -> Option<SeqNum> {
         match event {
             Event::Fetch { target, check, peers } => {
-                self.mending = None;
+                self.repair = None;
                 let base = if state.root_at(target.0).is_some() { target.0 } else { state.newest() };
                 let mut walk = self.walk.take().unwrap_or_default();
                 walk.take_leftover(core::mem::take(&mut self.leftover));
@@ -94,12 +94,12 @@ impl Transfer {
                 self.walk_on(walk, now_ns, state, steps, |_, _| {})
             }
             Event::Unreadable { page, peers } => {
-                state.lack(page);
-                let is_asked = self.mending.as_ref().is_some_and(|mending| mending.page() == page);
+                state.note_unreadable(page);
+                let is_asked = self.repair.as_ref().is_some_and(|repair| repair.page() == page);
                 if !is_asked && self.walk.is_none() && !peers.is_empty() {
-                    let mut mending = Mending::new(page, state.tree().label(0, page), peers, now_ns);
-                    mending.ask(now_ns, state, &mut self.next_rid, steps);
-                    self.mending = Some(mending);
+                    let mut repair = PageRepair::new(page, state.tree().label(0, page), peers, now_ns);
+                    repair.ask(now_ns, state, &mut self.next_rid, steps);
+                    self.repair = Some(repair);
                 }
                 None
             }
@@ -117,7 +117,7 @@ impl Transfer {
             }
             Event::Data(from, answer) => {
                 let Some(walk) = self.walk.take() else {
-                    self.on_mending(now_ns, from, answer, state, steps);
+                    self.on_repair(now_ns, from, answer, state, steps);
                     return None;
                 };
                 self.walk_on(walk, now_ns, state, steps, |walk, hands| walk.on_data(from, answer, hands))
@@ -126,8 +126,8 @@ impl Transfer {
                 let walk = self.walk.take();
                 let installed =
                     walk.and_then(|walk| self.walk_on(walk, now_ns, state, steps, Walk::on_deadline));
-                if let Some(mending) = &mut self.mending {
-                    mending.ask(now_ns, state, &mut self.next_rid, steps);
+                if let Some(repair) = &mut self.repair {
+                    repair.ask(now_ns, state, &mut self.next_rid, steps);
                 }
                 installed
             }
@@ -140,8 +140,8 @@ impl Transfer {
         if self.walk.as_ref().is_some_and(|walk| walk.may_adopt(self.adopted_max)) {
             return Some(0);
         }
-        let mending = self.mending.as_ref().map(Mending::deadline);
-        self.walk.as_ref().and_then(Walk::deadline).into_iter().chain(mending).min()
+        let repair = self.repair.as_ref().map(PageRepair::deadline);
+        self.walk.as_ref().and_then(Walk::deadline).into_iter().chain(repair).min()
     }
 
     /// Returns whether a transfer is in progress.
@@ -246,7 +246,7 @@ impl Transfer {
     }
 
     /// Takes an answer to the question about a page that could not be read.
-    fn on_mending<P: PageStore>(
+    fn on_repair<P: PageStore>(
         &mut self,
         now_ns: u64,
         from: ReplicaId,
@@ -254,16 +254,16 @@ impl Transfer {
         state: &mut State<P>,
         steps: &mut Steps,
     ) {
-        let Some(mending) = self.mending.as_mut().filter(|mending| mending.is_about(from, answer)) else {
+        let Some(repair) = self.repair.as_mut().filter(|repair| repair.is_about(from, answer)) else {
             return steps.refuse(from, Refusal::Unasked);
         };
-        if mending.is_answered(answer, state) {
-            steps.push(Step::Mended { page: mending.page() });
-            self.mending = None;
+        if repair.is_answered(answer, state) {
+            steps.push(Step::PageRestored { page: repair.page() });
+            self.repair = None;
             self.fetched += 1;
         } else {
             steps.refuse(from, Refusal::Lie);
-            mending.ask_again(now_ns, state, &mut self.next_rid, steps);
+            repair.ask_again(now_ns, state, &mut self.next_rid, steps);
         }
     }
 

@@ -61,7 +61,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                     *self.counters.rejected.entry(refusal(*why)).or_default() += 1;
                 }
                 Step::Distrusted => *self.counters.rejected.entry("own-pages-distrusted").or_default() += 1,
-                Step::Mended { page } => {
+                Step::PageRestored { page } => {
                     tracing::info!(page, "repaired a page from another replica");
                     self.note_mended();
                 }

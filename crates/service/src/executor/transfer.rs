@@ -30,9 +30,9 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         self.transfer_on(now_ns, Event::Fetch { target: (seq, root), check, peers }, steps);
     }
 
-    /// Has a page brought from `peers` that could not be read: [`Step::Mended`](crate::Step::Mended) tells when it is here. A transfer
+    /// Has a page brought from `peers` that could not be read: [`Step::PageRestored`](crate::Step::PageRestored) tells when it is here. A transfer
     /// that is in progress, or comes, brings it as well.
-    pub fn mend(&mut self, now_ns: u64, fault: PageFault, peers: &[ReplicaId], steps: &mut Steps) {
+    pub fn repair(&mut self, now_ns: u64, fault: PageFault, peers: &[ReplicaId], steps: &mut Steps) {
         self.transfer_on(now_ns, Event::Unreadable { page: fault.page, peers }, steps);
     }
 

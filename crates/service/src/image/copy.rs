@@ -103,7 +103,7 @@ impl Saving {
                 // It has changed since, before or after this copying began.
                 state.mark_unsaved(page);
             }
-            if state.take_mended(page) {
+            if state.take_repaired(page) {
                 out.unreadable.push(page);
             }
             let content = state.page_at(seq, page, &mut buffer).unwrap_or(&[]);

@@ -21,7 +21,7 @@ const WAIT_NS: u64 = 50_000_000;
 
 /// A page that is asked for.
 #[derive(Debug)]
-pub(super) struct Mending {
+pub(super) struct PageRepair {
     page: u32,
     label: Label,
     /// Not empty.
@@ -33,7 +33,7 @@ pub(super) struct Mending {
     due_ns: u64,
 }
 
-impl Mending {
+impl PageRepair {
     /// Returns one that asks for a page of the newest checkpoint as soon as it may.
     pub(super) fn new(page: u32, label: Label, peers: &[ReplicaId], now_ns: u64) -> Self {
         Self { page, label, peers: peers.to_vec(), attempts: 0, asked: None, due_ns: now_ns }
@@ -97,7 +97,7 @@ impl Mending {
         let found = state.tree_mut().leaf(self.page, answer.modified, Some(answer.page));
         let is_it = found == self.label && answer.page.len() == state.page_bytes();
         if is_it {
-            state.mend(self.page, answer.page);
+            state.repair(self.page, answer.page);
         }
         is_it
     }

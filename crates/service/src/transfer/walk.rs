@@ -144,7 +144,7 @@ impl Walk {
             self.check |= check;
             let mut here = if self.check { state.tree().to_empty() } else { state.tree().clone() };
             // What cannot be read is not here.
-            here.set_leaves(state.lacking().iter().map(|page| (*page, Label::EMPTY)));
+            here.set_leaves(state.unreadable().iter().map(|page| (*page, Label::EMPTY)));
             self.here = Some(here);
         }
         (self.seq, self.root, self.base) = (seq, root, base);
@@ -399,7 +399,7 @@ impl Walk {
             self.arrive(page, found, Arrival::New(Some(content)));
             return true;
         }
-        if hands.state.lacking().contains(&page) {
+        if hands.state.unreadable().contains(&page) {
             return false;
         }
         let base = if self.check {

@@ -258,7 +258,7 @@ impl<A: App> World<A> {
                 Step::Answer { to, kind, body } => self.send_own(h, to, kind, steps.bytes(body).to_vec()),
                 Step::Refused { from, why } => self.refused(h, from, why),
                 Step::Distrusted => self.tell(h, || What::Milestone("distrusts its own pages".to_owned())),
-                Step::Mended { .. } => unreachable!("pages in memory are always there"),
+                Step::PageRestored { .. } => unreachable!("pages in memory are always there"),
                 Step::Installed { seq, root } => self.installed(h, seq, root),
             }
         }

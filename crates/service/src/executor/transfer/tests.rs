@@ -442,7 +442,7 @@ fn a_page_that_cannot_be_read_comes_from_whoever_has_it() {
             assert!(world.nodes[TARGET].damage(choice));
             assert_ne!(world.nodes[TARGET].recompute(), root);
             let pages = world.nodes[1].state.pages_at(world.nodes[1].state.newest());
-            world.mend(pages[usize::try_from(choice).unwrap()]);
+            world.repair(pages[usize::try_from(choice).unwrap()]);
             assert_eq!(world.nodes[TARGET].recompute(), root, "{liar:?}");
         }
         // Who answers another question is not heard at all.

@@ -68,7 +68,7 @@ pub(super) struct World {
     pub(super) installed: Option<(SeqNum, Digest)>,
     pub(super) distrusted: bool,
     /// The page that was missing and came.
-    pub(super) mended: Option<u32>,
+    pub(super) restored: Option<u32>,
 }
 
 impl World {
@@ -88,7 +88,7 @@ impl World {
             answers: Vec::new(),
             installed: None,
             distrusted: false,
-            mended: None,
+            restored: None,
         }
     }
 
@@ -165,7 +165,7 @@ impl World {
                 Step::Refused { from, why: Refusal::Lie } => self.lies.push(from.index()),
                 Step::Refused { .. } => {}
                 Step::Distrusted => self.distrusted = true,
-                Step::Mended { page } => self.mended = Some(page),
+                Step::PageRestored { page } => self.restored = Some(page),
                 Step::Installed { seq, root } => self.installed = Some((seq, root)),
             }
         }
@@ -238,17 +238,17 @@ impl World {
     }
 
     /// Fetches one page, and runs until that is finished.
-    pub(super) fn mend(&mut self, page: u32) {
+    pub(super) fn repair(&mut self, page: u32) {
         let peers: Vec<ReplicaId> = (1..self.nodes.len()).map(ReplicaId::at).collect();
         let mut steps = Steps::new();
-        self.nodes[TARGET].mend(self.now, PageFault { page }, &peers, &mut steps);
+        self.nodes[TARGET].repair(self.now, PageFault { page }, &peers, &mut steps);
         self.perform(TARGET, &steps);
         for _ in 0..1000 {
-            if self.mended.is_some() || !self.step() {
+            if self.restored.is_some() || !self.step() {
                 break;
             }
         }
-        assert_eq!(self.mended.take(), Some(page));
+        assert_eq!(self.restored.take(), Some(page));
     }
 
     /// Runs the transfer until it is finished, and checks the result.
