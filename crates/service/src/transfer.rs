@@ -20,7 +20,7 @@ use crate::state::arrival::Arrivals;
 use crate::state::tree::Label;
 use repair::PageRepair;
 use source::Answering;
-use walk::{Hands, Walk};
+use walk::{Walk, WalkContext};
 
 /// The inputs of a transfer.
 #[derive(Clone, Copy, Debug)]
@@ -113,14 +113,14 @@ impl Transfer {
                     steps.refuse(from, Refusal::Unasked);
                     return None;
                 };
-                self.walk_on(walk, now_ns, state, steps, |walk, hands| walk.on_meta_data(from, answer, hands))
+                self.walk_on(walk, now_ns, state, steps, |walk, cx| walk.on_meta_data(from, answer, cx))
             }
             Event::Data(from, answer) => {
                 let Some(walk) = self.walk.take() else {
                     self.on_repair(now_ns, from, answer, state, steps);
                     return None;
                 };
-                self.walk_on(walk, now_ns, state, steps, |walk, hands| walk.on_data(from, answer, hands))
+                self.walk_on(walk, now_ns, state, steps, |walk, cx| walk.on_data(from, answer, cx))
             }
             Event::Deadline => {
                 let walk = self.walk.take();
@@ -221,22 +221,27 @@ impl Transfer {
         now_ns: u64,
         state: &mut State<P>,
         steps: &mut Steps,
-        event: impl FnOnce(&mut Walk, &mut Hands<'_, P>),
+        event: impl FnOnce(&mut Walk, &mut WalkContext<'_, P>),
     ) -> Option<SeqNum> {
-        let mut hands =
-            Hands { state, next_rid: &mut self.next_rid, now_ns, contents_max: self.contents_max, steps };
-        event(&mut walk, &mut hands);
-        walk.advance(&mut hands);
+        let mut cx = WalkContext {
+            state,
+            next_rid: &mut self.next_rid,
+            now_ns,
+            contents_max: self.contents_max,
+            steps,
+        };
+        event(&mut walk, &mut cx);
+        walk.advance(&mut cx);
         while walk.may_adopt(self.adopted_max) {
             let (seq, root) = walk.target();
             self.fetched += walk.take_fetched();
-            if walk.install(hands.state) {
-                hands.steps.push(Step::Installed { seq, root });
+            if walk.install(cx.state) {
+                cx.steps.push(Step::Installed { seq, root });
                 return Some(seq);
             }
-            hands.steps.push(Step::Distrusted);
-            walk.aim((seq, root), seq, true, &[], hands.state);
-            walk.advance(&mut hands);
+            cx.steps.push(Step::Distrusted);
+            walk.aim((seq, root), seq, true, &[], cx.state);
+            walk.advance(&mut cx);
         }
         if walk.is_done() {
             walk.wait(now_ns);

@@ -42,7 +42,7 @@ const WAIT_NS: (u64, u64) = (20_000_000, 1_000_000_000);
 const TURN_NS: u64 = 10_000_000;
 
 /// The inputs of the walk.
-pub(super) struct Hands<'a, P> {
+pub(super) struct WalkContext<'a, P> {
     pub(super) state: &'a mut State<P>,
     pub(super) next_rid: &'a mut u64,
     pub(super) now_ns: u64,
@@ -228,27 +228,27 @@ impl Walk {
     }
 
     /// Looks at what is to be done, and asks as much as may be on its way.
-    pub(super) fn advance<P: PageStore>(&mut self, hands: &mut Hands<'_, P>) {
+    pub(super) fn advance<P: PageStore>(&mut self, cx: &mut WalkContext<'_, P>) {
         self.paused = None;
-        if self.contents >= hands.contents_max {
-            return self.wait(hands.now_ns);
+        if self.contents >= cx.contents_max {
+            return self.wait(cx.now_ns);
         }
         for _ in 0..LOOKS_MAX {
             if self.asked.len() >= OUTSTANDING_MAX {
                 return;
             }
             let Some(partition) = self.todo.pop().or_else(|| self.last_of_all()) else { return };
-            if self.is_here(partition, hands) || self.is_coming(partition) {
+            if self.is_here(partition, cx) || self.is_coming(partition) {
                 continue;
             }
-            if !self.ask(partition, None, hands) {
+            if !self.ask(partition, None, cx) {
                 // Nobody to ask: a later target brings others (ST-4), or the next turn.
                 self.todo.push(partition);
-                self.paused = (!self.peers.is_empty()).then(|| (hands.now_ns / TURN_NS + 1) * TURN_NS);
+                self.paused = (!self.peers.is_empty()).then(|| (cx.now_ns / TURN_NS + 1) * TURN_NS);
                 return;
             }
         }
-        self.paused = Some(hands.now_ns);
+        self.paused = Some(cx.now_ns);
     }
 
     /// Takes the children of a node.
@@ -256,21 +256,21 @@ impl Walk {
         &mut self,
         from: ReplicaId,
         answer: &MetaData<'_>,
-        hands: &mut Hands<'_, P>,
+        cx: &mut WalkContext<'_, P>,
     ) {
         let about = (answer.level, answer.index);
         let Some(at) = self.find(from, answer.rid, about).filter(|_| answer.checkpoint == self.seq) else {
-            return hands.steps.refuse(from, Refusal::Unasked);
+            return cx.steps.refuse(from, Refusal::Unasked);
         };
         let asked = self.asked.swap_remove(at);
         let Partition { level, index, label, .. } = asked.partition;
         let digests = answer.children().map(|(_, digest)| digest);
-        let proven = hands.state.tree_mut().proves((level, index), label.digest, answer.modified, digests);
+        let proven = cx.state.tree_mut().proves((level, index), label.digest, answer.modified, digests);
         let children = if mutant!(M104, proven, true) { children_of(level, index, answer) } else { None };
         let Some(children) = children else {
-            return self.on_lie(&asked, hands);
+            return self.on_lie(&asked, cx);
         };
-        self.on_truth(&asked, hands);
+        self.on_truth(&asked, cx);
         for child in children.into_iter().rev() {
             if self.label(child.level, child.index).digest != child.label.digest {
                 let is_put_off = self.has_brought && self.is_hot(&child);
@@ -284,22 +284,22 @@ impl Walk {
         &mut self,
         from: ReplicaId,
         answer: &Data<'_>,
-        hands: &mut Hands<'_, P>,
+        cx: &mut WalkContext<'_, P>,
     ) {
         let Some(at) = self.find(from, answer.rid, (0, answer.index)) else {
-            return hands.steps.refuse(from, Refusal::Unasked);
+            return cx.steps.refuse(from, Refusal::Unasked);
         };
         let asked = self.asked.swap_remove(at);
         let page = asked.partition.index;
-        let found = hands.state.tree_mut().leaf(page, answer.modified, Some(answer.page));
+        let found = cx.state.tree_mut().leaf(page, answer.modified, Some(answer.page));
         let differs = found.digest != asked.partition.label.digest;
-        if mutant!(M103, differs, false) || answer.page.len() != hands.state.page_bytes() {
-            return self.on_lie(&asked, hands);
+        if mutant!(M103, differs, false) || answer.page.len() != cx.state.page_bytes() {
+            return self.on_lie(&asked, cx);
         }
-        self.on_truth(&asked, hands);
+        self.on_truth(&asked, cx);
         self.fetched += 1;
         self.brings = true;
-        let content = hands.state.copy(answer.page);
+        let content = cx.state.copy(answer.page);
         if asked.is_old {
             self.early.insert(page, (found, content));
             if self.early.len() > EARLY_MAX {
@@ -311,10 +311,10 @@ impl Walk {
     }
 
     /// Asks someone else what was not answered in time.
-    pub(super) fn on_deadline<P: PageStore>(&mut self, hands: &mut Hands<'_, P>) {
+    pub(super) fn on_deadline<P: PageStore>(&mut self, cx: &mut WalkContext<'_, P>) {
         let mut at = 0;
         while at < self.asked.len() {
-            if self.asked[at].due_ns > hands.now_ns {
+            if self.asked[at].due_ns > cx.now_ns {
                 at += 1;
                 continue;
             }
@@ -329,7 +329,7 @@ impl Walk {
             }
             partition.attempts += 1;
             // The one that kept silent is not asked this again while there are others.
-            if !self.ask(partition, Some(late.peer), hands) {
+            if !self.ask(partition, Some(late.peer), cx) {
                 self.todo.push(partition);
             }
         }
@@ -354,7 +354,7 @@ impl Walk {
     }
 
     /// Returns whether a partition of the target is here, and stages what has to change for it.
-    fn is_here<P: PageStore>(&mut self, partition: Partition, hands: &mut Hands<'_, P>) -> bool {
+    fn is_here<P: PageStore>(&mut self, partition: Partition, cx: &mut WalkContext<'_, P>) -> bool {
         let Partition { level, index, label, .. } = partition;
         if self.label(level, index).digest == label.digest {
             return true;
@@ -364,9 +364,9 @@ impl Walk {
             return true;
         }
         if level == 0 {
-            return self.page_is_here(index, label, hands);
+            return self.page_is_here(index, label, cx);
         }
-        let own = hands.state.label_at(self.base, level, index);
+        let own = cx.state.label_at(self.base, level, index);
         // With `check` our own labels are answers like those of others: true if they fit.
         if !self.check || own.digest != label.digest {
             return false;
@@ -375,13 +375,13 @@ impl Walk {
             .map(|(level, index)| Partition {
                 level,
                 index,
-                label: hands.state.label_at(self.base, level, index),
+                label: cx.state.label_at(self.base, level, index),
                 attempts: 0,
             })
             .collect();
         let used = children.iter().rposition(|child| !child.label.is_empty()).map_or(0, |last| last + 1);
         let digests = children[..used].iter().map(|child| child.label.digest);
-        if !hands.state.tree_mut().proves((level, index), label.digest, own.modified, digests) {
+        if !cx.state.tree_mut().proves((level, index), label.digest, own.modified, digests) {
             return false;
         }
         // Not only those in use: where the target has nothing, a later target that it follows may have left something.
@@ -392,26 +392,26 @@ impl Walk {
     }
 
     /// Returns whether the content of a page of the target is here: at our checkpoint, or current.
-    fn page_is_here<P: PageStore>(&mut self, page: u32, label: Label, hands: &mut Hands<'_, P>) -> bool {
+    fn page_is_here<P: PageStore>(&mut self, page: u32, label: Label, cx: &mut WalkContext<'_, P>) -> bool {
         if let Some((found, content)) = self.early.remove(&page)
             && found.digest == label.digest
         {
             self.arrive(page, found, Arrival::New(Some(content)));
             return true;
         }
-        if hands.state.unreadable().contains(&page) {
+        if cx.state.unreadable().contains(&page) {
             return false;
         }
         let base = if self.check {
-            hands.state.leaf_at(self.base, page, label.modified)
+            cx.state.leaf_at(self.base, page, label.modified)
         } else {
-            hands.state.label_at(self.base, 0, page)
+            cx.state.label_at(self.base, 0, page)
         };
         if base.digest == label.digest {
             self.arrive(page, label, Arrival::Base);
             return true;
         }
-        let found = hands.state.current_leaf(page, label.modified);
+        let found = cx.state.current_leaf(page, label.modified);
         if found.digest == label.digest {
             self.arrive(page, found, Arrival::Current);
             return true;

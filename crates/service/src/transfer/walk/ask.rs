@@ -4,7 +4,7 @@
 use quorate_wire::ReplicaId;
 use quorate_wire::message::Fetch;
 
-use super::{Asked, Hands, Partition, TURN_NS, WAIT_NS, Walk};
+use super::{Asked, Partition, TURN_NS, WAIT_NS, Walk, WalkContext};
 use crate::page::PageStore;
 use crate::transfer::step::{Refusal, Step};
 
@@ -38,9 +38,9 @@ impl Walk {
         &mut self,
         partition: Partition,
         but: Option<usize>,
-        hands: &mut Hands<'_, P>,
+        cx: &mut WalkContext<'_, P>,
     ) -> bool {
-        let (rid, turn) = (*hands.next_rid, hands.now_ns / TURN_NS);
+        let (rid, turn) = (*cx.next_rid, cx.now_ns / TURN_NS);
         let is_hurried = self.questions < HURRIED_MAX || self.is_hot(&partition);
         let turns = if is_hurried { 1 } else { TURNS };
         let count = self.peers.len();
@@ -59,18 +59,18 @@ impl Walk {
         let Some(at) = order.min_by_key(|&at| peers[at].outstanding + 4 * peers[at].silent) else {
             return false;
         };
-        *hands.next_rid += 1;
+        *cx.next_rid += 1;
         self.questions += 1;
         let peer = &mut self.peers[at];
         peer.outstanding += 1;
         peer.turn =
             if turn.saturating_sub(peer.turn.0) < turns { (peer.turn.0, peer.turn.1 + 1) } else { (turn, 1) };
         let wait = (3 * peer.round_trip_ns) << partition.attempts.min(8);
-        let due_ns = hands.now_ns.saturating_add(wait.clamp(WAIT_NS.0, WAIT_NS.1));
+        let due_ns = cx.now_ns.saturating_add(wait.clamp(WAIT_NS.0, WAIT_NS.1));
         let question =
             Fetch { rid, level: partition.level, index: u64::from(partition.index), checkpoint: self.seq };
-        hands.steps.push(Step::Ask { to: peer.id, question });
-        self.asked.push(Asked { rid, is_old: false, peer: at, partition, sent_ns: hands.now_ns, due_ns });
+        cx.steps.push(Step::Ask { to: peer.id, question });
+        self.asked.push(Asked { rid, is_old: false, peer: at, partition, sent_ns: cx.now_ns, due_ns });
         true
     }
 
@@ -94,23 +94,23 @@ impl Walk {
         })
     }
 
-    pub(super) fn on_truth<P>(&mut self, asked: &Asked, hands: &Hands<'_, P>) {
+    pub(super) fn on_truth<P>(&mut self, asked: &Asked, cx: &WalkContext<'_, P>) {
         let peer = &mut self.peers[asked.peer];
         peer.outstanding -= 1;
         peer.silent /= 2;
-        let took = hands.now_ns.saturating_sub(asked.sent_ns).min(WAIT_NS.1);
+        let took = cx.now_ns.saturating_sub(asked.sent_ns).min(WAIT_NS.1);
         peer.round_trip_ns = (7 * peer.round_trip_ns + took) / 8;
     }
 
-    pub(super) fn on_lie<P: PageStore>(&mut self, asked: &Asked, hands: &mut Hands<'_, P>) {
+    pub(super) fn on_lie<P: PageStore>(&mut self, asked: &Asked, cx: &mut WalkContext<'_, P>) {
         let peer = &mut self.peers[asked.peer];
         peer.outstanding -= 1;
         peer.lied = true;
-        hands.steps.refuse(peer.id, Refusal::Lie);
+        cx.steps.refuse(peer.id, Refusal::Lie);
         if asked.is_old {
             return;
         }
-        if !self.ask(asked.partition, Some(asked.peer), hands) {
+        if !self.ask(asked.partition, Some(asked.peer), cx) {
             self.todo.push(asked.partition);
         }
     }
