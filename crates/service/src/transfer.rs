@@ -19,7 +19,7 @@ use crate::state::State;
 use crate::state::arrival::Arrivals;
 use crate::state::tree::Label;
 use repair::PageRepair;
-use source::Answering;
+use source::Source;
 use walk::{Walk, WalkContext};
 
 /// The inputs of a transfer.
@@ -47,7 +47,7 @@ pub(crate) struct Transfer {
     walk: Option<Walk>,
     /// A page that cannot be read, and is asked for.
     repair: Option<PageRepair>,
-    answering: Answering,
+    source: Source,
     /// The number of the next FETCH.
     next_rid: u64,
     /// Pages that a disk had and that are not the state: a transfer looks here first.
@@ -66,7 +66,7 @@ impl Transfer {
         Self {
             walk: None,
             repair: None,
-            answering: Answering::default(),
+            source: Source::default(),
             next_rid: first_rid,
             leftover: Arrivals::new(),
             contents_max: usize::MAX,
@@ -105,7 +105,7 @@ impl Transfer {
             }
             Event::Question(from, question) => {
                 let is_tainted = self.walk.as_ref().is_some_and(|walk| walk.is_tainted(question.checkpoint));
-                self.answering.on_fetch(now_ns, from, question, (!is_tainted).then_some(&*state), steps);
+                self.source.on_fetch(now_ns, from, question, (!is_tainted).then_some(&*state), steps);
                 None
             }
             Event::MetaData(from, answer) => {
@@ -164,7 +164,7 @@ impl Transfer {
     /// one that a transfer builds on, or that another replica is fetching.
     pub(crate) fn needs(&self, below: SeqNum, held: impl Iterator<Item = SeqNum>) -> SeqNum {
         let below = self.walk.as_ref().map_or(below, |walk| below.min(walk.base()));
-        self.answering.lowest(held).map_or(below, |given| below.min(given))
+        self.source.lowest(held).map_or(below, |given| below.min(given))
     }
 
     /// Gives up the transfer in progress: the state has become another one.

@@ -27,13 +27,13 @@ const ORDER_NS: u64 = 1_000_000_000;
 
 /// What is known of the peers' questions. At most one entry a replica.
 #[derive(Debug, Default)]
-pub(super) struct Answering {
-    peers: Vec<Asker>,
+pub(super) struct Source {
+    peers: Vec<PeerQuota>,
 }
 
 /// The questions of one peer.
 #[derive(Clone, Copy, Debug, Default)]
-struct Asker {
+struct PeerQuota {
     /// The highest number seen, and when the order that it belongs to began.
     newest: u64,
     began_ns: Option<u64>,
@@ -46,7 +46,7 @@ struct Asker {
     given: SeqNum,
 }
 
-impl Answering {
+impl Source {
     /// Answers another replica's FETCH, or not at all. `state`: none if the checkpoint is known to be wrong here.
     pub(super) fn on_fetch<P: PageStore>(
         &mut self,
@@ -57,19 +57,19 @@ impl Answering {
         steps: &mut Steps,
     ) {
         if self.peers.len() <= from.index() {
-            self.peers.resize(from.index() + 1, Asker::default());
+            self.peers.resize(from.index() + 1, PeerQuota::default());
         }
-        let asker = &mut self.peers[from.index()];
-        if !asker.is_new(now_ns, question.rid) {
+        let quota = &mut self.peers[from.index()];
+        if !quota.is_new(now_ns, question.rid) {
             return steps.refuse(from, Refusal::Replay);
         }
-        if !asker.has_room(now_ns) {
+        if !quota.has_room(now_ns) {
             return steps.refuse(from, Refusal::TooMany);
         }
         if state.and_then(|state| answer(state, from, question, steps)).is_none() {
             return steps.refuse(from, Refusal::NotHeld);
         }
-        asker.given = question.checkpoint;
+        quota.given = question.checkpoint;
     }
 
     /// Returns the lowest of `held`, checkpoints in their order, that a peer was last given a part of.
@@ -79,7 +79,7 @@ impl Answering {
     }
 }
 
-impl Asker {
+impl PeerQuota {
     /// Notes a question's number. Says whether it is new.
     fn is_new(&mut self, now_ns: u64, rid: u64) -> bool {
         let passed = self.newest >= rid.saturating_add(SEEN);
@@ -154,41 +154,41 @@ mod tests {
     /// ST-3: "responders ignore rid <= last seen", which here lets those in flight overtake each other.
     #[test]
     fn a_question_is_new_once() {
-        let mut asker = Asker::default();
+        let mut quota = PeerQuota::default();
         let at = 7 * ORDER_NS;
         for rid in [at + 5, at + 3, at + 70, at + 69, at + 7, at + 1200] {
-            assert!(asker.is_new(at, rid), "{rid} is new");
-            assert!(!asker.is_new(at, rid), "{rid} is a replay");
+            assert!(quota.is_new(at, rid), "{rid} is new");
+            assert!(!quota.is_new(at, rid), "{rid} is a replay");
         }
-        assert!(!asker.is_new(at, at + 176), "out of the window");
-        assert!(asker.is_new(at, at + 177));
-        assert!(!asker.is_new(at, at + 177));
-        assert!(!asker.is_new(at, 0));
-        assert!(asker.is_new(at, at + 1200 + SEEN));
-        assert!(!asker.is_new(at, at + 1200));
+        assert!(!quota.is_new(at, at + 176), "out of the window");
+        assert!(quota.is_new(at, at + 177));
+        assert!(!quota.is_new(at, at + 177));
+        assert!(!quota.is_new(at, 0));
+        assert!(quota.is_new(at, at + 1200 + SEEN));
+        assert!(!quota.is_new(at, at + 1200));
     }
 
     /// ST-3: a peer that has once sent a number near 2^64, as a liar or by accident, is answered again.
     #[test]
     fn l17_a_number_far_ahead_is_no_end() {
-        let mut asker = Asker::default();
+        let mut quota = PeerQuota::default();
         let mut now = 5 * ORDER_NS;
-        assert!(asker.is_new(now, 1000));
-        assert!(!asker.is_new(now + 1, u64::MAX - 1), "no order begins twice in a second");
+        assert!(quota.is_new(now, 1000));
+        assert!(!quota.is_new(now + 1, u64::MAX - 1), "no order begins twice in a second");
         now += ORDER_NS;
-        assert!(asker.is_new(now, u64::MAX - 1));
-        assert!(!asker.is_new(now + 1, 1001), "nor does the old one come back in that time");
+        assert!(quota.is_new(now, u64::MAX - 1));
+        assert!(!quota.is_new(now + 1, 1001), "nor does the old one come back in that time");
         now += ORDER_NS;
-        assert!(asker.is_new(now, 1001));
-        assert!(!asker.is_new(now, 1001));
-        assert!((1002..2000).all(|rid| asker.is_new(now, rid)));
+        assert!(quota.is_new(now, 1001));
+        assert!(!quota.is_new(now, 1001));
+        assert!((1002..2000).all(|rid| quota.is_new(now, rid)));
     }
 
     #[test]
     fn a_peer_is_answered_so_often_and_no_more() {
-        let mut asker = Asker::default();
-        let answered = (0..2 * ANSWERS_MAX).filter(|_| asker.has_room(TURN_NS + 1)).count();
+        let mut quota = PeerQuota::default();
+        let answered = (0..2 * ANSWERS_MAX).filter(|_| quota.has_room(TURN_NS + 1)).count();
         assert_eq!(answered, usize::try_from(ANSWERS_MAX).unwrap());
-        assert!(asker.has_room(2 * TURN_NS));
+        assert!(quota.has_room(2 * TURN_NS));
     }
 }
