@@ -20,7 +20,7 @@ use quorate_pbft::config::{Config, Durability};
 use quorate_pbft::recording::Recorder;
 use quorate_pbft::step::{Action, Actions, CachedReply, Input, Lsn, Now, ReadResult, Ticket};
 use quorate_pbft::{Replica, Resume};
-use quorate_service::image::Saving;
+use quorate_service::image::ImageCopy;
 use quorate_service::page::PageLabel;
 use quorate_service::{Executor, Options, Service, Steps};
 use quorate_wire::sign::Signer;
@@ -105,7 +105,7 @@ pub struct Drive<S: Service, M: Meter = (), J: Journal = (), C: Core = Replica> 
     journal: J,
     recorder: Option<Recorder>,
     /// The checkpoint that is being copied.
-    saving: Option<Saving>,
+    saving: Option<ImageCopy>,
     /// The last state that was fetched.
     fetched: SeqNum,
     /// Slots of pages that the executor has not been told of yet.

@@ -1,7 +1,7 @@
 //! The destination of a drive's records.
 
 use quorate_pbft::step::Lsn;
-use quorate_service::image::Copied;
+use quorate_service::image::CopiedPages;
 use quorate_service::page::PageLabel;
 use quorate_wire::{Digest, SeqNum};
 
@@ -22,7 +22,7 @@ pub trait Journal: core::fmt::Debug {
 
     /// Takes pages of a state transfer, so that they need not stay in memory: [`Self::take_staged`] returns their
     /// slots.
-    fn stage(&mut self, _copied: Copied) {}
+    fn stage(&mut self, _copied: CopiedPages) {}
 
     /// The transfer is over, and its pages are part of the state.
     fn land(&mut self) {}
@@ -47,7 +47,7 @@ pub trait Journal: core::fmt::Debug {
     fn has_room(&self) -> bool;
 
     /// Takes pages that have changed since they were last passed.
-    fn pages(&mut self, copied: Copied);
+    fn pages(&mut self, copied: CopiedPages);
 
     /// All pages that had changed up to the stable checkpoint `seq` were passed (D5).
     fn image(&mut self, seq: SeqNum, root: Digest);
@@ -104,7 +104,7 @@ impl Journal for () {
         true
     }
 
-    fn pages(&mut self, _copied: Copied) {}
+    fn pages(&mut self, _copied: CopiedPages) {}
 
     fn image(&mut self, _seq: SeqNum, _root: Digest) {}
 

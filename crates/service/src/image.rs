@@ -4,5 +4,5 @@ pub(crate) mod bytes;
 mod copy;
 pub(crate) mod load;
 
-pub use copy::{Copied, Saving};
+pub use copy::{CopiedPages, ImageCopy};
 pub use load::{Checker, ImageError, Loading, is_of_another_form};

@@ -2,7 +2,7 @@
 //! does not block the replica.
 
 use quorate_service::Service;
-use quorate_service::image::Copied;
+use quorate_service::image::CopiedPages;
 use quorate_wire::SeqNum;
 
 use super::Drive;
@@ -71,7 +71,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         let left = max.saturating_add(max / 2).saturating_sub(pages.dirty + others);
         self.executor.limit_arrivals(left);
         if self.executor.transfer_pages() > left.min(max / 4) && self.journal.has_room() {
-            let mut copied = Copied::default();
+            let mut copied = CopiedPages::default();
             self.executor.stage(PAGES_MAX, &mut copied);
             if !copied.is_empty() {
                 self.journal.stage(copied);
@@ -108,7 +108,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             return;
         }
         let Some(mut saving) = self.saving.take() else { return };
-        let mut copied = Copied::default();
+        let mut copied = CopiedPages::default();
         if !self.executor.save(&mut saving, PAGES_MAX, &mut copied) {
             // Overtaken, or the state was fetched: the next stable checkpoint is copied.
             return self.executor.abandon_save(saving);

@@ -10,7 +10,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use quorate_service::image::{Copied, Loading, is_of_another_form};
+use quorate_service::image::{CopiedPages, Loading, is_of_another_form};
 use quorate_service::page::PageLabel;
 use quorate_service::{Executor, Service};
 use quorate_wire::{Digest, SeqNum};
@@ -229,7 +229,7 @@ impl PageFile {
 
     /// Writes pages. They become part of the state with the next [`Self::seal`]. If the disk is full, nothing has
     /// changed.
-    pub(super) fn write(&mut self, copied: &Copied) -> Result<(), LogError> {
+    pub(super) fn write(&mut self, copied: &CopiedPages) -> Result<(), LogError> {
         let labels = copied.labels();
         let unused: Vec<u32> = self.free.iter().copied().chain(self.slots..).take(labels.len()).collect();
         let (mut unused, mut content) = (unused.into_iter(), copied.content().chunks_exact(self.page_bytes));
@@ -280,7 +280,7 @@ impl PageFile {
 
     /// Writes pages of a state transfer, and returns their slots. They become part of the state with an image. Until
     /// the first seal they stay, unless they are replaced. If the disk is full, nothing has changed.
-    pub(super) fn stage(&mut self, copied: &Copied) -> Result<Vec<(PageLabel, u32)>, LogError> {
+    pub(super) fn stage(&mut self, copied: &CopiedPages) -> Result<Vec<(PageLabel, u32)>, LogError> {
         let labels = copied.labels();
         let unused = self.free.iter().copied().chain(self.slots..);
         let entries: Vec<Entry> =

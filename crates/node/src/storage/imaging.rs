@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use quorate_service::image::Copied;
+use quorate_service::image::CopiedPages;
 use quorate_service::page::PageLabel;
 use quorate_wire::{Digest, SeqNum};
 
@@ -30,9 +30,9 @@ const RETRY: Duration = Duration::from_millis(500);
 /// A task of the thread.
 #[derive(Debug)]
 enum Work {
-    Pages(Copied),
+    Pages(CopiedPages),
     /// Pages of a state transfer.
-    Stage(Copied),
+    Stage(CopiedPages),
     /// The transfer is over.
     Land,
     Seal(SeqNum, Digest),
@@ -105,11 +105,11 @@ impl Imaging {
         self.queue.waiting.load(Ordering::Acquire) == 0
     }
 
-    pub(super) fn pages(&self, copied: Copied) {
+    pub(super) fn pages(&self, copied: CopiedPages) {
         self.give(Work::Pages(copied));
     }
 
-    pub(super) fn stage(&self, copied: Copied) {
+    pub(super) fn stage(&self, copied: CopiedPages) {
         self.give(Work::Stage(copied));
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use quorate_pbft::step::Lsn;
 use quorate_service::Options;
-use quorate_service::image::Copied;
+use quorate_service::image::CopiedPages;
 use quorate_service::kv::{Kv, Operation};
 use quorate_service::page::PageLabel;
 use quorate_wire::digest::Domains;
@@ -74,7 +74,7 @@ impl Replica {
         let root = self.executor.checkpoint(seq);
         let disk = self.disk.as_mut().unwrap();
         let (mut saving, mut copied, mut pages) =
-            (self.executor.begin_save(seq).unwrap(), Copied::default(), 0);
+            (self.executor.begin_save(seq).unwrap(), CopiedPages::default(), 0);
         while !saving.is_done() {
             while !disk.has_room() {
                 std::thread::yield_now();
@@ -121,10 +121,10 @@ fn load(dir: &Path) -> (Executor<Kv, Paged>, Option<(SeqNum, Digest)>) {
 }
 
 /// Takes a checkpoint and copies it, and returns its digest.
-fn copy(replica: &mut Replica) -> (Copied, SeqNum, Digest) {
+fn copy(replica: &mut Replica) -> (CopiedPages, SeqNum, Digest) {
     let seq = replica.executor.last_executed();
     let root = replica.executor.checkpoint(seq);
-    let mut copied = Copied::default();
+    let mut copied = CopiedPages::default();
     let mut saving = replica.executor.begin_save(seq).unwrap();
     assert!(replica.executor.save(&mut saving, usize::MAX, &mut copied));
     (copied, seq, root)
@@ -198,7 +198,7 @@ fn what_was_not_sealed_does_not_count() {
     let seq = replica.executor.last_executed();
     replica.executor.checkpoint(seq);
     let mut saving = replica.executor.begin_save(seq).unwrap();
-    let mut copied = Copied::default();
+    let mut copied = CopiedPages::default();
     assert!(replica.executor.save(&mut saving, usize::MAX, &mut copied));
     let disk = replica.disk.as_mut().unwrap();
     disk.pages(copied);

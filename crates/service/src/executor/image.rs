@@ -6,7 +6,7 @@ use quorate_wire::{Digest, SeqNum};
 
 use super::Executor;
 use crate::image::load::{self, Loaded};
-use crate::image::{Copied, ImageError, Loading, Saving, bytes};
+use crate::image::{CopiedPages, ImageCopy, ImageError, Loading, bytes};
 use crate::page::{PageLabel, PageStore};
 use crate::service::Service;
 use crate::state::arrival::Arrivals;
@@ -14,18 +14,18 @@ use crate::state::arrival::Arrivals;
 impl<S: Service, P: PageStore> Executor<S, P> {
     /// Begins to copy what has changed up to checkpoint `seq` since the state was copied last. None: the
     /// checkpoint is not held. `seq` is not before that of an earlier copying, unless state was fetched since.
-    pub fn begin_save(&mut self, seq: SeqNum) -> Option<Saving> {
-        Saving::begin(&mut self.state, seq)
+    pub fn begin_save(&mut self, seq: SeqNum) -> Option<ImageCopy> {
+        ImageCopy::begin(&mut self.state, seq)
     }
 
     /// Appends the next pages to `out`, `pages_max` at most. Returns whether the checkpoint is still held; if
     /// not, [`Self::abandon_save`] is next.
-    pub fn save(&mut self, saving: &mut Saving, pages_max: usize, out: &mut Copied) -> bool {
+    pub fn save(&mut self, saving: &mut ImageCopy, pages_max: usize, out: &mut CopiedPages) -> bool {
         saving.copy(&mut self.state, pages_max, out)
     }
 
     /// Gives up a copying: what has not been copied is part of the next.
-    pub fn abandon_save(&mut self, saving: Saving) {
+    pub fn abandon_save(&mut self, saving: ImageCopy) {
         saving.abandon(&mut self.state);
     }
 
@@ -55,7 +55,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
 
     /// Appends pages of the transfer in progress to `out`, `pages_max` at most and each once: for a disk that has room
     /// for them until they are part of a state.
-    pub fn stage(&mut self, pages_max: usize, out: &mut Copied) {
+    pub fn stage(&mut self, pages_max: usize, out: &mut CopiedPages) {
         self.transfer.stage(pages_max, |page, label, content| out.push(page, label, content));
     }
 

@@ -1,7 +1,7 @@
 //! Writing the state to a disk, page by page.
 //!
 //! Only pages that changed since they were last copied are written: each has a bit, set by a checkpoint or an
-//! installation and taken by [`Saving::begin`]. Pages are copied a few at a time, so that no request waits for
+//! installation and taken by [`ImageCopy::begin`]. Pages are copied a few at a time, so that no request waits for
 //! all of them; the checkpoint that is copied must be held until the end.
 
 use alloc::vec::Vec;
@@ -15,14 +15,14 @@ use crate::state::tree::Label;
 
 /// Pages with their labels, copied out of a checkpoint.
 #[derive(Debug, Default)]
-pub struct Copied {
+pub struct CopiedPages {
     labels: Vec<PageLabel>,
     content: Vec<u8>,
     /// Pages among them that could not be read where the disk has them.
     unreadable: Vec<u32>,
 }
 
-impl Copied {
+impl CopiedPages {
     /// Returns the labels, in the order of their pages.
     pub fn labels(&self) -> &[PageLabel] {
         &self.labels
@@ -52,7 +52,7 @@ impl Copied {
 
 /// A checkpoint that is being copied. The driver keeps it from being discarded until the end.
 #[derive(Debug)]
-pub struct Saving {
+pub struct ImageCopy {
     seq: SeqNum,
     root: Digest,
     /// A bit for each page that is still to be copied.
@@ -61,7 +61,7 @@ pub struct Saving {
     word: usize,
 }
 
-impl Saving {
+impl ImageCopy {
     /// Returns the checkpoint.
     pub fn seq(&self) -> SeqNum {
         self.seq
@@ -89,7 +89,7 @@ impl Saving {
         &mut self,
         state: &mut State<P>,
         pages_max: usize,
-        out: &mut Copied,
+        out: &mut CopiedPages,
     ) -> bool {
         let Self { seq, root, .. } = *self;
         if state.root_at(seq) != Some(root) {

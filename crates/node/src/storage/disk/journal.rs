@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use quorate_pbft::step::Lsn;
-use quorate_service::image::Copied;
+use quorate_service::image::CopiedPages;
 use quorate_service::page::PageLabel;
 use quorate_wire::{Digest, SeqNum};
 
@@ -58,7 +58,7 @@ impl Journal for Disk {
         may && (self.image_due || seq > self.newest_image && is_short_of_room)
     }
 
-    fn stage(&mut self, copied: Copied) {
+    fn stage(&mut self, copied: CopiedPages) {
         if let Some(images) = &self.images {
             images.stage(copied);
         }
@@ -93,7 +93,7 @@ impl Journal for Disk {
         self.images.as_ref().is_none_or(Imaging::has_room)
     }
 
-    fn pages(&mut self, copied: Copied) {
+    fn pages(&mut self, copied: CopiedPages) {
         if let Some(images) = &self.images {
             images.pages(copied);
         }

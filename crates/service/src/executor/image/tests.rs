@@ -34,8 +34,8 @@ fn change(executor: &mut Executor<Kv>, random: &mut Xorshift, keys: u64) {
 }
 
 /// Copies at most `pages_max` pages to a disk. Returns whether the checkpoint is still held.
-fn copy(executor: &mut Executor<Kv>, saving: &mut Saving, pages_max: usize, disk: &mut Pages) -> bool {
-    let mut copied = Copied::default();
+fn copy(executor: &mut Executor<Kv>, saving: &mut ImageCopy, pages_max: usize, disk: &mut Pages) -> bool {
+    let mut copied = CopiedPages::default();
     if !executor.save(saving, pages_max, &mut copied) {
         return false;
     }
@@ -67,14 +67,14 @@ fn what_was_copied_is_the_checkpoint() {
     let (mut complete, mut overtaken) = (0, 0);
     for seed in 0..60 {
         let (mut random, mut executor, mut disk) = (Xorshift::new(seed), executor(), Pages::new());
-        let (mut saving, mut newest): (Option<Saving>, SeqNum) = (None, SeqNum(0));
+        let (mut saving, mut newest): (Option<ImageCopy>, SeqNum) = (None, SeqNum(0));
         for _ in 0..400 {
             change(&mut executor, &mut random, 40);
             let seq = executor.last_executed();
             if seq.0.is_multiple_of(4) {
                 executor.checkpoint(seq);
                 if random.below(8) > 0 {
-                    executor.discard(saving.as_ref().map_or(seq, Saving::seq));
+                    executor.discard(saving.as_ref().map_or(seq, ImageCopy::seq));
                 }
                 if saving.is_none() {
                     // One that is older than the newest, as the stable one mostly is.
@@ -114,7 +114,7 @@ fn only_what_has_changed_is_copied() {
         let seq = executor.last_executed();
         executor.checkpoint(seq);
         let mut saving = executor.begin_save(seq).unwrap();
-        let mut copied = Copied::default();
+        let mut copied = CopiedPages::default();
         assert!(executor.save(&mut saving, usize::MAX, &mut copied) && saving.is_done());
         copied.labels().len()
     };
