@@ -51,8 +51,8 @@ struct List {
 /// Exit status 1 if a statement does not hold. Figures from a busy machine mean little, so the output includes
 /// the load, and how much of the machine other programs used during the run.
 ///
-/// `all` writes NAME.json for each experiment into the directory of --out. You can stop it and run it again:
-/// experiments with a result are skipped. Without --quick, experiments that have only a result of --quick run again.
+/// `all` writes NAME.json for each experiment into the directory of --out. You can stop it and run it again: it skips
+/// experiments with a result. A run without --quick repeats the experiments whose result was measured with --quick.
 ///
 ///   quorate bench run micro-latency --quick --plot plots
 #[derive(Args, Debug)]
@@ -72,7 +72,8 @@ struct Run {
     /// Draw the figures as NAME-FIGURE.svg in this directory, and as .png in builds with the feature png
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
-    /// Also draw the results in this file: the --json output of another run, or of another system in that format
+    /// Add the results in FILE to the figures, as dashed lines: the --json output of another run, or results of another
+    /// system in the same format
     #[arg(long, value_name = "FILE", requires = "plot")]
     against: Option<PathBuf>,
     /// Simulated link between the hosts; only `none` (loopback) works so far

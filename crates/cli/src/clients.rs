@@ -20,9 +20,10 @@ use crate::{out, values};
 /// Add a client to a running cluster
 ///
 /// Creates a key pair and a directory for the client under DIR, and adds its public key with an ordered operation:
-/// all replicas accept the client from the same point on. Only an administrator can do this. By default the
-/// command connects as an administrator that cluster.toml names, whose directory is under DIR and which no other
-/// program uses.
+/// all replicas accept the client from the same point on.
+///
+/// Only an administrator can do this. By default the command connects as an administrator from cluster.toml. It takes
+/// the first one, other than NAME, whose directory is under DIR and not in use.
 ///
 /// Repeat the command if its outcome is unknown, or to change a client's rights or address.
 ///

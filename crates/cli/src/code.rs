@@ -34,12 +34,14 @@ codes! {
     Value = "Q002": "invalid value of a flag or key",
         "The error names the flag or key and the expected format. In node.toml, durations and sizes are strings with\n\
          a unit: \"250ms\", \"64KiB\". On the command line, a seed is a whole number below 2^64, decimal or hexadecimal\n\
-         (0x2f81); a replica is r0, r1, ...; a request is a client and a number, c0:1, or with a lane, c0.2:1.\n\
-         Correct the value. Status 2.";
+         (0x2f81); a replica is r0, r1, ... A request is CLIENT:TIMESTAMP, such as c0:1, or CLIENT.LANE:TIMESTAMP,\n\
+         such as c0.2:1. Correct the value. Status 2.";
     Taken = "Q003": "address already in use",
         "Another process listens on the address that a replica, a gateway or the status page needs. The error names\n\
-         the port, and the process if it is known. Stop that process, or choose another port: for a node, change\n\
-         `listen` in its node.toml, and its line in the table [replicas] of each node's node.toml. Status 2.";
+         the port, and the process if it is known. Stop that process, or choose another port. To change the\n\
+         port of a replica, change `listen` in its node.toml, and its line in the table [replicas] of node.toml on\n\
+         every node. To change the port of a client, change `listen` in its node.toml, and repeat `quorate add-client`\n\
+         for it. Status 2.";
     Rule = "Q004": "conflicting settings",
         "The settings conflict with each other or with a rule. The error names the key, its value and the rule. The\n\
          most common rule: n replicas tolerate f Byzantine ones only if n >= 3f + 1. A quorum must be reachable while\n\
@@ -118,10 +120,10 @@ codes! {
     WrongReplies = "Q031": "evidence: f + 1 replicas contradict a replica's replies",
         "This replica answered an operation differently from f + 1 others that agree. At least one of those is\n\
          correct, and correct replicas always agree, so this replica has damaged state, a damaged program, or is\n\
-         compromised. The client used the answer of the others. This evidence comes from\n\
-         a client: believe it only if you trust that client. Check the replica's machine, stop the replica, empty its\n\
-         log/ and checkpoint/, and start it: it rejoins. If the evidence grows again, treat the machine as compromised,\n\
-         and move the replica to another one. Status 1.";
+         compromised. The client used the answer of the others. This evidence comes from a client: believe it only if\n\
+         you trust that client. Check the replica's machine, stop the replica, empty its log/ and checkpoint/, and\n\
+         start it: it rejoins. If new evidence appears afterwards, treat the machine as compromised, and move the\n\
+         replica to another machine. Status 1.";
     Diverged = "Q032": "evidence: a replica's state differs from f + 1 others at the same checkpoint",
         "The digests of the replicas were compared. Possible causes: a damaged disk or memory, another version of the\n\
          program, a service that is not deterministic, or a Byzantine replica. A replica that finds its own damage\n\
@@ -164,12 +166,12 @@ codes! {
          program fusermount3. Load the kernel module (modprobe fuse); in a container, pass the device in. udev opens\n\
          the device to all users; without udev, run chmod 666 /dev/fuse. fusermount3 is in the package fuse3. Without\n\
          FUSE, use `quorate fs`, or the kernel's NFS client with `quorate nfs`. Status 2.";
-    Timestamps = "Q053": "the client's used timestamps are unknown",
+    Timestamps = "Q053": "cannot tell which timestamps the client has used",
         "Replicas distinguish a client's requests by their timestamps, over all its runs. keys/time in the client's\n\
          directory holds a number: every timestamp below it may have been used. The file is damaged, or its number is\n\
-         so high that no timestamp is left. Write a number into it that is above every timestamp that this client can have used:\n\
-         normally the time of day in nanoseconds since 1970. If there is no such number, add a new client. Nothing was\n\
-         changed. Status 2.";
+         so high that no timestamp is left. Replace the content of the file by a number above every timestamp that\n\
+         this client can have used. The current time in nanoseconds since 1970 (date +%s%N) is normally high enough. If\n\
+         there is no such number, add a new client. Nothing was changed. Status 2.";
     NoRoom = "Q055": "file system full",
         "A limit is reached: pages (fs_capacity), files (fs_inodes_max), or the quota of one user (fs_quota_bytes,\n\
          fs_quota_inodes). The error says which, and `quorate fs df` prints the usage. You can still read and remove\n\

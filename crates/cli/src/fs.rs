@@ -69,11 +69,14 @@ enum What {
     },
     /// Copy a file into or out of the file system
     ///
-    /// A file that was copied in is durable when the command ends. An existing file is replaced atomically. The copy is
-    /// written as `.quorate-cp-*` in the same directory, gets the mode of the old file, and its owner if you may set
-    /// that. Then it is renamed. Hard links to the old file keep the old content.
+    /// A file that was copied in is durable when the command ends. An existing file is replaced atomically: the copy is
+    /// written as `.quorate-cp-*` in the target directory, and then renamed. Hard links to the old file keep the old
+    /// content.
     ///
-    /// If the cluster becomes unreachable during the copy, the `.quorate-cp-*` file is left behind: remove it.
+    /// The copy gets the mode of the old file. A file that is copied in also gets the owner and group of the old file,
+    /// if you may set them.
+    ///
+    /// If the cluster becomes unreachable while a file is copied in, the `.quorate-cp-*` file is left behind: remove it.
     ///
     ///   quorate fs --dir cluster/client-1 cp hello q:
     #[command(verbatim_doc_comment)]
@@ -106,8 +109,9 @@ enum What {
     Df,
     /// Check the file system of a stopped replica
     ///
-    /// Checks that every page has one owner, every name an inode, every inode the right link count, and every
-    /// directory a path to the root. Also checks that the state is the one the replicas agreed on.
+    /// Checks that every page in use belongs to exactly one file or table, and that every name leads to an inode. Every
+    /// inode must have the right link count, and every directory a path to the root. Also checks that the state is the
+    /// one the replicas agreed on.
     ///
     /// Needs memory for the entire state. It only reports: nothing is repaired. Exit status 1 if there are findings.
     ///

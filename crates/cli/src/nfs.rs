@@ -22,8 +22,10 @@ use crate::out;
 /// only if enough replicas agree on it. It has no state: you can kill and restart it, and run several.
 ///
 /// The replicas trust the gateway to report the user of each call, so run one on each machine that mounts.
-/// Exporting only a subdirectory does not isolate it: a program that forges NFS calls can reach any file whose handle
-/// it guesses or knows, with the rights of that export. To isolate files, use a separate cluster.
+///
+/// An export of a subdirectory is no boundary: a program that forges NFS calls can also reach files outside the
+/// subdirectory, if it knows or guesses their handles. The program can use the options of every export that admits its
+/// address. To isolate files, use a separate cluster.
 ///
 ///   quorate nfs --dir cluster/client-0 --listen 127.0.0.1:20490
 ///
@@ -31,8 +33,8 @@ use crate::out;
 ///
 ///   mount -t nfs -o vers=3,tcp,nolock,port=20490,mountport=20490 localhost:/ /mnt
 ///
-/// With --unreplicated, the gateway serves a file system in its own memory, with the same settings, and uses no
-/// cluster. The files are lost when it stops. Benchmarks compare the cluster with it.
+/// With --unreplicated, the gateway uses no cluster. It serves a file system in its own memory, with the settings in
+/// DIR/node.toml. The files are lost when the gateway stops. Benchmarks compare the cluster with this file system.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Nfs {
@@ -51,8 +53,8 @@ pub(crate) struct Nfs {
     /// Serve a file system in this process instead, without replicas, for measurements
     #[arg(long)]
     unreplicated: bool,
-    /// What --unreplicated writes to disk before it answers: nothing (memory), or each change, to
-    /// DIR/unreplicated.log, which is never read
+    /// What --unreplicated writes to DIR/unreplicated.log before it answers. memory: nothing. async: each change. sync:
+    /// each change, with fsync. The log serves measurements only: it is never read
     #[arg(long, value_enum, requires = "unreplicated", default_value_t = Durability::Memory)]
     durability: Durability,
 }

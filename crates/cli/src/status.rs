@@ -19,10 +19,12 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Show the status of a cluster
 ///
-/// Asks every replica about itself, runs two small operations, reads the evidence that clients have stored, and
-/// compares all of it. A replica's statement about another replica counts only if f + 1 replicas agree on it. A
-/// replica is "silent" after 700 ms without an answer. The command connects as a client from DIR that no other
-/// program is using, the one with the highest number.
+/// Asks every replica about itself, runs two small operations, and reads the evidence against replicas that the clients
+/// have stored in their directories. The status follows from all three. A replica's statement about another replica
+/// counts only if f + 1 replicas agree on it. A replica is "silent" after 700 ms without an answer.
+///
+/// The command needs the keys of a client. Among the clients in DIR that no other program is using, it takes the one
+/// with the highest number.
 ///
 /// HEALTHY: every replica is healthy. DEGRADED: the cluster serves, but something needs repair. HALTED: too few
 /// replicas work, so nothing is ordered. UNSAFE: more replicas contradict each other than the cluster tolerates, so

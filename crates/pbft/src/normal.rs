@@ -51,7 +51,7 @@ impl Replica {
         if m.seq > self.exec.executed.plus(self.config.pipeline.saturating_mul(2)) {
             self.watch.note_odd(m.seq); // the primary does not go so far ahead: this replica is behind
         }
-        self.watch.note_accepted(m.seq, now.mono_ns);
+        self.watch.note_accepted(m.seq, self.exec.executed, now.mono_ns);
         if self.clients.any_waiting() {
             for r in m.batch.requests() {
                 self.clients.note_proposed(r.client, &r.digest);

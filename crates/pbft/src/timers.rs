@@ -62,10 +62,16 @@ impl Watch {
         self.p99_ns.saturating_mul(4).clamp(self.timeout_min_ns, self.timeout_max_ns)
     }
 
-    /// Records that a proposal for `seq` was accepted.
-    pub(crate) fn note_accepted(&mut self, seq: SeqNum, now: u64) {
+    /// Records that a proposal for `seq` was accepted, after this replica had `executed` so far. A NEW-VIEW also brings
+    /// what is executed already: for that nobody waits.
+    pub(crate) fn note_accepted(&mut self, seq: SeqNum, executed: SeqNum, now: u64) {
+        if self.accepted <= executed {
+            self.busy_since = None; // a transfer may have brought what was waited for
+        }
         self.accepted = self.accepted.max(seq);
-        self.busy_since.get_or_insert(now);
+        if seq > executed {
+            self.busy_since.get_or_insert(now);
+        }
     }
 
     /// Records that batches up to `seq` will take longer than usual: this replica is behind, has started again, or
@@ -136,7 +142,7 @@ impl Replica {
             !full || accepted > pending.passed_over_from.plus(PASSED_OVER_MAX.saturating_mul(pipeline))
         });
         // Results reset the clock as they arrive.
-        let busy_since = self.watch.busy_since.filter(|_| !at_work);
+        let busy_since = self.watch.busy_since.filter(|_| !at_work && accepted > executed);
         [oldest.map(|pending| pending.since), busy_since].into_iter().flatten().min()
     }
 

@@ -108,8 +108,9 @@ struct Call {
 
 /// Show the status of a cluster
 ///
-/// Asks every replica about itself, runs two small operations, and compares the answers. Exit status: 0 HEALTHY;
-/// 1 DEGRADED, HALTED or UNSAFE; 3 no replica answers.
+/// Asks every replica about itself, runs two small operations, and reads the evidence against replicas that the clients
+/// have stored in their directories. The status follows from all three. Exit status: 0 HEALTHY; 1 DEGRADED, HALTED or
+/// UNSAFE; 2 the command was refused; 3 no replica answers.
 ///
 ///   status --dir cluster
 #[derive(Args, Debug)]

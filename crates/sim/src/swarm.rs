@@ -187,6 +187,7 @@ fn in_time<A: App>(world: &mut World<A>, stop: &impl Fn(&World<A>) -> bool) -> R
     let view = |world: &World<A>| world.core_facts().map(|facts| facts.view.0).max().unwrap_or(0);
     let asked = world.asked();
     let (healed, before) = (world.time(), view(world));
+    let handed_over = world.counters().probations;
     let most = VIEWS_AFTER + u64::try_from(world.config.cluster.f()).unwrap_or(0);
     let until = healed + PATIENCE * world.config.view_timeout_max_ns;
     let done = world.run(until, |w| stop(w) || w.is_answered(&asked));
@@ -196,6 +197,7 @@ fn in_time<A: App>(world: &mut World<A>, stop: &impl Fn(&World<A>) -> bool) -> R
         world.checkers.note(Err(Violation::new("in time (I23)", text, &[])));
     }
     let after = view(world);
+    let most = most + world.counters().probations - handed_over;
     if after > before + most {
         let text = format!("views {before} to {after} after the faults, and {most} more would do");
         world.checkers.note(Err(Violation::new("few views (I23)", text, &[])));

@@ -42,11 +42,11 @@ enum Measure {
     Write,
 }
 
-/// Measure one register under faults and readers, in simulation
+/// Measure one register in simulation, with faulty servers and concurrent clients
 ///
 /// Prints the latency with its 95 % interval, the share of operations that took each path of the protocol, and
-/// messages, bytes and signatures per operation. The history of the run is checked. In simulated time, cryptography takes as long as on
-/// machines of 2006.
+/// messages, bytes and signatures per operation. The history of the run is checked. With the models lan and
+/// sim, signatures take as long as on machines of 2006; with geo, they take no time.
 ///
 ///   quorate quorum run --protocol bft-bc --f 1 --faulty 1 --readers 2 --measure write
 #[derive(Args, Debug)]
@@ -79,8 +79,9 @@ pub(super) struct Run {
     /// Number of measured operations; a warm-up of N / 10 operations runs first
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = values::count)]
     operations: u64,
-    /// lan (machines of 2006); sim:LAMBDA (shared network; each end works on a message LAMBDA times as long as the
-    /// network carries it, 0 to 1000); or geo:CLIENT,SERVER,... (one region for the clients and one for each server, such as DAL, FRA or TOK)
+    /// One of three models of the network. lan: machines of 2006 on a switch. sim:LAMBDA: a shared network, which
+    /// carries one message in one unit of time; each end needs LAMBDA units (0 to 1000) to process a message.
+    /// geo:CLIENT,SERVER,...: the region of the clients, then the region of each server, such as DAL, FRA or TOK
     #[arg(long, value_name = "MODEL", default_value = "lan")]
     network: String,
     /// Seed of the random numbers

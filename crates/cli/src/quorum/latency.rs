@@ -19,7 +19,7 @@ use crate::{out, values};
 /// client and all servers.
 ///
 /// The figures are valid only on an idle machine. As a check, the command measures a datagram's round trip between two
-/// polling processes before and after: the two times should be equal.
+/// polling threads, once before the run and once after it. Both results should be about equal.
 ///
 ///   quorate quorum latency --protocol minimal-c
 #[derive(Args, Debug)]

@@ -28,7 +28,8 @@ pub(super) enum VariantName {
     /// Writes in two phases when undisturbed
     #[default]
     Optimized,
-    /// After two writes by correct clients, no prepared write of a removed Byzantine client can appear any more
+    /// Once a Byzantine client has stopped and correct clients have then written a key twice, no further write of the
+    /// stopped client to that key becomes visible
     Strong,
     /// Optimized and strong
     StrongOptimized,

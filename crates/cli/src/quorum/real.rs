@@ -31,9 +31,9 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// Create a new register: one directory for each server and client
 ///
-/// Each directory holds node.toml (addresses), cluster.toml (everyone's public keys), register.toml (the protocol, and
-/// rights by prefixes of keys) and a secret key. Copy each directory to its machine, and start
-/// `quorate quorum server` there.
+/// Each directory holds node.toml (addresses), cluster.toml (everyone's public keys), register.toml and a secret key.
+/// register.toml names the protocol. Its rules can limit which clients read and write the values whose names begin with
+/// a given prefix. Copy each directory to its machine, and start `quorate quorum server` there.
 ///
 ///   quorate quorum init --dir registers --protocol minimal-f
 #[derive(Args, Debug)]

@@ -15,9 +15,9 @@ use crate::{out, values};
 
 /// Run a register under random faults, from seeds
 ///
-/// In every run f servers lie, and clients, network, restarts and lost disks follow from the seed,
-/// within what the protocol tolerates. Histories must be atomic and no operation may hang. Exit status
-/// 1: a seed failed.
+/// In every run, f servers are faulty: they lie or stop, or one of them loses its disk. The seed determines these
+/// faults, the clients, the network, and the restarts of correct servers. No run has more faults than the protocol
+/// tolerates. Histories must be atomic and no operation may hang. Exit status 1: a seed failed.
 ///
 ///   quorate quorum sim --protocol bft-bc --variant base --seeds 1000
 #[derive(Args, Debug)]

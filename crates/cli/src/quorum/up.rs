@@ -179,7 +179,7 @@ impl Up {
 ///   kill   end the process immediately, like a crash (SIGKILL)
 ///   wipe   kill it, remove its disk, and restart it: the others repair it
 ///   lie    restart it as a liar; --how names which: fake-value (default), or one of `quorate quorum server --lie list`
-///   heal   restart it as a correct server; one that lied loses its disk first
+///   heal   restart it as a correct server; if it was a liar, remove its disk first
 ///
 ///   quorate quorum fault kill 0
 #[derive(Args, Debug)]

@@ -69,7 +69,7 @@ pub(crate) struct Replay {
     /// Use only the faults of the first version of the swarm, to repeat a seed from that time
     #[arg(long, conflicts_with = "scenario")]
     plain: bool,
-    /// Fail also on violations of rules that are known to be broken; without it they are only counted
+    /// Also fail on violations of rules that quorate is known to break; by default these violations are only counted
     #[arg(long)]
     strict: bool,
 }

@@ -155,9 +155,9 @@ keys! {
         |s, v| s.state_memory_max = v.size().filter(|size| *size >= 1 << 20)?;
     node "fs_exports" = "\"/(rw,root_squash)\"", "directories with options, as in /etc/exports",
         "The directories that can be mounted, such as `/(rw,no_root_squash) /pub(ro,all_squash,10.0.0.0/8)`. Options:\n\
-         rw or ro; root_squash, no_root_squash or all_squash; networks that may mount. Exporting only a subdirectory\n\
-         does not isolate it: a program that forges NFS calls can reach any file, with the rights of that export.\n\
-         Same on all nodes.",
+         rw or ro; root_squash, no_root_squash or all_squash; networks that may mount. An export of a subdirectory\n\
+         is no boundary: a program that forges NFS calls can also reach files outside the subdirectory, and can use\n\
+         the options of every export that admits its address. Same on all nodes.",
         |s, v| s.fs.exports = exports::parse(v.text()?)?;
     node "fs_atime" = "\"relatime\"", "\"relatime\", \"strict\" or \"none\"",
         "When reading a file updates its access time. relatime: only if the access time is old. strict: always, so every\n\

@@ -1,5 +1,5 @@
-//! Machines that have too much to do: a process waits for an operation that it executes, or for the disk (H11, H12).
-//! Nobody is to blame for that, so the view stays, or nearly so.
+//! Time in which no primary is to blame, so the view stays, or nearly so: a process waits for an operation that it
+//! executes, or for the disk (H11, H12); or no request is there.
 
 use quorate_pbft::config::{Config, Durability, MS};
 use quorate_wire::ReplicaId;
@@ -37,7 +37,29 @@ pub const SCENARIOS: &[Scenario] = &[
         Setup { config, ..setup }
     })
     .play(slow_syncs),
+    Scenario::new(
+        "h1_idle_after_a_restart",
+        &["H1"],
+        "The primary of an idle cluster restarts and hands over its view, in which all batches were executed: no second view change (TM-1)",
+    )
+    .expects(&[Expect::Noted("idle in view 1")])
+    .views_max(|_| 1)
+    .play(idle),
 ];
+
+/// The NEW-VIEW brings batches that every replica has executed. For those, nobody waits.
+fn idle(stage: &mut Stage) -> Ended {
+    let all = stage.all();
+    stage.fill(&all, 3)?;
+    let primary = stage.world.host_of(ReplicaId(0));
+    stage.world.crash(primary);
+    stage.world.restart(primary);
+    stage.until_entered(&all, 1, 5_000 * MS)?;
+    stage.pass(20_000 * MS)?;
+    stage.require(stage.view() == 1, format!("view 1, not {}", stage.view()))?;
+    stage.note("idle in view 1");
+    Ok(())
+}
 
 fn slow_syncs(stage: &mut Stage) -> Ended {
     stage.busy(20)?;

@@ -172,9 +172,10 @@ impl<A: App> World<A> {
         lanes.filter_map(|lane| lane.outstanding.as_ref().map(|(_, call)| *call)).collect()
     }
 
-    /// Says how many of these requests have no answer yet.
+    /// Says for how many of these requests a client still waits. One that ended without a result counts no more: its
+    /// client was told so, or it started again.
     pub(crate) fn unanswered(&self, asked: &[usize]) -> usize {
-        asked.iter().filter(|call| self.seen.history[**call].returned.is_none()).count()
+        self.asked().iter().filter(|call| asked.contains(call)).count()
     }
 
     /// Says whether all of these requests have their answers.
