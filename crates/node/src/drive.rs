@@ -33,9 +33,10 @@ use crate::meter::{Meter, Part};
 use crate::outbox::{Outbox, Transport};
 use crate::storage::Paged;
 use crate::timers::Deadlines;
+use admission::Admission;
 use held::{Held, Owed};
-use people::Guests;
 
+mod admission;
 mod error;
 mod held;
 mod image;
@@ -43,7 +44,6 @@ mod liar;
 mod life;
 mod milestones;
 mod moved;
-mod people;
 mod receive;
 mod send;
 mod statement;
@@ -111,7 +111,7 @@ pub struct Drive<S: Service, M: Meter = (), J: Journal = (), C: Core = Replica> 
     /// Slots of pages that the executor has not been told of yet.
     stored: Vec<(PageLabel, u32)>,
     held: Held,
-    guests: Guests,
+    admission: Admission,
     tick_at: u64,
     sayings: statement::Sayings,
     moved: moved::Moved,
@@ -208,7 +208,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
             fetched: SeqNum(0),
             stored: Vec::new(),
             held: Held::default(),
-            guests: Guests::default(),
+            admission: Admission::default(),
             tick_at: 0,
             sayings,
             moved: moved::Moved::default(),
@@ -226,7 +226,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
 impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Starts the replica. Call it once, first.
     pub fn start(&mut self, now: Now) {
-        self.receive_guests(true);
+        self.admit_clients(true);
         self.step(now, Input::Start, &[]);
         self.tick(now);
     }
@@ -341,13 +341,13 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                     }
                     self.meter.lap(Part::Execute);
                     self.counters.requests += u64::try_from(batch.len()).unwrap_or(0);
-                    self.receive_guests(false);
+                    self.admit_clients(false);
                     Some(Outcome::Executed { seq: *seq })
                 }
                 Action::Merge { seq } => {
                     self.executor.merge(*seq);
                     self.meter.lap(Part::Execute);
-                    self.receive_guests(false);
+                    self.admit_clients(false);
                     None
                 }
                 Action::Undo { after } => {
@@ -369,7 +369,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 Action::Discard { below } => {
                     self.discard(*below);
                     self.meter.lap(Part::Execute);
-                    self.receive_guests(true);
+                    self.admit_clients(true);
                     None
                 }
                 Action::Fetch { seq, root, check } => {
@@ -413,7 +413,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             Outcome::Checkpointed { seq, root } => Input::Checkpointed { seq, root },
             Outcome::Signature { request, valid } => Input::SignatureChecked { request, valid },
             Outcome::Fetched { seq, root } => {
-                self.receive_guests(true);
+                self.admit_clients(true);
                 self.executor.clients(&mut self.clients);
                 self.journal.image_soon();
                 self.fetched = seq;

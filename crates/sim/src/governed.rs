@@ -136,12 +136,12 @@ impl Double for Governed {
 
 /// The clients that an authenticator knows, as far as ordered operations can change them.
 #[derive(Clone, Copy, Debug)]
-pub struct Guests {
+pub struct Admission {
     version: u64,
     leaving: bool,
 }
 
-impl Guests {
+impl Admission {
     /// Of an authenticator that has not looked yet.
     pub const NEW: Self = Self { version: u64::MAX, leaving: true };
 
@@ -177,13 +177,13 @@ impl Guests {
 
 impl<A: App> World<A> {
     /// Updates the authenticator of host `h` from its state.
-    pub(crate) fn receive_guests(&mut self, h: usize, shut_out: bool) {
+    pub(crate) fn admit_clients(&mut self, h: usize, shut_out: bool) {
         if self.founders.is_none() {
             return;
         }
         let clients = self.clients_max;
         let Some(process) = &mut self.hosts[h].process else { return };
-        process.guests.receive(&process.executor, &mut process.door, &self.keys, clients, shut_out);
+        process.admission.receive(&process.executor, &mut process.door, &self.keys, clients, shut_out);
     }
 
     /// Returns the clients that the state of host `h` knows, by their index.

@@ -32,7 +32,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             saving: self.saving,
             stored: self.stored,
             held: self.held,
-            guests: self.guests,
+            admission: self.admission,
             tick_at: self.tick_at,
             sayings: self.sayings,
             moved: self.moved,

@@ -19,7 +19,7 @@ use crate::meter::Meter;
 /// The clients that the authenticator knows, as far as ordered operations can change them. At most as many as in the
 /// state.
 #[derive(Debug, Default)]
-pub(super) struct Guests {
+pub(super) struct Admission {
     /// The version of the client registry.
     version: u64,
     /// Their keys, by their principals.
@@ -33,19 +33,20 @@ pub(super) struct Guests {
 impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Accepts the clients in the state. With `shut_out`, no others are accepted any more.
     #[inline]
-    pub(super) fn receive_guests(&mut self, shut_out: bool) {
+    pub(super) fn admit_clients(&mut self, shut_out: bool) {
         let version = self.executor.registry_version();
-        if version != self.guests.version || shut_out && (self.guests.leaving || self.guests.keys.is_empty())
+        if version != self.admission.version
+            || shut_out && (self.admission.leaving || self.admission.keys.is_empty())
         {
-            self.guests.version = version;
+            self.admission.version = version;
             self.receive_all(shut_out);
         }
     }
 
     #[cold]
     fn receive_all(&mut self, shut_out: bool) {
-        let Self { executor, door, directory, guests, .. } = self;
-        let mut gone = guests.keys.clone();
+        let Self { executor, door, directory, admission, .. } = self;
+        let mut gone = admission.keys.clone();
         executor.registered(&mut |principal, person| {
             let id = ClientId::new(principal, 0);
             let before = gone.remove(&principal);
@@ -55,24 +56,24 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 }
                 // An invalid key accepts no client.
                 door.add_client(id, &PublicKey::Ed25519(person.key));
-                guests.keys.insert(principal, person.key);
+                admission.keys.insert(principal, person.key);
             }
             if let Some(address) = person.address
-                && (guests.placed.contains(&principal) || directory.find(Principal::Client(id)).is_none())
+                && (admission.placed.contains(&principal) || directory.find(Principal::Client(id)).is_none())
             {
                 directory.add_client(Principal::Client(id), address);
-                guests.placed.insert(principal);
+                admission.placed.insert(principal);
             }
         });
-        guests.leaving = !shut_out && !gone.is_empty();
+        admission.leaving = !shut_out && !gone.is_empty();
         if shut_out {
             for principal in gone.into_keys() {
                 let id = ClientId::new(principal, 0);
                 door.remove_client(id);
-                if guests.placed.remove(&principal) {
+                if admission.placed.remove(&principal) {
                     directory.remove_client(Principal::Client(id));
                 }
-                guests.keys.remove(&principal);
+                admission.keys.remove(&principal);
             }
         }
     }
