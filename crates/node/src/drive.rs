@@ -43,11 +43,11 @@ mod image;
 mod liar;
 mod life;
 mod milestones;
-mod moved;
 mod receive;
 mod send;
 mod statement;
 mod transfer;
+mod transfer_meter;
 
 pub use self::error::DriveError;
 
@@ -114,7 +114,7 @@ pub struct Drive<S: Service, M: Meter = (), J: Journal = (), C: Core = Replica> 
     admission: Admission,
     tick_at: u64,
     sayings: statement::Sayings,
-    moved: moved::Moved,
+    transfer_meter: transfer_meter::TransferMeter,
     // Buffers that are reused in every step.
     actions: Actions,
     steps: Steps,
@@ -211,7 +211,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
             admission: Admission::default(),
             tick_at: 0,
             sayings,
-            moved: moved::Moved::default(),
+            transfer_meter: transfer_meter::TransferMeter::default(),
             actions: Actions::new(),
             steps: Steps::new(),
             replies: Replies::new(),

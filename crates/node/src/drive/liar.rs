@@ -35,7 +35,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             admission: self.admission,
             tick_at: self.tick_at,
             sayings: self.sayings,
-            moved: self.moved,
+            transfer_meter: self.transfer_meter,
             actions: self.actions,
             steps: self.steps,
             replies: self.replies,

@@ -17,7 +17,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Fetches the state of a certified checkpoint.
     pub(super) fn fetch(&mut self, now: Now, seq: SeqNum, root: Digest, check: bool) -> Option<Outcome> {
         let runs = self.executor.is_fetching();
-        self.moved.aim(seq, runs, now.mono_ns, self.state_pages());
+        self.transfer_meter.aim(seq, runs, now.mono_ns, self.state_pages());
         let mut steps = core::mem::take(&mut self.steps);
         steps.clear();
         self.executor.fetch(now.mono_ns, seq, root, check, &self.peers, &mut steps);
@@ -67,7 +67,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 }
                 Step::Installed { seq, root } => {
                     let pages = self.executor.fetched();
-                    self.moved.end(*seq, now.mono_ns, self.state_pages());
+                    self.transfer_meter.end(*seq, now.mono_ns, self.state_pages());
                     tracing::info!(
                         seq = seq.0,
                         pages,

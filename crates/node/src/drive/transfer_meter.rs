@@ -9,7 +9,7 @@ const LATE_NS: u64 = 1_000_000_000;
 
 /// The last transfer, and the total of all.
 #[derive(Debug, Default)]
-pub(super) struct Moved {
+pub(super) struct TransferMeter {
     seq: SeqNum,
     began_ns: u64,
     /// None while it runs.
@@ -22,7 +22,7 @@ pub(super) struct Moved {
     since_start: (u64, u64),
 }
 
-impl Moved {
+impl TransferMeter {
     /// State is fetched up to `seq`: a transfer begins, or one in progress has another target.
     pub(super) fn aim(&mut self, seq: SeqNum, runs: bool, now_ns: u64, state_pages: u64) {
         if !runs || self.transfers == 0 {
@@ -56,12 +56,12 @@ impl Moved {
         now_ns: u64,
         page_bytes: u64,
         progress: Option<Progress>,
-    ) -> Option<message::Moved> {
+    ) -> Option<message::TransferStats> {
         if self.transfers == 0 {
             return None;
         }
         let of_pages = self.state_pages.max(progress.map_or(0, |progress| progress.total));
-        Some(message::Moved {
+        Some(message::TransferStats {
             seq: self.seq,
             pages: self.came.0,
             bytes: self.came.1,
@@ -86,27 +86,27 @@ mod tests {
     /// do not count for the transfer.
     #[test]
     fn everything_that_comes_is_counted() {
-        let mut moved = Moved::default();
-        assert_eq!(moved.says(0, 4096, None), None);
-        moved.note(1, 4096, 0);
-        moved.aim(SeqNum(8), false, SECOND, 10);
-        moved.note(0, 80, SECOND);
-        moved.note(1, 4096, SECOND);
-        moved.aim(SeqNum(16), true, 2 * SECOND, 10);
-        moved.note(1, 4096, 2 * SECOND);
+        let mut meter = TransferMeter::default();
+        assert_eq!(meter.says(0, 4096, None), None);
+        meter.note(1, 4096, 0);
+        meter.aim(SeqNum(8), false, SECOND, 10);
+        meter.note(0, 80, SECOND);
+        meter.note(1, 4096, SECOND);
+        meter.aim(SeqNum(16), true, 2 * SECOND, 10);
+        meter.note(1, 4096, 2 * SECOND);
         let progress = Progress { seq: SeqNum(16), fetched: 2, total: 40 };
-        let says = moved.says(3 * SECOND, 4096, Some(progress)).unwrap();
+        let says = meter.says(3 * SECOND, 4096, Some(progress)).unwrap();
         assert_eq!((says.seq, says.pages, says.bytes), (SeqNum(16), 2, 8272));
         assert_eq!((says.of_pages, says.of_bytes, says.took_ms), (40, 40 * 4096, 2000));
-        moved.end(SeqNum(16), 3 * SECOND, 50);
-        moved.note(1, 4096, 3 * SECOND + LATE_NS - 1);
-        moved.note(1, 4096, 3 * SECOND + LATE_NS);
-        let says = moved.says(9 * SECOND, 4096, None).unwrap();
+        meter.end(SeqNum(16), 3 * SECOND, 50);
+        meter.note(1, 4096, 3 * SECOND + LATE_NS - 1);
+        meter.note(1, 4096, 3 * SECOND + LATE_NS);
+        let says = meter.says(9 * SECOND, 4096, None).unwrap();
         assert_eq!((says.pages, says.of_pages, says.took_ms, says.transfers), (3, 50, 2000, 1));
         // The next one starts from zero, the sum continues.
-        moved.aim(SeqNum(24), false, 9 * SECOND, 50);
-        moved.note(1, 4096, 9 * SECOND);
-        let says = moved.says(9 * SECOND, 4096, None).unwrap();
+        meter.aim(SeqNum(24), false, 9 * SECOND, 50);
+        meter.note(1, 4096, 9 * SECOND);
+        let says = meter.says(9 * SECOND, 4096, None).unwrap();
         assert_eq!((says.pages, says.transfers, says.since_start), (1, 2, (4, 8272 + 2 * 4096)));
     }
 }
