@@ -85,6 +85,7 @@ mutants! {
     M95 = 95, "rejoining-reads", "A replica that rejoins serves reads (§14.4).";
     M97 = 97, "prepares-of-any-view", "A PREPARE counts, whatever view it is of (PC-1).";
     M98 = 98, "commits-of-two-views", "COMMITs of the view and of the one before are counted together (PC-1).";
+    M99 = 99, "waits-for-executed", "The request timer runs for batches of a NEW-VIEW that are executed already (TM-1).";
     M101 = 101, "quota-ignored", "One client may have every lane of the table of last replies (L1).";
     M102 = 102, "slot-released-twice", "A lane that goes gives two places back (L1).";
     M103 = 103, "page-unchecked", "A fetched page is taken without comparing its digest (ST-2).";

@@ -69,7 +69,7 @@ impl Watch {
             self.busy_since = None; // a transfer may have brought what was waited for
         }
         self.accepted = self.accepted.max(seq);
-        if seq > executed {
+        if mutant!(M99, seq > executed, true) {
             self.busy_since.get_or_insert(now);
         }
     }
@@ -142,7 +142,8 @@ impl Replica {
             !full || accepted > pending.passed_over_from.plus(PASSED_OVER_MAX.saturating_mul(pipeline))
         });
         // Results reset the clock as they arrive.
-        let busy_since = self.watch.busy_since.filter(|_| !at_work && accepted > executed);
+        let busy_since =
+            self.watch.busy_since.filter(|_| !at_work && mutant!(M99, accepted > executed, true));
         [oldest.map(|pending| pending.since), busy_since].into_iter().flatten().min()
     }
 

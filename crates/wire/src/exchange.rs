@@ -33,8 +33,11 @@ use crate::message::NewKey;
 pub const CLIENTS_MAX: usize = 65_536;
 /// How long the generation before is accepted after a change (KX-4).
 pub const GRACE_NS: u64 = 2_000_000_000;
-/// A peer is sent at most one NEW-KEY in this time, unless it has just sent a new one (KX-2).
+/// A client is sent at most one NEW-KEY in this time, unless it has just sent a new one (KX-2).
 pub const RESEND_NS: u64 = 1_000_000_000;
+/// A replica is sent at most one NEW-KEY in this time: as long as a lost one is missing, one replica less votes, and at
+/// the shortest request time-out the next view change is 100 ms away (KX-2).
+pub const RESEND_TO_REPLICA_NS: u64 = 100_000_000;
 /// The longest time between two NEW-KEYs for a replica that does not use ours.
 const BACKOFF_MAX_NS: u64 = 32_000_000_000;
 /// How long a new generation is only received with, so that every replica has it before it is used.
@@ -207,7 +210,7 @@ impl Exchange {
             }
             if let Some(peer) = self.peers.get(replica) {
                 peer.not_before = 0;
-                peer.backoff = RESEND_NS;
+                peer.backoff = RESEND_TO_REPLICA_NS;
             }
             self.owe(replica);
         }
@@ -232,13 +235,13 @@ impl Exchange {
         let to = Principal::from_wire(holder);
         let peer = self.peers.get(to)?;
         peer.due = None;
-        peer.not_before = now.saturating_add(RESEND_NS);
+        peer.not_before = now.saturating_add(resend_ns(to));
         let want = peer.share.is_none() || peer.missed;
         // A replica is told again until it has used our generation and we have its; a client comes
         // back by itself.
         if matches!(to, Principal::Replica(_)) && (want || !peer.confirmed) {
-            let due = now.saturating_add(peer.backoff.max(RESEND_NS));
-            peer.backoff = peer.backoff.saturating_mul(2).clamp(RESEND_NS, BACKOFF_MAX_NS);
+            let due = now.saturating_add(peer.backoff.max(RESEND_TO_REPLICA_NS));
+            peer.backoff = peer.backoff.saturating_mul(2).clamp(RESEND_TO_REPLICA_NS, BACKOFF_MAX_NS);
             schedule(&mut self.letters, peer, holder, due);
         }
         Some((to, want))
@@ -268,7 +271,7 @@ impl Exchange {
                 // It is there, so it need not wait for its answer. Replays cannot bring this about,
                 // only new signatures, and each of them gets one answer.
                 peer.not_before = 0;
-                peer.backoff = RESEND_NS;
+                peer.backoff = RESEND_TO_REPLICA_NS;
             }
         }
         if new_key.want {
@@ -333,7 +336,7 @@ impl Exchange {
         }
         if let Some(peer) = self.peers.get(from) {
             peer.confirmed = true;
-            peer.backoff = RESEND_NS;
+            peer.backoff = RESEND_TO_REPLICA_NS;
         }
         let us = self.own;
         let mut replicas = (0..).map(ReplicaId).zip(&self.peers.replicas);
@@ -389,6 +392,14 @@ impl Exchange {
             peer.signature_at = now.saturating_add(SIGNATURE_NS);
         }
         may
+    }
+}
+
+/// Returns the least time between two NEW-KEYs to a peer (KX-2).
+fn resend_ns(to: Principal) -> u64 {
+    match to {
+        Principal::Replica(_) => RESEND_TO_REPLICA_NS,
+        Principal::Client(_) => RESEND_NS,
     }
 }
 
