@@ -11,7 +11,7 @@ use quorate_node::init::{Host, client_dir};
 use quorate_node::members::{client_name, client_number};
 use quorate_node::trouble::Kind;
 use quorate_node::{CallError, Caller, ClientNode, enlist};
-use quorate_service::people::{Answer, Rights};
+use quorate_service::registry::{RegistryResult, Rights};
 
 use crate::code::Code;
 use crate::fail::{Failure, Outcome};
@@ -99,8 +99,8 @@ impl AddClient {
             Rights::Admin => "may read, write, and add and remove clients",
         };
         match answer {
-            Answer::Done => out::line(format!("{name} {may}: all replicas accept it from now on")),
-            Answer::AlreadySo => out::line(format!("{name} {may} already: nothing was changed")),
+            RegistryResult::Done => out::line(format!("{name} {may}: all replicas accept it from now on")),
+            RegistryResult::AlreadySo => out::line(format!("{name} {may} already: nothing was changed")),
             _ => return Err(refusal(answer, name, &by)),
         }
         out::line(format!("its directory: {dir} (listens on {})", recruit.listen));
@@ -116,10 +116,10 @@ impl RemoveClient {
         let answer = enlist::remove(&caller, number).map_err(|error| self.by.failed(&error))?;
         let name = &self.name;
         match answer {
-            Answer::Done => {
+            RegistryResult::Done => {
                 out::line(format!("{name} is removed: its requests are refused from now on"));
             }
-            Answer::AlreadySo => out::line(format!("{name} was already removed")),
+            RegistryResult::AlreadySo => out::line(format!("{name} was already removed")),
             _ => return Err(refusal(answer, name, &by)),
         }
         let dir = client_dir(&self.by.dir, number);
@@ -184,30 +184,34 @@ fn number(name: &str) -> Result<u64, Failure> {
 }
 
 /// Describes why the replicas refused the operation of `by` on `name`.
-fn refusal(answer: Answer, name: &str, by: &str) -> Failure {
+fn refusal(answer: RegistryResult, name: &str, by: &str) -> Failure {
     match answer {
-        Answer::NoRight => Failure::new(Code::NoRight, format!("{by} may not add or remove clients"))
+        RegistryResult::NoRight => Failure::new(Code::NoRight, format!("{by} may not add or remove clients"))
             .next("name an administrator with --as"),
-        Answer::NoClient if by == name => {
+        RegistryResult::NoClient if by == name => {
             Failure::new(Code::NoClient, format!("{name} is not a member of this cluster"))
         }
-        Answer::NoClient => Failure::new(
+        RegistryResult::NoClient => Failure::new(
             Code::NoClient,
             format!("{name} is not a member of this cluster, or {by} was removed"),
         ),
-        Answer::OtherKey => Failure::new(Code::Occupied, format!("{name} already exists with another key"))
-            .next("use the next number, or remove the existing client first"),
-        Answer::LastAdministrator => Failure::new(Code::Rule, format!("{name} is the last administrator"))
-            .next("add another administrator first: quorate add-client NAME --dir DIR --admin"),
-        Answer::Full => {
+        RegistryResult::OtherKey => {
+            Failure::new(Code::Occupied, format!("{name} already exists with another key"))
+                .next("use the next number, or remove the existing client first")
+        }
+        RegistryResult::LastAdministrator => {
+            Failure::new(Code::Rule, format!("{name} is the last administrator"))
+                .next("add another administrator first: quorate add-client NAME --dir DIR --admin")
+        }
+        RegistryResult::Full => {
             Failure::new(Code::Rule, "the client registry is full: 4032 clients were added or removed")
                 .next("use the name of a removed client")
         }
-        Answer::NoLane => {
+        RegistryResult::NoLane => {
             Failure::new(Code::TableFull, format!("the replicas keep no further last reply for {by}"))
                 .next("wait a minute: a lane that is idle for a minute makes room")
         }
-        Answer::Done | Answer::AlreadySo | Answer::Malformed => {
+        RegistryResult::Done | RegistryResult::AlreadySo | RegistryResult::Malformed => {
             Failure::new(Code::OtherFormat, "the replicas do not support this operation")
                 .next("upgrade all replicas to this version first")
         }
@@ -222,16 +226,16 @@ mod tests {
     #[test]
     fn every_refusal_says_what_to_do_or_is_plain() {
         for answer in [
-            Answer::NoRight,
-            Answer::OtherKey,
-            Answer::LastAdministrator,
-            Answer::Full,
-            Answer::Malformed,
-            Answer::NoLane,
+            RegistryResult::NoRight,
+            RegistryResult::OtherKey,
+            RegistryResult::LastAdministrator,
+            RegistryResult::Full,
+            RegistryResult::Malformed,
+            RegistryResult::NoLane,
         ] {
             assert!(refusal(answer, "client-7", "client-1").next.is_some(), "{answer:?}");
         }
-        let twice = refusal(Answer::OtherKey, "client-7", "client-1").to_string();
+        let twice = refusal(RegistryResult::OtherKey, "client-7", "client-1").to_string();
         assert!(twice.starts_with("error Q021: client-7 already exists with another key"), "{twice}");
         assert_eq!(number("clint-1").unwrap_err().code, Code::Value);
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
 use quorate_fs::nfs3::{self, Attr, NfsTime, SetTime, SpecData, Stat};
 use quorate_node::CallError;
-use quorate_service::people::Answer;
+use quorate_service::registry::RegistryResult;
 
 /// The recommended size of reads and writes, in bytes.
 const BLOCK_BYTES: u32 = 64 << 10;
@@ -46,7 +46,7 @@ pub(crate) fn of_call(error: &CallError) -> Errno {
         CallError::Unknown { .. } | CallError::Overtaken { .. } | CallError::Busy | CallError::NoLane => {
             Errno::ETIMEDOUT
         }
-        CallError::NotAllowed { why: Answer::NoRight } => Errno::EROFS,
+        CallError::NotAllowed { why: RegistryResult::NoRight } => Errno::EROFS,
         CallError::NotAllowed { .. } => Errno::EACCES,
         CallError::TooLong { .. } | CallError::Closed | CallError::ResultLost | CallError::Forgotten | _ => {
             Errno::EIO

@@ -14,7 +14,7 @@ use std::path::Path;
 use nix::time::{ClockId, clock_gettime};
 use quorate_node::storage::Paged;
 use quorate_service::kv::{Kv, Operation};
-use quorate_service::pages::{Memory, PageStore};
+use quorate_service::page::{Memory, PageStore};
 use quorate_service::{Executor, Options};
 use quorate_wire::digest::Domains;
 use quorate_wire::message::{Proof, Request, RequestFlags};

@@ -20,7 +20,7 @@ use std::task::{self, Poll};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use quorate_service::people;
+use quorate_service::registry;
 /// Maximum length of an operation, in bytes. An operation that does not fit a datagram uses the side channel.
 pub use quorate_wire::message::OPERATION_BYTES_MAX;
 
@@ -259,7 +259,7 @@ impl Caller {
 
     fn submit_as(&self, operation: Vec<u8>, read_only: bool, is_known: bool) -> Pending {
         let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        let is_order = operation.starts_with(&people::MAGIC);
+        let is_order = operation.starts_with(&registry::MAGIC);
         let call = Arc::new(Call { id, is_order, state: Mutex::default(), changed: Condvar::new() });
         let pending = Pending { call: Arc::clone(&call) };
         if operation.len() > OPERATION_BYTES_MAX {
@@ -447,15 +447,14 @@ impl Worker {
                 continue;
             }
             let result = drive.result(done);
-            call.finish(match (done.end, people::Answer::decode(result)) {
+            call.finish(match (done.end, registry::RegistryResult::decode(result)) {
                 (End::ResultLost, _) => Err(CallError::ResultLost),
                 (End::Overtaken, _) => Err(CallError::Overtaken { request: call.id }),
-                (End::Result, Some(people::Answer::NoLane)) => Err(CallError::NoLane),
-                (End::Result, Some(why @ (people::Answer::NoRight | people::Answer::NoClient)))
-                    if !call.is_order =>
-                {
-                    Err(CallError::NotAllowed { why })
-                }
+                (End::Result, Some(registry::RegistryResult::NoLane)) => Err(CallError::NoLane),
+                (
+                    End::Result,
+                    Some(why @ (registry::RegistryResult::NoRight | registry::RegistryResult::NoClient)),
+                ) if !call.is_order => Err(CallError::NotAllowed { why }),
                 (End::Result, _) => Ok(result.to_vec()),
             });
         }

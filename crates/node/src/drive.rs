@@ -20,7 +20,8 @@ use quorate_pbft::config::{Config, Durability};
 use quorate_pbft::recording::Recorder;
 use quorate_pbft::step::{Action, Actions, CachedReply, Input, Lsn, Now, ReadResult, Ticket};
 use quorate_pbft::{Replica, Resume};
-use quorate_service::saving::{PageLabel, Saving};
+use quorate_service::image::ImageCopy;
+use quorate_service::page::PageLabel;
 use quorate_service::{Executor, Options, Service, Steps};
 use quorate_wire::sign::Signer;
 use quorate_wire::{ClientId, Digest, Door, ReplicaId, Replies, SeqNum, Timestamp};
@@ -32,21 +33,21 @@ use crate::meter::{Meter, Part};
 use crate::outbox::{Outbox, Transport};
 use crate::storage::Paged;
 use crate::timers::Deadlines;
+use admission::Admission;
 use held::{Held, Owed};
-use people::Guests;
 
+mod admission;
 mod error;
 mod held;
 mod image;
 mod liar;
 mod life;
 mod milestones;
-mod moved;
-mod people;
 mod receive;
 mod send;
 mod statement;
 mod transfer;
+mod transfer_meter;
 
 pub use self::error::DriveError;
 
@@ -104,16 +105,16 @@ pub struct Drive<S: Service, M: Meter = (), J: Journal = (), C: Core = Replica> 
     journal: J,
     recorder: Option<Recorder>,
     /// The checkpoint that is being copied.
-    saving: Option<Saving>,
+    saving: Option<ImageCopy>,
     /// The last state that was fetched.
     fetched: SeqNum,
     /// Slots of pages that the executor has not been told of yet.
     stored: Vec<(PageLabel, u32)>,
     held: Held,
-    guests: Guests,
+    admission: Admission,
     tick_at: u64,
     sayings: statement::Sayings,
-    moved: moved::Moved,
+    transfer_meter: transfer_meter::TransferMeter,
     // Buffers that are reused in every step.
     actions: Actions,
     steps: Steps,
@@ -207,10 +208,10 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
             fetched: SeqNum(0),
             stored: Vec::new(),
             held: Held::default(),
-            guests: Guests::default(),
+            admission: Admission::default(),
             tick_at: 0,
             sayings,
-            moved: moved::Moved::default(),
+            transfer_meter: transfer_meter::TransferMeter::default(),
             actions: Actions::new(),
             steps: Steps::new(),
             replies: Replies::new(),
@@ -225,7 +226,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
 impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Starts the replica. Call it once, first.
     pub fn start(&mut self, now: Now) {
-        self.receive_guests(true);
+        self.admit_clients(true);
         self.step(now, Input::Start, &[]);
         self.tick(now);
     }
@@ -334,19 +335,19 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 }
                 Action::Execute { seq, batch, tentative } => {
                     if let Err(fault) = self.executor.execute(*seq, batch, *tentative, &mut self.replies) {
-                        self.mend(now, fault);
+                        self.repair(now, fault);
                         self.hold(action, Owed::Results(*seq));
                         continue;
                     }
                     self.meter.lap(Part::Execute);
                     self.counters.requests += u64::try_from(batch.len()).unwrap_or(0);
-                    self.receive_guests(false);
+                    self.admit_clients(false);
                     Some(Outcome::Executed { seq: *seq })
                 }
                 Action::Merge { seq } => {
                     self.executor.merge(*seq);
                     self.meter.lap(Part::Execute);
-                    self.receive_guests(false);
+                    self.admit_clients(false);
                     None
                 }
                 Action::Undo { after } => {
@@ -368,7 +369,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 Action::Discard { below } => {
                     self.discard(*below);
                     self.meter.lap(Part::Execute);
-                    self.receive_guests(true);
+                    self.admit_clients(true);
                     None
                 }
                 Action::Fetch { seq, root, check } => {
@@ -412,7 +413,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             Outcome::Checkpointed { seq, root } => Input::Checkpointed { seq, root },
             Outcome::Signature { request, valid } => Input::SignatureChecked { request, valid },
             Outcome::Fetched { seq, root } => {
-                self.receive_guests(true);
+                self.admit_clients(true);
                 self.executor.clients(&mut self.clients);
                 self.journal.image_soon();
                 self.fetched = seq;

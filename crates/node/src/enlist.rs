@@ -9,7 +9,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use quorate_service::people::{Answer, Order, Person, Rights};
+use quorate_service::registry::{Client, RegistryOp, RegistryResult, Rights};
 
 use crate::caller::{CallError, Caller};
 use crate::client_node::ClientNode;
@@ -112,9 +112,9 @@ fn write(
 /// # Errors
 ///
 /// Nothing was changed, or the outcome is unknown: the operation can be repeated.
-pub fn add(caller: &Caller, recruit: &Recruit, rights: Rights) -> Result<Answer, CallError> {
-    let person = Person { rights, key: recruit.key, address: Some(recruit.listen) };
-    order(caller, &Order::Add(principal(recruit.number), person))
+pub fn add(caller: &Caller, recruit: &Recruit, rights: Rights) -> Result<RegistryResult, CallError> {
+    let person = Client { rights, key: recruit.key, address: Some(recruit.listen) };
+    order(caller, &RegistryOp::Add(principal(recruit.number), person))
 }
 
 /// Removes client `number` from the registry.
@@ -122,14 +122,14 @@ pub fn add(caller: &Caller, recruit: &Recruit, rights: Rights) -> Result<Answer,
 /// # Errors
 ///
 /// As [`add`].
-pub fn remove(caller: &Caller, number: u64) -> Result<Answer, CallError> {
-    order(caller, &Order::Remove(principal(number)))
+pub fn remove(caller: &Caller, number: u64) -> Result<RegistryResult, CallError> {
+    order(caller, &RegistryOp::Remove(principal(number)))
 }
 
-fn order(caller: &Caller, order: &Order) -> Result<Answer, CallError> {
+fn order(caller: &Caller, order: &RegistryOp) -> Result<RegistryResult, CallError> {
     let mut bytes = Vec::new();
     order.encode(&mut bytes);
     let result = caller.call(&bytes, false)?;
     // Replicas of an older version pass it to the service, which does not understand it.
-    Ok(Answer::decode(&result).unwrap_or(Answer::Malformed))
+    Ok(RegistryResult::decode(&result).unwrap_or(RegistryResult::Malformed))
 }

@@ -1,7 +1,8 @@
 //! The destination of a drive's records.
 
 use quorate_pbft::step::Lsn;
-use quorate_service::saving::{Copied, PageLabel};
+use quorate_service::image::CopiedPages;
+use quorate_service::page::PageLabel;
 use quorate_wire::{Digest, SeqNum};
 
 /// Random bits below the count of starts in an incarnation (spec §14.3).
@@ -19,15 +20,15 @@ pub trait Journal: core::fmt::Debug {
     /// `is_crowded`, so that pages need not stay in memory.
     fn wants_image(&self, seq: SeqNum, is_crowded: bool) -> bool;
 
-    /// Takes pages of a state transfer, so that they need not stay in memory: [`Self::take_aside`] returns their
+    /// Takes pages of a state transfer, so that they need not stay in memory: [`Self::take_staged`] returns their
     /// slots.
-    fn aside(&mut self, _copied: Copied) {}
+    fn stage(&mut self, _copied: CopiedPages) {}
 
     /// The transfer is over, and its pages are part of the state.
     fn land(&mut self) {}
 
     /// Returns the slots of pages of a state transfer that have been written, each once.
-    fn take_aside(&mut self) -> Vec<(PageLabel, u32)> {
+    fn take_staged(&mut self) -> Vec<(PageLabel, u32)> {
         Vec::new()
     }
 
@@ -46,7 +47,7 @@ pub trait Journal: core::fmt::Debug {
     fn has_room(&self) -> bool;
 
     /// Takes pages that have changed since they were last passed.
-    fn pages(&mut self, copied: Copied);
+    fn pages(&mut self, copied: CopiedPages);
 
     /// All pages that had changed up to the stable checkpoint `seq` were passed (D5).
     fn image(&mut self, seq: SeqNum, root: Digest);
@@ -103,7 +104,7 @@ impl Journal for () {
         true
     }
 
-    fn pages(&mut self, _copied: Copied) {}
+    fn pages(&mut self, _copied: CopiedPages) {}
 
     fn image(&mut self, _seq: SeqNum, _root: Digest) {}
 

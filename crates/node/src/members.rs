@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use quorate_service::people::{Person, Rights};
+use quorate_service::registry::{Client, Rights};
 use quorate_wire::sign::{PublicKey, Verifier};
 use quorate_wire::{ClientId, Cluster, ClusterId, Principal, ReplicaId};
 use toml::de::DeTable;
@@ -78,11 +78,11 @@ impl Members {
     }
 
     /// Returns the clients at the creation of the cluster, by their principals, with their rights.
-    pub fn founders(&self) -> BTreeMap<u64, Person> {
+    pub fn founders(&self) -> BTreeMap<u64, Client> {
         let founder = |(number, key): (&u64, &[u8; 32])| {
             let is_admin = self.administrators.contains(number);
             let rights = if is_admin { Rights::Admin } else { Rights::Write };
-            (principal(*number), Person { rights, key: *key, address: None })
+            (principal(*number), Client { rights, key: *key, address: None })
         };
         self.clients.iter().map(founder).collect()
     }

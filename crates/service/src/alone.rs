@@ -8,10 +8,11 @@ use quorate_wire::message::RESULT_BYTES_MAX;
 use quorate_wire::{ClientId, SeqNum, Timestamp};
 
 use crate::options::{Options, OptionsError};
-use crate::overlay::Overlay;
-use crate::pages::{Memory, PageStore as _, Pool};
-use crate::service::{Context, Service, Stop};
-use crate::view::View;
+use crate::page::{Memory, PageStore as _, Pool};
+use crate::service::{Context, Service};
+use crate::state::overlay::Overlay;
+use crate::state::view::View;
+use crate::stop::Stop;
 
 /// A service with its state, in memory. Grows to `pages_max` pages.
 #[derive(Debug)]

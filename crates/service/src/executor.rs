@@ -8,19 +8,18 @@ use quorate_wire::message::RESULT_BYTES_MAX;
 use quorate_wire::reply::{Outcome, Reply};
 use quorate_wire::{Batch, ClientId, Digest, Replies, SeqNum, Timestamp};
 
-use crate::answer::Answering;
 use crate::lives;
-use crate::mend::Mending;
 use crate::options::Options;
-use crate::overlay::Overlay;
-use crate::pages::{Memory, PageStore, Pool};
-use crate::people::{self, People};
+use crate::page::{Memory, PageFault, PageStore, Pool};
+use crate::registry::{self, Registry};
 use crate::replies::{Lane, Lanes};
-use crate::service::{Context, PageFault, Service, Stop};
-use crate::state::{Arrival, State};
-use crate::tree::Label;
-use crate::view::View;
-use crate::walk::Walk;
+use crate::service::{Context, Service};
+use crate::state::State;
+use crate::state::arrival::Arrivals;
+use crate::state::tree::Tree;
+use crate::state::view::View;
+use crate::stop::Stop;
+use crate::transfer::Transfer;
 
 /// The reply that the state holds for a client's last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,43 +40,26 @@ pub struct Cached<'a> {
 /// its batch is merged (EX-4, I18); nothing is executed while state is being fetched (EX-5).
 #[derive(Debug)]
 pub struct Executor<S: Service, P: PageStore = Memory> {
-    pub(crate) service: S,
-    pub(crate) domains: Domains,
-    pub(crate) options: Options,
-    pub(crate) state: State<P>,
-    pub(crate) lanes: Lanes,
+    service: S,
+    domains: Domains,
+    options: Options,
+    state: State<P>,
+    lanes: Lanes,
     /// The client registry. None: every authenticated client may do anything.
-    pub(crate) people: Option<People>,
-    pub(crate) pool: Pool,
-    pub(crate) overlay: Overlay,
-    /// The batch whose writes are in `overlay`.
+    registry: Option<Registry>,
+    /// The batch whose writes are not merged yet.
     tentative: Option<SeqNum>,
     /// The last batch merged.
-    pub(crate) last_executed: SeqNum,
+    last_executed: SeqNum,
     /// The service's pages: the first and how many.
-    pub(crate) service_pages: (u32, u32),
+    service_pages: (u32, u32),
     /// Pages of the replies: the first and how many.
     reply_pages: (u32, u32),
-    pub(crate) zeros: Vec<u8>,
     /// The result of the running operation.
-    pub(crate) result: Vec<u8>,
-    /// The transfer under way.
-    pub(crate) walk: Option<Walk>,
-    /// The number of the next FETCH.
-    pub(crate) next_rid: u64,
-    pub(crate) answering: Answering,
-    /// Pages that a disk had and that are not the state: a transfer looks here first.
-    pub(crate) attic: Vec<(u32, Label, Arrival)>,
-    /// Pages that a transfer may have in memory.
-    pub(crate) staged_max: usize,
-    /// Pages that it may have there when it is installed.
-    pub(crate) landed_max: usize,
-    /// A page that cannot be read, and is asked for.
-    pub(crate) mending: Option<Mending>,
+    result: Vec<u8>,
+    transfer: Transfer,
     /// The tables in memory could not be read from the state yet.
     is_stale: bool,
-    /// Pages that transfers have brought.
-    pub(crate) fetched: u64,
 }
 
 impl<S: Service> Executor<S> {
@@ -95,29 +77,21 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         assert_eq!(options.check(), Ok(()));
         let Some(layout) = options.layout() else { unreachable!("the options are checked") };
         let reply_pages = layout.pages();
+        let tree = Tree::new(domains.clone(), options.pages_max);
+        let pool = Pool::new(options.page_bytes, options.pool_pages_max);
         Self {
             service,
-            state: State::new(store, domains.clone(), options.pages_max, options.checkpoints_max),
+            state: State::new(store, tree, pool, options.checkpoints_max),
             domains,
             lanes: Lanes::new(layout, options.lanes_max),
-            people: None,
-            pool: Pool::new(options.page_bytes, options.pool_pages_max),
-            overlay: Overlay::default(),
+            registry: None,
             tentative: None,
             last_executed: SeqNum(0),
             service_pages: (reply_pages, options.pages_max - reply_pages - lives::pages(options.page_bytes)),
             reply_pages: (0, reply_pages),
-            zeros: alloc::vec![0; options.page_bytes],
             result: Vec::new(),
-            walk: None,
-            next_rid: options.first_rid,
-            answering: Answering::default(),
-            attic: Vec::new(),
-            staged_max: usize::MAX,
-            landed_max: usize::MAX,
-            mending: None,
+            transfer: Transfer::new(options.first_rid),
             is_stale: false,
-            fetched: 0,
             options,
         }
     }
@@ -141,7 +115,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         tentative: bool,
         replies: &mut Replies,
     ) -> Result<(), PageFault> {
-        assert!(self.walk.is_none(), "nothing is executed while state is being fetched (EX-5)");
+        assert!(!self.transfer.is_fetching(), "nothing is executed while state is being fetched (EX-5)");
         assert!(self.tentative.is_none(), "one batch at a time is tentative (TE-1)");
         assert_eq!(seq, self.last_executed.next(), "batches come in order (EX-1)");
         assert!(batch.is_complete(), "bodies are here before a batch is executed (SR-3)");
@@ -165,10 +139,10 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// Makes the tentative batch `seq` part of the state: it has committed.
     pub fn merge(&mut self, seq: SeqNum) {
         assert_eq!(self.tentative, Some(seq), "what is merged has been executed tentatively");
-        self.state.merge(&mut self.overlay, &mut self.pool);
+        self.state.merge();
         self.lanes.settle();
-        if let Some(people) = &mut self.people {
-            people.settle();
+        if let Some(registry) = &mut self.registry {
+            registry.settle();
         }
         self.tentative = None;
         self.last_executed = seq;
@@ -178,10 +152,10 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// clients' timestamps go together (TE-4).
     pub fn undo(&mut self, after: SeqNum) {
         if self.tentative.is_some_and(|seq| seq > after) {
-            self.overlay.discard(&mut self.pool);
+            self.state.drop_batch();
             self.lanes.forget();
-            if let Some(people) = &mut self.people {
-                mutant!(M106, people.forget(), people.settle());
+            if let Some(registry) = &mut self.registry {
+                mutant!(M106, registry.forget(), registry.settle());
             }
             self.tentative = None;
         }
@@ -196,13 +170,13 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         out: &mut Vec<u8>,
     ) -> Option<Digest> {
         out.clear();
-        if operation.starts_with(&people::MAGIC) || !self.service.is_read_only(operation) {
+        if operation.starts_with(&registry::MAGIC) || !self.service.is_read_only(operation) {
             return None;
         }
-        if let Some(people) = &self.people
-            && people.committed_rights(client).is_none()
+        if let Some(registry) = &self.registry
+            && registry.committed_rights(client).is_none()
         {
-            people::Answer::NoClient.encode(out);
+            registry::RegistryResult::NoClient.encode(out);
             return Some(self.domains.reply(client.0, timestamp.0, request, out));
         }
         let cx = Context {
@@ -213,7 +187,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             time_ns: self.lanes.time_ns(),
             read_only: true,
         };
-        let mut view = View::read_only(self.state.store(), &self.zeros, self.service_pages);
+        let mut view = self.state.committed(self.service_pages);
         let done = self.service.execute(cx, operation, &mut view, out);
         let answered = matches!(done, Ok(()) | Err(Stop::Refused)) && out.len() <= RESULT_BYTES_MAX;
         answered.then(|| self.domains.reply(client.0, timestamp.0, request, out))
@@ -221,7 +195,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
 
     /// Returns the reply that the committed state holds for `client` (RP-2).
     pub fn cached(&mut self, client: ClientId) -> Option<Cached<'_>> {
-        let view = View::read_only(self.state.store(), &self.zeros, self.reply_pages);
+        let view = self.state.committed(self.reply_pages);
         let lane = self.lanes.find(&view, client).ok()??;
         self.result.clear();
         let kept = self.lanes.result(&view, &lane, &mut self.result).unwrap_or(false);
@@ -247,25 +221,23 @@ impl<S: Service, P: PageStore> Executor<S, P> {
 
     /// Cuts the checkpoint after `seq`, the last batch executed, and returns its root (CK-1).
     pub fn checkpoint(&mut self, seq: SeqNum) -> Digest {
-        assert!(self.walk.is_none(), "nothing is cut while state is being fetched (EX-5)");
+        assert!(!self.transfer.is_fetching(), "nothing is cut while state is being fetched (EX-5)");
         assert!(self.tentative.is_none(), "a checkpoint covers nothing uncommitted (I18)");
-        assert!(self.overlay.is_empty(), "a checkpoint covers nothing uncommitted (I18)");
+        assert!(self.state.is_settled(), "a checkpoint covers nothing uncommitted (I18)");
         assert_eq!(seq, self.last_executed, "a checkpoint is cut exactly after its batch (EX-4)");
         if let Some(root) = self.state.root_at(seq) {
             return root;
         }
-        self.attic = Vec::new(); // it goes on without a transfer
-        self.state.cut(seq, &mut self.pool)
+        self.transfer.keep(Arrivals::new()); // it goes on without a transfer
+        self.state.cut(seq)
     }
 
     /// Forgets the checkpoints before `below`, but never the newest, nor one that a transfer builds on, nor one that
     /// another replica is fetching, until it fetches another: under load checkpoints come faster than the parts
     /// of one can be asked for. All of that up to `checkpoints_max` of them.
     pub fn discard(&mut self, below: SeqNum) {
-        let below = self.walk.as_ref().map_or(below, |walk| below.min(walk.base()));
-        let given = self.answering.lowest(self.state.checkpoints().map(|(seq, _)| seq));
-        let below = given.map_or(below, |given| below.min(given));
-        self.state.discard(below, &mut self.pool);
+        let below = self.transfer.needs(below, self.state.checkpoints().map(|(seq, _)| seq));
+        self.state.discard(below);
     }
 
     /// Returns the root of checkpoint `seq`, if it is held.
@@ -275,7 +247,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
 
     /// Returns the size of a page of the state, in bytes.
     pub fn page_bytes(&self) -> usize {
-        self.zeros.len()
+        self.state.page_bytes()
     }
 
     /// Returns the checkpoints held, oldest first.
@@ -291,7 +263,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
 
     /// Returns the committed state of the service, to be looked at: for those who check it.
     pub fn view(&self) -> View<'_> {
-        View::read_only(self.state.store(), &self.zeros, self.service_pages)
+        self.state.committed(self.service_pages)
     }
 
     /// Flips one bit of a written page behind the back of the digests, as failing memory would: for
@@ -302,12 +274,12 @@ impl<S: Service, P: PageStore> Executor<S, P> {
 
     /// Returns how many pages a disk had that were not the state.
     pub fn pages_kept(&self) -> usize {
-        self.attic.len()
+        self.transfer.pages_kept()
     }
 
     /// Makes a new state, the one of checkpoint `seq`, the current one (ST-6). What was known of
     /// clients goes with the old one (B12).
-    pub(crate) fn adopt(&mut self, seq: SeqNum) {
+    fn adopt(&mut self, seq: SeqNum) {
         self.undo(SeqNum(0));
         self.last_executed = seq;
         self.is_stale = mutant!(M109, true, false);
@@ -319,9 +291,9 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     fn read_tables(&mut self) -> Result<(), PageFault> {
         if self.is_stale {
             self.lanes.rebuild(self.state.store())?;
-            let (page_bytes, pages) = (self.options.page_bytes, self.people_pages());
-            if let Some(people) = &mut self.people {
-                people.rebuild(self.state.store(), page_bytes, pages)?;
+            let (page_bytes, pages) = (self.options.page_bytes, self.registry_pages());
+            if let Some(registry) = &mut self.registry {
+                registry.rebuild(self.state.store(), page_bytes, pages)?;
             }
             self.is_stale = false;
         }
@@ -359,7 +331,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             }
             None if refusal == Some(Outcome::Refused) => {
                 self.result.clear();
-                people::Answer::NoLane.encode(&mut self.result);
+                registry::RegistryResult::NoLane.encode(&mut self.result);
                 reply.outcome = Outcome::Refused;
                 reply.digest = self.domains.reply(client.0, timestamp.0, &request.digest, &self.result);
                 reply.result = Some(&self.result);
@@ -376,13 +348,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
                 let cx = Context { client, timestamp, seq, index, time_ns, read_only: false };
                 self.run(cx, request.operation)?;
                 let digest = self.domains.reply(client.0, timestamp.0, &request.digest, &self.result);
-                let mut view = View::new(
-                    self.state.store(),
-                    &mut self.overlay,
-                    &mut self.pool,
-                    &self.zeros,
-                    self.reply_pages,
-                );
+                let mut view = self.state.view(self.reply_pages);
                 fault(self.lanes.record(&mut view, (client, timestamp), time_ns, digest, &self.result))?;
                 reply.outcome = Outcome::Executed;
                 reply.digest = digest;
@@ -397,7 +363,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// stays but the result.
     #[inline]
     fn run(&mut self, cx: Context, operation: &[u8]) -> Result<(), PageFault> {
-        self.overlay.begin(&mut self.pool);
+        self.state.begin();
         self.result.clear();
         if let Some(replica) = cx.client.replica() {
             return self.open_life(replica, cx, operation);
@@ -406,8 +372,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             answer.encode(&mut self.result);
             return Ok(());
         }
-        let mut view =
-            View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, self.service_pages);
+        let mut view = self.state.view(self.service_pages);
         match self.service.execute(cx, operation, &mut view, &mut self.result) {
             Ok(()) if self.result.len() <= RESULT_BYTES_MAX => return Ok(()),
             Err(Stop::Fault(fault)) => return Err(fault),
@@ -416,23 +381,21 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             // operation is refused without a word, at every replica alike.
             Ok(()) | Err(Stop::Refused | Stop::NeedsOrder | Stop::Corrupt) => self.result.clear(),
         }
-        self.overlay.roll_back(&mut self.pool);
+        self.state.roll_back();
         Ok(())
     }
 
     /// Returns a client's lane as the running batch sees it.
     #[inline]
     fn lane(&mut self, client: ClientId) -> Result<Option<Lane>, PageFault> {
-        let view =
-            View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, self.reply_pages);
+        let view = self.state.view(self.reply_pages);
         Ok(fault(self.lanes.find(&view, client))?.flatten())
     }
 
     /// Makes `result` the cached one of a lane as the running batch sees it. Returns whether it is kept.
     fn repeat(&mut self, lane: &Lane) -> Result<bool, PageFault> {
         self.result.clear();
-        let view =
-            View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, self.reply_pages);
+        let view = self.state.view(self.reply_pages);
         Ok(fault(self.lanes.result(&view, lane, &mut self.result))?.unwrap_or(false))
     }
 }
@@ -440,7 +403,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
 /// Separates a page that is not here, which the driver brings, from a page that is not what it should
 /// be, which the next checkpoint shows (CK-6): then there is nothing to say.
 #[inline]
-pub(crate) fn fault<T>(result: Result<T, Stop>) -> Result<Option<T>, PageFault> {
+fn fault<T>(result: Result<T, Stop>) -> Result<Option<T>, PageFault> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(Stop::Fault(fault)) => Err(fault),
@@ -450,9 +413,11 @@ pub(crate) fn fault<T>(result: Result<T, Stop>) -> Result<Option<T>, PageFault> 
 
 mod admit;
 mod govern;
+mod image;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
 mod shares;
 #[cfg(test)]
 mod tests;
+mod transfer;

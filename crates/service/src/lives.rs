@@ -13,9 +13,9 @@ use quorate_wire::codec::{Reader, Writer};
 use quorate_wire::life::{Life, Lives, Recovered, Recovery};
 use quorate_wire::{ReplicaId, Timestamp};
 
-use crate::pages::PageStore;
-use crate::service::{PageFault, Stop};
-use crate::view::View;
+use crate::page::{PageFault, PageStore};
+use crate::state::view::View;
+use crate::stop::Stop;
 
 /// Entries of the table: one for each replica that a cluster can have.
 const ENTRIES: usize = quorate_wire::cluster::REPLICAS_MAX as usize;

@@ -2,7 +2,7 @@
 
 use quorate_wire::message::{PAGE_BYTES_MAX, RESULT_BYTES_MAX};
 
-use crate::replies::Layout;
+use crate::replies::layout::Layout;
 
 /// The settings of an executor. Those marked "replicated" are the same at all replicas: the digest
 /// of the state depends on them.

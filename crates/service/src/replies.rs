@@ -11,86 +11,26 @@
 //!
 //! `digest` is the reply's: it also says which request it answers (RP-5). Results that are longer stand in pages
 //! of the lane's own, up to a bound (`RESULT_CACHE`); beyond that the digest is kept alone. Who has how many of the
-//! slots is in [`crate::shares`], whose entries stand behind the lanes' pages. `time` is the agreed time of the batch: the largest one is
+//! slots is in [`crate::replies::shares`], whose entries stand behind the lanes' pages. `time` is the agreed time of the batch: the largest one is
 //! the last agreed time of the state, which needs no place of its own.
 //!
 //! An index in memory gives the position of a lane's slot. It can be rebuilt from the pages at any time.
+
+pub(crate) mod layout;
+pub(crate) mod shares;
 
 use alloc::vec::Vec;
 
 use quorate_wire::{ClientId, Digest, Timestamp};
 
-use crate::index::Index;
-use crate::pages::PageStore;
-use crate::service::{PageFault, Stop};
-use crate::shares::{IDLE_NS, Rules, Shares, Wants};
-use crate::view::View;
+use crate::page::{PageFault, PageStore};
+use crate::replies::layout::{INLINE_BYTES, Layout, SLOT_BYTES};
+use crate::replies::shares::{IDLE_NS, Rules, Shares, Wants};
+use crate::state::index::Index;
+use crate::state::view::View;
+use crate::stop::Stop;
 
-/// Bytes of a slot.
-pub(crate) const SLOT_BYTES: usize = 256;
-/// The longest result that stands in the slot itself, in bytes.
-pub(crate) const INLINE_BYTES: usize = 192;
 const RESULT_AT: usize = SLOT_BYTES - INLINE_BYTES;
-
-/// The layout of the lanes in the state: slots first, then each lane's own pages.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
-    slots_max: u32,
-    page_bytes: usize,
-    slots_per_page: u32,
-    result_bytes_max: usize,
-    /// Each lane's own pages.
-    lane_pages: u32,
-    /// The first of them.
-    lanes_at: u32,
-    /// The first page of the principals' entries.
-    shares_at: u32,
-}
-
-impl Layout {
-    /// Returns the layout for these settings; none if it needs more than 2^32 pages.
-    pub(crate) fn new(page_bytes: usize, slots_max: u32, result_bytes_max: usize) -> Option<Self> {
-        let slots_per_page = u32::try_from(page_bytes / SLOT_BYTES).ok()?;
-        let own = if result_bytes_max > INLINE_BYTES { result_bytes_max.div_ceil(page_bytes) } else { 0 };
-        let lane_pages = u32::try_from(own).ok()?;
-        let lanes_at = slots_max.div_ceil(slots_per_page);
-        let shares_at = lane_pages.checked_mul(slots_max)?.checked_add(lanes_at)?;
-        let end = shares_at.checked_add(Rules::pages(slots_max, page_bytes))?;
-        end.checked_next_multiple_of(64)?;
-        Some(Self {
-            slots_max,
-            page_bytes,
-            slots_per_page,
-            result_bytes_max,
-            lane_pages,
-            lanes_at,
-            shares_at,
-        })
-    }
-
-    /// Returns the number of pages taken. What comes next starts under a node of its own.
-    pub(crate) fn pages(&self) -> u32 {
-        (self.shares_at + Rules::pages(self.slots_max, self.page_bytes)).next_multiple_of(64)
-    }
-
-    /// Returns the page of a slot and where in the page it is.
-    #[inline]
-    fn place(&self, slot: u32) -> (u32, usize) {
-        let Ok(at) = usize::try_from(slot % self.slots_per_page) else { unreachable!("below a page's size") };
-        (slot / self.slots_per_page, at * SLOT_BYTES)
-    }
-
-    /// Returns the pages of a slot's own.
-    fn own_pages(&self, slot: u32) -> impl Iterator<Item = u32> + use<> {
-        let first = self.lanes_at + slot * self.lane_pages;
-        first..first + self.lane_pages
-    }
-
-    /// Returns how many of its own pages a lane uses.
-    fn own_pages_used(&self, lane: &Lane) -> usize {
-        if lane.kind == Kind::Pages { lane.len.div_ceil(self.page_bytes) } else { 0 }
-    }
-}
 
 /// How a slot keeps its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +73,13 @@ pub(crate) struct Lane {
     slot: u32,
     kind: Kind,
     len: usize,
+}
+
+impl Lane {
+    /// Returns how many of its own pages it uses.
+    fn own_pages_used(&self, page_bytes: usize) -> usize {
+        if self.kind == Kind::Pages { self.len.div_ceil(page_bytes) } else { 0 }
+    }
 }
 
 /// The lanes of the state. Never more than `slots_max`.
@@ -277,7 +224,7 @@ impl Lanes {
         if mutant!(M108, !self.shares.raise(state, self.layout.shares_at, principal, numbers)?, false) {
             return Ok(false);
         }
-        let used = self.layout.own_pages_used(lane);
+        let used = lane.own_pages_used(self.layout.page_bytes);
         if used > 0 {
             self.write_pages(state, lane.slot, used, &[])?;
         }
@@ -343,7 +290,8 @@ impl Lanes {
         };
         self.tentative_time_ns = self.tentative_time_ns.max(time_ns);
         let (page, at) = self.layout.place(slot);
-        let before = decode(state.page(page)?, at, slot).map_or(0, |lane| self.layout.own_pages_used(&lane));
+        let before =
+            decode(state.page(page)?, at, slot).map_or(0, |lane| lane.own_pages_used(self.layout.page_bytes));
         let kind = match result.len() {
             0..=INLINE_BYTES => Kind::Inline,
             len if len <= self.layout.result_bytes_max => Kind::Pages,

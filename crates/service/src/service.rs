@@ -4,7 +4,8 @@ use alloc::vec::Vec;
 
 use quorate_wire::{ClientId, SeqNum, Timestamp};
 
-use crate::view::View;
+use crate::state::view::View;
+use crate::stop::Stop;
 
 /// A deterministic state machine. All its mutable state is in the pages of a [`View`]; the initial
 /// state is all zeros.
@@ -58,35 +59,6 @@ pub struct Context {
     pub time_ns: u64,
     /// The execution is not ordered: it may read and not write (RO-1).
     pub read_only: bool,
-}
-
-/// Why an execution ends without having run to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// The service refuses: its writes are undone, the result that it has written stands.
-    Refused,
-    /// A read-only execution needs to be ordered first, because it would write or because the
-    /// service says so.
-    NeedsOrder,
-    /// A page is not here yet.
-    Fault(PageFault),
-    /// The state is not what the service left there. The replica is faulty; the next checkpoint
-    /// shows it and it is repaired (CK-6). Until then the operation is refused.
-    Corrupt,
-}
-
-/// A page that the store does not hold at the moment. The overlay is dropped, the page brought, the
-/// batch executed again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageFault {
-    /// The page of the state.
-    pub page: u32,
-}
-
-impl From<PageFault> for Stop {
-    fn from(fault: PageFault) -> Self {
-        Self::Fault(fault)
-    }
 }
 
 /// How an operation uses a key.

@@ -10,33 +10,29 @@
 //!  page 7          v1 (moved)                    v2           v3      page 7 at 256 is v2
 //! ```
 
+pub(crate) mod arrival;
+pub(crate) mod bits;
+pub mod btree;
+pub(crate) mod index;
+pub(crate) mod overlay;
+mod record;
+pub mod space;
+pub(crate) mod tree;
+pub mod view;
+
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_wire::digest::Domains;
 use quorate_wire::{Digest, SeqNum};
 
-use crate::index::Index;
-use crate::overlay::Overlay;
-use crate::pages::{Page, PageStore, Pool, place};
-use crate::saving::PageLabel;
-use crate::tree::{BRANCHING, Label, Replaced, Tree};
-
-/// The source of an installed page's content.
-#[derive(Debug)]
-pub(crate) enum Arrival {
-    /// This is it; none: the page is empty.
-    New(Option<Page>),
-    /// It can be read at this place of the store.
-    Stored(u32),
-    /// It is what stands there now.
-    Current,
-    /// It is what stood there at the checkpoint that the installation builds on.
-    Base,
-}
-
-/// The pages to install, with their labels, in increasing order.
-pub(crate) type Arrivals = Vec<(u32, Label, Arrival)>;
+use crate::page::{Page, PageLabel, PageStore, Pool};
+use crate::state::arrival::{Arrival, Arrivals};
+use crate::state::bits::Bits;
+use crate::state::overlay::Overlay;
+use crate::state::record::Record;
+use crate::state::tree::{BRANCHING, Label, Tree};
+use crate::state::view::View;
 
 /// The committed state, its digest tree and its checkpoints.
 #[derive(Debug)]
@@ -50,71 +46,118 @@ pub(crate) struct State<P> {
     /// Records for later use.
     spare: Vec<Record>,
     /// One bit a page: it has been written since the last cut, so the newest record has it.
-    dirty: Vec<u64>,
+    dirty: Bits,
     /// The dirty pages in order, while a checkpoint is cut.
     sorted: Vec<u32>,
     /// One bit a page: it has changed, up to the newest checkpoint, since it was copied for a disk.
-    unsaved: Vec<u64>,
+    unsaved: Bits,
     /// Pages that the store should have and cannot read. Few: each was asked for since it was last well.
-    lacking: BTreeSet<u32>,
+    unreadable: BTreeSet<u32>,
     /// Those that came back since, until they are copied for a disk.
-    mended: BTreeSet<u32>,
+    repaired: BTreeSet<u32>,
     /// For pages that are looked at and not kept.
     buffer: Vec<u8>,
+    /// What the running batch has written.
+    overlay: Overlay,
+    pool: Pool,
+    /// A page that was never written.
+    zeros: Vec<u8>,
 }
 
-/// What a checkpoint needs in addition to later records and the current state.
-#[derive(Debug, Default)]
-struct Record {
-    seq: SeqNum,
-    root: Digest,
-    /// Pages first overwritten after this checkpoint and before the next, as they were.
-    pages: Vec<(u32, Option<Page>)>,
-    /// From a page to its place in `pages`.
-    index: Index,
-    /// Labels that the next cut replaced, by level and index. Empty in the newest record.
-    replaced: Vec<Replaced>,
-}
+/// The pages of one owner: the first and how many.
+pub(crate) type Part = (u32, u32);
 
 impl<P: PageStore> State<P> {
     /// Returns the state in `store`, which is empty, as checkpoint 0.
-    pub(crate) fn new(store: P, domains: Domains, pages_max: u32, records_max: usize) -> Self {
-        let tree = Tree::new(domains, pages_max);
-        let record = Record { root: tree.root(), ..Record::default() };
+    pub(crate) fn new(store: P, tree: Tree, pool: Pool, records_max: usize) -> Self {
+        let mut record = Record::default();
+        record.name(SeqNum(0), tree.root());
         Self {
             store,
             tree,
             records: [record].into(),
             records_max,
             spare: Vec::new(),
-            dirty: Vec::new(),
+            dirty: Bits::default(),
             sorted: Vec::new(),
-            unsaved: Vec::new(),
-            lacking: BTreeSet::new(),
-            mended: BTreeSet::new(),
+            unsaved: Bits::default(),
+            unreadable: BTreeSet::new(),
+            repaired: BTreeSet::new(),
             buffer: Vec::new(),
+            overlay: Overlay::default(),
+            zeros: alloc::vec![0; pool.page_bytes()],
+            pool,
         }
     }
 
+    /// Returns a part of the state as the running operation sees it, which may write.
+    #[inline]
+    pub(crate) fn view(&mut self, part: Part) -> View<'_> {
+        View::new(&self.store, &mut self.overlay, &mut self.pool, &self.zeros, part)
+    }
+
+    /// Returns a part of the committed state, to be read.
+    pub(crate) fn committed(&self, part: Part) -> View<'_> {
+        View::read_only(&self.store, &self.zeros, part)
+    }
+
+    /// Begins the next operation of the running batch.
+    #[inline]
+    pub(crate) fn begin(&mut self) {
+        self.overlay.begin(&mut self.pool);
+    }
+
+    /// Undoes the running operation.
+    pub(crate) fn roll_back(&mut self) {
+        self.overlay.roll_back(&mut self.pool);
+    }
+
+    /// Drops what the running batch has written.
+    pub(crate) fn drop_batch(&mut self) {
+        self.overlay.discard(&mut self.pool);
+    }
+
+    /// Returns whether everything that was written is committed.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.overlay.is_empty()
+    }
+
+    /// Returns the size of a page, in bytes.
+    #[inline]
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.zeros.len()
+    }
+
+    /// Returns a buffer with a copy of `content`, which is a whole page.
+    pub(crate) fn copy(&mut self, content: &[u8]) -> Page {
+        self.pool.copy(content)
+    }
+
+    /// Takes back a buffer.
+    pub(crate) fn give(&mut self, page: Page) {
+        self.pool.give(page);
+    }
+
     /// Records that a page cannot be read.
-    pub(crate) fn lack(&mut self, page: u32) {
-        self.lacking.insert(page);
+    pub(crate) fn note_unreadable(&mut self, page: u32) {
+        self.unreadable.insert(page);
     }
 
     /// Returns the pages that cannot be read.
-    pub(crate) fn lacking(&self) -> &BTreeSet<u32> {
-        &self.lacking
+    pub(crate) fn unreadable(&self) -> &BTreeSet<u32> {
+        &self.unreadable
     }
 
     /// Returns whether a disk has to rewrite a page, whatever it has of it; once.
-    pub(crate) fn take_mended(&mut self, page: u32) -> bool {
-        self.mended.remove(&page)
+    pub(crate) fn take_repaired(&mut self, page: u32) -> bool {
+        self.repaired.remove(&page)
     }
 
     /// Puts a page back that could not be read. The caller has checked it.
-    pub(crate) fn mend(&mut self, page: u32, content: Page, pool: &mut Pool) {
-        mark(&mut self.unsaved, page);
-        self.replace(page, Some(content), pool);
+    pub(crate) fn repair(&mut self, page: u32, content: &[u8]) {
+        self.unsaved.insert(page);
+        let content = self.pool.copy(content);
+        self.replace(page, Some(content));
     }
 
     /// A disk has the page that this label is about at `place`. Its content can be dropped from memory, unless it
@@ -122,8 +165,7 @@ impl<P: PageStore> State<P> {
     pub(crate) fn note_stored(&mut self, label: &PageLabel, place: u32) {
         let now = self.tree.label(0, label.page);
         // The tree tells of the newest checkpoint: what was written since is marked.
-        if (now.modified, now.digest) == (label.modified, label.digest) && !is_marked(&self.dirty, label.page)
-        {
+        if (now.modified, now.digest) == (label.modified, label.digest) && !self.dirty.contains(label.page) {
             self.store.stored(label, place);
         }
     }
@@ -135,17 +177,17 @@ impl<P: PageStore> State<P> {
 
     /// Returns how many pages are in memory only because a checkpoint has another version than the state now.
     pub(crate) fn pages_of_checkpoints(&self) -> usize {
-        self.records.iter().map(|record| record.pages.len()).sum()
+        self.records.iter().map(|record| record.pages().len()).sum()
     }
 
     /// Returns a bit for each page that has changed since this was last asked.
-    pub(crate) fn take_unsaved(&mut self) -> Vec<u64> {
+    pub(crate) fn take_unsaved(&mut self) -> Bits {
         core::mem::take(&mut self.unsaved)
     }
 
     /// Records that a page is to be copied.
     pub(crate) fn mark_unsaved(&mut self, page: u32) {
-        mark(&mut self.unsaved, page);
+        self.unsaved.insert(page);
     }
 
     /// Returns the pages as they are now.
@@ -164,17 +206,18 @@ impl<P: PageStore> State<P> {
         &mut self.tree
     }
 
-    /// Makes everything in `overlay` part of the state, and leaves it empty.
+    /// Makes everything that the running batch has written part of the state.
     #[inline]
-    pub(crate) fn merge(&mut self, overlay: &mut Overlay, pool: &mut Pool) {
-        let Some(record) = self.records.back_mut() else { unreachable!("there is always a checkpoint") };
+    pub(crate) fn merge(&mut self) {
+        let Self { overlay, pool, store, dirty, records, .. } = self;
+        let Some(record) = records.back_mut() else { unreachable!("there is always a checkpoint") };
         overlay.drain(pool, |page, content, pool| {
-            let Ok(old) = self.store.replace(page, content) else {
+            let Ok(old) = store.replace(page, content) else {
                 unreachable!("a batch brings what it writes, and it is kept until the end of the batch")
             };
             // "First write after a cut": the old page moves to the record.
-            if mark(&mut self.dirty, page) {
-                record.push(page, old);
+            if dirty.insert(page) {
+                record.keep(page, old);
             } else if let Some(old) = old {
                 pool.give(old);
             }
@@ -182,49 +225,48 @@ impl<P: PageStore> State<P> {
     }
 
     /// Cuts checkpoint `seq` and returns its root.
-    pub(crate) fn cut(&mut self, seq: SeqNum, pool: &mut Pool) -> Digest {
+    pub(crate) fn cut(&mut self, seq: SeqNum) -> Digest {
         let Some(record) = self.records.back_mut() else { unreachable!("there is always a checkpoint") };
         self.sorted.clear();
-        self.sorted.extend(record.pages.iter().map(|(page, _)| *page));
+        self.sorted.extend(record.pages());
         self.sorted.sort_unstable();
         let store = &self.store;
         // A page that was just written is here.
         let dirty = self.sorted.iter().map(|&page| (page, store.get(page).unwrap_or(None)));
-        self.tree.cut(seq, dirty, |replaced| record.replaced.push(replaced));
+        self.tree.cut(seq, dirty, |replaced| record.keep_label(replaced));
         for &page in &self.sorted {
-            unmark(&mut self.dirty, page);
-            mark(&mut self.unsaved, page);
+            self.dirty.remove(page);
+            self.unsaved.insert(page);
         }
         let mut next = self.spare.pop().unwrap_or_default();
-        next.seq = seq;
-        next.root = self.tree.root();
+        next.name(seq, self.tree.root());
         self.records.push_back(next);
         if self.records.len() > self.records_max {
-            self.forget_oldest(pool);
+            self.forget_oldest();
         }
         self.tree.root()
     }
 
     /// Forgets the checkpoints before `below`, but never the newest.
-    pub(crate) fn discard(&mut self, below: SeqNum, pool: &mut Pool) {
-        while self.records.len() > 1 && self.records.front().is_some_and(|record| record.seq < below) {
-            self.forget_oldest(pool);
+    pub(crate) fn discard(&mut self, below: SeqNum) {
+        while self.records.len() > 1 && self.records.front().is_some_and(|record| record.seq() < below) {
+            self.forget_oldest();
         }
     }
 
     /// Returns the checkpoints held, oldest first.
     pub(crate) fn checkpoints(&self) -> impl Iterator<Item = (SeqNum, Digest)> + '_ {
-        self.records.iter().map(|record| (record.seq, record.root))
+        self.records.iter().map(|record| (record.seq(), record.root()))
     }
 
     /// Returns the newest checkpoint.
     pub(crate) fn newest(&self) -> SeqNum {
-        self.records.back().map_or(SeqNum(0), |record| record.seq)
+        self.records.back().map_or(SeqNum(0), Record::seq)
     }
 
     /// Returns the root of checkpoint `seq`, if it is held.
     pub(crate) fn root_at(&self, seq: SeqNum) -> Option<Digest> {
-        Some(self.records.get(self.position(seq)?)?.root)
+        Some(self.records.get(self.position(seq)?)?.root())
     }
 
     /// Returns a page as of checkpoint `seq`; none if it is empty, or cannot be read. The caller has seen that the
@@ -261,7 +303,7 @@ impl<P: PageStore> State<P> {
         let mut pages = self.current_pages();
         let from = self.position(seq).unwrap_or(0);
         for record in self.records.iter().skip(from) {
-            pages.extend(record.pages.iter().map(|(page, _)| *page));
+            pages.extend(record.pages());
         }
         pages.sort_unstable();
         pages.dedup();
@@ -288,17 +330,10 @@ impl<P: PageStore> State<P> {
     /// Replaces the state by checkpoint `base` with `arrivals`, and makes that checkpoint `seq`, the only
     /// one. With `whole`, the arrivals are all pages there are and nothing else is kept. Returns the
     /// root.
-    pub(crate) fn install(
-        &mut self,
-        base: SeqNum,
-        seq: SeqNum,
-        whole: bool,
-        arrivals: Arrivals,
-        pool: &mut Pool,
-    ) -> Digest {
+    pub(crate) fn install(&mut self, base: SeqNum, seq: SeqNum, whole: bool, arrivals: Arrivals) -> Digest {
         let current = arrivals.iter().filter(|(_, _, arrival)| matches!(arrival, Arrival::Current));
         let current: Vec<u32> = current.map(|(page, _, _)| *page).collect();
-        self.revert(base, &current, pool);
+        self.revert(base, &current);
         // What stands at its place on a disk under another label cannot be found there any more.
         for (page, label, arrival) in &arrivals {
             let is_kept = matches!(arrival, Arrival::Base | Arrival::Current);
@@ -310,18 +345,18 @@ impl<P: PageStore> State<P> {
             self.tree.clear();
             for page in self.pages_at(base) {
                 if arrivals.binary_search_by_key(&page, |(page, _, _)| *page).is_err() {
-                    self.replace(page, None, pool);
-                    mark(&mut self.unsaved, page);
+                    self.replace(page, None);
+                    self.unsaved.insert(page);
                 }
             }
         }
         self.tree.set_leaves(arrivals.iter().map(|(page, label, _)| (*page, *label)));
         for (page, label, arrival) in arrivals {
-            mark(&mut self.unsaved, page);
+            self.unsaved.insert(page);
             match arrival {
-                Arrival::New(content) => self.replace(page, content, pool),
+                Arrival::New(content) => self.replace(page, content),
                 Arrival::Stored(place) => {
-                    self.replace(page, None, pool);
+                    self.replace(page, None);
                     let Label { modified, digest } = label;
                     self.store.stored(&PageLabel { page, modified, digest }, place);
                 }
@@ -329,22 +364,21 @@ impl<P: PageStore> State<P> {
             }
         }
         while self.records.len() > 1 {
-            self.forget_oldest(pool);
+            self.forget_oldest();
         }
         let root = self.tree.root();
         if let Some(only) = self.records.back_mut() {
-            only.seq = seq;
-            only.root = root;
+            only.name(seq, root);
         }
         root
     }
 
-    fn replace(&mut self, page: u32, content: Option<Page>, pool: &mut Pool) {
-        if self.lacking.remove(&page) {
-            self.mended.insert(page);
+    fn replace(&mut self, page: u32, content: Option<Page>) {
+        if self.unreadable.remove(&page) {
+            self.repaired.insert(page);
         }
         if let Ok(Some(old)) = self.store.replace(page, content) {
-            pool.give(old);
+            self.pool.give(old);
         }
     }
 
@@ -359,30 +393,28 @@ impl<P: PageStore> State<P> {
 
     /// Goes back to checkpoint `base`, whose record becomes the newest, except for the content of the
     /// pages in `current`, which is in order.
-    fn revert(&mut self, base: SeqNum, current: &[u32], pool: &mut Pool) {
+    fn revert(&mut self, base: SeqNum, current: &[u32]) {
         loop {
             let Some(mut record) = self.records.pop_back() else {
                 unreachable!("there is always a checkpoint")
             };
-            for replaced in record.replaced.drain(..) {
-                self.tree.set_label(replaced.level, replaced.index, replaced.label);
-            }
-            for (page, old) in record.pages.drain(..) {
-                mark(&mut self.unsaved, page);
+            let Self { tree, unsaved, store, pool, .. } = self;
+            let restore = |page, old| {
+                unsaved.insert(page);
                 let is_kept = current.binary_search(&page).is_ok();
-                let dropped = if is_kept { old } else { self.store.replace(page, old).unwrap_or(None) };
+                let dropped = if is_kept { old } else { store.replace(page, old).unwrap_or(None) };
                 if let Some(dropped) = dropped {
                     pool.give(dropped);
                 }
-            }
-            record.index.clear();
-            if record.seq <= base || self.records.is_empty() {
+            };
+            record.empty(restore, |old| tree.set_label(old.level, old.index, old.label));
+            if record.seq() <= base || self.records.is_empty() {
                 self.records.push_back(record);
                 break;
             }
             self.spare.push(record);
         }
-        self.dirty.fill(0);
+        self.dirty.clear();
     }
 
     /// Flips a bit of the `choice`-th page, without telling anyone.
@@ -409,44 +441,21 @@ impl<P: PageStore> State<P> {
         pages
     }
 
-    fn forget_oldest(&mut self, pool: &mut Pool) {
+    fn forget_oldest(&mut self) {
         let Some(mut record) = self.records.pop_front() else { return };
-        for (_, page) in record.pages.drain(..) {
+        let give = |_, page| {
             if let Some(page) = page {
-                pool.give(page);
+                self.pool.give(page);
             }
-        }
-        record.index.clear();
-        record.replaced.clear();
+        };
+        record.empty(give, |_| {});
         if self.spare.len() < self.records_max {
             self.spare.push(record);
         }
     }
 
     fn position(&self, seq: SeqNum) -> Option<usize> {
-        self.records.iter().position(|record| record.seq == seq)
-    }
-}
-
-impl Record {
-    #[inline]
-    fn push(&mut self, page: u32, old: Option<Page>) {
-        let Ok(at) = u32::try_from(self.pages.len()) else {
-            unreachable!("a state has less than 2^32 pages")
-        };
-        self.index.insert(u64::from(page), at);
-        self.pages.push((page, old));
-    }
-
-    #[expect(clippy::option_option, reason = "outside: whether it is here; inside: whether it was empty")]
-    fn page(&self, page: u32) -> Option<Option<&[u8]>> {
-        let at = usize::try_from(self.index.get(u64::from(page))?).ok()?;
-        Some(self.pages.get(at)?.1.as_deref())
-    }
-
-    fn label(&self, level: u8, index: u32) -> Option<Label> {
-        let at = self.replaced.binary_search_by_key(&(level, index), |old| (old.level, old.index)).ok()?;
-        Some(self.replaced[at].label)
+        self.records.iter().position(|record| record.seq() == seq)
     }
 }
 
@@ -460,30 +469,6 @@ fn page_since<'a>(
 ) -> Option<&'a [u8]> {
     let old = records.iter().skip(from).find_map(|record| record.page(page));
     old.unwrap_or_else(|| store.look(page, buffer).unwrap_or(None))
-}
-
-/// Sets a page's bit. Returns whether it was clear.
-#[inline]
-fn mark(bits: &mut Vec<u64>, page: u32) -> bool {
-    let (word, bit) = place(page);
-    if word >= bits.len() {
-        bits.resize(word + 1, 0);
-    }
-    let was = bits[word];
-    bits[word] |= 1 << bit;
-    was & (1 << bit) == 0
-}
-
-fn is_marked(bits: &[u64], page: u32) -> bool {
-    let (word, bit) = place(page);
-    bits.get(word).is_some_and(|word| word & (1 << bit) != 0)
-}
-
-fn unmark(bits: &mut [u64], page: u32) {
-    let (word, bit) = place(page);
-    if let Some(word) = bits.get_mut(word) {
-        *word &= !(1 << bit);
-    }
 }
 
 const _: () = assert!(BRANCHING == u64::BITS, "a group of pages is a word of bits");

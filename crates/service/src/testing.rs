@@ -6,9 +6,9 @@ use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, Timestamp};
 
 use crate::options::Options;
-use crate::overlay::Overlay;
-use crate::pages::{Memory, PageStore, Pool};
-use crate::view::View;
+use crate::page::{Memory, PageStore, Pool};
+use crate::state::overlay::Overlay;
+use crate::state::view::View;
 
 /// A small generator of numbers that look random. Marsaglia's xorshift, 64 bits.
 pub(crate) struct Xorshift(u64);

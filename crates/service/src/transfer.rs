@@ -1,264 +1,280 @@
 //! State transfer: inputs and outputs (spec §9).
 //!
-//! The walk down the digest tree is in `walk.rs`, the answers to other replicas' walks in `answer.rs`. Both are
-//! independent of clocks and networks: the driver passes the time and the messages, and performs the resulting steps.
+//! The walk down the digest tree is in `walk.rs`, the answers to other replicas' walks in `source.rs`, single pages
+//! that cannot be read in `repair.rs`. All are independent of clocks and networks: the driver passes the time and the
+//! messages, and performs the resulting steps.
 
-use alloc::vec::Vec;
+mod repair;
+mod source;
+mod step;
+mod walk;
 
-use quorate_wire::codec::Writer;
+pub use step::{OUTSTANDING_MAX, Progress, Refusal, Span, Step, Steps};
+
 use quorate_wire::message::{Data, Fetch, MetaData};
-use quorate_wire::{Digest, Kind, ReplicaId, SeqNum};
+use quorate_wire::{Digest, ReplicaId, SeqNum};
 
-use crate::executor::Executor;
-use crate::mend::Mending;
-use crate::pages::PageStore;
-use crate::service::Service;
-use crate::walk::{Hands, Walk};
+use crate::page::{PageLabel, PageStore};
+use crate::state::State;
+use crate::state::arrival::Arrivals;
+use crate::state::tree::Label;
+use repair::PageRepair;
+use source::Source;
+use walk::{Walk, WalkContext};
 
-/// Maximum number of questions on their way at a time, over all holders (ST-3).
-pub const OUTSTANDING_MAX: usize = 256;
-
-/// A range of bytes in [`Steps`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    start: usize,
-    len: usize,
-}
-
-/// A step that a transfer requests.
+/// The inputs of a transfer.
 #[derive(Clone, Copy, Debug)]
-pub enum Step {
-    /// Send a FETCH to one replica.
-    Ask {
-        /// For whom.
-        to: ReplicaId,
-        /// The question.
-        question: Fetch,
-    },
-    /// Send a META-DATA or DATA to one replica.
-    Answer {
-        /// For whom.
-        to: ReplicaId,
-        /// Which of the two.
-        kind: Kind,
-        /// Its body, for [`Steps::bytes`].
-        body: Span,
-    },
-    /// Nothing to do: a message was rejected (K13).
-    Refused {
-        /// The sender.
-        from: ReplicaId,
-        /// Why.
-        why: Refusal,
-    },
-    /// Nothing to do: the digests kept here did not belong to the pages. The walk begins again and
-    /// trusts no page without its digest (CK-6).
-    Distrusted,
-    /// The page that could not be read is here again ([`Executor::mend`]).
-    Mended {
-        /// The page.
-        page: u32,
-    },
-    /// The state is now the one of checkpoint `seq`, the only one held. [`Executor::clients`] has
-    /// its clients.
-    Installed {
-        /// The checkpoint.
-        seq: SeqNum,
-        /// Its root.
-        root: Digest,
-    },
+pub(crate) enum Event<'a> {
+    /// The state is to become that of a checkpoint with this root. With `check` the pages that are here are not
+    /// trusted (CK-6). `peers` are the replicas to ask.
+    Fetch { target: (SeqNum, Digest), check: bool, peers: &'a [ReplicaId] },
+    /// A page cannot be read. `peers` are the replicas to ask.
+    Unreadable { page: u32, peers: &'a [ReplicaId] },
+    /// Another replica's FETCH.
+    Question(ReplicaId, &'a Fetch),
+    /// The children of a node, in answer to a FETCH.
+    MetaData(ReplicaId, &'a MetaData<'a>),
+    /// A page, in answer to a FETCH.
+    Data(ReplicaId, &'a Data<'a>),
+    /// [`Transfer::deadline`] has passed. Harmless at any other time.
+    Deadline,
 }
 
-/// Why a message of a state transfer was rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Refusal {
-    /// An answer to no question of ours, or to one that has been asked again since (ST-3).
-    Unasked,
-    /// An answer that does not have the digest asked for: its sender is faulty, and is asked again only
-    /// if there is nobody else (ST-2).
-    Lie,
-    /// A question whose number is not above those seen from its sender: a replay (ST-3).
-    Replay,
-    /// Too many questions in too short a time.
-    TooMany,
-    /// A question about a checkpoint, or a part of it, that is not here (ST-7).
-    NotHeld,
+/// Everything that is fetched from other replicas, and given to them.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    /// The transfer under way.
+    walk: Option<Walk>,
+    /// A page that cannot be read, and is asked for.
+    repair: Option<PageRepair>,
+    source: Source,
+    /// The number of the next FETCH.
+    next_rid: u64,
+    /// Pages that a disk had and that are not the state: a transfer looks here first.
+    leftover: Arrivals,
+    /// Pages that a transfer may have in memory.
+    contents_max: usize,
+    /// Pages that it may have there when it is installed.
+    adopted_max: usize,
+    /// Pages that transfers have brought.
+    fetched: u64,
 }
 
-/// The steps of one call, and the bytes they refer to. The driver clears it and never drops it.
-#[derive(Debug, Default)]
-pub struct Steps {
-    list: Vec<Step>,
-    bytes: Vec<u8>,
-}
-
-impl Steps {
-    /// Returns an empty list.
-    pub fn new() -> Self {
-        Self::default()
+impl Transfer {
+    /// Returns one without a transfer under way. A FETCH of it has a number from `first_rid` on.
+    pub(crate) fn new(first_rid: u64) -> Self {
+        Self {
+            walk: None,
+            repair: None,
+            source: Source::default(),
+            next_rid: first_rid,
+            leftover: Arrivals::new(),
+            contents_max: usize::MAX,
+            adopted_max: usize::MAX,
+            fetched: 0,
+        }
     }
 
-    /// Empties the list and keeps its memory.
-    pub fn clear(&mut self) {
-        self.list.clear();
-        self.bytes.clear();
-    }
-
-    /// Returns the steps in order.
-    pub fn list(&self) -> &[Step] {
-        &self.list
-    }
-
-    /// Returns the bytes of an answer.
-    pub fn bytes(&self, span: Span) -> &[u8] {
-        self.bytes.get(span.start..span.start + span.len).unwrap_or(&[])
-    }
-
-    pub(crate) fn push(&mut self, step: Step) {
-        self.list.push(step);
-    }
-
-    pub(crate) fn refuse(&mut self, from: ReplicaId, why: Refusal) {
-        self.push(Step::Refused { from, why });
-    }
-
-    pub(crate) fn answer(&mut self, to: ReplicaId, kind: Kind, write: impl FnOnce(&mut Writer<'_>)) {
-        let start = self.bytes.len();
-        write(&mut Writer::new(&mut self.bytes));
-        let body = Span { start, len: self.bytes.len() - start };
-        self.push(Step::Answer { to, kind, body });
-    }
-}
-
-/// How far a transfer is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// The checkpoint to reach.
-    pub seq: SeqNum,
-    /// Pages that have been brought.
-    pub fetched: u64,
-    /// Those, and what is known to be missing still. Grows while the tree is walked and the target moves.
-    pub total: u64,
-}
-
-/// The transfer's own `step`: messages and deadlines in, [`Steps`] out.
-impl<S: Service, P: PageStore> Executor<S, P> {
-    /// Starts to bring the state to checkpoint `seq` with root `root`, which a weak certificate
-    /// vouches for (ST-1), or turns a transfer in progress to it; what has come and fits is kept (ST-4).
-    ///
-    /// Drops the tentative batch. Until [`Step::Installed`] nothing is executed, merged or cut; reads
-    /// and [`Self::cached`] see the old state. With `check` the pages that are here are not trusted:
-    /// each is digested again (CK-6), and `seq` may be below the last batch executed (ST-8). `peers`
-    /// are the replicas to ask, this one not among them.
-    pub fn fetch(
+    /// Takes an event and appends to `steps` what follows from it. Returns the checkpoint that the state is now the
+    /// one of, if a transfer has come to its end.
+    pub(crate) fn step<P: PageStore>(
         &mut self,
         now_ns: u64,
-        seq: SeqNum,
-        root: Digest,
-        check: bool,
-        peers: &[ReplicaId],
+        event: Event<'_>,
+        state: &mut State<P>,
         steps: &mut Steps,
-    ) {
-        assert!(check || seq >= self.last_executed, "what was executed is not given up (ST-8)");
-        self.mending = None;
-        self.undo(self.last_executed);
-        let base = if self.state.root_at(seq).is_some() { seq } else { self.state.newest() };
-        let mut walk = self.walk.take().unwrap_or_default();
-        walk.take_attic(core::mem::take(&mut self.attic));
-        walk.aim((seq, root), base, check, peers, &self.state);
-        self.walk_on(walk, now_ns, steps, |_, _| {});
-    }
-
-    /// Takes an answer to a FETCH for the children of a node.
-    pub fn on_meta_data(&mut self, now_ns: u64, from: ReplicaId, answer: &MetaData<'_>, steps: &mut Steps) {
-        match self.walk.take() {
-            Some(walk) => {
-                self.walk_on(walk, now_ns, steps, |walk, hands| walk.on_meta_data(from, answer, hands));
+    ) -> Option<SeqNum> {
+        match event {
+            Event::Fetch { target, check, peers } => {
+                self.repair = None;
+                let base = if state.root_at(target.0).is_some() { target.0 } else { state.newest() };
+                let mut walk = self.walk.take().unwrap_or_default();
+                walk.take_leftover(core::mem::take(&mut self.leftover));
+                walk.aim(target, base, check, peers, state);
+                self.walk_on(walk, now_ns, state, steps, |_, _| {})
             }
-            None => steps.refuse(from, Refusal::Unasked),
+            Event::Unreadable { page, peers } => {
+                state.note_unreadable(page);
+                let is_asked = self.repair.as_ref().is_some_and(|repair| repair.page() == page);
+                if !is_asked && self.walk.is_none() && !peers.is_empty() {
+                    let mut repair = PageRepair::new(page, state.tree().label(0, page), peers, now_ns);
+                    repair.ask(now_ns, state, &mut self.next_rid, steps);
+                    self.repair = Some(repair);
+                }
+                None
+            }
+            Event::Question(from, question) => {
+                let is_tainted = self.walk.as_ref().is_some_and(|walk| walk.is_tainted(question.checkpoint));
+                self.source.on_fetch(now_ns, from, question, (!is_tainted).then_some(&*state), steps);
+                None
+            }
+            Event::MetaData(from, answer) => {
+                let Some(walk) = self.walk.take() else {
+                    steps.refuse(from, Refusal::Unasked);
+                    return None;
+                };
+                self.walk_on(walk, now_ns, state, steps, |walk, cx| walk.on_meta_data(from, answer, cx))
+            }
+            Event::Data(from, answer) => {
+                let Some(walk) = self.walk.take() else {
+                    self.on_repair(now_ns, from, answer, state, steps);
+                    return None;
+                };
+                self.walk_on(walk, now_ns, state, steps, |walk, cx| walk.on_data(from, answer, cx))
+            }
+            Event::Deadline => {
+                let walk = self.walk.take();
+                let installed =
+                    walk.and_then(|walk| self.walk_on(walk, now_ns, state, steps, Walk::on_deadline));
+                if let Some(repair) = &mut self.repair {
+                    repair.ask(now_ns, state, &mut self.next_rid, steps);
+                }
+                installed
+            }
         }
     }
 
-    /// Takes an answer to a FETCH for a page.
-    pub fn on_data(&mut self, now_ns: u64, from: ReplicaId, answer: &Data<'_>, steps: &mut Steps) {
-        match self.walk.take() {
-            Some(walk) => self.walk_on(walk, now_ns, steps, |walk, hands| walk.on_data(from, answer, hands)),
-            None => self.on_mending(now_ns, from, answer, steps),
-        }
-    }
-
-    /// Continues when [`Self::deadline`] has passed. Harmless at any other time.
-    pub fn on_deadline(&mut self, now_ns: u64, steps: &mut Steps) {
-        if let Some(walk) = self.walk.take() {
-            self.walk_on(walk, now_ns, steps, Walk::on_deadline);
-        }
-        self.mend_on(now_ns, steps);
-    }
-
-    /// Returns the moment, on the clock of `now_ns`, at which [`Self::on_deadline`] is due. Changes
-    /// with each call; none: there is nothing to wait for.
-    pub fn deadline(&self) -> Option<u64> {
-        if self.walk.as_ref().is_some_and(|walk| walk.may_land(self.landed_max)) {
+    /// Returns the moment, on the clock of `now_ns`, at which [`Event::Deadline`] is due. Changes with each call;
+    /// none: there is nothing to wait for.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        if self.walk.as_ref().is_some_and(|walk| walk.may_adopt(self.adopted_max)) {
             return Some(0);
         }
-        let mending = self.mending.as_ref().map(Mending::deadline);
-        self.walk.as_ref().and_then(Walk::deadline).into_iter().chain(mending).min()
+        let repair = self.repair.as_ref().map(PageRepair::deadline);
+        self.walk.as_ref().and_then(Walk::deadline).into_iter().chain(repair).min()
     }
 
     /// Returns whether a transfer is in progress.
-    pub fn is_fetching(&self) -> bool {
+    #[inline]
+    pub(crate) fn is_fetching(&self) -> bool {
         self.walk.is_some()
     }
 
     /// Returns how many pages other replicas have brought since the start.
-    pub fn fetched(&self) -> u64 {
+    pub(crate) fn fetched(&self) -> u64 {
         self.fetched + self.progress().map_or(0, |progress| progress.fetched)
     }
 
     /// Returns how far the transfer is, if one is in progress.
-    pub fn progress(&self) -> Option<Progress> {
+    pub(crate) fn progress(&self) -> Option<Progress> {
         Some(self.walk.as_ref()?.progress())
+    }
+
+    /// Returns the lowest checkpoint that must stay, of those from `below` on and of `held`, which are in their order:
+    /// one that a transfer builds on, or that another replica is fetching.
+    pub(crate) fn needs(&self, below: SeqNum, held: impl Iterator<Item = SeqNum>) -> SeqNum {
+        let below = self.walk.as_ref().map_or(below, |walk| below.min(walk.base()));
+        self.source.lowest(held).map_or(below, |given| below.min(given))
+    }
+
+    /// Gives up the transfer in progress: the state has become another one.
+    pub(crate) fn give_up(&mut self) {
+        self.walk = None;
+    }
+
+    /// Keeps pages that a disk had and that are not the state, for a transfer to look at first.
+    pub(crate) fn keep(&mut self, pages: Arrivals) {
+        self.leftover = pages;
+    }
+
+    /// Returns how many pages are kept so.
+    pub(crate) fn pages_kept(&self) -> usize {
+        self.leftover.len()
+    }
+
+    /// Sets how many pages a transfer may have in memory before it waits for [`Self::note_staged`].
+    pub(crate) fn limit(&mut self, pages_max: usize) {
+        self.contents_max = pages_max.max(1);
+    }
+
+    /// Sets how many pages a transfer may have in memory when it is installed.
+    pub(crate) fn limit_arrivals(&mut self, pages_max: usize) {
+        self.adopted_max = pages_max;
+    }
+
+    /// Returns how many pages the transfer in progress has in memory.
+    pub(crate) fn pages(&self) -> usize {
+        self.walk.as_ref().map_or(0, Walk::contents)
+    }
+
+    /// Calls `each` with pages of the transfer in progress that are in memory, `pages_max` at most and each once.
+    pub(crate) fn stage(&mut self, pages_max: usize, each: impl FnMut(u32, Label, &[u8])) {
+        if let Some(walk) = &mut self.walk {
+            walk.stage(pages_max, each);
+        }
+    }
+
+    /// Takes note that a disk has these pages of a transfer, each at a place of the store.
+    pub(crate) fn note_staged<P: PageStore>(&mut self, staged: &[(PageLabel, u32)], state: &mut State<P>) {
+        let Some(walk) = &mut self.walk else { return };
+        for (label, place) in staged {
+            let PageLabel { page, modified, digest } = *label;
+            walk.note_staged(page, Label { modified, digest }, *place, state);
+        }
     }
 
     /// Lets the walk take in what `event` is, go as far as it can, and install what it has when it is
     /// at its end.
-    fn walk_on(
+    fn walk_on<P: PageStore>(
         &mut self,
         mut walk: Walk,
         now_ns: u64,
+        state: &mut State<P>,
         steps: &mut Steps,
-        event: impl FnOnce(&mut Walk, &mut Hands<'_, P>),
-    ) {
-        let mut hands = Hands {
-            state: &mut self.state,
-            pool: &mut self.pool,
+        event: impl FnOnce(&mut Walk, &mut WalkContext<'_, P>),
+    ) -> Option<SeqNum> {
+        let mut cx = WalkContext {
+            state,
             next_rid: &mut self.next_rid,
             now_ns,
-            staged_max: self.staged_max,
-            steps: &mut *steps,
+            contents_max: self.contents_max,
+            steps,
         };
-        event(&mut walk, &mut hands);
-        walk.advance(&mut hands);
-        while walk.may_land(self.landed_max) {
+        event(&mut walk, &mut cx);
+        walk.advance(&mut cx);
+        while walk.may_adopt(self.adopted_max) {
             let (seq, root) = walk.target();
             self.fetched += walk.take_fetched();
-            if walk.install(hands.state, hands.pool) {
-                self.adopt(seq);
-                steps.push(Step::Installed { seq, root });
-                return;
+            if walk.install(cx.state) {
+                cx.steps.push(Step::Installed { seq, root });
+                return Some(seq);
             }
-            hands.steps.push(Step::Distrusted);
-            walk.aim((seq, root), seq, true, &[], hands.state);
-            walk.advance(&mut hands);
+            cx.steps.push(Step::Distrusted);
+            walk.aim((seq, root), seq, true, &[], cx.state);
+            walk.advance(&mut cx);
         }
         if walk.is_done() {
             walk.wait(now_ns);
         }
         self.walk = Some(walk);
+        None
+    }
+
+    /// Takes an answer to the question about a page that could not be read.
+    fn on_repair<P: PageStore>(
+        &mut self,
+        now_ns: u64,
+        from: ReplicaId,
+        answer: &Data<'_>,
+        state: &mut State<P>,
+        steps: &mut Steps,
+    ) {
+        let Some(repair) = self.repair.as_mut().filter(|repair| repair.is_about(from, answer)) else {
+            return steps.refuse(from, Refusal::Unasked);
+        };
+        if repair.is_answered(answer, state) {
+            steps.push(Step::PageRestored { page: repair.page() });
+            self.repair = None;
+            self.fetched += 1;
+        } else {
+            steps.refuse(from, Refusal::Lie);
+            repair.ask_again(now_ns, state, &mut self.next_rid, steps);
+        }
+    }
+
+    /// Returns how many questions are on their way.
+    #[cfg(test)]
+    pub(crate) fn outstanding(&self) -> usize {
+        self.walk.as_ref().map_or(0, Walk::outstanding)
     }
 }
-
-#[cfg(test)]
-mod tests;
-#[cfg(test)]
-mod world;

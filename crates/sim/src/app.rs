@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use quorate_service::kv::{Answer, Asked, Command, Failure, Items, Kv, Operation};
 use quorate_service::null::{self, Null};
-use quorate_service::people;
+use quorate_service::registry;
 use quorate_service::{Context, Service, View};
 
 use crate::checker::linearizable::{self, Call, Model};
@@ -347,7 +347,7 @@ impl Model for KvKey {
     type Outcome = Vec<u8>;
 
     fn apply(state: &Self::State, operation: &Vec<u8>, outcome: Option<&Vec<u8>>) -> Option<Self::State> {
-        if outcome.is_some_and(|outcome| people::Answer::decode(outcome).is_some()) {
+        if outcome.is_some_and(|outcome| registry::RegistryResult::decode(outcome).is_some()) {
             return Some(state.clone()); // who had no right to it changed nothing
         }
         let operation = Operation::decode(operation).ok()?;

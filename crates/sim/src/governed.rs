@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use quorate_service::people::{Answer, Order, Person, Rights};
+use quorate_service::registry::{Client, RegistryOp, RegistryResult, Rights};
 use quorate_service::{Context, Executor, Service};
 use quorate_wire::{ClientId, Door, Principal};
 
@@ -12,7 +12,7 @@ use crate::setup::Keys;
 use crate::world::World;
 
 /// Returns the first `count` clients: the first one is the administrator.
-pub(crate) fn founders(count: usize) -> BTreeMap<u64, Person> {
+pub(crate) fn founders(count: usize) -> BTreeMap<u64, Client> {
     let principals = 1..=u64::try_from(count).unwrap_or(0);
     principals
         .map(|principal| (principal, person(if principal == 1 { Rights::Admin } else { Rights::Write })))
@@ -20,8 +20,8 @@ pub(crate) fn founders(count: usize) -> BTreeMap<u64, Person> {
 }
 
 /// A client with these rights. Its key is whatever this world's client of that number has, so it does not stand here.
-pub(crate) fn person(rights: Rights) -> Person {
-    Person { rights, key: [0; 32], address: None }
+pub(crate) fn person(rights: Rights) -> Client {
+    Client { rights, key: [0; 32], address: None }
 }
 
 /// Reads an order as people write it: `add c1`, `add c1 read`, `remove c1`.
@@ -29,10 +29,10 @@ pub(crate) fn parse(text: &str) -> Option<Vec<u8>> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let principal = |name: &str| Some(name.strip_prefix('c')?.parse::<u64>().ok()? + 1);
     let order = match *words.as_slice() {
-        ["add", name] => Order::Add(principal(name)?, person(Rights::Write)),
-        ["add", name, "read"] => Order::Add(principal(name)?, person(Rights::Read)),
-        ["add", name, "admin"] => Order::Add(principal(name)?, person(Rights::Admin)),
-        ["remove", name] => Order::Remove(principal(name)?),
+        ["add", name] => RegistryOp::Add(principal(name)?, person(Rights::Write)),
+        ["add", name, "read"] => RegistryOp::Add(principal(name)?, person(Rights::Read)),
+        ["add", name, "admin"] => RegistryOp::Add(principal(name)?, person(Rights::Admin)),
+        ["remove", name] => RegistryOp::Remove(principal(name)?),
         _ => return None,
     };
     let mut bytes = Vec::new();
@@ -43,24 +43,27 @@ pub(crate) fn parse(text: &str) -> Option<Vec<u8>> {
 /// Shows an order.
 pub(crate) fn order_text(operation: &[u8]) -> Option<String> {
     let name = |principal: u64| ClientId::new(principal, 0);
-    Some(match Order::decode(operation)? {
-        Ok(Order::Add(principal, person)) => {
+    Some(match RegistryOp::decode(operation)? {
+        Ok(RegistryOp::Add(principal, person)) => {
             format!("add {} {}", name(principal), format!("{:?}", person.rights).to_lowercase())
         }
-        Ok(Order::Remove(principal)) => format!("remove {}", name(principal)),
+        Ok(RegistryOp::Remove(principal)) => format!("remove {}", name(principal)),
         Err(_) => "(malformed order)".to_owned(),
     })
 }
 
 /// Shows the answer to an order, or that there was no right.
 pub(crate) fn answer_text(result: &[u8]) -> Option<String> {
-    Some(match Answer::decode(result)? {
-        Answer::Done => "ok".to_owned(),
-        Answer::AlreadySo => "ok, already".to_owned(),
-        Answer::NoRight => "refused: no right".to_owned(),
-        Answer::NoClient => "refused: no client".to_owned(),
-        Answer::NoLane => "refused: table full".to_owned(),
-        other @ (Answer::OtherKey | Answer::LastAdministrator | Answer::Full | Answer::Malformed) => {
+    Some(match RegistryResult::decode(result)? {
+        RegistryResult::Done => "ok".to_owned(),
+        RegistryResult::AlreadySo => "ok, already".to_owned(),
+        RegistryResult::NoRight => "refused: no right".to_owned(),
+        RegistryResult::NoClient => "refused: no client".to_owned(),
+        RegistryResult::NoLane => "refused: table full".to_owned(),
+        other @ (RegistryResult::OtherKey
+        | RegistryResult::LastAdministrator
+        | RegistryResult::Full
+        | RegistryResult::Malformed) => {
             format!("refused: {other:?}")
         }
     })
@@ -75,40 +78,40 @@ pub(crate) struct Governed {
 }
 
 impl Governed {
-    pub(crate) fn new(inner: Box<dyn Double>, founders: &BTreeMap<u64, Person>) -> Self {
+    pub(crate) fn new(inner: Box<dyn Double>, founders: &BTreeMap<u64, Client>) -> Self {
         let rights: BTreeMap<u64, Rights> =
             founders.iter().map(|(who, person)| (*who, person.rights)).collect();
         Self { inner, ever: rights.keys().copied().collect(), rights }
     }
 
-    fn judge(&mut self, who: u64, operation: &[u8]) -> Option<Answer> {
-        let Some(rights) = self.rights.get(&who).copied() else { return Some(Answer::NoClient) };
-        let Some(order) = Order::decode(operation) else {
+    fn judge(&mut self, who: u64, operation: &[u8]) -> Option<RegistryResult> {
+        let Some(rights) = self.rights.get(&who).copied() else { return Some(RegistryResult::NoClient) };
+        let Some(order) = RegistryOp::decode(operation) else {
             let reads = quorate_service::kv::Kv.is_read_only(operation);
-            return (rights == Rights::Read && !reads).then_some(Answer::NoRight);
+            return (rights == Rights::Read && !reads).then_some(RegistryResult::NoRight);
         };
         if rights != Rights::Admin {
-            return Some(Answer::NoRight);
+            return Some(RegistryResult::NoRight);
         }
         let (whom, now) = match order {
-            Ok(Order::Add(whom, person)) => (whom, Some(person.rights)),
-            Ok(Order::Remove(whom)) => (whom, None),
+            Ok(RegistryOp::Add(whom, person)) => (whom, Some(person.rights)),
+            Ok(RegistryOp::Remove(whom)) => (whom, None),
             Err(answer) => return Some(answer),
         };
         let before = self.rights.get(&whom).copied();
         let admins = self.rights.values().filter(|rights| **rights == Rights::Admin).count();
         Some(match (before, now) {
-            (None, None) if !self.ever.contains(&whom) => Answer::NoClient,
-            (before, now) if before == now => Answer::AlreadySo,
-            (Some(Rights::Admin), _) if admins == 1 => Answer::LastAdministrator,
+            (None, None) if !self.ever.contains(&whom) => RegistryResult::NoClient,
+            (before, now) if before == now => RegistryResult::AlreadySo,
+            (Some(Rights::Admin), _) if admins == 1 => RegistryResult::LastAdministrator,
             (_, Some(now)) => {
                 self.rights.insert(whom, now);
                 self.ever.insert(whom);
-                Answer::Done
+                RegistryResult::Done
             }
             (_, None) => {
                 self.rights.remove(&whom);
-                Answer::Done
+                RegistryResult::Done
             }
         })
     }
@@ -133,12 +136,12 @@ impl Double for Governed {
 
 /// The clients that an authenticator knows, as far as ordered operations can change them.
 #[derive(Clone, Copy, Debug)]
-pub struct Guests {
+pub struct Admission {
     version: u64,
     leaving: bool,
 }
 
-impl Guests {
+impl Admission {
     /// Of an authenticator that has not looked yet.
     pub const NEW: Self = Self { version: u64::MAX, leaving: true };
 
@@ -151,13 +154,13 @@ impl Guests {
         clients: usize,
         shut_out: bool,
     ) {
-        let version = executor.people_version();
+        let version = executor.registry_version();
         if version == self.version && !(shut_out && self.leaving) {
             return;
         }
         self.version = version;
         let mut known = BTreeSet::new();
-        executor.people(&mut |principal, _| _ = known.insert(principal));
+        executor.registered(&mut |principal, _| _ = known.insert(principal));
         self.leaving = false;
         for principal in 1..=u64::try_from(clients).unwrap_or(0) {
             let id = ClientId::new(principal, 0);
@@ -174,20 +177,20 @@ impl Guests {
 
 impl<A: App> World<A> {
     /// Updates the authenticator of host `h` from its state.
-    pub(crate) fn receive_guests(&mut self, h: usize, shut_out: bool) {
+    pub(crate) fn admit_clients(&mut self, h: usize, shut_out: bool) {
         if self.founders.is_none() {
             return;
         }
         let clients = self.clients_max;
         let Some(process) = &mut self.hosts[h].process else { return };
-        process.guests.receive(&process.executor, &mut process.door, &self.keys, clients, shut_out);
+        process.admission.receive(&process.executor, &mut process.door, &self.keys, clients, shut_out);
     }
 
     /// Returns the clients that the state of host `h` knows, by their index.
     pub fn guests_of(&self, h: usize) -> Vec<u64> {
         let mut known = Vec::new();
         if let Some(process) = &self.hosts[h].process {
-            process.executor.people(&mut |principal, _| known.push(principal - 1));
+            process.executor.registered(&mut |principal, _| known.push(principal - 1));
         }
         known.sort_unstable();
         known

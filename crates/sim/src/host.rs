@@ -12,7 +12,7 @@ use quorate_wire::{Batch, Body, ClientId, Digest, Door, Kind, ReplicaId, SeqNum}
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::disk::Disk;
-use crate::governed::Guests;
+use crate::governed::Admission;
 use crate::network::{Frame, NodeId};
 use crate::world::Event;
 
@@ -78,7 +78,7 @@ pub struct Process<S: Service> {
     /// The service and its state.
     pub executor: Executor<S>,
     /// The clients that the authenticator knows.
-    pub guests: Guests,
+    pub admission: Admission,
     /// When each timer runs out, on the monotonic clock.
     pub deadlines: [Option<u64>; Timer::COUNT],
     /// When the authenticator is to be told the time.

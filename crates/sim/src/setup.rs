@@ -6,7 +6,7 @@ use quorate_pbft::client::step::ClientActions;
 use quorate_pbft::config::Durability;
 use quorate_pbft::step::Actions;
 use quorate_pbft::{Config, Replica, Resume};
-use quorate_service::people::Person;
+use quorate_service::registry::Client;
 use quorate_service::{Executor, Options, Steps};
 use quorate_wire::digest::ClusterId;
 use quorate_wire::sign::{PublicKey, Signer, Verifier};
@@ -165,7 +165,7 @@ impl Keys {
 }
 
 /// Returns the double of a service in the initial state, with the rights that it starts with.
-pub(crate) fn double<A: App>(app: &A, founders: Option<&BTreeMap<u64, Person>>) -> Box<dyn Double> {
+pub(crate) fn double<A: App>(app: &A, founders: Option<&BTreeMap<u64, Client>>) -> Box<dyn Double> {
     match founders {
         None => app.double(),
         Some(founders) => Box::new(Governed::new(app.double(), founders)),

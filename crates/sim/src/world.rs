@@ -16,7 +16,7 @@ use quorate_pbft::Config;
 use quorate_pbft::client::step::ClientActions;
 use quorate_pbft::step::{Actions, Input, Now};
 use quorate_service::Steps;
-use quorate_service::people::Person;
+use quorate_service::registry::Client;
 use quorate_wire::codec::{Decoded, Reader};
 use quorate_wire::door::Admitted;
 use quorate_wire::{Kind, Message, Principal, ReplicaId, Replies};
@@ -143,7 +143,7 @@ pub struct World<A: App> {
     pub(crate) keys_rng: Rng,
     pub(crate) page_bytes: usize,
     /// The clients that are accepted from the start, if the state has a client registry.
-    pub(crate) founders: Option<BTreeMap<u64, Person>>,
+    pub(crate) founders: Option<BTreeMap<u64, Client>>,
     /// The number of clients, accepted or not.
     pub(crate) clients_max: usize,
     pub(crate) liars: BTreeMap<ReplicaId, LiarMaker>,

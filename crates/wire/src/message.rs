@@ -41,8 +41,8 @@ pub use self::normal::{
     Commit, Piggyback, PrePrepare, PrePrepareHead, Prepare, encode_pre_prepare, pre_prepare_bytes_besides,
 };
 pub use self::statement::{
-    Contradiction, Keeps, Moved, Probe, REASON_BYTES_MAX, STATED_CHECKPOINTS_MAX, STATED_REASONS_MAX,
-    Statement, VERSION_BYTES_MAX,
+    Contradiction, Keeps, Probe, REASON_BYTES_MAX, STATED_CHECKPOINTS_MAX, STATED_REASONS_MAX, Statement,
+    TransferStats, VERSION_BYTES_MAX,
 };
 pub use self::status::{Bitmap, Committed, Echoes, Start, Status, Want};
 pub use self::transfer::{Data, Fetch, MetaData};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use quorate_node::observe::{Cell, Health, Observer, Picture, text};
 use quorate_wire::SeqNum;
-use quorate_wire::message::Moved;
+use quorate_wire::message::TransferStats;
 
 use super::probe::Probe;
 use crate::code::Code;
@@ -125,7 +125,7 @@ impl<'a> Break<'a> {
                 progress.note(
                     looked,
                     Far {
-                        fetched: fetched.map(|moved: Moved| moved.since_start),
+                        fetched: fetched.map(|moved: TransferStats| moved.since_start),
                         executed: own.map(|says| says.executed),
                         others: picture.map(|picture| picture.executed),
                     },
@@ -297,7 +297,7 @@ impl Progress {
 }
 
 /// Tells what a replica has fetched since it started.
-fn said(moved: &Moved) -> String {
+fn said(moved: &TransferStats) -> String {
     format!("{} fetched of {}", text::size(moved.since_start.1), text::size(moved.of_bytes))
 }
 

@@ -21,7 +21,7 @@ use quorate_fs::rpc::{AuthSys, CallHead, OpaqueAuth, ReplyHead, Status};
 use quorate_fs::settings::{Export, Squash};
 use quorate_fs::{Fs, Settings};
 use quorate_service::options::Options;
-use quorate_service::pages::{Memory, PageStore};
+use quorate_service::page::{Memory, PageStore};
 use quorate_service::{Context, Executor, PageFault, Service, Stop, View};
 use quorate_wire::digest::Domains;
 use quorate_wire::message::{Proof, Request, RequestFlags};

@@ -1,6 +1,6 @@
 //! The errors of a call.
 
-use quorate_service::people;
+use quorate_service::registry;
 use quorate_wire::message::OPERATION_BYTES_MAX;
 
 /// Identifies an operation with an unknown outcome, as long as the caller exists.
@@ -23,7 +23,7 @@ pub enum CallError {
     /// Nothing was changed: this client lacks the right, was removed, or is not added yet (EX-3).
     NotAllowed {
         /// The replicas' answer.
-        why: people::Answer,
+        why: registry::RegistryResult,
     },
     /// It timed out and may or may not take effect: [`outcome`](super::Caller::outcome) tells later.
     Unknown {
@@ -62,7 +62,7 @@ impl std::fmt::Display for CallError {
             }
             Self::Busy => f.write_str("the cluster is overloaded; nothing was changed"),
             Self::Closed => f.write_str("the client is closed; nothing was changed"),
-            Self::NotAllowed { why: people::Answer::NoRight } => {
+            Self::NotAllowed { why: registry::RegistryResult::NoRight } => {
                 f.write_str("permission denied: this client lacks the right; nothing was changed")
             }
             Self::NotAllowed { .. } => f.write_str(

@@ -70,12 +70,12 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
 
     /// Requests a page that the next batch needs.
     #[cold]
-    pub(super) fn mend(&mut self, now: Now, fault: PageFault) {
+    pub(super) fn repair(&mut self, now: Now, fault: PageFault) {
         *self.counters.rejected.entry("page-unreadable").or_default() += 1;
         self.held.is_lacking = true;
         let mut steps = core::mem::take(&mut self.steps);
         steps.clear();
-        self.executor.mend(now.mono_ns, fault, &self.peers, &mut steps);
+        self.executor.repair(now.mono_ns, fault, &self.peers, &mut steps);
         self.perform_transfer(now, &steps);
         self.steps = steps;
     }

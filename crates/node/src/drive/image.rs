@@ -2,7 +2,7 @@
 //! does not block the replica.
 
 use quorate_service::Service;
-use quorate_service::saving::Copied;
+use quorate_service::image::CopiedPages;
 use quorate_wire::SeqNum;
 
 use super::Drive;
@@ -31,7 +31,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         if may && self.journal.wants_image(stable, self.is_crowded()) {
             self.saving = self.executor.begin_save(stable);
             // Slots of a finished transfer are free, or part of the state, when the image is sealed.
-            self.journal.take_aside();
+            self.journal.take_staged();
         }
     }
 
@@ -46,7 +46,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             self.copy_image();
         }
         if self.executor.is_fetching() {
-            self.put_aside();
+            self.stage();
         }
         if self.stored.is_empty() {
             self.stored = self.journal.take_stored();
@@ -64,17 +64,17 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// final share of memory is the rest of the bound; otherwise a replica that falls behind repeatedly while the
     /// disk is full would use more each time.
     #[cold]
-    fn put_aside(&mut self) {
-        self.executor.note_aside(&self.journal.take_aside());
+    fn stage(&mut self) {
+        self.executor.note_staged(&self.journal.take_staged());
         let (store, others) = (self.executor.store(), self.executor.pages_of_checkpoints());
         let (pages, max) = (store.pages(), store.pages_max());
         let left = max.saturating_add(max / 2).saturating_sub(pages.dirty + others);
         self.executor.limit_arrivals(left);
         if self.executor.transfer_pages() > left.min(max / 4) && self.journal.has_room() {
-            let mut copied = Copied::default();
-            self.executor.put_aside(PAGES_MAX, &mut copied);
+            let mut copied = CopiedPages::default();
+            self.executor.stage(PAGES_MAX, &mut copied);
             if !copied.is_empty() {
-                self.journal.aside(copied);
+                self.journal.stage(copied);
             }
         }
     }
@@ -108,7 +108,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             return;
         }
         let Some(mut saving) = self.saving.take() else { return };
-        let mut copied = Copied::default();
+        let mut copied = CopiedPages::default();
         if !self.executor.save(&mut saving, PAGES_MAX, &mut copied) {
             // Overtaken, or the state was fetched: the next stable checkpoint is copied.
             return self.executor.abandon_save(saving);

@@ -71,11 +71,11 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 self.transfer(now, |executor, steps| executor.on_fetch(at, from, question, steps));
             }
             (Principal::Replica(from), Message::MetaData(answer)) => {
-                self.moved.note(0, frame.len(), at);
+                self.transfer_meter.note(0, frame.len(), at);
                 self.transfer(now, |executor, steps| executor.on_meta_data(at, from, answer, steps));
             }
             (Principal::Replica(from), Message::Data(answer)) => {
-                self.moved.note(1, frame.len(), at);
+                self.transfer_meter.note(1, frame.len(), at);
                 self.transfer(now, |executor, steps| executor.on_data(at, from, answer, steps));
             }
             (Principal::Client(client), Message::Probe(probe)) => self.on_probe(now, client, *probe),

@@ -163,7 +163,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         let transfer = self.executor.progress().map_or((0, 0), |progress| {
             (progress.fetched.saturating_mul(page_bytes), progress.total.saturating_mul(page_bytes))
         });
-        let moved = self.moved.says(now.mono_ns, page_bytes, self.executor.progress());
+        let moved = self.transfer_meter.says(now.mono_ns, page_bytes, self.executor.progress());
         let contradictions = self.sayings.contradictions.iter().map(|(by, (count, last))| Contradiction {
             by: *by,
             count: *count,

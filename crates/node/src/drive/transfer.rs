@@ -17,7 +17,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Fetches the state of a certified checkpoint.
     pub(super) fn fetch(&mut self, now: Now, seq: SeqNum, root: Digest, check: bool) -> Option<Outcome> {
         let runs = self.executor.is_fetching();
-        self.moved.aim(seq, runs, now.mono_ns, self.state_pages());
+        self.transfer_meter.aim(seq, runs, now.mono_ns, self.state_pages());
         let mut steps = core::mem::take(&mut self.steps);
         steps.clear();
         self.executor.fetch(now.mono_ns, seq, root, check, &self.peers, &mut steps);
@@ -61,13 +61,13 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                     *self.counters.rejected.entry(refusal(*why)).or_default() += 1;
                 }
                 Step::Distrusted => *self.counters.rejected.entry("own-pages-distrusted").or_default() += 1,
-                Step::Mended { page } => {
+                Step::PageRestored { page } => {
                     tracing::info!(page, "repaired a page from another replica");
                     self.note_mended();
                 }
                 Step::Installed { seq, root } => {
                     let pages = self.executor.fetched();
-                    self.moved.end(*seq, now.mono_ns, self.state_pages());
+                    self.transfer_meter.end(*seq, now.mono_ns, self.state_pages());
                     tracing::info!(
                         seq = seq.0,
                         pages,

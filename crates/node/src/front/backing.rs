@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use nix::sys::epoll::{Epoll, EpollEvent};
 use quorate_pbft::Now;
-use quorate_service::people::Answer;
+use quorate_service::registry::RegistryResult;
 
 use super::talk::{Failure, Requests};
 use crate::client::{ClientDrive, End};
@@ -119,7 +119,9 @@ impl<M: Meter> Backing for Cluster<M> {
             each(
                 done.lane,
                 match done.end {
-                    End::Result if Answer::decode(result) == Some(Answer::NoLane) => Err(Failure::NoLane),
+                    End::Result if RegistryResult::decode(result) == Some(RegistryResult::NoLane) => {
+                        Err(Failure::NoLane)
+                    }
                     End::Result => Ok(result),
                     End::ResultLost => Err(Failure::ResultLost),
                     End::Overtaken => Err(Failure::Unknown),

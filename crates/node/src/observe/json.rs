@@ -1,6 +1,6 @@
 //! The status as JSON: the keys of `quorate status --json`.
 
-use quorate_wire::message::{Moved, Statement};
+use quorate_wire::message::{Statement, TransferStats};
 use serde_json::{Map, Value, json};
 
 use super::model::{Health, Picture};
@@ -88,7 +88,7 @@ pub fn replica(health: &Health, picture: &Picture) -> Value {
 }
 
 /// Returns the figures of the last state transfer.
-fn transferred(moved: &Moved, runs: bool) -> Value {
+fn transferred(moved: &TransferStats, runs: bool) -> Value {
     let (pages, bytes) = moved.since_start;
     json!({
         "seq": moved.seq.0,

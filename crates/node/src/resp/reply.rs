@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use quorate_service::kv::{Answer, Failure};
-use quorate_service::people;
+use quorate_service::registry;
 
 use super::decode::number;
 use super::encode;
@@ -91,7 +91,7 @@ pub(super) fn reply(answer: &[u8], shape: Shape, facts: &Facts<'_>, out: &mut Ve
         // The service answers as documented. Other answers would come from another service, or from the client
         // registry.
         out.truncate(before);
-        let text: &[u8] = match people::Answer::decode(answer) {
+        let text: &[u8] = match registry::RegistryResult::decode(answer) {
             Some(_) => b"NOPERM the gateway's client may not do this, or was removed",
             None => b"ERR the cluster runs another service than the key-value store",
         };

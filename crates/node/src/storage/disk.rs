@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use quorate_pbft::step::Lsn;
-use quorate_service::saving::PageLabel;
+use quorate_service::page::PageLabel;
 use quorate_wire::SeqNum;
 
 use super::images::PageFile;
@@ -111,7 +111,7 @@ struct Shared {
     /// The checkpoint of the last image and 1, until the replica's thread fetches it.
     kept: AtomicU64,
     /// The same for pages of a transfer.
-    aside: Mutex<Vec<(PageLabel, u32)>>,
+    staged: Mutex<Vec<(PageLabel, u32)>>,
 }
 
 impl Shared {
@@ -130,8 +130,8 @@ impl imaging::Told for Arc<Shared> {
         self.wanted.notify_one();
     }
 
-    fn aside(&self, aside: Vec<(PageLabel, u32)>) {
-        self.aside.lock().unwrap_or_else(PoisonError::into_inner).extend(aside);
+    fn staged(&self, staged: Vec<(PageLabel, u32)>) {
+        self.staged.lock().unwrap_or_else(PoisonError::into_inner).extend(staged);
     }
 
     fn failed(&self, trouble: Trouble) {

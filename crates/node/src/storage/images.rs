@@ -10,7 +10,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use quorate_service::saving::{Copied, Loading, PageLabel, is_of_another_form};
+use quorate_service::image::{CopiedPages, Loading, is_of_another_form};
+use quorate_service::page::PageLabel;
 use quorate_service::{Executor, Service};
 use quorate_wire::{Digest, SeqNum};
 
@@ -69,9 +70,9 @@ pub(super) struct PageFile {
     /// The slots of the last seal's pages, until they are taken.
     stored: Vec<(PageLabel, u32)>,
     /// Good pages that were found but are not a state, or came with a transfer: it may use them until the next seal.
-    attic: BTreeMap<u32, Entry>,
+    leftover: BTreeMap<u32, Entry>,
     /// Pages that a transfer has made part of the state, and that may be nowhere else: kept until the next seal.
-    landed: BTreeMap<u32, Entry>,
+    adopted: BTreeMap<u32, Entry>,
     /// Free slots below `slots`.
     free: BTreeSet<u32>,
     slots: u32,
@@ -99,8 +100,8 @@ impl PageFile {
             pending: BTreeMap::new(),
             same: Vec::new(),
             stored: Vec::new(),
-            attic: BTreeMap::new(),
-            landed: BTreeMap::new(),
+            leftover: BTreeMap::new(),
+            adopted: BTreeMap::new(),
             free: BTreeSet::new(),
             slots: 0,
             unsynced: 0,
@@ -147,13 +148,13 @@ impl PageFile {
         let Some(seal) = found.seal.filter(|_| whole) else {
             tracing::warn!(pages = good, "pages of the state that are on the disk are kept for comparison");
             executor.keep_for_transfer(loading);
-            self.attic = entries;
+            self.leftover = entries;
             return Ok(None);
         };
         if let Err(error) = executor.end_load(loading, seal.seq, seal.root) {
             // The votes are in the log; the pages come from the others.
             tracing::warn!(seq = seal.seq.0, good, bad, %error, "pages of the state on the disk are damaged");
-            self.attic = entries;
+            self.leftover = entries;
             return Ok(None);
         }
         self.table = entries;
@@ -164,7 +165,7 @@ impl PageFile {
 
     /// Returns whether there are pages that a transfer may use.
     pub(super) fn has_attic(&self) -> bool {
-        !self.attic.is_empty()
+        !self.leftover.is_empty()
     }
 
     /// Removes the record of the pages' checkpoint. The pages stay in their slots.
@@ -228,7 +229,7 @@ impl PageFile {
 
     /// Writes pages. They become part of the state with the next [`Self::seal`]. If the disk is full, nothing has
     /// changed.
-    pub(super) fn write(&mut self, copied: &Copied) -> Result<(), LogError> {
+    pub(super) fn write(&mut self, copied: &CopiedPages) -> Result<(), LogError> {
         let labels = copied.labels();
         let unused: Vec<u32> = self.free.iter().copied().chain(self.slots..).take(labels.len()).collect();
         let (mut unused, mut content) = (unused.into_iter(), copied.content().chunks_exact(self.page_bytes));
@@ -244,7 +245,7 @@ impl PageFile {
                 continue;
             }
             // A transfer found the page in its slot.
-            let places = [self.attic.get(&label.page), self.landed.get(&label.page)];
+            let places = [self.leftover.get(&label.page), self.adopted.get(&label.page)];
             if let Some(entry) = places.into_iter().flatten().find(|entry| !is_anew && entry.label == *label)
             {
                 found.push(*entry);
@@ -260,7 +261,7 @@ impl PageFile {
         self.write_content(&entries)?;
         self.same.extend(same);
         for entry in &found {
-            for pages in [&mut self.attic, &mut self.landed] {
+            for pages in [&mut self.leftover, &mut self.adopted] {
                 if pages.get(&entry.label.page) == Some(entry) {
                     pages.remove(&entry.label.page);
                 }
@@ -279,7 +280,7 @@ impl PageFile {
 
     /// Writes pages of a state transfer, and returns their slots. They become part of the state with an image. Until
     /// the first seal they stay, unless they are replaced. If the disk is full, nothing has changed.
-    pub(super) fn put_aside(&mut self, copied: &Copied) -> Result<Vec<(PageLabel, u32)>, LogError> {
+    pub(super) fn stage(&mut self, copied: &CopiedPages) -> Result<Vec<(PageLabel, u32)>, LogError> {
         let labels = copied.labels();
         let unused = self.free.iter().copied().chain(self.slots..);
         let entries: Vec<Entry> =
@@ -290,7 +291,7 @@ impl PageFile {
         for entry in &entries {
             self.free.remove(&entry.slot);
             self.slots = self.slots.max(entry.slot + 1);
-            let before = self.attic.insert(entry.label.page, *entry);
+            let before = self.leftover.insert(entry.label.page, *entry);
             self.free.extend(before.map(|before| before.slot));
         }
         Ok(entries.iter().map(|entry| (entry.label, entry.slot)).collect())
@@ -299,8 +300,8 @@ impl PageFile {
     /// A transfer is over: its pages may be part of the state. The next one may not use their slots, nor those of
     /// earlier transfers, except where this one has another version.
     pub(super) fn land(&mut self) {
-        for (page, entry) in std::mem::take(&mut self.attic) {
-            let before = self.landed.insert(page, entry);
+        for (page, entry) in std::mem::take(&mut self.leftover) {
+            let before = self.adopted.insert(page, entry);
             self.free.extend(before.map(|before| before.slot));
         }
     }
@@ -358,7 +359,7 @@ impl PageFile {
                 if entry.is_empty() { self.table.remove(&page) } else { self.table.insert(page, entry) };
             self.free.extend(before.map(|before| before.slot));
         }
-        for pages in [&mut self.attic, &mut self.landed] {
+        for pages in [&mut self.leftover, &mut self.adopted] {
             self.free.extend(std::mem::take(pages).into_values().map(|entry| entry.slot));
         }
         let entries = told.iter().filter_map(|page| self.table.get(page));

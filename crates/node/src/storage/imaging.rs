@@ -9,7 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use quorate_service::saving::{Copied, PageLabel};
+use quorate_service::image::CopiedPages;
+use quorate_service::page::PageLabel;
 use quorate_wire::{Digest, SeqNum};
 
 use super::images::PageFile;
@@ -29,9 +30,9 @@ const RETRY: Duration = Duration::from_millis(500);
 /// A task of the thread.
 #[derive(Debug)]
 enum Work {
-    Pages(Copied),
+    Pages(CopiedPages),
     /// Pages of a state transfer.
-    Aside(Copied),
+    Stage(CopiedPages),
     /// The transfer is over.
     Land,
     Seal(SeqNum, Digest),
@@ -71,7 +72,7 @@ pub(super) trait Told: Send + 'static {
     /// A checkpoint is durable, and its new pages are in these slots.
     fn sealed(&self, seq: SeqNum, stored: Vec<(PageLabel, u32)>);
     /// Pages of a transfer are in these slots.
-    fn aside(&self, aside: Vec<(PageLabel, u32)>);
+    fn staged(&self, staged: Vec<(PageLabel, u32)>);
     /// The disk has failed: nothing more is written.
     fn failed(&self, trouble: Trouble);
 }
@@ -104,12 +105,12 @@ impl Imaging {
         self.queue.waiting.load(Ordering::Acquire) == 0
     }
 
-    pub(super) fn pages(&self, copied: Copied) {
+    pub(super) fn pages(&self, copied: CopiedPages) {
         self.give(Work::Pages(copied));
     }
 
-    pub(super) fn aside(&self, copied: Copied) {
-        self.give(Work::Aside(copied));
+    pub(super) fn stage(&self, copied: CopiedPages) {
+        self.give(Work::Stage(copied));
     }
 
     pub(super) fn land(&self) {
@@ -159,8 +160,8 @@ fn perform(file: &mut PageFile, queue: &Queue, work: &Work, told: &impl Told) ->
     loop {
         let done = match work {
             Work::Pages(copied) => file.write(copied).and_then(|()| sync(file, queue)),
-            Work::Aside(copied) => file.put_aside(copied).and_then(|aside| {
-                told.aside(aside);
+            Work::Stage(copied) => file.stage(copied).and_then(|staged| {
+                told.staged(staged);
                 sync(file, queue)
             }),
             Work::Land => {

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use quorate_service::saving::PageLabel;
+use quorate_service::page::PageLabel;
 use quorate_wire::codec::{Reader, Writer};
 use quorate_wire::{Digest, SeqNum};
 

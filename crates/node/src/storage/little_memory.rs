@@ -105,7 +105,7 @@ fn a_state_larger_than_memory_is_the_state() {
     }
     assert_eq!(world.start(VICTIM), (false, false));
     world.heal("without a disk");
-    assert!(world.aside > 30, "of what came the disk took {} pages", world.aside);
+    assert!(world.staged > 30, "of what came the disk took {} pages", world.staged);
     settle(&mut world);
     world.check_content();
     assert!(pages(&world).on_disk > 100, "{:?}", pages(&world));

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use quorate_pbft::step::Lsn;
 use quorate_service::Options;
+use quorate_service::image::CopiedPages;
 use quorate_service::kv::{Kv, Operation};
-use quorate_service::saving::{Copied, PageLabel};
+use quorate_service::page::PageLabel;
 use quorate_wire::digest::Domains;
 use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, Replies, Timestamp};
@@ -73,7 +74,7 @@ impl Replica {
         let root = self.executor.checkpoint(seq);
         let disk = self.disk.as_mut().unwrap();
         let (mut saving, mut copied, mut pages) =
-            (self.executor.begin_save(seq).unwrap(), Copied::default(), 0);
+            (self.executor.begin_save(seq).unwrap(), CopiedPages::default(), 0);
         while !saving.is_done() {
             while !disk.has_room() {
                 std::thread::yield_now();
@@ -120,10 +121,10 @@ fn load(dir: &Path) -> (Executor<Kv, Paged>, Option<(SeqNum, Digest)>) {
 }
 
 /// Takes a checkpoint and copies it, and returns its digest.
-fn copy(replica: &mut Replica) -> (Copied, SeqNum, Digest) {
+fn copy(replica: &mut Replica) -> (CopiedPages, SeqNum, Digest) {
     let seq = replica.executor.last_executed();
     let root = replica.executor.checkpoint(seq);
-    let mut copied = Copied::default();
+    let mut copied = CopiedPages::default();
     let mut saving = replica.executor.begin_save(seq).unwrap();
     assert!(replica.executor.save(&mut saving, usize::MAX, &mut copied));
     (copied, seq, root)
@@ -197,7 +198,7 @@ fn what_was_not_sealed_does_not_count() {
     let seq = replica.executor.last_executed();
     replica.executor.checkpoint(seq);
     let mut saving = replica.executor.begin_save(seq).unwrap();
-    let mut copied = Copied::default();
+    let mut copied = CopiedPages::default();
     assert!(replica.executor.save(&mut saving, usize::MAX, &mut copied));
     let disk = replica.disk.as_mut().unwrap();
     disk.pages(copied);
@@ -251,14 +252,14 @@ fn no_damage_to_one_sector_of_the_state_goes_unnoticed() {
 /// The slots of pages that the state does not include in the end are freed.
 #[test]
 fn what_was_put_aside_is_not_written_again() {
-    let mut replica = Replica::new("aside", 1 << 20);
+    let mut replica = Replica::new("staged", 1 << 20);
     replica.disk.take().unwrap().stop().unwrap();
     replica.store(0..300, 1);
-    let dir = TempDir::new("aside-pages");
+    let dir = TempDir::new("staged-pages");
     let mut file = PageFile::new(dir.path(), OWNER, &replica.executor);
     let (early, ..) = copy(&mut replica);
-    let aside = file.put_aside(&early).unwrap();
-    assert_eq!(aside.len(), early.labels().len());
+    let staged = file.stage(&early).unwrap();
+    assert_eq!(staged.len(), early.labels().len());
     let written = file.unsynced();
     replica.store(0..20, 2);
     let (late, seq, root) = copy(&mut replica);
@@ -271,12 +272,12 @@ fn what_was_put_aside_is_not_written_again() {
     let kept = |(label, slot): &&(PageLabel, u32)| stored.contains(&(*label, *slot));
     let is_late = |label: &&PageLabel| late.labels().iter().any(|late| late.page == label.page);
     let replaced = early.labels().iter().filter(is_late).count();
-    assert_eq!(aside.iter().filter(kept).count(), early.labels().len() - replaced);
+    assert_eq!(staged.iter().filter(kept).count(), early.labels().len() - replaced);
     let bytes = fs::metadata(dir.path().join("pages")).unwrap().len();
     // Again pages that no image includes in the end: the next seal frees their space.
     replica.store(1000..1300, 3);
     let (other, ..) = copy(&mut replica);
-    file.put_aside(&other).unwrap();
+    file.stage(&other).unwrap();
     file.write(&late).unwrap();
     file.seal(seq.next(), root).unwrap();
     assert_eq!(fs::metadata(dir.path().join("pages")).unwrap().len(), bytes);
@@ -284,25 +285,25 @@ fn what_was_put_aside_is_not_written_again() {
     assert_eq!(file_again(dir.path(), &loaded).load(&mut loaded, true).unwrap(), Some((seq.next(), root)));
 }
 
-/// The pages that a transfer has made part of the state stay in place while the next one sets pages aside, until the
+/// The pages that a transfer has made part of the state stay in place while the next one stages pages, until the
 /// next seal.
 #[test]
 fn what_has_landed_is_not_written_over_by_the_next_transfer() {
-    let mut replica = Replica::new("landed", 1 << 20);
+    let mut replica = Replica::new("adopted", 1 << 20);
     replica.store(0..300, 1);
-    let dir = TempDir::new("landed-pages");
+    let dir = TempDir::new("adopted-pages");
     let mut file = PageFile::new(dir.path(), OWNER, &replica.executor);
     let (early, ..) = copy(&mut replica);
-    let landed = file.put_aside(&early).unwrap();
+    let adopted = file.stage(&early).unwrap();
     file.land();
     replica.store(0..20, 2);
     let (late, seq, root) = copy(&mut replica);
-    let mut slots: BTreeSet<u32> = landed.iter().map(|(_, slot)| *slot).collect();
+    let mut slots: BTreeSet<u32> = adopted.iter().map(|(_, slot)| *slot).collect();
     // The second time other slots are used; those of the first time are free then, and are reused the third time.
-    let again = [(); 3].map(|()| file.put_aside(&late).unwrap());
+    let again = [(); 3].map(|()| file.stage(&late).unwrap());
     assert!(again.iter().flatten().all(|(_, slot)| !slots.contains(slot)), "written over");
     slots.extend(again.iter().flatten().map(|(_, slot)| *slot));
-    assert_eq!(slots.len(), landed.len() + 2 * late.labels().len());
+    assert_eq!(slots.len(), adopted.len() + 2 * late.labels().len());
     file.land();
     file.write(&early).unwrap();
     file.write(&late).unwrap();

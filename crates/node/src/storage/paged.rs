@@ -21,14 +21,14 @@
 //! replaced after it had got its slot, and lost the slot then. Or it was installed with another label; then it lost
 //! its slot too. Free slots are written by the next image only, whose first page is passed after this store has
 //! received all slots of the previous one: [`super::Disk`] wants no image before that. Slots that a transfer may use
-//! (`attic`) become free with the first seal, and there is none during a transfer.
+//! (`leftover`) become free with the first seal, and there is none during a transfer.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::path::{Path, PathBuf};
 
 use quorate_service::PageFault;
-use quorate_service::pages::PageStore;
-use quorate_service::saving::{Checker, PageLabel};
+use quorate_service::image::Checker;
+use quorate_service::page::{PageLabel, PageStore};
 use quorate_wire::digest::Domains;
 use quorate_wire::{Digest, SeqNum};
 

@@ -59,7 +59,7 @@ pub(super) struct World {
     /// Whether the victim gets no pages from the others.
     pub(super) starves: bool,
     /// Maximum number of pages of a state transfer that the victim had on its disk and not in memory.
-    pub(super) aside: usize,
+    pub(super) staged: usize,
     pub(super) votes: Votes,
     /// The digest of the answer to each request, from any replica.
     answers: BTreeMap<Timestamp, Digest>,
@@ -98,7 +98,7 @@ impl World {
             victim,
             pages_max,
             starves: false,
-            aside: 0,
+            staged: 0,
             votes: Votes::new(),
             answers: BTreeMap::new(),
             roots: BTreeMap::new(),
@@ -224,7 +224,7 @@ impl World {
                     None => self.client.receive(self.now, &datagram),
                 }
             }
-            self.note_aside();
+            self.note_staged();
             if !moved {
                 break;
             }
@@ -244,11 +244,11 @@ impl World {
         self.turn();
     }
 
-    fn note_aside(&mut self) {
+    fn note_staged(&mut self) {
         let Some(drive) = &self.replicas[self.victim] else { return };
         let executor = drive.executor();
         let brought = executor.progress().map_or(0, |progress| usize::try_from(progress.fetched).unwrap());
-        self.aside = self.aside.max(brought.saturating_sub(executor.transfer_pages()));
+        self.staged = self.staged.max(brought.saturating_sub(executor.transfer_pages()));
     }
 
     /// Records the others' state, and checks that it is equal.

@@ -4,10 +4,9 @@ use quorate_wire::reply::Outcome;
 use quorate_wire::{ClientId, Timestamp};
 
 use super::{Executor, fault};
-use crate::pages::PageStore;
-use crate::people::{self, Rights};
-use crate::service::{PageFault, Service};
-use crate::view::View;
+use crate::page::{PageFault, PageStore};
+use crate::registry::{self, Rights};
+use crate::service::Service;
 
 impl<S: Service, P: PageStore> Executor<S, P> {
     /// Returns how many client lanes have an entry, and how many clients' lanes can have one (`clients_max` without
@@ -30,9 +29,8 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             return Ok(Some(Outcome::Overtaken));
         }
         let privileged = client.replica().is_some()
-            || self.people.as_ref().and_then(|people| people.rights(client)) == Some(Rights::Admin);
-        let mut view =
-            View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, self.reply_pages);
+            || self.registry.as_ref().and_then(|registry| registry.rights(client)) == Some(Rights::Admin);
+        let mut view = self.state.view(self.reply_pages);
         if refused.0 == 0 || timestamp > refused {
             let room = self.lanes.make_room(&mut view, client, privileged, time_ns);
             if fault(room)?.unwrap_or(false) {
@@ -51,32 +49,28 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         &mut self,
         client: ClientId,
         operation: &[u8],
-    ) -> Result<Option<people::Answer>, PageFault> {
-        let pages = self.people_pages();
-        let Some(people) = &mut self.people else { return Ok(None) };
-        let Some(rights) = people.rights(client) else { return Ok(Some(people::Answer::NoClient)) };
-        let Some(order) = people::Order::decode(operation) else {
+    ) -> Result<Option<registry::RegistryResult>, PageFault> {
+        let pages = self.registry_pages();
+        let Some(registry) = &mut self.registry else { return Ok(None) };
+        let Some(rights) = registry.rights(client) else {
+            return Ok(Some(registry::RegistryResult::NoClient));
+        };
+        let Some(order) = registry::RegistryOp::decode(operation) else {
             let may = rights >= Rights::Write || self.service.is_read_only(operation);
-            return Ok((!may).then_some(people::Answer::NoRight));
+            return Ok((!may).then_some(registry::RegistryResult::NoRight));
         };
         if rights < Rights::Admin {
-            return Ok(Some(people::Answer::NoRight));
+            return Ok(Some(registry::RegistryResult::NoRight));
         }
         let order = match order {
             Ok(order) => order,
             Err(answer) => return Ok(Some(answer)),
         };
-        let mut view = View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, pages);
+        let mut view = self.state.view(pages);
         // A page that is damaged shows at the next checkpoint (CK-6).
-        let answer = fault(people.obey(order, &mut view))?.unwrap_or(people::Answer::Malformed);
-        if let (people::Order::Remove(principal), people::Answer::Done) = (order, answer) {
-            let mut view = View::new(
-                self.state.store(),
-                &mut self.overlay,
-                &mut self.pool,
-                &self.zeros,
-                self.reply_pages,
-            );
+        let answer = fault(registry.apply(order, &mut view))?.unwrap_or(registry::RegistryResult::Malformed);
+        if let (registry::RegistryOp::Remove(principal), registry::RegistryResult::Done) = (order, answer) {
+            let mut view = self.state.view(self.reply_pages);
             fault(self.lanes.release_all(&mut view, principal))?;
         }
         Ok(Some(answer))

@@ -8,39 +8,38 @@ use quorate_wire::life::Lives;
 
 use super::{Executor, fault};
 use crate::lives;
-use crate::pages::PageStore;
-use crate::people::{People, Person};
-use crate::service::{Context, PageFault, Service};
-use crate::view::View;
+use crate::page::{PageFault, PageStore};
+use crate::registry::{Client, Registry};
+use crate::service::{Context, Service};
 
 impl<S: Service, P: PageStore> Executor<S, P> {
-    /// Lets clients ask for what they may: these, by their principals, and those that are added by order (EX-3).
+    /// Lets clients ask for what they may: these, by their principals, and those that are added later (EX-3).
     /// Replicated: all replicas have the same founders. The caller has just made the executor.
     #[must_use]
-    pub fn governed(mut self, founders: BTreeMap<u64, Person>) -> Self {
+    pub fn governed(mut self, founders: BTreeMap<u64, Client>) -> Self {
         assert!(
-            self.last_executed == quorate_wire::SeqNum(0) && self.people.is_none(),
+            self.last_executed == quorate_wire::SeqNum(0) && self.registry.is_none(),
             "from the beginning on"
         );
         // The table of lives is at the end of the same pages.
-        let pages = People::pages(self.options.page_bytes) - lives::pages(self.options.page_bytes);
+        let pages = Registry::pages(self.options.page_bytes) - lives::pages(self.options.page_bytes);
         self.service_pages.1 -= pages.min(self.service_pages.1);
-        self.people = Some(People::new(founders));
+        self.registry = Some(Registry::new(founders));
         self
     }
 
-    /// Calls `each` with the principal of every client that may come in, by the committed state. Nobody, if the
+    /// Calls `each` with the principal of every registered client, by the committed state. Nobody, if the
     /// executor is not [`Self::governed`].
-    pub fn people(&self, each: &mut dyn FnMut(u64, &Person)) {
-        if let Some(people) = &self.people {
-            people.for_each(each);
+    pub fn registered(&self, each: &mut dyn FnMut(u64, &Client)) {
+        if let Some(registry) = &self.registry {
+            registry.for_each(each);
         }
     }
 
-    /// Returns a number that changes whenever [`Self::people`] may have.
+    /// Returns a number that changes whenever [`Self::registered`] may have.
     #[inline]
-    pub fn people_version(&self) -> u64 {
-        self.people.as_ref().map_or(0, People::version)
+    pub fn registry_version(&self) -> u64 {
+        self.registry.as_ref().map_or(0, Registry::version)
     }
 
     /// Returns the lives of the replicas that have had more than one, by the committed state (RC-11). None: a page is
@@ -56,7 +55,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     }
 
     /// The pages of the table of clients: those before it.
-    pub(super) fn people_pages(&self) -> (u32, u32) {
+    pub(super) fn registry_pages(&self) -> (u32, u32) {
         let first = self.service_pages.0 + self.service_pages.1;
         (first, self.lives_pages().0 - first)
     }
@@ -70,7 +69,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         operation: &[u8],
     ) -> Result<(), PageFault> {
         let pages = self.lives_pages();
-        let mut view = View::new(self.state.store(), &mut self.overlay, &mut self.pool, &self.zeros, pages);
+        let mut view = self.state.view(pages);
         let opened = fault(lives::open(&mut view, replica, cx.timestamp, cx.seq, operation))?;
         if let Some(recovered) = opened.flatten() {
             recovered.encode(&mut self.result);

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::tests::{Said, client, encoded, execute, executor, get, incr, value};
 use super::*;
-use crate::kv::Operation;
+use crate::builtin::kv::Operation;
 use crate::testing::Xorshift;
 
 /// A plain model of what batches do: a map and each client's last request.

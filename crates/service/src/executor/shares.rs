@@ -5,10 +5,9 @@ use alloc::vec::Vec;
 
 use super::tests::incr;
 use super::*;
-use crate::kv::Kv;
-use crate::people::Person;
-use crate::people::{Answer, Order, Rights};
-use crate::shares::IDLE_NS;
+use crate::builtin::kv::Kv;
+use crate::registry::{Client, RegistryOp, RegistryResult, Rights};
+use crate::replies::shares::IDLE_NS;
 use crate::testing::{Xorshift, batch, domains, options};
 
 fn lane(principal: u64, lane: u16) -> ClientId {
@@ -32,7 +31,7 @@ fn at(
     let seq = executor.last_executed().next();
     executor.execute(seq, &batch(&requests, time_ns), tentative, &mut replies).unwrap();
     for reply in replies.iter() {
-        let refused = Answer::decode(reply.result.unwrap_or(&[])) == Some(Answer::NoLane);
+        let refused = RegistryResult::decode(reply.result.unwrap_or(&[])) == Some(RegistryResult::NoLane);
         assert_eq!(refused, reply.outcome == Outcome::Refused, "who is refused is told so, and nobody else");
     }
     replies.iter().map(|reply| reply.outcome).collect()
@@ -118,15 +117,15 @@ fn l1_a_full_table_comes_free() {
 /// L1: who is removed gives its lanes back at once.
 #[test]
 fn l1_a_removed_clients_lanes_are_free() {
-    let person = |rights| Person { rights, key: [1; 32], address: None };
-    let founders: BTreeMap<u64, Person> = [(1, person(Rights::Admin)), (2, person(Rights::Write))].into();
+    let person = |rights| Client { rights, key: [1; 32], address: None };
+    let founders: BTreeMap<u64, Client> = [(1, person(Rights::Admin)), (2, person(Rights::Write))].into();
     let mut executor = with(40, 10).governed(founders);
     for l in 0..10 {
         assert_eq!(one(&mut executor, 1, lane(2, l), 50), Executed);
     }
     assert_eq!(executor.lanes().0, 10);
     let mut order = Vec::new();
-    Order::Remove(2).encode(&mut order);
+    RegistryOp::Remove(2).encode(&mut order);
     let remove = |executor: &mut Executor<Kv>, tentative| {
         let seq = executor.last_executed().next();
         let mut replies = Replies::new();

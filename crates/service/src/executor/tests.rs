@@ -8,8 +8,8 @@ use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{ReplicaId, ViewNum};
 
 use super::*;
+use crate::builtin::kv::{Answer, Kv, Operation};
 use crate::image::ImageError;
-use crate::kv::{Answer, Kv, Operation};
 use crate::testing::{Xorshift, batch, domains, options};
 
 pub(super) fn executor() -> Executor<Kv> {
@@ -376,7 +376,7 @@ fn b37_a_client_too_many_is_refused() {
     let said =
         execute(&mut executor, &[(client(2), 1, &add), (client(3), 1, &add), (client(4), 1, &add)], false);
     let mut refused = Vec::new();
-    crate::people::Answer::NoLane.encode(&mut refused);
+    crate::registry::RegistryResult::NoLane.encode(&mut refused);
     assert_eq!(said[2], (Outcome::Refused, Some(refused)));
     assert_eq!(get(&executor, b"n").as_deref(), Some(&b"3"[..]));
     assert_eq!(execute(&mut executor, &[(client(1), 2, &add)], false), [executed(b"4")]);

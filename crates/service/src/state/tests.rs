@@ -1,7 +1,7 @@
 //! The state against whole copies.
 
 use super::*;
-use crate::pages::Memory;
+use crate::page::Memory;
 use crate::testing::{Xorshift, domains};
 use alloc::collections::BTreeMap;
 
@@ -11,44 +11,43 @@ type Model = BTreeMap<u32, [u8; BYTES]>;
 
 struct Pair {
     state: State<Memory>,
-    overlay: Overlay,
-    pool: Pool,
     model: Model,
     copies: BTreeMap<SeqNum, (Model, Digest)>,
 }
 
 impl Pair {
     fn new() -> Self {
-        let state = State::new(Memory::new(), domains(), PAGES_MAX, 4);
+        let tree = Tree::new(domains(), PAGES_MAX);
+        let state = State::new(Memory::new(), tree, Pool::new(BYTES, 64), 4);
         let copies = [(SeqNum(0), (Model::new(), state.root_at(SeqNum(0)).unwrap()))].into();
-        Self { state, overlay: Overlay::default(), pool: Pool::new(BYTES, 64), model: Model::new(), copies }
+        Self { state, model: Model::new(), copies }
     }
 
     /// Executes a batch that writes and clears pages at random, and merges it or not.
     fn batch(&mut self, random: &mut Xorshift) {
         let before = self.model.clone();
-        self.overlay.begin(&mut self.pool);
+        self.state.begin();
         for _ in 0..random.below(5) {
             let page = u32::try_from(random.below(40) * random.below(25)).unwrap();
             let content = [u8::try_from(random.below(250)).unwrap() + 1; BYTES];
             if random.below(4) == 0 {
-                self.overlay.put(self.state.store(), &mut self.pool, page, None).unwrap();
+                self.state.view((0, PAGES_MAX)).clear(page).unwrap();
                 self.model.remove(&page);
             } else {
-                self.overlay.put(self.state.store(), &mut self.pool, page, Some(&content)).unwrap();
+                self.state.view((0, PAGES_MAX)).put(page, &content).unwrap();
                 self.model.insert(page, content);
             }
         }
         if random.below(4) == 0 {
-            self.overlay.discard(&mut self.pool);
+            self.state.drop_batch();
             self.model = before;
         } else {
-            self.state.merge(&mut self.overlay, &mut self.pool);
+            self.state.merge();
         }
     }
 
     fn cut(&mut self, seq: SeqNum) {
-        let root = self.state.cut(seq, &mut self.pool);
+        let root = self.state.cut(seq);
         assert_eq!(root, self.state.recompute(domains(), PAGES_MAX), "I17 at {seq:?}");
         self.copies.insert(seq, (self.model.clone(), root));
         let held: Vec<_> = self.state.checkpoints().map(|(seq, _)| seq).collect();
@@ -84,7 +83,7 @@ fn checkpoints_stay_as_they_were_cut() {
             }
             if random.below(12) == 0 {
                 let below = SeqNum(random.below(seq + 1));
-                pair.state.discard(below, &mut pair.pool);
+                pair.state.discard(below);
                 let newest = pair.state.newest();
                 pair.copies.retain(|&seq, _| seq >= below || seq == newest);
             }
@@ -110,7 +109,7 @@ fn reverting_gives_the_checkpoint_back() {
         let held: Vec<_> = pair.copies.keys().copied().collect();
         let base = held[usize::try_from(random.below(4)).unwrap() % held.len()];
         let (model, root) = pair.copies[&base].clone();
-        assert_eq!(pair.state.install(base, base, false, Vec::new(), &mut pair.pool), root);
+        assert_eq!(pair.state.install(base, base, false, Vec::new()), root);
         assert_eq!(pair.state.recompute(domains(), PAGES_MAX), root, "seed {seed}");
         pair.model = model.clone();
         pair.copies = [(base, (model, root))].into();

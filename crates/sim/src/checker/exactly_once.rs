@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use quorate_service::Context;
-use quorate_service::people::Answer;
+use quorate_service::registry::RegistryResult;
 use quorate_wire::digest::Domains;
 use quorate_wire::life::{Life, Recovery};
 use quorate_wire::reply::Outcome;
@@ -105,7 +105,7 @@ impl ExactlyOnce {
                 _ if refusal.is_some() => {
                     let outcome = refusal.unwrap_or(Outcome::Refused);
                     let mut result = Vec::new();
-                    Answer::NoLane.encode(&mut result);
+                    RegistryResult::NoLane.encode(&mut result);
                     let (client, t) = (request.client.0, request.timestamp.0);
                     let refused = outcome == Outcome::Refused;
                     let digest = refused.then(|| self.domains.reply(client, t, &request.digest, &result));
@@ -207,7 +207,7 @@ impl ExactlyOnce {
         let request = self.domains.request(client.0, timestamp.0, operation);
         let digest = self.domains.reply(client.0, timestamp.0, &request, result);
         let known = self.clients.get(client);
-        if Answer::decode(result) == Some(Answer::NoLane)
+        if RegistryResult::decode(result) == Some(RegistryResult::NoLane)
             && known.is_none_or(|last| last.timestamp < timestamp)
         {
             self.refused.insert((client, timestamp));

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use quorate_service::people::{Answer, Order};
+use quorate_service::registry::{RegistryOp, RegistryResult};
 use quorate_wire::reply::Outcome;
 use quorate_wire::{ClientId, Digest, SeqNum, Timestamp};
 
@@ -97,8 +97,8 @@ impl Table {
 
     /// A request was executed. If it was an order that removes a client, its lanes go.
     pub(super) fn executed(&mut self, client: ClientId, last: Last, operation: &[u8], result: &[u8]) {
-        if let (Some(Ok(Order::Remove(principal))), Some(Answer::Done)) =
-            (Order::decode(operation), Answer::decode(result))
+        if let (Some(Ok(RegistryOp::Remove(principal))), Some(RegistryResult::Done)) =
+            (RegistryOp::decode(operation), RegistryResult::decode(result))
         {
             let gone: Vec<ClientId> =
                 self.lanes.keys().copied().filter(|id| id.principal() == principal).collect();

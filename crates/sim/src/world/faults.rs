@@ -16,7 +16,7 @@ use quorate_wire::{Batch, Digest, Principal, SeqNum, ViewNum, frame};
 use super::{Event, World};
 use crate::app::App;
 use crate::disk::{Damage, Disk, Found, Pace};
-use crate::governed::Guests;
+use crate::governed::Admission;
 use crate::host::Process;
 use crate::rng::{Concern, Rng};
 use crate::trace::What;
@@ -118,7 +118,7 @@ impl<A: App> World<A> {
             core,
             executor,
             // Whatever the state knows is news to a new authenticator.
-            guests: Guests::NEW,
+            admission: Admission::NEW,
             deadlines: [None; quorate_pbft::Timer::COUNT],
             door_at: mono,
             wake_at: u64::MAX,
@@ -130,7 +130,7 @@ impl<A: App> World<A> {
             flushing: None,
             flushed_at: 0,
         });
-        self.receive_guests(h, true);
+        self.admit_clients(h, true);
         let node = self.hosts[h].node;
         self.schedule(self.at, node, Event::Start { life });
     }

@@ -78,7 +78,7 @@ impl<A: App> World<A> {
                 if let Some(process) = self.process(h) {
                     process.executor.merge(seq);
                 }
-                self.receive_guests(h, false);
+                self.admit_clients(h, false);
             }
             Task::Undo(after) => {
                 if let Some(process) = self.process(h) {
@@ -115,7 +115,7 @@ impl<A: App> World<A> {
                 if let Some(process) = self.process(h) {
                     process.executor.discard(below);
                 }
-                self.receive_guests(h, true);
+                self.admit_clients(h, true);
                 self.flush(h, below, false);
             }
             Task::Fetch(seq, root, check) => {
@@ -143,7 +143,7 @@ impl<A: App> World<A> {
         if process.executor.execute(seq, batch, tentative, &mut replies).is_err() {
             unreachable!("pages in memory are always there");
         }
-        self.receive_guests(h, false);
+        self.admit_clients(h, false);
         if correct {
             self.checkers.executed(id, seq, batch.digest(), &replies);
             if let Some(evidence) = &mut self.evidence {
@@ -258,7 +258,7 @@ impl<A: App> World<A> {
                 Step::Answer { to, kind, body } => self.send_own(h, to, kind, steps.bytes(body).to_vec()),
                 Step::Refused { from, why } => self.refused(h, from, why),
                 Step::Distrusted => self.tell(h, || What::Milestone("distrusts its own pages".to_owned())),
-                Step::Mended { .. } => unreachable!("pages in memory are always there"),
+                Step::PageRestored { .. } => unreachable!("pages in memory are always there"),
                 Step::Installed { seq, root } => self.installed(h, seq, root),
             }
         }
@@ -305,7 +305,7 @@ impl<A: App> World<A> {
         process.executor.clients(&mut clients);
         clients.sort_unstable();
         let lives = process.executor.lives();
-        self.receive_guests(h, true);
+        self.admit_clients(h, true);
         self.flush(h, seq, true);
         self.feed(h, Input::Fetched { seq, root, clients: &clients, lives: lives.as_deref() });
     }

@@ -82,7 +82,7 @@ pub struct Contradiction {
 
 /// What a replica's last state transfer has moved, or moves: what came over the network, of use or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct TransferStats {
     /// The checkpoint that it reached; while it runs, the one that it is to reach.
     pub seq: SeqNum,
     /// Pages that came: one that came twice, for another target, counts twice.
@@ -133,7 +133,7 @@ pub struct Statement {
     /// Bytes of the state that a transfer has brought, and that it has to bring as far as is known.
     pub transfer: (u64, u64),
     /// What its last transfer has moved, or moves. None: it has fetched no state since it started.
-    pub moved: Option<Moved>,
+    pub moved: Option<TransferStats>,
     /// Views that it has left since it started.
     pub view_changes: u64,
     /// Requests that it has executed since it started.
@@ -281,16 +281,16 @@ fn take_checkpoint(r: &mut Reader<'_>) -> Decoded<(SeqNum, Digest)> {
     Ok((SeqNum(r.u64()?), r.digest()?))
 }
 
-fn put_moved(moved: &Moved, out: &mut Writer<'_>) {
-    let Moved { seq, pages, bytes, of_pages, of_bytes, took_ms, transfers, since_start } = *moved;
+fn put_moved(moved: &TransferStats, out: &mut Writer<'_>) {
+    let TransferStats { seq, pages, bytes, of_pages, of_bytes, took_ms, transfers, since_start } = *moved;
     let (all_pages, all_bytes) = since_start;
     for number in [seq.0, pages, bytes, of_pages, of_bytes, took_ms, transfers, all_pages, all_bytes] {
         out.u64(number);
     }
 }
 
-fn take_moved(r: &mut Reader<'_>) -> Decoded<Moved> {
-    Ok(Moved {
+fn take_moved(r: &mut Reader<'_>) -> Decoded<TransferStats> {
+    Ok(TransferStats {
         seq: SeqNum(r.u64()?),
         pages: r.u64()?,
         bytes: r.u64()?,

@@ -7,8 +7,8 @@ use quorate_wire::frame::Frame;
 use quorate_wire::life::Life;
 use quorate_wire::message::{
     AnyBody, Bitmap, BodyFetch, BodyKind, BodyMessage, Checkpoint, Commit, Committed, Contradiction, Data,
-    Echoes, Fetch, Keeps, LeaveCert, Moved, NewView, PrePrepared, Prepared, Probe, ProofMessage, QueryStable,
-    Reply, ReplyStable, ReqAck, ReqReject, Request, Start, Statement, Status, Suspect, SuspectReason,
+    Echoes, Fetch, Keeps, LeaveCert, NewView, PrePrepared, Prepared, Probe, ProofMessage, QueryStable, Reply,
+    ReplyStable, ReqAck, ReqReject, Request, Start, Statement, Status, Suspect, SuspectReason, TransferStats,
     VcFetch, ViewChange, Want, decode_any,
 };
 use quorate_wire::{Digest, Kind, ReplicaId, SeqNum, Timestamp, ViewNum};
@@ -182,7 +182,7 @@ pub(crate) fn statement() -> Statement {
         disk_full: true,
         checkpoints: vec![(SeqNum(0), digest(0xc0)), (SeqNum(128), digest(0xc4))],
         transfer: (4096, 8192),
-        moved: Some(Moved {
+        moved: Some(TransferStats {
             seq: SeqNum(128),
             pages: 1,
             bytes: 4176,

@@ -4,7 +4,8 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use quorate_pbft::step::Lsn;
-use quorate_service::saving::{Copied, PageLabel};
+use quorate_service::image::CopiedPages;
+use quorate_service::page::PageLabel;
 use quorate_wire::{Digest, SeqNum};
 
 use super::super::commit::{self, RecordKind};
@@ -57,9 +58,9 @@ impl Journal for Disk {
         may && (self.image_due || seq > self.newest_image && is_short_of_room)
     }
 
-    fn aside(&mut self, copied: Copied) {
+    fn stage(&mut self, copied: CopiedPages) {
         if let Some(images) = &self.images {
-            images.aside(copied);
+            images.stage(copied);
         }
     }
 
@@ -69,8 +70,8 @@ impl Journal for Disk {
         }
     }
 
-    fn take_aside(&mut self) -> Vec<(PageLabel, u32)> {
-        std::mem::take(&mut *self.shared.aside.lock().unwrap_or_else(PoisonError::into_inner))
+    fn take_staged(&mut self) -> Vec<(PageLabel, u32)> {
+        std::mem::take(&mut *self.shared.staged.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn is_imaging(&self) -> bool {
@@ -92,7 +93,7 @@ impl Journal for Disk {
         self.images.as_ref().is_none_or(Imaging::has_room)
     }
 
-    fn pages(&mut self, copied: Copied) {
+    fn pages(&mut self, copied: CopiedPages) {
         if let Some(images) = &self.images {
             images.pages(copied);
         }

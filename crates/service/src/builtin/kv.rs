@@ -1,0 +1,363 @@
+//! A key-value service.
+//!
+//! [`Operation`], [`Command`] and [`Answer`] are values with an encoding, so that a text protocol and a
+//! RESP gateway are only parsers on top of them. Numbers are kept as decimal text, as they came.
+
+use alloc::vec::Vec;
+use core::fmt::Write as _;
+
+use quorate_wire::message::{OPERATION_BYTES_MAX, RESULT_BYTES_MAX};
+
+use crate::service::{Access, Context, Service};
+
+use crate::state::space::StoreError;
+use crate::state::view::View;
+use crate::stop::Stop;
+
+mod command;
+mod operation;
+mod store;
+#[cfg(test)]
+mod tests;
+
+pub use command::{Asked, Command, Condition, ITEMS_MAX, Items};
+pub use operation::{Answer, Answers, Failure, Operation};
+use store::{Deadline, Store};
+
+/// The longest value, in bytes: one that was appended to must still fit in an operation and a result.
+pub const VALUE_BYTES_MAX: usize = 1 << 20;
+/// An answer to many operations that is as long as this, in bytes, takes no more: it fits in a datagram
+/// with the rest of a REPLY, and replicas keep it (`RESULT_CACHE`).
+const MANY_BYTES_MAX: usize = 32 << 10;
+/// Each write operation removes this number of expired keys: more than it can make expire.
+const REAP_MAX: usize = 4;
+/// Counting removes more: it has to look at them all.
+const REAP_TO_COUNT_MAX: usize = 4096;
+
+const _: () = assert!(VALUE_BYTES_MAX + 2048 < OPERATION_BYTES_MAX);
+
+/// A key-value store whose keys can expire. Keys and values are bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kv;
+
+impl Service for Kv {
+    fn is_read_only(&self, operation: &[u8]) -> bool {
+        Asked::decode(operation).is_ok_and(|asked| asked.is_read_only())
+    }
+
+    fn access(&self, operation: &[u8], keys: &mut Access) {
+        match Asked::decode(operation) {
+            Ok(Asked::Operation(Operation::Get { key })) => keys.read(key_number(key)),
+            Ok(Asked::Operation(operation)) => keys.write(key_number(operation.key())),
+            Ok(Asked::Command(command)) => declare(&command, keys),
+            // Answered without a look at the state.
+            Err(_) => {}
+        }
+    }
+
+    fn execute(
+        &self,
+        cx: Context,
+        operation: &[u8],
+        state: &mut View<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        let mut store = Store::new(&cx, state);
+        let done = match Asked::decode(operation) {
+            Ok(Asked::Command(Command::Many(items))) => store.many(&items, out),
+            Ok(asked) => store.answer(&asked, out),
+            Err(_) => Err(Trouble::Failure(Failure::Malformed)),
+        };
+        match done {
+            Ok(()) => Ok(()),
+            Err(Trouble::Stop(stop)) => Err(stop),
+            Err(Trouble::Failure(failure)) => {
+                out.clear();
+                Answer::Failed(failure).encode(out);
+                Err(Stop::Refused)
+            }
+        }
+    }
+}
+
+fn declare(command: &Command<'_>, keys: &mut Access) {
+    match *command {
+        Command::Length { key } | Command::Ttl { key } => keys.read(key_number(key)),
+        Command::Exists(items) | Command::GetMany(items) => {
+            items.iter().for_each(|key| keys.read(key_number(key)));
+        }
+        Command::Set { key, .. }
+        | Command::GetDel { key }
+        | Command::Expire { key, .. }
+        | Command::Persist { key } => keys.write(key_number(key)),
+        Command::Del(items) => items.iter().for_each(|key| keys.write(key_number(key))),
+        Command::SetMany(items) => items.iter().step_by(2).for_each(|key| keys.write(key_number(key))),
+        Command::Count | Command::Clear | Command::Many(_) => keys.everything(),
+    }
+}
+
+/// Why an operation does not do what it was to do.
+#[derive(Debug)]
+enum Trouble {
+    Failure(Failure),
+    Stop(Stop),
+}
+
+impl From<Stop> for Trouble {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
+    }
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Full => Self::Failure(Failure::Full),
+            StoreError::KeyTooLong => Self::Failure(Failure::KeyTooLong),
+            StoreError::Stop(stop) => Self::Stop(stop),
+        }
+    }
+}
+
+impl Store<'_, '_> {
+    /// Does one thing after the other, and appends an answer for each. What there is no room for is left,
+    /// but for the first.
+    fn many(&mut self, items: &Items<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+        Answer::begin_many(out);
+        for item in items.iter() {
+            let start = out.len();
+            let is_first = start == 1;
+            let mut is_left = false;
+            Answer::add(out, |out| {
+                let start = out.len();
+                let done = match Asked::decode(item) {
+                    Ok(Asked::Command(Command::Many(_))) | Err(_) => {
+                        Err(Trouble::Failure(Failure::Malformed))
+                    }
+                    Ok(asked) => self.answer(&asked, out),
+                };
+                match done {
+                    Ok(()) if is_first || out.len() <= MANY_BYTES_MAX => self.view.keep(),
+                    Ok(()) => is_left = true,
+                    // The whole question has to be asked again.
+                    Err(Trouble::Failure(Failure::NeedsOrder) | Trouble::Stop(_)) => return done,
+                    Err(Trouble::Failure(Failure::AnswerTooLong)) if !is_first => is_left = true,
+                    Err(Trouble::Failure(failure)) => {
+                        self.view.undo();
+                        out.truncate(start);
+                        Answer::Failed(failure).encode(out);
+                    }
+                }
+                Ok(())
+            })?;
+            if is_left {
+                self.view.undo();
+                out.truncate(start);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Executes an operation, and appends the answer.
+    fn answer(&mut self, asked: &Asked<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+        if !asked.is_read_only() {
+            self.reap(REAP_MAX)?;
+        }
+        match asked {
+            Asked::Operation(operation) => self.operate(operation, out),
+            Asked::Command(command) => self.command(command, out),
+        }
+    }
+
+    fn operate(&mut self, operation: &Operation<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+        match *operation {
+            Operation::Get { key } => self.get(key, out)?,
+            Operation::Put { key, value } => {
+                self.put(key, value, Deadline::Never)?;
+                Answer::Done.encode(out);
+            }
+            Operation::Del { key } => {
+                let answer = if self.remove(key)? { Answer::Done } else { Answer::Nil };
+                answer.encode(out);
+            }
+            Operation::Cas { key, expected, value } => {
+                if self.value(key)?.as_deref() != expected {
+                    return Err(Trouble::Failure(Failure::Mismatch));
+                }
+                self.put(key, value, Deadline::Never)?;
+                Answer::Done.encode(out);
+            }
+            Operation::Incr { key, by } => {
+                let text = self.value(key)?.unwrap_or_else(|| b"0".to_vec());
+                let number = parse(&text).ok_or(Trouble::Failure(Failure::NotANumber))?;
+                let sum = number.checked_add(by).ok_or(Trouble::Failure(Failure::Overflow))?;
+                let text = decimal(sum);
+                self.put(key, text.as_bytes(), Deadline::Keep)?;
+                Answer::Value(text.as_bytes()).encode(out);
+            }
+            Operation::Append { key, suffix } => {
+                let mut value = self.value(key)?.unwrap_or_default();
+                value.extend_from_slice(suffix);
+                self.put(key, &value, Deadline::Keep)?;
+                number(value.len(), out);
+            }
+        }
+        Ok(())
+    }
+
+    fn command(&mut self, command: &Command<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+        match *command {
+            Command::Set { key, value, condition, ttl_ms, get } => {
+                let deadline = match ttl_ms {
+                    None => Deadline::Never,
+                    Some(ttl_ms) => Deadline::At(self.after(ttl_ms)?),
+                };
+                if get {
+                    self.get(key, out)?;
+                }
+                let holds = match condition {
+                    None => true,
+                    Some(Condition::Absent) => self.find(key)?.is_none(),
+                    Some(Condition::Present) => self.find(key)?.is_some(),
+                };
+                if holds {
+                    self.put(key, value, deadline)?;
+                }
+                if !get {
+                    let answer = if holds { Answer::Done } else { Answer::Nil };
+                    answer.encode(out);
+                }
+            }
+            Command::GetDel { key } => {
+                self.get(key, out)?;
+                self.remove(key)?;
+            }
+            Command::Length { key } => number(self.find(key)?.map_or(0, |value| value.len()), out),
+            Command::Del(keys) => {
+                let mut removed = 0;
+                for key in keys.iter() {
+                    removed += usize::from(self.remove(key)?);
+                }
+                number(removed, out);
+            }
+            Command::Exists(keys) => {
+                let mut there = 0;
+                for key in keys.iter() {
+                    there += usize::from(self.find(key)?.is_some());
+                }
+                number(there, out);
+            }
+            Command::GetMany(keys) => {
+                Answer::begin_many(out);
+                for key in keys.iter() {
+                    Answer::add(out, |out| self.get(key, out))?;
+                }
+            }
+            Command::SetMany(items) => {
+                let mut items = items.iter();
+                while let (Some(key), Some(value)) = (items.next(), items.next()) {
+                    self.put(key, value, Deadline::Never)?;
+                }
+                Answer::Done.encode(out);
+            }
+            Command::Expire { key, ttl_ms } => number(usize::from(self.expire(key, ttl_ms)?), out),
+            Command::Ttl { key } => {
+                let ttl = if self.find(key)?.is_some() {
+                    self.ttl_ms(key)?.map_or(-1, |ttl| i64::try_from(ttl).unwrap_or(i64::MAX))
+                } else {
+                    -2
+                };
+                Answer::Value(decimal(ttl).as_bytes()).encode(out);
+            }
+            Command::Persist { key } => {
+                let expires = self.find(key)?.is_some() && self.ttl_ms(key)?.is_some();
+                if expires {
+                    self.expire_at(key, None)?;
+                }
+                number(usize::from(expires), out);
+            }
+            Command::Count => self.sizes(out)?,
+            Command::Clear => {
+                self.clear()?;
+                Answer::Done.encode(out);
+            }
+            Command::Many(_) => unreachable!("many are taken apart before"),
+        }
+        Ok(())
+    }
+
+    /// Appends the value of a key, or nil.
+    fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Result<(), Trouble> {
+        match self.find(key)? {
+            Some(value) if out.len().saturating_add(value.len()) >= RESULT_BYTES_MAX => {
+                return Err(Trouble::Failure(Failure::AnswerTooLong));
+            }
+            Some(value) => {
+                Answer::begin_value(out);
+                value.copy_to(self.view, out)?;
+            }
+            None => Answer::Nil.encode(out),
+        }
+        Ok(())
+    }
+
+    fn expire(&mut self, key: &[u8], ttl_ms: i64) -> Result<bool, Trouble> {
+        if self.find(key)?.is_none() {
+            return Ok(false);
+        }
+        match u64::try_from(ttl_ms) {
+            Ok(ttl_ms) if ttl_ms > 0 => {
+                let at = self.after(ttl_ms)?;
+                self.expire_at(key, Some(at))?;
+            }
+            Ok(_) | Err(_) => {
+                self.remove(key)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns the time this many milliseconds from now.
+    fn after(&self, ttl_ms: u64) -> Result<u64, Trouble> {
+        let at = self.now_ms().checked_add(ttl_ms).filter(|at| i64::try_from(*at).is_ok());
+        at.ok_or(Trouble::Failure(Failure::BadTtl))
+    }
+
+    fn sizes(&mut self, out: &mut Vec<u8>) -> Result<(), Trouble> {
+        self.reap(REAP_TO_COUNT_MAX)?;
+        let (keys, expiring) = self.count()?;
+        Answer::begin_many(out);
+        for size in [keys, expiring, u64::from(self.pages()?)] {
+            Answer::add(out, |out| {
+                number(usize::try_from(size).unwrap_or(usize::MAX), out);
+                Ok::<(), Trouble>(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Appends a number as an answer.
+fn number(number: usize, out: &mut Vec<u8>) {
+    Answer::Value(decimal(i64::try_from(number).unwrap_or(i64::MAX)).as_bytes()).encode(out);
+}
+
+/// Returns the number that represents a key in an access declaration (FNV-1a).
+fn key_number(key: &[u8]) -> u64 {
+    key.iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Reads a decimal number as [`decimal`] writes it: no sign but a minus, no leading zero, no blank.
+fn parse(text: &[u8]) -> Option<i64> {
+    let number = core::str::from_utf8(text).ok()?.parse().ok()?;
+    (decimal(number).as_bytes() == text).then_some(number)
+}
+
+fn decimal(number: i64) -> alloc::string::String {
+    let mut text = alloc::string::String::new();
+    // Writing to a string does not fail.
+    let _ = write!(text, "{number}");
+    text
+}

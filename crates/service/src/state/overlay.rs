@@ -1,0 +1,308 @@
+//! The pages that a batch has written and that are not part of the state yet (TE-2), with a savepoint for the current
+//! operation.
+//!
+//! A page is copied once, on its first write. Committing moves the copy to the state; dropping the batch returns it
+//! to the pool. A refused operation inside a batch is undone from a log of the bytes it overwrote.
+
+use alloc::vec::Vec;
+
+use crate::page::{Page, PageFault, PageStore, Pool};
+use crate::state::index::Index;
+
+/// The write set of one batch. Holds each page at most once.
+#[derive(Debug, Default)]
+pub(crate) struct Overlay {
+    /// In the order of their first write.
+    entries: Vec<Entry>,
+    /// From a page to its place in `entries`.
+    index: Index,
+    /// The running operation, from 1 in each batch.
+    operation: u32,
+    /// `entries` from here on were made by the running operation.
+    mark: usize,
+    undo: Vec<Undo>,
+    /// Bytes that [`Undo::Bytes`] refers to.
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    page: u32,
+    content: Option<Page>,
+    /// The last operation that needs no further log for this page: it made the entry, or has saved
+    /// all of it.
+    saved: u32,
+}
+
+/// The old values of entries from earlier operations of the batch that an operation has overwritten.
+#[derive(Debug)]
+enum Undo {
+    Bytes { entry: usize, offset: usize, start: usize, len: usize },
+    Content { entry: usize, content: Option<Page> },
+}
+
+impl Overlay {
+    /// Returns whether nothing is written.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Returns a page if it was written: none inside if it was cleared.
+    #[inline]
+    #[expect(
+        clippy::option_option,
+        reason = "outside: whether it was written; inside: whether it was cleared"
+    )]
+    pub(crate) fn get(&self, page: u32) -> Option<Option<&[u8]>> {
+        let entry = self.entries.get(to_usize(self.index.get(u64::from(page))?))?;
+        Some(entry.content.as_deref())
+    }
+
+    /// Starts the next operation: what is written before is out of its reach.
+    #[inline]
+    pub(crate) fn begin(&mut self, pool: &mut Pool) {
+        self.operation += 1;
+        self.mark = self.entries.len();
+        self.bytes.clear();
+        for undo in self.undo.drain(..) {
+            if let Undo::Content { content: Some(page), .. } = undo {
+                pool.give(page);
+            }
+        }
+    }
+
+    /// Undoes the running operation.
+    pub(crate) fn roll_back(&mut self, pool: &mut Pool) {
+        while let Some(undo) = self.undo.pop() {
+            match undo {
+                Undo::Bytes { entry, offset, start, len } => {
+                    if let Some(content) = &mut self.entries[entry].content {
+                        content[offset..offset + len].copy_from_slice(&self.bytes[start..start + len]);
+                    }
+                }
+                Undo::Content { entry, content } => {
+                    if let Some(page) = core::mem::replace(&mut self.entries[entry].content, content) {
+                        pool.give(page);
+                    }
+                }
+            }
+        }
+        self.bytes.clear();
+        for entry in self.entries.drain(self.mark..) {
+            self.index.remove(u64::from(entry.page));
+            if let Some(page) = entry.content {
+                pool.give(page);
+            }
+        }
+    }
+
+    /// Empties the overlay; each page goes to `take`.
+    #[inline]
+    pub(crate) fn drain(&mut self, pool: &mut Pool, mut take: impl FnMut(u32, Option<Page>, &mut Pool)) {
+        self.begin(pool);
+        for entry in self.entries.drain(..) {
+            take(entry.page, entry.content, pool);
+        }
+        self.index.clear();
+        self.operation = 0;
+        self.mark = 0;
+    }
+
+    /// Drops everything.
+    pub(crate) fn discard(&mut self, pool: &mut Pool) {
+        self.drain(pool, |_, content, pool| {
+            if let Some(page) = content {
+                pool.give(page);
+            }
+        });
+    }
+
+    /// Overwrites a part of a page. The caller has checked that it is within the page.
+    #[inline]
+    pub(crate) fn write(
+        &mut self,
+        base: &dyn PageStore,
+        pool: &mut Pool,
+        page: u32,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<(), PageFault> {
+        let at = self.open(base, pool, page)?;
+        let entry = &mut self.entries[at];
+        if entry.content.is_none() {
+            self.save(at, pool);
+        }
+        let entry = &mut self.entries[at];
+        let content = entry.content.get_or_insert_with(|| pool.padded(&[]));
+        if entry.saved != self.operation {
+            let start = self.bytes.len();
+            self.bytes.extend_from_slice(&content[offset..offset + bytes.len()]);
+            self.undo.push(Undo::Bytes { entry: at, offset, start, len: bytes.len() });
+        }
+        content[offset..offset + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Returns a page to be changed in any way.
+    #[inline]
+    pub(crate) fn page_mut(
+        &mut self,
+        base: &dyn PageStore,
+        pool: &mut Pool,
+        page: u32,
+    ) -> Result<&mut [u8], PageFault> {
+        let at = self.open(base, pool, page)?;
+        self.save(at, pool);
+        Ok(self.entries[at].content.get_or_insert_with(|| pool.padded(&[])))
+    }
+
+    /// Replaces a whole page; none clears it. What it was is not looked at, but it has to be in memory when this
+    /// becomes part of the state: a checkpoint may need it.
+    pub(crate) fn put(
+        &mut self,
+        base: &dyn PageStore,
+        pool: &mut Pool,
+        page: u32,
+        content: Option<&[u8]>,
+    ) -> Result<(), PageFault> {
+        let Some(at) = self.index.get(u64::from(page)) else {
+            base.bring(page)?;
+            let content = content.map(|bytes| pool.padded(bytes));
+            self.push(page, content);
+            return Ok(());
+        };
+        let content = content.map(|bytes| pool.padded(bytes));
+        let at = to_usize(at);
+        let entry = &mut self.entries[at];
+        let old = core::mem::replace(&mut entry.content, content);
+        if entry.saved == self.operation {
+            if let Some(old) = old {
+                pool.give(old);
+            }
+        } else {
+            entry.saved = self.operation;
+            self.undo.push(Undo::Content { entry: at, content: old });
+        }
+        Ok(())
+    }
+
+    /// Returns the entry of a page, copied from `base` if this is its first write.
+    #[inline]
+    fn open(&mut self, base: &dyn PageStore, pool: &mut Pool, page: u32) -> Result<usize, PageFault> {
+        if let Some(at) = self.index.get(u64::from(page)) {
+            return Ok(to_usize(at));
+        }
+        let content = match base.get(page)? {
+            Some(content) => pool.copy(content),
+            None => pool.padded(&[]),
+        };
+        Ok(self.push(page, Some(content)))
+    }
+
+    fn push(&mut self, page: u32, content: Option<Page>) -> usize {
+        let at = self.entries.len();
+        let Ok(value) = u32::try_from(at) else { unreachable!("a state has less than 2^32 pages") };
+        self.index.insert(u64::from(page), value);
+        self.entries.push(Entry { page, content, saved: self.operation });
+        at
+    }
+
+    /// Makes sure that all of an entry can be undone.
+    #[inline]
+    fn save(&mut self, at: usize, pool: &mut Pool) {
+        let entry = &mut self.entries[at];
+        if entry.saved != self.operation {
+            entry.saved = self.operation;
+            let content = entry.content.as_deref().map(|content| pool.copy(content));
+            self.undo.push(Undo::Content { entry: at, content });
+        }
+    }
+}
+
+#[inline]
+fn to_usize(at: u32) -> usize {
+    let Ok(at) = usize::try_from(at) else { unreachable!("an address has 32 bits or more") };
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::Memory;
+    use crate::testing::Xorshift;
+    use alloc::collections::BTreeMap;
+
+    const BYTES: usize = 32;
+    type Model = BTreeMap<u32, [u8; BYTES]>;
+
+    fn read(overlay: &Overlay, base: &Memory, page: u32) -> [u8; BYTES] {
+        let content = overlay.get(page).unwrap_or_else(|| base.get(page).unwrap());
+        content.map_or([0; BYTES], |content| content.try_into().unwrap())
+    }
+
+    fn write_at_random(
+        random: &mut Xorshift,
+        overlay: &mut Overlay,
+        base: &Memory,
+        pool: &mut Pool,
+        model: &mut Model,
+    ) {
+        let page = u32::try_from(random.below(6)).unwrap();
+        let byte = u8::try_from(random.below(255)).unwrap() + 1;
+        let offset = usize::try_from(random.below(28)).unwrap();
+        let content = model.entry(page).or_insert([0; BYTES]);
+        match random.below(4) {
+            0 => {
+                overlay.write(base, pool, page, offset, &[byte; 4]).unwrap();
+                content[offset..offset + 4].fill(byte);
+            }
+            1 => {
+                overlay.page_mut(base, pool, page).unwrap()[offset] = byte;
+                content[offset] = byte;
+            }
+            2 => {
+                overlay.put(base, pool, page, Some(&[byte; 5])).unwrap();
+                *content = [0; BYTES];
+                content[..5].fill(byte);
+            }
+            _ => {
+                overlay.put(base, pool, page, None).unwrap();
+                *content = [0; BYTES];
+            }
+        }
+    }
+
+    /// A refused operation leaves nothing behind, whatever it and those before it wrote and how.
+    #[test]
+    fn rolling_back_undoes_one_operation_and_no_more() {
+        for seed in 1..300 {
+            let mut random = Xorshift::new(seed);
+            let (mut overlay, mut base) = (Overlay::default(), Memory::new());
+            let mut pool = Pool::new(BYTES, 100);
+            base.replace(1, Some(pool.padded(&[7; BYTES]))).unwrap();
+            let mut model: Model = [(1, [7; BYTES])].into();
+            for _ in 0..random.below(12) {
+                overlay.begin(&mut pool);
+                let before = model.clone();
+                for _ in 0..random.below(8) {
+                    write_at_random(&mut random, &mut overlay, &base, &mut pool, &mut model);
+                }
+                if random.below(2) == 0 {
+                    overlay.roll_back(&mut pool);
+                    model = before;
+                }
+                for page in 0..6 {
+                    let expected = model.get(&page).copied().unwrap_or([0; BYTES]);
+                    assert_eq!(read(&overlay, &base, page), expected, "seed {seed} page {page}");
+                }
+            }
+            overlay.drain(&mut pool, |page, content, _| {
+                base.replace(page, content).unwrap();
+            });
+            for page in 0..6 {
+                let expected = model.get(&page).copied().unwrap_or([0; BYTES]);
+                assert_eq!(read(&overlay, &base, page), expected, "seed {seed} merged page {page}");
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The allocator of a service's pages: one bit a page, in pages of the state.
+//!
+//! The lowest free page is taken first, so that a state stays small and all replicas choose the same page. A freed
+//! page is cleared: it takes no memory and is not part of any digest.
+
+use crate::state::view::View;
+use crate::stop::Stop;
+
+/// Why a structure over pages could not be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreError {
+    /// No page is free, or none in runs long enough. Nothing has changed.
+    Full,
+    /// The key is longer than pages of this size admit. Nothing has changed.
+    KeyTooLong,
+    /// The execution has to stop.
+    Stop(Stop),
+}
+
+impl From<Stop> for StoreError {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
+    }
+}
+
+/// Pages on end: the first and how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The first page.
+    pub first: u32,
+    /// How many, at least 1.
+    pub count: u32,
+}
+
+/// An allocator: where its tables are. The tables are the state's; all zeros is one with every page
+/// free.
+///
+/// ```text
+/// header (8 bytes, anywhere):  used 4 | hint 4      no page below `hint` is free
+/// bitmap (from a page on):     one bit for each page after the bitmap
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Space {
+    header: (u32, usize),
+    bitmap_at: u32,
+    /// The first page given out, and how many there are.
+    first: u32,
+    count: u32,
+}
+
+/// How far a search for a long run goes beyond the first free page, in pages.
+const SEARCH_PAGES: u32 = 1 << 18;
+
+impl Space {
+    /// Bytes of the header.
+    pub const HEADER_BYTES: usize = 8;
+
+    /// Returns the allocator whose header is at `header` (page and offset) and whose bitmap starts at
+    /// page `bitmap_at`. It gives out all pages behind its bitmap.
+    pub fn new(view: &View<'_>, header: (u32, usize), bitmap_at: u32) -> Self {
+        let bits_a_page = u64::try_from(view.page_bytes() * 8).unwrap_or(u64::MAX);
+        let rest = u64::from(view.pages().saturating_sub(bitmap_at));
+        let bitmap = u32::try_from(rest.div_ceil(bits_a_page + 1)).unwrap_or(u32::MAX);
+        let first = bitmap_at.saturating_add(bitmap);
+        Self { header, bitmap_at, first, count: view.pages().saturating_sub(first) }
+    }
+
+    /// Returns how many pages are in use.
+    pub fn used(&self, view: &View<'_>) -> Result<u32, Stop> {
+        Ok(self.header(view)?.0)
+    }
+
+    /// Returns how many pages are free.
+    pub fn free_pages(&self, view: &View<'_>) -> Result<u32, Stop> {
+        Ok(self.count.saturating_sub(self.used(view)?))
+    }
+
+    /// Returns whether a page is given out. One that is not the allocator's counts as given out.
+    pub fn is_used(&self, view: &View<'_>, page: u32) -> Result<bool, Stop> {
+        let Some(bit) = page.checked_sub(self.first).filter(|bit| *bit < self.count) else { return Ok(true) };
+        Ok(self.word(view, bit)? >> (bit % 64) & 1 == 1)
+    }
+
+    /// Returns the pages that it gives out, used or not: the first and how many.
+    pub fn pages(&self) -> Run {
+        Run { first: self.first, count: self.count }
+    }
+
+    /// Takes the first free page. It reads as zeros.
+    pub fn allocate(&self, view: &mut View<'_>) -> Result<u32, StoreError> {
+        Ok(self.allocate_run(view, 1)?.first)
+    }
+
+    /// Takes the first run of `want` pages, at least 1, or the longest near by if none is as long.
+    pub fn allocate_run(&self, view: &mut View<'_>, want: u32) -> Result<Run, StoreError> {
+        let (used, hint) = self.header(view)?;
+        let Some((start, count)) = self.search(view, hint, want)? else { return Err(StoreError::Full) };
+        self.set(view, start, count, true)?;
+        let hint = if want == 1 || start == hint { start + count } else { hint };
+        self.set_header(view, used.saturating_add(count), hint)?;
+        Ok(Run { first: self.first + start, count })
+    }
+
+    /// Gives pages back and clears them.
+    pub fn free(&self, view: &mut View<'_>, run: Run) -> Result<(), Stop> {
+        let start = run.first.checked_sub(self.first).ok_or(Stop::Corrupt)?;
+        if start.checked_add(run.count).is_none_or(|end| end > self.count) {
+            return Err(Stop::Corrupt);
+        }
+        self.set(view, start, run.count, false)?;
+        let (used, hint) = self.header(view)?;
+        self.set_header(view, used.checked_sub(run.count).ok_or(Stop::Corrupt)?, hint.min(start))?;
+        for page in run.first..run.first + run.count {
+            view.clear(page)?;
+        }
+        Ok(())
+    }
+
+    /// Gives all pages back and clears them.
+    pub fn clear(&self, view: &mut View<'_>) -> Result<(), Stop> {
+        let mut left = self.used(view)?;
+        let mut at = 0;
+        while left > 0 && at < self.count {
+            let mut word = self.word(view, at)?;
+            if word != 0 {
+                left = left.saturating_sub(word.count_ones());
+                let (page, byte) = self.place(view, at);
+                view.write(page, byte, &[0; 8])?;
+            }
+            while word != 0 {
+                let bit = at + word.trailing_zeros();
+                if bit >= self.count {
+                    return Err(Stop::Corrupt);
+                }
+                view.clear(self.first + bit)?;
+                word &= word - 1;
+            }
+            at += 64;
+        }
+        self.set_header(view, 0, 0)
+    }
+
+    /// Returns the first run of at least `want` free bits from `from` on, cut to `want`; or the longest
+    /// seen.
+    fn search(&self, view: &View<'_>, from: u32, want: u32) -> Result<Option<(u32, u32)>, Stop> {
+        let (mut best, mut start, mut at) = ((0, 0), from, from);
+        let mut limit = self.count;
+        while at < limit {
+            let word = self.word(view, at)? >> (at % 64);
+            let left = (64 - at % 64).min(self.count - at);
+            // A stretch of free bits, then one of used ones.
+            let free = word.trailing_zeros().min(left);
+            if free > 0 {
+                if limit == self.count {
+                    limit = at.saturating_add(SEARCH_PAGES).min(self.count);
+                }
+                at += free;
+                if at - start > best.1 {
+                    best = (start, (at - start).min(want));
+                }
+                if best.1 == want {
+                    return Ok(Some(best));
+                }
+            }
+            if free < left {
+                let used = (word >> free).trailing_ones().min(left - free);
+                at += used;
+                start = at;
+            }
+        }
+        Ok((best.1 > 0).then_some(best))
+    }
+
+    /// Returns the word of the bitmap that has this bit. Bits beyond the last page are of no account.
+    fn word(&self, view: &View<'_>, bit: u32) -> Result<u64, Stop> {
+        let (page, byte) = self.place(view, bit - bit % 64);
+        let bytes = view.page(page)?.get(byte..byte + 8).and_then(<[u8]>::first_chunk);
+        Ok(u64::from_le_bytes(*bytes.ok_or(Stop::Corrupt)?))
+    }
+
+    /// Sets bits, each of which must be the opposite before.
+    fn set(&self, view: &mut View<'_>, start: u32, count: u32, to: bool) -> Result<(), Stop> {
+        let mut at = start;
+        while at < start + count {
+            let bits = (64 - at % 64).min(start + count - at);
+            let mask = (u64::MAX >> (64 - bits)) << (at % 64);
+            let word = self.word(view, at)?;
+            if word & mask != if to { 0 } else { mask } {
+                return Err(Stop::Corrupt);
+            }
+            let (page, byte) = self.place(view, at - at % 64);
+            view.write(page, byte, &(word ^ mask).to_le_bytes())?;
+            at += bits;
+        }
+        Ok(())
+    }
+
+    fn place(&self, view: &View<'_>, bit: u32) -> (u32, usize) {
+        let bits_a_page = u32::try_from(view.page_bytes() * 8).unwrap_or(u32::MAX);
+        let byte = usize::try_from(bit % bits_a_page / 8).unwrap_or(0);
+        (self.bitmap_at + bit / bits_a_page, byte)
+    }
+
+    fn header(&self, view: &View<'_>) -> Result<(u32, u32), Stop> {
+        let (page, at) = self.header;
+        pair(view.page(page)?, at)
+    }
+
+    fn set_header(&self, view: &mut View<'_>, used: u32, hint: u32) -> Result<(), Stop> {
+        view.write(self.header.0, self.header.1, &pair_bytes(used, hint))
+    }
+}
+
+/// Returns the two numbers at `at`.
+#[inline]
+pub(crate) fn pair(bytes: &[u8], at: usize) -> Result<(u32, u32), Stop> {
+    let (first, rest) = bytes.get(at..).and_then(<[u8]>::split_first_chunk).ok_or(Stop::Corrupt)?;
+    let second = rest.first_chunk().ok_or(Stop::Corrupt)?;
+    Ok((u32::from_le_bytes(*first), u32::from_le_bytes(*second)))
+}
+
+/// Returns the bytes of two numbers.
+pub(crate) fn pair_bytes(first: u32, second: u32) -> [u8; 8] {
+    (u64::from(first) | u64::from(second) << 32).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Bench, Xorshift};
+    use alloc::collections::BTreeSet;
+    use alloc::vec::Vec;
+
+    /// Against a set of pages: no page twice, none lost, the lowest first.
+    #[test]
+    fn pages_are_given_out_once() {
+        for seed in 1..30 {
+            let mut random = Xorshift::new(seed);
+            let mut bench = Bench::new(300);
+            bench.run(|view| {
+                let space = Space::new(view, (0, 16), 1);
+                let (mut taken, mut runs) = (BTreeSet::new(), Vec::new());
+                assert_eq!((space.first, space.count), (2, 298));
+                for _ in 0..200 {
+                    if random.below(3) > 0 {
+                        let want = u32::try_from(random.below(20) * random.below(6) + 1).unwrap();
+                        match space.allocate_run(view, want) {
+                            Ok(run) => {
+                                let lowest = (2..300).find(|page| !taken.contains(page)).unwrap();
+                                assert!(want > 1 || run.first == lowest);
+                                assert!((1..=want).contains(&run.count));
+                                for page in run.first..run.first + run.count {
+                                    assert!((2..300).contains(&page) && taken.insert(page), "page {page}");
+                                }
+                                view.put(run.first, &[1]).unwrap();
+                                runs.push(run);
+                            }
+                            Err(error) => assert_eq!((error, taken.len()), (StoreError::Full, 298)),
+                        }
+                    } else if !runs.is_empty() {
+                        let run = runs.swap_remove(usize::try_from(random.next() % 64).unwrap() % runs.len());
+                        space.free(view, run).unwrap();
+                        assert_eq!(space.free(view, run), Err(Stop::Corrupt), "a page is freed once");
+                        assert!(view.page(run.first).unwrap().iter().all(|byte| *byte == 0));
+                        (run.first..run.first + run.count).for_each(|page| assert!(taken.remove(&page)));
+                    }
+                    assert_eq!(space.used(view), Ok(u32::try_from(taken.len()).unwrap()));
+                    let page = u32::try_from(random.below(300)).unwrap();
+                    assert_eq!(space.is_used(view, page), Ok(page < 2 || taken.contains(&page)));
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn clearing_leaves_what_a_new_space_has() {
+        let mut bench = Bench::new(300);
+        bench.run(|view| {
+            let space = Space::new(view, (0, 16), 1);
+            for want in [1, 70, 100, 3] {
+                let run = space.allocate_run(view, want).unwrap();
+                view.put(run.first + run.count - 1, &[1]).unwrap();
+            }
+            space.free(view, Run { first: 5, count: 66 }).unwrap();
+            space.clear(view).unwrap();
+            for page in 0..300 {
+                assert!(view.page(page).unwrap().iter().all(|byte| *byte == 0), "page {page}");
+            }
+            assert_eq!(space.allocate_run(view, 298), Ok(Run { first: 2, count: 298 }));
+        });
+    }
+
+    #[test]
+    fn a_long_run_is_preferred_to_a_hole() {
+        let mut bench = Bench::new(300);
+        bench.run(|view| {
+            let space = Space::new(view, (0, 0), 1);
+            let all = space.allocate_run(view, 200).unwrap();
+            assert_eq!(all, Run { first: 2, count: 200 });
+            space.free(view, Run { first: 10, count: 3 }).unwrap();
+            assert_eq!(space.allocate_run(view, 8), Ok(Run { first: 202, count: 8 }));
+            assert_eq!(space.allocate_run(view, 2), Ok(Run { first: 10, count: 2 }));
+            assert_eq!(space.allocate(view), Ok(12));
+            assert_eq!(space.allocate(view), Ok(210));
+            assert_eq!(space.allocate_run(view, 500), Ok(Run { first: 211, count: 89 }));
+            assert_eq!(space.allocate(view), Err(StoreError::Full));
+        });
+    }
+}
