@@ -3,12 +3,13 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use quorate_bench::bqs;
+use quorate_bench::report::Shape;
 use quorate_quorum_sim::cell::{Cell, Row};
 use quorate_quorum_sim::geo;
 use quorate_quorum_sim::history::Kind;
 use quorate_quorum_sim::model::Model;
 use quorate_quorum_sim::profile::Profile;
-use quorate_quorum_sim::shapes;
 use serde_json::json;
 
 use super::name::{Name, VariantName, protocol};
@@ -198,8 +199,8 @@ impl Run {
 
 /// Check the statements of a published comparison of quorum systems, in simulation
 ///
-/// Prints each statement with the figures of the configurations (cells) that it compares. Exit status 1: a statement
-/// does not hold.
+/// Prints each statement with the figures of the configurations (cells) that it compares, and the experiment of
+/// `quorate bench run` that measures them. Exit status 1: a statement does not hold.
 ///
 ///   quorate quorum shapes --operations 200
 #[derive(Args, Debug)]
@@ -213,16 +214,16 @@ pub(super) struct Shapes {
 impl Shapes {
     pub(super) fn run(&self) -> Outcome {
         let operations = usize::try_from(self.operations).unwrap_or(usize::MAX);
-        let shapes = shapes::judge(operations).map_err(|says| Failure::new(Code::Violation, says))?;
-        let mut missed = 0_usize;
-        for shape in shapes {
-            missed += usize::from(!shape.held);
+        let (mut missed, mut all) = (0_usize, 0_usize);
+        let each = |panel: &str, shape: &Shape| {
+            (missed, all) = (missed + usize::from(!shape.held), all + 1);
             let mark = if shape.held { "held    " } else { "not held" };
-            out::line(format!("{mark} {:<3} {}\n             {}", shape.id, shape.says, shape.figures));
-        }
+            out::line(format!("{mark} {panel:<7} {}\n                 {}", shape.name, shape.evidence));
+        };
+        bqs::shapes(operations, each).map_err(|error| Failure::new(Code::Violation, format!("{error:#}")))?;
         if missed == 0 {
             return Ok(ExitCode::SUCCESS);
         }
-        Err(Failure::new(Code::Violation, format!("{missed} statements do not hold")))
+        Err(Failure::new(Code::Bound, format!("{missed} of {all} statements do not hold")))
     }
 }
