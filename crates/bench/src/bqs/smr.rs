@@ -248,7 +248,8 @@ impl Lab {
 
     fn invoke(&mut self, at: usize) {
         let (now, ticks) = (time(self.machines.now()), self.machines.now());
-        let client = ClientId::new(u64::try_from(at).unwrap_or(0), 0);
+        let n = usize::from(3 * self.cell.f + 1);
+        let client = ClientId::new(u64::try_from(at - n).unwrap_or(0) + 1, 0);
         let kind = self.hosts[at].job.kind;
         let (operation, value) = match kind {
             Kind::Read => (read(), Vec::new()),
@@ -460,6 +461,7 @@ mod tests {
     fn concurrent_operations_are_atomic() {
         let mut cell = SmrCell::new(2, Kind::Read, Model::sim2006(30));
         (cell.operations, cell.warm_up, cell.readers, cell.writer) = (60, 5, 2, true);
+        cell.think = 500;
         let row = cell.run().unwrap();
         assert_eq!(row.verdict, Ok(()));
         assert!(row.operations > 120 && row.fast > 5.0 && row.fast < 100.0, "{row:?}");

@@ -61,9 +61,12 @@ fn average(list: impl Iterator<Item = f64> + Clone) -> f64 {
     list.sum::<f64>() / f64::from(u32::try_from(count.max(1)).unwrap_or(u32::MAX))
 }
 
-/// How much reads grow with faulty servers, at most.
+/// How much reads grow with faulty servers, at most. Infinite if something is missing.
 fn growth(means: &[f64]) -> f64 {
-    let Ok([one, one_b, two, two_b, two_bb]) = <[f64; 5]>::try_from(means) else { return f64::NAN };
+    let Ok([one, one_b, two, two_b, two_bb]) = <[f64; 5]>::try_from(means) else { return f64::INFINITY };
+    if means.iter().any(|mean| mean.is_nan()) {
+        return f64::INFINITY;
+    }
     [one_b / one, two_b / two, two_bb / two].into_iter().map(|ratio| ratio - 1.0).fold(0.0, f64::max)
 }
 
@@ -137,8 +140,10 @@ pub(super) fn f2d(rows: &[Row]) -> Vec<Shape> {
 }
 
 pub(super) fn f3ab(rows: &[Row]) -> Vec<Shape> {
-    let (mut below, mut flat, mut evidence, mut span) = (true, true, Vec::new(), Vec::new());
-    for faults in faults_of(rows, C) {
+    let all_faults = faults_of(rows, C);
+    let is_there = !all_faults.is_empty();
+    let (mut below, mut flat, mut evidence, mut span) = (is_there, is_there, Vec::new(), Vec::new());
+    for faults in all_faults {
         let (c, phx) = (over_readers(rows, C, faults), over_readers(rows, PHX, faults));
         below &= all(&c, &phx, |c, phx| c < phx);
         flat &= spread(&phx) < FLAT && spread(&c) < FLAT;
@@ -169,8 +174,10 @@ fn rise(list: &[f64]) -> f64 {
 }
 
 pub(super) fn f3c(rows: &[Row]) -> Vec<Shape> {
-    let (mut flat, mut rises, mut evidence) = (true, true, Vec::new());
-    for faults in faults_of(rows, C) {
+    let all_faults = faults_of(rows, C);
+    let is_there = !all_faults.is_empty();
+    let (mut flat, mut rises, mut evidence) = (is_there, is_there, Vec::new());
+    for faults in all_faults {
         let (c, phx) = (over_readers(rows, C, faults), over_readers(rows, PHX, faults));
         flat &= spread(&c) < FLAT;
         rises &= rise(&phx) > 0.0;
@@ -278,8 +285,10 @@ pub(super) fn f5ab(rows: &[Row]) -> Vec<Shape> {
 }
 
 pub(super) fn f5cd(rows: &[Row]) -> Vec<Shape> {
-    let (mut slower, mut faster_rise, mut evidence) = (true, true, Vec::new());
-    for faults in faults_of(rows, F) {
+    let all_faults = faults_of(rows, F);
+    let is_there = !all_faults.is_empty();
+    let (mut slower, mut faster_rise, mut evidence) = (is_there, is_there, Vec::new());
+    for faults in all_faults {
         let (f, bc) = (over_readers(rows, F, faults), over_readers(rows, BC, faults));
         slower &= all(&f, &bc, |f, bc| f < bc);
         let by = |list: &[f64]| list.last().zip(list.first()).map_or(f64::NAN, |(last, first)| last - first);
@@ -365,9 +374,10 @@ pub(super) fn f6a(rows: &[Row]) -> Vec<Shape> {
 }
 
 fn hardly_affected(bc: &[f64; 3]) -> Shape {
+    let is_there = bc.iter().all(|mean| mean.is_finite());
     let most = bc.iter().skip(1).map(|mean| mean / bc[0] - 1.0).fold(0.0, f64::max);
     let name = "A9: BFT-BC hardly affected by the fault (below 10 %)";
-    Shape::new(name, most < 0.1, format!("{:.1} %", most * 100.0))
+    Shape::new(name, is_there && most < 0.1, format!("{:.1} %", most * 100.0))
 }
 
 pub(super) fn f6b(rows: &[Row]) -> Vec<Shape> {
