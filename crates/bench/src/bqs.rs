@@ -255,6 +255,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn zz_try() {
+        for panel in [&F6A, &F6C, &F6D, &F3D, &F5C] {
+            let rows = panel.rows(300).unwrap();
+            for shape in (panel.judge)(&rows) {
+                println!("TRY {} {:?} {} ({})", panel.id, shape.verdict(), shape.name, shape.evidence);
+            }
+        }
+        let x = beyond::X2;
+        for x in [beyond::X1, x, beyond::X3, beyond::X6] {
+            let report = (x.run)(Settings { effort: crate::Effort::Quick }).unwrap();
+            for shape in report.shapes {
+                println!("TRY {} {:?} {} ({})", x.name, shape.verdict(), shape.name, shape.evidence);
+            }
+        }
+    }
+
     /// No statement holds of nothing, and none where its figures are the wrong way round.
     #[test]
     fn statements_can_fail() {

@@ -200,7 +200,7 @@ pub(super) fn f3d(rows: &[Row]) -> Vec<Shape> {
     let more = mean(rows, PHX, (2, 0), 4) - mean(rows, PHX, (2, 0), 0);
     shapes.push(Shape::new(
         "A5: PHALANX rises more at f = 2 than at f = 1",
-        more > one,
+        more > one && more > 0.0,
         format!("by {more:.2} and {one:.2} ms"),
     ));
     shapes
