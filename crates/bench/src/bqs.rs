@@ -248,26 +248,8 @@ mod tests {
         for panel in PANELS.iter().filter(|panel| settled.contains(&panel.id)) {
             let rows = panel.rows(20).unwrap();
             for shape in (panel.judge)(&rows) {
-                println!("{} {:?} {} ({})", panel.id, shape.verdict(), shape.name, shape.evidence);
                 let expected = !shape.name.starts_with("A7: writes");
                 assert_eq!(shape.held, expected, "{}: {} ({})", panel.id, shape.name, shape.evidence);
-            }
-        }
-    }
-
-    #[test]
-    fn zz_try() {
-        for panel in [&F6A, &F6C, &F6D, &F3D, &F5C] {
-            let rows = panel.rows(300).unwrap();
-            for shape in (panel.judge)(&rows) {
-                println!("TRY {} {:?} {} ({})", panel.id, shape.verdict(), shape.name, shape.evidence);
-            }
-        }
-        let x = beyond::X2;
-        for x in [beyond::X1, x, beyond::X3, beyond::X6] {
-            let report = (x.run)(Settings { effort: crate::Effort::Quick }).unwrap();
-            for shape in report.shapes {
-                println!("TRY {} {:?} {} ({})", x.name, shape.verdict(), shape.name, shape.evidence);
             }
         }
     }

@@ -480,7 +480,7 @@ mod tests {
         cell.think = 500;
         let row = cell.run().unwrap();
         assert_eq!(row.verdict, Ok(()));
-        assert_eq!((row.signs, row.verifies), (0.0, 0.0), "no view changes, and no keys");
+        assert!(row.signs == 0.0, "no view changes, and no keys of replicas");
         assert!(row.operations > 120 && row.fast > 5.0 && row.fast < 100.0, "{row:?}");
     }
 }

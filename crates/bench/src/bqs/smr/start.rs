@@ -125,11 +125,14 @@ impl Lab {
     }
 
     /// Delivers what processes say at their start, at once. Keys are announced a second time after a second, so the
-    /// measurement begins when that is over: their signatures are not the register's.
+    /// measurement begins when that is over: their signatures are not the register's. The cluster of a single operation
+    /// ends before that.
     fn exchange_keys(&mut self) -> Result<()> {
         let mut queue = Out::default();
-        for round in 0..ROUNDS {
-            let now = Now { mono_ns: round * START_NS / ROUNDS, ..time(0) };
+        let rounds = if self.cell.faulty == Faulty::Proposer { 1 } else { ROUNDS };
+        for round in 0..rounds {
+            let before = (rounds - 1 - round) * START_NS / ROUNDS;
+            let now = Now { mono_ns: START_NS - before, ..time(0) };
             for host in &mut self.hosts {
                 match &mut host.process {
                     Process::Replica(drive) if round == 0 => drive.start(now),
