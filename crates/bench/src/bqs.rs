@@ -6,26 +6,27 @@
 //! | replication as a register, on the machines of the simulator | [`smr`], `register` |
 //! | the statements of the paper | `statements` |
 //! | what the paper does not have | `beyond` |
+//! | what all have | `shared` |
 
 use anyhow::Result;
 use quorate_quorum_sim::history::Kind;
 use quorate_quorum_sim::model::Model;
 
 use self::point::{Arm, BC, C, F, PHX, Point, SMR};
+use self::shared::{FAULTS, bars, dot, notes};
 use crate::effort::Settings;
 use crate::experiment::Experiment;
-use crate::figure::{Axis, Dot, Figure, Series};
+use crate::figure::{Axis, Figure, Series};
 use crate::machine::Machine;
 use crate::report::{Report, Row, Shape};
 
 mod beyond;
 mod point;
 mod register;
+mod shared;
 pub mod smr;
 mod statements;
 
-/// Faults tolerated and faults, in the order of the paper's bars.
-const FAULTS: [(u16, u16); 5] = [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)];
 /// What Fig. 6 has at f = 1: no fault, a faulty acceptor, a faulty acceptor that is the proposer as well.
 const PROPOSERS: [(u16, bool); 3] = [(0, false), (1, false), (1, true)];
 
@@ -127,47 +128,9 @@ impl Panel {
     }
 }
 
-fn notes() -> Vec<String> {
-    vec![
-        "simulated time: each process has a machine of its own; a message and a signature take what they took in 2006, and \
-         in the contention model what they took in the paper's simulation"
-            .to_owned(),
-        "bytes are those of messages without frames; of replication, those of datagrams".to_owned(),
-    ]
-}
-
 fn curve_of(row: &Row) -> String {
     let (f, b) = (row.f.unwrap_or(0), row.cell.as_ref().map_or(0, |cell| cell.b));
     format!("{} f={f} b={b}", row.variant)
-}
-
-fn dot(x: f64, row: &Row) -> Dot {
-    let (y, error) = row.cell.as_ref().map_or((0.0, 0.0), |cell| (cell.mean, cell.deviation));
-    Dot { x, y, error, ..Dot::default() }
-}
-
-/// Returns bars: a place for each name, a colour for each register.
-fn bars(id: &str, title: &str, y: &Axis, rows: &[Row], name: impl Fn(&Row) -> String) -> Figure {
-    let mut figure = Figure::new(id.trim_start_matches("bqs-"), title, Axis::linear(""), y.clone());
-    for row in rows {
-        let place = name(row);
-        if !figure.categories.contains(&place) {
-            figure.categories.push(place);
-        }
-    }
-    let mut arms: Vec<&str> = Vec::new();
-    for row in rows.iter().filter(|row| !arms.contains(&row.variant.as_str())).collect::<Vec<_>>() {
-        if !arms.contains(&row.variant.as_str()) {
-            arms.push(&row.variant);
-        }
-    }
-    for arm in arms {
-        let of = rows.iter().filter(|row| row.variant == arm);
-        let at = |row: &Row| figure.categories.iter().position(|place| *place == name(row)).unwrap_or(0);
-        let points = of.map(|row| dot(f64::from(u32::try_from(at(row)).unwrap_or(0)), row)).collect();
-        figure = figure.with(Series { name: arm.to_owned(), points, ..Series::default() });
-    }
-    figure.caption("bars: the standard deviation")
 }
 
 macro_rules! panels {

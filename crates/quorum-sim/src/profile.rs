@@ -127,14 +127,13 @@ pub enum Profile {
 impl Profile {
     /// Returns its name in reports.
     pub fn name(self) -> String {
-        let words = format!("{self:?}").chars().fold(String::new(), |mut name, letter| {
+        format!("{self:?}").chars().fold(String::new(), |mut name, letter| {
             if letter.is_ascii_uppercase() && !name.is_empty() {
                 name.push('-');
             }
             name.push(letter.to_ascii_lowercase());
             name
-        });
-        words
+        })
     }
 
     /// Returns the profiles within the model of a protocol.

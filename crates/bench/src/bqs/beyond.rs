@@ -13,7 +13,7 @@ use quorate_wire::sign::{Signer, Verifier};
 use quorate_wire::{Digest, Principal, ReplicaId};
 
 use super::point::{Arm, BC, C, F, PHX, Point, SMR};
-use super::{FAULTS, bars, notes};
+use super::shared::{FAULTS, bars, notes};
 use crate::effort::Settings;
 use crate::experiment::Experiment;
 use crate::figure::{Axis, Figure};

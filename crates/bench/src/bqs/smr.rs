@@ -2,101 +2,39 @@
 //! machines of `quorate-quorum-sim`, beside the cells of the other registers.
 //!
 //! Replies are not tentative, commits do not wait for a carrier, requests go to all replicas, and so do reads; the rule by
-//! which a read is ordered is [`ReadRule::FirstReplies`]. That is the setting of [BQS08]. MACs take no time, and
+//! which a read is ordered is `ReadRule::FirstReplies`. That is the setting of [BQS08]. MACs take no time, and
 //! signatures what those of 2006 took: view changes have some.
 
+mod host;
+mod plan;
 mod start;
 
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use quorate_node::{ClientDrive, Drive, Place, Transport};
-use quorate_pbft::Now;
 use quorate_pbft::client::Path;
-use quorate_pbft::config::ReadRule;
 use quorate_quorum::version::{ObjectId, Version, value_digest};
 use quorate_quorum_sim::cell::Row;
 use quorate_quorum_sim::checker;
 use quorate_quorum_sim::history::{History, Kind, Operation};
 use quorate_quorum_sim::keys::Jobs;
-use quorate_quorum_sim::machines::{Event, Machines, Payload};
-use quorate_quorum_sim::model::{Costs, Model, UNIT};
+use quorate_quorum_sim::machines::{Event, Machines};
+use quorate_quorum_sim::model::{Model, UNIT};
 use quorate_quorum_sim::stats::Samples;
-use quorate_wire::codec::Reader;
-use quorate_wire::frame::Frame;
-use quorate_wire::message::Seal;
-use quorate_wire::{ClientId, Kind as FrameKind, Principal};
+use quorate_wire::{ClientId, Principal};
 
-use super::register::{Register, Told, read, write};
+use self::host::{
+    Datagram, Host, INVOKE, Out, Process, START_NS, TIMER, frames, is_signed, time, without_proposals,
+};
+pub use self::plan::{Faulty, SmrCell};
+use self::start::Started;
+use super::register::{Told, read, write};
 
 /// The object of every history.
 const OBJECT: ObjectId = ObjectId([6; 32]);
 /// No operation takes longer, in ticks: a minute.
 const HUNG: u64 = 60_000 * UNIT;
-/// A call that begins an operation; others run timers.
-const INVOKE: u64 = 0;
-const TIMER: u64 = 1;
-
-/// Which replica is faulty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Faulty {
-    /// None.
-    Nobody,
-    /// The `b` replicas after the leader answer reads with made-up values.
-    Acceptors(u16),
-    /// The leader does, and never proposes. Each operation is the first one of a new cluster, so that each begins with
-    /// this leader.
-    Proposer,
-}
-
-/// What is measured.
-#[derive(Clone, Debug)]
-pub struct SmrCell {
-    /// Faults tolerated.
-    pub f: u16,
-    /// Faults.
-    pub faulty: Faulty,
-    /// What the measured client does.
-    pub kind: Kind,
-    /// Other readers.
-    pub readers: u16,
-    /// Whether a writer runs beside a measured reader.
-    pub writer: bool,
-    /// Measured operations.
-    pub operations: usize,
-    /// Operations before them.
-    pub warm_up: usize,
-    /// Thinking time of every client, in thousandths of the model's unit.
-    pub think: u64,
-    /// Network and processors. Its unit is a millisecond.
-    pub model: Model,
-    /// What signatures cost, if not what they cost under the model.
-    pub costs: Option<Costs>,
-    /// When an optimistic read is given up.
-    pub rule: ReadRule,
-    /// What chance is drawn from.
-    pub seed: u64,
-}
-
 impl SmrCell {
-    /// A cell without faults or concurrency.
-    pub fn new(f: u16, kind: Kind, model: Model) -> Self {
-        Self {
-            f,
-            faulty: Faulty::Nobody,
-            kind,
-            readers: 0,
-            writer: false,
-            operations: 1000,
-            warm_up: 100,
-            think: 10_000,
-            model,
-            costs: None,
-            rule: ReadRule::FirstReplies,
-            seed: 1,
-        }
-    }
-
     /// Measures it.
     ///
     /// # Errors
@@ -139,111 +77,6 @@ fn merge(all: &[Row]) -> Result<Row> {
     })
 }
 
-/// A datagram.
-#[derive(Debug)]
-struct Datagram(Vec<u8>);
-
-impl Payload for Datagram {
-    fn bytes(&self) -> usize {
-        self.0.len()
-    }
-}
-
-/// What leaves a process in one go.
-#[derive(Debug, Default)]
-struct Out(Vec<(usize, Vec<u8>)>);
-
-impl Transport for Out {
-    fn send(&mut self, to: Place, datagram: &[u8]) {
-        self.0.push((to.index(), datagram.to_vec()));
-    }
-}
-
-/// Calls `each` with every frame of a datagram.
-fn frames<'a>(datagram: &'a [u8], mut each: impl FnMut(Frame<'a>)) {
-    let mut reader = Reader::new(datagram);
-    while !reader.is_empty()
-        && let Ok(frame) = Frame::take(&mut reader)
-    {
-        each(frame);
-    }
-}
-
-fn is_signed(kind: FrameKind) -> bool {
-    kind.seal() == Seal::Signature
-}
-
-/// Removes the proposals from what a leader sends.
-fn without_proposals(out: &mut Out) {
-    for (_, datagram) in &mut out.0 {
-        let mut kept = Vec::new();
-        frames(datagram, |frame| {
-            if frame.kind != FrameKind::PrePrepare {
-                kept.extend_from_slice(frame.bytes);
-            }
-        });
-        *datagram = kept;
-    }
-    out.0.retain(|(_, datagram)| !datagram.is_empty());
-}
-
-#[derive(Debug)]
-enum Process {
-    Replica(Box<Drive<Register>>),
-    Client(Box<ClientDrive>),
-}
-
-impl Process {
-    fn receive(&mut self, now: Now, datagram: &[u8]) {
-        match self {
-            Self::Replica(drive) => drive.receive(now, datagram),
-            Self::Client(drive) => drive.receive(now, datagram),
-        }
-    }
-
-    fn expire(&mut self, now: Now) {
-        match self {
-            Self::Replica(drive) => drive.expire(now),
-            Self::Client(drive) => drive.expire(now),
-        }
-    }
-
-    fn flush(&mut self, out: &mut Out) {
-        match self {
-            Self::Replica(drive) => drive.flush(out),
-            Self::Client(drive) => drive.flush(out),
-        }
-    }
-
-    fn due(&self) -> u64 {
-        match self {
-            Self::Replica(drive) => drive.due(),
-            Self::Client(drive) => drive.due(),
-        }
-    }
-}
-
-/// What a client does in a loop; 0 operations: as long as the measured client runs.
-#[derive(Clone, Copy, Debug)]
-struct Loop {
-    kind: Kind,
-    operations: usize,
-}
-
-#[derive(Debug)]
-struct Host {
-    process: Process,
-    /// It proposes nothing.
-    silent: bool,
-    job: Loop,
-    /// When its operation began, and where in the history that is.
-    started: Option<(u64, usize)>,
-    finished: usize,
-    samples: Vec<(f64, Path)>,
-    /// When its next timer call is.
-    timer_at: u64,
-}
-
 /// One cell under way.
 #[derive(Debug)]
 struct Lab {
@@ -258,6 +91,20 @@ struct Lab {
 }
 
 impl Lab {
+    fn start(cell: &SmrCell, seed: u64) -> Result<Self> {
+        let Started { machines, hosts, measured } = Started::new(cell, seed)?;
+        Ok(Self {
+            cell: cell.clone(),
+            machines,
+            hosts,
+            measured,
+            written: 0,
+            jobs: Jobs::default(),
+            history: History::default(),
+            last_done: 0,
+        })
+    }
+
     fn measure(mut self) -> Result<Row> {
         loop {
             let host = &self.hosts[self.measured];
@@ -415,13 +262,6 @@ impl Lab {
     }
 }
 
-/// The monotonic clock at tick 0, in nanoseconds. A tick of these models is a nanosecond.
-const START_NS: u64 = 4_000_000_000;
-
-fn time(ticks: u64) -> Now {
-    Now { mono_ns: START_NS + ticks, wall_ns: (1 << 60) + ticks }
-}
-
 #[allow(clippy::cast_precision_loss, reason = "times are far below 2^53 ticks")]
 fn in_units(ticks: u64) -> f64 {
     ticks as f64 / UNIT as f64
@@ -429,6 +269,8 @@ fn in_units(ticks: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use quorate_pbft::config::ReadRule;
+
     use super::*;
 
     fn cell(kind: Kind, faulty: Faulty) -> Row {

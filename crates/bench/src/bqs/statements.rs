@@ -1,8 +1,8 @@
 //! The statements of [BQS08] (§13.3, §13.4 of `docs/quorum.md`), judged on the rows of a panel. Absolute figures are not
 //! asserted. What is missing counts as not held.
 
-use super::FAULTS;
 use super::point::{Arm, BC, C, F, PHX, SMR};
+use super::shared::FAULTS;
 use crate::report::{Cell, Row, Shape};
 
 /// The limit of A2 with faulty servers that have the lowest numbers.

@@ -6,14 +6,14 @@ use anyhow::{Context, Result, ensure};
 use quorate_node::{ClientDrive, Directory, Drive, TestKeys};
 use quorate_pbft::config::{Durability, Reads, RequestAuth};
 use quorate_pbft::{Config, Now};
-use quorate_quorum_sim::history::{History, Kind};
-use quorate_quorum_sim::keys::Jobs;
+use quorate_quorum_sim::history::Kind;
 use quorate_quorum_sim::machines::Machines;
 use quorate_quorum_sim::model::{Model, UNIT};
 use quorate_quorum_sim::rng::Rng;
 use quorate_wire::{ClientId, Cluster, Principal, Timestamp};
 
-use super::{Faulty, Host, INVOKE, Lab, Loop, Out, Process, START_NS, SmrCell, time};
+use super::host::{Datagram, Host, INVOKE, Loop, Out, Process, START_NS, time};
+use super::plan::{Faulty, SmrCell};
 use crate::bqs::register::Register;
 
 /// How long the leader may take, in nanoseconds: chosen once, for every cell (§13.3).
@@ -47,9 +47,18 @@ fn config(cell: &SmrCell, cluster: Cluster, keys: &TestKeys) -> Config {
     config
 }
 
-impl Lab {
+/// What a cell begins with.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) machines: Machines<Datagram, Vec<(usize, Vec<u8>)>>,
+    pub(super) hosts: Vec<Host>,
+    /// The measured client.
+    pub(super) measured: usize,
+}
+
+impl Started {
     /// Starts replicas and clients, and exchanges their keys before the time begins.
-    pub(super) fn start(cell: &SmrCell, seed: u64) -> Result<Self> {
+    pub(super) fn new(cell: &SmrCell, seed: u64) -> Result<Self> {
         let cluster = Cluster::tolerating(cell.f)?;
         let clients = 2 + cell.readers;
         let keys = TestKeys::new(seed, cluster, u64::from(clients));
@@ -102,54 +111,44 @@ impl Lab {
         let writer = usize::from(n);
         let measured = if cell.kind == Kind::Write { writer } else { writer + 1 };
         hosts[measured].job.operations = cell.operations + cell.warm_up;
-        let mut lab = Self {
-            cell: cell.clone(),
-            machines,
-            hosts,
-            measured,
-            written: 0,
-            jobs: Jobs::default(),
-            history: History::default(),
-            last_done: 0,
-        };
-        lab.exchange_keys()?;
-        lab.machines.call(measured, 1, INVOKE);
+        exchange_keys(cell, &mut hosts)?;
+        machines.call(measured, 1, INVOKE);
         if cell.writer && measured != writer {
-            lab.machines.call(writer, 1, INVOKE);
+            machines.call(writer, 1, INVOKE);
         }
         for reader in 0..cell.readers {
             let delay = 1 + u64::from(reader + 1) * UNIT / 7;
-            lab.machines.call(writer + 2 + usize::from(reader), delay, INVOKE);
+            machines.call(writer + 2 + usize::from(reader), delay, INVOKE);
         }
-        Ok(lab)
+        Ok(Self { machines, hosts, measured })
     }
+}
 
-    /// Delivers what processes say at their start, at once. Keys are announced a second time after a second, so the
-    /// measurement begins when that is over: their signatures are not the register's. The cluster of a single operation
-    /// ends before that.
-    fn exchange_keys(&mut self) -> Result<()> {
-        let mut queue = Out::default();
-        let rounds = if self.cell.faulty == Faulty::Proposer { 1 } else { ROUNDS };
-        for round in 0..rounds {
-            let before = (rounds - 1 - round) * START_NS / ROUNDS;
-            let now = Now { mono_ns: START_NS - before, ..time(0) };
-            for host in &mut self.hosts {
-                match &mut host.process {
-                    Process::Replica(drive) if round == 0 => drive.start(now),
-                    Process::Replica(drive) => drive.expire(now),
-                    Process::Client(drive) => drive.expire(now),
-                }
+/// Delivers what processes say at their start, at once. Keys are announced a second time after a second, so the
+/// measurement begins when that is over: their signatures are not the register's. The cluster of a single operation
+/// ends before that.
+fn exchange_keys(cell: &SmrCell, hosts: &mut [Host]) -> Result<()> {
+    let mut queue = Out::default();
+    let rounds = if cell.faulty == Faulty::Proposer { 1 } else { ROUNDS };
+    for round in 0..rounds {
+        let before = (rounds - 1 - round) * START_NS / ROUNDS;
+        let now = Now { mono_ns: START_NS - before, ..time(0) };
+        for host in hosts.iter_mut() {
+            match &mut host.process {
+                Process::Replica(drive) if round == 0 => drive.start(now),
+                Process::Replica(drive) => drive.expire(now),
+                Process::Client(drive) => drive.expire(now),
+            }
+            host.process.flush(&mut queue);
+        }
+        for _ in 0..100 {
+            for (to, datagram) in std::mem::take(&mut queue.0) {
+                let host = hosts.get_mut(to).context("a datagram for nobody")?;
+                host.process.receive(now, &datagram);
                 host.process.flush(&mut queue);
             }
-            for _ in 0..100 {
-                for (to, datagram) in std::mem::take(&mut queue.0) {
-                    let host = self.hosts.get_mut(to).context("a datagram for nobody")?;
-                    host.process.receive(now, &datagram);
-                    host.process.flush(&mut queue);
-                }
-            }
-            ensure!(queue.0.is_empty(), "the processes do not come to rest");
         }
-        Ok(())
+        ensure!(queue.0.is_empty(), "the processes do not come to rest");
     }
+    Ok(())
 }
