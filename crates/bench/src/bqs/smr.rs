@@ -116,7 +116,9 @@ impl Lab {
                 Event::Called { host, tag: INVOKE } => self.invoke(host),
                 Event::Called { host, .. } => self.expire(host),
                 Event::Worked { host, work } => {
-                    work.into_iter().for_each(|(to, bytes)| self.machines.send(host, to, Datagram(bytes)));
+                    for (to, bytes) in work {
+                        self.machines.send(host, to, Datagram(bytes));
+                    }
                 }
                 Event::Received { host, message, .. } => self.receive(host, &message.0),
             }
@@ -188,7 +190,7 @@ impl Lab {
         }
         // A frame that is signed here is signed once for all receivers.
         let mut made: BTreeSet<&[u8]> = BTreeSet::new();
-        for (_, datagram) in &out.0 {
+        for (_, datagram) in out.datagrams() {
             frames(datagram, |frame| {
                 let own = matches!(frame.sender, Principal::Replica(id) if id.index() == at);
                 if own && is_signed(frame.kind) {
@@ -206,7 +208,7 @@ impl Lab {
             self.machines.call(at, due - ticks, TIMER);
         }
         self.done(at);
-        self.machines.work(at, signed * costs.sign + verified * costs.verify, out.0);
+        self.machines.work(at, signed * costs.sign + verified * costs.verify, out.take());
     }
 
     /// Notes an operation that has ended, and begins the next one.
@@ -268,6 +270,7 @@ fn in_units(ticks: u64) -> f64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test may panic, and counts are exact")]
 mod tests {
     use quorate_pbft::config::ReadRule;
 

@@ -168,7 +168,7 @@ fn spread(list: &[f64]) -> f64 {
 
 fn rise(list: &[f64]) -> f64 {
     match list {
-        [first, .., last] => last / first - 1.0,
+        [begin, .., end] => end / begin - 1.0,
         _ => f64::NAN,
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct Replies {
     cluster: Cluster,
     /// Read-only requests are on in this cluster (CL-8).
     reads_unordered: bool,
-    /// A read that has so many replies and no certificate is given up.
+    /// A read with this many replies and no certificate is given up.
     given_up_at: usize,
     votes: Votes<ReplyVote>,
     results: Box<[Vec<u8>]>,

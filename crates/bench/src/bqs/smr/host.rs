@@ -28,7 +28,18 @@ impl Payload for Datagram {
 
 /// What leaves a process in one go.
 #[derive(Debug, Default)]
-pub(super) struct Out(pub(super) Vec<(usize, Vec<u8>)>);
+pub(super) struct Out(Vec<(usize, Vec<u8>)>);
+
+impl Out {
+    pub(super) fn datagrams(&self) -> &[(usize, Vec<u8>)] {
+        &self.0
+    }
+
+    /// Returns what has left, and forgets it.
+    pub(super) fn take(&mut self) -> Vec<(usize, Vec<u8>)> {
+        std::mem::take(&mut self.0)
+    }
+}
 
 impl Transport for Out {
     fn send(&mut self, to: Place, datagram: &[u8]) {

@@ -38,7 +38,7 @@ fn config(cell: &SmrCell, cluster: Cluster, keys: &TestKeys) -> Config {
         // Between regions, a leader that takes its time is no reason to elect another one.
         config.request_timeout_min_ns = config.request_timeout_max_ns;
     }
-    // Nothing is lost: whoever asks twice only disturbs.
+    // Nothing is lost, so a client that asks twice only disturbs.
     config.client_timeout_min_ns = config.client_timeout_max_ns;
     config.status_ns = 60_000_000_000;
     // A checkpoint has signatures, 14 ms each in 2006, which the paper's replication does not have.
@@ -142,13 +142,13 @@ fn exchange_keys(cell: &SmrCell, hosts: &mut [Host]) -> Result<()> {
             host.process.flush(&mut queue);
         }
         for _ in 0..100 {
-            for (to, datagram) in std::mem::take(&mut queue.0) {
+            for (to, datagram) in queue.take() {
                 let host = hosts.get_mut(to).context("a datagram for nobody")?;
                 host.process.receive(now, &datagram);
                 host.process.flush(&mut queue);
             }
         }
-        ensure!(queue.0.is_empty(), "the processes do not come to rest");
+        ensure!(queue.datagrams().is_empty(), "the processes do not come to rest");
     }
     Ok(())
 }
