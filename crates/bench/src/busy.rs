@@ -378,9 +378,9 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
     let series = |name: &str| {
         let rows = rows.iter().filter(|row| row.variant.ends_with(name));
         let xs = std::iter::successors(Some(0.0), |x| Some(x + 1.0));
-        let points = rows
-            .zip(xs)
-            .filter_map(|(row, x)| Some(Dot { x, y: row.ops_per_s?, samples: row.samples.clone() }));
+        let points = rows.zip(xs).filter_map(|(row, x)| {
+            Some(Dot { x, y: row.ops_per_s?, samples: row.samples.clone(), ..Dot::default() })
+        });
         Series { name: name.to_owned(), points: points.collect(), ..Series::default() }
     };
     vec![figure.with(series("quiet")).with(series("beside loops"))]

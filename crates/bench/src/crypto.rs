@@ -217,7 +217,12 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
         .map(|row| row.variant.replace("authenticator, ", "auth. ").replace("signature, ", "sig. "))
         .collect();
     let places = || (0_u32..).map(f64::from).zip(&primitives);
-    let points = places().map(|(x, row)| Dot { x, y: median(&row.samples), samples: row.samples.clone() });
+    let points = places().map(|(x, row)| Dot {
+        x,
+        y: median(&row.samples),
+        samples: row.samples.clone(),
+        ..Dot::default()
+    });
     let paper: Vec<(f64, f64)> = places().filter_map(|(x, row)| Some((x, row.paper?))).collect();
     let alone = alone
         .with(Series { name: "here".to_owned(), points: points.collect(), ..Series::default() })

@@ -64,7 +64,7 @@ pub fn svg(figure: &Figure, theme: Theme) -> Option<String> {
     } else {
         Scale::new(dots().map(|dot| dot.x), figure.x.log, (LEFT + 8.0, end - 8.0))
     };
-    let ys = dots().flat_map(|dot| dot.samples.iter().copied().chain([dot.y]));
+    let ys = dots().flat_map(|dot| dot.samples.iter().copied().chain([dot.y, dot.y + dot.error]));
     let y = Scale::new(ys, figure.y.log, (TOP + PLOT, TOP));
     let mut pen = Pen { out: String::new(), theme };
     pen.text((LEFT, 22.0), "start", "font-size=\"15\" font-weight=\"bold\"", &figure.title);
@@ -228,8 +228,15 @@ fn bar(
     }
 }
 
-/// Draws the samples of a point.
+/// Draws the samples of a point, and its error bar.
 fn samples(pen: &mut Pen, dot: &Dot, colour: &str, x: f64, y: &Scale) {
+    if dot.error > 0.0 {
+        let (low, high) = (y.at((dot.y - dot.error).max(0.0)), y.at(dot.y + dot.error));
+        pen.put(&format!(
+            "<path d=\"M{x:.1} {low:.1}V{high:.1}M{0:.1} {low:.1}h6M{0:.1} {high:.1}h6\" stroke=\"{colour}\" opacity=\"0.7\"/>",
+            x - 3.0
+        ));
+    }
     if (2..DOTS_MAX).contains(&dot.samples.len()) {
         for sample in &dot.samples {
             let at = y.at(*sample);
@@ -313,7 +320,7 @@ pub(super) mod tests {
 
     pub(in crate::draw) fn example(log: bool) -> Figure {
         let axis = |label| Axis { label: String::from(label), log };
-        let dot = |x, y| Dot { x, y, samples: vec![y, y * 1.1] };
+        let dot = |x, y| Dot { x, y, samples: vec![y, y * 1.1], ..Dot::default() };
         let points = vec![dot(1.0, 10.0), dot(100.0, 950.0)];
         Figure::new("name", "a <title>", axis("clients"), axis("op/s"))
             .with(Series { name: "ours & only".to_owned(), points, ..Series::default() })

@@ -142,7 +142,7 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
         figure.categories = WAYS.map(str::to_owned).to_vec();
         let dot = |(x, way): (f64, &str)| {
             let row = rows.iter().find(|row| row.variant == way && row.clients == u32::from(clients))?;
-            Some(Dot { x, y: of(row)?, samples: row.samples.clone() })
+            Some(Dot { x, y: of(row)?, samples: row.samples.clone(), ..Dot::default() })
         };
         let points = [0.0, 1.0, 2.0].into_iter().zip(WAYS).filter_map(dot).collect();
         figure

@@ -67,7 +67,7 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
     for (name, system) in ways {
         let dot = |(x, variant): (f64, &String)| {
             let row = rows.iter().find(|row| row.system == system && row.variant == *variant)?;
-            Some(Dot { x, y: row.p50_us?, samples: row.samples.clone() })
+            Some(Dot { x, y: row.p50_us?, samples: row.samples.clone(), ..Dot::default() })
         };
         let points = [0.0, 1.0, 2.0, 3.0].into_iter().zip(&figure.categories).filter_map(dot).collect();
         figure = figure.with(Series { name: name.to_owned(), points, ..Series::default() });

@@ -66,6 +66,8 @@ pub struct Dot {
     pub y: f64,
     /// The samples of the median.
     pub samples: Vec<f64>,
+    /// Half of an error bar; 0: there is none.
+    pub error: f64,
 }
 
 /// The value of a row on an axis.
@@ -95,7 +97,8 @@ impl Figure {
     /// Adds the paper's points, if there are any.
     #[must_use]
     pub fn paper(self, name: &str, points: &[(f64, f64)]) -> Self {
-        let points = points.iter().map(|(x, y)| Dot { x: *x, y: *y, samples: Vec::new() }).collect();
+        let points =
+            points.iter().map(|(x, y)| Dot { x: *x, y: *y, samples: Vec::new(), ..Dot::default() }).collect();
         let (name, origin) = (name.to_owned(), Origin::Paper);
         self.with(Series { name, origin, points, is_scattered: true, ..Series::default() })
     }
@@ -105,7 +108,7 @@ impl Figure {
     #[must_use]
     pub fn paper_level(self, name: &str, y: f64) -> Self {
         let first = self.series.iter().flat_map(|series| &series.points).map(|dot| dot.x).next();
-        let points = first.map(|x| Dot { x, y, samples: Vec::new() }).into_iter().collect();
+        let points = first.map(|x| Dot { x, y, samples: Vec::new(), ..Dot::default() }).into_iter().collect();
         let (name, origin) = (name.to_owned(), Origin::Paper);
         self.with(Series { name, origin, points, is_level: true, ..Series::default() })
     }
@@ -144,7 +147,7 @@ pub fn curve<'r>(name: &str, rows: impl Iterator<Item = &'r Row>, x: Of, y: Of) 
             // The samples belong to the row's first figure; they are used if their median is `y`.
             let is_theirs = (crate::figures::median(&row.samples) - y).abs() <= y.abs() * 1e-6;
             let samples = if is_theirs { row.samples.clone() } else { Vec::new() };
-            Some(Dot { x, y, samples })
+            Some(Dot { x, y, samples, ..Dot::default() })
         })
         .collect();
     points.sort_by(|a, b| a.x.total_cmp(&b.x));
@@ -156,7 +159,12 @@ pub fn ratio_of(name: &str, above: &Series, below: &Series) -> Series {
     let at = |x: f64| below.points.iter().find(|dot| (dot.x - x).abs() < 1e-9 && dot.y > 0.0);
     let points = above.points.iter().filter_map(|dot| {
         let base = at(dot.x)?.y;
-        Some(Dot { x: dot.x, y: dot.y / base, samples: dot.samples.iter().map(|s| s / base).collect() })
+        Some(Dot {
+            x: dot.x,
+            y: dot.y / base,
+            samples: dot.samples.iter().map(|s| s / base).collect(),
+            ..Dot::default()
+        })
     });
     Series { name: name.to_owned(), points: points.collect(), ..Series::default() }
 }
@@ -193,10 +201,13 @@ mod tests {
     #[test]
     fn a_ratio_is_taken_where_both_curves_have_a_point() {
         let of = |points: &[(f64, f64)]| Series {
-            points: points.iter().map(|(x, y)| Dot { x: *x, y: *y, samples: vec![*y] }).collect(),
+            points: points
+                .iter()
+                .map(|(x, y)| Dot { x: *x, y: *y, samples: vec![*y], ..Dot::default() })
+                .collect(),
             ..Series::default()
         };
         let ratio = ratio_of("r", &of(&[(1.0, 6.0), (2.0, 9.0)]), &of(&[(2.0, 3.0), (3.0, 1.0)]));
-        assert_eq!(ratio.points, [Dot { x: 2.0, y: 3.0, samples: vec![3.0] }]);
+        assert_eq!(ratio.points, [Dot { x: 2.0, y: 3.0, samples: vec![3.0], ..Dot::default() }]);
     }
 }

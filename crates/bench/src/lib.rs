@@ -10,6 +10,7 @@
 //! | the cost of MACs and signatures, of a fault, of the disk, of a busy machine | [`crypto`], [`recovery`], [`durable`], [`busy`] |
 //! | the file system: replicated, unreplicated, and other servers | [`files`] |
 //! | the digest of a checkpoint | [`checkpoint_cost`] |
+//! | registers without a leader, simulated | [`bqs`] |
 //! | running experiments: arms that take turns, processes, loads | `arms`, `setup`, `load`, `processes`, `nodes` |
 //! | what an experiment is | [`experiment`] |
 //! | reports, figures and the page | [`report`], [`figure`], [`draw`], [`page`] |
@@ -17,6 +18,7 @@
 
 pub mod allocations;
 mod arms;
+pub mod bqs;
 pub mod busy;
 pub mod checkpoint_cost;
 pub mod core_step;
@@ -55,8 +57,8 @@ pub use figure::Figure;
 pub use processes::CHILD;
 pub use report::{Report, Row, Verdict};
 
-/// Every experiment.
-pub const EXPERIMENTS: &[Experiment] = &[
+/// The experiments on replication and its files.
+const REPLICATION: &[Experiment] = &[
     core_step::EXPERIMENT,
     echoes::EXPERIMENT,
     micro_latency::EXPERIMENT,
@@ -76,6 +78,18 @@ pub const EXPERIMENTS: &[Experiment] = &[
     files::iozone::EXPERIMENT,
     checkpoint_cost::EXPERIMENT,
 ];
+
+/// Every experiment.
+pub static EXPERIMENTS: [Experiment; REPLICATION.len() + bqs::EXPERIMENTS.len()] = {
+    let mut all = [core_step::EXPERIMENT; REPLICATION.len() + bqs::EXPERIMENTS.len()];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] =
+            if at < REPLICATION.len() { REPLICATION[at] } else { bqs::EXPERIMENTS[at - REPLICATION.len()] };
+        at += 1;
+    }
+    all
+};
 
 /// Finds an experiment.
 pub fn find(name: &str) -> Option<&'static Experiment> {

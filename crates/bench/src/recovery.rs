@@ -248,8 +248,11 @@ fn shapes(rows: &[Row]) -> Vec<Shape> {
 
 fn figures(rows: &[Row]) -> Vec<Figure> {
     let one = |row: &Row| {
-        let points: Vec<Dot> =
-            row.timeline.iter().map(|(x, y)| Dot { x: *x, y: *y, samples: Vec::new() }).collect();
+        let points: Vec<Dot> = row
+            .timeline
+            .iter()
+            .map(|(x, y)| Dot { x: *x, y: *y, samples: Vec::new(), ..Dot::default() })
+            .collect();
         let title = format!("Recovery: {}", row.variant);
         Figure::new(&row.variant.replace(' ', "-"), &title, Axis::linear("seconds"), Axis::linear("operations per second"))
             .with(Series { name: "ordered 0/0, 20 clients".to_owned(), points, ..Series::default() })

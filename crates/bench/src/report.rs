@@ -1,11 +1,15 @@
 //! The results of an experiment: rows, and whether the paper's statements hold.
 
+mod cell;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::effort::Effort;
 use crate::machine::Machine;
+
+pub use self::cell::Cell;
 
 /// The results of one experiment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -151,6 +155,9 @@ pub struct Row {
     /// Seconds since the start, and operations per second at that time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timeline: Vec<(f64, f64)>,
+    /// The figures of a register.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell: Option<Cell>,
     /// Operations that failed or were retransmitted.
     #[serde(default)]
     pub errors: u64,
@@ -285,7 +292,21 @@ const COLUMNS: &[Column] = &[
         let most = row.allocations_per_op.iter().copied().reduce(f64::max)?;
         Some(format!("{most:.3}"))
     }),
+    ("mean", |row| row.cell.as_ref().map(|cell| format!("{:.2}", cell.mean))),
+    ("deviation", |row| row.cell.as_ref().map(|cell| format!("{:.2}", cell.deviation))),
+    ("+- 95 %", |row| row.cell.as_ref().map(|cell| format!("{:.2}", cell.interval95))),
+    ("fast %", |row| row.cell.as_ref().map(|cell| format!("{:.1}", cell.fast))),
+    ("wrote back %", |row| row.cell.as_ref().map(|cell| format!("{:.1}", cell.write_back))),
+    ("listener any %", |row| row.cell.as_ref().map(|cell| format!("{:.1}", cell.listener_any))),
+    ("needed %", |row| row.cell.as_ref().map(|cell| format!("{:.1}", cell.listener_needed))),
+    ("messages", |row| row.cell.as_ref().map(|cell| format!("{:.1}", cell.messages))),
+    ("B", |row| row.cell.as_ref().map(|cell| format!("{:.0}", cell.bytes))),
+    ("signed", |row| row.cell.as_ref().map(|cell| format!("{:.2}", cell.signatures))),
+    ("verified", |row| row.cell.as_ref().map(|cell| format!("{:.2}", cell.verifications))),
     ("spread", |row| {
+        if row.samples.len() < 2 {
+            return None;
+        }
         let (least, most) =
             (row.samples.iter().copied().reduce(f64::min)?, row.samples.iter().copied().reduce(f64::max)?);
         Some(format!("{} {}", span(least, most), row.unit).trim_end().to_owned())

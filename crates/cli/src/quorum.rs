@@ -5,6 +5,7 @@ mod latency;
 mod mutants;
 mod name;
 mod real;
+mod repair_time;
 mod swarm;
 mod up;
 
@@ -35,6 +36,7 @@ enum Command {
     Server(real::Server),
     Client(real::Client),
     Latency(latency::Latency),
+    RepairTime(repair_time::RepairTime),
     Run(cell::Run),
     Sim(swarm::Sim),
     Scenarios(swarm::Scenarios),
@@ -52,6 +54,7 @@ impl Quorum {
             Command::Server(server) => server.run(),
             Command::Client(client) => client.run(),
             Command::Latency(latency) => latency.run(),
+            Command::RepairTime(repair) => repair.run(),
             Command::Run(run) => run.run(),
             Command::Sim(sim) => sim.run(),
             Command::Scenarios(scenarios) => scenarios.run(),

@@ -60,7 +60,9 @@ fn check(name: &str, report: &Value) {
         let samples = row["samples"].as_array().unwrap().len();
         assert_eq!(u64::try_from(samples).unwrap(), repeats, "{name}: a sample for each repeat");
         let figures = ["p50_us", "ops_per_s", "ns_per_message", "seconds", "gap_ms", "bytes"];
-        assert!(figures.iter().any(|key| row[key].is_number()), "{name}: a row without a figure: {row}");
+        let has_one = figures.iter().any(|key| row[key].is_number()) || row["cell"]["mean"].is_number();
+        assert!(has_one, "{name}: a row without a figure: {row}");
+        check_cell(name, row);
     }
     let shapes = report["shapes"].as_array().unwrap();
     assert!(!shapes.is_empty(), "{name} states nothing");
@@ -70,6 +72,37 @@ fn check(name: &str, report: &Value) {
         // Counted, not timed: these hold on every machine.
         assert!(shape["held"] == true || !title.contains("allocation"), "{name}: {shape}");
     }
+}
+
+/// The keys of an experiment on registers.
+fn check_cell(name: &str, row: &Value) {
+    assert_eq!(name.starts_with("bqs-"), row["cell"].is_object(), "{name}: {row}");
+    if row["cell"].is_null() {
+        return;
+    }
+    let cell = &row["cell"];
+    assert_eq!(cell["atomic"], true, "{name}: {row}");
+    for key in ["protocol", "variant", "profile", "model"] {
+        assert!(cell[key].is_string(), "{name}: cell.{key}");
+    }
+    for key in [
+        "b",
+        "readers",
+        "mean",
+        "deviation",
+        "interval95",
+        "fast",
+        "write_back",
+        "listener_any",
+        "listener_needed",
+        "messages",
+        "bytes",
+        "signatures",
+        "verifications",
+    ] {
+        assert!(cell[key].is_number(), "{name}: cell.{key}");
+    }
+    assert!(cell["messages"].as_f64().unwrap() > 1.0, "{name}: {row}");
 }
 
 #[test]

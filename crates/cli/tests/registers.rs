@@ -112,6 +112,30 @@ fn a_new_users_register_survives_killed_lying_and_wiped_servers() {
     assert!(up.end());
 }
 
+/// §15: each protocol repairs a server whose disk is gone, and the command shows it by reads that need this server.
+#[test]
+fn the_time_of_a_repair_is_measured() {
+    let place = Dir::new("quorum-repair");
+    fs::create_dir_all(place.join("")).unwrap();
+    for protocol in ["phalanx", "minimal-c", "minimal-f", "bft-bc"] {
+        let arguments = [
+            "repair-time",
+            "--protocol",
+            protocol,
+            "--keys",
+            "150",
+            "--value",
+            "600",
+            "--dir",
+            &place.join(""),
+        ];
+        let (status, said) = quorum(&arguments);
+        assert!(status == 0 && said.contains("150 keys of 600 bytes"), "{protocol}: {status}: {said}");
+        assert!(said.contains("150 keys read"), "{said}");
+    }
+    assert_eq!(fs::read_dir(place.join("")).unwrap().count(), 0, "nothing is left behind");
+}
+
 #[test]
 fn mistakes_are_told() {
     let place = Dir::new("quorum-mistakes");

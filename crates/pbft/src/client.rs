@@ -132,10 +132,10 @@ impl Client {
             operation: Vec::new(),
             domains,
             others: Others::new(config.cluster),
-            replies: Replies::new(config.cluster, config.read_only),
+            replies: Replies::new(config.cluster, config.read_only).by(config.read_rule),
             patience: Patience::new(config),
             signing: Signing::default(),
-            spares: Spares::new(config.cluster),
+            spares: Spares::new(config.cluster).by(config.reads),
             rng: Rng::new(seed),
         }
     }

@@ -43,6 +43,24 @@ pub enum Replier {
     Fixed(u16),
 }
 
+/// Whom a read that is not ordered is sent to at first (RO-2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// A quorum, and the others only if it is needed (DV-43).
+    Quorum,
+    /// All replicas, as in the papers.
+    All,
+}
+
+/// When a read that is not ordered is given up and ordered (CL-2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadRule {
+    /// When no quorum can agree any more, whatever those say who have not answered. One liar costs a message.
+    FirstQuorum,
+    /// When the first `n - f` answers do not agree, as in [BQS08]. One liar among them costs an ordered read.
+    FirstReplies,
+}
+
 /// The settings of a replica. Every optimisation of the papers is a switch.
 #[derive(Clone, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "every optimisation is a switch")]
@@ -77,6 +95,10 @@ pub struct Config {
     pub tentative: bool,
     /// Serve read-only requests without ordering them. Also decides the certificate of writes (CL-8).
     pub read_only: bool,
+    /// Whom a client asks for a read.
+    pub reads: Reads,
+    /// When it gives up what it has asked for.
+    pub read_rule: ReadRule,
     /// Commits ride on the next message.
     pub piggyback: bool,
     /// How long a commit waits for a carrier, in nanoseconds.
@@ -156,6 +178,8 @@ impl Config {
             replier: Replier::Random,
             tentative: true,
             read_only: true,
+            reads: Reads::Quorum,
+            read_rule: ReadRule::FirstQuorum,
             piggyback: true,
             piggyback_ns: 2 * MS,
             request_auth: RequestAuth::Adaptive,

@@ -8,7 +8,7 @@
 //! | messages that no protocol needs: watching, fetching, asking for the state | [`note`] |
 //! | signatures, with those that were right before remembered | [`crypto`] |
 //! | a server, its disk, its watchers, and how it can be made to lie | [`server`], [`store`], `watchers`, [`lie`] |
-//! | latency, messages and signatures of an operation | [`measure`] |
+//! | latency, messages and signatures of an operation; the time of a repair | [`measure`] |
 //! | a client without a thread, and what it fetches | [`core`] |
 //! | a client that threads share; typed registers; watching | [`client`] |
 #![cfg_attr(

@@ -5,6 +5,8 @@
 //! processes. The client is the only thread of its core. Between operations the client waits a little, so that
 //! what is off an operation's path (RC, late answers, relays) does not become a part of the next one.
 
+pub mod repair;
+
 use std::net::{IpAddr, UdpSocket};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};

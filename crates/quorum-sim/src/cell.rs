@@ -9,7 +9,7 @@ use crate::checker;
 use crate::history::Kind;
 use crate::keys::Jobs;
 use crate::lab::{Lab, Loop, Measured, Traffic};
-use crate::model::{Model, UNIT};
+use crate::model::{Costs, Model, UNIT};
 use crate::profile::{Liar, Profile};
 use crate::stats::Samples;
 
@@ -38,6 +38,8 @@ pub struct Cell {
     pub think: u64,
     /// Network and processors.
     pub model: Model,
+    /// What cryptography costs, if not what it costs under the model.
+    pub costs: Option<Costs>,
     /// How clients of BFT-BC authenticate.
     pub client_auth: ClientAuth,
     /// MINIMAL-F: relay before the acknowledgement.
@@ -90,6 +92,7 @@ impl Cell {
             warm_up: 100,
             think: 10_000,
             model,
+            costs: None,
             client_auth: ClientAuth::Mac,
             relay_first: false,
             seed: 1,
@@ -120,7 +123,7 @@ impl Cell {
             let own = regions.last().copied().unwrap_or(0);
             regions.resize(64, own);
         }
-        let costs = model.costs();
+        let costs = self.costs.unwrap_or_else(|| model.costs());
         let mut lab = Lab::new(self.settings()?, model, costs, self.seed);
         // A value is there before anything is measured, written by the writer while nobody lies.
         let once = Loop { kind: Kind::Write, think: 0, operations: 1 };
@@ -151,7 +154,7 @@ impl Cell {
         }
         let samples = lab.samples(measured, self.warm_up);
         let done = lab.history.operations[before..].iter().filter(|one| one.responded.is_some()).count();
-        Ok(row(&samples, lab.traffic, done, checker::check(&lab.history)))
+        Ok(row(&samples, lab.traffic(), done, checker::check(&lab.history)))
     }
 }
 
@@ -161,7 +164,7 @@ fn row(samples: &[Measured], traffic: Traffic, done: usize, verdict: Result<(), 
         100.0 * share(number, samples.len())
     };
     let each = |number: u64| share(usize::try_from(number).unwrap_or(usize::MAX), done);
-    let Traffic { messages, bytes, jobs: Jobs { signs, verifies }, .. } = traffic;
+    let Traffic { messages, bytes, jobs: Jobs { signs, verifies } } = traffic;
     Row {
         latency: Samples::new(samples.iter().map(|sample| sample.latency).collect()),
         fast: count(&|sample| sample.path == Path::Fast),

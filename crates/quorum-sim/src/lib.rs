@@ -11,8 +11,7 @@
 //! | runs from seeds (§17) | [`swarm`] |
 //! | a cluster whose messages are delivered by hand, and the scenarios (§17) | [`hand`], [`scenario`] |
 //! | the hunt for seeded bugs | [`hunt`] |
-//! | the framework: models of network and processors (§11), closed loops on them, one cell (§12) | [`model`], [`geo`], [`lab`], [`cell`], [`stats`] |
-//! | the statements of the comparison, judged on cells (§13) | [`shapes`] |
+//! | the framework: models of network and processors (§11), closed loops on them, one cell (§12) | [`model`], [`geo`], [`machines`], [`lab`], [`cell`], [`stats`] |
 //! | what clients were told, and whether a register could have said so (§14) | [`history`], [`checker`] |
 #![cfg_attr(
     test,
@@ -31,13 +30,13 @@ pub mod history;
 pub mod hunt;
 pub mod keys;
 pub mod lab;
+pub mod machines;
 pub mod model;
 pub mod network;
 pub mod profile;
 pub mod rng;
 pub mod rogue;
 pub mod scenario;
-pub mod shapes;
 pub mod stats;
 pub mod swarm;
 pub mod world;

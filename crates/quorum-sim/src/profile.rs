@@ -125,6 +125,17 @@ pub enum Profile {
 }
 
 impl Profile {
+    /// Returns its name in reports.
+    pub fn name(self) -> String {
+        format!("{self:?}").chars().fold(String::new(), |mut name, letter| {
+            if letter.is_ascii_uppercase() && !name.is_empty() {
+                name.push('-');
+            }
+            name.push(letter.to_ascii_lowercase());
+            name
+        })
+    }
+
     /// Returns the profiles within the model of a protocol.
     pub fn of(protocol: Protocol) -> Vec<Self> {
         use Profile::{

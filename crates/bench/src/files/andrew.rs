@@ -370,6 +370,7 @@ fn figure(rows: &[Row], copies: usize) -> Figure {
         x,
         y: row.seconds.unwrap_or(0.0) / base,
         samples: row.samples.iter().map(|sample| sample / base).collect(),
+        ..Dot::default()
     });
     let paper: Vec<(f64, f64)> = places()
         .filter_map(|(row, x)| {

@@ -158,6 +158,7 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
                 x,
                 y: median(&row.samples),
                 samples: row.samples.clone(),
+                ..Dot::default()
             });
             let (name, points) = (format!("{system} {variant}"), points.collect());
             figure = figure.with(Series { name, points, ..Series::default() });

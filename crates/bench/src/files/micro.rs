@@ -246,9 +246,9 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
             systems.dedup();
             for (system, variant) in systems {
                 let of = mine().filter(|row| row.system == system && row.variant == variant);
-                let points = of
-                    .zip([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
-                    .filter_map(|(row, x)| Some(Dot { x, y: row.ops_per_s?, samples: row.samples.clone() }));
+                let points = of.zip([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).filter_map(|(row, x)| {
+                    Some(Dot { x, y: row.ops_per_s?, samples: row.samples.clone(), ..Dot::default() })
+                });
                 let (name, points) = (format!("{system} {variant}"), points.collect());
                 figure = figure.with(Series { name, points, ..Series::default() });
             }

@@ -238,7 +238,7 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
     let dots = rows.iter().scan(0.0, |next, row| {
         let x = *next;
         *next += 1.0;
-        Some(Dot { x, y: row.ops_per_s.unwrap_or(0.0), samples: row.samples.clone() })
+        Some(Dot { x, y: row.ops_per_s.unwrap_or(0.0), samples: row.samples.clone(), ..Dot::default() })
     });
     let points: Vec<Dot> = dots.collect();
     let base = rows.iter().position(|row| row.system == "bfs-nr" && row.variant == "memory");
@@ -257,6 +257,7 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
             x: dot.x,
             y: dot.y / base,
             samples: dot.samples.iter().map(|sample| sample / base).collect(),
+            ..Dot::default()
         });
         let ours = Series { name: "here".to_owned(), points: divided.collect(), ..Series::default() };
         all.push(figure.with(ours).paper("BFS in the paper", &[(0.0, PAPER[0])]).caption(caption));

@@ -37,7 +37,7 @@ fn table(rows: &[Row]) -> Vec<Figure> {
     let absolute = |name: &str, system: &str, mode: &str| {
         let dot = |(x, place): (f64, usize)| {
             let row = find(system, mode, place)?;
-            Some(Dot { x, y: row.p50_us?, samples: row.samples.clone() })
+            Some(Dot { x, y: row.p50_us?, samples: row.samples.clone(), ..Dot::default() })
         };
         let points = [(0.0, 0), (1.0, 1), (2.0, 2)].into_iter().filter_map(dot).collect();
         Series { name: name.to_owned(), points, ..Series::default() }

@@ -3,12 +3,14 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use quorate_bench::bqs;
+use quorate_bench::bqs::smr::{Faulty, SmrCell};
+use quorate_bench::report::Shape;
 use quorate_quorum_sim::cell::{Cell, Row};
 use quorate_quorum_sim::geo;
 use quorate_quorum_sim::history::Kind;
 use quorate_quorum_sim::model::Model;
 use quorate_quorum_sim::profile::Profile;
-use quorate_quorum_sim::shapes;
 use serde_json::json;
 
 use super::name::{Name, VariantName, protocol};
@@ -32,6 +34,21 @@ enum ProfileName {
     BadCrypto,
 }
 
+/// What is measured: a register, or replication as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Subject {
+    /// Signed values; readers write back; clients may stop half way, but must not lie
+    Phalanx,
+    /// No signatures; servers forward new values to waiting readers; clients must finish their writes
+    MinimalC,
+    /// Signed values; servers forward new values to waiting readers and to each other; clients may be Byzantine
+    MinimalF,
+    /// Certificates; clients may be Byzantine
+    BftBc,
+    /// Replication with a leader: reads are tried without ordering them first
+    Smr,
+}
+
 /// What the measured client does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Measure {
@@ -52,9 +69,12 @@ enum Measure {
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Run {
-    /// The register
+    /// The register, or replication
     #[arg(long, value_enum)]
-    protocol: Name,
+    protocol: Subject,
+    /// Replication: the faulty server is the leader at every operation, and proposes nothing
+    #[arg(long)]
+    faulty_leader: bool,
     /// The variant of bft-bc (default optimized)
     #[arg(long, value_enum)]
     variant: Option<VariantName>,
@@ -94,13 +114,25 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn run(&self) -> Outcome {
-        let protocol = protocol(self.protocol, self.variant)?;
         let kind = match self.measure {
             Measure::Read => Kind::Read,
             Measure::Write => Kind::Write,
         };
         let operations = usize::try_from(self.operations).unwrap_or(usize::MAX);
-        let mut cell = Cell::new(protocol, self.f, kind, self.model()?);
+        let model = self.model()?;
+        let unit = model.unit();
+        let name = match self.protocol {
+            Subject::Phalanx => Name::Phalanx,
+            Subject::MinimalC => Name::MinimalC,
+            Subject::MinimalF => Name::MinimalF,
+            Subject::BftBc => Name::BftBc,
+            Subject::Smr => return self.replication(SmrCell::new(self.f, kind, model), operations, unit),
+        };
+        if self.faulty_leader {
+            let what = "a register has no leader";
+            return Err(Failure::new(Code::Value, what).at("--faulty-leader"));
+        }
+        let mut cell = Cell::new(protocol(name, self.variant)?, self.f, kind, model);
         cell.faulty = self.faulty;
         cell.profile = match self.profile {
             ProfileName::Fake => Profile::FakeValue,
@@ -115,7 +147,31 @@ impl Run {
         cell.warm_up = operations / 10;
         cell.seed = self.seed;
         let row = cell.run().map_err(|says| Failure::new(Code::Value, says))?;
-        self.print(&cell, &row);
+        self.finish(cell.protocol.name(), unit, row)
+    }
+
+    fn replication(&self, mut cell: SmrCell, operations: usize, unit: &str) -> Outcome {
+        if self.variant.is_some() || self.profile != ProfileName::Fake {
+            let what = "replication is measured without variants, and with servers that answer readers with made-up values";
+            return Err(Failure::new(Code::Value, what).at("--protocol"));
+        }
+        if self.faulty > self.f {
+            let what = format!("{} faulty servers, at most f = {}", self.faulty, self.f);
+            return Err(Failure::new(Code::Value, what).at("--faulty"));
+        }
+        cell.faulty = match (self.faulty_leader, self.faulty) {
+            (true, _) => Faulty::Proposer,
+            (false, 0) => Faulty::Nobody,
+            (false, b) => Faulty::Acceptors(b),
+        };
+        (cell.readers, cell.writer, cell.seed) = (self.readers, self.writer, self.seed);
+        (cell.operations, cell.warm_up) = (operations, operations / 10);
+        let row = cell.run().map_err(|error| Failure::new(Code::Value, format!("{error:#}")))?;
+        self.finish("smr", unit, row)
+    }
+
+    fn finish(&self, name: &str, unit: &str, row: Row) -> Outcome {
+        self.print(name, unit, &row);
         match row.verdict {
             Ok(()) => Ok(ExitCode::SUCCESS),
             Err(says) => Err(Failure::new(Code::Violation, says)),
@@ -151,13 +207,13 @@ impl Run {
         Ok(Model::Geo { regions, jitter: 5 })
     }
 
-    fn print(&self, cell: &Cell, row: &Row) {
-        let (latency, unit) = (&row.latency, cell.model.unit());
+    fn print(&self, name: &str, unit: &str, row: &Row) {
+        let (latency, measure) = (&row.latency, format!("{:?}", self.measure).to_lowercase());
         if self.json {
             return out::line(json!({
-                "protocol": cell.protocol.name(), "f": cell.f, "b": cell.faulty, "readers": cell.readers,
-                "writer": cell.writer, "measure": format!("{:?}", cell.kind).to_lowercase(),
-                "network": self.network, "seed": cell.seed, "unit": unit, "operations": latency.len(),
+                "protocol": name, "f": self.f, "b": self.faulty, "readers": self.readers,
+                "writer": self.writer, "measure": measure,
+                "network": self.network, "seed": self.seed, "unit": unit, "operations": latency.len(),
                 "mean": latency.mean(), "deviation": latency.deviation(), "interval95": latency.interval(),
                 "p50": latency.percentile(50.0), "p90": latency.percentile(90.0),
                 "p99": latency.percentile(99.0), "fast": row.fast, "write_back": row.write_back,
@@ -168,12 +224,12 @@ impl Run {
         }
         out::line(format!(
             "{}, f = {}, b = {}, {} other readers, {} {}s on {}",
-            cell.protocol.name(),
-            cell.f,
-            cell.faulty,
-            cell.readers,
+            name,
+            self.f,
+            self.faulty,
+            self.readers,
             latency.len(),
-            format!("{:?}", cell.kind).to_lowercase(),
+            measure,
             self.network
         ));
         out::line(format!(
@@ -199,8 +255,8 @@ impl Run {
 
 /// Check the statements of a published comparison of quorum systems, in simulation
 ///
-/// Prints each statement with the figures of the configurations (cells) that it compares. Exit status 1: a statement
-/// does not hold.
+/// Prints each statement with the figures of the configurations (cells) that it compares, and the experiment of
+/// `quorate bench run` that measures them. Exit status 1: a statement does not hold.
 ///
 ///   quorate quorum shapes --operations 200
 #[derive(Args, Debug)]
@@ -214,16 +270,16 @@ pub(super) struct Shapes {
 impl Shapes {
     pub(super) fn run(&self) -> Outcome {
         let operations = usize::try_from(self.operations).unwrap_or(usize::MAX);
-        let shapes = shapes::judge(operations).map_err(|says| Failure::new(Code::Violation, says))?;
-        let mut missed = 0_usize;
-        for shape in shapes {
-            missed += usize::from(!shape.held);
+        let (mut missed, mut all) = (0_usize, 0_usize);
+        let each = |panel: &str, shape: &Shape| {
+            (missed, all) = (missed + usize::from(!shape.held), all + 1);
             let mark = if shape.held { "held    " } else { "not held" };
-            out::line(format!("{mark} {:<3} {}\n             {}", shape.id, shape.says, shape.figures));
-        }
+            out::line(format!("{mark} {panel:<7} {}\n                 {}", shape.name, shape.evidence));
+        };
+        bqs::shapes(operations, each).map_err(|error| Failure::new(Code::Violation, format!("{error:#}")))?;
         if missed == 0 {
             return Ok(ExitCode::SUCCESS);
         }
-        Err(Failure::new(Code::Violation, format!("{missed} statements do not hold")))
+        Err(Failure::new(Code::Bound, format!("{missed} of {all} statements do not hold")))
     }
 }

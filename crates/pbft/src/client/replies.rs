@@ -14,6 +14,7 @@ use quorate_wire::{Cluster, Digest, ReplicaId, ViewNum};
 
 use super::step::{ClientReject, Members, Path};
 use crate::certificate::Votes;
+use crate::config::ReadRule;
 
 /// A result buffer larger than this is given back after use, in bytes.
 const RESULT_BYTES_KEPT: usize = 64 << 10;
@@ -34,6 +35,8 @@ pub(super) struct Replies {
     cluster: Cluster,
     /// Read-only requests are on in this cluster (CL-8).
     reads_unordered: bool,
+    /// A read with this many replies and no certificate is given up.
+    given_up_at: usize,
     votes: Votes<ReplyVote>,
     results: Box<[Vec<u8>]>,
     certified: Option<Digest>,
@@ -47,11 +50,21 @@ impl Replies {
         Self {
             cluster,
             reads_unordered,
+            given_up_at: usize::MAX,
             votes: Votes::new(cluster.n()),
             results,
             certified: None,
             contradicted: 0,
         }
+    }
+
+    /// Gives reads up by this rule.
+    pub(super) fn by(self, rule: ReadRule) -> Self {
+        let most = match rule {
+            ReadRule::FirstQuorum => usize::MAX,
+            ReadRule::FirstReplies => self.cluster.n() - self.cluster.f(),
+        };
+        Self { given_up_at: most, ..self }
     }
 
     /// Forgets all replies and keeps the room, as far as it is small.
@@ -222,7 +235,8 @@ impl Replies {
     pub(super) fn cannot_agree(&self) -> bool {
         let results = self.votes.iter().filter(|(_, vote)| vote.digest != Digest::ZERO);
         let most = results.map(|(_, a)| self.votes.count_where(|b| a.digest == b.digest)).max();
-        let silent = self.cluster.n() - self.votes.len();
+        let silent =
+            if self.votes.len() < self.given_up_at { self.cluster.n() - self.votes.len() } else { 0 };
         most.unwrap_or(0) + silent < self.cluster.quorum()
     }
 }

@@ -7,6 +7,7 @@
 use quorate_wire::{Cluster, ReplicaId};
 
 use super::step::Members;
+use crate::config::Reads;
 use crate::rng::Rng;
 
 /// After this many reads others are left out: a replica that was late once may have recovered, and the work is
@@ -18,12 +19,21 @@ const READS_MAX: u32 = 4096;
 pub(super) struct Spares {
     cluster: Cluster,
     spare: Members,
+    /// How many are spared.
+    beyond: usize,
     reads: u32,
 }
 
 impl Spares {
     pub(super) fn new(cluster: Cluster) -> Self {
-        Self { cluster, spare: Members::default(), reads: READS_MAX }
+        let beyond = cluster.n() - cluster.quorum();
+        Self { cluster, spare: Members::default(), beyond, reads: READS_MAX }
+    }
+
+    /// Spares nobody if all are to be asked.
+    pub(super) fn by(self, reads: Reads) -> Self {
+        let beyond = if reads == Reads::All { 0 } else { self.beyond };
+        Self { beyond, ..self }
     }
 
     /// Returns whom the next read is sent to.
@@ -41,14 +51,10 @@ impl Spares {
     pub(super) fn learn(&mut self, agreed: Members, rng: &mut Rng) {
         let missed = Members::all(self.cluster).without(agreed);
         self.spare = Members::default();
-        for replica in missed.of(self.cluster).take(self.beyond()) {
+        for replica in missed.of(self.cluster).take(self.beyond) {
             self.spare.insert(replica);
         }
         self.fill(rng);
-    }
-
-    fn beyond(&self) -> usize {
-        self.cluster.n() - self.cluster.quorum()
     }
 
     /// Adds replicas until all beyond a quorum are spared, from anywhere on.
@@ -56,7 +62,7 @@ impl Spares {
         let n = self.cluster.n();
         let start = usize::try_from(rng.below(u64::try_from(n).unwrap_or(1))).unwrap_or(0);
         let mut others = (0..n).map(|at| ReplicaId::at((start + at) % n));
-        while self.spare.count() < self.beyond()
+        while self.spare.count() < self.beyond
             && let Some(replica) = others.next()
         {
             self.spare.insert(replica);

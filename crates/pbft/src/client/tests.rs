@@ -12,6 +12,7 @@ use quorate_wire::sign::{Signer, Verifier};
 use quorate_wire::{ClusterId, Digest, Door};
 
 use super::*;
+use crate::config::{ReadRule, Reads};
 
 mod others;
 mod reads;
@@ -277,6 +278,26 @@ fn what_is_switched_off_is_not_used() {
     assert_eq!(test.invoke(&[1; 256], true), [invoked(100, false), full, Did::Wait]);
     test.full(0, 100, "ok");
     assert_eq!(test.full(1, 100, "ok"), [Did::Stop, done(100, "ok", Path::Ordered)], "f + 1, RO-6");
+}
+
+/// [BQS08, on optimistic reads] `reads = all`, `RO_RULE = first_nf`: one liar among the first n - f orders the read. By
+/// the other rule it costs one more reply.
+#[test]
+fn a_read_is_given_up_by_its_rule() {
+    let ask = |read_rule| {
+        let mut test = Test::new(&Config { reads: Reads::All, read_rule, ..config(1) });
+        let all = Did::Send { to: None, t: 100, read: true, full: false, sign: false };
+        assert_eq!(test.invoke(b"get", true)[1], all);
+        assert_eq!((test.full(0, 100, "new"), test.full(1, 100, "old")), (vec![], vec![]));
+        let third = test.full(2, 100, "old");
+        (test, third)
+    };
+    let (_, third) = ask(ReadRule::FirstReplies);
+    let fell = ClientMilestone::FellBack { from: Timestamp(100), to: Timestamp(101) };
+    assert_eq!(third[..2], [Did::Said(fell), send(Some(0), 101)]);
+    let (mut test, third) = ask(ReadRule::FirstQuorum);
+    assert_eq!(third, []);
+    assert_eq!(test.full(3, 100, "old"), [Did::Stop, done(100, "old", Path::ReadOnly)]);
 }
 
 /// "we assume that the client waits for one request to complete before sending the next one".

@@ -48,6 +48,9 @@ pub(super) fn encode_config(config: &Config, w: &mut Writer<'_>) {
         replier,
         tentative,
         read_only,
+        // A client's, and the start is a replica's.
+        reads: _,
+        read_rule: _,
         piggyback,
         piggyback_ns,
         request_auth,

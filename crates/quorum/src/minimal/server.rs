@@ -345,7 +345,8 @@ impl Server {
         }
         if self.is_f() {
             self.repair.judge_proofs();
-        } else if self.repair.is_lost() && self.holds_what_it_promised() {
+        } else if !more && self.repair.is_lost() && self.holds_what_it_promised() {
+            // Judged at the end of each peer's list only: the judgement looks at every answer.
             self.repair.repaired();
         }
         if self.repair.round_is_over() {

@@ -1,0 +1,176 @@
+//! One point of a figure: a register or replication, its faults and readers, and its row.
+
+use anyhow::{Result, anyhow};
+use quorate_pbft::config::ReadRule;
+use quorate_quorum::Protocol;
+use quorate_quorum::settings::Variant;
+use quorate_quorum_sim::cell;
+use quorate_quorum_sim::history::Kind;
+use quorate_quorum_sim::model::{Costs, Model};
+use quorate_quorum_sim::profile::Profile;
+
+use super::smr::{Faulty, SmrCell};
+use crate::report::{Cell, Row};
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arm {
+    /// A register without a leader.
+    Register(Protocol),
+    /// The register on replication.
+    Smr,
+}
+
+pub(super) const C: Arm = Arm::Register(Protocol::MinimalC);
+pub(super) const PHX: Arm = Arm::Register(Protocol::Phalanx);
+pub(super) const F: Arm = Arm::Register(Protocol::MinimalF);
+pub(super) const BC: Arm = Arm::Register(Protocol::BftBc(Variant::Optimized));
+pub(super) const SMR: Arm = Arm::Smr;
+
+impl Arm {
+    /// Returns its name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Register(protocol) => protocol.name(),
+            Self::Smr => "smr",
+        }
+    }
+
+    /// Returns the protocol's name and that of the variant.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Register(Protocol::BftBc(_)) => ("bft-bc", self.name().trim_start_matches("bft-bc-")),
+            Self::Register(_) => (self.name(), ""),
+            Self::Smr => ("smr", "first-replies"),
+        }
+    }
+}
+
+/// A point. See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Point {
+    pub(super) arm: Arm,
+    pub(super) f: u16,
+    pub(super) b: u16,
+    pub(super) profile: Profile,
+    /// The faulty server is the leader of every instance. Registers have none: it is one of the faulty servers.
+    pub(super) leads: bool,
+    pub(super) kind: Kind,
+    pub(super) readers: u16,
+    pub(super) writer: bool,
+    pub(super) model: Model,
+    pub(super) costs: Option<Costs>,
+    pub(super) operations: usize,
+    pub(super) think: u64,
+}
+
+impl Point {
+    /// Returns a point without concurrency, on machines of 2006.
+    pub(super) fn new(arm: Arm, kind: Kind, (f, b): (u16, u16), operations: usize) -> Self {
+        Self {
+            arm,
+            f,
+            b,
+            profile: Profile::FakeValue,
+            leads: false,
+            kind,
+            readers: 0,
+            writer: false,
+            model: Model::sim2006(0),
+            costs: None,
+            operations,
+            think: 20_000,
+        }
+    }
+
+    /// Returns a point with readers, and with a writer beside a measured reader: with jitter, so that they drift.
+    pub(super) fn among(arm: Arm, kind: Kind, faults: (u16, u16), readers: u16, operations: usize) -> Self {
+        let (model, think) = (Model::sim2006(30), 10_000);
+        Self { readers, writer: true, model, think, ..Self::new(arm, kind, faults, operations) }
+    }
+
+    /// Measures it. Whatever else it finds, a history that is not atomic is an error.
+    pub(super) fn measure(&self) -> Result<Row> {
+        let row = match self.arm {
+            Arm::Register(protocol) => {
+                let mut cell = cell::Cell::new(protocol, self.f, self.kind, self.model.clone());
+                (cell.faulty, cell.profile, cell.readers) = (self.b, self.profile, self.readers);
+                (cell.writer, cell.operations, cell.warm_up) =
+                    (self.writer, self.operations, self.operations / 10);
+                (cell.think, cell.costs) = (self.think, self.costs);
+                cell.run().map_err(|says| anyhow!("{}: {says}", self.title()))?
+            }
+            Arm::Smr => {
+                let mut cell = SmrCell::new(self.f, self.kind, self.model.clone());
+                cell.faulty = match (self.leads, self.b) {
+                    (true, _) => Faulty::Proposer,
+                    (false, 0) => Faulty::Nobody,
+                    (false, b) => Faulty::Acceptors(b),
+                };
+                (cell.readers, cell.writer, cell.rule) =
+                    (self.readers, self.writer && self.kind == Kind::Read, ReadRule::FirstReplies);
+                (cell.operations, cell.warm_up) = (self.operations, self.operations / 10);
+                (cell.think, cell.costs) = (self.think, self.costs);
+                cell.run()?
+            }
+        };
+        row.verdict.clone().map_err(|says| anyhow!("{}: not atomic: {says}", self.title()))?;
+        Ok(self.row(&row))
+    }
+
+    fn title(&self) -> String {
+        let (Self { f, b, readers, .. }, name) = (self, self.arm.name());
+        format!("{name}, f = {f}, b = {b}, {readers} other readers, {:?}s", self.kind)
+    }
+
+    fn row(&self, row: &cell::Row) -> Row {
+        let (latency, (protocol, variant)) = (&row.latency, self.arm.names());
+        let mean = latency.mean();
+        let fault = if self.leads { ", the leader of replication" } else { "" };
+        let profile = if self.b == 0 { "failure-free".to_owned() } else { self.profile.name() };
+        let model = match &self.model {
+            Model::Contention { .. } => "contention",
+            Model::Lan { .. } if self.costs.is_some() => "lan, costs of today",
+            Model::Lan { .. } => "lan of 2006",
+            Model::Geo { .. } => "geo",
+        };
+        let in_ms = self.model.unit() == "ms";
+        Row {
+            system: "quorate".to_owned(),
+            variant: self.arm.name().to_owned(),
+            op: format!("f={} b={}{fault} readers={}", self.f, self.b, self.readers),
+            mode: if self.kind == Kind::Read { "read" } else { "write" }.to_owned(),
+            n: Some(3 * self.f + 1),
+            f: Some(self.f),
+            clients: 1 + u32::from(self.readers) + u32::from(self.writer && self.kind == Kind::Read),
+            repeats: 1,
+            p50_us: in_ms.then(|| latency.percentile(50.0) * 1000.0),
+            p99_us: in_ms.then(|| latency.percentile(99.0) * 1000.0),
+            unit: self.model.unit().to_owned(),
+            samples: vec![mean],
+            cell: Some(Cell {
+                protocol: protocol.to_owned(),
+                variant: variant.to_owned(),
+                b: self.b,
+                profile,
+                model: model.to_owned(),
+                readers: self.readers,
+                mean,
+                deviation: latency.deviation(),
+                interval95: latency.interval(),
+                fast: row.fast,
+                write_back: row.write_back,
+                listener_any: row.listener_any,
+                listener_needed: row.listener_needed,
+                two_phase: row.two_phase,
+                messages: row.messages,
+                bytes: row.bytes,
+                signatures: row.signs,
+                verifications: row.verifies,
+                operations: row.operations,
+                atomic: row.verdict.is_ok(),
+            }),
+            ..Row::default()
+        }
+    }
+}
