@@ -6,6 +6,7 @@ use quorate_pbft::client::step::ClientReject;
 use quorate_pbft::step::{Milestone, Reject};
 use quorate_service::transfer::Refusal;
 use quorate_wire::Kind;
+use quorate_wire::message::SuspectReason;
 use serde_json::{Value, json};
 
 /// Counts of one run, or the sums of several.
@@ -41,6 +42,7 @@ pub struct Counters {
     pub divergences: u64,
     /// Clients that lost their standing at a replica.
     pub probations: u64,
+    hand_overs: u64,
     /// Statements that exclude one another, noticed.
     pub equivocations: u64,
     /// Lies told by faulty replicas.
@@ -95,6 +97,11 @@ impl Counters {
         *self.client_rejects.entry(why).or_default() += 1;
     }
 
+    /// Returns how many views their primaries handed over.
+    pub fn hand_overs(&self) -> u64 {
+        self.hand_overs
+    }
+
     /// A fault was brought about.
     pub fn fault(&mut self, what: &'static str) {
         *self.faults.entry(what).or_default() += 1;
@@ -112,6 +119,7 @@ impl Counters {
             Milestone::NullProposed { .. } => self.null_batches += 1,
             Milestone::Diverged { .. } => self.divergences += 1,
             Milestone::OnProbation { .. } => self.probations += 1,
+            Milestone::Suspected { reason: SuspectReason::SelfHandoff, .. } => self.hand_overs += 1,
             Milestone::Equivocation { .. } => self.equivocations += 1,
             Milestone::Rejected(reason) => *self.rejects.entry(reason.name()).or_default() += 1,
             Milestone::PrePrepared { .. }
@@ -191,6 +199,7 @@ impl Counters {
             ("null_batches", &mut self.null_batches),
             ("divergences", &mut self.divergences),
             ("probations", &mut self.probations),
+            ("hand-overs", &mut self.hand_overs),
             ("equivocations", &mut self.equivocations),
             ("lies", &mut self.lies),
             ("refused_answers", &mut self.refused_answers),

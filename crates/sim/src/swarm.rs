@@ -168,9 +168,10 @@ fn drive<A: App>(world: &mut World<A>, weather: &mut Weather, load: Load, ask: &
             weather.tick(world);
         }
     }
+    let handed_over = world.counters().hand_overs();
     weather.end(world);
     if !ask.plain {
-        in_time(world, &stop)?;
+        in_time(world, handed_over, &stop)?;
     }
     let until = world.time() + HEALED_NS;
     let done = world.run(until, |w| stop(w) || w.committed() >= ask.batches);
@@ -182,13 +183,19 @@ fn drive<A: App>(world: &mut World<A>, weather: &mut Weather, load: Load, ask: &
 }
 
 /// After the faults, what was asked before has its answer within a few times the longest wait for a view, and few
-/// views more are needed: one for each liar, and two (I23).
-fn in_time<A: App>(world: &mut World<A>, stop: &impl Fn(&World<A>) -> bool) -> Result<(), Rule> {
+/// views more are needed (I23): two, two for each liar (as the primary, and if it begins a new life), one for each other
+/// replica that still rejoins, since a view that rests on an old life is left (RC-11b), and one for each hand-over, as of
+/// a primary that restarted or that a lying client stopped (AU-5).
+fn in_time<A: App>(
+    world: &mut World<A>,
+    handed_over: u64,
+    stop: &impl Fn(&World<A>) -> bool,
+) -> Result<(), Rule> {
     let view = |world: &World<A>| world.core_facts().map(|facts| facts.view.0).max().unwrap_or(0);
     let asked = world.asked();
     let (healed, before) = (world.time(), view(world));
-    let handed_over = world.counters().probations;
-    let most = VIEWS_AFTER + u64::try_from(world.config.cluster.f()).unwrap_or(0);
+    let rejoining = world.config.cluster.replicas().filter(|id| !world.checkers.facts(*id).remembers).count();
+    let most = VIEWS_AFTER + u64::try_from(2 * world.config.cluster.f() + rejoining).unwrap_or(0);
     let until = healed + PATIENCE * world.config.view_timeout_max_ns;
     let done = world.run(until, |w| stop(w) || w.is_answered(&asked));
     checked(world)?;
@@ -197,7 +204,7 @@ fn in_time<A: App>(world: &mut World<A>, stop: &impl Fn(&World<A>) -> bool) -> R
         world.checkers.note(Err(Violation::new("in time (I23)", text, &[])));
     }
     let after = view(world);
-    let most = most + world.counters().probations - handed_over;
+    let most = most + world.counters().hand_overs() - handed_over;
     if after > before + most {
         let text = format!("views {before} to {after} after the faults, and {most} more would do");
         world.checkers.note(Err(Violation::new("few views (I23)", text, &[])));
