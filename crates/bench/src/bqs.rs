@@ -1,4 +1,4 @@
-//! The evaluation of [BQS08], simulated: 20 panels and 2 tables, and four experiments beyond it (§12 of `docs/quorum.md`).
+//! The evaluation of BQS08, simulated: 20 panels and 2 tables, and four experiments beyond it (§12 of `docs/quorum.md`).
 //!
 //! | Part | Module |
 //! |---|---|

@@ -57,7 +57,7 @@ pub enum Reads {
 pub enum ReadRule {
     /// When no quorum can agree any more, whatever those say who have not answered. One liar costs a message.
     FirstQuorum,
-    /// When the first `n - f` answers do not agree, as in [BQS08]. One liar among them costs an ordered read.
+    /// When the first `n - f` answers do not agree, as in BQS08. One liar among them costs an ordered read.
     FirstReplies,
 }
 

@@ -2,7 +2,7 @@
 //! machines of `quorate-quorum-sim`, beside the cells of the other registers.
 //!
 //! Replies are not tentative, commits do not wait for a carrier, requests go to all replicas, and so do reads; the rule by
-//! which a read is ordered is `ReadRule::FirstReplies`. That is the setting of [BQS08]. MACs take no time, and
+//! which a read is ordered is `ReadRule::FirstReplies`. That is the setting of BQS08. MACs take no time, and
 //! signatures what those of 2006 took: view changes have some.
 
 mod host;

@@ -72,7 +72,7 @@ pub enum RegistryResult {
     OtherKey,
     /// Nobody could add or remove clients any more.
     LastAdministrator,
-    /// There have been [`ENTRIES_MAX`] others.
+    /// There have been `ENTRIES_MAX` others.
     Full,
     /// Not an operation on the registry.
     Malformed,
