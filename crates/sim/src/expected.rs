@@ -36,11 +36,15 @@ pub struct Open {
 }
 
 /// Every fault that is not mended yet.
-pub const OPEN: &[Open] = &[];
+pub const OPEN: &[Open] = &[Open {
+    finding: "L5",
+    shows: Shows::Seed { service: "kv", n: 4, seed: 0x13fe1, set: &[], plain: false },
+    rule: "few views (I23)",
+}];
 
 /// Rules that are broken so often that nothing else would be seen: where they are broken is counted, and is no
 /// failure, but in the runs that stand in [`OPEN`] for them. When the last of these goes, the rule goes from here.
-pub const COUNTED: &[&str] = &[];
+pub const COUNTED: &[&str] = &["few views (I23)"];
 
 /// Says whether a scenario is expected to fail at a size.
 pub fn is_open(name: &str, n: usize) -> bool {
