@@ -29,15 +29,13 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "pbft",
         &[
-            "mutants rng config estimate milestone",
-            "archive away certificate",
-            "candidate client_table new_view step",
-            "choice client log",
+            "io mutants",
+            "away order",
             // Parts of a replica: they do not know the whole.
-            "batch bodies checkpoint lives lookup optimistic proofs record recovery restart starts status timers",
-            "transfer view_change",
+            "client requests view",
+            "recovery",
             "replica",
-            "card enter_view normal recording request",
+            "recording",
         ],
     ),
     (
