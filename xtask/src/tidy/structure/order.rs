@@ -55,6 +55,7 @@ const ORDERS: &[(&str, Order)] = &[
             "alone builtin",
         ],
     ),
+    ("process", &["storage"]),
     (
         "quorum",
         &[
