@@ -57,6 +57,7 @@ const ORDERS: &[(&str, Order)] = &[
             "alone builtin",
         ],
     ),
+    ("process", &["storage"]),
     (
         "quorum",
         &[
