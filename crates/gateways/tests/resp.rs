@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 #![allow(clippy::format_push_string, reason = "commands are short")]
 
+#[path = "../../node/tests/cluster/mod.rs"]
 mod cluster;
 #[path = "cluster/gateway.rs"]
 mod gateway;
@@ -12,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use cluster::Cluster;
 use gateway::Door;
-use quorate_node::front::Limits;
-use quorate_node::resp::{self, Options};
+use quorate_gateways::front::Limits;
+use quorate_gateways::resp::{self, Options};
 use quorate_service::kv::Kv;
 
 /// Returns a gateway in front of a key-value store.

@@ -11,9 +11,9 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use super::backing::{Backing, Cluster};
 use super::connection::{Connection, Key, Slot, find, to_usize};
 use super::talk::{Counts, Failure, INPUT_BYTES, Limits, Question, Refused, Talk, Turn};
-use crate::clock::Clock;
-use crate::crowd::{Crowd, RunDelay};
-use crate::idle::{self, Waiting};
+use quorate_node::clock::Clock;
+use quorate_node::crowd::{Crowd, RunDelay};
+use quorate_node::idle::{self, Waiting};
 
 /// Maximum number of events of connections between two flushes.
 const BURST_MAX: usize = 64;

@@ -14,7 +14,7 @@ use quorate_service::{Alone, Service};
 
 use super::backing::{Backing, HandOut};
 use super::talk::Failure;
-use crate::clock::Clock;
+use quorate_node::clock::Clock;
 
 /// The length at which the log restarts: as much as a replica writes before it truncates its own.
 const LOG_BYTES: u64 = 64 << 20;

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use quorate_node::front::Talk;
-use quorate_node::{FrontDoor, Waiting};
+use quorate_gateways::FrontDoor;
+use quorate_gateways::front::Talk;
+use quorate_node::Waiting;
 
 use crate::cluster::Cluster;
 

@@ -9,8 +9,8 @@ use nix::sys::eventfd::EventFd;
 use quorate_pbft::Now;
 
 use super::*;
-use crate::clock::Clock;
-use crate::idle::Waiting;
+use quorate_node::clock::Clock;
+use quorate_node::idle::Waiting;
 
 /// A talk that says nothing: nobody connects here.
 #[derive(Debug)]

@@ -8,10 +8,10 @@ use quorate_pbft::Now;
 use quorate_service::registry::RegistryResult;
 
 use super::talk::{Failure, Requests};
-use crate::client::{ClientDrive, End};
-use crate::clock::Clock;
-use crate::meter::Meter;
-use crate::socket::Socket;
+use quorate_node::client::{ClientDrive, End};
+use quorate_node::clock::Clock;
+use quorate_node::meter::Meter;
+use quorate_node::socket::Socket;
 
 /// Maximum number of datagrams between two flushes.
 const BURST_MAX: usize = 64;

@@ -18,12 +18,12 @@ use quorate_fs::nfs3::relay::{Connection, Limits as ConnectionLimits, Ticket};
 use quorate_pbft::config::Durability;
 use quorate_service::{Alone, Options};
 
-use crate::client::ClientDrive;
 use crate::front::{
     Cluster, Counts, Failure, FrontDoor, INPUT_BYTES, Limits, Question, Refused, Talk, Turn, Unreplicated,
 };
-use crate::meter::Meter;
-use crate::socket::Socket;
+use quorate_node::client::ClientDrive;
+use quorate_node::meter::Meter;
+use quorate_node::socket::Socket;
 
 /// An NFS gateway.
 pub type NfsDoor<M = ()> = FrontDoor<NfsTalk, Cluster<M>>;

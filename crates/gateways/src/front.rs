@@ -23,8 +23,8 @@ pub use self::backing::{Backing, Cluster, HandOut};
 pub use self::run::FrontDoor;
 pub(crate) use self::talk::INPUT_BYTES;
 pub use self::talk::{Counts, Failure, Limits, Question, Refused, Requests, Talk, Turn};
-use crate::ports::{Port, holder};
-use crate::trouble::{Kind, Trouble};
+use quorate_node::ports::{Port, holder};
+use quorate_node::trouble::{Kind, Trouble};
 
 mod alone;
 mod backing;

@@ -24,11 +24,11 @@ use std::path::Path;
 
 use quorate_wire::message::OPERATION_BYTES_MAX;
 
-use crate::client::ClientDrive;
 use crate::front::{Cluster, FrontDoor, Limits};
-use crate::meter::Meter;
-use crate::socket::Socket;
-use crate::trouble::{Kind, Trouble};
+use quorate_node::client::ClientDrive;
+use quorate_node::meter::Meter;
+use quorate_node::socket::Socket;
+use quorate_node::trouble::{Kind, Trouble};
 
 mod command;
 pub mod decode;

@@ -1,6 +1,7 @@
 //! The gateway in front of a file system on loopback, over real sockets.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "a test may panic")]
 
+#[path = "../../node/tests/cluster/mod.rs"]
 mod cluster;
 #[path = "cluster/gateway.rs"]
 mod gateway;
@@ -22,8 +23,9 @@ use quorate_fs::rpc::record::put_record;
 use quorate_fs::rpc::xdr::Opaque;
 use quorate_fs::settings::{Export, Squash};
 use quorate_fs::{Fs, Settings};
-use quorate_node::front::Limits;
-use quorate_node::{Waiting, nfs};
+use quorate_gateways::front::Limits;
+use quorate_gateways::nfs;
+use quorate_node::Waiting;
 use quorate_pbft::config::Durability;
 
 fn file_system() -> Fs {

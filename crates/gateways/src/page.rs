@@ -15,11 +15,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use quorate_node::observe::Watch;
+use quorate_node::trouble::{Kind, Trouble};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
-
-use crate::code::Code;
-use crate::fail::Failure;
 
 /// Maximum number of connections; further ones wait until one is closed.
 const CONNECTIONS_MAX: usize = 64;
@@ -30,29 +28,37 @@ const LIFE_MAX: Duration = Duration::from_secs(60);
 /// Maximum size of a request, in bytes.
 const REQUEST_BYTES_MAX: usize = 16 << 10;
 
-/// Listens on the page's address, before anything else is started.
-pub(crate) fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, Failure> {
+/// Listens on the page's address, before anything else is started. `flag` is what chooses another one.
+///
+/// # Errors
+///
+/// The address is taken or not on this machine.
+pub fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, Trouble> {
     let listener = TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
         Ok(listener)
     });
     listener.map_err(|error| {
         let other = SocketAddr::new(address.ip(), address.port().saturating_add(1));
-        let (code, what) = if error.kind() == std::io::ErrorKind::AddrInUse {
-            (Code::Taken, format!("port {} is taken", address.port()))
+        let (kind, what) = if error.kind() == std::io::ErrorKind::AddrInUse {
+            (Kind::Taken, format!("port {} is taken", address.port()))
         } else {
-            (Code::Network, format!("cannot listen: {error}"))
+            (Kind::Network, format!("cannot listen: {error}"))
         };
-        Failure::new(code, what)
+        Trouble::new(kind, what)
             .at(format!("status page, {address}"))
             .next(format!("{flag} {other}      or stop the other process"))
     })
 }
 
-/// Serves what `watch` observes, until the process ends.
-pub(crate) fn serve(listener: TcpListener, watch: Arc<Watch>, name: String) -> Result<(), Failure> {
+/// Serves what `watch` observes, until the process ends. `name` is what the page calls the cluster.
+///
+/// # Errors
+///
+/// The thread cannot be started.
+pub fn serve(listener: TcpListener, watch: Arc<Watch>, name: String) -> Result<(), Trouble> {
     let failed =
-        |error: std::io::Error| Failure::new(Code::Network, format!("cannot serve the status page: {error}"));
+        |error: std::io::Error| Trouble::new(Kind::Network, format!("cannot serve the status page: {error}"));
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(failed)?;
     let page = Arc::new(reply::Page { watch, name, host: host::own() });
