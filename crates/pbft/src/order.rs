@@ -3,4 +3,5 @@
 pub(crate) mod archive;
 pub mod choice;
 pub(crate) mod log;
+pub(crate) mod slot;
 pub mod votes;

@@ -198,13 +198,13 @@ impl Replica {
         if self.config.durability == Durability::Memory {
             return Lsn(0);
         }
-        let Some(slot) = self.log.get_mut(seq) else { unreachable!("the caller has checked the window") };
-        let Some((_, batch)) = &slot.prepared else { unreachable!("the caller has set it") };
-        let digest = batch.digest();
-        if slot.logged.replace(digest) == Some(digest) {
+        let Some(slot) = self.log.slot_mut(seq) else { unreachable!("the caller has checked the window") };
+        let Some((_, batch)) = slot.prepared() else { unreachable!("the caller has set it") };
+        let (batch, digest) = (batch.clone(), batch.digest());
+        if slot.log_batch(digest) {
             return self.persist(Record::PreparedAgain { view, seq, digest }, out);
         }
-        let bytes = encoded(batch);
+        let bytes = encoded(&batch);
         self.persist(Record::Prepared { view, seq, batch: &bytes }, out)
     }
 
@@ -214,8 +214,8 @@ impl Replica {
             return;
         }
         let digest = batch.digest();
-        let Some(slot) = self.log.get_mut(seq) else { return };
-        if slot.logged.replace(digest) != Some(digest) {
+        let Some(slot) = self.log.slot_mut(seq) else { return };
+        if !slot.log_batch(digest) {
             let bytes = encoded(batch);
             self.persist(Record::Batch { seq, batch: &bytes }, out);
         }

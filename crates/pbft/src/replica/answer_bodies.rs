@@ -43,7 +43,7 @@ impl Lookup {
     fn refresh(&mut self, log: &Log) -> usize {
         let mut seen = 0;
         for slot in log.iter() {
-            let known = self.indexed.get(&slot.seq).map_or(&[][..], Vec::as_slice);
+            let known = self.indexed.get(&slot.seq()).map_or(&[][..], Vec::as_slice);
             if slot.batches().map(|batch| batch.digest()).eq(known.iter().copied()) {
                 continue;
             }
@@ -52,11 +52,11 @@ impl Lookup {
                 if known.contains(&batch.digest()) {
                     continue;
                 }
-                self.batches.insert(batch.digest(), slot.seq);
-                self.requests.extend(batch.digests().enumerate().map(|(at, d)| (*d, (slot.seq, at))));
+                self.batches.insert(batch.digest(), slot.seq());
+                self.requests.extend(batch.digests().enumerate().map(|(at, d)| (*d, (slot.seq(), at))));
                 seen += batch.len();
             }
-            self.indexed.insert(slot.seq, here);
+            self.indexed.insert(slot.seq(), here);
         }
         seen
     }
@@ -152,7 +152,7 @@ mod tests {
     use quorate_wire::{Batch, Cluster};
 
     use super::*;
-    use crate::order::log::Proposal;
+    use crate::order::slot::Proposal;
 
     /// Returns a log of 16 numbers with a proposal at each of the first `count`, of 100 requests.
     fn log(count: u8) -> Log {
@@ -167,9 +167,8 @@ mod tests {
             let domains = quorate_wire::digest::Domains::new(quorate_wire::digest::ClusterId([0; 32]));
             batch.seal(&domains, &[]);
             let digest = batch.digest();
-            let slot = log.get_mut(SeqNum(u64::from(seq))).unwrap();
-            slot.proposal =
-                Some(Proposal { digest, batch: Some(Arc::new(batch)), authentic: true, since: 0 });
+            let slot = log.slot_mut(SeqNum(u64::from(seq))).unwrap();
+            slot.accept(Proposal { digest, batch: Some(Arc::new(batch)), authentic: true, since: 0 });
         }
         log
     }

@@ -77,8 +77,8 @@ impl Replica {
     /// Returns what the replica is, in one stable form.
     pub fn state(&self) -> StateCard {
         let prepared = self.log.iter().filter_map(|slot| {
-            let (view, batch) = slot.prepared.as_ref()?;
-            Some((slot.seq, batch.digest(), *view))
+            let (view, batch) = slot.prepared()?;
+            Some((slot.seq(), batch.digest(), view))
         });
         StateCard {
             id: self.id,

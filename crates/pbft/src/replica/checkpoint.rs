@@ -296,9 +296,9 @@ impl Replica {
         self.flush_commits(out);
         out.report(Milestone::Stable { seq, root });
         self.persist(Record::Stable { seq, root }, out);
-        for slot in self.log.iter().take_while(|slot| slot.seq <= seq) {
-            if let Some(batch) = slot.committed.and_then(|digest| slot.batch(&digest)) {
-                self.archive.keep(slot.seq, batch.clone());
+        for slot in self.log.iter().take_while(|slot| slot.seq() <= seq) {
+            if let Some(batch) = slot.committed().and_then(|digest| slot.batch(&digest)) {
+                self.archive.keep(slot.seq(), batch.clone());
             }
         }
         self.log.advance(seq);
@@ -361,7 +361,8 @@ impl Replica {
 
     /// Looks at a number again after the window has moved.
     fn advance_quietly(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
-        let busy = self.log.get(seq).is_some_and(|slot| slot.proposal.is_some() && slot.committed.is_none());
+        let busy =
+            self.log.get(seq).is_some_and(|slot| slot.proposal().is_some() && slot.committed().is_none());
         if busy {
             self.advance(now, seq, out);
         }

@@ -14,6 +14,7 @@ use crate::io::step::{
     Action, Actions, CachedReply, Lsn, Milestone, Now, ReadResult, Recipient, Reject, Ticket,
 };
 use crate::order::choice;
+use crate::order::slot::Slot;
 use crate::replica::Replica;
 use crate::requests::table::{CLIENT_BYTES_MAX, lanes_of};
 
@@ -123,7 +124,7 @@ impl Replica {
     fn execute_next(&mut self, now: Now, out: &mut Actions) -> bool {
         let seq = self.exec.handed_over.next();
         let Some(slot) = self.log.get(seq) else { return false };
-        if let Some(digest) = slot.committed {
+        if let Some(digest) = slot.committed() {
             let batch = self.find_batch(seq, &digest).filter(|batch| batch.is_complete()).cloned();
             let Some(batch) = batch else {
                 if self.find_batch(seq, &digest).is_none() {
@@ -134,7 +135,7 @@ impl Replica {
                 return false;
             };
             // D5: the log alone must be able to execute it again.
-            if slot.prepared.as_ref().is_none_or(|(_, own)| own.digest() != digest) {
+            if slot.prepared().is_none_or(|(_, own)| own.digest() != digest) {
                 self.persist_batch(seq, &batch, out);
             }
             self.hand_over(seq, batch, out);
@@ -142,7 +143,7 @@ impl Replica {
         }
         // TE-1: prepared in this view, and everything before it is executed and committed.
         let may = self.config.tentative && self.is_normal() && self.exec.executed == self.exec.handed_over;
-        let prepared = slot.prepared.as_ref().filter(|(view, _)| may && *view == self.view);
+        let prepared = slot.prepared().filter(|(view, _)| may && *view == self.view);
         let Some((_, batch)) = prepared else { return false };
         let batch = batch.clone();
         self.exec.handed_over = seq;
@@ -166,12 +167,12 @@ impl Replica {
     /// Notes what replies wait for from here on. A replica never answers below what it has shown, also after
     /// a restart: so a restart must know what it has shown (RO-4, §14.1).
     fn note_shown(&mut self, seq: SeqNum) {
-        self.exec.shown = self.log.get(seq).map_or(Lsn(0), crate::order::log::Slot::shown_lsn);
+        self.exec.shown = self.log.get(seq).map_or(Lsn(0), Slot::shown_lsn);
     }
 
     /// The tentative batch has committed: its overlay becomes part of the state.
     fn settle_tentative(&mut self, now: Now, seq: SeqNum, digest: Digest, out: &mut Actions) -> bool {
-        let Some(committed) = self.log.get(seq).and_then(|slot| slot.committed) else { return false };
+        let Some(committed) = self.log.get(seq).and_then(Slot::committed) else { return false };
         if committed != digest {
             self.undo_tentative(out); // another batch committed in a later view
             return true;
@@ -189,7 +190,7 @@ impl Replica {
     /// (e.g., 100) is executed" [OSDI99 §4.3]: exactly after batch n, once it has committed (EX-4, TE-6).
     fn after_final(&mut self, seq: SeqNum, out: &mut Actions) {
         // Agreed now, and only now: batches in progress may arrive in any order (ND-2).
-        let batch = self.log.get(seq).and_then(|slot| slot.committed).and_then(|d| self.find_batch(seq, &d));
+        let batch = self.log.get(seq).and_then(Slot::committed).and_then(|d| self.find_batch(seq, &d));
         if let Some(agreed) = batch.and_then(|batch| choice::decode(batch.choice())) {
             self.last_choice = self.last_choice.max(agreed);
         }
@@ -226,7 +227,7 @@ impl Replica {
         out.report(Milestone::Executed { seq, tentative });
         // TE-5: the client's certificate counts on q prepared replicas, so P goes first.
         let after = if tentative {
-            mutant!(M53, self.log.get(seq).map_or(Lsn(0), |slot| slot.prepared_lsn), Lsn(0))
+            mutant!(M53, self.log.get(seq).map_or(Lsn(0), Slot::prepared_lsn), Lsn(0))
         } else {
             self.shown()
         };
@@ -306,11 +307,9 @@ impl Replica {
             let seq = self.exec.executed.next();
             self.exec.executed = seq;
             let slot = self.log.get(seq);
-            let batch = slot
-                .and_then(|slot| slot.committed.and_then(|digest| self.find_batch(seq, &digest)))
-                .cloned();
-            let took =
-                slot.and_then(|slot| slot.proposal.as_ref()).map(|p| now.mono_ns.saturating_sub(p.since));
+            let batch =
+                slot.and_then(Slot::committed).and_then(|digest| self.find_batch(seq, &digest)).cloned();
+            let took = slot.and_then(Slot::proposal).map(|p| now.mono_ns.saturating_sub(p.since));
             if let Some(batch) = batch {
                 for request in batch.requests() {
                     self.clients.note_executed(request.client, request.timestamp);

@@ -14,6 +14,7 @@ use quorate_wire::message::{
 
 use crate::io::config::Config;
 use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject, SignatureCheck, Timer};
+use crate::order::slot::Slot;
 use crate::replica::Replica;
 use crate::requests::table::CLIENT_BYTES_MAX;
 
@@ -245,8 +246,8 @@ impl Replica {
 
     /// Returns the digests of requests that some batch names and that are not here.
     fn missing_requests(&self) -> Vec<Digest> {
-        let proposed = self.log.iter().filter_map(|slot| slot.proposal.as_ref()?.batch.as_ref());
-        let fetched = self.log.iter().filter_map(|slot| slot.fetched.as_ref());
+        let proposed = self.log.iter().filter_map(Slot::proposed);
+        let fetched = self.log.iter().filter_map(Slot::fetched);
         let batches = proposed.chain(fetched).chain(self.bodies.batches.values());
         let mut missing: Vec<Digest> = batches.flat_map(|batch| batch.missing()).copied().collect();
         missing.sort_unstable();
@@ -263,10 +264,10 @@ impl Replica {
         let retry = self.config.fetch_retry_ns;
         let mut waiting = false;
         for seq in self.log.numbers() {
-            let Some(slot) = self.log.get_mut(seq) else { continue };
-            let Some(proposal) = slot.proposal.as_ref().filter(|p| !p.authentic) else { continue };
+            let Some(slot) = self.log.get(seq) else { continue };
+            let Some(proposal) = slot.proposal().filter(|p| !p.authentic) else { continue };
             waiting = true;
-            if slot.complained || now.mono_ns < proposal.since.saturating_add(retry) {
+            if slot.has_complained() || now.mono_ns < proposal.since.saturating_add(retry) {
                 continue;
             }
             let Some(batch) = proposal.batch.clone() else { continue };
@@ -287,10 +288,7 @@ impl Replica {
             if self.stands(request.client, request.timestamp, &request.digest, proof) {
                 continue;
             }
-            if let Some(slot) = self.log.get_mut(seq)
-                && !slot.complained
-            {
-                slot.complained = true;
+            if self.log.slot_mut(seq).is_some_and(Slot::complain) {
                 out.reject(Reject::UnprovenRequest);
             }
             // What a primary says is a client's request says nothing of the client: it may have made it up. It
@@ -349,20 +347,7 @@ impl Replica {
         let digest = batch.digest();
         let mut placed = Vec::new();
         for seq in self.log.numbers() {
-            let Some(slot) = self.log.get_mut(seq) else { continue };
-            let mut needed = false;
-            if let Some(proposal) = &mut slot.proposal
-                && proposal.digest == digest
-                && proposal.batch.is_none()
-            {
-                proposal.batch = Some(batch.clone());
-                needed = true;
-            }
-            if slot.committed == Some(digest) && slot.batch(&digest).is_none() {
-                slot.fetched = Some(batch.clone());
-                needed = true;
-            }
-            if needed {
+            if self.log.slot_mut(seq).is_some_and(|slot| slot.supply(batch)) {
                 placed.push(seq);
             }
         }
@@ -381,7 +366,7 @@ impl Replica {
         let mut used = false;
         if request.flags.signed
             && self.log.iter().any(|slot| {
-                slot.proposal.as_ref().is_some_and(|p| {
+                slot.proposal().is_some_and(|p| {
                     !p.authentic
                         && p.batch.as_ref().is_some_and(|b| b.requests().any(|r| r.digest == request.digest))
                 })
@@ -395,11 +380,8 @@ impl Replica {
         let hungry: Vec<SeqNum> = self
             .log
             .iter()
-            .filter(|slot| {
-                let proposed = slot.proposal.as_ref().and_then(|p| p.batch.as_ref());
-                proposed.is_some_and(misses) || slot.fetched.as_ref().is_some_and(misses)
-            })
-            .map(|slot| slot.seq)
+            .filter(|slot| slot.proposed().is_some_and(misses) || slot.fetched().is_some_and(misses))
+            .map(Slot::seq)
             .collect();
         let in_fetched = self.bodies.batches.values().any(misses);
         if hungry.is_empty() && !in_fetched {
@@ -410,27 +392,15 @@ impl Replica {
             Arc::make_mut(batch).supply(&body);
         }
         for seq in hungry {
-            self.fill_slot(seq, &body);
+            if let Some(slot) = self.log.slot_mut(seq) {
+                slot.supply_body(&body);
+            }
             self.advance(now, seq, out);
         }
         // The body may have been all that its proposal's authenticity lacked.
         self.recheck_proposals(now, out);
         self.try_new_view(now, out);
         true
-    }
-
-    fn fill_slot(&mut self, seq: SeqNum, body: &Body) {
-        let Some(slot) = self.log.get_mut(seq) else { return };
-        if let Some(batch) = slot.proposal.as_mut().and_then(|p| p.batch.as_mut())
-            && !batch.is_complete()
-        {
-            Arc::make_mut(batch).supply(body);
-        }
-        if let Some(batch) = &mut slot.fetched
-            && !batch.is_complete()
-        {
-            Arc::make_mut(batch).supply(body);
-        }
     }
 
     /// Looks again at proposals that miss bodies, after one has been kept.
@@ -440,14 +410,14 @@ impl Replica {
         }
         for seq in self.log.numbers() {
             let Some(slot) = self.log.get(seq) else { continue };
-            let Some(batch) = slot.proposal.as_ref().and_then(|p| p.batch.clone()) else { continue };
+            let Some(batch) = slot.proposed().cloned() else { continue };
             if batch.is_complete() {
                 continue;
             }
             let filled = self.complete_from_table(&batch);
             if filled.missing().count() < batch.missing().count() {
-                if let Some(proposal) = self.log.get_mut(seq).and_then(|slot| slot.proposal.as_mut()) {
-                    proposal.batch = Some(filled);
+                if let Some(slot) = self.log.slot_mut(seq) {
+                    slot.refill(filled);
                 }
                 self.advance(now, seq, out);
             }
@@ -458,11 +428,11 @@ impl Replica {
     /// Looks again at proposals with requests that were not authentic here.
     pub(crate) fn recheck_proposals(&mut self, now: Now, out: &mut Actions) {
         for seq in self.log.numbers() {
-            let waiting = self.log.get(seq).and_then(|slot| slot.proposal.as_ref()).filter(|p| !p.authentic);
+            let waiting = self.log.get(seq).and_then(Slot::proposal).filter(|p| !p.authentic);
             let Some(batch) = waiting.and_then(|p| p.batch.clone()) else { continue };
             if self.is_authentic(&batch, out) {
-                if let Some(proposal) = self.log.get_mut(seq).and_then(|slot| slot.proposal.as_mut()) {
-                    proposal.authentic = true;
+                if let Some(slot) = self.log.slot_mut(seq) {
+                    slot.vouch();
                 }
                 self.advance(now, seq, out);
             }

@@ -12,7 +12,7 @@ use quorate_wire::{Batch, Digest, Signed};
 
 use crate::io::record::Record;
 use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
-use crate::order::log::Proposal;
+use crate::order::slot::{Proposal, Slot};
 use crate::order::votes::bit;
 use crate::recovery::lives::Counts;
 use crate::replica::{Replica, Status};
@@ -359,11 +359,11 @@ impl Replica {
         if batch.is_none() {
             self.want_batch(now, digest, out);
         }
-        let Some(slot) = self.log.get_mut(seq) else { return };
-        if let Some(proposal) = &mut slot.proposal {
+        let Some(slot) = self.log.slot_mut(seq) else { return };
+        if slot.proposal().is_some() {
             // After a restart its vote may be known, and the batch not (L7).
-            if proposal.batch.is_none() && proposal.digest == digest {
-                proposal.batch = batch;
+            if let Some(batch) = batch {
+                slot.supply_proposal(&batch);
             }
             return;
         }
@@ -377,7 +377,7 @@ impl Replica {
             })
         );
         let incomplete = batch.as_ref().is_none_or(|b| !b.is_complete());
-        slot.proposal = Some(Proposal { digest, batch, authentic, since: now.mono_ns });
+        slot.accept(Proposal { digest, batch, authentic, since: now.mono_ns });
         out.report(Milestone::PrePrepared { seq, digest });
         self.watch.note_accepted(seq, self.exec.executed, now.mono_ns);
         if incomplete {
@@ -401,7 +401,7 @@ impl Replica {
         let mut wanted: Vec<Digest> = chosen.to_vec();
         wanted.sort_unstable();
         let mut held: BTreeMap<Digest, Arc<Batch>> = BTreeMap::new();
-        let kept = self.log.iter().flat_map(crate::order::log::Slot::batches).chain(self.bodies.batches());
+        let kept = self.log.iter().flat_map(Slot::batches).chain(self.bodies.batches());
         for batch in kept.filter(|batch| wanted.binary_search(&batch.digest()).is_ok()) {
             let better = held.get(&batch.digest()).is_none_or(|known| !known.is_complete());
             if better {
@@ -415,11 +415,11 @@ impl Replica {
     fn proposals_to_requeue(&self, body: &NewView) -> Vec<quorate_wire::batch::StoredRequest> {
         let mut dropped = Vec::new();
         for slot in self.log.iter() {
-            let Some(batch) = slot.proposal.as_ref().and_then(|p| p.batch.as_ref()) else { continue };
+            let Some(batch) = slot.proposed() else { continue };
             let index =
-                usize::try_from(slot.seq.0.saturating_sub(body.checkpoint.0.0 + 1)).unwrap_or(usize::MAX);
-            let kept = slot.seq <= body.checkpoint.0 || body.chosen.get(index) == Some(&batch.digest());
-            if !kept && slot.seq > self.exec.executed {
+                usize::try_from(slot.seq().0.saturating_sub(body.checkpoint.0.0 + 1)).unwrap_or(usize::MAX);
+            let kept = slot.seq() <= body.checkpoint.0 || body.chosen.get(index) == Some(&batch.digest());
+            if !kept && slot.seq() > self.exec.executed {
                 dropped.extend(crate::io::record::requests_of(batch, &self.domains));
             }
         }
@@ -440,7 +440,7 @@ impl Replica {
         let mut taken_over: Vec<Digest> = self
             .log
             .iter()
-            .filter_map(|slot| slot.proposal.as_ref()?.batch.as_ref())
+            .filter_map(Slot::proposed)
             .flat_map(|batch| batch.requests().map(|r| r.digest))
             .collect();
         taken_over.sort_unstable();

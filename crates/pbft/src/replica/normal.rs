@@ -14,7 +14,7 @@ use crate::io::config::RequestAuth;
 use crate::io::record::Record;
 use crate::io::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 use crate::order::choice;
-use crate::order::log::Proposal;
+use crate::order::slot::Proposal;
 use crate::order::votes::Inserted;
 use crate::replica::{OwnVote, Replica};
 
@@ -43,10 +43,10 @@ impl Replica {
         let authentic = self.is_authentic(&batch, out);
         let digest = batch.digest();
         let is_complete = batch.is_complete();
-        let Some(slot) = self.log.get_mut(m.seq) else {
+        let Some(slot) = self.log.slot_mut(m.seq) else {
             unreachable!("accepts_pre_prepare checks the window")
         };
-        slot.proposal = Some(Proposal { digest, batch: Some(batch), authentic, since: now.mono_ns });
+        slot.accept(Proposal { digest, batch: Some(batch), authentic, since: now.mono_ns });
         out.report(Milestone::PrePrepared { seq: m.seq, digest });
         if m.seq > self.exec.executed.plus(self.config.pipeline.saturating_mul(2)) {
             self.watch.note_odd(m.seq); // the primary does not go so far ahead: this replica is behind
@@ -91,13 +91,12 @@ impl Replica {
         // "it has not accepted a pre-prepare message for view v and sequence number n containing a
         // different digest", nor ever sent a prepare for one, across restarts (PP-3).
         let digest = m.batch.digest();
-        let accepted = slot.proposal.as_ref().map(|p| p.digest);
-        let voted = slot.voted.filter(|(view, _)| *view == m.view).map(|(_, digest)| digest);
-        if [accepted, voted].into_iter().flatten().any(|other| other != digest) {
+        let accepted = slot.proposal().map(|p| p.digest);
+        if [accepted, slot.voted_in(m.view)].into_iter().flatten().any(|other| other != digest) {
             return Err(mutant!(M25, Reject::Conflicts, Reject::Duplicate));
         }
         // Again; unless the batch is what is missing, as after a restart.
-        if slot.proposal.as_ref().is_some_and(|p| p.batch.is_some()) {
+        if slot.proposed().is_some() {
             return Err(Reject::Duplicate);
         }
         // A read that may go unordered is never ordered: its client falls back under a new timestamp.
@@ -211,8 +210,8 @@ impl Replica {
             }
             return out.reject(Reject::OutsideWatermarks);
         }
-        let Some(slot) = self.log.get_mut(m.seq) else { return out.reject(Reject::OutsideWatermarks) };
-        match slot.prepares.insert(from, m.digest) {
+        let Some(slot) = self.log.slot_mut(m.seq) else { return out.reject(Reject::OutsideWatermarks) };
+        match slot.count_prepare(from, m.digest) {
             // P has it already: another prepare changes nothing.
             Inserted::New if slot.prepared_in(m.view) => {}
             Inserted::New => self.advance(now, m.seq, out),
@@ -271,12 +270,11 @@ impl Replica {
         if seq > self.log.high() {
             self.status_soon(now, out);
         }
-        let Some(slot) = self.log.get_mut(seq) else { return Err(Reject::OutsideWatermarks) };
-        let votes = if current { &mut slot.commits } else { &mut slot.old_commits };
-        match votes.insert(from, digest) {
+        let Some(slot) = self.log.slot_mut(seq) else { return Err(Reject::OutsideWatermarks) };
+        match slot.count_commit(from, digest, current) {
             Inserted::New => {
                 // All that a commit can bring about is committed-local.
-                if slot.committed.is_none() && slot.committed_now(cluster).is_some() {
+                if slot.committed().is_none() && slot.committed_now(cluster).is_some() {
                     self.advance(now, seq, out);
                 }
                 Ok(())
@@ -291,8 +289,8 @@ impl Replica {
 
     /// Another replica says that a batch committed (ST-5).
     pub(crate) fn on_committed(&mut self, now: Now, from: ReplicaId, m: &Committed, out: &mut Actions) {
-        let Some(slot) = self.log.get_mut(m.seq) else { return out.reject(Reject::OutsideWatermarks) };
-        match slot.attested.insert(from, m.digest) {
+        let Some(slot) = self.log.slot_mut(m.seq) else { return out.reject(Reject::OutsideWatermarks) };
+        match slot.attest(from, m.digest) {
             Inserted::New => self.advance(now, m.seq, out),
             Inserted::Same => {}
             Inserted::Conflicts(_) => {
@@ -311,15 +309,13 @@ impl Replica {
         self.try_execute(now, out);
     }
 
-    /// AU-2: f matching prepares of other backups make, with the primary, f + 1 replicas that vouch
-    /// for the requests of a batch; one of them is correct.
+    /// AU-2: backups' prepares vouch for the requests of a batch, unless only signatures count.
     fn accept_vouched(&mut self, seq: SeqNum) {
-        let by_signature_only = self.config.request_auth == RequestAuth::SigMac;
-        let f = self.cluster.f();
-        let Some(slot) = self.log.get_mut(seq) else { return };
-        let Some(proposal) = &mut slot.proposal else { return };
-        if !proposal.authentic && !by_signature_only {
-            proposal.authentic = f > 0 && slot.prepares.count(&proposal.digest) >= f;
+        if self.config.request_auth == RequestAuth::SigMac {
+            return;
+        }
+        if let Some(slot) = self.log.slot_mut(seq) {
+            slot.accept_vouched(self.cluster.f());
         }
     }
 
@@ -331,11 +327,11 @@ impl Replica {
         }
         let view = self.view;
         let Some(slot) = self.log.get(seq) else { return };
-        if slot.voted.is_some_and(|(voted, _)| voted == view) {
+        if slot.voted_in(view).is_some() {
             return;
         }
         // SR-3: not before every body is here, so that what prepared can always be obtained.
-        let Some(proposal) = &slot.proposal else { return };
+        let Some(proposal) = slot.proposal() else { return };
         let here = mutant!(M27, proposal.complete().is_some(), proposal.batch.is_some());
         if !here || !mutant!(M27, proposal.authentic, true) {
             return;
@@ -364,10 +360,8 @@ impl Replica {
         let lsn = self.persist(Record::PrePrepared { view, seq, digest }, out);
         let own = OwnVote { lsn, view, seq, digest, commit: false };
         let is_primary = self.is_primary();
-        let Some(slot) = self.log.get_mut(seq) else { unreachable!("the caller has checked the window") };
-        // I5: at most one digest for each view and number, ever.
-        assert!(slot.voted.is_none_or(|(voted, other)| voted < view || other == digest));
-        slot.voted = Some((view, digest));
+        let Some(slot) = self.log.slot_mut(seq) else { unreachable!("the caller has checked the window") };
+        slot.vote(view, digest);
         if is_primary {
             return lsn; // its pre-prepare is the q-th vote
         }
@@ -385,12 +379,18 @@ impl Replica {
         if mutant!(M94, vote.view != self.log.view(), false) {
             return; // the view has ended since
         }
-        let Some(slot) = self.log.get_mut(vote.seq) else { return };
-        let votes = if vote.commit { &mut slot.commits } else { &mut slot.prepares };
-        votes.insert(id, vote.digest);
+        let Some(slot) = self.log.slot_mut(vote.seq) else { return };
+        let mut count = |from| {
+            if vote.commit {
+                slot.count_commit(from, vote.digest, true);
+            } else {
+                slot.count_prepare(from, vote.digest);
+            }
+        };
+        count(id);
         if mutant!(M28, false, true) {
             // Own vote counted twice: in the place of another replica's.
-            votes.insert(ReplicaId::at((id.index() + 1) % self.cluster.n()), vote.digest);
+            count(ReplicaId::at((id.index() + 1) % self.cluster.n()));
         }
     }
 
@@ -402,22 +402,22 @@ impl Replica {
         }
         let view = self.view;
         let cluster = self.cluster;
-        let Some(slot) = self.log.get_mut(seq) else { return };
+        let Some(slot) = self.log.slot_mut(seq) else { return };
         if slot.prepared_in(view) {
             return; // said so already
         }
         let Some(batch) = slot.prepared_now(cluster) else { return };
         let digest = batch.digest();
         // I10: this replica's own pre-prepare or prepare is among what prepared it.
-        if slot.voted != Some((view, digest)) {
+        if slot.voted() != Some((view, digest)) {
             return;
         }
-        slot.prepared = Some((view, batch.clone()));
+        slot.prepare(view, batch.clone());
         out.report(Milestone::Prepared { seq, digest });
         let lsn = self.persist_prepared(view, seq, out);
         let after = mutant!(M29, lsn, Lsn(0));
-        if let Some(slot) = self.log.get_mut(seq) {
-            slot.prepared_lsn = after;
+        if let Some(slot) = self.log.slot_mut(seq) {
+            slot.note_prepared_record(after);
         }
         self.recovery.note_prepared(seq);
         let own = OwnVote { lsn: after, view, seq, digest, commit: true };
@@ -460,16 +460,15 @@ impl Replica {
     /// Records that a batch has committed here (committed-local).
     fn note_committed(&mut self, seq: SeqNum, out: &mut Actions) {
         let cluster = self.cluster;
-        let Some(slot) = self.log.get_mut(seq) else { return };
-        if slot.committed.is_some() {
+        let Some(slot) = self.log.slot_mut(seq) else { return };
+        let Some(digest) = slot.committed_now(cluster) else { return };
+        if !slot.commit(digest) {
             return;
         }
-        let Some(digest) = slot.committed_now(cluster) else { return };
-        slot.committed = Some(digest);
         out.report(Milestone::Committed { seq, digest });
         let lsn = self.persist(Record::Committed { seq, digest }, out);
-        if let Some(slot) = self.log.get_mut(seq) {
-            slot.committed_lsn = lsn;
+        if let Some(slot) = self.log.slot_mut(seq) {
+            slot.note_committed_record(lsn);
         }
     }
 }

@@ -73,7 +73,7 @@ impl Replica {
 
     /// Returns the newest view in which this replica pre-prepared what is wanted, if it did.
     fn claimed_in(&self, want: &Want) -> Option<ViewNum> {
-        let claims = &self.log.get(want.seq)?.claims;
+        let claims = self.log.get(want.seq)?.claims();
         claims.iter().find(|(d, u)| *d == want.digest && *u >= want.view).map(|(_, view)| *view)
     }
 

@@ -11,7 +11,7 @@ use quorate_wire::message::{Kind, encode_pre_prepare, pre_prepare_bytes_besides}
 
 use crate::io::step::{Actions, Milestone, Now, Recipient, Timer};
 use crate::order::choice;
-use crate::order::log::Proposal;
+use crate::order::slot::{Proposal, Slot};
 use crate::replica::Replica;
 
 /// The lanes whose request is not in a proposal yet, by principal. Principals take turns, and the lanes of one take
@@ -103,7 +103,7 @@ impl Replica {
 
     /// Returns the latest choice in a proposal of this view.
     pub(crate) fn latest_proposed_choice(&self) -> u64 {
-        let proposed = self.log.iter().filter_map(|slot| slot.proposal.as_ref()?.batch.as_ref());
+        let proposed = self.log.iter().filter_map(Slot::proposed);
         proposed.filter_map(|batch| choice::decode(batch.choice())).max().unwrap_or(0)
     }
 
@@ -190,8 +190,8 @@ impl Replica {
             encode_pre_prepare(view, seq, &batch, &self.piggyback.commits, w);
         });
         self.piggyback_sent(out);
-        let Some(slot) = self.log.get_mut(seq) else { unreachable!("may_propose checks the window") };
-        slot.proposal = Some(Proposal { digest, batch: Some(batch), authentic: true, since: now.mono_ns });
+        let Some(slot) = self.log.slot_mut(seq) else { unreachable!("may_propose checks the window") };
+        slot.accept(Proposal { digest, batch: Some(batch), authentic: true, since: now.mono_ns });
         self.watch_requests(now, out);
         self.advance(now, seq, out);
     }

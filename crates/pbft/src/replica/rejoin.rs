@@ -309,8 +309,7 @@ impl Replica {
         let mut before = (self.exec.executed.0 + 1..seq.0).filter_map(|n| self.log.get(SeqNum(n)));
         mutant!(M50, seq <= self.null_batches_to(), true)
             || before.any(|slot| {
-                let batch = slot.proposal.as_ref().and_then(|p| p.batch.as_ref());
-                batch.is_some_and(|batch| batch.requests().any(|r| r.client.replica().is_some()))
+                slot.proposed().is_some_and(|batch| batch.requests().any(|r| r.client.replica().is_some()))
             })
     }
 

@@ -7,6 +7,7 @@ use quorate_wire::message::{Kind, Proof, ReqAck, ReqReject, Request, SuspectReas
 
 use crate::io::config::RequestAuth;
 use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject};
+use crate::order::slot::Slot;
 use crate::replica::Replica;
 
 impl Replica {
@@ -164,8 +165,8 @@ impl Replica {
     fn start_waiting(&mut self, client: ClientId, now: Now) {
         let Some(pending) = self.clients.get(client).and_then(|c| c.pending.as_ref()) else { return };
         let digest = pending.request.digest;
-        let in_progress = self.log.iter().filter(|slot| slot.seq > self.exec.executed);
-        let batches = in_progress.filter_map(|slot| slot.proposal.as_ref()?.batch.as_ref());
+        let in_progress = self.log.iter().filter(|slot| slot.seq() > self.exec.executed);
+        let batches = in_progress.filter_map(Slot::proposed);
         let proposed = batches.flat_map(|batch| batch.requests()).any(|r| r.digest == digest);
         self.clients.start_waiting(client, now.mono_ns, self.watch.accepted, proposed);
     }
@@ -267,9 +268,10 @@ impl Replica {
         if !self.is_primary() {
             return out.reject(Reject::WrongSender);
         }
-        let proposal = self.log.get(m.seq).and_then(|slot| slot.proposal.as_ref());
-        let names = proposal
-            .and_then(|p| p.batch.as_ref())
+        let names = self
+            .log
+            .get(m.seq)
+            .and_then(Slot::proposed)
             .is_some_and(|batch| batch.requests().any(|r| r.digest == m.digest && r.client == m.client));
         if !names || m.seq <= self.exec.executed {
             return out.reject(Reject::Unwanted);

@@ -13,7 +13,6 @@ use quorate_wire::{Batch, Digest, Signed};
 
 use crate::io::record::{self, Record};
 use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Timer};
-use crate::order::log::Proposal;
 use crate::recovery::lives::{LivesKnown, Table};
 use crate::replica::{Replica, Status};
 use crate::view::candidate::Candidate;
@@ -135,26 +134,17 @@ impl Replica {
     fn restore_slots(&mut self, history: &History) {
         self.recovery.note_prepared(history.last_prepared);
         for (view, seq, digest) in &history.pre_prepared {
-            let Some(slot) = self.log.get_mut(*seq) else { continue };
-            slot.claim(*digest, *view);
-            if mutant!(M41, slot.voted.is_none_or(|(voted, _)| voted <= *view), false) {
-                slot.voted = Some((*view, *digest));
-            }
+            let Some(slot) = self.log.slot_mut(*seq) else { continue };
+            slot.restore_vote(*view, *digest);
         }
         for (view, seq, digest) in &history.prepared {
-            let Some(slot) = self.log.get_mut(*seq) else { continue };
+            let Some(slot) = self.log.slot_mut(*seq) else { continue };
             let Some(batch) = history.batches.get(digest) else { continue };
-            slot.claim(*digest, *view);
-            let newest = slot.prepared.as_ref().is_none_or(|(prepared, _)| prepared <= view);
-            if mutant!(M62, newest, slot.prepared.is_none()) {
-                slot.prepared = Some((*view, batch.clone()));
-                slot.logged = Some(*digest);
-            }
+            slot.restore_prepared(*view, batch);
         }
         for (seq, digest) in &history.committed {
-            let Some(slot) = self.log.get_mut(*seq) else { continue };
-            slot.committed = Some(*digest);
-            slot.fetched = history.batches.get(digest).cloned();
+            let Some(slot) = self.log.slot_mut(*seq) else { continue };
+            slot.restore_committed(*digest, history.batches.get(digest).cloned());
         }
     }
 
@@ -187,7 +177,7 @@ impl Replica {
         let (view, mut seq) = (own.body().view, own.body().checkpoint.0);
         for digest in &own.body().chosen {
             seq = seq.next();
-            if self.log.get(seq).is_some_and(|slot| slot.voted.is_none_or(|(voted, _)| voted < view)) {
+            if self.log.get(seq).is_some_and(|slot| slot.voted().is_none_or(|(voted, _)| voted < view)) {
                 self.record_vote(view, seq, *digest, out);
             }
         }
@@ -220,14 +210,8 @@ impl Replica {
         }
         let view = self.view;
         for seq in self.log.numbers() {
-            let Some(slot) = self.log.get_mut(seq) else { continue };
-            // What it voted for in this view, it stands by (PP-3).
-            let Some((_, digest)) = slot.voted.filter(|(voted, _)| *voted == view) else { continue };
-            let batch = slot.batch(&digest).cloned();
-            slot.proposal = Some(Proposal { digest, batch, authentic: true, since: now.mono_ns });
-            slot.prepares.insert(self.id, digest);
-            if slot.prepared.as_ref().is_some_and(|(v, b)| *v == view && b.digest() == digest) {
-                slot.commits.insert(self.id, digest);
+            if let Some(slot) = self.log.slot_mut(seq) {
+                slot.resume(view, self.id, now.mono_ns);
             }
         }
     }

@@ -14,6 +14,7 @@ use quorate_wire::message::{
 use crate::io::config::{Config, MS};
 use crate::io::record::Record;
 use crate::io::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
+use crate::order::slot::Slot;
 use crate::order::votes::bit;
 use crate::replica::starts::Incarnation;
 use crate::replica::{Replica, Status};
@@ -228,7 +229,7 @@ impl Replica {
         let len = usize::try_from(self.config.window.div_ceil(8)).unwrap_or(0);
         let (mut prepared, mut committed) = (alloc::vec![0_u8; len], alloc::vec![0_u8; len]);
         for slot in self.log.iter() {
-            let k = offset(first, slot.seq);
+            let k = offset(first, slot.seq());
             let mark = |bits: &mut Vec<u8>| {
                 if let Some(byte) = bits.get_mut(k / 8) {
                     *byte |= 1 << (k % 8);
@@ -237,8 +238,8 @@ impl Replica {
             if slot.prepared_in(self.view) {
                 mark(&mut prepared);
             }
-            let here = slot.committed.is_some_and(|digest| slot.batch(&digest).is_some());
-            if here || slot.seq <= self.exec.executed {
+            let here = slot.committed().is_some_and(|digest| slot.batch(&digest).is_some());
+            if here || slot.seq() <= self.exec.executed {
                 mark(&mut committed);
             }
         }
@@ -364,7 +365,7 @@ impl Replica {
         for seq in m.executed.max(m.stable).0.saturating_add(1)..=last.0 {
             let seq = SeqNum(seq);
             // What lies below this replica's window may lie in the other's (ST-5).
-            let known = self.log.get(seq).map_or_else(|| self.archive.digest_at(seq), |slot| slot.committed);
+            let known = self.log.get(seq).map_or_else(|| self.archive.digest_at(seq), Slot::committed);
             let Some(digest) = known else { continue };
             if mutant!(M48, m.committed.has(offset(m.stable.next(), seq)), true) {
                 continue;
@@ -408,8 +409,8 @@ impl Replica {
             if m.committed.has(k) && m.prepared.has(k) {
                 continue;
             }
-            let Some((_, digest)) = slot.voted.filter(|(voted, _)| *voted == view) else { continue };
-            let prepared = slot.prepared.as_ref().is_some_and(|(v, b)| *v == view && b.digest() == digest);
+            let Some(digest) = slot.voted_in(view) else { continue };
+            let prepared = slot.has_prepared(view, &digest);
             let batch = slot.batch(&digest).cloned();
             let after = self.last_lsn();
             if prepared && !m.committed.has(k) {

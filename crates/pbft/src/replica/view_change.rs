@@ -15,6 +15,7 @@ use quorate_wire::{Digest, Signed};
 use crate::io::config::Config;
 use crate::io::record::Record;
 use crate::io::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
+use crate::order::slot::Slot;
 use crate::order::votes::{bit, size};
 use crate::recovery::lives::Counts;
 use crate::replica::proofs::Proofs;
@@ -237,21 +238,7 @@ impl Replica {
         self.undo_tentative(out);
         mutant!(M84, self.piggyback_sent(out), ());
         self.handing_off = false;
-        for seq in self.log.numbers() {
-            let Some(slot) = self.log.get_mut(seq) else { continue };
-            if let Some((voted, digest)) = slot.voted {
-                slot.claim(digest, voted);
-            }
-            if mutant!(M36, false, true)
-                && let Some((prepared, _)) = slot.prepared
-                && prepared < self.log.view()
-            {
-                // P cleared after one view change.
-                if let Some(slot) = self.log.get_mut(seq) {
-                    slot.prepared = None;
-                }
-            }
-        }
+        self.log.end_view();
     }
 
     fn send_view_change(&mut self, view: ViewNum, leave: LeaveCert, out: &mut Actions) {
@@ -276,17 +263,17 @@ impl Replica {
         let mut pre_prepared = Vec::new();
         for slot in self.log.iter() {
             // VC-2: being executed here does not exempt a number.
-            let omitted = mutant!(M37, false, slot.seq <= self.exec.executed);
-            if let Some((u, batch)) = &slot.prepared
+            let omitted = mutant!(M37, false, slot.seq() <= self.exec.executed);
+            if let Some((view, batch)) = slot.prepared()
                 && !omitted
             {
                 // "a set containing a set P_m for each request m that prepared at i with a sequence
                 // number higher than n" [OSDI99 §4.4]; one entry, of the highest view (VC-1).
-                prepared.push(Prepared { seq: slot.seq, digest: batch.digest(), view: *u });
+                prepared.push(Prepared { seq: slot.seq(), digest: batch.digest(), view });
             }
-            if !slot.claims.is_empty() {
+            if !slot.claims().is_empty() {
                 let claims = newest_claims(slot, claims_max);
-                pre_prepared.push(PrePrepared { seq: slot.seq, claims });
+                pre_prepared.push(PrePrepared { seq: slot.seq(), claims });
             }
         }
         // I9, VC-3: whatever prepared was pre-prepared.
@@ -420,10 +407,10 @@ impl Replica {
 }
 
 /// Returns the newest pairs of Q for a number: at most `max`, always with the one that prepared (VC-4).
-fn newest_claims(slot: &crate::order::log::Slot, max: usize) -> Vec<(Digest, ViewNum)> {
-    let mut claims: Vec<_> = slot.claims.iter().take(max).copied().collect();
-    if let Some((_, batch)) = &slot.prepared
-        && let Some(own) = slot.claims.iter().skip(max).find(|(d, _)| *d == batch.digest())
+fn newest_claims(slot: &Slot, max: usize) -> Vec<(Digest, ViewNum)> {
+    let mut claims: Vec<_> = slot.claims().iter().take(max).copied().collect();
+    if let Some((_, batch)) = slot.prepared()
+        && let Some(own) = slot.claims().iter().skip(max).find(|(d, _)| *d == batch.digest())
         && let Some(last) = claims.last_mut()
     {
         *last = *own;
