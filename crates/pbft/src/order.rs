@@ -1,7 +1,10 @@
 //! The normal case: slots, votes and certificates, the primary's choice.
 
 pub(crate) mod archive;
+pub(crate) mod batcher;
 pub mod choice;
 pub(crate) mod log;
+pub(crate) mod piggyback;
+pub(crate) mod promises;
 pub(crate) mod slot;
 pub mod votes;

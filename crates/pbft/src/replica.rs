@@ -18,27 +18,28 @@ mod status;
 mod transfer;
 mod view_change;
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use quorate_wire::digest::Domains;
-use quorate_wire::id::{Principal, ReplicaId, SeqNum, ViewNum};
+use quorate_wire::id::{Principal, ReplicaId, ViewNum};
 use quorate_wire::message::Message;
 use quorate_wire::sign::Signer;
 use quorate_wire::{Cluster, Digest, Verified};
 
-use crate::io::config::{Config, ConfigError, Durability};
-use crate::io::record::Record;
+use crate::execution::progress::Execution;
+use crate::execution::reads::Reads;
+use crate::io::config::{Config, ConfigError};
 use crate::io::rng::Rng;
 use crate::io::step::{Action, Actions, Deadline, Input, Lsn, Now, Reject, Timer};
 use crate::order::archive::Archive;
+use crate::order::batcher::Batcher;
 use crate::order::log::Log;
+use crate::order::piggyback::Piggyback;
+use crate::order::promises::Promises;
 use crate::recovery::lives::LivesKnown;
 use crate::replica::answer_bodies::Lookup;
 use crate::replica::checkpoint::Checkpoints;
-use crate::replica::execute::{Execution, Reads};
 use crate::replica::fetch_bodies::Bodies;
-use crate::replica::propose::Batcher;
 use crate::replica::rejoin::Recovery;
 use crate::replica::request_timer::Watch;
 use crate::replica::restart::Resume;
@@ -54,24 +55,6 @@ pub enum Status {
     Normal,
     /// It waits for the NEW-VIEW of its view.
     ViewChange,
-}
-
-/// Commits that wait for a message to ride on (PB-1). At most `W`.
-#[derive(Debug, Default)]
-pub(crate) struct PendingCommits {
-    pub(crate) commits: Vec<(SeqNum, Digest)>,
-    /// The record that must be durable before they are sent.
-    pub(crate) after: Lsn,
-}
-
-/// One vote of this replica's own that counts once its record is durable.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OwnVote {
-    pub(crate) lsn: Lsn,
-    pub(crate) view: ViewNum,
-    pub(crate) seq: SeqNum,
-    pub(crate) digest: Digest,
-    pub(crate) commit: bool,
 }
 
 /// A replica of the service: a value with one method, [`Replica::step`].
@@ -103,16 +86,10 @@ pub struct Replica {
     pub(crate) recovery: Recovery,
     pub(crate) lives: LivesKnown,
     pub(crate) watch: Watch,
-    pub(crate) piggyback: PendingCommits,
-    /// The last choice agreed, in nanoseconds of the day (ND-2).
-    pub(crate) last_choice: u64,
+    pub(crate) piggyback: Piggyback,
+    pub(crate) promises: Promises,
     /// It has handed its view over and proposes nothing in it (§14.3).
     pub(crate) handing_off: bool,
-    /// The last record written.
-    lsn: Lsn,
-    /// The last record on disk.
-    durable: Lsn,
-    own_votes: VecDeque<OwnVote>,
     resume: Option<Resume>,
     scratch: Vec<u64>,
 }
@@ -151,12 +128,9 @@ impl Replica {
             recovery: Recovery::default(),
             lives: LivesKnown::default(),
             watch: Watch::new(&config),
-            piggyback: PendingCommits::default(),
-            last_choice: 0,
+            piggyback: Piggyback::default(),
+            promises: Promises::new(config.durability, config.window),
             handing_off: false,
-            lsn: Lsn(0),
-            durable: Lsn(0),
-            own_votes: VecDeque::new(),
             resume: Some(resume),
             scratch: Vec::new(),
             domains,
@@ -279,48 +253,10 @@ impl Replica {
         self.status == Status::Normal
     }
 
-    /// Writes a record and returns what must wait for it: nothing, unless every promise is to be on
-    /// disk before it leaves (§14.2).
-    pub(crate) fn persist(&mut self, record: Record<'_>, out: &mut Actions) -> Lsn {
-        if self.config.durability == Durability::Memory {
-            return Lsn(0);
-        }
-        self.lsn = Lsn(self.lsn.0 + 1);
-        let bytes = out.write(|w| record.encode(w));
-        out.push(Action::Persist { lsn: self.lsn, bytes });
-        if self.config.durability == Durability::Sync { self.lsn } else { Lsn(0) }
-    }
-
-    /// Returns what a statement about everything said so far has to wait for.
-    pub(crate) fn last_lsn(&self) -> Lsn {
-        if self.config.durability == Durability::Sync { self.lsn } else { Lsn(0) }
-    }
-
-    /// Returns whether a record is on disk, or need not be.
-    pub(crate) fn is_durable(&self, lsn: Lsn) -> bool {
-        lsn <= self.durable
-    }
-
-    /// Delays an own vote until its record is durable: it is not counted before (ADR 5).
-    pub(crate) fn count_when_durable(&mut self, vote: OwnVote) {
-        self.own_votes.push_back(vote);
-    }
-
-    /// Forgets own votes that cannot count any more: of an ended view, or at or below the stable
-    /// checkpoint. A slow disk would let them add up.
-    pub(crate) fn drop_old_votes(&mut self) {
-        let (view, stable) = (self.log.view(), self.log.stable());
-        self.own_votes.retain(|vote| vote.view == view && vote.seq > stable);
-    }
-
     fn on_durable(&mut self, now: Now, lsn: Lsn, out: &mut Actions) {
         self.watch.note_durable(now.mono_ns);
-        self.durable = self.durable.max(lsn.min(self.lsn));
-        while let Some(vote) = self.own_votes.front().copied() {
-            if !self.is_durable(vote.lsn) {
-                break;
-            }
-            self.own_votes.pop_front();
+        self.promises.reached(lsn);
+        while let Some(vote) = self.promises.next_durable() {
             self.count_own_vote(&vote);
             self.advance(now, vote.seq, out);
         }
@@ -331,33 +267,16 @@ impl Replica {
         out.push(Action::SetTimer(timer, Deadline(at)));
     }
 
-    /// Returns room for a few numbers that a handler needs for a moment.
-    pub(crate) fn take_scratch(&mut self) -> Vec<u64> {
-        let mut scratch = core::mem::take(&mut self.scratch);
-        scratch.clear();
-        scratch
-    }
-
-    /// Gives the room back.
-    pub(crate) fn put_scratch(&mut self, scratch: Vec<u64>) {
-        self.scratch = scratch;
-    }
-
     /// What holds between any two steps, whatever faulty replicas send (spec §18, "R").
     fn check_invariants(&self) {
         // RC-11a.
         debug_assert_eq!(self.lives.void, self.view_is_void());
         // I6.
         assert!(self.log.stable() <= self.log.low());
-        assert!(self.exec.executed <= self.exec.handed_over);
-        assert!(self.exec.handed_over <= self.log.high().max(self.exec.base));
-        assert!(self.transfer.is_active() || self.log.stable() <= self.exec.handed_over);
-        // Above the window only by a transfer, whose checkpoint is not known to be stable yet.
-        assert!(self.exec.executed <= self.log.high().max(self.exec.base));
+        self.exec.check(self.log.high());
+        assert!(self.transfer.is_active() || self.log.stable() <= self.exec.handed_over());
         // I8. What a NEW-VIEW fixed above the window waits there until the water marks rise (spec §11.8).
         let bound = self.log.high().max(self.views.last_fixed).max(self.log.low());
-        assert!(self.batcher.assigned <= bound || !self.is_primary());
-        // I20.
-        assert!(self.own_votes.len() <= 4 * usize::try_from(self.config.window).unwrap_or(usize::MAX));
+        assert!(self.batcher.assigned() <= bound || !self.is_primary());
     }
 }

@@ -212,7 +212,7 @@ impl Replica {
         members: impl Iterator<Item = (ReplicaId, &'a ViewChange)>,
     ) -> Counts {
         let stable = self.log.stable();
-        let table = self.lives.at(stable).filter(|_| self.exec.executed >= stable);
+        let table = self.lives.at(stable).filter(|_| self.exec.executed() >= stable);
         let counts = table.map_or(Counts::NotYet, |table| all_count(members, table));
         mutant!(M16, counts, Counts::Yes)
     }
@@ -232,7 +232,7 @@ impl Replica {
 
     /// Batches have become final: lives that their recovery requests have opened begin.
     pub(crate) fn settle_lives(&mut self, now: Now, out: &mut Actions) {
-        let begun = self.lives.settle(self.exec.executed);
+        let begun = self.lives.settle(self.exec.executed());
         if !begun && !self.lives.void {
             return;
         }

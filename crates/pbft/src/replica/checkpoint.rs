@@ -125,7 +125,7 @@ impl Replica {
     /// The state's digest after batch `seq` is known: "it multicasts a message CHECKPOINT to the other
     /// replicas" [OSDI99 §4.3], CK-1.
     pub(crate) fn on_checkpointed(&mut self, now: Now, seq: SeqNum, root: Digest, out: &mut Actions) {
-        if seq < self.log.stable() || seq > mutant!(M30, self.exec.final_to, seq) {
+        if seq < self.log.stable() || seq > mutant!(M30, self.exec.final_to(), seq) {
             return; // overtaken by a transfer
         }
         // Executed again from the log, to a checkpoint that was certified before.
@@ -138,7 +138,7 @@ impl Replica {
         self.checkpoints.own.insert(seq, root);
         if seq == SeqNum(0) {
             // The initial state, which everyone has. A restart from a later image still has to name its root.
-            self.persist(Record::Stable { seq, root }, out);
+            self.promises.persist(Record::Stable { seq, root }, out);
             // A VIEW-CHANGE may wait for this (VC-5).
             return self.on_view_changes_grown(now, out);
         }
@@ -167,14 +167,15 @@ impl Replica {
 
     /// Decides again which of its own checkpoints are stable.
     pub(crate) fn judge_checkpoints(&mut self, now: Now, out: &mut Actions) {
-        let (stable, mut known) = (self.log.stable(), self.take_scratch());
+        let (stable, mut known) = (self.log.stable(), core::mem::take(&mut self.scratch));
+        known.clear();
         known.extend(self.checkpoints.own.keys().filter(|seq| **seq > stable).map(|seq| seq.0));
         for seq in known.iter().map(|seq| SeqNum(*seq)) {
             if seq > self.log.stable() {
                 self.judge_checkpoint(now, seq, out);
             }
         }
-        self.put_scratch(known);
+        self.scratch = known;
     }
 
     /// Says whether this replica has executed all that the window admits and lacks others' CHECKPOINTs to go on.
@@ -199,7 +200,7 @@ impl Replica {
             return; // §14.4
         }
         let stable = seq == self.log.stable();
-        let after = mutant!(M59, self.last_lsn(), Lsn(0));
+        let after = mutant!(M59, self.promises.last(), Lsn(0));
         out.send(to, Kind::Checkpoint, after, |w| Checkpoint { seq, digest: root, stable }.encode(w));
     }
 
@@ -289,13 +290,13 @@ impl Replica {
     /// discards all earlier checkpoints and checkpoint messages" [OSDI99 §4.3].
     pub(crate) fn make_stable(&mut self, now: Now, seq: SeqNum, root: Digest, out: &mut Actions) {
         assert!(seq > self.log.stable());
-        assert!(self.exec.executed >= seq || self.exec.final_to >= seq);
+        assert!(self.exec.executed() >= seq || self.exec.final_to() >= seq);
         self.help_primary(seq, root, out);
         // Commits that wait for a carrier leave while they may (I8). Somebody may lack just this one: where f
         // are faulty every correct vote counts, and soon nobody remembers the batch.
         self.flush_commits(out);
         out.report(Milestone::Stable { seq, root });
-        self.persist(Record::Stable { seq, root }, out);
+        self.promises.persist(Record::Stable { seq, root }, out);
         for slot in self.log.iter().take_while(|slot| slot.seq() <= seq) {
             if let Some(batch) = slot.committed().and_then(|digest| slot.batch(&digest)) {
                 self.archive.keep(slot.seq(), batch.clone());
@@ -305,11 +306,11 @@ impl Replica {
         // The table as of this checkpoint may know of lives that have ended (RC-11a).
         self.lives.collect(seq);
         self.judge_view();
-        self.reads.shown = self.reads.shown.max(seq);
+        self.reads.note_shown(seq);
         self.persist_seen(out);
         // The others may have gone on in a later view, which this replica does not know of yet.
-        self.batcher.assigned = self.batcher.assigned.max(seq);
-        self.drop_old_votes();
+        self.batcher.skip_to(seq);
+        self.promises.forget(self.log.view(), self.log.stable());
         self.checkpoints.collect(seq);
         let log = &self.log;
         self.bodies.collect(|digest| log.iter().any(|slot| slot.lacks(digest)));
@@ -342,7 +343,7 @@ impl Replica {
         if primary == self.id || !lags || self.recovery.is_active() || !self.checkpoints.are_kept() {
             return;
         }
-        let (to, after) = (Recipient::Replica(primary), self.last_lsn());
+        let (to, after) = (Recipient::Replica(primary), self.promises.last());
         let m = Checkpoint { seq, digest: root, stable: true };
         out.send(to, Kind::Checkpoint, after, |w| m.encode(w));
     }
@@ -356,7 +357,7 @@ impl Replica {
         };
         let Some(root) = self.checkpoints.own.get(&stable).copied() else { return false };
         self.help_primary(stable, root, out);
-        known.plus(window) <= self.exec.executed
+        known.plus(window) <= self.exec.executed()
     }
 
     /// Looks at a number again after the window has moved.

@@ -122,7 +122,7 @@ impl Replica {
         for proof in &candidate.proofs {
             w.blob(proof.frame());
         }
-        self.persist(Record::NewView { view: candidate.view(), frames: &frames }, out)
+        self.promises.persist(Record::NewView { view: candidate.view(), frames: &frames }, out)
     }
 
     /// A NEW-VIEW, its signature already verified: "A backup accepts a new-view message for view
@@ -268,7 +268,7 @@ impl Replica {
             if !self.peers.allow(to, now.mono_ns, m.frame().len(), &self.config) {
                 return out.reject(Reject::TooSoon);
             }
-            let after = if m.sender() == self.id { self.last_lsn() } else { Lsn(0) };
+            let after = if m.sender() == self.id { self.promises.last() } else { Lsn(0) };
             out.forward(Recipient::Replica(to), Kind::ViewChange, after, m.frame());
         }
     }
@@ -287,7 +287,7 @@ impl Replica {
         self.log.start_view(body.view, self.cluster.f() + 2);
         self.judge_view();
         self.lookup.clear();
-        self.drop_old_votes();
+        self.promises.forget(self.log.view(), self.log.stable());
         self.watch.start_view(body.last());
         // 1. Where it starts. Never lower last_exec or h because n* is lower (A25).
         let (start, root) = body.checkpoint;
@@ -295,18 +295,17 @@ impl Replica {
         self.views.last_fixed = body.last();
         // RO-4: no reads before what the view took over has been executed.
         // What only prepared in an earlier life, and is not among it, was shown to nobody as a whole.
-        self.reads.floor = self.reads.shown.max(body.last());
-        self.batcher.clear();
-        self.batcher.assigned = self.log.low().max(body.last());
+        self.reads.start_view(body.last());
+        self.batcher.start_view(self.log.low().max(body.last()));
         self.views.wants.clear();
         out.push(Action::StopTimer(Timer::NewView));
         out.report(Milestone::ViewEntered { view: body.view, last: body.last() });
         self.trust_stable_of(now, candidate, out);
         // 2. Vote for what it took over.
         self.adopt_chosen(now, body, &held, out);
-        self.batcher.choice = mutant!(M69, self.latest_proposed_choice(), 0);
+        self.batcher.start_choice(mutant!(M69, self.latest_proposed_choice(), 0));
         mutant!(M45, (), self.exec.restart_at(start.max(self.log.stable())));
-        if start > self.exec.executed {
+        if start > self.exec.executed() {
             self.set_goal(now, (start, root), out);
         }
         self.say_checkpoints_again(out);
@@ -326,7 +325,7 @@ impl Replica {
         let Some(root) = self.checkpoints.own.get(&seq).copied() else { return };
         let says = |m: &Arc<Signed<ViewChange>>| m.body().checkpoints.contains(&(seq, root));
         let alike = candidate.named.iter().flatten().filter(|m| says(m)).count();
-        if seq > self.log.stable() && alike >= self.cluster.weak() && self.exec.executed >= seq {
+        if seq > self.log.stable() && alike >= self.cluster.weak() && self.exec.executed() >= seq {
             self.make_stable(now, seq, root, out);
         }
     }
@@ -372,14 +371,19 @@ impl Replica {
             M39,
             true,
             batch.as_ref().is_none_or(|b| {
-                crate::order::choice::check(now, b.choice(), self.last_choice, self.config.clock_skew_ns)
-                    .is_ok()
+                crate::order::choice::check(
+                    now,
+                    b.choice(),
+                    self.exec.last_choice(),
+                    self.config.clock_skew_ns,
+                )
+                .is_ok()
             })
         );
         let incomplete = batch.as_ref().is_none_or(|b| !b.is_complete());
         slot.accept(Proposal { digest, batch, authentic, since: now.mono_ns });
         out.report(Milestone::PrePrepared { seq, digest });
-        self.watch.note_accepted(seq, self.exec.executed, now.mono_ns);
+        self.watch.note_accepted(seq, self.exec.executed(), now.mono_ns);
         if incomplete {
             self.seek_bodies(now, out);
         }
@@ -419,7 +423,7 @@ impl Replica {
             let index =
                 usize::try_from(slot.seq().0.saturating_sub(body.checkpoint.0.0 + 1)).unwrap_or(usize::MAX);
             let kept = slot.seq() <= body.checkpoint.0 || body.chosen.get(index) == Some(&batch.digest());
-            if !kept && slot.seq() > self.exec.executed {
+            if !kept && slot.seq() > self.exec.executed() {
                 dropped.extend(crate::io::record::requests_of(batch, &self.domains));
             }
         }

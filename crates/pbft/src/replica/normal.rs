@@ -14,9 +14,10 @@ use crate::io::config::RequestAuth;
 use crate::io::record::Record;
 use crate::io::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 use crate::order::choice;
+use crate::order::promises::OwnVote;
 use crate::order::slot::Proposal;
 use crate::order::votes::Inserted;
-use crate::replica::{OwnVote, Replica};
+use crate::replica::Replica;
 
 impl Replica {
     /// A backup accepts the primary's choice and tells every replica so.
@@ -48,10 +49,10 @@ impl Replica {
         };
         slot.accept(Proposal { digest, batch: Some(batch), authentic, since: now.mono_ns });
         out.report(Milestone::PrePrepared { seq: m.seq, digest });
-        if m.seq > self.exec.executed.plus(self.config.pipeline.saturating_mul(2)) {
+        if m.seq > self.exec.executed().plus(self.config.pipeline.saturating_mul(2)) {
             self.watch.note_odd(m.seq); // the primary does not go so far ahead: this replica is behind
         }
-        self.watch.note_accepted(m.seq, self.exec.executed, now.mono_ns);
+        self.watch.note_accepted(m.seq, self.exec.executed(), now.mono_ns);
         if self.clients.any_waiting() {
             for r in m.batch.requests() {
                 self.clients.note_proposed(r.client, &r.digest);
@@ -116,7 +117,7 @@ impl Replica {
             };
         }
         // PP-6, ND-2: the soft check of the primary's choice.
-        let check = choice::check(now, m.batch.choice(), self.last_choice, self.config.clock_skew_ns);
+        let check = choice::check(now, m.batch.choice(), self.exec.last_choice(), self.config.clock_skew_ns);
         mutant!(M89, check, Ok(()))
     }
 
@@ -124,11 +125,12 @@ impl Replica {
         if batch.len() < 2 {
             return false;
         }
-        let mut clients = self.take_scratch();
+        let mut clients = core::mem::take(&mut self.scratch);
+        clients.clear();
         clients.extend(batch.inlined().iter().map(|r| r.client.0));
         clients.sort_unstable();
         let twice = clients.windows(2).any(|pair| pair[0] == pair[1]);
-        self.put_scratch(clients);
+        self.scratch = clients;
         let separate = batch.separate();
         twice || separate.iter().enumerate().any(|(i, d)| separate[..i].contains(d))
     }
@@ -341,9 +343,9 @@ impl Replica {
         if self.is_primary() {
             return; // what its NEW-VIEW chose: the NEW-VIEW stands for its pre-prepare
         }
-        let after = mutant!(M60, lsn.max(self.piggyback.after), Lsn(0));
+        let after = mutant!(M60, lsn.max(self.piggyback.after()), Lsn(0));
         out.send(Recipient::All, Kind::Prepare, after, |w| {
-            Prepare::encode(view, seq, &digest, &self.piggyback.commits, w);
+            Prepare::encode(view, seq, &digest, self.piggyback.commits(), w);
         });
         self.piggyback_sent(out);
     }
@@ -357,7 +359,7 @@ impl Replica {
         digest: Digest,
         out: &mut Actions,
     ) -> Lsn {
-        let lsn = self.persist(Record::PrePrepared { view, seq, digest }, out);
+        let lsn = self.promises.persist(Record::PrePrepared { view, seq, digest }, out);
         let own = OwnVote { lsn, view, seq, digest, commit: false };
         let is_primary = self.is_primary();
         let Some(slot) = self.log.slot_mut(seq) else { unreachable!("the caller has checked the window") };
@@ -365,10 +367,8 @@ impl Replica {
         if is_primary {
             return lsn; // its pre-prepare is the q-th vote
         }
-        if mutant!(M51, self.is_durable(lsn), true) {
+        if let Some(own) = self.promises.vote(own) {
             self.count_own_vote(&own);
-        } else {
-            self.count_when_durable(own);
         }
         lsn
     }
@@ -414,17 +414,13 @@ impl Replica {
         }
         slot.prepare(view, batch.clone());
         out.report(Milestone::Prepared { seq, digest });
-        let lsn = self.persist_prepared(view, seq, out);
+        let lsn = self.promises.persist_prepared(slot, out);
         let after = mutant!(M29, lsn, Lsn(0));
-        if let Some(slot) = self.log.slot_mut(seq) {
-            slot.note_prepared_record(after);
-        }
+        slot.note_prepared_record(after);
         self.recovery.note_prepared(seq);
         let own = OwnVote { lsn: after, view, seq, digest, commit: true };
-        if mutant!(M51, self.is_durable(after), true) {
+        if let Some(own) = self.promises.vote(own) {
             self.count_own_vote(&own);
-        } else {
-            self.count_when_durable(own);
         }
         self.send_commit(now, seq, digest, after, out);
     }
@@ -435,9 +431,7 @@ impl Replica {
             let view = self.view;
             return out.send(Recipient::All, Kind::Commit, after, |w| Commit { view, seq, digest }.encode(w));
         }
-        self.piggyback.commits.push((seq, digest));
-        self.piggyback.after = self.piggyback.after.max(after);
-        let queued = u64::try_from(self.piggyback.commits.len()).unwrap_or(u64::MAX);
+        let queued = self.piggyback.push(seq, digest, after);
         // PB-4: a client waits for this one.
         if self.config.is_checkpoint(seq) || !self.reads.is_empty() || queued >= self.config.pipeline {
             self.flush_commits(out);
@@ -449,8 +443,8 @@ impl Replica {
     /// Sends the queued commits on their own.
     pub(crate) fn flush_commits(&mut self, out: &mut Actions) {
         let view = self.log.view();
-        let after = self.piggyback.after;
-        for (seq, digest) in &self.piggyback.commits {
+        let after = self.piggyback.after();
+        for (seq, digest) in self.piggyback.commits() {
             let commit = Commit { view, seq: *seq, digest: *digest };
             out.send(Recipient::All, Kind::Commit, after, |w| commit.encode(w));
         }
@@ -466,9 +460,6 @@ impl Replica {
             return;
         }
         out.report(Milestone::Committed { seq, digest });
-        let lsn = self.persist(Record::Committed { seq, digest }, out);
-        if let Some(slot) = self.log.slot_mut(seq) {
-            slot.note_committed_record(lsn);
-        }
+        slot.note_committed_record(self.promises.persist(Record::Committed { seq, digest }, out));
     }
 }

@@ -159,7 +159,7 @@ impl Replica {
         let newest = self.checkpoints.own.last_key_value().map_or(self.log.stable(), |(seq, _)| *seq);
         let prepared = self.recovery.prepared.max(newest);
         let reply = ReplyStable { nonce: m.nonce, checkpoint: newest, prepared, view: self.view };
-        let after = self.last_lsn();
+        let after = self.promises.last();
         out.send(Recipient::Replica(from), Kind::ReplyStable, after, |w| reply.encode(w));
     }
 
@@ -306,7 +306,7 @@ impl Replica {
     /// here already or not, or a batch between here and there will begin one. This replica may lag behind the primary
     /// or be ahead of it; the number says the same to all (PR-6).
     pub(crate) fn null_batch_allowed_at(&self, seq: SeqNum) -> bool {
-        let mut before = (self.exec.executed.0 + 1..seq.0).filter_map(|n| self.log.get(SeqNum(n)));
+        let mut before = (self.exec.executed().0 + 1..seq.0).filter_map(|n| self.log.get(SeqNum(n)));
         mutant!(M50, seq <= self.null_batches_to(), true)
             || before.any(|slot| {
                 slot.proposed().is_some_and(|batch| batch.requests().any(|r| r.client.replica().is_some()))
@@ -317,7 +317,7 @@ impl Replica {
     pub(crate) fn watch_recoveries(&mut self, now: Now, out: &mut Actions) {
         if !self.recovery.null_timer && mutant!(M86, self.null_batches_needed(), false) {
             self.recovery.null_timer = true;
-            self.recovery.still = (self.exec.executed, now.mono_ns);
+            self.recovery.still = (self.exec.executed(), now.mono_ns);
             Self::set_timer(out, Timer::NullBatch, now.mono_ns.saturating_add(self.config.null_batch_ns));
         }
     }
@@ -330,23 +330,23 @@ impl Replica {
             return;
         }
         let (executed, since) = self.recovery.still;
-        if self.exec.executed > executed {
-            self.recovery.still = (self.exec.executed, now.mono_ns);
+        if self.exec.executed() > executed {
+            self.recovery.still = (self.exec.executed(), now.mono_ns);
         }
         if self.is_primary() {
             // As many as may be in progress: on slow disks they come as slowly as those can take them.
             let needed = self.null_batches_to();
             for _ in 0..self.config.pipeline {
-                if self.batcher.assigned < needed {
+                if self.batcher.assigned() < needed {
                     self.propose_null(now, out);
                 }
             }
         } else if self.is_normal()
             && !self.is_primary()
-            && self.exec.executed <= executed
+            && self.exec.executed() <= executed
             && now.mono_ns.saturating_sub(since) > 4 * (self.config.null_batch_ns + self.patience())
         {
-            self.recovery.still = (self.exec.executed, now.mono_ns);
+            self.recovery.still = (self.exec.executed(), now.mono_ns);
             self.suspect(now, SuspectReason::Timeout, out);
         }
         let still = self.recovery.still;

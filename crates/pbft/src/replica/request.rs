@@ -165,7 +165,7 @@ impl Replica {
     fn start_waiting(&mut self, client: ClientId, now: Now) {
         let Some(pending) = self.clients.get(client).and_then(|c| c.pending.as_ref()) else { return };
         let digest = pending.request.digest;
-        let in_progress = self.log.iter().filter(|slot| slot.seq() > self.exec.executed);
+        let in_progress = self.log.iter().filter(|slot| slot.seq() > self.exec.executed());
         let batches = in_progress.filter_map(Slot::proposed);
         let proposed = batches.flat_map(|batch| batch.requests()).any(|r| r.digest == digest);
         self.clients.start_waiting(client, now.mono_ns, self.watch.accepted, proposed);
@@ -273,7 +273,7 @@ impl Replica {
             .get(m.seq)
             .and_then(Slot::proposed)
             .is_some_and(|batch| batch.requests().any(|r| r.digest == m.digest && r.client == m.client));
-        if !names || m.seq <= self.exec.executed {
+        if !names || m.seq <= self.exec.executed() {
             return out.reject(Reject::Unwanted);
         }
         let rejecters = self.views.note_req_reject(m.digest, from);

@@ -135,7 +135,7 @@ impl Replica {
     /// forever (B8).
     fn waiting_since(&mut self) -> Option<u64> {
         let pipeline = self.config.pipeline;
-        let (accepted, executed) = (self.watch.accepted, self.exec.executed);
+        let (accepted, executed) = (self.watch.accepted, self.exec.executed());
         let at_work = self.exec.is_running();
         let full = at_work || accepted >= executed.plus(pipeline);
         let oldest = self.clients.oldest_unproposed().filter(|pending| {
@@ -195,7 +195,7 @@ impl Replica {
     fn own_fault(&mut self, now: Now, late: u64, out: &mut Actions) -> Option<u64> {
         let patience = self.patience();
         let behind =
-            self.peers.executed_by(self.cluster.weak()) > self.exec.executed || self.is_window_full();
+            self.peers.executed_by(self.cluster.weak()) > self.exec.executed() || self.is_window_full();
         let behind = behind || self.primary_lacks_checkpoints(out);
         let disk = self.disk_works_since(now.mono_ns.saturating_sub(patience / 2));
         if !(behind || disk || late >= patience / 2) || self.watch.excuses >= EXCUSES_MAX {
@@ -212,7 +212,7 @@ impl Replica {
 
     /// Returns whether a sync of the own log has been under way since `then`: this replica's votes wait for it.
     fn disk_works_since(&self, then: u64) -> bool {
-        !self.is_durable(self.last_lsn()) && self.watch.durable_at <= then
+        !self.promises.is_durable(self.promises.last()) && self.watch.durable_at <= then
     }
 
     /// Sends overdue requests to all replicas, so that all correct timers run (TM-2), and that they are authentic
@@ -254,7 +254,8 @@ impl Replica {
             return;
         }
         let patience = self.patience();
-        let mut due = self.take_scratch();
+        let mut due = core::mem::take(&mut self.scratch);
+        due.clear();
         let mut more = false;
         for (client, pending) in self.clients.pending() {
             let waited = now.mono_ns.saturating_sub(pending.since);
@@ -268,7 +269,7 @@ impl Replica {
         for client in due.iter().copied() {
             self.vouch(now, quorate_wire::ClientId(client), out);
         }
-        self.put_scratch(due);
+        self.scratch = due;
         let primary = Recipient::Replica(self.primary());
         for (_, pending) in self.clients.pending_mut() {
             if !pending.relayed_again && now.mono_ns.saturating_sub(pending.since) >= patience / 2 {

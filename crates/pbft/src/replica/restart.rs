@@ -106,8 +106,8 @@ impl Replica {
             self.execute_from_log(now, &history, (stable, stable_root), out);
         }
         // RO-4: what prepared here may have been shown to clients, and what committed or was fetched was.
-        self.reads.shown = mutant!(M61, history.shown.max(stable).max(image), SeqNum(0));
-        self.reads.floor = mutant!(M61, self.reads.shown.max(history.last_prepared), SeqNum(0));
+        let shown = history.shown.max(stable).max(image);
+        mutant!(M61, self.reads.restore(shown, history.last_prepared), ());
         if self.cluster.n() > 1 {
             self.recovery.await_echoes();
         }
@@ -124,7 +124,7 @@ impl Replica {
         // What its NEW-VIEW chose and it had not voted for yet (L7).
         mutant!(M93, self.adopt_rest_of_new_view(now, out), ());
         self.try_execute(now, out);
-        self.exec.replayed_to = self.exec.final_to;
+        self.exec.note_replayed();
         self.watch.note_odd(self.log.high());
         self.watch_recoveries(now, out);
     }
@@ -153,7 +153,7 @@ impl Replica {
     fn execute_from_log(&mut self, now: Now, history: &History, stable: (SeqNum, Digest), out: &mut Actions) {
         let (last, root) = stable;
         out.report(Milestone::Stable { seq: last, root });
-        for n in self.exec.executed.0 + 1..=last.0 {
+        for n in self.exec.executed().0 + 1..=last.0 {
             let seq = SeqNum(n);
             let digest = history.committed.get(&seq);
             let batch = digest.and_then(|digest| history.batches.get(digest)).filter(|b| b.is_complete());
@@ -197,7 +197,7 @@ impl Replica {
         }
         self.status = Status::Normal;
         self.log.restore_view(history.view);
-        self.batcher.assigned = self.log.high();
+        self.batcher.skip_to(self.log.high());
         let candidate = history
             .new_view
             .as_ref()

@@ -218,7 +218,7 @@ impl Replica {
     /// Writes what has been seen of the others. Nothing waits for it.
     pub(crate) fn persist_seen(&mut self, out: &mut Actions) {
         let (seq, starts) = (self.log.stable(), self.peers.seen());
-        self.persist(Record::Seen { seq, starts: &starts }, out);
+        self.promises.persist(Record::Seen { seq, starts: &starts }, out);
     }
 
     fn send_status(&mut self, now: Now, out: &mut Actions) {
@@ -239,7 +239,7 @@ impl Replica {
                 mark(&mut prepared);
             }
             let here = slot.committed().is_some_and(|digest| slot.batch(&digest).is_some());
-            if here || slot.seq() <= self.exec.executed {
+            if here || slot.seq() <= self.exec.executed() {
                 mark(&mut committed);
             }
         }
@@ -248,7 +248,7 @@ impl Replica {
             counter: self.peers.counter,
             view: self.view,
             stable: self.log.stable(),
-            executed: self.exec.executed,
+            executed: self.exec.executed(),
             start: self.peers.own,
             settings: self.settings,
             echoes: Echoes::new(&echoes),
@@ -316,7 +316,7 @@ impl Replica {
         }
         mutant!(M47, self.answer(now, from, m, out), ());
         // A replica that is ahead will answer our own (SM-1).
-        if m.view > self.view || m.executed > self.exec.executed {
+        if m.view > self.view || m.executed > self.exec.executed() {
             self.status_soon(now, out);
         }
     }
@@ -361,7 +361,7 @@ impl Replica {
 
     fn send_committed(&mut self, now: Now, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
         let view = self.view;
-        let last = self.exec.executed.min(self.log.high()).min(m.stable.plus(self.config.window));
+        let last = self.exec.executed().min(self.log.high()).min(m.stable.plus(self.config.window));
         for seq in m.executed.max(m.stable).0.saturating_add(1)..=last.0 {
             let seq = SeqNum(seq);
             // What lies below this replica's window may lie in the other's (ST-5).
@@ -386,7 +386,7 @@ impl Replica {
         if !self.peers.allow(to, now.mono_ns, message.frame().len(), &self.config) {
             return;
         }
-        let after = self.last_lsn();
+        let after = self.promises.last();
         out.forward(Recipient::Replica(to), Kind::NewView, after, message.frame());
         let named = message.body().view_changes.iter().fold(0, |set, (replica, _)| set | bit(*replica));
         self.send_view_changes(now, to, message.body().view, named & !have, out);
@@ -412,7 +412,7 @@ impl Replica {
             let Some(digest) = slot.voted_in(view) else { continue };
             let prepared = slot.has_prepared(view, &digest);
             let batch = slot.batch(&digest).cloned();
-            let after = self.last_lsn();
+            let after = self.promises.last();
             if prepared && !m.committed.has(k) {
                 if !self.peers.allow(to, now.mono_ns, 128, &self.config) {
                     return;

@@ -6,7 +6,7 @@ use quorate_wire::Digest;
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
 use quorate_wire::life::Lives;
 
-use crate::io::config::{Durability, MS};
+use crate::io::config::MS;
 use crate::io::record::Record;
 use crate::io::step::{Action, Actions, Milestone, Now, Recipient};
 use crate::replica::Replica;
@@ -40,7 +40,7 @@ impl Transfer {
 impl Replica {
     /// Records the highest checkpoint that `f + 1` replicas certify above this replica's state.
     pub(crate) fn note_certified(&mut self, now: Now, out: &mut Actions) {
-        let Some(best) = self.checkpoints.certified_above(self.exec.executed) else { return };
+        let Some(best) = self.checkpoints.certified_above(self.exec.executed()) else { return };
         self.set_goal(now, best, out);
     }
 
@@ -55,7 +55,7 @@ impl Replica {
     /// Fetches state if batches do not bring this replica to the goal (CK-5, ST-5), and moves an old
     /// target along (ST-4).
     pub(crate) fn look_after_transfer(&mut self, now: Now, out: &mut Actions) {
-        let executed = self.exec.executed;
+        let executed = self.exec.executed();
         let Some(goal) = self.transfer.goal.filter(|(seq, _)| *seq > executed) else {
             self.transfer.goal = None;
             self.transfer.stuck_since = None;
@@ -99,14 +99,14 @@ impl Replica {
             return;
         }
         // ST-8: never back, but to repair; what the executor has been given counts, results back or not.
-        if seq <= self.exec.final_to && !check {
+        if seq <= self.exec.final_to() && !check {
             return;
         }
         self.undo_tentative(out);
         let repairing = check || self.transfer.repairing;
         self.transfer.target = Some((seq, root));
         self.transfer.repairing = repairing;
-        self.transfer.stuck_since = Some((self.exec.executed, now.mono_ns));
+        self.transfer.stuck_since = Some((self.exec.executed(), now.mono_ns));
         self.checkpoints.follow(seq, self.log.high());
         out.report(Milestone::TransferStarted { seq });
         out.push(Action::Fetch { seq, root, check: repairing });
@@ -140,7 +140,7 @@ impl Replica {
             return; // an older target
         }
         out.report(Milestone::TransferFinished { seq });
-        let had = self.exec.executed;
+        let had = self.exec.executed();
         self.transfer.target = None;
         self.transfer.stuck_since = None;
         self.clients.restart_clock(now.mono_ns);
@@ -156,12 +156,12 @@ impl Replica {
         self.checkpoints.own.retain(|n, _| *n < seq);
         // RO-4: what it had shown before a repair; and what it may show from here on, also after a restart.
         let shown = if repaired { seq.max(had) } else { seq };
-        self.reads.shown = self.reads.shown.max(shown);
-        self.reads.floor = self.reads.floor.max(shown);
+        self.reads.raise_floor(shown);
         if mutant!(M67, true, false) {
-            self.exec.shown = self.persist(Record::Floor { seq: shown }, out);
+            let lsn = self.promises.persist(Record::Floor { seq: shown }, out);
+            self.exec.show_after(lsn);
         }
-        if self.config.durability == Durability::Sync {
+        if self.config.durability.waits_for_disk() {
             self.checkpoints.await_image(seq);
         }
         self.checkpoints.own.insert(seq, root);

@@ -246,7 +246,7 @@ impl Replica {
         let mut body = Vec::new();
         message.encode(&mut Writer::new(&mut body));
         let signed = Signed::sign(&self.signer, &self.domains, Kind::ViewChange, 0, self.id, message, &body);
-        let after = self.persist(Record::ViewChange { view, frame: signed.frame() }, out);
+        let after = self.promises.persist(Record::ViewChange { view, frame: signed.frame() }, out);
         let after = mutant!(M52, after, Lsn(0));
         out.forward(Recipient::All, Kind::ViewChange, after, signed.frame());
         self.views.keep_own(Arc::new(signed));
@@ -263,7 +263,7 @@ impl Replica {
         let mut pre_prepared = Vec::new();
         for slot in self.log.iter() {
             // VC-2: being executed here does not exempt a number.
-            let omitted = mutant!(M37, false, slot.seq() <= self.exec.executed);
+            let omitted = mutant!(M37, false, slot.seq() <= self.exec.executed());
             if let Some((view, batch)) = slot.prepared()
                 && !omitted
             {
