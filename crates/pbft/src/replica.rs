@@ -45,17 +45,9 @@ use crate::replica::request_timer::Watch;
 use crate::replica::restart::Resume;
 use crate::replica::status::PeerStatus;
 use crate::replica::transfer::Transfer;
-use crate::replica::view_change::ViewChanges;
 use crate::requests::table::ClientTable;
-
-/// Whether a replica takes part in its view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// It orders requests in its view.
-    Normal,
-    /// It waits for the NEW-VIEW of its view.
-    ViewChange,
-}
+use crate::view::evidence::ViewEvidence;
+use crate::view::views::Views;
 
 /// A replica of the service: a value with one method, [`Replica::step`].
 #[derive(Debug)]
@@ -69,8 +61,6 @@ pub struct Replica {
     pub(crate) settings: u64,
     pub(crate) signer: Signer,
     pub(crate) rng: Rng,
-    pub(crate) view: ViewNum,
-    pub(crate) status: Status,
     pub(crate) log: Log,
     pub(crate) clients: ClientTable,
     pub(crate) batcher: Batcher,
@@ -81,15 +71,14 @@ pub struct Replica {
     pub(crate) reads: Reads,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) transfer: Transfer,
-    pub(crate) views: ViewChanges,
+    pub(crate) views: Views,
+    pub(crate) evidence: ViewEvidence,
     pub(crate) peers: PeerStatus,
     pub(crate) recovery: Recovery,
     pub(crate) lives: LivesKnown,
     pub(crate) watch: Watch,
     pub(crate) piggyback: Piggyback,
     pub(crate) promises: Promises,
-    /// It has handed its view over and proposes nothing in it (§14.3).
-    pub(crate) handing_off: bool,
     resume: Option<Resume>,
     scratch: Vec<u64>,
 }
@@ -111,8 +100,6 @@ impl Replica {
             settings: config.shared_settings(),
             signer,
             rng: Rng::new(config.seed ^ (u64::from(id.0) << 48)),
-            view: ViewNum(0),
-            status: Status::Normal,
             log: Log::new(config.window, cluster),
             clients: ClientTable::new(config.clients_max, config.lanes_max),
             batcher: Batcher::new(config.window),
@@ -123,14 +110,14 @@ impl Replica {
             reads: Reads::default(),
             checkpoints: Checkpoints::new(cluster),
             transfer: Transfer::default(),
-            views: ViewChanges::new(&config),
+            views: Views::new(&config),
+            evidence: ViewEvidence::new(cluster.n()),
             peers: PeerStatus::new(cluster),
             recovery: Recovery::default(),
             lives: LivesKnown::default(),
             watch: Watch::new(&config),
             piggyback: Piggyback::default(),
             promises: Promises::new(config.durability, config.window),
-            handing_off: false,
             resume: Some(resume),
             scratch: Vec::new(),
             domains,
@@ -235,7 +222,7 @@ impl Replica {
 
     /// Returns the current view.
     pub fn view(&self) -> ViewNum {
-        self.view
+        self.views.view()
     }
 
     /// Returns whether this replica is the primary of its view.
@@ -245,12 +232,12 @@ impl Replica {
 
     /// Returns the primary of the current view.
     pub(crate) fn primary(&self) -> ReplicaId {
-        self.cluster.primary(self.view)
+        self.cluster.primary(self.views.view())
     }
 
     /// Returns whether this replica takes part in its view.
     pub(crate) fn is_normal(&self) -> bool {
-        self.status == Status::Normal
+        self.views.is_normal()
     }
 
     fn on_durable(&mut self, now: Now, lsn: Lsn, out: &mut Actions) {
@@ -276,7 +263,7 @@ impl Replica {
         self.exec.check(self.log.high());
         assert!(self.transfer.is_active() || self.log.stable() <= self.exec.handed_over());
         // I8. What a NEW-VIEW fixed above the window waits there until the water marks rise (spec §11.8).
-        let bound = self.log.high().max(self.views.last_fixed).max(self.log.low());
+        let bound = self.log.high().max(self.views.last_fixed()).max(self.log.low());
         assert!(self.batcher.assigned() <= bound || !self.is_primary());
     }
 }

@@ -19,7 +19,7 @@ use quorate_wire::life::{Life, Lives, Recovered};
 use quorate_wire::message::{SuspectReason, ViewChange};
 
 use crate::io::step::{Actions, Now};
-use crate::replica::{Replica, Status};
+use crate::replica::Replica;
 
 /// Whether a statement counts by a table of lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -198,7 +198,7 @@ impl Replica {
     /// RC-11a: says whether the view that this replica is in rests on a VIEW-CHANGE that does not count by the table
     /// as of its stable checkpoint, or that table is not known yet. Then it must not vote.
     pub(crate) fn view_is_void(&self) -> bool {
-        let Some(entered) = self.views.entered.as_ref().filter(|c| c.view() == self.view) else {
+        let Some(entered) = self.evidence.entered_in(self.views.view()) else {
             return false;
         };
         self.may_vote_after(entered.members()) != Counts::Yes
@@ -260,15 +260,11 @@ impl Replica {
         let ended = |m: &Arc<Signed<ViewChange>>| {
             counts(m.body().life, m.body().view, &newest.of(m.sender())) == Counts::NoMore
         };
-        for place in &mut self.views.received {
-            if place.as_ref().is_some_and(ended) {
-                *place = None;
-            }
-        }
-        if self.status == Status::ViewChange {
+        self.evidence.forget(ended);
+        if !self.is_normal() {
             return self.on_view_changes_grown(now, out);
         }
-        let entered = self.views.entered.as_ref().filter(|c| c.view() == self.view);
+        let entered = self.evidence.entered_in(self.views.view());
         if entered.is_some_and(|c| self.may_vote_after(c.members()) == Counts::NoMore) {
             self.suspect(now, SuspectReason::Timeout, out);
         }

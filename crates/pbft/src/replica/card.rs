@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use quorate_wire::Digest;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
 
-use crate::replica::{Replica, Status};
+use crate::replica::Replica;
 
 /// A snapshot of a replica for people, tests and checkers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,14 +82,14 @@ impl Replica {
         });
         StateCard {
             id: self.id,
-            view: self.view,
-            normal: self.status == Status::Normal,
+            view: self.views.view(),
+            normal: self.is_normal(),
             stable: self.log.stable(),
             low: self.log.low(),
             high: self.log.high(),
             executed: self.exec.executed(),
             handed_over: self.exec.handed_over(),
-            last_fixed: self.views.last_fixed,
+            last_fixed: self.views.last_fixed(),
             assigned: self.batcher.assigned(),
             transferring: self.transfer.is_active(),
             recovering: self.recovery.is_active(),

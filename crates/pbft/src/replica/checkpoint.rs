@@ -10,7 +10,7 @@ use quorate_wire::{Cluster, Digest};
 use crate::io::record::Record;
 use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject};
 use crate::order::votes::{Votes, bit, size};
-use crate::replica::{Replica, Status};
+use crate::replica::Replica;
 
 /// What a replica says of its state at a checkpoint: the root, and whether it holds a proof.
 pub(crate) type Statement = (Digest, bool);
@@ -315,10 +315,10 @@ impl Replica {
         let log = &self.log;
         self.bodies.collect(|digest| log.iter().any(|slot| slot.lacks(digest)));
         self.lookup.clear();
-        self.views.collect(seq);
+        self.evidence.collect(seq);
         out.push(Action::Discard { below: seq });
         // TM-4: only if this view has executed all of it, not what it took over.
-        if self.is_normal() && seq >= self.views.last_fixed.plus(self.config.checkpoint_interval) {
+        if self.is_normal() && seq >= self.views.last_fixed().plus(self.config.checkpoint_interval) {
             self.views.calm_down(self.watch.request_timeout());
         }
         self.adopt_rest_of_new_view(now, out);
@@ -329,7 +329,7 @@ impl Replica {
         }
         self.propose(now, out);
         // A new primary may have waited for this (DP-5).
-        if self.status == Status::ViewChange {
+        if !self.is_normal() {
             self.try_new_view(now, out);
         }
         self.raise_repair(now, seq, root, out);

@@ -57,7 +57,7 @@ impl Replica {
         }
         // TE-1: prepared in this view, and everything before it is executed and committed.
         let may = self.config.tentative && self.is_normal() && self.exec.is_settled();
-        let prepared = slot.prepared().filter(|(view, _)| may && *view == self.view);
+        let prepared = slot.prepared().filter(|(view, _)| may && *view == self.views.view());
         let Some((_, batch)) = prepared else { return false };
         let batch = batch.clone();
         self.exec.run_ahead(seq, batch.digest());
@@ -190,7 +190,7 @@ impl Replica {
         after: Lsn,
         out: &mut Actions,
     ) {
-        let reply = Reply { view: self.view, timestamp, client, tentative, digest, result };
+        let reply = Reply { view: self.views.view(), timestamp, client, tentative, digest, result };
         let to = match client.replica() {
             Some(replica) => Recipient::Replica(replica),
             None => Recipient::Client(client),
@@ -216,7 +216,8 @@ impl Replica {
                 }
             }
             self.watch.note_executed(seq, took, now.mono_ns);
-            self.views.note_executed(seq, self.is_normal());
+            self.views.note_executed(seq);
+            self.evidence.forget_req_rejects();
             mutant!(M46, (), self.clients.restart_clock(now.mono_ns));
         }
         self.settle_lives(now, out);

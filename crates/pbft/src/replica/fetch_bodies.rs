@@ -279,7 +279,7 @@ impl Replica {
     /// Complains about the requests of a batch that are here and not authentic. Only the primary is responsible for a
     /// missing body, so clients whose requests are missing are not put on probation for it.
     fn complain_about(&mut self, now: Now, seq: SeqNum, batch: &Batch, out: &mut Actions) {
-        let (view, primary) = (self.view, self.primary());
+        let (view, primary) = (self.views.view(), self.primary());
         let other = self.someone_but(primary);
         for request in batch.requests() {
             let inlined = batch.inlined().iter().find(|r| r.digest == request.digest).map(|r| r.proof);

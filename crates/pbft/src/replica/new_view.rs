@@ -15,7 +15,7 @@ use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject, T
 use crate::order::slot::{Proposal, Slot};
 use crate::order::votes::bit;
 use crate::recovery::lives::Counts;
-use crate::replica::{Replica, Status};
+use crate::replica::Replica;
 use crate::view::candidate::Candidate;
 use crate::view::decision::{self, Decision, Verdict, ViewChangeOf};
 
@@ -23,15 +23,15 @@ impl Replica {
     /// As the primary of the view that is to begin: decides, if S allows it (§11.6). Otherwise, looks
     /// again at a NEW-VIEW that waits for what has come.
     pub(crate) fn try_new_view(&mut self, now: Now, out: &mut Actions) {
-        if self.status != Status::ViewChange {
+        if self.is_normal() {
             return;
         }
-        if !self.is_primary() || self.recovery.forbids_leading(self.view) {
+        if !self.is_primary() || self.recovery.forbids_leading(self.views.view()) {
             return self.examine_new_views(now, out);
         }
-        let view = self.view;
+        let view = self.views.view();
         let s: Vec<Arc<Signed<ViewChange>>> =
-            self.views.received.iter().flatten().filter(|m| m.body().view == view).cloned().collect();
+            self.evidence.received().filter(|m| m.body().view == view).cloned().collect();
         // RC-11b; and those by which it may vote (RC-11a), so that it need not wait for itself.
         let counts = |m: &Arc<Signed<ViewChange>>| {
             let (from, body) = (m.sender(), m.body());
@@ -93,20 +93,20 @@ impl Replica {
         let message =
             Arc::new(Signed::sign(&self.signer, &self.domains, Kind::NewView, 0, self.id, body, &bytes));
         out.report(Milestone::NewViewMade { view });
-        let own = Candidate { message, named: named.iter().cloned().map(Some).collect(), proofs };
+        let own = Candidate::whole(message, named.to_vec(), proofs);
         let mut after = self.persist_new_view(&own, out);
         // It counts as its maker's vote for all that it takes over: Q has each of these before anyone hears of it
         // (D1), or a maker that starts again could not claim what the others prepared with its vote.
-        let mut seq = own.message.body().checkpoint.0;
-        for digest in &own.message.body().chosen {
+        let mut seq = own.message().body().checkpoint.0;
+        for digest in &own.message().body().chosen {
             seq = seq.next();
             if self.log.holds(seq) && !self.recovery.forbids(seq) {
                 after = after.max(self.record_vote(view, seq, *digest, out));
             }
         }
-        out.forward(Recipient::All, Kind::NewView, after, own.message.frame());
+        out.forward(Recipient::All, Kind::NewView, after, own.message().frame());
         // What it counted and the VIEW-CHANGEs do not show, so that the others can count it, too (DP-4).
-        for proof in own.proofs.iter().filter(|_| mutant!(M68, true, false)) {
+        for proof in own.proofs().iter().filter(|_| mutant!(M68, true, false)) {
             out.forward(Recipient::All, Kind::Proof, after, proof.frame());
         }
         self.enter_view(now, &own, out);
@@ -115,11 +115,11 @@ impl Replica {
     fn persist_new_view(&mut self, candidate: &Candidate, out: &mut Actions) -> Lsn {
         let mut frames = Vec::new();
         let mut w = Writer::new(&mut frames);
-        w.blob(candidate.message.frame());
-        for m in candidate.named.iter().flatten() {
+        w.blob(candidate.message().frame());
+        for m in candidate.named() {
             w.blob(m.frame());
         }
-        for proof in &candidate.proofs {
+        for proof in candidate.proofs() {
             w.blob(proof.frame());
         }
         self.promises.persist(Record::NewView { view: candidate.view(), frames: &frames }, out)
@@ -134,7 +134,7 @@ impl Replica {
         if m.sender() != self.cluster.primary(view) {
             return out.reject(Reject::NotFromPrimary);
         }
-        let done = view < self.view || (view == self.view && self.is_normal());
+        let done = view < self.views.view() || (view == self.views.view() && self.is_normal());
         if done || m.sender() == self.id {
             return out.reject(Reject::OtherView);
         }
@@ -143,25 +143,11 @@ impl Replica {
             out.reject(Reject::BadNewView);
             return self.suspect_new_view(now, view, out);
         }
-        let Some(place) = self.views.candidates.get_mut(m.sender().index()) else { return };
-        if let Some(known) = place.as_ref().filter(|c| c.view() >= view) {
-            let second = known.view() == view && known.message.digest() != m.digest();
-            // RC-11c: one for each life of its sender.
-            let newer = second && known.message.body().life < m.body().life;
-            if second && known.message.body().life == m.body().life {
-                out.report(Milestone::Equivocation { by: m.sender() });
-            }
-            if !newer {
-                return out.reject(if second { Reject::SecondVersion } else { Reject::Duplicate });
-            }
-        }
-        let mut candidate = Candidate::new(m.clone());
-        for known in self.views.received.iter().flatten() {
-            candidate.supply(known);
-        }
+        let set = match self.evidence.consider(m) {
+            Ok(missing) => missing,
+            Err(refused) => return Self::refuse(m.sender(), refused, out),
+        };
         // VV-2: the primary has them all; fetch what is missing at once.
-        let set = candidate.missing();
-        *place = Some(candidate);
         if set != 0 {
             let to = Recipient::Replica(m.sender());
             out.send(to, Kind::VcFetch, Lsn(0), |w| VcFetch { view, set }.encode(w));
@@ -171,18 +157,17 @@ impl Replica {
 
     /// Checks each NEW-VIEW at hand of which every VIEW-CHANGE that it names is here (VV-2, VV-3).
     pub(crate) fn examine_new_views(&mut self, now: Now, out: &mut Actions) {
-        for index in 0..self.views.candidates.len() {
-            let complete =
-                self.views.candidates.get(index).and_then(Option::as_ref).filter(|c| c.missing() == 0);
-            let needed =
-                complete.filter(|c| c.view() > self.view || (c.view() == self.view && !self.is_normal()));
+        for from in self.cluster.replicas() {
+            let (view, waits) = (self.views.view(), !self.is_normal());
+            let complete = self.evidence.complete(from);
+            let needed = complete.filter(|c| c.view() > view || (c.view() == view && waits));
             if let Some(candidate) = needed.cloned() {
-                self.examine(now, index, &candidate, out);
+                self.examine(now, from, &candidate, out);
             }
         }
     }
 
-    fn examine(&mut self, now: Now, index: usize, candidate: &Candidate, out: &mut Actions) {
+    fn examine(&mut self, now: Now, from: ReplicaId, candidate: &Candidate, out: &mut Actions) {
         let (k, window) = (self.config.checkpoint_interval, self.config.window);
         let counts = crate::recovery::lives::all_count(candidate.members(), &self.lives.newest());
         match mutant!(M17, counts, Counts::Yes) {
@@ -191,16 +176,14 @@ impl Replica {
             // RC-11b. Its primary need not have known, so nobody is accused.
             Counts::NoMore => {
                 out.reject(Reject::EndedLife);
-                if let Some(place) = self.views.candidates.get_mut(index) {
-                    *place = None;
-                }
-                if candidate.view() == self.view && !self.is_normal() {
+                self.evidence.dismiss(from);
+                if candidate.view() == self.views.view() && !self.is_normal() {
                     self.suspect(now, SuspectReason::Timeout, out);
                 }
                 return;
             }
         }
-        let of = candidate.named.iter().flatten();
+        let of = candidate.named();
         let of = of.map(|m| ViewChangeOf::new(self.cluster, k, window, m.sender(), m.body()));
         // One that breaks a rule of form never gets here: `on_view_change` turns it away.
         let Ok(v) = of.collect::<Result<Vec<_>, _>>() else { return };
@@ -211,21 +194,19 @@ impl Replica {
             self.null_digest,
             &v,
             |seq, digest, view| self.proven_by(seq, digest, view),
-            candidate.message.body(),
+            candidate.message().body(),
         );
         match mutant!(M38, verdict, Verdict::Valid) {
             Verdict::Valid => {
-                let proofs = self.evidence_for(&v, candidate.message.body());
-                let candidate = Candidate { proofs, ..candidate.clone() };
+                let proofs = self.evidence_for(&v, candidate.message().body());
+                let candidate = candidate.with_proofs(proofs);
                 self.persist_new_view(&candidate, out);
                 self.enter_view(now, &candidate, out);
             }
             Verdict::Missing { wants } => self.ask_for_proofs(now, wants, out),
             Verdict::Invalid(_) => {
                 out.reject(Reject::BadNewView);
-                if let Some(place) = self.views.candidates.get_mut(index) {
-                    *place = None;
-                }
+                self.evidence.dismiss(from);
                 self.suspect_new_view(now, candidate.view(), out);
             }
         }
@@ -233,7 +214,7 @@ impl Replica {
 
     /// VV-4: what no further message can repair proves the primary faulty; do not wait for the timer.
     fn suspect_new_view(&mut self, now: Now, view: ViewNum, out: &mut Actions) {
-        if view == self.view && !self.is_normal() {
+        if view == self.views.view() && !self.is_normal() {
             self.suspect(now, SuspectReason::BadNewView, out);
         }
     }
@@ -257,9 +238,9 @@ impl Replica {
         set: u64,
         out: &mut Actions,
     ) {
-        let known = self.views.candidates.iter().flatten().chain(&self.views.entered);
-        let named = known.filter(|c| c.view() == view).flat_map(|c| c.named.iter().flatten());
-        let received = self.views.received.iter().flatten().filter(|m| m.body().view == view);
+        let known = self.evidence.candidates().chain(self.evidence.entered());
+        let named = known.filter(|c| c.view() == view).flat_map(|c| c.named());
+        let received = self.evidence.received().filter(|m| m.body().view == view);
         let mut messages: Vec<Arc<Signed<ViewChange>>> =
             named.chain(received).filter(|m| set & bit(m.sender()) != 0).cloned().collect();
         messages.sort_by_key(|m| (m.sender(), m.digest()));
@@ -276,14 +257,13 @@ impl Replica {
     /// "Then it enters view v+1: at this point it is able to accept messages for view v+1"
     /// [OSDI99 §4.4]; spec §11.8, in its order.
     fn enter_view(&mut self, now: Now, candidate: &Candidate, out: &mut Actions) {
-        self.views.entered = Some(candidate.clone());
-        let body = candidate.message.body();
+        self.evidence.enter(candidate.clone());
+        let body = candidate.message().body();
         self.stop_normal_operation(out);
         let requeued = self.proposals_to_requeue(body);
         // What it takes over is at hand until it is voted for, wherever it was kept (DP-7, L9).
         let held = self.batches_of(&body.chosen);
-        self.view = body.view;
-        self.status = Status::Normal;
+        self.views.enter(body.view, body.last());
         self.log.start_view(body.view, self.cluster.f() + 2);
         self.judge_view();
         self.lookup.clear();
@@ -292,12 +272,10 @@ impl Replica {
         // 1. Where it starts. Never lower last_exec or h because n* is lower (A25).
         let (start, root) = body.checkpoint;
         self.log.set_low(start);
-        self.views.last_fixed = body.last();
         // RO-4: no reads before what the view took over has been executed.
         // What only prepared in an earlier life, and is not among it, was shown to nobody as a whole.
         self.reads.start_view(body.last());
         self.batcher.start_view(self.log.low().max(body.last()));
-        self.views.wants.clear();
         out.push(Action::StopTimer(Timer::NewView));
         out.report(Milestone::ViewEntered { view: body.view, last: body.last() });
         self.trust_stable_of(now, candidate, out);
@@ -319,12 +297,12 @@ impl Replica {
     /// h may rise to the (f+1)-th largest h in V, which a correct replica holds a proof for, where
     /// this replica's own state at it has the right root (§11.8.1, CK-2).
     fn trust_stable_of(&mut self, now: Now, candidate: &Candidate, out: &mut Actions) {
-        let mut stable: Vec<SeqNum> = candidate.named.iter().flatten().map(|m| m.body().stable).collect();
+        let mut stable: Vec<SeqNum> = candidate.named().map(|m| m.body().stable).collect();
         stable.sort_unstable();
         let Some(seq) = stable.iter().rev().nth(self.cluster.f()).copied() else { return };
         let Some(root) = self.checkpoints.own.get(&seq).copied() else { return };
         let says = |m: &Arc<Signed<ViewChange>>| m.body().checkpoints.contains(&(seq, root));
-        let alike = candidate.named.iter().flatten().filter(|m| says(m)).count();
+        let alike = candidate.named().filter(|m| says(m)).count();
         if seq > self.log.stable() && alike >= self.cluster.weak() && self.exec.executed() >= seq {
             self.make_stable(now, seq, root, out);
         }
@@ -392,9 +370,9 @@ impl Replica {
 
     /// Votes for chosen numbers that were above the window when the view was entered (§11.8.2).
     pub(crate) fn adopt_rest_of_new_view(&mut self, now: Now, out: &mut Actions) {
-        let Some(candidate) = self.views.entered.as_ref().filter(|c| c.view() == self.view) else { return };
-        if self.is_normal() && self.views.last_fixed > self.log.stable() {
-            let message = candidate.message.clone();
+        let Some(candidate) = self.evidence.entered_in(self.views.view()) else { return };
+        if self.is_normal() && self.views.last_fixed() > self.log.stable() {
+            let message = candidate.message().clone();
             let held = self.batches_of(&message.body().chosen);
             self.adopt_chosen(now, message.body(), &held, out);
         }
@@ -439,7 +417,7 @@ impl Replica {
                 self.clients.keep_stored(Arc::new(request), now.mono_ns);
             }
         }
-        self.clients.restart_waiting(now.mono_ns, self.views.last_fixed);
+        self.clients.restart_waiting(now.mono_ns, self.views.last_fixed());
         let waiting: Vec<quorate_wire::ClientId> = self.clients.pending().map(|(client, _)| client).collect();
         let mut taken_over: Vec<Digest> = self
             .log
@@ -455,7 +433,7 @@ impl Replica {
             };
             let taken = taken_over.binary_search(&pending.request.digest).is_ok();
             pending.proposed = mutant!(M44, taken, true);
-            if self.cluster.primary(self.view) == self.id {
+            if self.cluster.primary(self.views.view()) == self.id {
                 self.batcher.push(client);
             } else if !pending.proposed && !self.recovery.is_active() {
                 out.forward(primary, Kind::Request, Lsn(0), pending.request.frame());

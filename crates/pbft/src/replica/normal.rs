@@ -34,7 +34,8 @@ impl Replica {
                 out.report(Milestone::Equivocation { by: from });
             }
             // PP-8: the sender is ahead of us, or we of it: say where we are instead of stalling.
-            let behind = m.view > self.view || (m.view == self.view && m.seq > self.log.high());
+            let behind =
+                m.view > self.views.view() || (m.view == self.views.view() && m.seq > self.log.high());
             if behind {
                 self.status_soon(now, out);
             }
@@ -70,7 +71,7 @@ impl Replica {
         // "the signatures in the request and the pre-prepare message are correct and d is the digest
         // for m": seen to at the authenticator, but for requests that it could not prove (below, PP-5).
         // "it is in view v", and so only this view's primary may propose (PP-1).
-        if m.view != self.view {
+        if m.view != self.views.view() {
             return Err(Reject::OtherView);
         }
         if !self.is_normal() {
@@ -85,7 +86,7 @@ impl Replica {
             return Err(Reject::OutsideWatermarks);
         }
         // PP-2: numbers up to max_x were fixed by the NEW-VIEW.
-        if m.seq <= self.views.last_fixed {
+        if m.seq <= self.views.last_fixed() {
             return Err(Reject::FixedByNewView);
         }
         let Some(slot) = self.log.get(m.seq) else { return Err(Reject::OutsideWatermarks) };
@@ -193,8 +194,8 @@ impl Replica {
         self.log_piggyback(now, from, m.view, &m.piggyback, out);
         // "their view number equals the replica's current view, and their sequence number is between
         // h and H" [OSDI99 §4.2], PC-1.
-        if mutant!(M97, m.view != self.view || m.view != self.log.view(), false) {
-            if m.view > self.view {
+        if mutant!(M97, m.view != self.views.view() || m.view != self.log.view(), false) {
+            if m.view > self.views.view() {
                 self.status_soon(now, out);
             }
             return out.reject(Reject::OtherView);
@@ -227,7 +228,7 @@ impl Replica {
 
     /// A replica has prepared a batch.
     pub(crate) fn on_commit(&mut self, now: Now, from: ReplicaId, m: &Commit, out: &mut Actions) {
-        if m.view > self.view {
+        if m.view > self.views.view() {
             self.status_soon(now, out);
         }
         if let Err(reason) = self.log_commit(now, from, m.view, m.seq, m.digest, out) {
@@ -327,7 +328,7 @@ impl Replica {
         if !self.is_normal() || self.forbids_vote(seq) || !self.log.admits(seq) {
             return;
         }
-        let view = self.view;
+        let view = self.views.view();
         let Some(slot) = self.log.get(seq) else { return };
         if slot.voted_in(view).is_some() {
             return;
@@ -400,7 +401,7 @@ impl Replica {
         if !self.is_normal() || self.forbids_vote(seq) || !self.log.admits(seq) {
             return;
         }
-        let view = self.view;
+        let view = self.views.view();
         let cluster = self.cluster;
         let Some(slot) = self.log.slot_mut(seq) else { return };
         if slot.prepared_in(view) {
@@ -428,7 +429,7 @@ impl Replica {
     /// Sends a commit, or queues it to ride on the next message (PB-1).
     fn send_commit(&mut self, now: Now, seq: SeqNum, digest: Digest, after: Lsn, out: &mut Actions) {
         if !self.config.piggyback {
-            let view = self.view;
+            let view = self.views.view();
             return out.send(Recipient::All, Kind::Commit, after, |w| Commit { view, seq, digest }.encode(w));
         }
         let queued = self.piggyback.push(seq, digest, after);

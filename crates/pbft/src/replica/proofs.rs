@@ -4,7 +4,6 @@
 //! to others. With a MAC for one receiver, a Byzantine replica could convince only the new primary, in one view after
 //! the other; and a late replica would ask for what the others have long discarded.
 
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -16,58 +15,16 @@ use quorate_wire::{Digest, Signed};
 use crate::io::step::{Actions, Lsn, Now, Recipient, Reject};
 use crate::order::votes::bit;
 use crate::replica::Replica;
+use crate::view::candidate::Candidate;
 use crate::view::decision::{self, Verdict, ViewChangeOf};
-
-/// A PROOF with its signature.
-type Shown = Arc<Signed<ProofMessage>>;
-
-/// PROOFs that were asked for, by number and digest: the newest of each replica. At most one number and digest for
-/// each that all replicas may claim.
-#[derive(Debug, Default)]
-pub(crate) struct Proofs {
-    by_claim: BTreeMap<(SeqNum, Digest), BTreeMap<ReplicaId, Shown>>,
-}
-
-impl Proofs {
-    /// Forgets all.
-    pub(crate) fn clear(&mut self) {
-        self.by_claim.clear();
-    }
-
-    /// Forgets those about numbers up to a stable checkpoint.
-    pub(crate) fn collect(&mut self, stable: SeqNum) {
-        self.by_claim.retain(|(seq, _), _| *seq > stable);
-    }
-
-    /// Returns those that support a claim: for this digest at this number, in that view or later.
-    fn supporting(&self, want: &Want) -> impl Iterator<Item = &Shown> + use<'_> {
-        let view = want.view;
-        let of = self.by_claim.get(&(want.seq, want.digest)).into_iter().flat_map(BTreeMap::values);
-        of.filter(move |proof| proof.body().view >= view)
-    }
-
-    /// Keeps a PROOF unless there is a newer one of its sender, or no room: `max` numbers and digests.
-    fn keep(&mut self, proof: &Shown, max: usize) -> bool {
-        let m = proof.body();
-        let claim = (m.seq, m.digest);
-        if self.by_claim.len() >= max && !self.by_claim.contains_key(&claim) {
-            return false;
-        }
-        let of = self.by_claim.entry(claim).or_default();
-        let newer = of.get(&proof.sender()).is_none_or(|known| known.body().view < m.view);
-        if newer {
-            of.insert(proof.sender(), proof.clone());
-        }
-        newer
-    }
-}
+use crate::view::proofs::Shown;
 
 impl Replica {
     /// Returns the replicas known to have pre-prepared `digest` at `seq` in `view` or later: by PROOF,
     /// or because it is this one (DP-4).
     pub(crate) fn proven_by(&self, seq: SeqNum, digest: &Digest, view: ViewNum) -> u64 {
         let want = Want { seq, digest: *digest, view };
-        let told = self.views.proofs.supporting(&want).fold(0, |set, proof| set | bit(proof.sender()));
+        let told = self.evidence.supporting(&want).fold(0, |set, proof| set | bit(proof.sender()));
         told | if self.claimed_in(&want).is_some() { bit(self.id) } else { 0 }
     }
 
@@ -81,7 +38,7 @@ impl Replica {
     /// was said.
     fn own_proof(&mut self, want: &Want) -> Option<Shown> {
         let view = self.claimed_in(want)?;
-        let known = self.views.proofs.supporting(want).find(|proof| proof.sender() == self.id).cloned();
+        let known = self.evidence.supporting(want).find(|proof| proof.sender() == self.id).cloned();
         if let Some(known) = known.filter(|known| known.body().view == view) {
             return Some(known);
         }
@@ -90,7 +47,7 @@ impl Replica {
         message.encode(&mut Writer::new(&mut body));
         let signed = Signed::sign(&self.signer, &self.domains, Kind::Proof, 0, self.id, message, &body);
         let signed = Arc::new(signed);
-        self.views.proofs.keep(&signed, self.proofs_max());
+        self.evidence.prove(&signed, self.proofs_max());
         Some(signed)
     }
 
@@ -103,15 +60,14 @@ impl Replica {
         let mut evidence = Vec::new();
         for want in &wants {
             self.own_proof(want);
-            evidence.extend(self.views.proofs.supporting(want).cloned());
+            evidence.extend(self.evidence.supporting(want).cloned());
         }
         evidence
     }
 
     /// Keeps what STATUS will ask for (DP-4).
     pub(crate) fn ask_for_proofs(&mut self, now: Now, wants: Vec<Want>, out: &mut Actions) {
-        if wants != self.views.wants {
-            self.views.wants = wants;
+        if self.evidence.want(wants) {
             self.status_soon(now, out);
         }
     }
@@ -126,9 +82,9 @@ impl Replica {
     pub(crate) fn on_proof(&mut self, now: Now, proof: &Shown, out: &mut Actions) {
         let m = proof.body();
         let asked =
-            self.views.wants.iter().any(|w| w.seq == m.seq && w.digest == m.digest && w.view <= m.view);
+            self.evidence.wants().iter().any(|w| w.seq == m.seq && w.digest == m.digest && w.view <= m.view);
         let max = self.proofs_max();
-        if !asked || !self.cluster.contains(proof.sender()) || !self.views.proofs.keep(proof, max) {
+        if !asked || !self.cluster.contains(proof.sender()) || !self.evidence.prove(proof, max) {
             return out.reject(Reject::Unwanted);
         }
         self.try_new_view(now, out);
@@ -138,9 +94,9 @@ impl Replica {
     pub(crate) fn send_proofs(&mut self, now: Now, to: ReplicaId, m: &Status<'_>, out: &mut Actions) {
         for want in &m.wants {
             let mut shown: Vec<Shown> = self.own_proof(want).into_iter().collect();
-            let entered = self.views.entered.iter().flat_map(|candidate| &candidate.proofs);
+            let entered = self.evidence.entered().into_iter().flat_map(Candidate::proofs);
             shown.extend(entered.filter(|proof| supports(proof.body(), want)).cloned());
-            shown.extend(self.views.proofs.supporting(want).cloned());
+            shown.extend(self.evidence.supporting(want).cloned());
             shown.sort_by_key(|proof| (proof.sender(), proof.digest()));
             shown.dedup_by_key(|proof| (proof.sender(), proof.digest()));
             self.show(now, to, &shown, out);

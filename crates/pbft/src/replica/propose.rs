@@ -19,12 +19,12 @@ impl Replica {
         self.is_normal()
             && self.is_primary()
             && !self.recovery.is_active()
-            && !self.recovery.forbids_leading(self.view)
+            && !self.recovery.forbids_leading(self.views.view())
             && !self.lives.void
-            && !self.handing_off
+            && !self.views.is_handing_off()
             && next <= self.exec.executed().plus(self.config.pipeline)
             && next <= self.log.high()
-            && next > self.views.last_fixed
+            && next > self.views.last_fixed()
     }
 
     /// Proposes waiting requests while the window is open. There is no delay for batching: an idle
@@ -110,7 +110,7 @@ impl Replica {
     fn assign(&mut self, now: Now, batch: Arc<Batch>, out: &mut Actions) {
         let seq = self.batcher.assign(choice::decode(batch.choice()).unwrap_or(0), self.log.high());
         let digest = batch.digest();
-        let view = self.view;
+        let view = self.views.view();
         let vote = self.record_vote(view, seq, digest, out);
         out.report(Milestone::PrePrepared { seq, digest });
         let after = vote.max(self.piggyback.after());

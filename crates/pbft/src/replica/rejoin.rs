@@ -17,7 +17,7 @@ use crate::io::config::MS;
 use crate::io::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 use crate::order::votes::Votes;
 use crate::recovery::estimate::Estimate;
-use crate::replica::{Replica, Status};
+use crate::replica::Replica;
 
 /// How often an unanswered question is asked again, in nanoseconds.
 const RETRY_NS: u64 = 100 * MS;
@@ -158,7 +158,7 @@ impl Replica {
         }
         let newest = self.checkpoints.own.last_key_value().map_or(self.log.stable(), |(seq, _)| *seq);
         let prepared = self.recovery.prepared.max(newest);
-        let reply = ReplyStable { nonce: m.nonce, checkpoint: newest, prepared, view: self.view };
+        let reply = ReplyStable { nonce: m.nonce, checkpoint: newest, prepared, view: self.views.view() };
         let after = self.promises.last();
         out.send(Recipient::Replica(from), Kind::ReplyStable, after, |w| reply.encode(w));
     }
@@ -252,14 +252,13 @@ impl Replica {
         // RC-11c: in no view below the floor that the others go by.
         let view = told_by(views, self.cluster.weak()).max(*floor);
         self.recovery.silent_to = self.recovery.silent_to.max(until);
-        self.recovery.silent_view = Some(view.max(self.view));
+        self.recovery.silent_view = Some(view.max(self.views.view()));
         self.recovery.phase = Phase::CatchingUp { until };
-        if view > self.view {
+        if view > self.views.view() {
             // The NEW-VIEW of that view comes with the others' statuses.
             self.stop_normal_operation(out);
-            self.view = view;
+            self.views.follow(view);
             self.judge_view();
-            self.status = Status::ViewChange;
             out.report(Milestone::ViewChangeStarted { view });
         }
         self.status_soon(now, out);

@@ -262,7 +262,7 @@ impl Replica {
 
     /// A backup cannot authenticate a request in this primary's proposal (AU-5).
     pub(crate) fn on_req_reject(&mut self, now: Now, from: ReplicaId, m: &ReqReject, out: &mut Actions) {
-        if m.view != self.view || !self.is_normal() {
+        if m.view != self.views.view() || !self.is_normal() {
             return out.reject(Reject::OtherView);
         }
         if !self.is_primary() {
@@ -276,7 +276,7 @@ impl Replica {
         if !names || m.seq <= self.exec.executed() {
             return out.reject(Reject::Unwanted);
         }
-        let rejecters = self.views.note_req_reject(m.digest, from);
+        let rejecters = self.evidence.note_req_reject(m.digest, from);
         if rejecters < self.cluster.weak() {
             return;
         }
@@ -309,8 +309,7 @@ impl Replica {
 
     /// Gives the view up as its primary: a SUSPECT of one's own view is a LeaveCert (LV-2).
     pub(crate) fn hand_off(&mut self, now: Now, out: &mut Actions) {
-        if !self.handing_off {
-            self.handing_off = true;
+        if self.views.hand_off() {
             self.suspect(now, SuspectReason::SelfHandoff, out);
         }
     }

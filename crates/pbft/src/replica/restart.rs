@@ -14,8 +14,9 @@ use quorate_wire::{Batch, Digest, Signed};
 use crate::io::record::{self, Record};
 use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Timer};
 use crate::recovery::lives::{LivesKnown, Table};
-use crate::replica::{Replica, Status};
+use crate::replica::Replica;
 use crate::view::candidate::Candidate;
+use crate::view::views::Status;
 
 /// The initial state of a replica.
 #[derive(Clone, Debug)]
@@ -112,7 +113,7 @@ impl Replica {
             self.recovery.await_echoes();
         }
         if let Some(frame) = &history.view_change
-            && self.status == Status::ViewChange
+            && !self.is_normal()
         {
             out.forward(crate::io::step::Recipient::All, quorate_wire::Kind::ViewChange, Lsn(0), frame);
         }
@@ -172,8 +173,10 @@ impl Replica {
     /// Its own NEW-VIEW is its vote for all that it takes over, and goes to the others again. If power was lost before
     /// those votes were on the disk, they are recorded now: in the next view change it has to claim them (DP-7).
     fn vote_for_own_new_view(&mut self, out: &mut Actions) {
-        let entered = self.views.entered.as_ref().filter(|c| c.view() == self.view && self.is_normal());
-        let Some(own) = entered.map(|c| c.message.clone()).filter(|m| m.sender() == self.id) else { return };
+        let entered = self.evidence.entered_in(self.views.view()).filter(|_| self.is_normal());
+        let Some(own) = entered.map(|c| c.message().clone()).filter(|m| m.sender() == self.id) else {
+            return;
+        };
         let (view, mut seq) = (own.body().view, own.body().checkpoint.0);
         for digest in &own.body().chosen {
             seq = seq.next();
@@ -185,17 +188,17 @@ impl Replica {
 
     /// Returns to the view at the end of the log: I7.
     fn resume_view(&mut self, now: Now, history: &History) {
-        self.view = mutant!(M40, history.view, ViewNum(0));
+        let view = mutant!(M40, history.view, ViewNum(0));
         if let Some(frame) = &history.view_change {
-            self.status = Status::ViewChange;
+            self.views.restore(view, Status::ViewChange);
             // Votes were of the last view in which it was in normal operation: none of them returns.
             self.log.restore_view(ViewNum(history.view.0.saturating_sub(1)));
             if let Some(own) = read_view_change(frame, self) {
-                self.views.keep_own(Arc::new(own));
+                self.evidence.keep_own(Arc::new(own));
             }
             return;
         }
-        self.status = Status::Normal;
+        self.views.restore(view, Status::Normal);
         self.log.restore_view(history.view);
         self.batcher.skip_to(self.log.high());
         let candidate = history
@@ -203,12 +206,11 @@ impl Replica {
             .as_ref()
             .and_then(|bytes| record::frames(bytes).ok().and_then(|frames| read_new_view(&frames, self)));
         if let Some(candidate) = candidate {
-            let body = candidate.message.body();
+            let body = candidate.message().body();
             self.log.set_low(body.checkpoint.0);
-            self.views.last_fixed = body.last();
-            self.views.entered = Some(candidate);
+            self.views.restore_fixed(body.last());
+            self.evidence.enter(candidate);
         }
-        let view = self.view;
         for seq in self.log.numbers() {
             if let Some(slot) = self.log.slot_mut(seq) {
                 slot.resume(view, self.id, now.mono_ns);
@@ -219,7 +221,7 @@ impl Replica {
     /// Returns why a view is left by a primary that shuts down in order.
     pub fn shut_down(&mut self, now: Now, out: &mut Actions) {
         if self.is_normal() && self.is_primary() {
-            self.handing_off = true;
+            self.views.hand_off();
             self.suspect(now, SuspectReason::SelfHandoff, out);
         }
     }
@@ -342,7 +344,7 @@ fn read_new_view(frames: &[&[u8]], replica: &Replica) -> Option<Candidate> {
     let (changes, told) = rest.split_at_checked(message.body().view_changes.len())?;
     let mut named = Vec::new();
     for bytes in changes {
-        named.push(Some(Arc::new(read_view_change(bytes, replica)?)));
+        named.push(Arc::new(read_view_change(bytes, replica)?));
     }
     let mut proofs = Vec::new();
     for bytes in told {
@@ -350,7 +352,7 @@ fn read_new_view(frames: &[&[u8]], replica: &Replica) -> Option<Candidate> {
         let body = ProofMessage::decode(frame.body).ok()?;
         proofs.push(Arc::new(Signed::reread(&replica.domains, &frame, body)?));
     }
-    Some(Candidate { message, named, proofs })
+    Some(Candidate::whole(message, named, proofs))
 }
 
 #[cfg(test)]

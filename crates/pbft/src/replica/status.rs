@@ -16,8 +16,8 @@ use crate::io::record::Record;
 use crate::io::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 use crate::order::slot::Slot;
 use crate::order::votes::bit;
+use crate::replica::Replica;
 use crate::replica::starts::Incarnation;
-use crate::replica::{Replica, Status};
 
 /// An older counter is a replay only this soon after a newer one: a replica whose clock went back
 /// together with its memory is heard again, and a replay costs one answer a second (SM-2).
@@ -193,7 +193,7 @@ impl Replica {
         }
         self.note_certified(now, out);
         self.look_after_transfer(now, out);
-        if let Some(frame) = self.views.own_suspect(self.view) {
+        if let Some(frame) = self.evidence.own_suspect(self.views.view()) {
             out.forward(Recipient::All, Kind::Suspect, Lsn(0), frame);
         }
         self.watch_requests(now, out);
@@ -209,7 +209,7 @@ impl Replica {
     /// Returns as many of the wanted proofs as a STATUS has room for, starting at a random one: a Byzantine replica
     /// can make enough claims to keep the important ones from ever having their turn (DP-4).
     fn some_wants(&mut self) -> Vec<Want> {
-        let wants = &self.views.wants;
+        let wants = self.evidence.wants();
         let start = usize::try_from(self.rng.below(u64::try_from(wants.len()).unwrap_or(1))).unwrap_or(0);
         let room = wants.len().min(usize::from(WANTS_MAX));
         wants.iter().cycle().skip(start).take(room).copied().collect()
@@ -235,7 +235,7 @@ impl Replica {
                     *byte |= 1 << (k % 8);
                 }
             };
-            if slot.prepared_in(self.view) {
+            if slot.prepared_in(self.views.view()) {
                 mark(&mut prepared);
             }
             let here = slot.committed().is_some_and(|digest| slot.batch(&digest).is_some());
@@ -243,16 +243,16 @@ impl Replica {
                 mark(&mut committed);
             }
         }
-        let has_new_view = self.views.entered.as_ref().is_some_and(|c| c.view() == self.view);
+        let has_new_view = self.evidence.entered_in(self.views.view()).is_some();
         let status = StatusMessage {
             counter: self.peers.counter,
-            view: self.view,
+            view: self.views.view(),
             stable: self.log.stable(),
             executed: self.exec.executed(),
             start: self.peers.own,
             settings: self.settings,
             echoes: Echoes::new(&echoes),
-            normal: self.status == Status::Normal,
+            normal: self.is_normal(),
             has_new_view,
             prepared: Bitmap::new(&prepared),
             committed: Bitmap::new(&committed),
@@ -265,11 +265,11 @@ impl Replica {
     /// Returns whose VIEW-CHANGEs for this view are here, or not needed; not those whose other version a
     /// NEW-VIEW under examination names.
     fn view_changes_held(&self) -> u64 {
-        let examined = self.views.candidates.iter().flatten().filter(|c| c.view() == self.view);
+        let examined = self.evidence.candidates().filter(|c| c.view() == self.views.view());
         let missing = examined.fold(0, |set, candidate| set | candidate.missing());
-        let entered = self.views.entered.iter().filter(|c| c.view() == self.view);
-        let held = entered.flat_map(|c| c.named.iter().flatten()).fold(0, |set, m| set | bit(m.sender()));
-        (held | self.views.senders_for(self.view)) & !missing
+        let entered = self.evidence.entered_in(self.views.view());
+        let held = entered.into_iter().flat_map(|c| c.named()).fold(0, |set, m| set | bit(m.sender()));
+        (held | self.evidence.senders_for(self.views.view())) & !missing
     }
 
     /// Another replica says what it has and lacks.
@@ -306,17 +306,17 @@ impl Replica {
         // Never the same to the same peer more than once in this time (SM-2). What it needs in a view that it
         // has just come to is not the same: at most two answers for each of this replica's own views.
         let along = (m.view, m.normal);
-        let arrives = along > peer.answered_in && m.view <= self.view;
+        let arrives = along > peer.answered_in && m.view <= self.views.view();
         if peer.answered_at != 0 && now.mono_ns < peer.answered_at.saturating_add(min) && !arrives {
             return out.reject(Reject::TooSoon);
         }
         peer.answered_at = now.mono_ns.max(1);
-        if m.view <= self.view {
+        if m.view <= self.views.view() {
             peer.answered_in = peer.answered_in.max(along);
         }
         mutant!(M47, self.answer(now, from, m, out), ());
         // A replica that is ahead will answer our own (SM-1).
-        if m.view > self.view || m.executed > self.exec.executed() {
+        if m.view > self.views.view() || m.executed > self.exec.executed() {
             self.status_soon(now, out);
         }
     }
@@ -337,19 +337,19 @@ impl Replica {
         // What committed here helps it in any view (ST-5).
         self.send_committed(now, to, m, out);
         // 3. It is in an older view.
-        if m.view < self.view {
+        if m.view < self.views.view() {
             let own = bit(self.id);
             // One that follows without a VIEW-CHANGE of its own passes on those of others.
-            let set = if self.views.senders_for(self.view) & own == 0 { u64::MAX } else { own };
-            self.send_view_changes(now, to, self.view, set, out);
+            let set = if self.evidence.senders_for(self.views.view()) & own == 0 { u64::MAX } else { own };
+            self.send_view_changes(now, to, self.views.view(), set, out);
             return self.send_new_view_to(now, to, m.view.next(), 0, out);
         }
-        if m.view > self.view {
+        if m.view > self.views.view() {
             return;
         }
         // 5. It waits for the NEW-VIEW of this view: a replica that has it sends it, and what it names (SM-4).
         if !m.normal {
-            self.send_view_changes(now, to, self.view, bit(self.id) & !m.have, out);
+            self.send_view_changes(now, to, self.views.view(), bit(self.id) & !m.have, out);
             self.send_new_view_to(now, to, m.view, m.have, out);
             return self.send_proofs(now, to, m, out);
         }
@@ -360,7 +360,7 @@ impl Replica {
     }
 
     fn send_committed(&mut self, now: Now, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
-        let view = self.view;
+        let view = self.views.view();
         let last = self.exec.executed().min(self.log.high()).min(m.stable.plus(self.config.window));
         for seq in m.executed.max(m.stable).0.saturating_add(1)..=last.0 {
             let seq = SeqNum(seq);
@@ -381,8 +381,8 @@ impl Replica {
     /// Sends the NEW-VIEW that this replica last entered a view by, if that helps a peer in view `from` or
     /// waiting for it.
     fn send_new_view_to(&mut self, now: Now, to: ReplicaId, from: ViewNum, have: u64, out: &mut Actions) {
-        let Some(candidate) = self.views.entered.as_ref().filter(|c| c.view() >= from) else { return };
-        let (message, proofs) = (candidate.message.clone(), candidate.proofs.clone());
+        let Some(candidate) = self.evidence.entered().filter(|c| c.view() >= from) else { return };
+        let (message, proofs) = (candidate.message().clone(), candidate.proofs().to_vec());
         if !self.peers.allow(to, now.mono_ns, message.frame().len(), &self.config) {
             return;
         }
@@ -398,9 +398,9 @@ impl Replica {
     /// view, and the others may need its COMMIT (PC-4).
     fn send_votes(&mut self, now: Now, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
         let recipient = Recipient::Replica(to);
-        let (view, first) = (self.view, m.stable.next());
+        let (view, first) = (self.views.view(), m.stable.next());
         let is_primary = self.is_primary();
-        let fixed = self.views.last_fixed;
+        let fixed = self.views.last_fixed();
         let low = first.max(self.log.stable().next());
         for seq in low.0..=self.log.high().0 {
             let seq = SeqNum(seq);
