@@ -42,6 +42,7 @@ pub mod away;
 pub mod client;
 pub mod recording;
 
+mod checkpoint;
 mod execution;
 mod io;
 mod order;

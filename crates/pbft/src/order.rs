@@ -2,8 +2,10 @@
 
 pub(crate) mod archive;
 pub(crate) mod batcher;
+pub(crate) mod bodies;
 pub mod choice;
 pub(crate) mod log;
+pub(crate) mod lookup;
 pub(crate) mod piggyback;
 pub(crate) mod promises;
 pub(crate) mod slot;

@@ -26,6 +26,8 @@ use quorate_wire::message::Message;
 use quorate_wire::sign::Signer;
 use quorate_wire::{Cluster, Digest, Verified};
 
+use crate::checkpoint::checkpoints::Checkpoints;
+use crate::checkpoint::target::Target;
 use crate::execution::progress::Execution;
 use crate::execution::reads::Reads;
 use crate::io::config::{Config, ConfigError};
@@ -33,19 +35,17 @@ use crate::io::rng::Rng;
 use crate::io::step::{Action, Actions, Deadline, Input, Lsn, Now, Reject, Timer};
 use crate::order::archive::Archive;
 use crate::order::batcher::Batcher;
+use crate::order::bodies::Bodies;
 use crate::order::log::Log;
+use crate::order::lookup::Lookup;
 use crate::order::piggyback::Piggyback;
 use crate::order::promises::Promises;
 use crate::recovery::lives::LivesKnown;
-use crate::replica::answer_bodies::Lookup;
-use crate::replica::checkpoint::Checkpoints;
-use crate::replica::fetch_bodies::Bodies;
 use crate::replica::rejoin::Recovery;
-use crate::replica::request_timer::Watch;
 use crate::replica::restart::Resume;
 use crate::replica::status::PeerStatus;
-use crate::replica::transfer::Transfer;
 use crate::requests::table::ClientTable;
+use crate::requests::watch::Watch;
 use crate::view::evidence::ViewEvidence;
 use crate::view::views::Views;
 
@@ -70,7 +70,7 @@ pub struct Replica {
     pub(crate) exec: Execution,
     pub(crate) reads: Reads,
     pub(crate) checkpoints: Checkpoints,
-    pub(crate) transfer: Transfer,
+    pub(crate) target: Target,
     pub(crate) views: Views,
     pub(crate) evidence: ViewEvidence,
     pub(crate) peers: PeerStatus,
@@ -109,7 +109,7 @@ impl Replica {
             exec: Execution::default(),
             reads: Reads::default(),
             checkpoints: Checkpoints::new(cluster),
-            transfer: Transfer::default(),
+            target: Target::default(),
             views: Views::new(&config),
             evidence: ViewEvidence::new(cluster.n()),
             peers: PeerStatus::new(cluster),
@@ -261,7 +261,7 @@ impl Replica {
         // I6.
         assert!(self.log.stable() <= self.log.low());
         self.exec.check(self.log.high());
-        assert!(self.transfer.is_active() || self.log.stable() <= self.exec.handed_over());
+        assert!(self.target.is_active() || self.log.stable() <= self.exec.handed_over());
         // I8. What a NEW-VIEW fixed above the window waits there until the water marks rise (spec §11.8).
         let bound = self.log.high().max(self.views.last_fixed()).max(self.log.low());
         assert!(self.batcher.assigned() <= bound || !self.is_primary());

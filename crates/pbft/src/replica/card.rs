@@ -91,13 +91,13 @@ impl Replica {
             handed_over: self.exec.handed_over(),
             last_fixed: self.views.last_fixed(),
             assigned: self.batcher.assigned(),
-            transferring: self.transfer.is_active(),
+            transferring: self.target.is_active(),
             recovering: self.recovery.is_active(),
             unconfirmed: self.recovery.waits_for_echoes(),
             pending: self.clients.pending().count(),
             read_floor: self.reads.floor(),
             prepared: prepared.collect(),
-            checkpoints: self.checkpoints.own.iter().map(|(seq, root)| (*seq, *root)).collect(),
+            checkpoints: self.checkpoints.own().iter().map(|(seq, root)| (*seq, *root)).collect(),
         }
     }
 }

@@ -21,7 +21,7 @@ impl Replica {
     /// state reflects the sequential execution of all requests with lower sequence numbers"
     /// [OSDI99 §4.2]; or tentatively, one batch ahead of that [OSDI99 §5.1].
     pub(crate) fn try_execute(&mut self, now: Now, out: &mut Actions) {
-        while !self.transfer.is_active() {
+        while !self.target.is_active() {
             let progressed = match self.exec.tentative() {
                 Some((seq, digest)) => self.settle_tentative(now, seq, digest, out),
                 None => self.execute_next(now, out),
@@ -240,7 +240,7 @@ impl Replica {
     /// request is properly authenticated [...] and that the request is in fact read-only"
     /// [OSDI99 §5.1]; the service judges the latter (RO-1).
     pub(crate) fn on_read_request(&mut self, request: &Request<'_>, out: &mut Actions) {
-        if mutant!(M95, self.recovery.is_active(), false) || self.transfer.is_repairing() {
+        if mutant!(M95, self.recovery.is_active(), false) || self.target.is_repairing() {
             return out.reject(Reject::ReadNotServed);
         }
         let Some(client) = self.clients.entry(request.client) else { return out.reject(Reject::OverQuota) };
@@ -264,7 +264,7 @@ impl Replica {
         let past = mutant!(M31, self.exec.executed() >= self.reads.floor(), true);
         let settled = mutant!(M32, self.exec.tentative().is_none(), true);
         self.is_normal()
-            && !self.transfer.is_active()
+            && !self.target.is_active()
             && mutant!(M95, !self.recovery.is_active(), true)
             // §14.3: this may be an old disk, which has forgotten what it has shown.
             && mutant!(M66, !self.recovery.waits_for_echoes(), true)

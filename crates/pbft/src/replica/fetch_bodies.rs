@@ -1,174 +1,26 @@
 //! Bodies of requests and whole batches that are sent separately from the messages that name them: stored by digest,
 //! fetched when missing, accepted from any sender because the digest proves them (spec §5.3, PC-5).
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_wire::Digest;
 use quorate_wire::batch::{Batch, Body, StoredRequest};
-use quorate_wire::id::{ClientId, ReplicaId, SeqNum};
+use quorate_wire::id::{ReplicaId, SeqNum};
 use quorate_wire::message::{
     BodyFetch, BodyKind, BodyMessage, FETCH_DIGESTS_MAX, Kind, Proof, ReqReject, Request,
 };
 
-use crate::io::config::Config;
-use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject, SignatureCheck, Timer};
+use crate::io::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 use crate::order::slot::Slot;
 use crate::replica::Replica;
-use crate::requests::table::CLIENT_BYTES_MAX;
-
-/// The most signatures under way.
-const CHECKS_MAX: usize = 1024;
-/// The most of them that are of one client's requests, and wait here for it.
-const CLIENT_CHECKS_MAX: usize = 64;
-/// The most requests remembered as proven by signature; forgotten at each stable checkpoint.
-const PROVEN_MAX: usize = 65_536;
-
-/// The table of bodies. At most one body a client that no batch names yet (SR-1), at most `L` batches
-/// fetched by digest, and at most [`CHECKS_MAX`] signatures in progress.
-#[derive(Debug)]
-pub(crate) struct Bodies {
-    /// Large requests, by digest; one a client.
-    held: BTreeMap<Digest, Body>,
-    by_client: BTreeMap<ClientId, Digest>,
-    /// Batches that were asked for.
-    batches: BTreeMap<Digest, Arc<Batch>>,
-    batches_max: usize,
-    /// Batches that are needed, by digest: one may be needed at several numbers.
-    wanted: BTreeSet<Digest>,
-    /// Something is missing, and the timer runs.
-    armed: bool,
-    /// Requests whose client's signature was seen to be right.
-    proven: BTreeSet<Digest>,
-    /// Signatures in progress; the request, where it waits for that.
-    checks: BTreeMap<Digest, Option<Body>>,
-}
-
-impl Bodies {
-    /// Returns an empty table.
-    pub(crate) fn new(config: &Config) -> Self {
-        Self {
-            held: BTreeMap::new(),
-            by_client: BTreeMap::new(),
-            batches: BTreeMap::new(),
-            batches_max: usize::try_from(config.window).unwrap_or(usize::MAX),
-            wanted: BTreeSet::new(),
-            armed: false,
-            proven: BTreeSet::new(),
-            checks: BTreeMap::new(),
-        }
-    }
-
-    /// Keeps a large request until its batch is stable; a client's newer one replaces it (SR-1), and so
-    /// does the same one sealed again.
-    pub(crate) fn hold(&mut self, body: Body) {
-        if let Some(old) = self.by_client.insert(body.client, body.digest) {
-            self.held.remove(&old);
-        }
-        self.held.insert(body.digest, body);
-    }
-
-    /// A client has moved on to a request that is not kept here: so is the one before it not any more (SR-1). If a
-    /// batch needs it after all, it is fetched.
-    pub(crate) fn drop_older(&mut self, client: ClientId) {
-        if !self.by_client.is_empty()
-            && let Some(old) = self.by_client.remove(&client)
-        {
-            self.held.remove(&old);
-        }
-    }
-
-    /// Returns a large request that is kept apart from its batch.
-    pub(crate) fn held(&self, digest: &Digest) -> Option<&Body> {
-        self.held.get(digest)
-    }
-
-    /// Returns a batch that was fetched.
-    pub(crate) fn batch(&self, digest: &Digest) -> Option<&Arc<Batch>> {
-        self.batches.get(digest)
-    }
-
-    /// Returns the batches that were fetched.
-    pub(crate) fn batches(&self) -> impl Iterator<Item = &Arc<Batch>> {
-        self.batches.values()
-    }
-
-    /// Says whether a client's signature of this request was seen to be right.
-    pub(crate) fn is_proven(&self, digest: &Digest) -> bool {
-        self.proven.contains(digest)
-    }
-
-    /// Requests a check of a request's signature; the request waits here. Returns whether there was space.
-    pub(crate) fn check_signature(&mut self, body: Body, _now: u64, out: &mut Actions) -> bool {
-        let Some(signature) = body.signature() else { return false };
-        let (client, request) = (body.client, body.digest);
-        let own = self.checks.values().flatten().filter(|body| body.client.principal() == client.principal());
-        let (count, bytes) = own.fold((0, 0), |(n, bytes), body| (n + 1, bytes + body.frame().len()));
-        let over = count >= CLIENT_CHECKS_MAX || bytes + body.frame().len() > CLIENT_BYTES_MAX;
-        if over || self.checks.len() >= CHECKS_MAX {
-            return false;
-        }
-        self.checks.insert(request, Some(body));
-        out.push(Action::CheckSignature { client, request: Arc::new(SignatureCheck { request, signature }) });
-        true
-    }
-
-    /// Requests a check of the signature of a request inside a batch, once.
-    pub(crate) fn check_inlined(
-        &mut self,
-        client: ClientId,
-        request: Digest,
-        signature: [u8; 64],
-        out: &mut Actions,
-    ) {
-        if self.checks.len() < CHECKS_MAX && !self.checks.contains_key(&request) {
-            self.checks.insert(request, None);
-            out.push(Action::CheckSignature {
-                client,
-                request: Arc::new(SignatureCheck { request, signature }),
-            });
-        }
-    }
-
-    /// Takes the result of a check. Returns the request that waited for it, now with its proof.
-    pub(crate) fn signature_checked(&mut self, request: Digest, valid: bool) -> Option<Body> {
-        let waiting = self.checks.remove(&request)?;
-        if valid && self.proven.len() < PROVEN_MAX {
-            self.proven.insert(request);
-        }
-        let mut body = waiting?;
-        if valid {
-            Arc::make_mut(&mut body).proof = Proof::Signed;
-        }
-        Some(body)
-    }
-
-    /// Forgets what only mattered below a stable checkpoint. A batch that is `needed` above it is still asked for: nobody
-    /// may come back to it otherwise (L24).
-    pub(crate) fn collect(&mut self, needed: impl Fn(&Digest) -> bool) {
-        self.proven.clear();
-        self.batches.clear();
-        self.wanted.retain(needed);
-    }
-
-    /// Keeps large bodies of clients that have not moved on.
-    pub(crate) fn release(&mut self, client: ClientId, executed: quorate_wire::Timestamp) {
-        if let Some(digest) = self.by_client.get(&client)
-            && self.held.get(digest).is_some_and(|body| body.timestamp <= executed)
-        {
-            self.held.remove(digest);
-            self.by_client.remove(&client);
-        }
-    }
-}
 
 impl Replica {
     /// Fills in the bodies of a batch that are here.
     pub(crate) fn complete_from_table(&self, batch: &Arc<Batch>) -> Arc<Batch> {
         let mut batch = batch.clone();
         if !batch.is_complete() {
-            let here: Vec<Body> = batch.missing().filter_map(|d| self.bodies.held.get(d)).cloned().collect();
+            let here: Vec<Body> = batch.missing().filter_map(|d| self.bodies.held(d)).cloned().collect();
             for body in &here {
                 Arc::make_mut(&mut batch).supply(body);
             }
@@ -183,8 +35,7 @@ impl Replica {
 
     /// Asks for a batch that is needed, until it comes.
     pub(crate) fn want_batch(&mut self, now: Now, digest: Digest, out: &mut Actions) {
-        let window = self.bodies.batches_max;
-        if self.bodies.wanted.len() < 2 * window && self.bodies.wanted.insert(digest) {
+        if self.bodies.want(digest) {
             // The first question leaves at once; the timer repeats it to others.
             let to = self.someone();
             out.send(Recipient::Replica(to), Kind::BodyFetch, Lsn(0), |w| {
@@ -196,8 +47,7 @@ impl Replica {
 
     /// Starts the timer that asks for what is missing (SR-2).
     pub(crate) fn seek_bodies(&mut self, now: Now, out: &mut Actions) {
-        if !self.bodies.armed {
-            self.bodies.armed = true;
+        if self.bodies.seek() {
             Self::set_timer(out, Timer::BodyFetch, now.mono_ns.saturating_add(self.config.fetch_retry_ns));
         }
     }
@@ -218,9 +68,9 @@ impl Replica {
 
     /// Bodies, batches or proofs of authenticity have not come in time: ask again, and others.
     pub(crate) fn on_body_timer(&mut self, now: Now, out: &mut Actions) {
-        self.bodies.armed = false;
+        self.bodies.stop_seeking();
         let missing = self.missing_requests();
-        let wanted: Vec<Digest> = self.bodies.wanted.iter().copied().collect();
+        let wanted: Vec<Digest> = self.bodies.wanted().copied().collect();
         let unproven = self.complain(now, out);
         if missing.is_empty() && wanted.is_empty() && !unproven {
             return;
@@ -248,7 +98,7 @@ impl Replica {
     fn missing_requests(&self) -> Vec<Digest> {
         let proposed = self.log.iter().filter_map(Slot::proposed);
         let fetched = self.log.iter().filter_map(Slot::fetched);
-        let batches = proposed.chain(fetched).chain(self.bodies.batches.values());
+        let batches = proposed.chain(fetched).chain(self.bodies.batches());
         let mut missing: Vec<Digest> = batches.flat_map(|batch| batch.missing()).copied().collect();
         missing.sort_unstable();
         missing.dedup();
@@ -322,7 +172,7 @@ impl Replica {
             }
             BodyMessage::Batch(batch) => {
                 let digest = batch.digest();
-                if !self.bodies.wanted.remove(&digest) {
+                if !self.bodies.take_wanted(&digest) {
                     return out.reject(Reject::Unwanted);
                 }
                 out.report(Milestone::BatchFetched { digest });
@@ -344,22 +194,20 @@ impl Replica {
 
     /// Puts a fetched batch wherever it is needed. Returns at which numbers that is.
     fn place_batch(&mut self, batch: &Arc<Batch>) -> Vec<SeqNum> {
-        let digest = batch.digest();
+        let _digest = batch.digest();
         let mut placed = Vec::new();
         for seq in self.log.numbers() {
             if self.log.slot_mut(seq).is_some_and(|slot| slot.supply(batch)) {
                 placed.push(seq);
             }
         }
-        if self.bodies.batches.len() < self.bodies.batches_max {
-            self.bodies.batches.insert(digest, batch.clone());
-        }
+        self.bodies.keep_batch(batch);
         placed
     }
 
     /// Fills a body in wherever a batch misses it. Returns whether one did.
     pub(crate) fn supply_body(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) -> bool {
-        if !self.bodies.armed {
+        if !self.bodies.is_seeking() {
             return false; // nothing is missing
         }
         // A copy with the client's signature may be what an unproven request waits for (AU-5).
@@ -383,14 +231,12 @@ impl Replica {
             .filter(|slot| slot.proposed().is_some_and(misses) || slot.fetched().is_some_and(misses))
             .map(Slot::seq)
             .collect();
-        let in_fetched = self.bodies.batches.values().any(misses);
+        let in_fetched = self.bodies.batches().any(misses);
         if hungry.is_empty() && !in_fetched {
             return used;
         }
         let body: Body = Arc::new(StoredRequest::new(request));
-        for batch in self.bodies.batches.values_mut() {
-            Arc::make_mut(batch).supply(&body);
-        }
+        self.bodies.supply(&body);
         for seq in hungry {
             if let Some(slot) = self.log.slot_mut(seq) {
                 slot.supply_body(&body);
@@ -405,7 +251,7 @@ impl Replica {
 
     /// Looks again at proposals that miss bodies, after one has been kept.
     pub(crate) fn recheck_hungry(&mut self, now: Now, out: &mut Actions) {
-        if !self.bodies.armed {
+        if !self.bodies.is_seeking() {
             return;
         }
         for seq in self.log.numbers() {

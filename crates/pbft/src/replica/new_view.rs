@@ -300,7 +300,7 @@ impl Replica {
         let mut stable: Vec<SeqNum> = candidate.named().map(|m| m.body().stable).collect();
         stable.sort_unstable();
         let Some(seq) = stable.iter().rev().nth(self.cluster.f()).copied() else { return };
-        let Some(root) = self.checkpoints.own.get(&seq).copied() else { return };
+        let Some(root) = self.checkpoints.root(seq) else { return };
         let says = |m: &Arc<Signed<ViewChange>>| m.body().checkpoints.contains(&(seq, root));
         let alike = candidate.named().filter(|m| says(m)).count();
         if seq > self.log.stable() && alike >= self.cluster.weak() && self.exec.executed() >= seq {

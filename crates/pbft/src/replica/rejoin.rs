@@ -156,7 +156,7 @@ impl Replica {
         if self.recovery.is_active() {
             return out.reject(Reject::Recovering);
         }
-        let newest = self.checkpoints.own.last_key_value().map_or(self.log.stable(), |(seq, _)| *seq);
+        let newest = self.checkpoints.own().last_key_value().map_or(self.log.stable(), |(seq, _)| *seq);
         let prepared = self.recovery.prepared.max(newest);
         let reply = ReplyStable { nonce: m.nonce, checkpoint: newest, prepared, view: self.views.view() };
         let after = self.promises.last();

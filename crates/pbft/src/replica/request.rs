@@ -168,7 +168,7 @@ impl Replica {
         let in_progress = self.log.iter().filter(|slot| slot.seq() > self.exec.executed());
         let batches = in_progress.filter_map(Slot::proposed);
         let proposed = batches.flat_map(|batch| batch.requests()).any(|r| r.digest == digest);
-        self.clients.start_waiting(client, now.mono_ns, self.watch.accepted, proposed);
+        self.clients.start_waiting(client, now.mono_ns, self.watch.accepted(), proposed);
     }
 
     /// The client asks again for a request that has not been executed.

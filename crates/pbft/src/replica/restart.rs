@@ -91,10 +91,9 @@ impl Replica {
         if stable > SeqNum(0) {
             self.log.advance(stable);
         }
-        self.checkpoints.own.insert(stable, stable_root);
+        self.checkpoints.take(stable, stable_root);
         if image > stable {
-            self.checkpoints.own.insert(image, root);
-            self.checkpoints.note_fetched(image);
+            self.checkpoints.adopt(image, root);
         }
         self.clients.reload(&restart.clients);
         self.recovery.note_transfer(&restart.lives, image);

@@ -326,7 +326,7 @@ impl Replica {
         let recipient = Recipient::Replica(to);
         // 1, 2. Checkpoints that it may lack; one too far behind needs nothing but the stable one.
         let stable = self.log.stable();
-        for (seq, root) in self.checkpoints.own.clone() {
+        for (seq, root) in self.checkpoints.own().clone() {
             if seq > m.stable && seq >= stable {
                 self.say_checkpoint(seq, root, recipient, out);
             }

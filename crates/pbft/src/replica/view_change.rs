@@ -116,7 +116,7 @@ impl Replica {
         let claims_max = self.cluster.f() + 2;
         // D5: of those above the stable one only what the disk can bring back.
         let last = if self.checkpoints.are_kept() { self.log.high() } else { stable };
-        let checkpoints = self.checkpoints.own.range(stable..=last).map(|(n, d)| (*n, *d)).collect();
+        let checkpoints = self.checkpoints.own().range(stable..=last).map(|(n, d)| (*n, *d)).collect();
         let mut prepared = Vec::new();
         let mut pre_prepared = Vec::new();
         for slot in self.log.iter() {
@@ -220,7 +220,7 @@ impl Replica {
         let view = self.views.view();
         let own_missing = self.evidence.senders_for(view) & bit(self.id) == 0;
         // VC-5: it names the stable checkpoint, so it waits for the digest of the initial state.
-        let nameable = self.checkpoints.own.contains_key(&self.log.stable());
+        let nameable = self.checkpoints.root(self.log.stable()).is_some();
         if own_missing && nameable && !self.recovery.forbids_view_change() {
             if let Some(leave) = self.evidence.leave_cert(view) {
                 self.send_view_change(view, leave, out);
