@@ -21,7 +21,7 @@
 //! | bodies and batches by digest | `order/archive.rs` | `replica/fetch_bodies.rs`, `replica/answer_bodies.rs` |
 //! | retransmission by status | | `replica/status.rs` |
 //! | state transfer: when, and to where | | `replica/transfer.rs` |
-//! | starting again | | [`restart`], `replica/starts.rs` |
+//! | starting again | | `replica/restart.rs`, `replica/starts.rs` |
 //! | coming back without a memory | [`estimate`] | `replica/rejoin.rs` |
 //! | what a replica said in a life that has ended | [`lives`] | |
 //! | seeded bugs, for testing the tests | [`mutants`] | |
@@ -49,16 +49,18 @@ mod order;
 mod recovery;
 mod replica;
 mod requests;
+mod status;
 mod view;
 
 pub use client::Client;
 pub use io::config::{Config, ConfigError};
+pub use io::resume::{Restart, Resume};
 pub use io::step::{Action, Actions, Input, Milestone, Now, Reject, Timer};
 pub use io::{config, milestone, record, step};
 pub use order::{choice, votes};
+pub use recovery::history::Committed;
 pub use recovery::{estimate, lives};
 pub use replica::Replica;
 pub use replica::card::StateCard;
-pub use replica::restart::{self, Committed, Restart, Resume};
 pub use view::decision;
 pub use view::views::Status;

@@ -5,6 +5,7 @@ pub(crate) mod card;
 mod checkpoint;
 mod execute;
 mod fetch_bodies;
+mod lives;
 mod new_view;
 mod normal;
 mod proofs;
@@ -12,7 +13,7 @@ mod propose;
 mod rejoin;
 mod request;
 mod request_timer;
-pub mod restart;
+mod restart;
 mod starts;
 mod status;
 mod transfer;
@@ -31,6 +32,7 @@ use crate::checkpoint::target::Target;
 use crate::execution::progress::Execution;
 use crate::execution::reads::Reads;
 use crate::io::config::{Config, ConfigError};
+use crate::io::resume::Resume;
 use crate::io::rng::Rng;
 use crate::io::step::{Action, Actions, Deadline, Input, Lsn, Now, Reject, Timer};
 use crate::order::archive::Archive;
@@ -41,44 +43,43 @@ use crate::order::lookup::Lookup;
 use crate::order::piggyback::Piggyback;
 use crate::order::promises::Promises;
 use crate::recovery::lives::LivesKnown;
-use crate::replica::rejoin::Recovery;
-use crate::replica::restart::Resume;
-use crate::replica::status::PeerStatus;
+use crate::recovery::phase::Recovery;
 use crate::requests::table::ClientTable;
 use crate::requests::watch::Watch;
+use crate::status::peers::Peers;
 use crate::view::evidence::ViewEvidence;
 use crate::view::views::Views;
 
 /// A replica of the service: a value with one method, [`Replica::step`].
 #[derive(Debug)]
 pub struct Replica {
-    pub(crate) id: ReplicaId,
-    pub(crate) config: Config,
-    pub(crate) cluster: Cluster,
-    pub(crate) domains: Domains,
-    pub(crate) null_digest: Digest,
+    id: ReplicaId,
+    config: Config,
+    cluster: Cluster,
+    domains: Domains,
+    null_digest: Digest,
     /// The front of the digest of the settings that all replicas must have alike.
-    pub(crate) settings: u64,
-    pub(crate) signer: Signer,
-    pub(crate) rng: Rng,
-    pub(crate) log: Log,
-    pub(crate) clients: ClientTable,
-    pub(crate) batcher: Batcher,
-    pub(crate) bodies: Bodies,
-    pub(crate) lookup: Lookup,
-    pub(crate) archive: Archive,
-    pub(crate) exec: Execution,
-    pub(crate) reads: Reads,
-    pub(crate) checkpoints: Checkpoints,
-    pub(crate) target: Target,
-    pub(crate) views: Views,
-    pub(crate) evidence: ViewEvidence,
-    pub(crate) peers: PeerStatus,
-    pub(crate) recovery: Recovery,
-    pub(crate) lives: LivesKnown,
-    pub(crate) watch: Watch,
-    pub(crate) piggyback: Piggyback,
-    pub(crate) promises: Promises,
+    settings: u64,
+    signer: Signer,
+    rng: Rng,
+    log: Log,
+    clients: ClientTable,
+    batcher: Batcher,
+    bodies: Bodies,
+    lookup: Lookup,
+    archive: Archive,
+    exec: Execution,
+    reads: Reads,
+    checkpoints: Checkpoints,
+    target: Target,
+    views: Views,
+    evidence: ViewEvidence,
+    peers: Peers,
+    recovery: Recovery,
+    lives: LivesKnown,
+    watch: Watch,
+    piggyback: Piggyback,
+    promises: Promises,
     resume: Option<Resume>,
     scratch: Vec<u64>,
 }
@@ -112,7 +113,7 @@ impl Replica {
             target: Target::default(),
             views: Views::new(&config),
             evidence: ViewEvidence::new(cluster.n()),
-            peers: PeerStatus::new(cluster),
+            peers: Peers::new(cluster),
             recovery: Recovery::default(),
             lives: LivesKnown::default(),
             watch: Watch::new(&config),
@@ -257,7 +258,7 @@ impl Replica {
     /// What holds between any two steps, whatever faulty replicas send (spec §18, "R").
     fn check_invariants(&self) {
         // RC-11a.
-        debug_assert_eq!(self.lives.void, self.view_is_void());
+        debug_assert_eq!(self.lives.is_void(), self.view_is_void());
         // I6.
         assert!(self.log.stable() <= self.log.low());
         self.exec.check(self.log.high());

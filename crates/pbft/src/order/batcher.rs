@@ -105,7 +105,7 @@ impl Batcher {
         self.assigned
     }
 
-    /// Numbers up to `seq` are taken, whoever assigned them.
+    /// Numbers up to `seq` are taken: another replica or another view assigned them.
     pub(crate) fn skip_to(&mut self, seq: SeqNum) {
         self.assigned = self.assigned.max(seq);
     }

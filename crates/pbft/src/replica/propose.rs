@@ -20,7 +20,7 @@ impl Replica {
             && self.is_primary()
             && !self.recovery.is_active()
             && !self.recovery.forbids_leading(self.views.view())
-            && !self.lives.void
+            && !self.lives.is_void()
             && !self.views.is_handing_off()
             && next <= self.exec.executed().plus(self.config.pipeline)
             && next <= self.log.high()

@@ -3,191 +3,41 @@
 
 use alloc::vec::Vec;
 
-use quorate_wire::Cluster;
-use quorate_wire::codec::Writer;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
 use quorate_wire::message::{
-    Bitmap, Commit, Committed, Echoes, Kind, Prepare, Start, Status as StatusMessage, WANTS_MAX, Want,
+    Bitmap, Commit, Committed, Echoes, Kind, Prepare, Status as StatusMessage, WANTS_MAX, Want,
     encode_pre_prepare,
 };
 
-use crate::io::config::{Config, MS};
 use crate::io::record::Record;
 use crate::io::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 use crate::order::slot::Slot;
 use crate::order::votes::bit;
 use crate::replica::Replica;
-use crate::replica::starts::Incarnation;
-
-/// An older counter is a replay only this soon after a newer one: a replica whose clock went back
-/// together with its memory is heard again, and a replay costs one answer a second (SM-2).
-const REPLAY_NS: u64 = 1_000 * MS;
-/// The most digests that one peer may ask for in each `status_min_ns`: as many as a pipeline of full batches
-/// names, which is far more than the bytes allow to answer.
-const LOOKUPS_MAX: usize = 8 * 1024;
-
-/// What is known of one other replica.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Peer {
-    counter: u64,
-    heard_at: u64,
-    answered_at: u64,
-    /// How far along the views it was when it was last answered: its view, and whether it worked in it.
-    answered_in: (ViewNum, bool),
-    /// The latest start of it that was seen.
-    pub(crate) start: Start,
-    /// When that was seen first.
-    pub(crate) started_at: u64,
-    /// What it has executed, it says.
-    executed: SeqNum,
-    /// Its stable checkpoint, it says.
-    stable: SeqNum,
-    /// Bytes sent again to it since `budget_at`.
-    sent_bytes: usize,
-    /// Digests that it has asked for since then.
-    lookups: usize,
-    budget_at: u64,
-    /// It echoes this replica's start.
-    pub(crate) echoes_us: bool,
-    /// The last echo of it whose token was checked.
-    pub(crate) echo: Start,
-    /// The count of starts of another incarnation of this replica that it has seen, not below this one's:
-    /// an old disk was put back, or the count was lost with a disk.
-    pub(crate) later: Option<u64>,
-    /// What it says of its settings, once that was other than ours.
-    settings: Option<u64>,
-}
-
-/// The records of the others. One entry per replica.
-#[derive(Debug)]
-pub(crate) struct PeerStatus {
-    pub(crate) peers: Vec<Peer>,
-    counter: u64,
-    /// This replica's own start.
-    pub(crate) own: Start,
-    /// A count of starts that somebody has shown a token of this replica's for, not below its own (§14.3).
-    pub(crate) proven: Option<u64>,
-    sent_at: Option<u64>,
-    soon: bool,
-}
-
-impl PeerStatus {
-    /// Returns the knowledge of a replica that has just started.
-    pub(crate) fn new(cluster: Cluster) -> Self {
-        Self {
-            peers: alloc::vec![Peer::default(); cluster.n()],
-            counter: 0,
-            own: Start::default(),
-            proven: None,
-            sent_at: None,
-            soon: false,
-        }
-    }
-
-    /// Returns whether `len` more bytes may be sent again to `to`, and counts them: at most `retransmit_bytes` in
-    /// each `status_min_ns`, so that no replica can cause unlimited work (K14).
-    pub(crate) fn allow(&mut self, to: ReplicaId, now: u64, len: usize, config: &Config) -> bool {
-        let Some(peer) = self.budget(to, now, config) else { return false };
-        // One item of any size passes: a request of 1 MiB must be obtainable.
-        let allowed = peer.sent_bytes == 0 || peer.sent_bytes + len <= config.retransmit_bytes;
-        if allowed {
-            peer.sent_bytes += len;
-        }
-        allowed
-    }
-
-    /// Returns whether `from` may ask for `count` more digests, and counts them whether they are here or not: at
-    /// most [`LOOKUPS_MAX`] in each `status_min_ns` (K14).
-    pub(crate) fn allow_lookups(&mut self, from: ReplicaId, now: u64, count: usize, config: &Config) -> bool {
-        let Some(peer) = self.budget(from, now, config) else { return false };
-        let allowed = peer.lookups + count <= LOOKUPS_MAX;
-        if allowed {
-            peer.lookups += count;
-        }
-        allowed
-    }
-
-    /// Returns a peer with its budgets of the interval that `now` is in.
-    fn budget(&mut self, of: ReplicaId, now: u64, config: &Config) -> Option<&mut Peer> {
-        let peer = self.peers.get_mut(of.index())?;
-        if now >= peer.budget_at.saturating_add(config.status_min_ns) {
-            peer.budget_at = now;
-            peer.sent_bytes = 0;
-            peer.lookups = 0;
-        }
-        Some(peer)
-    }
-
-    /// Returns how many others say that their stable checkpoint is `seq` or a later one.
-    pub(crate) fn stable_at(&self, seq: SeqNum) -> usize {
-        self.peers.iter().filter(|p| p.stable >= seq).count()
-    }
-
-    /// Returns the stable checkpoint of a peer that has said so in this life.
-    pub(crate) fn known_stable(&self, of: ReplicaId) -> Option<SeqNum> {
-        self.peers.get(of.index()).filter(|p| p.heard_at != 0).map(|p| p.stable)
-    }
-
-    /// Returns how many others echo this replica's start.
-    pub(crate) fn echoes(&self) -> usize {
-        self.peers.iter().filter(|p| p.echoes_us).count()
-    }
-
-    /// Returns a number that `count` others say to have executed.
-    pub(crate) fn executed_by(&self, count: usize) -> SeqNum {
-        let mut executed: Vec<SeqNum> = self.peers.iter().map(|p| p.executed).collect();
-        executed.sort_unstable();
-        executed.iter().rev().nth(count.saturating_sub(1)).copied().unwrap_or_default()
-    }
-
-    /// Returns the latest start seen of each replica, as bytes.
-    pub(crate) fn seen(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.peers.len() * Start::BYTES);
-        self.peers.iter().for_each(|peer| peer.start.encode(&mut Writer::new(&mut bytes)));
-        bytes
-    }
-
-    /// Restores what [`Self::seen`] returned in an earlier life.
-    pub(crate) fn restore(&mut self, seen: &[u8]) {
-        let seen = Echoes::new(seen);
-        for (index, peer) in self.peers.iter_mut().enumerate() {
-            peer.start = seen.of(ReplicaId::at(index));
-        }
-    }
-
-    /// Notes what a peer says of its settings. Returns whether that is a difference that was not known yet.
-    fn note_settings(&mut self, from: ReplicaId, settings: u64, own: u64) -> bool {
-        let Some(peer) = self.peers.get_mut(from.index()) else { return false };
-        let differs = (settings != own).then_some(settings);
-        let news = differs.is_some() && peer.settings != differs;
-        peer.settings = differs;
-        news
-    }
-}
+use crate::status::peers::Incarnation;
 
 impl Replica {
     /// Sends a status soon: there is evidence of being behind, or a request waits (SM-1).
     pub(crate) fn status_soon(&mut self, now: Now, out: &mut Actions) {
-        if self.peers.soon {
+        if !self.peers.hurry() {
             return;
         }
-        self.peers.soon = true;
-        let earliest = self.peers.sent_at.map_or(0, |at| at.saturating_add(self.config.status_min_ns));
+        let earliest = self.peers.earliest(self.config.status_min_ns);
         Self::set_timer(out, Timer::Status, earliest.max(now.mono_ns));
     }
 
     /// Sends a status at once: a view begins here, and what the others have said in it already was turned
     /// away, because this replica had not entered it. They answer at once, too.
     pub(crate) fn status_now(&mut self, now: Now, out: &mut Actions) {
-        self.peers.soon = true;
+        self.peers.hurry();
         Self::set_timer(out, Timer::Status, now.mono_ns);
     }
 
     /// Time for a status, and for a look at what depends on none.
     pub(crate) fn on_status_timer(&mut self, now: Now, out: &mut Actions) {
-        self.peers.soon = false;
+        self.peers.stop_hurry();
         let full = self.is_window_full();
-        let earliest = self.peers.sent_at.map_or(0, |at| at.saturating_add(self.config.status_min_ns));
+        let earliest = self.peers.earliest(self.config.status_min_ns);
         if !full || now.mono_ns >= earliest {
             self.send_status(now, out);
         }
@@ -222,8 +72,7 @@ impl Replica {
     }
 
     fn send_status(&mut self, now: Now, out: &mut Actions) {
-        self.peers.sent_at = Some(now.mono_ns);
-        self.peers.counter = (self.peers.counter + 1).max(now.wall_ns);
+        let counter = self.peers.count_status(now);
         let echoes = self.peers.seen();
         let first = self.log.stable().next();
         let len = usize::try_from(self.config.window.div_ceil(8)).unwrap_or(0);
@@ -245,11 +94,11 @@ impl Replica {
         }
         let has_new_view = self.evidence.entered_in(self.views.view()).is_some();
         let status = StatusMessage {
-            counter: self.peers.counter,
+            counter,
             view: self.views.view(),
             stable: self.log.stable(),
             executed: self.exec.executed(),
-            start: self.peers.own,
+            start: self.peers.own(),
             settings: self.settings,
             echoes: Echoes::new(&echoes),
             normal: self.is_normal(),
@@ -289,30 +138,16 @@ impl Replica {
         self.note_echo(now, from, m.echoes.of(self.id));
         self.look_at_echoes(now, out);
         let min = self.config.status_min_ns;
-        let Some(peer) = self.peers.peers.get_mut(from.index()) else { return };
-        let recently = peer.heard_at != 0 && now.mono_ns < peer.heard_at.saturating_add(REPLAY_NS);
-        if m.counter <= peer.counter && recently {
-            return out.reject(Reject::OldStatus);
-        }
-        peer.counter = m.counter;
-        peer.executed = m.executed;
-        let stable_before = core::mem::replace(&mut peer.stable, m.stable);
-        peer.heard_at = now.mono_ns.max(1);
+        let stable_before = match self.peers.hear(now, from, m) {
+            Ok(before) => before,
+            Err(reason) => return out.reject(reason),
+        };
         if m.stable > stable_before && m.stable > self.log.stable() {
             self.judge_checkpoints(now, out);
         }
         self.look_at_rejoin(now, out);
-        let Some(peer) = self.peers.peers.get_mut(from.index()) else { return };
-        // Never the same to the same peer more than once in this time (SM-2). What it needs in a view that it
-        // has just come to is not the same: at most two answers for each of this replica's own views.
-        let along = (m.view, m.normal);
-        let arrives = along > peer.answered_in && m.view <= self.views.view();
-        if peer.answered_at != 0 && now.mono_ns < peer.answered_at.saturating_add(min) && !arrives {
+        if !self.peers.may_answer(now, from, m, self.views.view(), min) {
             return out.reject(Reject::TooSoon);
-        }
-        peer.answered_at = now.mono_ns.max(1);
-        if m.view <= self.views.view() {
-            peer.answered_in = peer.answered_in.max(along);
         }
         mutant!(M47, self.answer(now, from, m, out), ());
         // A replica that is ahead will answer our own (SM-1).
