@@ -80,7 +80,7 @@ impl Lookup {
         }
         self.waiting_until = now.saturating_add(good_for);
         self.waiting.clear();
-        self.waiting.extend(clients.pending().map(|(client, p)| (p.request.digest, client)));
+        self.waiting.extend(clients.pending().map(|(client, p)| (p.request().digest, client)));
     }
 }
 

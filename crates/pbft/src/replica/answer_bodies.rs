@@ -37,9 +37,9 @@ impl Replica {
         if let Some(body) = self.bodies.held(digest) {
             return Some(body.frame().to_vec());
         }
-        let waiting = || self.clients.get(self.lookup.waiting(digest)?)?.pending.as_ref();
-        if let Some(pending) = waiting().filter(|p| p.request.digest == *digest) {
-            return Some(pending.request.frame().to_vec());
+        let waiting = || self.clients.get(self.lookup.waiting(digest)?)?.pending();
+        if let Some(pending) = waiting().filter(|p| p.request().digest == *digest) {
+            return Some(pending.request().frame().to_vec());
         }
         let (seq, at) = self.lookup.request(digest)?;
         let mut batches = self.log.get(seq)?.batches();

@@ -229,7 +229,7 @@ impl Replica {
     /// Brings the cached reply to a client that asks again (RP-2). It is committed by now.
     pub(crate) fn on_cached(&mut self, client: ClientId, reply: Option<CachedReply<'_>>, out: &mut Actions) {
         let Some(reply) = reply else { return };
-        let executed = self.clients.get(client).map_or(Timestamp(0), |c| c.executed);
+        let executed = self.clients.get(client).map_or(Timestamp(0), |c| c.executed());
         // The overlay may hold a newer one, which is not committed: it is not shown.
         if reply.timestamp <= executed {
             self.send_reply(client, reply.timestamp, reply.digest, false, reply.result, self.shown(), out);
@@ -282,7 +282,7 @@ impl Replica {
     pub(crate) fn serve_reads(&mut self, out: &mut Actions) {
         while self.may_read() {
             let Some(body) = self.reads.next_waiting() else { return };
-            let fresh = self.clients.get(body.client).is_none_or(|c| c.executed < body.timestamp);
+            let fresh = self.clients.get(body.client).is_none_or(|c| c.executed() < body.timestamp);
             if fresh {
                 self.start_read(body, out);
             }

@@ -16,6 +16,7 @@ use crate::order::slot::{Proposal, Slot};
 use crate::order::votes::bit;
 use crate::recovery::lives::Counts;
 use crate::replica::Replica;
+use crate::requests::table::Client;
 use crate::view::candidate::Candidate;
 use crate::view::decision::{self, Decision, Verdict, ViewChangeOf};
 
@@ -412,8 +413,8 @@ impl Replica {
     fn requeue(&mut self, now: Now, dropped: Vec<quorate_wire::batch::StoredRequest>, out: &mut Actions) {
         for request in mutant!(M44, dropped, Vec::new()) {
             let Some(client) = self.clients.entry(request.client) else { continue };
-            let newer = client.pending.as_ref().is_none_or(|p| p.request.timestamp < request.timestamp);
-            if request.timestamp > client.executed && newer {
+            let newer = client.pending().is_none_or(|p| p.request().timestamp < request.timestamp);
+            if request.timestamp > client.executed() && newer {
                 self.clients.keep_stored(Arc::new(request), now.mono_ns);
             }
         }
@@ -428,15 +429,14 @@ impl Replica {
         taken_over.sort_unstable();
         let primary = Recipient::Replica(self.primary());
         for client in waiting {
-            let Some(pending) = self.clients.get_mut(client).and_then(|c| c.pending.as_mut()) else {
-                continue;
-            };
-            let taken = taken_over.binary_search(&pending.request.digest).is_ok();
-            pending.proposed = mutant!(M44, taken, true);
+            let Some(pending) = self.clients.get(client).and_then(Client::pending) else { continue };
+            let taken = taken_over.binary_search(&pending.request().digest).is_ok();
+            let proposed = mutant!(M44, taken, true);
+            let Some(pending) = self.clients.set_proposed(client, proposed) else { continue };
             if self.cluster.primary(self.views.view()) == self.id {
                 self.batcher.push(client);
-            } else if !pending.proposed && !self.recovery.is_active() {
-                out.forward(primary, Kind::Request, Lsn(0), pending.request.frame());
+            } else if !pending.is_proposed() && !self.recovery.is_active() {
+                out.forward(primary, Kind::Request, Lsn(0), pending.request().frame());
             }
         }
         self.propose(now, out);

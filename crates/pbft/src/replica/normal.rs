@@ -182,9 +182,9 @@ impl Replica {
             return true;
         }
         let here = self.clients.get(client).is_some_and(|known| {
-            let held = known.pending.as_ref().filter(|p| p.request.digest == *digest);
-            held.is_some_and(|p| !must_sign || p.request.proof == Proof::Signed)
-                || timestamp <= known.executed
+            let held = known.pending().filter(|p| p.request().digest == *digest);
+            held.is_some_and(|p| !must_sign || p.request().proof == Proof::Signed)
+                || timestamp <= known.executed()
         });
         here || self.bodies.is_proven(digest)
     }

@@ -77,19 +77,19 @@ impl Replica {
                     queue.pop(false); // executed or superseded by now, or its client has to sign
                     continue;
                 };
-                let apart = config.separate && pending.request.operation().len() > config.separate_above;
-                let cost = if apart { 32 } else { pending.request.frame().len() + 4 };
+                let apart = config.separate && pending.request().operation().len() > config.separate_above;
+                let cost = if apart { 32 } else { pending.request().frame().len() + 4 };
                 let count = batch.len() + separate.len();
                 // A single request above the bound goes alone (spec §1.3).
                 if count >= requests_max || (count > 0 && bytes + cost > config.batch_bytes_max) {
                     break;
                 }
                 bytes += cost;
-                pending.proposed = true;
+                pending.set_proposed(true);
                 if apart {
-                    separate.push(pending.request.clone());
+                    separate.push(pending.request().clone());
                 } else {
-                    batch.push_stored(&pending.request);
+                    batch.push_stored(&pending.request());
                 }
                 queue.pop(true);
             }

@@ -9,6 +9,7 @@ use crate::io::config::RequestAuth;
 use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject};
 use crate::order::slot::Slot;
 use crate::replica::Replica;
+use crate::requests::table::{Client, Pending};
 
 impl Replica {
     /// Takes a request from any sender: it is authenticated by itself.
@@ -26,7 +27,7 @@ impl Replica {
         }
         // "Replicas discard requests whose timestamp is lower than the timestamp in the last reply
         // they sent to the client" [OSDI99 §4.2].
-        if request.timestamp < client.executed {
+        if request.timestamp < client.executed() {
             // The sender learns from the newer reply: a replica that rejoins with a clock that was set back
             // (RC-6), a client whose record of what it has used is lost (RP-5).
             if request.proof == Proof::Unproven {
@@ -38,7 +39,7 @@ impl Replica {
             return self.on_retransmission(now, request, out);
         }
         // "If the request has already been processed, the replicas simply re-send the reply" [OSDI99 §4.1].
-        if request.timestamp == client.executed {
+        if request.timestamp == client.executed() {
             return self.on_retransmission(now, request, out);
         }
         let signature_first = match admitted {
@@ -55,8 +56,8 @@ impl Replica {
             }
             return self.on_read_request(request, out);
         }
-        if let Some(pending) = &client.pending {
-            let held = &pending.request;
+        if let Some(pending) = client.pending() {
+            let held = pending.request();
             if request.timestamp < held.timestamp {
                 return out.reject(Reject::OldTimestamp);
             }
@@ -75,9 +76,9 @@ impl Replica {
         }
         let Some(client) = self.clients.keep(request, now.mono_ns) else { return };
         if request.operation.len() > separate_above
-            && let Some(pending) = &client.pending
+            && let Some(pending) = client.pending()
         {
-            let body = pending.request.clone();
+            let body = pending.request().clone();
             self.bodies.hold(body);
         } else {
             self.bodies.drop_older(request.client);
@@ -106,10 +107,10 @@ impl Replica {
                 return out.reject(Reject::BadSignature);
             }
             let Some(client) = self.clients.entry(body.client) else { return };
-            let held = client.pending.as_ref().map(|p| &p.request);
+            let held = client.pending().map(Pending::request);
             let newer = held.is_none_or(|held| held.timestamp < body.timestamp);
             let same = held.is_some_and(|held| held.digest == body.digest);
-            if body.timestamp > client.executed && (newer || same) {
+            if body.timestamp > client.executed() && (newer || same) {
                 let id = body.client;
                 if newer && !self.clients.has_bytes_for(id, body.frame().len()) {
                     return out.reject(Reject::OverQuota);
@@ -140,21 +141,21 @@ impl Replica {
             self.batcher.push(client);
             return self.propose(now, out);
         }
-        let Some(pending) = self.clients.get(client).and_then(|c| c.pending.as_ref()) else { return };
+        let Some(pending) = self.clients.get(client).and_then(Client::pending) else { return };
         // "if the replica is not the primary, it relays the request to the primary" [OSDI99 §4.1];
         // large ones have gone to all replicas and are sent again on demand only (TM-2).
-        if pending.request.operation().len() <= self.config.separate_above {
+        if pending.request().operation().len() <= self.config.separate_above {
             let to = Recipient::Replica(self.primary());
-            out.forward(to, Kind::Request, Lsn(0), pending.request.frame());
+            out.forward(to, Kind::Request, Lsn(0), pending.request().frame());
         }
         // A signature convinces every replica, so the timer needs no vouchers (TM-2).
-        if pending.request.proof == Proof::Signed || self.config.request_auth == RequestAuth::SigMac {
+        if pending.request().proof == Proof::Signed || self.config.request_auth == RequestAuth::SigMac {
             self.start_waiting(client, now);
             self.watch_requests(now, out);
         } else {
             // A small one goes to the primary alone unless its client asks again: it need not wait to be vouched
             // for (TM-2).
-            if pending.request.operation().len() <= self.config.separate_above {
+            if pending.request().operation().len() <= self.config.separate_above {
                 self.vouch(now, client, out);
             }
             self.watch_relays(now, out);
@@ -163,8 +164,8 @@ impl Replica {
 
     /// Counts a request for the request timer, from now on.
     fn start_waiting(&mut self, client: ClientId, now: Now) {
-        let Some(pending) = self.clients.get(client).and_then(|c| c.pending.as_ref()) else { return };
-        let digest = pending.request.digest;
+        let Some(pending) = self.clients.get(client).and_then(Client::pending) else { return };
+        let digest = pending.request().digest;
         let in_progress = self.log.iter().filter(|slot| slot.seq() > self.exec.executed());
         let batches = in_progress.filter_map(Slot::proposed);
         let proposed = batches.flat_map(|batch| batch.requests()).any(|r| r.digest == digest);
@@ -178,15 +179,15 @@ impl Replica {
         // retransmission on (AU-5).
         let separate_above = self.config.separate_above;
         let Some(client) = self.clients.get_mut(request.client) else { return };
-        let proven = client.pending.as_ref().is_some_and(|p| p.request.proof == Proof::Signed);
+        let proven = client.pending().is_some_and(|p| p.request().proof == Proof::Signed);
         if request.flags.signed && request.proof != Proof::Signed && !proven {
             return self.ask_for_signature(now, request, out);
         }
         let Some(client) = self.clients.renew(request) else { return };
         if request.operation.len() > separate_above
-            && let Some(pending) = &client.pending
+            && let Some(pending) = client.pending()
         {
-            let body = pending.request.clone();
+            let body = pending.request().clone();
             self.bodies.hold(body);
         }
         if self.is_normal() && !self.is_primary() && !self.recovery.is_active() {
@@ -199,18 +200,17 @@ impl Replica {
         let id = self.id;
         let must_sign = self.must_sign(now, client);
         let Some(entry) = self.clients.get_mut(client) else { return };
-        let Some(pending) = &mut entry.pending else { return };
-        let (timestamp, digest) = (pending.request.timestamp, pending.request.digest);
+        let Some(pending) = entry.pending() else { return };
+        let (timestamp, digest) = (pending.request().timestamp, pending.request().digest);
         // No primary will propose what has to be signed and is not, so none is timed for it (AU-5).
-        if pending.timed || must_sign && pending.request.proof != Proof::Signed {
+        if pending.is_timed() || must_sign && pending.request().proof != Proof::Signed {
             return;
         }
         // Said again and again: the others may not have known the client yet.
-        pending.vouched = pending.vouched.saturating_add(1);
         out.send(Recipient::All, Kind::ReqAck, Lsn(0), |w| {
             ReqAck { client, timestamp, digest }.encode(w);
         });
-        let set = entry.vouch(digest, id);
+        let set = entry.vouch_again(id);
         self.time_if_vouched(now, client, set, out);
     }
 
@@ -220,16 +220,16 @@ impl Replica {
         let leads = self.is_normal() && self.is_primary();
         // Nobody can fill the table with clients that do not exist: only known ones are vouched for.
         let Some(entry) = self.clients.get_mut(m.client) else { return out.reject(Reject::Unwanted) };
-        if m.timestamp <= entry.executed {
+        if m.timestamp <= entry.executed() {
             return out.reject(Reject::OldTimestamp);
         }
         let set = entry.vouch(m.digest, from);
-        let pending = entry.pending.as_ref().filter(|p| p.request.digest == m.digest);
-        if leads && must_sign && pending.is_some_and(|p| !p.proposed) {
+        let pending = entry.pending().filter(|p| p.request().digest == m.digest);
+        if leads && must_sign && pending.is_some_and(|p| !p.is_proposed()) {
             self.batcher.push(m.client);
             return self.propose(now, out);
         }
-        if pending.is_some_and(|p| !must_sign || p.request.proof == Proof::Signed) {
+        if pending.is_some_and(|p| !must_sign || p.request().proof == Proof::Signed) {
             self.time_if_vouched(now, m.client, set, out);
         }
     }

@@ -35,12 +35,12 @@ impl Replica {
         let at_work = self.exec.is_running();
         let full = at_work || accepted >= executed.plus(pipeline);
         let oldest = self.clients.oldest_unproposed().filter(|pending| {
-            !full || accepted > pending.passed_over_from.plus(PASSED_OVER_MAX.saturating_mul(pipeline))
+            !full || accepted > pending.passed_over_from().plus(PASSED_OVER_MAX.saturating_mul(pipeline))
         });
         // Results reset the clock as they arrive.
         let busy_since =
             self.watch.busy_since().filter(|_| !at_work && mutant!(M99, accepted > executed, true));
-        [oldest.map(|pending| pending.since), busy_since].into_iter().flatten().min()
+        [oldest.map(|pending| pending.since()), busy_since].into_iter().flatten().min()
     }
 
     /// Arms the request timer if something waits: "A backup starts a timer when it receives a request
@@ -119,12 +119,12 @@ impl Replica {
         let before = now.mono_ns.saturating_sub(self.patience());
         let mut bytes = 0;
         for (client, pending) in self.clients.pending() {
-            bytes += pending.request.frame().len();
+            bytes += pending.request().frame().len();
             if bytes > FORWARDED_BYTES_MAX {
                 break;
             }
-            if pending.timed && pending.since <= before {
-                let request = &pending.request;
+            if pending.is_timed() && pending.since() <= before {
+                let request = &pending.request();
                 out.forward(Recipient::All, Kind::Request, Lsn(0), request.frame());
                 if request.proof != Proof::Signed {
                     let ack = ReqAck { client, timestamp: request.timestamp, digest: request.digest };
@@ -153,11 +153,11 @@ impl Replica {
         due.clear();
         let mut more = false;
         for (client, pending) in self.clients.pending() {
-            let waited = now.mono_ns.saturating_sub(pending.since);
-            more |= !pending.timed || !pending.relayed_again;
+            let waited = now.mono_ns.saturating_sub(pending.since());
+            more |= !pending.is_timed() || !pending.is_relayed_again();
             // Said again, but less and less often: nobody else may ever hold it (B31).
-            let wait = (patience / 4) << pending.vouched.min(VOUCH_DOUBLINGS_MAX);
-            if !pending.timed && waited >= wait {
+            let wait = (patience / 4) << pending.vouched().min(VOUCH_DOUBLINGS_MAX);
+            if !pending.is_timed() && waited >= wait {
                 due.push(client.0);
             }
         }
@@ -167,9 +167,9 @@ impl Replica {
         self.scratch = due;
         let primary = Recipient::Replica(self.primary());
         for (_, pending) in self.clients.pending_mut() {
-            if !pending.relayed_again && now.mono_ns.saturating_sub(pending.since) >= patience / 2 {
-                pending.relayed_again = true;
-                out.forward(primary, Kind::Request, Lsn(0), pending.request.frame());
+            if !pending.is_relayed_again() && now.mono_ns.saturating_sub(pending.since()) >= patience / 2 {
+                pending.relay_again();
+                out.forward(primary, Kind::Request, Lsn(0), pending.request().frame());
             }
         }
         if more {
