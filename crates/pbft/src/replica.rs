@@ -1,14 +1,55 @@
 //! The replica: its parts, and the dispatch of inputs to the files that handle them.
+//!
+//! Handlers are in the child modules. They change parts by the verbs of those, and use each other only by the verbs of
+//! this table. `cargo xtask tidy` compares it with the code.
+//!
+//! | Verb | File | What it does |
+//! |---|---|---|
+//! | `judge_checkpoint` | `checkpoint` | decides whether a checkpoint is stable |
+//! | `judge_checkpoints` | `checkpoint` | decides that for all own checkpoints above the stable one |
+//! | `make_stable` | `checkpoint` | moves the low water mark |
+//! | `adopt_rest_of_new_view` | `enter_view` | votes for numbers of the NEW-VIEW that the window admits by now |
+//! | `enter_view` | `enter_view` | enters the view of a NEW-VIEW |
+//! | `hand_over` | `execute` | gives a committed batch to the executor |
+//! | `serve_reads` | `execute` | serves the reads that wait, where that is allowed |
+//! | `on_read_request` | `execute` | takes a read-only request |
+//! | `try_execute` | `execute` | gives batches to the executor as far as the log allows |
+//! | `undo_tentative` | `execute` | drops the tentative execution |
+//! | `recheck_hungry` | `fetch_bodies` | looks again at proposals that miss bodies |
+//! | `supply_body` | `fetch_bodies` | fills a body in where a batch misses it |
+//! | `want_batch` | `fetch_bodies` | asks for a batch until it comes |
+//! | `judge_view` | `lives` | decides again whether this replica may vote in its view |
+//! | `examine_new_views` | `new_view` | checks the NEW-VIEWs at hand |
+//! | `own_proof` | `new_view` | makes this replica's PROOF of a claim |
+//! | `try_new_view` | `new_view` | makes a NEW-VIEW, if that is possible |
+//! | `advance` | `normal` | takes the steps that the log allows at one number |
+//! | `recheck_proposals` | `normal` | looks again at proposals with requests that were not authentic |
+//! | `record_vote` | `normal` | records a pre-prepare or prepare, and counts it once it is durable |
+//! | `propose` | `propose` | proposes waiting requests, if that is allowed |
+//! | `propose_null` | `propose` | proposes a null batch, if that is allowed |
+//! | `look_at_rejoin` | `rejoin` | ends the rejoin, if that is possible |
+//! | `start_rejoin` | `rejoin` | starts over without the earlier state |
+//! | `watch_recoveries` | `rejoin` | runs the timer for null batches while a recovery needs it |
+//! | `watch_relays` | `request` | runs the timer for requests that no request timer covers |
+//! | `watch_requests` | `request_timer` | runs the request timer while something waits for the primary |
+//! | `on_echo` | `starts` | takes what another replica has seen of this one's starts |
+//! | `look_after_transfer` | `transfer` | fetches state, if batches do not reach the goal |
+//! | `note_certified` | `transfer` | makes the highest certified checkpoint the goal |
+//! | `set_goal` | `transfer` | makes a certified checkpoint the goal |
+//! | `start_transfer` | `transfer` | fetches a checkpoint |
+//! | `on_view_changes_grown` | `view_change` | looks again at the VIEW-CHANGEs for this view |
+//! | `stop_normal_operation` | `view_change` | ends normal operation |
+//! | `suspect` | `view_change` | tells all that this replica wishes to leave its view |
 
 mod answer_bodies;
 pub(crate) mod card;
 mod checkpoint;
+mod enter_view;
 mod execute;
 mod fetch_bodies;
 mod lives;
 mod new_view;
 mod normal;
-mod proofs;
 mod propose;
 mod rejoin;
 mod request;
@@ -113,7 +154,7 @@ impl Replica {
             target: Target::default(),
             views: Views::new(&config),
             evidence: ViewEvidence::new(cluster.n()),
-            peers: Peers::new(cluster),
+            peers: Peers::new(cluster, config.status_min_ns),
             recovery: Recovery::default(),
             lives: LivesKnown::default(),
             watch: Watch::new(&config),
@@ -208,7 +249,7 @@ impl Replica {
             Timer::Request => self.on_request_timer(now, out),
             Timer::NewView => self.on_new_view_timer(now, out),
             Timer::Status => self.on_status_timer(now, out),
-            Timer::Flush => self.flush_commits(out),
+            Timer::Flush => self.piggyback.flush(self.log.view(), out),
             Timer::BodyFetch => self.on_body_timer(now, out),
             Timer::Relay => self.on_relay_timer(now, out),
             Timer::Recovery => self.on_recovery_timer(now, out),

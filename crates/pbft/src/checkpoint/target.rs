@@ -6,7 +6,7 @@ use quorate_wire::id::SeqNum;
 /// The state that is being fetched.
 #[derive(Debug, Default)]
 pub(crate) struct Target {
-    target: Option<(SeqNum, Digest)>,
+    fetching: Option<(SeqNum, Digest)>,
     /// This replica's own state was found wrong (CK-6).
     repairing: bool,
     /// A certified checkpoint above what is executed, and since when it has been known without progress.
@@ -17,7 +17,7 @@ pub(crate) struct Target {
 impl Target {
     /// Returns whether state is being fetched: nothing is executed during that time (EX-5).
     pub(crate) fn is_active(&self) -> bool {
-        self.target.is_some()
+        self.fetching.is_some()
     }
 
     /// Returns whether the state was found wrong and is being repaired.
@@ -27,7 +27,7 @@ impl Target {
 
     /// Returns the checkpoint that is fetched.
     pub(crate) fn get(&self) -> Option<(SeqNum, Digest)> {
-        self.target
+        self.fetching
     }
 
     /// Makes a certified checkpoint the goal, unless a later one is.
@@ -59,17 +59,17 @@ impl Target {
 
     /// Fetches another checkpoint from now on.
     pub(crate) fn aim(&mut self, target: (SeqNum, Digest), repairing: bool, executed: SeqNum, now: u64) {
-        self.target = Some(target);
+        self.fetching = Some(target);
         self.repairing = repairing;
         self.stuck_since = Some((executed, now));
     }
 
     /// The state is now the one of this checkpoint. Says whether it was repaired; nothing if this is not the target.
     pub(crate) fn reach(&mut self, target: (SeqNum, Digest)) -> Option<bool> {
-        if self.target != Some(target) {
+        if self.fetching != Some(target) {
             return None;
         }
-        self.target = None;
+        self.fetching = None;
         self.stuck_since = None;
         Some(core::mem::take(&mut self.repairing))
     }

@@ -10,7 +10,7 @@ use quorate_wire::id::ClientId;
 use quorate_wire::message::Proof;
 
 use crate::io::config::Config;
-use crate::io::step::{Action, Actions, SignatureCheck};
+use crate::io::step::{Action, Actions, Deadline, Now, SignatureCheck, Timer};
 use crate::requests::table::CLIENT_BYTES_MAX;
 
 /// The most signatures under way.
@@ -34,6 +34,7 @@ pub(crate) struct Bodies {
     wanted: BTreeSet<Digest>,
     /// Something is missing, and the timer runs.
     armed: bool,
+    retry_ns: u64,
     /// Requests whose client's signature was seen to be right.
     proven: BTreeSet<Digest>,
     /// Signatures in progress; the request, where it waits for that.
@@ -50,6 +51,7 @@ impl Bodies {
             batches_max: usize::try_from(config.window).unwrap_or(usize::MAX),
             wanted: BTreeSet::new(),
             armed: false,
+            retry_ns: config.fetch_retry_ns,
             proven: BTreeSet::new(),
             checks: BTreeMap::new(),
         }
@@ -60,9 +62,12 @@ impl Bodies {
         self.armed
     }
 
-    /// Something is missing. Says whether the timer has to be started for it.
-    pub(crate) fn seek(&mut self) -> bool {
-        !core::mem::replace(&mut self.armed, true)
+    /// Starts the timer that asks for what is missing (SR-2).
+    pub(crate) fn seek(&mut self, now: Now, out: &mut Actions) {
+        if !core::mem::replace(&mut self.armed, true) {
+            let at = now.mono_ns.saturating_add(self.retry_ns);
+            out.push(Action::SetTimer(Timer::BodyFetch, Deadline(at)));
+        }
     }
 
     /// The timer has run out.

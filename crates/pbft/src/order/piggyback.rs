@@ -3,9 +3,10 @@
 use alloc::vec::Vec;
 
 use quorate_wire::Digest;
-use quorate_wire::id::SeqNum;
+use quorate_wire::id::{SeqNum, ViewNum};
+use quorate_wire::message::{Commit, Kind};
 
-use crate::io::step::Lsn;
+use crate::io::step::{Action, Actions, Lsn, Recipient, Timer};
 
 /// The waiting commits. At most `W`.
 #[derive(Debug, Default)]
@@ -33,11 +34,21 @@ impl Piggyback {
         self.after
     }
 
-    /// Forgets the commits, which have been sent or count no more. Says whether there were any.
-    pub(crate) fn clear(&mut self) -> bool {
-        let any = !self.commits.is_empty();
-        self.commits.clear();
-        self.after = Lsn(0);
-        any
+    /// The commits have been sent with their carrier, or count no more (PB-1).
+    pub(crate) fn sent(&mut self, out: &mut Actions) {
+        if !self.commits.is_empty() {
+            self.commits.clear();
+            self.after = Lsn(0);
+            out.push(Action::StopTimer(Timer::Flush));
+        }
+    }
+
+    /// Sends the commits, which are of `view`, on their own.
+    pub(crate) fn flush(&mut self, view: ViewNum, out: &mut Actions) {
+        for (seq, digest) in &self.commits {
+            let commit = Commit { view, seq: *seq, digest: *digest };
+            out.send(Recipient::All, Kind::Commit, self.after, |w| commit.encode(w));
+        }
+        self.sent(out);
     }
 }

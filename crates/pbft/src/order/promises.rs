@@ -73,6 +73,11 @@ impl Promises {
         }
     }
 
+    /// Writes what has been seen of the others' starts. Nothing waits for it.
+    pub(crate) fn persist_seen(&mut self, seq: SeqNum, starts: &[u8], out: &mut Actions) {
+        self.persist(Record::Seen { seq, starts }, out);
+    }
+
     /// Returns what a statement about everything said so far has to wait for.
     pub(crate) fn last(&self) -> Lsn {
         if self.durability.waits_for_disk() { self.lsn } else { Lsn(0) }

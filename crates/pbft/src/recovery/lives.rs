@@ -12,8 +12,9 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
-use quorate_wire::life::{Life, Lives};
+use quorate_wire::Cluster;
+use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::life::{Life, Lives, Recovered};
 use quorate_wire::message::ViewChange;
 
 /// Whether a statement counts by a table of lives.
@@ -152,8 +153,25 @@ impl LivesKnown {
     }
 
     /// Notes a recovery request that was executed in batch `seq`, perhaps tentatively.
-    pub(crate) fn note(&mut self, seq: SeqNum, replica: ReplicaId, life: Life, floor: ViewNum) {
+    fn note(&mut self, seq: SeqNum, replica: ReplicaId, life: Life, floor: ViewNum) {
         self.tentative.push((seq, replica, life, floor));
+    }
+
+    /// A batch with a recovery request of a member was executed: its result says which life it has opened.
+    pub(crate) fn note_result(
+        &mut self,
+        seq: SeqNum,
+        cluster: Cluster,
+        from: ReplicaId,
+        timestamp: Timestamp,
+        result: &[u8],
+    ) {
+        if let Some(Recovered { bits, floor, .. }) = Recovered::decode(result)
+            && cluster.contains(from)
+        {
+            self.note(seq, from, Life { timestamp, bits }, floor);
+            mutant!(M82, (), _ = self.settle(seq));
+        }
     }
 
     /// The executed batches up to `last` are those that have committed; those above it may be undone. Says whether
@@ -174,8 +192,16 @@ impl LivesKnown {
         self.tentative.retain(|(seq, ..)| *seq <= last);
     }
 
+    /// The state is now the one after `seq`, with these lives; none: they cannot be read.
+    pub(crate) fn renew(&mut self, seq: SeqNum, lives: Option<&[(ReplicaId, Lives)]>) {
+        match lives {
+            Some(lives) => self.replace(seq, Table::new(mutant!(M81, lives.to_vec(), Vec::new()))),
+            None => *self = Self::starting(SeqNum(u64::MAX), Table::default()),
+        }
+    }
+
     /// The state is now the one after `seq`, and has this table.
-    pub(crate) fn replace(&mut self, seq: SeqNum, table: Table) {
+    fn replace(&mut self, seq: SeqNum, table: Table) {
         self.tentative.clear();
         self.tables.retain(|n, _| *n < seq);
         self.tables.insert(seq, table);
@@ -187,8 +213,6 @@ impl LivesKnown {
 #[cfg(test)]
 mod tests {
     use alloc::vec;
-
-    use quorate_wire::id::Timestamp;
 
     use super::*;
 

@@ -1,8 +1,7 @@
 //! The state card: the state of a replica in one stable form for all tools.
 
-use core::fmt;
-
 use alloc::vec::Vec;
+use core::fmt;
 
 use quorate_wire::Digest;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};

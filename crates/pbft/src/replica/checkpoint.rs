@@ -11,14 +11,14 @@ use crate::replica::Replica;
 impl Replica {
     /// The state's digest after batch `seq` is known: "it multicasts a message CHECKPOINT to the other
     /// replicas" [OSDI99 §4.3], CK-1.
-    pub(crate) fn on_checkpointed(&mut self, now: Now, seq: SeqNum, root: Digest, out: &mut Actions) {
+    pub(super) fn on_checkpointed(&mut self, now: Now, seq: SeqNum, root: Digest, out: &mut Actions) {
         if seq < self.log.stable() || seq > mutant!(M30, self.exec.final_to(), seq) {
             return; // overtaken by a transfer
         }
         // Executed again from the log, to a checkpoint that was certified before.
         if let Some(certified) = self.checkpoints.root(seq).filter(|certified| *certified != root) {
             out.report(Milestone::Diverged { seq });
-            return self.start_repair(now, seq, certified, out);
+            return self.start_transfer(now, seq, certified, true, out);
         }
         self.checkpoints.take(seq, root);
         if seq == SeqNum(0) {
@@ -31,13 +31,13 @@ impl Replica {
         self.say_checkpoint(seq, root, Recipient::All, out);
         self.judge_checkpoint(now, seq, out);
         if self.is_window_full() {
-            self.status_now(now, out);
+            self.peers.send_now(now, out);
         }
     }
 
     /// An image of the state after `seq` is on the disk. If it is the one that was fetched, or a later one, what
     /// waited for it is said (D5, ST-6).
-    pub(crate) fn on_kept(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
+    pub(super) fn on_kept(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
         if !self.checkpoints.note_image(seq) {
             return;
         }
@@ -50,7 +50,7 @@ impl Replica {
     }
 
     /// Decides again which of its own checkpoints are stable.
-    pub(crate) fn judge_checkpoints(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn judge_checkpoints(&mut self, now: Now, out: &mut Actions) {
         let (stable, mut known) = (self.log.stable(), core::mem::take(&mut self.scratch));
         known.clear();
         known.extend(self.checkpoints.own().keys().filter(|seq| **seq > stable).map(|seq| seq.0));
@@ -64,12 +64,12 @@ impl Replica {
 
     /// Says whether this replica has executed all that the window admits and lacks others' CHECKPOINTs to go on.
     /// Then no primary can make progress, and the request timers run (A24).
-    pub(crate) fn is_window_full(&self) -> bool {
+    pub(super) fn is_window_full(&self) -> bool {
         self.log.high() > self.log.stable() && self.checkpoints.root(self.log.high()).is_some()
     }
 
     /// Sends its checkpoints again that are not stable here: if all replicas lack the same, all send them.
-    pub(crate) fn say_checkpoints_again(&mut self, out: &mut Actions) {
+    pub(super) fn say_checkpoints_again(&self, out: &mut Actions) {
         for (seq, root) in self.checkpoints.own().clone() {
             if seq > self.log.stable() {
                 self.say_checkpoint(seq, root, Recipient::All, out);
@@ -79,7 +79,7 @@ impl Replica {
 
     /// Sends the CHECKPOINT for an own checkpoint. It waits for the log up to it, and for the image of a state that
     /// was fetched (D5): others discard what is below because f + 1 correct replicas can bring this back.
-    pub(crate) fn say_checkpoint(&mut self, seq: SeqNum, root: Digest, to: Recipient, out: &mut Actions) {
+    pub(super) fn say_checkpoint(&self, seq: SeqNum, root: Digest, to: Recipient, out: &mut Actions) {
         if self.recovery.is_active() || !self.checkpoints.are_kept() {
             return; // §14.4
         }
@@ -89,7 +89,7 @@ impl Replica {
     }
 
     /// Another replica's state after `seq` has this digest, it says.
-    pub(crate) fn on_checkpoint(&mut self, now: Now, from: ReplicaId, m: &Checkpoint, out: &mut Actions) {
+    pub(super) fn on_checkpoint(&mut self, now: Now, from: ReplicaId, m: &Checkpoint, out: &mut Actions) {
         if !self.config.is_checkpoint(m.seq) || m.seq == SeqNum(0) {
             return out.reject(Reject::NotACheckpoint);
         }
@@ -108,7 +108,7 @@ impl Replica {
 
     /// Decides whether `seq` is stable: "Each replica collects checkpoint messages in its log until it
     /// has 2f + 1 of them for sequence number n with the same digest" [OSDI99 §4.3], CK-2.
-    pub(crate) fn judge_checkpoint(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
+    pub(super) fn judge_checkpoint(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
         let quorum = mutant!(M34, self.cluster.quorum(), self.cluster.weak());
         match self.checkpoints.root(seq) {
             Some(root) if seq > self.log.stable() => {
@@ -144,7 +144,7 @@ impl Replica {
         }
         if mutant!(M83, best.0 != root && best.1 >= self.cluster.quorum(), false) {
             out.report(Milestone::Diverged { seq });
-            return self.start_repair(now, seq, best.0, out);
+            return self.start_transfer(now, seq, best.0, true, out);
         }
         let silent = self.cluster.n().saturating_sub(heard);
         if best.1 + silent < self.cluster.quorum() {
@@ -155,13 +155,13 @@ impl Replica {
     /// A checkpoint is stable: the low water mark moves, and "the replica discards all pre-prepare,
     /// prepare, and commit messages with sequence number less than or equal to n from its log; it also
     /// discards all earlier checkpoints and checkpoint messages" [OSDI99 §4.3].
-    pub(crate) fn make_stable(&mut self, now: Now, seq: SeqNum, root: Digest, out: &mut Actions) {
+    pub(super) fn make_stable(&mut self, now: Now, seq: SeqNum, root: Digest, out: &mut Actions) {
         assert!(seq > self.log.stable());
         assert!(self.exec.executed() >= seq || self.exec.final_to() >= seq);
         self.help_primary(seq, root, out);
         // Commits that wait for a carrier leave while they may (I8). Somebody may lack just this one: where f
         // are faulty every correct vote counts, and soon nobody remembers the batch.
-        self.flush_commits(out);
+        self.piggyback.flush(self.log.view(), out);
         out.report(Milestone::Stable { seq, root });
         self.promises.persist(Record::Stable { seq, root }, out);
         for slot in self.log.iter().take_while(|slot| slot.seq() <= seq) {
@@ -174,7 +174,7 @@ impl Replica {
         self.lives.collect(seq);
         self.judge_view();
         self.reads.note_shown(seq);
-        self.persist_seen(out);
+        self.promises.persist_seen(self.log.stable(), &self.peers.seen(), out);
         // The others may have gone on in a later view, which this replica does not know of yet.
         self.batcher.skip_to(seq);
         self.promises.forget(self.log.view(), self.log.stable());
@@ -189,7 +189,8 @@ impl Replica {
             self.views.calm_down(self.watch.request_timeout());
         }
         self.adopt_rest_of_new_view(now, out);
-        self.recovery_made_stable(now, out);
+        self.look_at_rejoin(now, out);
+        self.watch_recoveries(now, out);
         // Others may lack the last vote; it now carries the proof (CK-2).
         for n in self.log.numbers() {
             self.advance_quietly(now, n, out);
@@ -199,12 +200,18 @@ impl Replica {
         if !self.is_normal() {
             self.try_new_view(now, out);
         }
-        self.raise_repair(now, seq, root, out);
+        // The holders of a checkpoint to which a wrong state is being repaired may have discarded it, and the state must
+        // not end below the window: the repair goes to this one (CK-6).
+        if mutant!(M79, self.target.is_repairing(), false)
+            && self.target.get().is_some_and(|(target, _)| target < seq)
+        {
+            self.start_transfer(now, seq, root, true, out);
+        }
     }
 
     /// A primary that lacks CHECKPOINTs comes to the end of its window, and everyone thinks that it is to blame. One
     /// whose STATUS shows a lower stable checkpoint is told of this one, with its proof.
-    pub(crate) fn help_primary(&mut self, seq: SeqNum, root: Digest, out: &mut Actions) {
+    fn help_primary(&self, seq: SeqNum, root: Digest, out: &mut Actions) {
         let primary = self.primary();
         let lags = self.peers.known_stable(primary).is_some_and(|stable| stable < seq);
         if primary == self.id || !lags || self.recovery.is_active() || !self.checkpoints.are_kept() {
@@ -217,7 +224,7 @@ impl Replica {
 
     /// Says whether the primary, by its own STATUS, has come to the end of a window below this replica's: it lacks
     /// CHECKPOINTs, and is told again.
-    pub(crate) fn primary_lacks_checkpoints(&mut self, out: &mut Actions) -> bool {
+    pub(super) fn primary_lacks_checkpoints(&self, out: &mut Actions) -> bool {
         let (stable, window) = (self.log.stable(), self.config.window);
         let Some(known) = self.peers.known_stable(self.primary()).filter(|known| *known < stable) else {
             return false;

@@ -15,12 +15,13 @@ use crate::io::step::{
 use crate::order::choice;
 use crate::order::slot::Slot;
 use crate::replica::Replica;
+use crate::requests::table::Client;
 
 impl Replica {
     /// Passes batches to the executor as far as the log allows: after committed-local is true and "i's
     /// state reflects the sequential execution of all requests with lower sequence numbers"
     /// [OSDI99 §4.2]; or tentatively, one batch ahead of that [OSDI99 §5.1].
-    pub(crate) fn try_execute(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn try_execute(&mut self, now: Now, out: &mut Actions) {
         while !self.target.is_active() {
             let progressed = match self.exec.tentative() {
                 Some((seq, digest)) => self.settle_tentative(now, seq, digest, out),
@@ -42,15 +43,15 @@ impl Replica {
                 if self.find_batch(seq, &digest).is_none() {
                     self.want_batch(now, digest, out);
                 } else {
-                    self.seek_bodies(now, out);
+                    self.bodies.seek(now, out);
                 }
                 return false;
             };
             // D5: the log alone must be able to execute it again.
-            if slot.prepared().is_none_or(|(_, own)| own.digest() != digest) {
-                if let Some(slot) = self.log.slot_mut(seq) {
-                    self.promises.persist_batch(slot, &batch, out);
-                }
+            if slot.prepared().is_none_or(|(_, own)| own.digest() != digest)
+                && let Some(slot) = self.log.slot_mut(seq)
+            {
+                self.promises.persist_batch(slot, &batch, out);
             }
             self.hand_over(seq, batch, out);
             return true;
@@ -69,7 +70,7 @@ impl Replica {
     }
 
     /// Hands a committed batch to the executor.
-    pub(crate) fn hand_over(&mut self, seq: SeqNum, batch: Arc<Batch>, out: &mut Actions) {
+    pub(super) fn hand_over(&mut self, seq: SeqNum, batch: Arc<Batch>, out: &mut Actions) {
         self.exec.hand_over(seq, self.shown_from(seq));
         out.push(Action::Execute { seq, batch, tentative: false });
         self.after_final(seq, out);
@@ -110,7 +111,7 @@ impl Replica {
 
     /// Drops the overlay: "A request that has executed tentatively may abort if there is a view change
     /// and it is replaced" [OSDI99 §5.1], TE-4.
-    pub(crate) fn undo_tentative(&mut self, out: &mut Actions) {
+    pub(super) fn undo_tentative(&mut self, out: &mut Actions) {
         let Some(seq) = self.exec.undo() else { return };
         out.push(Action::Undo { after: self.exec.final_to() });
         out.report(Milestone::RolledBack { seq });
@@ -119,7 +120,7 @@ impl Replica {
 
     /// The results of a batch are back: "After executing the requested operation, replicas send a reply
     /// to the client" [OSDI99 §4.2].
-    pub(crate) fn on_executed(&mut self, now: Now, seq: SeqNum, replies: &Replies, out: &mut Actions) {
+    pub(super) fn on_executed(&mut self, now: Now, seq: SeqNum, replies: &Replies, out: &mut Actions) {
         if !self.exec.take_results(seq) {
             return;
         }
@@ -140,7 +141,7 @@ impl Replica {
             if let Some(replica) = reply.client.replica() {
                 self.recovery.note_request(replica, reply.timestamp, seq);
                 if let (Outcome::Executed, Some(result)) = (reply.outcome, reply.result) {
-                    self.note_life(seq, replica, reply.timestamp, result);
+                    self.lives.note_result(seq, self.cluster, replica, reply.timestamp, result);
                 }
                 if tentative {
                     continue; // RC-6: committed replies only
@@ -168,7 +169,7 @@ impl Replica {
     }
 
     /// What a reply that reflects committed state waits for (RO-4).
-    fn shown(&self) -> Lsn {
+    pub(super) fn shown(&self) -> Lsn {
         mutant!(M54, self.exec.shown(), Lsn(0))
     }
 
@@ -227,9 +228,9 @@ impl Replica {
     }
 
     /// Brings the cached reply to a client that asks again (RP-2). It is committed by now.
-    pub(crate) fn on_cached(&mut self, client: ClientId, reply: Option<CachedReply<'_>>, out: &mut Actions) {
+    pub(super) fn on_cached(&mut self, client: ClientId, reply: Option<CachedReply<'_>>, out: &mut Actions) {
         let Some(reply) = reply else { return };
-        let executed = self.clients.get(client).map_or(Timestamp(0), |c| c.executed());
+        let executed = self.clients.get(client).map_or(Timestamp(0), Client::executed);
         // The overlay may hold a newer one, which is not committed: it is not shown.
         if reply.timestamp <= executed {
             self.send_reply(client, reply.timestamp, reply.digest, false, reply.result, self.shown(), out);
@@ -239,14 +240,14 @@ impl Replica {
     /// A read-only request: "Replicas execute the request immediately [...] after checking that the
     /// request is properly authenticated [...] and that the request is in fact read-only"
     /// [OSDI99 §5.1]; the service judges the latter (RO-1).
-    pub(crate) fn on_read_request(&mut self, request: &Request<'_>, out: &mut Actions) {
+    pub(super) fn on_read_request(&mut self, request: &Request<'_>, out: &mut Actions) {
         if mutant!(M95, self.recovery.is_active(), false) || self.target.is_repairing() {
             return out.reject(Reject::ReadNotServed);
         }
         let Some(client) = self.clients.entry(request.client) else { return out.reject(Reject::OverQuota) };
         let body = client.store(request);
         // PB-4: where all has committed, too: the others that were asked may lack this one's commit.
-        self.flush_commits(out);
+        self.piggyback.flush(self.log.view(), out);
         if self.may_read() {
             return self.start_read(body, out);
         }
@@ -279,7 +280,7 @@ impl Replica {
     }
 
     /// Serves the reads that waited, after a commit, a new view or a transfer (RO-3).
-    pub(crate) fn serve_reads(&mut self, out: &mut Actions) {
+    pub(super) fn serve_reads(&mut self, out: &mut Actions) {
         while self.may_read() {
             let Some(body) = self.reads.next_waiting() else { return };
             let fresh = self.clients.get(body.client).is_none_or(|c| c.executed() < body.timestamp);
@@ -290,7 +291,7 @@ impl Replica {
     }
 
     /// A read is done.
-    pub(crate) fn on_read(&mut self, ticket: Ticket, result: ReadResult<'_>, out: &mut Actions) {
+    pub(super) fn on_read(&mut self, ticket: Ticket, result: ReadResult<'_>, out: &mut Actions) {
         let Some(reading) = self.reads.finish(ticket) else { return };
         match result {
             ReadResult::Done { result, digest } => {
@@ -305,6 +306,22 @@ impl Replica {
                 out.report(Milestone::ReadRefused { client: reading.client });
                 let (client, timestamp) = (reading.client, reading.timestamp);
                 self.send_reply(client, timestamp, Digest::ZERO, false, None, Lsn(0), out);
+            }
+        }
+    }
+
+    /// Batches have become final: lives that their recovery requests have opened begin.
+    fn settle_lives(&mut self, now: Now, out: &mut Actions) {
+        let begun = self.lives.settle(self.exec.executed());
+        if !begun && !self.lives.is_void() {
+            return;
+        }
+        if begun {
+            self.lives.note_news();
+        }
+        if self.judge_view() {
+            for seq in self.log.numbers() {
+                self.advance(now, seq, out);
             }
         }
     }

@@ -11,13 +11,13 @@ use quorate_wire::message::{
     BodyFetch, BodyKind, BodyMessage, FETCH_DIGESTS_MAX, Kind, Proof, ReqReject, Request,
 };
 
-use crate::io::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
+use crate::io::step::{Actions, Lsn, Milestone, Now, Recipient, Reject};
 use crate::order::slot::Slot;
 use crate::replica::Replica;
 
 impl Replica {
     /// Fills in the bodies of a batch that are here.
-    pub(crate) fn complete_from_table(&self, batch: &Arc<Batch>) -> Arc<Batch> {
+    pub(super) fn complete_from_table(&self, batch: &Arc<Batch>) -> Arc<Batch> {
         let mut batch = batch.clone();
         if !batch.is_complete() {
             let here: Vec<Body> = batch.missing().filter_map(|d| self.bodies.held(d)).cloned().collect();
@@ -29,12 +29,12 @@ impl Replica {
     }
 
     /// Returns a batch by digest, wherever it is kept.
-    pub(crate) fn find_batch(&self, seq: SeqNum, digest: &Digest) -> Option<&Arc<Batch>> {
+    pub(super) fn find_batch(&self, seq: SeqNum, digest: &Digest) -> Option<&Arc<Batch>> {
         self.log.get(seq).and_then(|slot| slot.batch(digest)).or_else(|| self.bodies.batch(digest))
     }
 
     /// Asks for a batch that is needed, until it comes.
-    pub(crate) fn want_batch(&mut self, now: Now, digest: Digest, out: &mut Actions) {
+    pub(super) fn want_batch(&mut self, now: Now, digest: Digest, out: &mut Actions) {
         if self.bodies.want(digest) {
             // The first question leaves at once; the timer repeats it to others.
             let to = self.someone();
@@ -42,18 +42,11 @@ impl Replica {
                 BodyFetch::encode(BodyKind::Batch, &[digest], w);
             });
         }
-        self.seek_bodies(now, out);
-    }
-
-    /// Starts the timer that asks for what is missing (SR-2).
-    pub(crate) fn seek_bodies(&mut self, now: Now, out: &mut Actions) {
-        if self.bodies.seek() {
-            Self::set_timer(out, Timer::BodyFetch, now.mono_ns.saturating_add(self.config.fetch_retry_ns));
-        }
+        self.bodies.seek(now, out);
     }
 
     /// Returns another replica, chosen randomly.
-    pub(crate) fn someone(&mut self) -> ReplicaId {
+    fn someone(&mut self) -> ReplicaId {
         self.someone_but(self.id)
     }
 
@@ -67,7 +60,7 @@ impl Replica {
     }
 
     /// Bodies, batches or proofs of authenticity have not come in time: ask again, and others.
-    pub(crate) fn on_body_timer(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn on_body_timer(&mut self, now: Now, out: &mut Actions) {
         self.bodies.stop_seeking();
         let missing = self.missing_requests();
         let wanted: Vec<Digest> = self.bodies.wanted().copied().collect();
@@ -91,7 +84,7 @@ impl Replica {
                 }
             }
         }
-        self.seek_bodies(now, out);
+        self.bodies.seek(now, out);
     }
 
     /// Returns the digests of requests that some batch names and that are not here.
@@ -144,7 +137,8 @@ impl Replica {
             // What a primary says is a client's request says nothing of the client: it may have made it up. It
             // knows of f + 1 who complain, and gives its view up if it is correct (L4).
             if mutant!(M74, false, true) && self.clients.get(request.client).is_some() {
-                self.start_probation(now, request.client, out);
+                self.clients.start_probation(request.client, self.config.request_auth, now.mono_ns);
+                out.report(Milestone::OnProbation { client: request.client });
             }
             let reject = ReqReject {
                 view,
@@ -163,7 +157,7 @@ impl Replica {
     }
 
     /// A request or batch that was asked for. Its digest identifies it, from any sender.
-    pub(crate) fn on_body(&mut self, now: Now, m: &BodyMessage<'_>, out: &mut Actions) {
+    pub(super) fn on_body(&mut self, now: Now, m: &BodyMessage<'_>, out: &mut Actions) {
         match m {
             BodyMessage::Request(request) => {
                 if !self.supply_body(now, request, out) {
@@ -180,7 +174,7 @@ impl Replica {
                 let incomplete = !batch.is_complete();
                 let placed = self.place_batch(&batch);
                 if incomplete {
-                    self.seek_bodies(now, out);
+                    self.bodies.seek(now, out);
                 }
                 self.recheck_hungry(now, out);
                 for seq in placed {
@@ -206,7 +200,7 @@ impl Replica {
     }
 
     /// Fills a body in wherever a batch misses it. Returns whether one did.
-    pub(crate) fn supply_body(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) -> bool {
+    pub(super) fn supply_body(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) -> bool {
         if !self.bodies.is_seeking() {
             return false; // nothing is missing
         }
@@ -250,7 +244,7 @@ impl Replica {
     }
 
     /// Looks again at proposals that miss bodies, after one has been kept.
-    pub(crate) fn recheck_hungry(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn recheck_hungry(&mut self, now: Now, out: &mut Actions) {
         if !self.bodies.is_seeking() {
             return;
         }
@@ -269,19 +263,5 @@ impl Replica {
             }
         }
         self.recheck_proposals(now, out);
-    }
-
-    /// Looks again at proposals with requests that were not authentic here.
-    pub(crate) fn recheck_proposals(&mut self, now: Now, out: &mut Actions) {
-        for seq in self.log.numbers() {
-            let waiting = self.log.get(seq).and_then(Slot::proposal).filter(|p| !p.authentic);
-            let Some(batch) = waiting.and_then(|p| p.batch.clone()) else { continue };
-            if self.is_authentic(&batch, out) {
-                if let Some(slot) = self.log.slot_mut(seq) {
-                    slot.vouch();
-                }
-                self.advance(now, seq, out);
-            }
-        }
     }
 }

@@ -1,42 +1,31 @@
 //! What a replica does about lives that have ended (RC-11 to RC-11c): see [`crate::recovery::lives`].
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use quorate_wire::Signed;
-use quorate_wire::id::{ReplicaId, SeqNum, Timestamp};
-use quorate_wire::life::{Life, Lives, Recovered};
+use quorate_wire::id::{ReplicaId, SeqNum};
+use quorate_wire::life::Life;
 use quorate_wire::message::{SuspectReason, ViewChange};
 
 use crate::io::step::{Actions, Now};
-use crate::recovery::lives::{Counts, LivesKnown, Table, all_count, counts};
+use crate::recovery::lives::{Counts, all_count, counts};
 use crate::replica::Replica;
 
 impl Replica {
     /// Returns the life that this replica is in, as the state that it has executed knows it. One that rejoins says
     /// nothing that names a life before its own recovery request is part of that state.
-    pub(crate) fn own_life(&self) -> Life {
+    pub(super) fn own_life(&self) -> Life {
         self.lives.newest().of(self.id).life
     }
 
-    /// A batch with a recovery request was executed: its result says which life it has opened.
-    pub(crate) fn note_life(&mut self, seq: SeqNum, from: ReplicaId, timestamp: Timestamp, result: &[u8]) {
-        if let Some(Recovered { bits, floor, .. }) = Recovered::decode(result)
-            && self.cluster.contains(from)
-        {
-            self.lives.note(seq, from, Life { timestamp, bits }, floor);
-            mutant!(M82, (), _ = self.lives.settle(seq));
-        }
-    }
-
     /// RC-11b: says whether a VIEW-CHANGE counts by the newest executed table.
-    pub(crate) fn counts_now(&self, from: ReplicaId, m: &ViewChange) -> Counts {
+    pub(super) fn counts_now(&self, from: ReplicaId, m: &ViewChange) -> Counts {
         mutant!(M17, counts(m.life, m.view, &self.lives.newest().of(from)), Counts::Yes)
     }
 
     /// RC-11a: says whether the view that this replica is in rests on a VIEW-CHANGE that does not count by the table
     /// as of its stable checkpoint, or that table is not known yet. Then it must not vote.
-    pub(crate) fn view_is_void(&self) -> bool {
+    pub(super) fn view_is_void(&self) -> bool {
         let Some(entered) = self.evidence.entered_in(self.views.view()) else {
             return false;
         };
@@ -46,7 +35,7 @@ impl Replica {
     /// RC-11a, the one place where it is decided: says whether this replica may vote in a view that rests on these
     /// VIEW-CHANGEs, by the table as of its stable checkpoint. [`Counts::NotYet`] also while that table is not known:
     /// after a restart, until it has executed so far again.
-    pub(crate) fn may_vote_after<'a>(
+    pub(super) fn may_vote_after<'a>(
         &self,
         members: impl Iterator<Item = (ReplicaId, &'a ViewChange)>,
     ) -> Counts {
@@ -57,45 +46,20 @@ impl Replica {
     }
 
     /// Says whether this replica must not vote about `seq` in its view.
-    pub(crate) fn forbids_vote(&self, seq: SeqNum) -> bool {
+    pub(super) fn forbids_vote(&self, seq: SeqNum) -> bool {
         self.lives.is_void() || self.recovery.forbids(seq)
     }
 
     /// Looks again whether this replica may vote in its view. To be called whenever the view, the stable checkpoint, or
     /// what is known of lives changes. Says whether it may now and might not before.
-    pub(crate) fn judge_view(&mut self) -> bool {
+    pub(super) fn judge_view(&mut self) -> bool {
         let void = self.view_is_void();
         self.lives.set_void(void)
     }
 
-    /// Batches have become final: lives that their recovery requests have opened begin.
-    pub(crate) fn settle_lives(&mut self, now: Now, out: &mut Actions) {
-        let begun = self.lives.settle(self.exec.executed());
-        if !begun && !self.lives.is_void() {
-            return;
-        }
-        if begun {
-            self.lives.note_news();
-        }
-        if self.judge_view() {
-            for seq in self.log.numbers() {
-                self.advance(now, seq, out);
-            }
-        }
-    }
-
-    /// The state is now the one after `seq`, with these lives.
-    pub(crate) fn replace_lives(&mut self, seq: SeqNum, lives: Option<&[(ReplicaId, Lives)]>) {
-        match lives {
-            Some(lives) => self.lives.replace(seq, Table::new(mutant!(M81, lives.to_vec(), Vec::new()))),
-            None => self.lives = LivesKnown::starting(SeqNum(u64::MAX), Table::default()),
-        }
-        self.judge_view();
-    }
-
     /// A replica has begun a new life, or the stable checkpoint has moved: statements of lives that have ended are
     /// forgotten, and a view that rests on one is left, without accusing anybody (RC-11a, RC-11b).
-    pub(crate) fn look_at_lives(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn look_at_lives(&mut self, now: Now, out: &mut Actions) {
         let newest = self.lives.newest();
         let ended = |m: &Arc<Signed<ViewChange>>| {
             counts(m.body().life, m.body().view, &newest.of(m.sender())) == Counts::NoMore

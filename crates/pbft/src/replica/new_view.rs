@@ -1,29 +1,27 @@
 //! The NEW-VIEW: made by the new primary, examined by the backups, entered by all [OSDI99 §4.4],
 //! spec §11.5-11.8. What it must say is decided by the pure functions of [`crate::view::decision`].
 
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_wire::codec::Writer;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
-use quorate_wire::message::{Kind, NewView, ProofMessage, SuspectReason, VcFetch, ViewChange};
-use quorate_wire::{Batch, Digest, Signed};
+use quorate_wire::message::{Kind, NewView, ProofMessage, SuspectReason, VcFetch, ViewChange, Want};
+use quorate_wire::{Digest, Signed};
 
 use crate::io::record::Record;
-use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
-use crate::order::slot::{Proposal, Slot};
+use crate::io::step::{Actions, Lsn, Milestone, Now, Recipient, Reject};
 use crate::order::votes::bit;
 use crate::recovery::lives::Counts;
 use crate::replica::Replica;
-use crate::requests::table::Client;
 use crate::view::candidate::Candidate;
 use crate::view::decision::{self, Decision, Verdict, ViewChangeOf};
+use crate::view::proofs::Shown;
 
 impl Replica {
     /// As the primary of the view that is to begin: decides, if S allows it (§11.6). Otherwise, looks
     /// again at a NEW-VIEW that waits for what has come.
-    pub(crate) fn try_new_view(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn try_new_view(&mut self, now: Now, out: &mut Actions) {
         if self.is_normal() {
             return;
         }
@@ -61,7 +59,7 @@ impl Replica {
                 if mutant!(M78, checkpoint.0.plus(number(chosen.len())) > self.log.high(), false) =>
             {
                 self.set_goal(now, checkpoint, out);
-                self.status_soon(now, out);
+                self.peers.send_soon(now, out);
             }
             Decision::Complete { checkpoint, chosen } => {
                 let view_changes = s.iter().map(|m| (m.sender(), m.digest())).collect();
@@ -129,7 +127,7 @@ impl Replica {
     /// A NEW-VIEW, its signature already verified: "A backup accepts a new-view message for view
     /// v+1 if it is signed properly, if the view-change messages it contains are valid for view v+1,
     /// and if the set O is correct" [OSDI99 §4.4].
-    pub(crate) fn on_new_view(&mut self, now: Now, m: &Arc<Signed<NewView>>, out: &mut Actions) {
+    pub(super) fn on_new_view(&mut self, now: Now, m: &Arc<Signed<NewView>>, out: &mut Actions) {
         let view = m.body().view;
         // VV-1: from that view's primary, for this view or a later one.
         if m.sender() != self.cluster.primary(view) {
@@ -157,7 +155,7 @@ impl Replica {
     }
 
     /// Checks each NEW-VIEW at hand of which every VIEW-CHANGE that it names is here (VV-2, VV-3).
-    pub(crate) fn examine_new_views(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn examine_new_views(&mut self, now: Now, out: &mut Actions) {
         for from in self.cluster.replicas() {
             let (view, waits) = (self.views.view(), !self.is_normal());
             let complete = self.evidence.complete(from);
@@ -225,223 +223,74 @@ impl Replica {
         here.is_some_and(|batch| batch.is_complete())
     }
 
-    /// Sends VIEW-CHANGEs that a peer lacks, as they came: anyone can verify them (SM-4).
-    pub(crate) fn on_vc_fetch(&mut self, now: Now, from: ReplicaId, m: &VcFetch, out: &mut Actions) {
-        self.send_view_changes(now, from, m.view, m.set, out);
+    /// Returns the replicas known to have pre-prepared `digest` at `seq` in `view` or later: by PROOF,
+    /// or because it is this one (DP-4).
+    fn proven_by(&self, seq: SeqNum, digest: &Digest, view: ViewNum) -> u64 {
+        let want = Want { seq, digest: *digest, view };
+        let told = self.evidence.supporting(&want).fold(0, |set, proof| set | bit(proof.sender()));
+        told | if self.claimed_in(&want).is_some() { bit(self.id) } else { 0 }
     }
 
-    /// Sends the VIEW-CHANGEs for `view` of the replicas in `set`.
-    pub(crate) fn send_view_changes(
-        &mut self,
-        now: Now,
-        to: ReplicaId,
-        view: ViewNum,
-        set: u64,
-        out: &mut Actions,
-    ) {
-        let known = self.evidence.candidates().chain(self.evidence.entered());
-        let named = known.filter(|c| c.view() == view).flat_map(|c| c.named());
-        let received = self.evidence.received().filter(|m| m.body().view == view);
-        let mut messages: Vec<Arc<Signed<ViewChange>>> =
-            named.chain(received).filter(|m| set & bit(m.sender()) != 0).cloned().collect();
-        messages.sort_by_key(|m| (m.sender(), m.digest()));
-        messages.dedup_by_key(|m| (m.sender(), m.digest()));
-        for m in messages {
-            if !self.peers.allow(to, now.mono_ns, m.frame().len(), &self.config) {
-                return out.reject(Reject::TooSoon);
-            }
-            let after = if m.sender() == self.id { self.promises.last() } else { Lsn(0) };
-            out.forward(Recipient::Replica(to), Kind::ViewChange, after, m.frame());
+    /// Returns the newest view in which this replica pre-prepared what is wanted, if it did.
+    fn claimed_in(&self, want: &Want) -> Option<ViewNum> {
+        let claims = self.log.get(want.seq)?.claims();
+        claims.iter().find(|(d, u)| *d == want.digest && *u >= want.view).map(|(_, view)| *view)
+    }
+
+    /// Returns this replica's own PROOF for what is wanted, if it can give one. What it claims was durable before it
+    /// was said.
+    pub(super) fn own_proof(&mut self, want: &Want) -> Option<Shown> {
+        let view = self.claimed_in(want)?;
+        let known = self.evidence.supporting(want).find(|proof| proof.sender() == self.id).cloned();
+        if let Some(known) = known.filter(|known| known.body().view == view) {
+            return Some(known);
         }
+        let message = ProofMessage { seq: want.seq, digest: want.digest, view };
+        let mut body = Vec::new();
+        message.encode(&mut Writer::new(&mut body));
+        let signed = Signed::sign(&self.signer, &self.domains, Kind::Proof, 0, self.id, message, &body);
+        let signed = Arc::new(signed);
+        self.evidence.prove(&signed, self.proofs_max());
+        Some(signed)
     }
 
-    /// "Then it enters view v+1: at this point it is able to accept messages for view v+1"
-    /// [OSDI99 §4.4]; spec §11.8, in its order.
-    fn enter_view(&mut self, now: Now, candidate: &Candidate, out: &mut Actions) {
-        self.evidence.enter(candidate.clone());
-        let body = candidate.message().body();
-        self.stop_normal_operation(out);
-        let requeued = self.proposals_to_requeue(body);
-        // What it takes over is at hand until it is voted for, wherever it was kept (DP-7, L9).
-        let held = self.batches_of(&body.chosen);
-        self.views.enter(body.view, body.last());
-        self.log.start_view(body.view, self.cluster.f() + 2);
-        self.judge_view();
-        self.lookup.clear();
-        self.promises.forget(self.log.view(), self.log.stable());
-        self.watch.start_view(body.last());
-        // 1. Where it starts. Never lower last_exec or h because n* is lower (A25).
-        let (start, root) = body.checkpoint;
-        self.log.set_low(start);
-        // RO-4: no reads before what the view took over has been executed.
-        // What only prepared in an earlier life, and is not among it, was shown to nobody as a whole.
-        self.reads.start_view(body.last());
-        self.batcher.start_view(self.log.low().max(body.last()));
-        out.push(Action::StopTimer(Timer::NewView));
-        out.report(Milestone::ViewEntered { view: body.view, last: body.last() });
-        self.trust_stable_of(now, candidate, out);
-        // 2. Vote for what it took over.
-        self.adopt_chosen(now, body, &held, out);
-        self.batcher.start_choice(mutant!(M69, self.latest_proposed_choice(), 0));
-        mutant!(M45, (), self.exec.restart_at(start.max(self.log.stable())));
-        if start > self.exec.executed() {
-            self.set_goal(now, (start, root), out);
+    /// Returns the PROOFs that a NEW-VIEW depends on in addition to the VIEW-CHANGEs that it names: all that support
+    /// a choice for which those contain too few claims (A2).
+    fn evidence_for(&mut self, v: &[ViewChangeOf<'_>], new_view: &NewView) -> Vec<Shown> {
+        let (k, window) = (self.config.checkpoint_interval, self.config.window);
+        let alone = decision::check(self.cluster, k, window, self.null_digest, v, |_, _, _| 0, new_view);
+        let Verdict::Missing { wants } = alone else { return Vec::new() };
+        let mut evidence = Vec::new();
+        for want in &wants {
+            self.own_proof(want);
+            evidence.extend(self.evidence.supporting(want).cloned());
         }
-        self.say_checkpoints_again(out);
-        // 4. Requests that wait: the primary proposes them, backups send them to it.
-        self.requeue(now, requeued, out);
-        self.try_execute(now, out);
-        self.serve_reads(out);
-        self.status_now(now, out);
+        evidence
     }
 
-    /// h may rise to the (f+1)-th largest h in V, which a correct replica holds a proof for, where
-    /// this replica's own state at it has the right root (§11.8.1, CK-2).
-    fn trust_stable_of(&mut self, now: Now, candidate: &Candidate, out: &mut Actions) {
-        let mut stable: Vec<SeqNum> = candidate.named().map(|m| m.body().stable).collect();
-        stable.sort_unstable();
-        let Some(seq) = stable.iter().rev().nth(self.cluster.f()).copied() else { return };
-        let Some(root) = self.checkpoints.root(seq) else { return };
-        let says = |m: &Arc<Signed<ViewChange>>| m.body().checkpoints.contains(&(seq, root));
-        let alike = candidate.named().filter(|m| says(m)).count();
-        if seq > self.log.stable() && alike >= self.cluster.weak() && self.exec.executed() >= seq {
-            self.make_stable(now, seq, root, out);
+    /// Keeps what STATUS will ask for (DP-4).
+    fn ask_for_proofs(&mut self, now: Now, wants: Vec<Want>, out: &mut Actions) {
+        if self.evidence.want(wants) {
+            self.peers.send_soon(now, out);
         }
     }
 
-    /// Takes the chosen batches into the log and votes for them: "multicasts a prepare for each message
-    /// in O to all the other replicas" [OSDI99 §4.4]. Also for numbers that are executed here already:
-    /// "Replicas redo the protocol [...] but they avoid re-executing client requests".
-    fn adopt_chosen(
-        &mut self,
-        now: Now,
-        body: &NewView,
-        held: &BTreeMap<Digest, Arc<Batch>>,
-        out: &mut Actions,
-    ) {
-        let mut seq = body.checkpoint.0;
-        for digest in &body.chosen {
-            seq = seq.next();
-            if self.log.admits(seq) {
-                self.adopt(now, seq, *digest, held.get(digest), out);
-            }
-        }
+    /// Room for everything that all replicas may claim.
+    fn proofs_max(&self) -> usize {
+        usize::try_from(self.config.window).unwrap_or(usize::MAX) * self.cluster.n()
     }
 
-    fn adopt(&mut self, now: Now, seq: SeqNum, digest: Digest, held: Option<&Arc<Batch>>, out: &mut Actions) {
-        let batch = match held.or_else(|| self.find_batch(seq, &digest)) {
-            Some(batch) => Some(batch.clone()),
-            None if digest == self.null_digest => Some(self.null_batch()),
-            None => None,
-        };
-        if batch.is_none() {
-            self.want_batch(now, digest, out);
+    /// A replica claims that it pre-prepared a batch. Its signature has been verified, independent of the sender.
+    /// Only requested PROOFs are kept.
+    pub(super) fn on_proof(&mut self, now: Now, proof: &Shown, out: &mut Actions) {
+        let m = proof.body();
+        let asked =
+            self.evidence.wants().iter().any(|w| w.seq == m.seq && w.digest == m.digest && w.view <= m.view);
+        let max = self.proofs_max();
+        if !asked || !self.cluster.contains(proof.sender()) || !self.evidence.prove(proof, max) {
+            return out.reject(Reject::Unwanted);
         }
-        let Some(slot) = self.log.slot_mut(seq) else { return };
-        if slot.proposal().is_some() {
-            // After a restart its vote may be known, and the batch not (L7).
-            if let Some(batch) = batch {
-                slot.supply_proposal(&batch);
-            }
-            return;
-        }
-        // SR-4, ND-3: what a correct replica pre-prepared once is authentic, and its choice was checked.
-        let authentic = mutant!(
-            M39,
-            true,
-            batch.as_ref().is_none_or(|b| {
-                crate::order::choice::check(
-                    now,
-                    b.choice(),
-                    self.exec.last_choice(),
-                    self.config.clock_skew_ns,
-                )
-                .is_ok()
-            })
-        );
-        let incomplete = batch.as_ref().is_none_or(|b| !b.is_complete());
-        slot.accept(Proposal { digest, batch, authentic, since: now.mono_ns });
-        out.report(Milestone::PrePrepared { seq, digest });
-        self.watch.note_accepted(seq, self.exec.executed(), now.mono_ns);
-        if incomplete {
-            self.seek_bodies(now, out);
-        }
-        self.advance(now, seq, out);
-    }
-
-    /// Votes for chosen numbers that were above the window when the view was entered (§11.8.2).
-    pub(crate) fn adopt_rest_of_new_view(&mut self, now: Now, out: &mut Actions) {
-        let Some(candidate) = self.evidence.entered_in(self.views.view()) else { return };
-        if self.is_normal() && self.views.last_fixed() > self.log.stable() {
-            let message = candidate.message().clone();
-            let held = self.batches_of(&message.body().chosen);
-            self.adopt_chosen(now, message.body(), &held, out);
-        }
-    }
-
-    /// Returns those of these batches that are here, wherever they are kept.
-    fn batches_of(&self, chosen: &[Digest]) -> BTreeMap<Digest, Arc<Batch>> {
-        let mut wanted: Vec<Digest> = chosen.to_vec();
-        wanted.sort_unstable();
-        let mut held: BTreeMap<Digest, Arc<Batch>> = BTreeMap::new();
-        let kept = self.log.iter().flat_map(Slot::batches).chain(self.bodies.batches());
-        for batch in kept.filter(|batch| wanted.binary_search(&batch.digest()).is_ok()) {
-            let better = held.get(&batch.digest()).is_none_or(|known| !known.is_complete());
-            if better {
-                held.insert(batch.digest(), batch.clone());
-            }
-        }
-        held
-    }
-
-    /// Returns requests of proposals that the new view dropped, which must not be lost (A26, B8).
-    fn proposals_to_requeue(&self, body: &NewView) -> Vec<quorate_wire::batch::StoredRequest> {
-        let mut dropped = Vec::new();
-        for slot in self.log.iter() {
-            let Some(batch) = slot.proposed() else { continue };
-            let index =
-                usize::try_from(slot.seq().0.saturating_sub(body.checkpoint.0.0 + 1)).unwrap_or(usize::MAX);
-            let kept = slot.seq() <= body.checkpoint.0 || body.chosen.get(index) == Some(&batch.digest());
-            if !kept && slot.seq() > self.exec.executed() {
-                dropped.extend(crate::io::record::requests_of(batch, &self.domains));
-            }
-        }
-        dropped
-    }
-
-    /// Puts waiting requests into the new view.
-    fn requeue(&mut self, now: Now, dropped: Vec<quorate_wire::batch::StoredRequest>, out: &mut Actions) {
-        for request in mutant!(M44, dropped, Vec::new()) {
-            let Some(client) = self.clients.entry(request.client) else { continue };
-            let newer = client.pending().is_none_or(|p| p.request().timestamp < request.timestamp);
-            if request.timestamp > client.executed() && newer {
-                self.clients.keep_stored(Arc::new(request), now.mono_ns);
-            }
-        }
-        self.clients.restart_waiting(now.mono_ns, self.views.last_fixed());
-        let waiting: Vec<quorate_wire::ClientId> = self.clients.pending().map(|(client, _)| client).collect();
-        let mut taken_over: Vec<Digest> = self
-            .log
-            .iter()
-            .filter_map(Slot::proposed)
-            .flat_map(|batch| batch.requests().map(|r| r.digest))
-            .collect();
-        taken_over.sort_unstable();
-        let primary = Recipient::Replica(self.primary());
-        for client in waiting {
-            let Some(pending) = self.clients.get(client).and_then(Client::pending) else { continue };
-            let taken = taken_over.binary_search(&pending.request().digest).is_ok();
-            let proposed = mutant!(M44, taken, true);
-            let Some(pending) = self.clients.set_proposed(client, proposed) else { continue };
-            if self.cluster.primary(self.views.view()) == self.id {
-                self.batcher.push(client);
-            } else if !pending.is_proposed() && !self.recovery.is_active() {
-                out.forward(primary, Kind::Request, Lsn(0), pending.request().frame());
-            }
-        }
-        self.propose(now, out);
-        self.watch_requests(now, out);
-        self.watch_relays(now, out);
+        self.try_new_view(now, out);
     }
 }
 

@@ -16,12 +16,13 @@ use crate::io::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 use crate::order::choice;
 use crate::order::promises::OwnVote;
 use crate::order::slot::Proposal;
+use crate::order::slot::Slot;
 use crate::order::votes::Inserted;
 use crate::replica::Replica;
 
 impl Replica {
     /// A backup accepts the primary's choice and tells every replica so.
-    pub(crate) fn on_pre_prepare(
+    pub(super) fn on_pre_prepare(
         &mut self,
         now: Now,
         from: ReplicaId,
@@ -37,7 +38,7 @@ impl Replica {
             let behind =
                 m.view > self.views.view() || (m.view == self.views.view() && m.seq > self.log.high());
             if behind {
-                self.status_soon(now, out);
+                self.peers.send_soon(now, out);
             }
             return out.reject(reason);
         }
@@ -61,7 +62,7 @@ impl Replica {
         }
         self.watch_requests(now, out);
         if !authentic || !is_complete {
-            self.seek_bodies(now, out);
+            self.bodies.seek(now, out);
         }
         self.advance(now, m.seq, out);
     }
@@ -138,7 +139,7 @@ impl Replica {
 
     /// PP-5: every request is authentic here. The signatures of those that are not are looked at, where
     /// there are any.
-    pub(crate) fn is_authentic(&mut self, batch: &Arc<Batch>, out: &mut Actions) -> bool {
+    fn is_authentic(&mut self, batch: &Arc<Batch>, out: &mut Actions) -> bool {
         let mut all = true;
         for r in batch.inlined() {
             if self.stands(r.client, r.timestamp, &r.digest, r.proof) {
@@ -170,7 +171,7 @@ impl Replica {
     /// past it, so that it will not be executed in any case (EX-2). The last matters after a view
     /// change: a primary may propose again what the others have executed, with MACs under keys that the
     /// client has renewed since.
-    pub(crate) fn stands(
+    pub(super) fn stands(
         &self,
         client: ClientId,
         timestamp: Timestamp,
@@ -190,13 +191,13 @@ impl Replica {
     }
 
     /// A backup has agreed to the primary's proposal.
-    pub(crate) fn on_prepare(&mut self, now: Now, from: ReplicaId, m: &Prepare<'_>, out: &mut Actions) {
+    pub(super) fn on_prepare(&mut self, now: Now, from: ReplicaId, m: &Prepare<'_>, out: &mut Actions) {
         self.log_piggyback(now, from, m.view, &m.piggyback, out);
         // "their view number equals the replica's current view, and their sequence number is between
         // h and H" [OSDI99 §4.2], PC-1.
         if mutant!(M97, m.view != self.views.view() || m.view != self.log.view(), false) {
             if m.view > self.views.view() {
-                self.status_soon(now, out);
+                self.peers.send_soon(now, out);
             }
             return out.reject(Reject::OtherView);
         }
@@ -209,7 +210,7 @@ impl Replica {
         }
         if !self.log.admits(m.seq) {
             if m.seq > self.log.high() {
-                self.status_soon(now, out);
+                self.peers.send_soon(now, out);
             }
             return out.reject(Reject::OutsideWatermarks);
         }
@@ -227,9 +228,9 @@ impl Replica {
     }
 
     /// A replica has prepared a batch.
-    pub(crate) fn on_commit(&mut self, now: Now, from: ReplicaId, m: &Commit, out: &mut Actions) {
+    pub(super) fn on_commit(&mut self, now: Now, from: ReplicaId, m: &Commit, out: &mut Actions) {
         if m.view > self.views.view() {
-            self.status_soon(now, out);
+            self.peers.send_soon(now, out);
         }
         if let Err(reason) = self.log_commit(now, from, m.view, m.seq, m.digest, out) {
             out.reject(reason);
@@ -271,7 +272,7 @@ impl Replica {
             return Err(Reject::OtherView);
         }
         if seq > self.log.high() {
-            self.status_soon(now, out);
+            self.peers.send_soon(now, out);
         }
         let Some(slot) = self.log.slot_mut(seq) else { return Err(Reject::OutsideWatermarks) };
         match slot.count_commit(from, digest, current) {
@@ -291,7 +292,7 @@ impl Replica {
     }
 
     /// Another replica says that a batch committed (ST-5).
-    pub(crate) fn on_committed(&mut self, now: Now, from: ReplicaId, m: &Committed, out: &mut Actions) {
+    pub(super) fn on_committed(&mut self, now: Now, from: ReplicaId, m: &Committed, out: &mut Actions) {
         let Some(slot) = self.log.slot_mut(m.seq) else { return out.reject(Reject::OutsideWatermarks) };
         match slot.attest(from, m.digest) {
             Inserted::New => self.advance(now, m.seq, out),
@@ -304,7 +305,7 @@ impl Replica {
     }
 
     /// Does whatever the messages logged for `seq` now allow, independently of their order.
-    pub(crate) fn advance(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
+    pub(super) fn advance(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
         self.accept_vouched(seq);
         self.prepare(seq, out);
         self.commit(now, seq, out);
@@ -348,12 +349,12 @@ impl Replica {
         out.send(Recipient::All, Kind::Prepare, after, |w| {
             Prepare::encode(view, seq, &digest, self.piggyback.commits(), w);
         });
-        self.piggyback_sent(out);
+        self.piggyback.sent(out);
     }
 
     /// Records that this replica pre-prepares `digest`, before it says so (D1), and counts the prepare
     /// of a backup once that is durable.
-    pub(crate) fn record_vote(
+    pub(super) fn record_vote(
         &mut self,
         view: ViewNum,
         seq: SeqNum,
@@ -375,7 +376,7 @@ impl Replica {
     }
 
     /// Counts a vote of this replica's own, now that it is durable.
-    pub(crate) fn count_own_vote(&mut self, vote: &OwnVote) {
+    pub(super) fn count_own_vote(&mut self, vote: &OwnVote) {
         let id = self.id;
         if mutant!(M94, vote.view != self.log.view(), false) {
             return; // the view has ended since
@@ -435,21 +436,10 @@ impl Replica {
         let queued = self.piggyback.push(seq, digest, after);
         // PB-4: a client waits for this one.
         if self.config.is_checkpoint(seq) || !self.reads.is_empty() || queued >= self.config.pipeline {
-            self.flush_commits(out);
+            self.piggyback.flush(self.log.view(), out);
         } else if queued == 1 {
             Self::set_timer(out, Timer::Flush, now.mono_ns.saturating_add(self.config.piggyback_ns));
         }
-    }
-
-    /// Sends the queued commits on their own.
-    pub(crate) fn flush_commits(&mut self, out: &mut Actions) {
-        let view = self.log.view();
-        let after = self.piggyback.after();
-        for (seq, digest) in self.piggyback.commits() {
-            let commit = Commit { view, seq: *seq, digest: *digest };
-            out.send(Recipient::All, Kind::Commit, after, |w| commit.encode(w));
-        }
-        self.piggyback_sent(out);
     }
 
     /// Records that a batch has committed here (committed-local).
@@ -462,5 +452,19 @@ impl Replica {
         }
         out.report(Milestone::Committed { seq, digest });
         slot.note_committed_record(self.promises.persist(Record::Committed { seq, digest }, out));
+    }
+
+    /// Looks again at proposals with requests that were not authentic here.
+    pub(super) fn recheck_proposals(&mut self, now: Now, out: &mut Actions) {
+        for seq in self.log.numbers() {
+            let waiting = self.log.get(seq).and_then(Slot::proposal).filter(|p| !p.authentic);
+            let Some(batch) = waiting.and_then(|p| p.batch.clone()) else { continue };
+            if self.is_authentic(&batch, out) {
+                if let Some(slot) = self.log.slot_mut(seq) {
+                    slot.vouch();
+                }
+                self.advance(now, seq, out);
+            }
+        }
     }
 }

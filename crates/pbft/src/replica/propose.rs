@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use quorate_wire::batch::Batch;
 use quorate_wire::message::{Kind, encode_pre_prepare, pre_prepare_bytes_besides};
 
-use crate::io::step::{Actions, Milestone, Now, Recipient, Timer};
+use crate::io::step::{Actions, Milestone, Now, Recipient};
 use crate::order::choice;
 use crate::order::slot::{Proposal, Slot};
 use crate::replica::Replica;
@@ -29,7 +29,7 @@ impl Replica {
 
     /// Proposes waiting requests while the window is open. There is no delay for batching: an idle
     /// system proposes at once, under load requests queue behind `W` [OSDI99 §4.2].
-    pub(crate) fn propose(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn propose(&mut self, now: Now, out: &mut Actions) {
         while !self.batcher.is_empty() && self.may_propose() {
             let Some(batch) = self.next_batch(now) else { return };
             self.assign(now, batch, out);
@@ -37,13 +37,13 @@ impl Replica {
     }
 
     /// Returns the latest choice in a proposal of this view.
-    pub(crate) fn latest_proposed_choice(&self) -> u64 {
+    pub(super) fn latest_proposed_choice(&self) -> u64 {
         let proposed = self.log.iter().filter_map(Slot::proposed);
         proposed.filter_map(|batch| choice::decode(batch.choice())).max().unwrap_or(0)
     }
 
     /// Proposes an empty batch, where PR-6 allows one.
-    pub(crate) fn propose_null(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn propose_null(&mut self, now: Now, out: &mut Actions) {
         if !self.may_propose() {
             return;
         }
@@ -53,7 +53,7 @@ impl Replica {
     }
 
     /// Returns the null batch.
-    pub(crate) fn null_batch(&mut self) -> Arc<Batch> {
+    pub(super) fn null_batch(&self) -> Arc<Batch> {
         let mut batch = Batch::default();
         batch.seal(&self.domains, &[]);
         Arc::new(batch)
@@ -89,7 +89,7 @@ impl Replica {
                 if apart {
                     separate.push(pending.request().clone());
                 } else {
-                    batch.push_stored(&pending.request());
+                    batch.push_stored(pending.request());
                 }
                 queue.pop(true);
             }
@@ -117,17 +117,10 @@ impl Replica {
         out.send(Recipient::All, Kind::PrePrepare, after, |w| {
             encode_pre_prepare(view, seq, &batch, self.piggyback.commits(), w);
         });
-        self.piggyback_sent(out);
+        self.piggyback.sent(out);
         let Some(slot) = self.log.slot_mut(seq) else { unreachable!("may_propose checks the window") };
         slot.accept(Proposal { digest, batch: Some(batch), authentic: true, since: now.mono_ns });
         self.watch_requests(now, out);
         self.advance(now, seq, out);
-    }
-
-    /// The carrier of the piggybacked commits has been sent (PB-1).
-    pub(crate) fn piggyback_sent(&mut self, out: &mut Actions) {
-        if self.piggyback.clear() {
-            out.push(crate::io::step::Action::StopTimer(Timer::Flush));
-        }
     }
 }

@@ -23,14 +23,14 @@ const RETRY_NS: u64 = 100 * MS;
 
 impl Replica {
     /// Starts over without a memory.
-    pub(crate) fn start_rejoin(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn start_rejoin(&mut self, now: Now, out: &mut Actions) {
         let nonce = self.rng.next();
         self.recovery.start(nonce, self.cluster, self.config.checkpoint_interval, self.id);
         self.on_recovery_timer(now, out);
     }
 
     /// Asks again what has not been answered.
-    pub(crate) fn on_recovery_timer(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn on_recovery_timer(&mut self, now: Now, out: &mut Actions) {
         match self.recovery.question() {
             None => return,
             Some(Question::Stable(query)) => {
@@ -42,7 +42,7 @@ impl Replica {
     }
 
     /// Another replica rejoins: tell it how far this one's log reaches (RC-4).
-    pub(crate) fn on_query_stable(&mut self, from: ReplicaId, m: QueryStable, out: &mut Actions) {
+    pub(super) fn on_query_stable(&mut self, from: ReplicaId, m: QueryStable, out: &mut Actions) {
         if self.recovery.is_active() {
             return out.reject(Reject::Recovering);
         }
@@ -54,7 +54,7 @@ impl Replica {
     }
 
     /// A bound from another replica. Enough of them bound what this one may have said (RC-4).
-    pub(crate) fn on_reply_stable(&mut self, now: Now, from: ReplicaId, m: &ReplyStable, out: &mut Actions) {
+    pub(super) fn on_reply_stable(&mut self, now: Now, from: ReplicaId, m: &ReplyStable, out: &mut Actions) {
         let (checkpoint, floor) = match self.recovery.take_bound(from, m, self.cluster.weak()) {
             Ok(Some(bounds)) => bounds,
             Ok(None) => return,
@@ -96,7 +96,7 @@ impl Replica {
     }
 
     /// The others' replies to the recovery request: `n_R`, and the views they are in (RC-7).
-    pub(crate) fn on_recovery_reply(&mut self, now: Now, from: ReplicaId, m: &Reply<'_>, out: &mut Actions) {
+    pub(super) fn on_recovery_reply(&mut self, now: Now, from: ReplicaId, m: &Reply<'_>, out: &mut Actions) {
         let (noted, bound, view) = match self.recovery.take_reply(from, m, self.cluster) {
             Ok(Answered::NotYet) => return,
             Ok(Answered::TooOld { next, bounds }) => {
@@ -118,12 +118,7 @@ impl Replica {
             self.judge_view();
             out.report(Milestone::ViewChangeStarted { view });
         }
-        self.status_soon(now, out);
-        self.recovery_made_stable(now, out);
-    }
-
-    /// A checkpoint has become stable here, which may end a rejoin, this replica's or another's.
-    pub(crate) fn recovery_made_stable(&mut self, now: Now, out: &mut Actions) {
+        self.peers.send_soon(now, out);
         self.look_at_rejoin(now, out);
         self.watch_recoveries(now, out);
     }
@@ -131,7 +126,7 @@ impl Replica {
     /// RC-9, RC-9a: recovered once a stable checkpoint at or beyond the bound is held, here and at a quorum. Only then
     /// can nothing that was signed in an earlier life decide a number up to that bound: fewer than a quorum could vote
     /// for it.
-    pub(crate) fn look_at_rejoin(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn look_at_rejoin(&mut self, now: Now, out: &mut Actions) {
         let Some(until) = self.recovery.until() else { return };
         let stable = self.log.stable();
         let alone = self.peers.stable_at(until) + 1 < self.cluster.quorum();
@@ -161,7 +156,7 @@ impl Replica {
     /// Says whether a null batch may stand at `seq`: a recovery needs the order to come that far, whether it has ended
     /// here already or not, or a batch between here and there will begin one. This replica may lag behind the primary
     /// or be ahead of it; the number says the same to all (PR-6).
-    pub(crate) fn null_batch_allowed_at(&self, seq: SeqNum) -> bool {
+    pub(super) fn null_batch_allowed_at(&self, seq: SeqNum) -> bool {
         let mut before = (self.exec.executed().0 + 1..seq.0).filter_map(|n| self.log.get(SeqNum(n)));
         mutant!(M50, seq <= self.null_batches_to(), true)
             || before.any(|slot| {
@@ -170,7 +165,7 @@ impl Replica {
     }
 
     /// Runs the null timer while a recovery needs it.
-    pub(crate) fn watch_recoveries(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn watch_recoveries(&mut self, now: Now, out: &mut Actions) {
         if self.run_null_timer(now, out) {
             self.recovery.note_still(self.exec.executed(), now.mono_ns);
         }
@@ -188,7 +183,7 @@ impl Replica {
 
     /// RC-10: so that idle systems finish a recovery, the primary issues null batches; one that does
     /// not is suspected.
-    pub(crate) fn on_null_batch_timer(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn on_null_batch_timer(&mut self, now: Now, out: &mut Actions) {
         self.recovery.set_null_timer(false);
         if !self.null_batches_needed() {
             return;

@@ -6,14 +6,17 @@ use quorate_wire::id::{ClientId, ReplicaId};
 use quorate_wire::message::{Kind, Proof, ReqAck, ReqReject, Request, SuspectReason};
 
 use crate::io::config::RequestAuth;
-use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject};
+use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 use crate::order::slot::Slot;
 use crate::replica::Replica;
 use crate::requests::table::{Client, Pending};
 
+/// A backup that stays alone with a request says so after a time that doubles each time, so often at most.
+const VOUCH_DOUBLINGS_MAX: u32 = 20;
+
 impl Replica {
     /// Takes a request from any sender: it is authenticated by itself.
-    pub(crate) fn on_request(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
+    pub(super) fn on_request(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
         // SR-4: a body that an ordered batch names is needed whatever its authenticator says here.
         self.supply_body(now, request, out);
         let mode = self.config.request_auth;
@@ -96,7 +99,7 @@ impl Replica {
     }
 
     /// A client's signature was checked: the request counts as authentic, or its client as faulty.
-    pub(crate) fn on_signature_checked(&mut self, now: Now, request: Digest, valid: bool, out: &mut Actions) {
+    pub(super) fn on_signature_checked(&mut self, now: Now, request: Digest, valid: bool, out: &mut Actions) {
         let waiting = self.bodies.signature_checked(request, valid);
         if let Some(body) = waiting {
             if !valid {
@@ -174,7 +177,7 @@ impl Replica {
 
     /// The client asks again for a request that has not been executed.
     fn on_known_request(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
-        self.flush_commits(out); // PB-4: somebody is waiting
+        self.piggyback.flush(self.log.view(), out); // PB-4: somebody is waiting
         // It signs now, as one on probation has to, or as a correct client does from its second
         // retransmission on (AU-5).
         let separate_above = self.config.separate_above;
@@ -196,9 +199,9 @@ impl Replica {
     }
 
     /// Tells all that a request is authentic here, and counts the replicas that do (TM-2).
-    pub(crate) fn vouch(&mut self, now: Now, client: ClientId, out: &mut Actions) {
+    pub(super) fn vouch(&mut self, now: Now, client: ClientId, out: &mut Actions) {
         let id = self.id;
-        let must_sign = self.must_sign(now, client);
+        let must_sign = self.clients.must_sign(client, self.config.request_auth, now.mono_ns);
         let Some(entry) = self.clients.get_mut(client) else { return };
         let Some(pending) = entry.pending() else { return };
         let (timestamp, digest) = (pending.request().timestamp, pending.request().digest);
@@ -215,8 +218,8 @@ impl Replica {
     }
 
     /// Another replica holds a request as authentic.
-    pub(crate) fn on_req_ack(&mut self, now: Now, from: ReplicaId, m: &ReqAck, out: &mut Actions) {
-        let must_sign = self.must_sign(now, m.client);
+    pub(super) fn on_req_ack(&mut self, now: Now, from: ReplicaId, m: &ReqAck, out: &mut Actions) {
+        let must_sign = self.clients.must_sign(m.client, self.config.request_auth, now.mono_ns);
         let leads = self.is_normal() && self.is_primary();
         // Nobody can fill the table with clients that do not exist: only known ones are vouched for.
         let Some(entry) = self.clients.get_mut(m.client) else { return out.reject(Reject::Unwanted) };
@@ -250,8 +253,8 @@ impl Replica {
     /// The client asks again for what was executed: its reply is in the state (RP-2).
     fn on_retransmission(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
         // RO-5: others may lag where this replica does not; a status lets them catch up.
-        self.status_soon(now, out);
-        self.flush_commits(out);
+        self.peers.send_soon(now, out);
+        self.piggyback.flush(self.log.view(), out);
         let Some(client) = self.clients.get_mut(request.client) else { return };
         if client.may_resend(now.mono_ns) {
             out.push(Action::Resend { client: request.client });
@@ -261,7 +264,7 @@ impl Replica {
     }
 
     /// A backup cannot authenticate a request in this primary's proposal (AU-5).
-    pub(crate) fn on_req_reject(&mut self, now: Now, from: ReplicaId, m: &ReqReject, out: &mut Actions) {
+    pub(super) fn on_req_reject(&mut self, now: Now, from: ReplicaId, m: &ReqReject, out: &mut Actions) {
         if m.view != self.views.view() || !self.is_normal() {
             return out.reject(Reject::OtherView);
         }
@@ -284,33 +287,55 @@ impl Replica {
         // everywhere. Handing over costs a view change at network speed and no time-out.
         if self.clients.entry(m.client).is_some() {
             self.clients.take_pending(m.client);
-            self.start_probation(now, m.client, out);
+            self.clients.start_probation(m.client, self.config.request_auth, now.mono_ns);
+            out.report(Milestone::OnProbation { client: m.client });
         }
-        self.hand_off(now, out);
-    }
-
-    /// Returns whether a client has to sign, or its requests are ignored.
-    pub(crate) fn must_sign(&self, now: Now, client: ClientId) -> bool {
-        match self.config.request_auth {
-            RequestAuth::Mac => false,
-            RequestAuth::Adaptive => self.clients.on_probation(client, now.mono_ns),
-            RequestAuth::SigMac => true,
-        }
-    }
-
-    /// Takes a client's standing: it has to sign for a while (AU-5).
-    pub(crate) fn start_probation(&mut self, now: Now, client: ClientId, out: &mut Actions) {
-        self.clients.start_probation(client, now.mono_ns);
-        if self.must_sign(now, client) {
-            self.clients.stop_waiting_unsigned(client);
-        }
-        out.report(Milestone::OnProbation { client });
-    }
-
-    /// Gives the view up as its primary: a SUSPECT of one's own view is a LeaveCert (LV-2).
-    pub(crate) fn hand_off(&mut self, now: Now, out: &mut Actions) {
+        // Gives the view up as its primary: a SUSPECT of one's own view is a LeaveCert (LV-2).
         if self.views.hand_off() {
             self.suspect(now, SuspectReason::SelfHandoff, out);
+        }
+    }
+
+    /// Arms the timer for requests that no timer covers yet.
+    pub(super) fn watch_relays(&mut self, now: Now, out: &mut Actions) {
+        if self.watches() && self.watch.start_relay() {
+            Self::set_timer(out, Timer::Relay, now.mono_ns.saturating_add(self.patience() / 4));
+        }
+    }
+
+    /// A quarter of the time-out has passed: vouch for what has not been proposed; at half of it,
+    /// send it to the primary again (TM-2).
+    pub(super) fn on_relay_timer(&mut self, now: Now, out: &mut Actions) {
+        self.watch.stop_relay();
+        if !self.watches() {
+            return;
+        }
+        let patience = self.patience();
+        let mut due = core::mem::take(&mut self.scratch);
+        due.clear();
+        let mut more = false;
+        for (client, pending) in self.clients.pending() {
+            let waited = now.mono_ns.saturating_sub(pending.since());
+            more |= !pending.is_timed() || !pending.is_relayed_again();
+            // Said again, but less and less often: nobody else may ever hold it (B31).
+            let wait = (patience / 4) << pending.vouched().min(VOUCH_DOUBLINGS_MAX);
+            if !pending.is_timed() && waited >= wait {
+                due.push(client.0);
+            }
+        }
+        for client in due.iter().copied() {
+            self.vouch(now, quorate_wire::ClientId(client), out);
+        }
+        self.scratch = due;
+        let primary = Recipient::Replica(self.primary());
+        for (_, pending) in self.clients.pending_mut() {
+            if !pending.is_relayed_again() && now.mono_ns.saturating_sub(pending.since()) >= patience / 2 {
+                pending.relay_again();
+                out.forward(primary, Kind::Request, Lsn(0), pending.request().frame());
+            }
+        }
+        if more {
+            self.watch_relays(now, out);
         }
     }
 }

@@ -4,21 +4,19 @@ use quorate_wire::message::{Kind, Proof, ReqAck, SuspectReason};
 
 use crate::io::step::{Actions, Lsn, Now, Recipient, Timer};
 use crate::replica::Replica;
-
-/// A backup that stays alone with a request says so after a time that doubles each time, so often at most.
-const VOUCH_DOUBLINGS_MAX: u32 = 20;
+use crate::requests::table::Pending;
 
 /// A request may be passed over by this many windows of proposals while the window is full (B8).
 const PASSED_OVER_MAX: u64 = 4;
 
 impl Replica {
     /// Returns how long the primary of this view has: longer after failed views (TM-3).
-    pub(crate) fn patience(&self) -> u64 {
+    pub(super) fn patience(&self) -> u64 {
         self.watch.request_timeout().max(self.views.patience_ns())
     }
 
     /// Returns whether this replica has a primary to watch.
-    fn watches(&self) -> bool {
+    pub(super) fn watches(&self) -> bool {
         self.is_normal() && !self.is_primary() && !self.target.is_active() && !self.recovery.is_active()
     }
 
@@ -40,12 +38,12 @@ impl Replica {
         // Results reset the clock as they arrive.
         let busy_since =
             self.watch.busy_since().filter(|_| !at_work && mutant!(M99, accepted > executed, true));
-        [oldest.map(|pending| pending.since()), busy_since].into_iter().flatten().min()
+        [oldest.map(Pending::since), busy_since].into_iter().flatten().min()
     }
 
     /// Arms the request timer if something waits: "A backup starts a timer when it receives a request
     /// and the timer is not already running" [OSDI99 §4.4].
-    pub(crate) fn watch_requests(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn watch_requests(&mut self, now: Now, out: &mut Actions) {
         if self.watch.is_request_armed() || !self.watches() {
             return;
         }
@@ -60,7 +58,7 @@ impl Replica {
     }
 
     /// The request timer ran out: suspect, or wait for what is waiting now.
-    pub(crate) fn on_request_timer(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn on_request_timer(&mut self, now: Now, out: &mut Actions) {
         let armed = self.watch.take_request();
         if !self.watches() {
             return;
@@ -101,7 +99,7 @@ impl Replica {
         // A sync takes as long as it takes; nobody else can make it look longer.
         let wait = if disk { patience.saturating_mul(1 << excuses) } else { patience };
         if behind {
-            self.status_soon(now, out);
+            self.peers.send_soon(now, out);
         }
         Some(wait)
     }
@@ -131,49 +129,6 @@ impl Replica {
                     out.send(Recipient::All, Kind::ReqAck, Lsn(0), |w| ack.encode(w));
                 }
             }
-        }
-    }
-
-    /// Arms the timer for requests that no timer covers yet.
-    pub(crate) fn watch_relays(&mut self, now: Now, out: &mut Actions) {
-        if self.watches() && self.watch.start_relay() {
-            Self::set_timer(out, Timer::Relay, now.mono_ns.saturating_add(self.patience() / 4));
-        }
-    }
-
-    /// A quarter of the time-out has passed: vouch for what has not been proposed; at half of it,
-    /// send it to the primary again (TM-2).
-    pub(crate) fn on_relay_timer(&mut self, now: Now, out: &mut Actions) {
-        self.watch.stop_relay();
-        if !self.watches() {
-            return;
-        }
-        let patience = self.patience();
-        let mut due = core::mem::take(&mut self.scratch);
-        due.clear();
-        let mut more = false;
-        for (client, pending) in self.clients.pending() {
-            let waited = now.mono_ns.saturating_sub(pending.since());
-            more |= !pending.is_timed() || !pending.is_relayed_again();
-            // Said again, but less and less often: nobody else may ever hold it (B31).
-            let wait = (patience / 4) << pending.vouched().min(VOUCH_DOUBLINGS_MAX);
-            if !pending.is_timed() && waited >= wait {
-                due.push(client.0);
-            }
-        }
-        for client in due.iter().copied() {
-            self.vouch(now, quorate_wire::ClientId(client), out);
-        }
-        self.scratch = due;
-        let primary = Recipient::Replica(self.primary());
-        for (_, pending) in self.clients.pending_mut() {
-            if !pending.is_relayed_again() && now.mono_ns.saturating_sub(pending.since()) >= patience / 2 {
-                pending.relay_again();
-                out.forward(primary, Kind::Request, Lsn(0), pending.request().frame());
-            }
-        }
-        if more {
-            self.watch_relays(now, out);
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::view::views::Status;
 
 impl Replica {
     /// Handles the first input.
-    pub(crate) fn start(&mut self, now: Now, resume: &Resume, out: &mut Actions) {
+    pub(super) fn start(&mut self, now: Now, resume: &Resume, out: &mut Actions) {
         let incarnation = match resume {
             Resume::Fresh { incarnation } | Resume::Amnesia { incarnation } => *incarnation,
             Resume::Restart(restart) => restart.incarnation,
@@ -36,7 +36,7 @@ impl Replica {
                 self.restart(now, restart, out);
             }
         }
-        self.status_soon(now, out);
+        self.peers.send_soon(now, out);
     }
 
     /// Rebuilds what was promised, and takes up the work where that allows it.
@@ -83,7 +83,7 @@ impl Replica {
         self.vote_for_own_new_view(out);
         // It may have proposed what it has forgotten how to continue: hand over (§14.3.3).
         if self.is_normal() && self.is_primary() && self.cluster.n() > 1 {
-            self.hand_off(now, out);
+            self.shut_down(now, out);
         }
         // What its NEW-VIEW chose and it had not voted for yet (L7).
         mutant!(M93, self.adopt_rest_of_new_view(now, out), ());

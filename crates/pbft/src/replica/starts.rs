@@ -13,7 +13,7 @@ use crate::status::peers::Peers;
 
 impl Replica {
     /// Returns a start of this replica with its token, which takes its signing key to compute.
-    pub(crate) fn start_of(&self, incarnation: u64) -> Start {
+    pub(super) fn start_of(&self, incarnation: u64) -> Start {
         let mut covered = [0; 16];
         covered[..8].copy_from_slice(&u64::from(self.id.0).to_le_bytes());
         covered[8..].copy_from_slice(&incarnation.to_le_bytes());
@@ -23,15 +23,16 @@ impl Replica {
     }
 
     /// Another replica says which start of this one it has seen last.
-    pub(crate) fn note_echo(&mut self, now: Now, from: ReplicaId, echo: Start) {
+    pub(super) fn on_echo(&mut self, now: Now, from: ReplicaId, echo: Start, out: &mut Actions) {
         if self.peers.note_echo(now, from, echo) && self.start_of(echo.incarnation) == echo {
             self.peers.prove(echo);
         }
+        self.look_at_echoes(now, out);
     }
 
     /// §14.3: before its first vote after a restart, a replica hears from the others that they have
     /// seen it start, and never that they have seen it later than that.
-    pub(crate) fn look_at_echoes(&mut self, now: Now, out: &mut Actions) {
+    fn look_at_echoes(&mut self, now: Now, out: &mut Actions) {
         if self.recovery.is_active() {
             return self.outgrow_earlier_starts(now, out);
         }
@@ -67,6 +68,6 @@ impl Replica {
         let incarnation = Peers::incarnation_after(starts, self.rng.next());
         self.peers.start(self.start_of(incarnation));
         out.report(Milestone::RejoinStarted { incarnation });
-        self.status_soon(now, out);
+        self.peers.send_soon(now, out);
     }
 }

@@ -1,43 +1,30 @@
 //! Retransmission by status: a replica reports what it has and lacks, and the others send what it lacks (spec §10).
 //! One mechanism, with bounded state, for every kind of message.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use quorate_wire::Signed;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
 use quorate_wire::message::{
-    Bitmap, Commit, Committed, Echoes, Kind, Prepare, Status as StatusMessage, WANTS_MAX, Want,
-    encode_pre_prepare,
+    Bitmap, Commit, Committed, Echoes, Kind, Prepare, ProofMessage, Status as StatusMessage, VcFetch,
+    ViewChange, WANTS_MAX, Want, encode_pre_prepare,
 };
 
-use crate::io::record::Record;
 use crate::io::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 use crate::order::slot::Slot;
 use crate::order::votes::bit;
 use crate::replica::Replica;
 use crate::status::peers::Incarnation;
+use crate::view::candidate::Candidate;
+use crate::view::proofs::Shown;
 
 impl Replica {
-    /// Sends a status soon: there is evidence of being behind, or a request waits (SM-1).
-    pub(crate) fn status_soon(&mut self, now: Now, out: &mut Actions) {
-        if !self.peers.hurry() {
-            return;
-        }
-        let earliest = self.peers.earliest(self.config.status_min_ns);
-        Self::set_timer(out, Timer::Status, earliest.max(now.mono_ns));
-    }
-
-    /// Sends a status at once: a view begins here, and what the others have said in it already was turned
-    /// away, because this replica had not entered it. They answer at once, too.
-    pub(crate) fn status_now(&mut self, now: Now, out: &mut Actions) {
-        self.peers.hurry();
-        Self::set_timer(out, Timer::Status, now.mono_ns);
-    }
-
     /// Time for a status, and for a look at what depends on none.
-    pub(crate) fn on_status_timer(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn on_status_timer(&mut self, now: Now, out: &mut Actions) {
         self.peers.stop_hurry();
         let full = self.is_window_full();
-        let earliest = self.peers.earliest(self.config.status_min_ns);
+        let earliest = self.peers.earliest();
         if !full || now.mono_ns >= earliest {
             self.send_status(now, out);
         }
@@ -63,12 +50,6 @@ impl Replica {
         let start = usize::try_from(self.rng.below(u64::try_from(wants.len()).unwrap_or(1))).unwrap_or(0);
         let room = wants.len().min(usize::from(WANTS_MAX));
         wants.iter().cycle().skip(start).take(room).copied().collect()
-    }
-
-    /// Writes what has been seen of the others. Nothing waits for it.
-    pub(crate) fn persist_seen(&mut self, out: &mut Actions) {
-        let (seq, starts) = (self.log.stable(), self.peers.seen());
-        self.promises.persist(Record::Seen { seq, starts: &starts }, out);
     }
 
     fn send_status(&mut self, now: Now, out: &mut Actions) {
@@ -117,17 +98,17 @@ impl Replica {
         let examined = self.evidence.candidates().filter(|c| c.view() == self.views.view());
         let missing = examined.fold(0, |set, candidate| set | candidate.missing());
         let entered = self.evidence.entered_in(self.views.view());
-        let held = entered.into_iter().flat_map(|c| c.named()).fold(0, |set, m| set | bit(m.sender()));
+        let held = entered.into_iter().flat_map(Candidate::named).fold(0, |set, m| set | bit(m.sender()));
         (held | self.evidence.senders_for(self.views.view())) & !missing
     }
 
     /// Another replica says what it has and lacks.
-    pub(crate) fn on_status(&mut self, now: Now, from: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
+    pub(super) fn on_status(&mut self, now: Now, from: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
         match self.peers.note_start(now, from, m.start, self.config.status_min_ns) {
             Incarnation::New => {
-                self.persist_seen(out);
+                self.promises.persist_seen(self.log.stable(), &self.peers.seen(), out);
                 // It votes when enough of us have told it that we have seen it start (§14.3).
-                self.status_soon(now, out);
+                self.peers.send_soon(now, out);
             }
             Incarnation::Known => {}
             Incarnation::Old => out.reject(Reject::OldIncarnation),
@@ -135,8 +116,7 @@ impl Replica {
         if self.peers.note_settings(from, m.settings, self.settings) {
             out.report(Milestone::SettingsDiffer { of: from });
         }
-        self.note_echo(now, from, m.echoes.of(self.id));
-        self.look_at_echoes(now, out);
+        self.on_echo(now, from, m.echoes.of(self.id), out);
         let min = self.config.status_min_ns;
         let stable_before = match self.peers.hear(now, from, m) {
             Ok(before) => before,
@@ -152,7 +132,7 @@ impl Replica {
         mutant!(M47, self.answer(now, from, m, out), ());
         // A replica that is ahead will answer our own (SM-1).
         if m.view > self.views.view() || m.executed > self.exec.executed() {
-            self.status_soon(now, out);
+            self.peers.send_soon(now, out);
         }
     }
 
@@ -273,8 +253,59 @@ impl Replica {
             }
         }
     }
+
+    /// Sends VIEW-CHANGEs that a peer lacks, as they came: anyone can verify them (SM-4).
+    pub(super) fn on_vc_fetch(&mut self, now: Now, from: ReplicaId, m: &VcFetch, out: &mut Actions) {
+        self.send_view_changes(now, from, m.view, m.set, out);
+    }
+
+    /// Sends the VIEW-CHANGEs for `view` of the replicas in `set`.
+    fn send_view_changes(&mut self, now: Now, to: ReplicaId, view: ViewNum, set: u64, out: &mut Actions) {
+        let known = self.evidence.candidates().chain(self.evidence.entered());
+        let named = known.filter(|c| c.view() == view).flat_map(Candidate::named);
+        let received = self.evidence.received().filter(|m| m.body().view == view);
+        let mut messages: Vec<Arc<Signed<ViewChange>>> =
+            named.chain(received).filter(|m| set & bit(m.sender()) != 0).cloned().collect();
+        messages.sort_by_key(|m| (m.sender(), m.digest()));
+        messages.dedup_by_key(|m| (m.sender(), m.digest()));
+        for m in messages {
+            if !self.peers.allow(to, now.mono_ns, m.frame().len(), &self.config) {
+                return out.reject(Reject::TooSoon);
+            }
+            let after = if m.sender() == self.id { self.promises.last() } else { Lsn(0) };
+            out.forward(Recipient::Replica(to), Kind::ViewChange, after, m.frame());
+        }
+    }
+
+    /// Sends a peer the PROOFs that it wants: this replica's own, and those of others that this view rests on.
+    fn send_proofs(&mut self, now: Now, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
+        for want in &m.wants {
+            let mut shown: Vec<Shown> = self.own_proof(want).into_iter().collect();
+            let entered = self.evidence.entered().into_iter().flat_map(Candidate::proofs);
+            shown.extend(entered.filter(|proof| supports(proof.body(), want)).cloned());
+            shown.extend(self.evidence.supporting(want).cloned());
+            shown.sort_by_key(|proof| (proof.sender(), proof.digest()));
+            shown.dedup_by_key(|proof| (proof.sender(), proof.digest()));
+            self.show(now, to, &shown, out);
+        }
+    }
+
+    /// Sends PROOFs to one replica, as far as there is room for what is sent again.
+    fn show(&mut self, now: Now, to: ReplicaId, proofs: &[Shown], out: &mut Actions) {
+        for proof in proofs {
+            if !self.peers.allow(to, now.mono_ns, proof.frame().len(), &self.config) {
+                return;
+            }
+            out.forward(Recipient::Replica(to), Kind::Proof, Lsn(0), proof.frame());
+        }
+    }
 }
 
 fn offset(first: SeqNum, seq: SeqNum) -> usize {
     usize::try_from(seq.0.saturating_sub(first.0)).unwrap_or(usize::MAX)
+}
+
+/// Says whether a PROOF is one of those that are wanted.
+fn supports(m: &ProofMessage, want: &Want) -> bool {
+    m.seq == want.seq && m.digest == want.digest && m.view >= want.view
 }

@@ -16,20 +16,20 @@ const PATIENCE_NS: u64 = 200 * MS;
 
 impl Replica {
     /// Records the highest checkpoint that `f + 1` replicas certify above this replica's state.
-    pub(crate) fn note_certified(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn note_certified(&mut self, now: Now, out: &mut Actions) {
         let Some(best) = self.checkpoints.certified_above(self.exec.executed()) else { return };
         self.set_goal(now, best, out);
     }
 
     /// Makes a certified checkpoint the goal; the status timer sees whether batches get there.
-    pub(crate) fn set_goal(&mut self, now: Now, goal: (SeqNum, Digest), out: &mut Actions) {
+    pub(super) fn set_goal(&mut self, now: Now, goal: (SeqNum, Digest), out: &mut Actions) {
         self.target.raise_goal(goal);
         self.look_after_transfer(now, out);
     }
 
     /// Fetches state if batches do not bring this replica to the goal (CK-5, ST-5), and moves an old
     /// target along (ST-4).
-    pub(crate) fn look_after_transfer(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn look_after_transfer(&mut self, now: Now, out: &mut Actions) {
         let executed = self.exec.executed();
         let Some(goal) = self.target.goal_above(executed) else { return };
         let stuck = self.target.stuck_ns(executed, now.mono_ns);
@@ -47,7 +47,7 @@ impl Replica {
     }
 
     /// Starts fetching the checkpoint `(seq, root)`, which a weak certificate vouches for.
-    pub(crate) fn start_transfer(
+    pub(super) fn start_transfer(
         &mut self,
         now: Now,
         seq: SeqNum,
@@ -75,23 +75,8 @@ impl Replica {
         out.push(Action::Fetch { seq, root, check: repairing });
     }
 
-    /// This replica's state is wrong: it stops executing and replying, and fetches what differs (CK-6).
-    pub(crate) fn start_repair(&mut self, now: Now, seq: SeqNum, root: Digest, out: &mut Actions) {
-        self.start_transfer(now, seq, root, true, out);
-    }
-
-    /// A checkpoint has become stable above the one to which a wrong state is being repaired: its holders
-    /// may have discarded that, and the state must not end below the window. The repair goes to this one.
-    pub(crate) fn raise_repair(&mut self, now: Now, seq: SeqNum, root: Digest, out: &mut Actions) {
-        if mutant!(M79, self.target.is_repairing(), false)
-            && self.target.get().is_some_and(|(target, _)| target < seq)
-        {
-            self.start_transfer(now, seq, root, true, out);
-        }
-    }
-
     /// The state is now the one after `seq` (ST-6).
-    pub(crate) fn finish_transfer(
+    pub(super) fn finish_transfer(
         &mut self,
         now: Now,
         (seq, root): (SeqNum, Digest),
@@ -109,7 +94,8 @@ impl Replica {
             self.clients.reload(clients);
         }
         self.recovery.note_transfer(lives.unwrap_or(&[]), seq);
-        self.replace_lives(seq, lives);
+        self.lives.renew(seq, lives);
+        self.judge_view();
         // RO-4: what it had shown before a repair; and what it may show from here on, also after a restart.
         let shown = if repaired { seq.max(had) } else { seq };
         self.reads.raise_floor(shown);

@@ -20,7 +20,7 @@ use crate::view::evidence::Refused;
 
 impl Replica {
     /// Tells all that this replica wishes to leave its view, and continues working in it (LV-2).
-    pub(crate) fn suspect(&mut self, now: Now, reason: SuspectReason, out: &mut Actions) {
+    pub(super) fn suspect(&mut self, now: Now, reason: SuspectReason, out: &mut Actions) {
         if self.recovery.is_active() {
             return;
         }
@@ -41,7 +41,7 @@ impl Replica {
     }
 
     /// Another replica wishes to leave a view. Its signature was checked at the authenticator.
-    pub(crate) fn on_suspect(&mut self, now: Now, from: ReplicaId, m: &Suspect, out: &mut Actions) {
+    pub(super) fn on_suspect(&mut self, now: Now, from: ReplicaId, m: &Suspect, out: &mut Actions) {
         if m.view < self.views.view() {
             return out.reject(Reject::OtherView);
         }
@@ -49,7 +49,7 @@ impl Replica {
             return out.reject(reason);
         }
         if m.view > self.views.view() {
-            self.status_soon(now, out);
+            self.peers.send_soon(now, out);
         }
         self.judge_suspects(now, m.view, out);
     }
@@ -72,7 +72,7 @@ impl Replica {
 
     /// Leaves for `view`: "It stops accepting messages (other than checkpoint, view-change, and new-view
     /// messages) and multicasts a VIEW-CHANGE message to all replicas" [OSDI99 §4.4], spec §11.3.
-    pub(crate) fn start_view_change(&mut self, now: Now, view: ViewNum, leave: LeaveCert, out: &mut Actions) {
+    fn start_view_change(&mut self, now: Now, view: ViewNum, leave: LeaveCert, out: &mut Actions) {
         if view <= self.views.view() {
             return;
         }
@@ -84,18 +84,18 @@ impl Replica {
         self.evidence.leave_for(view, leave);
         out.push(crate::io::step::Action::StopTimer(Timer::NewView));
         out.report(Milestone::ViewChangeStarted { view });
-        self.status_soon(now, out);
+        self.peers.send_soon(now, out);
         self.on_view_changes_grown(now, out);
     }
 
     /// Ends normal operation in the log's view: P and Q take up what prepared and pre-prepared in it,
     /// the overlay goes, queued commits stay behind because P says as much (§11.3, TE-4, PB-3).
-    pub(crate) fn stop_normal_operation(&mut self, out: &mut Actions) {
+    pub(super) fn stop_normal_operation(&mut self, out: &mut Actions) {
         if !self.views.stop() {
             return;
         }
         self.undo_tentative(out);
-        mutant!(M84, self.piggyback_sent(out), ());
+        mutant!(M84, self.piggyback.sent(out), ());
         self.log.end_view();
     }
 
@@ -142,7 +142,7 @@ impl Replica {
 
     /// A VIEW-CHANGE that this replica sent before it lost its memory comes back from those who keep it as
     /// evidence. It helps to check the NEW-VIEW that names it, and nothing else (CR-4).
-    pub(crate) fn on_own_view_change(&mut self, now: Now, m: &Arc<Signed<ViewChange>>, out: &mut Actions) {
+    pub(super) fn on_own_view_change(&mut self, now: Now, m: &Arc<Signed<ViewChange>>, out: &mut Actions) {
         let (k, window) = (self.config.checkpoint_interval, self.config.window);
         match decision::well_formed(self.cluster, k, window, m.body()) {
             Ok(()) => self.supply_candidates(now, m, out),
@@ -158,7 +158,7 @@ impl Replica {
     }
 
     /// Another replica has left. Its signature, and those of its LeaveCert, were checked at the authenticator.
-    pub(crate) fn on_view_change(&mut self, now: Now, m: &Arc<Signed<ViewChange>>, out: &mut Actions) {
+    pub(super) fn on_view_change(&mut self, now: Now, m: &Arc<Signed<ViewChange>>, out: &mut Actions) {
         let (from, body) = (m.sender(), m.body());
         let (k, window) = (self.config.checkpoint_interval, self.config.window);
         if let Err(reason) = decision::well_formed(self.cluster, k, window, body) {
@@ -170,7 +170,7 @@ impl Replica {
         match self.counts_now(from, body) {
             Counts::Yes => {}
             Counts::NotYet => {
-                self.status_soon(now, out); // it comes again when the table knows that life
+                self.peers.send_soon(now, out); // it comes again when the table knows that life
                 return out.reject(Reject::LaterLife);
             }
             Counts::NoMore => return out.reject(Reject::EndedLife),
@@ -188,7 +188,7 @@ impl Replica {
     }
 
     /// Turns a message away that was not kept, and reports a sender that contradicts itself by it.
-    pub(crate) fn refuse(from: ReplicaId, (reason, second): Refused, out: &mut Actions) {
+    pub(super) fn refuse(from: ReplicaId, (reason, second): Refused, out: &mut Actions) {
         if second {
             out.report(Milestone::Equivocation { by: from });
         }
@@ -199,7 +199,7 @@ impl Replica {
     /// leaves alone (LV-2); a hand-over only for those in that view. Otherwise, "if a replica receives a
     /// set of f + 1 valid view-change messages from other replicas for views greater than its current view,
     /// it sends a view-change message for the smallest view in the set" [OSDI99 §4.5.2].
-    fn follow(&mut self, now: Now, view: ViewNum, leave: &LeaveCert, out: &mut Actions) {
+    pub(super) fn follow(&mut self, now: Now, view: ViewNum, leave: &LeaveCert, out: &mut Actions) {
         let certified = leave.suspects.len() >= mutant!(M7, self.cluster.weak(), self.cluster.f());
         if certified || view == self.views.view().next() {
             return self.start_view_change(now, view, leave.clone(), out);
@@ -213,7 +213,7 @@ impl Replica {
     }
 
     /// More VIEW-CHANGEs for this view are here, or this replica may send its own at last.
-    pub(crate) fn on_view_changes_grown(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn on_view_changes_grown(&mut self, now: Now, out: &mut Actions) {
         if self.is_normal() {
             return;
         }
@@ -221,10 +221,12 @@ impl Replica {
         let own_missing = self.evidence.senders_for(view) & bit(self.id) == 0;
         // VC-5: it names the stable checkpoint, so it waits for the digest of the initial state.
         let nameable = self.checkpoints.root(self.log.stable()).is_some();
-        if own_missing && nameable && !self.recovery.forbids_view_change() {
-            if let Some(leave) = self.evidence.leave_cert(view) {
-                self.send_view_change(view, leave, out);
-            }
+        if own_missing
+            && nameable
+            && !self.recovery.forbids_view_change()
+            && let Some(leave) = self.evidence.leave_cert(view)
+        {
+            self.send_view_change(view, leave, out);
         }
         // "a replica that multicasts a view-change message for view v+1 waits for 2f + 1 view-change
         // messages for view v+1 and then starts its timer" [OSDI99 §4.5.2], TM-3.
@@ -236,7 +238,7 @@ impl Replica {
     }
 
     /// No NEW-VIEW came in time, or nothing came of it (LV-3).
-    pub(crate) fn on_new_view_timer(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn on_new_view_timer(&mut self, now: Now, out: &mut Actions) {
         if !self.views.waits_for_new_view() {
             return;
         }

@@ -240,7 +240,7 @@ impl ClientTable {
     }
 
     /// Lets nobody be timed for what a principal has not signed. It waits on, for its signature.
-    pub(crate) fn stop_waiting_unsigned(&mut self, client: ClientId) {
+    fn stop_waiting_unsigned(&mut self, client: ClientId) {
         for (_, client) in self.clients.range_mut(lanes_of(client.principal())) {
             if let Some(pending) = client.pending_mut().filter(|p| p.request().proof != Proof::Signed) {
                 pending.stop_waiting();
@@ -324,8 +324,24 @@ impl ClientTable {
         now < self.standing(client).probation_until
     }
 
-    /// Puts a client on probation, longer each time.
-    pub(crate) fn start_probation(&mut self, client: ClientId, now: u64) {
+    /// Returns whether a client has to sign, or its requests are ignored.
+    pub(crate) fn must_sign(&self, client: ClientId, mode: RequestAuth, now: u64) -> bool {
+        match mode {
+            RequestAuth::Mac => false,
+            RequestAuth::Adaptive => self.on_probation(client, now),
+            RequestAuth::SigMac => true,
+        }
+    }
+
+    /// Puts a client on probation, longer each time: it has to sign for a while (AU-5).
+    pub(crate) fn start_probation(&mut self, client: ClientId, mode: RequestAuth, now: u64) {
+        self.lengthen_probation(client, now);
+        if self.must_sign(client, mode, now) {
+            self.stop_waiting_unsigned(client);
+        }
+    }
+
+    fn lengthen_probation(&mut self, client: ClientId, now: u64) {
         let Some(standing) = self.standing_mut(client) else { return };
         let length = PROBATION_NS.saturating_mul(1 << standing.probations.min(20)).min(PROBATION_MAX_NS);
         standing.probations = standing.probations.saturating_add(1);

@@ -9,7 +9,7 @@ use quorate_wire::message::{Echoes, Start, Status};
 
 use crate::io::config::{Config, MS};
 use crate::io::milestone::Reject;
-use crate::io::step::Now;
+use crate::io::step::{Action, Actions, Deadline, Now, Timer};
 
 /// An older counter is a replay only this soon after a newer one: a replica whose clock went back
 /// together with its memory is heard again, and a replay costs one answer a second (SM-2).
@@ -71,7 +71,7 @@ struct Peer {
 /// The records of the others. One entry per replica.
 #[derive(Debug)]
 pub(crate) struct Peers {
-    peers: Vec<Peer>,
+    others: Vec<Peer>,
     counter: u64,
     /// This replica's own start.
     own: Start,
@@ -79,18 +79,21 @@ pub(crate) struct Peers {
     proven: Option<u64>,
     sent_at: Option<u64>,
     soon: bool,
+    /// The time between two of this replica's statuses.
+    min_ns: u64,
 }
 
 impl Peers {
     /// Returns the knowledge of a replica that has just started.
-    pub(crate) fn new(cluster: Cluster) -> Self {
+    pub(crate) fn new(cluster: Cluster, min_ns: u64) -> Self {
         Self {
-            peers: alloc::vec![Peer::default(); cluster.n()],
+            others: alloc::vec![Peer::default(); cluster.n()],
             counter: 0,
             own: Start::default(),
             proven: None,
             sent_at: None,
             soon: false,
+            min_ns,
         }
     }
 
@@ -103,7 +106,7 @@ impl Peers {
     pub(crate) fn start(&mut self, own: Start) {
         self.own = own;
         self.proven = None;
-        self.peers.iter_mut().for_each(|peer| peer.later = None);
+        self.others.iter_mut().for_each(|peer| peer.later = None);
     }
 
     /// Returns whether somebody has shown a token of a later start of this replica.
@@ -111,14 +114,23 @@ impl Peers {
         self.proven.is_some()
     }
 
-    /// Returns when the next STATUS may be sent, if at most one is in `min_ns`.
-    pub(crate) fn earliest(&self, min_ns: u64) -> u64 {
-        self.sent_at.map_or(0, |at| at.saturating_add(min_ns))
+    /// Returns when the next STATUS may be sent.
+    pub(crate) fn earliest(&self) -> u64 {
+        self.sent_at.map_or(0, |at| at.saturating_add(self.min_ns))
     }
 
-    /// A STATUS is to be sent soon. Says whether that is new.
-    pub(crate) fn hurry(&mut self) -> bool {
-        !core::mem::replace(&mut self.soon, true)
+    /// Sends a status soon: there is evidence of being behind, or a request waits (SM-1).
+    pub(crate) fn send_soon(&mut self, now: Now, out: &mut Actions) {
+        if !core::mem::replace(&mut self.soon, true) {
+            out.push(Action::SetTimer(Timer::Status, Deadline(self.earliest().max(now.mono_ns))));
+        }
+    }
+
+    /// Sends a status at once: a view begins here, and what the others have said in it already was turned
+    /// away, because this replica had not entered it. They answer at once, too.
+    pub(crate) fn send_now(&mut self, now: Now, out: &mut Actions) {
+        self.soon = true;
+        out.push(Action::SetTimer(Timer::Status, Deadline(now.mono_ns)));
     }
 
     /// The status timer has run out.
@@ -135,7 +147,7 @@ impl Peers {
 
     /// Takes a peer's STATUS. Returns the stable checkpoint that it had before.
     pub(crate) fn hear(&mut self, now: Now, from: ReplicaId, m: &Status<'_>) -> Result<SeqNum, Reject> {
-        let Some(peer) = self.peers.get_mut(from.index()) else { return Err(Reject::WrongSender) };
+        let Some(peer) = self.others.get_mut(from.index()) else { return Err(Reject::WrongSender) };
         let recently = peer.heard_at != 0 && now.mono_ns < peer.heard_at.saturating_add(REPLAY_NS);
         if m.counter <= peer.counter && recently {
             return Err(Reject::OldStatus);
@@ -158,7 +170,7 @@ impl Peers {
         view: ViewNum,
         min_ns: u64,
     ) -> bool {
-        let Some(peer) = self.peers.get_mut(from.index()) else { return false };
+        let Some(peer) = self.others.get_mut(from.index()) else { return false };
         let along = (m.view, m.normal);
         let arrives = along > peer.answered_in && m.view <= view;
         if peer.answered_at != 0 && now.mono_ns < peer.answered_at.saturating_add(min_ns) && !arrives {
@@ -175,7 +187,7 @@ impl Peers {
     /// to be checked.
     pub(crate) fn note_echo(&mut self, now: Now, from: ReplicaId, echo: Start) -> bool {
         let own = self.own;
-        let Some(peer) = self.peers.get_mut(from.index()) else { return false };
+        let Some(peer) = self.others.get_mut(from.index()) else { return false };
         peer.echoes_us = echo == own;
         let starts = echo.incarnation >> INCARNATION_RANDOM_BITS;
         let is_later = echo != own && starts >= own.incarnation >> INCARNATION_RANDOM_BITS;
@@ -230,7 +242,7 @@ impl Peers {
 
     /// Returns a peer with its budgets of the interval that `now` is in.
     fn budget(&mut self, of: ReplicaId, now: u64, config: &Config) -> Option<&mut Peer> {
-        let peer = self.peers.get_mut(of.index())?;
+        let peer = self.others.get_mut(of.index())?;
         if now >= peer.budget_at.saturating_add(config.status_min_ns) {
             peer.budget_at = now;
             peer.sent_bytes = 0;
@@ -241,44 +253,44 @@ impl Peers {
 
     /// Returns how many others say that their stable checkpoint is `seq` or a later one.
     pub(crate) fn stable_at(&self, seq: SeqNum) -> usize {
-        self.peers.iter().filter(|p| p.stable >= seq).count()
+        self.others.iter().filter(|p| p.stable >= seq).count()
     }
 
     /// Returns the stable checkpoint of a peer that has said so in this life.
     pub(crate) fn known_stable(&self, of: ReplicaId) -> Option<SeqNum> {
-        self.peers.get(of.index()).filter(|p| p.heard_at != 0).map(|p| p.stable)
+        self.others.get(of.index()).filter(|p| p.heard_at != 0).map(|p| p.stable)
     }
 
     /// Returns how many others echo this replica's start.
     pub(crate) fn echoes(&self) -> usize {
-        self.peers.iter().filter(|p| p.echoes_us).count()
+        self.others.iter().filter(|p| p.echoes_us).count()
     }
 
     /// Returns a number that `count` others say to have executed.
     pub(crate) fn executed_by(&self, count: usize) -> SeqNum {
-        let mut executed: Vec<SeqNum> = self.peers.iter().map(|p| p.executed).collect();
+        let mut executed: Vec<SeqNum> = self.others.iter().map(|p| p.executed).collect();
         executed.sort_unstable();
         executed.iter().rev().nth(count.saturating_sub(1)).copied().unwrap_or_default()
     }
 
     /// Returns the latest start seen of each replica, as bytes.
     pub(crate) fn seen(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.peers.len() * Start::BYTES);
-        self.peers.iter().for_each(|peer| peer.start.encode(&mut Writer::new(&mut bytes)));
+        let mut bytes = Vec::with_capacity(self.others.len() * Start::BYTES);
+        self.others.iter().for_each(|peer| peer.start.encode(&mut Writer::new(&mut bytes)));
         bytes
     }
 
     /// Restores what [`Self::seen`] returned in an earlier life.
     pub(crate) fn restore(&mut self, seen: &[u8]) {
         let seen = Echoes::new(seen);
-        for (index, peer) in self.peers.iter_mut().enumerate() {
+        for (index, peer) in self.others.iter_mut().enumerate() {
             peer.start = seen.of(ReplicaId::at(index));
         }
     }
 
     /// Notes what a peer says of its settings. Returns whether that is a difference that was not known yet.
     pub(crate) fn note_settings(&mut self, from: ReplicaId, settings: u64, own: u64) -> bool {
-        let Some(peer) = self.peers.get_mut(from.index()) else { return false };
+        let Some(peer) = self.others.get_mut(from.index()) else { return false };
         let differs = (settings != own).then_some(settings);
         let news = differs.is_some() && peer.settings != differs;
         peer.settings = differs;
@@ -291,7 +303,7 @@ impl Peers {
         if let Some(proven) = self.proven {
             return Some(proven);
         }
-        let mut later: Vec<u64> = self.peers.iter().filter_map(|p| p.later).collect();
+        let mut later: Vec<u64> = self.others.iter().filter_map(|p| p.later).collect();
         later.sort_unstable();
         later.iter().rev().nth(count.saturating_sub(1)).copied()
     }
@@ -300,7 +312,7 @@ impl Peers {
     /// bits is a second start from one image. It rises by no more than starts can explain, and not again before
     /// `min_ns` have passed.
     pub(crate) fn note_start(&mut self, now: Now, from: ReplicaId, start: Start, min_ns: u64) -> Incarnation {
-        let Some(peer) = self.peers.get_mut(from.index()) else { return Incarnation::Old };
+        let Some(peer) = self.others.get_mut(from.index()) else { return Incarnation::Old };
         let (known, new) =
             (peer.start.incarnation >> INCARNATION_RANDOM_BITS, start.incarnation >> INCARNATION_RANDOM_BITS);
         if new > known {
