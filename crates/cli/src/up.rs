@@ -13,6 +13,7 @@ use clap::Args;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use quorate_gateways::page;
 use quorate_node::init::{Host, NewCluster};
 use quorate_node::observe::{Observer, Watch};
 use quorate_node::ports::{Port, holder};
@@ -25,7 +26,7 @@ use crate::fail::{Failure, Outcome};
 use crate::local::{Local, unwritable};
 use crate::nfs::mount_command;
 use crate::node::{Durability, Service, tolerates};
-use crate::{out, page, values};
+use crate::{out, values};
 
 /// The client that the gateway runs as, and the one that `up` probes the cluster with.
 const DOOR: &str = "client-0";
