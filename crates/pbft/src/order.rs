@@ -1,4 +1,4 @@
-//! The normal case: slots, votes and certificates, the primary's choice.
+//! The normal case: the log with its slots, own votes, the primary's numbers, bodies and batches by digest.
 
 pub(crate) mod archive;
 pub(crate) mod batcher;
