@@ -13,8 +13,8 @@ use crate::value::{self, Value};
 /// A key may have about 900 bytes, a value as many as an operation. If there is no more space, or a key is longer, the
 /// call is refused and undone.
 pub struct Map<'a, K, V> {
-    pub(crate) pages: Pages<'a>,
-    pub(crate) place: u32,
+    pages: Pages<'a>,
+    place: u32,
     types: PhantomData<fn() -> (K, V)>,
 }
 
@@ -121,6 +121,11 @@ impl<K: Key, V: Value> Map<'_, K, V> {
         self.decoded(Entries::new(self.pages, from, to))
     }
 
+    /// Returns the storage, and the map's place there.
+    pub(crate) fn storage(&self) -> (Pages<'_>, u32) {
+        (self.pages, self.place)
+    }
+
     fn decoded<'m>(
         &'m self,
         entries: Entries<'m>,
@@ -137,7 +142,7 @@ impl<K: Key, V: Value> Map<'_, K, V> {
 
     fn bounds(&self, range: impl RangeBounds<K>) -> (Vec<u8>, Vec<u8>) {
         let all = self.key(ENTRY);
-        bounds(&all, range.start_bound(), range.end_bound(), |key, out| key.encode_key(out))
+        bounds(&all, range.start_bound(), range.end_bound(), Key::encode_key)
     }
 
     fn key(&self, kind: u8) -> Vec<u8> {

@@ -84,12 +84,13 @@ impl<K: Key, V: Record> Table<'_, K, V> {
     pub fn insert(&mut self, key: &K, record: &V) -> Option<V> {
         let new = self.index_keys(key, record);
         let old = self.records.insert(key, record);
+        let (pages, _) = self.records.storage();
         let gone = old.as_ref().map_or_else(BTreeSet::new, |old| self.index_keys(key, old));
         for entry in gone.difference(&new) {
-            self.records.pages.set(entry, None);
+            pages.set(entry, None);
         }
         for entry in new.difference(&gone) {
-            self.records.pages.set(entry, Some(&[]));
+            pages.set(entry, Some(&[]));
         }
         old
     }
@@ -97,8 +98,9 @@ impl<K: Key, V: Record> Table<'_, K, V> {
     /// Removes a key, and returns its record.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let old = self.records.remove(key)?;
+        let (pages, _) = self.records.storage();
         for entry in self.index_keys(key, &old) {
-            self.records.pages.set(&entry, None);
+            pages.set(&entry, None);
         }
         Some(old)
     }
@@ -140,8 +142,8 @@ impl<K: Key, V: Record> Table<'_, K, V> {
         from: Vec<u8>,
         to: Vec<u8>,
     ) -> impl DoubleEndedIterator<Item = (V::Index, K, V)> + use<'_, K, V> {
-        let head = self.index_head().len();
-        Entries::new(self.records.pages, from, to).filter_map(move |(entry, _)| {
+        let (head, (pages, _)) = (self.index_head().len(), self.records.storage());
+        Entries::new(pages, from, to).filter_map(move |(entry, _)| {
             let decoded = || {
                 let mut rest = entry.get(head..)?;
                 let index = V::Index::decode_part(&mut rest)?;
@@ -151,14 +153,14 @@ impl<K: Key, V: Record> Table<'_, K, V> {
             };
             let found = decoded();
             if found.is_none() {
-                self.records.pages.fail();
+                pages.fail();
             }
             found
         })
     }
 
     fn index_head(&self) -> Vec<u8> {
-        let mut head = self.records.place.to_be_bytes().to_vec();
+        let mut head = self.records.storage().1.to_be_bytes().to_vec();
         head.push(INDEX);
         head
     }
