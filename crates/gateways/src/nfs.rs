@@ -22,8 +22,8 @@ use crate::front::{
     self, Cluster, Counts, Failure, FrontDoor, INPUT_BYTES, Limits, Question, Refused, Talk, Turn,
     Unreplicated,
 };
+use quorate_node::Meter;
 use quorate_node::client::ClientDrive;
-use quorate_node::meter::Meter;
 use quorate_node::services::ServiceName;
 use quorate_node::socket::Socket;
 use quorate_node::{ClientNode, Trouble};

@@ -55,7 +55,14 @@ const ORDERS: &[(&str, Order)] = &[
             "alone builtin",
         ],
     ),
-    ("process", &["storage"]),
+    (
+        "process",
+        &[
+            "counters deadlines endpoint event statement storage transfer_meter",
+            "admission core observer options",
+            "process",
+        ],
+    ),
     (
         "quorum",
         &[
@@ -115,12 +122,12 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "node",
         &[
-            "clock crowd directory hex identity journal meter ports services surroundings timers trouble",
-            "core outbox side_channel signals wake",
+            "clock crowd hex identity ports services surroundings trouble",
+            "side_channel signals wake",
             "secret",
             "members",
             "socket storage timestamps",
-            "drive idle",
+            "idle memory watch",
             "settings",
             "init member replica",
             "client",
