@@ -160,12 +160,12 @@ impl Replica {
         log_to_stderr();
         let node = ReplicaNode::open(dir)?;
         let settings = node.settings();
+        let durability = format!("{:?}", settings.config.durability).to_lowercase();
         out::line(format!(
-            "{} listens on {}, service {}, durability {:?}: {}",
+            "{} listens on {}, service {}, durability {durability}: {}",
             node.id(),
             settings.listen,
             settings.service.name(),
-            settings.config.durability,
             replica::in_words(settings.config.durability)
         ));
         let Some(way) = way else {

@@ -345,22 +345,19 @@ impl Seen {
 
     pub(super) fn headline(&self) -> String {
         let objects = self.states.iter().map(|(_, state)| state.objects).max().unwrap_or(0);
-        let (working, n) = (self.working(), self.servers);
-        format!(
-            "{}  {working} of {n} servers answer and hold what they promised; {objects} keys",
-            self.verdict()
-        )
+        let (working, n, s) = (self.working(), self.servers, if objects == 1 { "" } else { "s" });
+        format!("{}  {working} of {n} servers answer and have their data; {objects} key{s}", self.verdict())
     }
 
     fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("{}  {}", self.protocol, self.headline())];
         lines.push(format!(
             "  {:<8}{:<12}{:>8}{:>12}{:>12}{:>10}{:>10}",
-            "server", "state", "keys", "bytes", "log bytes", "taken", "refused"
+            "server", "state", "keys", "bytes", "log bytes", "accepted", "refused"
         ));
         for id in 0..self.servers {
             let Some((_, state)) = self.states.iter().find(|(server, _)| *server == id) else {
-                lines.push(format!("  {:<8}silent", format!("r{id}")));
+                lines.push(format!("  {id:<8}silent"));
                 continue;
             };
             let word = match (state.lost, state.repaired) {
@@ -369,13 +366,8 @@ impl Seen {
                 (false, false) => "runs",
             };
             lines.push(format!(
-                "  {:<8}{word:<12}{:>8}{:>12}{:>12}{:>10}{:>10}",
-                format!("r{id}"),
-                state.objects,
-                state.bytes,
-                state.log_bytes,
-                state.taken,
-                state.refused
+                "  {id:<8}{word:<12}{:>8}{:>12}{:>12}{:>10}{:>10}",
+                state.objects, state.bytes, state.log_bytes, state.taken, state.refused
             ));
         }
         lines

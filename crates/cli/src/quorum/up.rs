@@ -262,7 +262,9 @@ impl Fault {
                 wipe()?;
                 local.set_fault(name, None)?;
                 local.start(name, SERVER, &[])?;
-                out::line(format!("{name} has lost its disk and was restarted: the others repair it"));
+                out::line(format!(
+                    "{name} lost its disk and was restarted: it fetches the values from the others"
+                ));
             }
             What::Lie => {
                 let how = self.how.as_deref().unwrap_or("fake-value");
@@ -286,7 +288,7 @@ impl Fault {
                 local.start(name, SERVER, &[])?;
                 out::line(format!(
                     "{name} was restarted{}",
-                    if lied { " without its disk: the others repair it" } else { "" }
+                    if lied { " without its disk: it fetches the values from the others" } else { "" }
                 ));
             }
         }
