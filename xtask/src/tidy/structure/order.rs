@@ -138,7 +138,7 @@ const ORDERS: &[(&str, Order)] = &[
     ),
     ("mount", &["opens table words", "server", "work", "kernel", "through"]),
     ("derive", &[]),
-    ("quorate", &["value", "state", "service", "client sim", "program"]),
+    ("quorate", &["key value", "state", "map", "table", "service", "client sim", "program"]),
     (
         "bench",
         &[
