@@ -12,6 +12,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::time::Duration;
 
 use quorate_fs::Fs;
 use quorate_fs::nfs3::relay::{Connection, Limits as ConnectionLimits, Ticket};
@@ -39,6 +40,7 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
     protocol: "NFS",
     users: "NFS clients (NFS and MOUNT protocols)",
     port: 20490,
+    deadline: Duration::from_secs(10),
     service: ServiceName::FS,
     help: HELP,
     options: &[
@@ -78,9 +80,9 @@ only if enough replicas agree on it. It has no state: you can kill and restart i
 
 The replicas trust the gateway to report the user of each call, so run one on each machine that mounts.
 
-An export of a subdirectory is no boundary: a program that forges NFS calls can also reach files outside the
-subdirectory, if it knows or guesses their handles. The program can use the options of every export that admits its
-address. To isolate files, use a separate cluster.
+An export of a subdirectory does not isolate the subdirectory. A program that builds its own NFS calls can reach any
+file whose handle it knows or guesses. It can choose any export that admits its address, with the options of that
+export. To isolate files, use a separate cluster.
 
   quorate nfs --dir cluster/client-0 --listen 127.0.0.1:20490
 
