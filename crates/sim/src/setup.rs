@@ -1,6 +1,6 @@
 //! The description of a world: its members, their settings, and which are Byzantine.
 
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 use quorate_pbft::client::step::ClientActions;
 use quorate_pbft::config::Durability;
@@ -24,7 +24,7 @@ use crate::host::Host;
 use crate::network::{Network, NodeId, Profile};
 use crate::rng::{Concern, Rng};
 use crate::summary::Counters;
-use crate::world::{ClientHost, Load, Seen, TaskTime, World};
+use crate::world::{ClientHost, Load, Queue, Seen, TaskTime, World};
 
 /// Names every simulated cluster.
 const CLUSTER_ID: ClusterId = ClusterId(*b"a simulated cluster of quorate  ");
@@ -221,8 +221,7 @@ impl<A: App> World<A> {
             at: 0,
             step: 0,
             halt_at: u64::MAX,
-            queue: BinaryHeap::new(),
-            order: 0,
+            queue: Queue::default(),
             hosts,
             clients: Vec::new(),
             addresses,
