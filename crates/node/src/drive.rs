@@ -15,6 +15,7 @@
 //! the whole step (ADR 8). Benchmarks without sockets use the same code.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use quorate_pbft::config::{Config, Durability};
 use quorate_pbft::recording::Recorder;
@@ -80,7 +81,7 @@ pub struct Counters {
 /// The result of an action, for the replica.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
-    Executed { seq: SeqNum },
+    Executed { seq: SeqNum, took_ns: u64 },
     Read { ticket: Ticket, digest: Option<Digest> },
     Cached { client: ClientId },
     Checkpointed { seq: SeqNum, root: Digest },
@@ -277,6 +278,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     pub fn flush(&mut self, transport: &mut impl Transport) {
         self.journal.flush();
         self.outbox.flush(transport);
+        self.note_sent();
         self.executor.relax();
         self.look_after_image();
     }
@@ -334,6 +336,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                     self.hold(action, Owed::Nothing)
                 }
                 Action::Execute { seq, batch, tentative } => {
+                    let began = Instant::now();
                     if let Err(fault) = self.executor.execute(*seq, batch, *tentative, &mut self.replies) {
                         self.repair(now, fault);
                         self.hold(action, Owed::Results(*seq));
@@ -342,7 +345,9 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                     self.meter.lap(Part::Execute);
                     self.counters.requests += u64::try_from(batch.len()).unwrap_or(0);
                     self.admit_clients(false);
-                    Some(Outcome::Executed { seq: *seq })
+                    let took_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                    self.note_took(took_ns);
+                    Some(Outcome::Executed { seq: *seq, took_ns })
                 }
                 Action::Merge { seq } => {
                     self.executor.merge(*seq);
@@ -393,7 +398,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         let fetched = matches!(outcome, Outcome::Fetched { .. });
         let lives = if fetched { self.executor.lives() } else { None };
         let input = match outcome {
-            Outcome::Executed { seq } => Input::Executed { seq, replies: &self.replies },
+            Outcome::Executed { seq, took_ns } => Input::Executed { seq, replies: &self.replies, took_ns },
             Outcome::Read { ticket, digest } => {
                 let result = match digest {
                     Some(digest) => ReadResult::Done { result: &self.result, digest },

@@ -289,6 +289,7 @@ impl Replica {
         self.lookup.clear();
         self.drop_old_votes();
         self.watch.start_view(body.last());
+        self.views.note_entered(now.mono_ns);
         // 1. Where it starts. Never lower last_exec or h because n* is lower (A25).
         let (start, root) = body.checkpoint;
         self.log.set_low(start);

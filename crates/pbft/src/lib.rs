@@ -64,6 +64,7 @@ mod log;
 mod lookup;
 mod normal;
 mod optimistic;
+mod pace;
 mod proofs;
 mod recovery;
 mod replica;

@@ -19,6 +19,7 @@ use crate::lives::LivesKnown;
 use crate::log::Log;
 use crate::lookup::Lookup;
 use crate::optimistic::{Execution, Reads};
+use crate::pace::Pace;
 use crate::record::Record;
 use crate::recovery::Recovery;
 use crate::restart::Resume;
@@ -77,6 +78,7 @@ pub struct Replica {
     pub(crate) lookup: Lookup,
     pub(crate) archive: Archive,
     pub(crate) exec: Execution,
+    pub(crate) pace: Pace,
     pub(crate) reads: Reads,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) transfer: Transfer,
@@ -125,6 +127,7 @@ impl Replica {
             lookup: Lookup::default(),
             archive: Archive::new(config.checkpoint_interval),
             exec: Execution::default(),
+            pace: Pace::default(),
             reads: Reads::default(),
             checkpoints: Checkpoints::new(cluster),
             transfer: Transfer::default(),
@@ -160,7 +163,10 @@ impl Replica {
             Input::Message(message) => self.on_message(now, message, out),
             Input::Timer(timer) => self.on_timer(now, timer, out),
             Input::SignatureChecked { request, valid } => self.on_signature_checked(now, request, valid, out),
-            Input::Executed { seq, replies } => self.on_executed(now, seq, replies, out),
+            Input::Executed { seq, replies, took_ns } => {
+                self.note_took(seq, replies.len(), took_ns);
+                self.on_executed(now, seq, replies, out);
+            }
             Input::Read { ticket, result } => self.on_read(ticket, result, out),
             Input::Cached { client, reply } => self.on_cached(client, reply, out),
             Input::Checkpointed { seq, root } => self.on_checkpointed(now, seq, root, out),

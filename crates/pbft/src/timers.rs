@@ -13,7 +13,7 @@ const VOUCH_DOUBLINGS_MAX: u32 = 20;
 /// The most waits, caused by this replica itself, that are ignored without progress between them (TM-5): claims of
 /// Byzantine replicas about themselves must not keep a backup quiet permanently.
 const EXCUSES_MAX: u32 = 4;
-/// A request may be passed over by this many windows of proposals while the window is full (B8).
+/// A request may be passed over by this many windows of proposals (B8), and by more if there are many requests.
 const PASSED_OVER_MAX: u64 = 4;
 
 /// What a backup watches. The timers are re-armed lazily: one that runs out early looks at what is
@@ -25,6 +25,8 @@ pub(crate) struct Watch {
     relay_armed: bool,
     /// Since when there has been an accepted proposal without progress in executing.
     busy_since: Option<u64>,
+    /// When the primary had last proposed all that it may, or this replica could not know (TM-1).
+    full_at: u64,
     /// The highest number accepted in this view.
     pub(crate) accepted: SeqNum,
     /// Times that a wait was forgiven since something was executed last.
@@ -35,6 +37,7 @@ pub(crate) struct Watch {
     durable_at: u64,
     /// What is up to here was not proposed and executed in the ordinary way, and says nothing about that.
     odd_to: SeqNum,
+    pipeline: u64,
     timeout_min_ns: u64,
     timeout_max_ns: u64,
 }
@@ -46,20 +49,22 @@ impl Watch {
             request_armed: None,
             relay_armed: false,
             busy_since: None,
+            full_at: 0,
             accepted: SeqNum(0),
             excuses: 0,
             p99_ns: config.request_timeout_min_ns / 4,
             durable_at: 0,
             odd_to: SeqNum(0),
+            pipeline: config.pipeline,
             timeout_min_ns: config.request_timeout_min_ns,
             timeout_max_ns: config.request_timeout_max_ns,
         }
     }
 
-    /// Returns `T_REQ` as it has adapted (TM-6): four times what one batch in a hundred exceeds, within the bounds,
-    /// so that a primary cannot talk it up. It takes f + 1 that find so at once (LV-2).
-    pub(crate) fn request_timeout(&self) -> u64 {
-        self.p99_ns.saturating_mul(4).clamp(self.timeout_min_ns, self.timeout_max_ns)
+    /// Returns `T_REQ` as it has adapted (TM-6): four times what one batch in a hundred exceeds, or what the service is
+    /// at work on one, within the bounds, so that a primary cannot talk it up. It takes f + 1 that find so at once (LV-2).
+    fn request_timeout(&self, batch_ns: u64) -> u64 {
+        self.p99_ns.max(batch_ns).saturating_mul(4).clamp(self.timeout_min_ns, self.timeout_max_ns)
     }
 
     /// Records that a proposal for `seq` was accepted, after this replica had `executed` so far. A NEW-VIEW also brings
@@ -69,6 +74,9 @@ impl Watch {
             self.busy_since = None; // a transfer may have brought what was waited for
         }
         self.accepted = self.accepted.max(seq);
+        if self.accepted >= executed.plus(self.pipeline) {
+            self.full_at = now;
+        }
         if mutant!(M99, seq > executed, true) {
             self.busy_since.get_or_insert(now);
         }
@@ -116,9 +124,14 @@ impl Watch {
 }
 
 impl Replica {
+    /// Returns `T_REQ`.
+    pub(crate) fn request_timeout(&self) -> u64 {
+        self.watch.request_timeout(self.pace.batch_ns())
+    }
+
     /// Returns how long the primary of this view has: longer after failed views (TM-3).
     pub(crate) fn patience(&self) -> u64 {
-        self.watch.request_timeout().max(self.views.patience_ns())
+        self.request_timeout().max(self.views.patience_ns())
     }
 
     /// Returns whether this replica has a primary to watch.
@@ -132,19 +145,27 @@ impl Replica {
     /// What is proposed waits for its turn, not for the primary: under overload that may take longer than any
     /// time-out, and continues as long as something is executed now and then, or the service is at work (A23). So does
     /// what cannot be proposed because `W` proposals are in progress; but not while others are proposed in its place
-    /// forever (B8).
-    fn waiting_since(&mut self) -> Option<u64> {
+    /// forever (B8). When a batch has been executed, the next proposal is still on its way, and a replica that executes
+    /// looks at its timers right then: so the time counts from when `W` were last in progress.
+    fn waiting_since(&mut self, now: u64) -> Option<u64> {
         let pipeline = self.config.pipeline;
         let (accepted, executed) = (self.watch.accepted, self.exec.executed);
         let at_work = self.exec.is_running();
         let full = at_work || accepted >= executed.plus(pipeline);
-        let oldest = self.clients.oldest_unproposed().filter(|pending| {
-            !full || accepted > pending.passed_over_from.plus(PASSED_OVER_MAX.saturating_mul(pipeline))
+        if full {
+            self.watch.full_at = now;
+        }
+        let full_at = mutant!(M113, self.watch.full_at, if full { now } else { 0 });
+        let patient_to = PASSED_OVER_MAX.saturating_mul(pipeline);
+        let unproposed = self.clients.oldest_unproposed().map(|waits| {
+            let passed_over =
+                accepted > waits.passed_over_from.plus(patient_to) && mutant!(M114, waits.is_unfair(), true);
+            if passed_over { waits.since } else { waits.since.max(full_at) }
         });
         // Results reset the clock as they arrive.
         let busy_since =
             self.watch.busy_since.filter(|_| !at_work && mutant!(M99, accepted > executed, true));
-        [oldest.map(|pending| pending.since), busy_since].into_iter().flatten().min()
+        [unproposed, busy_since].into_iter().flatten().min()
     }
 
     /// Arms the request timer if something waits: "A backup starts a timer when it receives a request
@@ -153,7 +174,7 @@ impl Replica {
         if self.watch.request_armed.is_some() || !self.watches() {
             return;
         }
-        if self.waiting_since().is_some() {
+        if self.waiting_since(now.mono_ns).is_some() {
             self.arm_request_timer(now.mono_ns.saturating_add(self.patience()), out);
         }
     }
@@ -169,7 +190,7 @@ impl Replica {
         if !self.watches() {
             return;
         }
-        let Some(since) = self.waiting_since() else { return };
+        let Some(since) = self.waiting_since(now.mono_ns) else { return };
         let patience = self.patience();
         let deadline = since.saturating_add(patience);
         if now.mono_ns < deadline {

@@ -22,6 +22,8 @@ use crate::record::Record;
 use crate::replica::{Replica, Status};
 use crate::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 
+/// A view that is left before so many of its time-outs have passed was left soon (TM-3).
+const LASTING: u64 = 8;
 /// Maximum number of requests that REQ-REJECTs are counted for.
 const REJECTS_MAX: usize = 1024;
 
@@ -54,6 +56,8 @@ pub(crate) struct ViewChanges {
     new_view_timer: bool,
     /// Something that no view before had ordered was executed since the last view change began.
     progressed: bool,
+    /// When this replica entered its view.
+    entered_at: u64,
     rejects: BTreeMap<Digest, u64>,
 }
 
@@ -74,6 +78,7 @@ impl ViewChanges {
             patience_max_ns: config.view_timeout_max_ns,
             new_view_timer: false,
             progressed: true,
+            entered_at: 0,
             rejects: BTreeMap::new(),
         }
     }
@@ -89,6 +94,20 @@ impl ViewChanges {
         self.patience_ns = self.patience_ns.max(base).saturating_mul(2).min(self.patience_max_ns);
     }
 
+    /// A view is left at `now`, before it was entered (`failed`) or after. It has failed, too, if it was left "before it
+    /// executes a request in the new view that it had not executed previously" [OSDI99 §4.5.2]; and if time-outs ended
+    /// it soon: where operations take longer than time-outs, each view executes some and is left (L5).
+    fn judge_patience(&mut self, now: u64, failed: bool, handed_over: bool, base: u64) {
+        let lasted = now.saturating_sub(self.entered_at);
+        let soon = lasted < self.patience_ns.max(base).saturating_mul(LASTING);
+        if failed || !self.progressed || mutant!(M112, soon && !handed_over, false) {
+            self.lose_patience(base);
+        } else if !soon {
+            self.calm_down(base);
+        }
+        self.progressed = false;
+    }
+
     /// The view works: halve the wait, at each checkpoint, down to its base (TM-4).
     pub(crate) fn calm_down(&mut self, base: u64) {
         self.patience_ns = (self.patience_ns / 2).max(base);
@@ -99,6 +118,11 @@ impl ViewChanges {
     pub(crate) fn note_executed(&mut self, seq: SeqNum, is_normal: bool) {
         self.progressed |= is_normal && seq > self.last_fixed;
         self.rejects.clear();
+    }
+
+    /// Notes that a view begins here.
+    pub(crate) fn note_entered(&mut self, now: u64) {
+        self.entered_at = now;
     }
 
     /// Forgets proofs about numbers below a stable checkpoint.
@@ -207,12 +231,9 @@ impl Replica {
         self.stop_normal_operation(out);
         self.view = view;
         self.judge_view();
-        // "before it receives a valid new-view message for v+1 or before it executes a request in the new
-        // view that it had not executed previously" [OSDI99 §4.5.2].
-        if failed || !self.views.progressed {
-            self.views.lose_patience(self.watch.request_timeout());
-        }
-        self.views.progressed = false;
+        let (base, old) = (self.request_timeout(), self.cluster.primary(ViewNum(view.0 - 1)));
+        let handed_over = leave.suspects.iter().any(|(from, _)| *from == old);
+        self.views.judge_patience(now.mono_ns, failed, handed_over, base);
         self.views.wants.clear();
         self.views.proofs.clear();
         for place in &mut self.views.candidates {

@@ -67,6 +67,8 @@ pub struct Setup {
     pub disk: Pace,
     /// How long the service takes for a task.
     pub task_time: TaskTime,
+    /// How long it takes for each request of a batch in addition, in nanoseconds.
+    pub request_ns: u64,
     /// Tasks keep the whole process from everything else, as they do in the node.
     pub inline: bool,
     /// How far each host's time of day is off, in nanoseconds, and how fast its clock runs, while nothing is wrong
@@ -98,6 +100,7 @@ impl Setup {
             network: Profile::lan(),
             disk: Pace::FAST,
             task_time: (0, 0),
+            request_ns: 0,
             inline: false,
             clocks: Vec::new(),
             page_bytes: 1024,
@@ -234,6 +237,7 @@ impl<A: App> World<A> {
             trace: None,
             evidence: None,
             task_time: setup.task_time,
+            request_ns: setup.request_ns,
             inline: setup.inline,
             task_rng: Rng::new(*seed, Concern::Executor),
             adversary_rng: Rng::new(*seed, Concern::Adversary),

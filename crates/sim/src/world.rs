@@ -108,6 +108,8 @@ pub struct World<A: App> {
     /// The notes of a scenario.
     pub(crate) evidence: Option<Evidence>,
     pub(crate) task_time: TaskTime,
+    /// How long the service takes for each request of a batch in addition, in nanoseconds.
+    pub(crate) request_ns: u64,
     /// A task keeps its whole process from everything else.
     pub(crate) inline: bool,
     pub(crate) task_rng: Rng,

@@ -1,6 +1,7 @@
 //! Batches that cannot be executed yet, and later ones, in order (EX-1).
 //!
-//! A batch waits for one of two reasons. Either a page that it needs cannot be read: the page is fetched from the
+//! A batch waits for one of three reasons. If the last batch took long, the next one waits until the frames that are
+//! ready have been sent, so that the other replicas do not wait for this execution (PR-7). Otherwise, either a page that it needs cannot be read: the page is fetched from the
 //! others, or a state transfer begins. Or too much of the state is only in memory, and an image is being written:
 //! afterwards pages can be dropped. That wait ends by itself, because nothing is executed in the meantime that could
 //! delay the image. If no image is being written there is nothing to wait for, because the next image needs the next
@@ -19,6 +20,9 @@ use crate::core::Core;
 use crate::journal::Journal;
 use crate::meter::Meter;
 
+/// A batch that takes longer than this is slow, in nanoseconds.
+const SLOW_NS: u64 = 1_000_000;
+
 /// What the replica expects of held work.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Owed {
@@ -33,6 +37,12 @@ pub(super) struct Held {
     work: VecDeque<(Action, Owed)>,
     /// A page is missing.
     is_lacking: bool,
+    /// The last batch was slow.
+    is_slow: bool,
+    /// Nothing was sent since work was added.
+    is_unsent: bool,
+    /// One batch may be executed, slow or not.
+    may_execute: bool,
     /// Work that will not be done, because the state is fetched instead.
     given_up: Vec<Owed>,
 }
@@ -48,7 +58,21 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     #[inline]
     pub(super) fn holds_batches(&mut self) -> bool {
         self.executor.relax();
-        self.holds() || self.has_no_room()
+        self.holds()
+            || self.has_no_room()
+            || self.held.is_slow && !core::mem::take(&mut self.held.may_execute)
+    }
+
+    /// Notes how long a batch took.
+    #[inline]
+    pub(super) fn note_took(&mut self, took_ns: u64) {
+        self.held.is_slow = took_ns > SLOW_NS;
+    }
+
+    /// All frames that are ready have been sent.
+    #[inline]
+    pub(super) fn note_sent(&mut self) {
+        self.held.is_unsent = false;
     }
 
     /// Returns whether too much of the state is only in memory, and an image will change that.
@@ -65,6 +89,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     #[cold]
     pub(super) fn hold(&mut self, action: &Action, owed: Owed) -> Option<Outcome> {
         self.held.work.push_back((action.clone(), owed));
+        self.held.is_unsent = true;
         None
     }
 
@@ -88,7 +113,8 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Returns whether held work can be done now.
     #[inline]
     pub(super) fn can_go_on(&self) -> bool {
-        self.holds() && !self.held.is_lacking && !self.has_no_room()
+        let waits = self.held.is_lacking || self.held.is_slow && self.held.is_unsent;
+        self.holds() && !waits && !self.has_no_room()
     }
 
     /// Does the held work, if that is possible.
@@ -105,7 +131,9 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         for (action, _) in core::mem::take(&mut self.held.work) {
             actions.push(action);
         }
+        self.held.may_execute = true;
         self.perform(now, &mut actions);
+        self.held.may_execute = false;
         actions.clear();
         self.actions = actions;
     }
@@ -122,7 +150,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         for owed in core::mem::take(&mut self.held.given_up) {
             let none = Replies::new();
             let input = match owed {
-                Owed::Results(seq) => Input::Executed { seq, replies: &none },
+                Owed::Results(seq) => Input::Executed { seq, replies: &none, took_ns: 0 },
                 Owed::Read(ticket) => Input::Read { ticket, result: ReadResult::NeedsOrder },
                 Owed::Nothing => continue,
             };

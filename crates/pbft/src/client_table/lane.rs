@@ -30,6 +30,8 @@ pub(crate) struct Pending {
     pub(crate) vouched: u32,
     /// The last number that had been accepted when it began to count for the timer.
     pub(crate) passed_over_from: SeqNum,
+    /// How many requests had been proposed by then, of its principal and of all.
+    pub(super) proposed_before: (u64, u64),
 }
 
 impl Pending {
@@ -42,6 +44,7 @@ impl Pending {
             relayed_again: false,
             vouched: 0,
             passed_over_from: SeqNum(0),
+            proposed_before: (0, 0),
         }
     }
 }

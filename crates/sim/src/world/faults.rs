@@ -127,6 +127,7 @@ impl<A: App> World<A> {
             tasks: VecDeque::new(),
             recorder,
             busy: false,
+            took_ns: 0,
             flushing: None,
             flushed_at: 0,
         });

@@ -54,8 +54,14 @@ pub(crate) struct Queue {
 impl Queue {
     /// Adds an event.
     pub(crate) fn push(&mut self, at: u64, node: NodeId, event: Event) {
+        let order = self.next_order();
+        self.put(Scheduled { at, order, node, event });
+    }
+
+    /// Returns a number above all that it has returned, and that events have.
+    pub(crate) fn next_order(&mut self) -> u64 {
         self.order += 1;
-        self.put(Scheduled { at, order: self.order, node, event });
+        self.order
     }
 
     /// Puts an event back.
@@ -80,7 +86,9 @@ impl Queue {
     pub(crate) fn exceeded(&self) -> Option<String> {
         let (events, bytes) = (self.events.len(), self.bytes);
         (events > EVENTS_MAX || bytes > BYTES_MAX).then(|| {
-            format!("{events} events and {bytes} bytes are on their way, of at most {EVENTS_MAX} and {BYTES_MAX}")
+            format!(
+                "{events} events and {bytes} bytes are on their way, of at most {EVENTS_MAX} and {BYTES_MAX}"
+            )
         })
     }
 }
