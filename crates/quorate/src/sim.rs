@@ -15,7 +15,6 @@ use std::marker::PhantomData;
 
 use quorate_service::Context;
 use quorate_sim::app::{App, Ask, Double, History};
-use quorate_sim::checker::Strict;
 use quorate_sim::checker::linearizable::{self, Model};
 use quorate_sim::command::BATCHES;
 use quorate_sim::describe::Words;
@@ -79,15 +78,7 @@ pub fn check<F: Family>(seeds: impl IntoIterator<Item = u64>) -> Result<Report, 
     let mut report = Report::default();
     for seed in seeds {
         let Ok(cluster) = Cluster::tolerating(1) else { unreachable!("four replicas are a cluster") };
-        let ask = swarm::Ask {
-            cluster,
-            config: None,
-            batches: BATCHES,
-            steps: 0,
-            lines: 0,
-            strict: Strict::No,
-            plain: false,
-        };
+        let ask = swarm::Ask { cluster, config: None, batches: BATCHES, steps: 0, lines: 0, plain: false };
         let run = swarm::run_service(TypedApp::<F>(PhantomData), seed, &ask);
         if let Some(failure) = run.failure {
             return Err(Failure(Box::new(failure)));
