@@ -17,7 +17,6 @@ mod mount;
 mod nfs;
 mod node;
 mod out;
-mod page;
 mod quorum;
 mod resp;
 mod sim;

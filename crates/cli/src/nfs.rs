@@ -7,10 +7,11 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Args;
 use quorate_fs::Fs;
-use quorate_node::front::{self, Limits};
+use quorate_gateways::front::{self, Limits};
+use quorate_gateways::nfs;
 use quorate_node::settings::ServiceName;
 use quorate_node::trouble::Kind;
-use quorate_node::{ClientNode, Trouble, nfs, signals};
+use quorate_node::{ClientNode, Trouble, signals};
 
 use crate::fail::Outcome;
 use crate::node::{Durability, open_client};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use quorate_node::front::{self, Limits};
-use quorate_node::resp::{self, Options};
+use quorate_gateways::front::{self, Limits};
+use quorate_gateways::resp::{self, Options};
 use quorate_node::settings::ServiceName;
 use quorate_node::trouble::Kind;
 use quorate_node::{Trouble, signals};

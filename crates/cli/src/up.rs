@@ -13,6 +13,7 @@ use clap::Args;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use quorate_gateways::page;
 use quorate_node::init::{Host, NewCluster};
 use quorate_node::observe::{Observer, Watch};
 use quorate_node::ports::{Port, holder};
@@ -25,7 +26,7 @@ use crate::fail::{Failure, Outcome};
 use crate::local::{Local, unwritable};
 use crate::nfs::mount_command;
 use crate::node::{Durability, Service, tolerates};
-use crate::{out, page, values};
+use crate::{out, values};
 
 /// The client that the gateway runs as, and the one that `up` probes the cluster with.
 const DOOR: &str = "client-0";
@@ -179,11 +180,10 @@ impl Up {
             self.door(service).map_or(Ok(()), |door| door.check())?;
             page = Some(page::listen(self.status, STATUS_FLAG)?);
             self.make()?;
-        } else {
-            self.check_settings()?;
         }
         let local = Local::at(self.dir());
         if !is_new {
+            self.check_settings(&local)?;
             self.check_kept(&local)?;
         }
         let run = local.dir().join("run");
@@ -242,19 +242,24 @@ impl Up {
         Ok(())
     }
 
-    /// Refuses flags that would change the settings of an existing cluster.
-    fn check_settings(&self) -> Result<(), Failure> {
+    /// Refuses flags that would change the settings of an existing cluster. Flags that repeat its settings are fine.
+    fn check_settings(&self, local: &Local) -> Result<(), Failure> {
+        let settings = local.settings()?;
+        let f = settings.replicas.len().saturating_sub(1) / 3;
+        let first = settings.replicas.first();
+        let is_first = |host: Host| first.is_some_and(|first| host.address() == *first);
+        let durability = self.durability.map(Durability::config);
         let flags = [
-            ("--f", self.f.is_some()),
-            ("--host", self.host.is_some()),
-            ("--service", self.service.is_some()),
-            ("--durability", self.durability.is_some()),
+            ("--f", self.f.is_some_and(|asked| usize::from(asked) != f)),
+            ("--host", self.host.is_some_and(|host| !is_first(host))),
+            ("--service", self.service.is_some_and(|service| service.name() != settings.service)),
+            ("--durability", durability.is_some_and(|durability| durability != settings.config.durability)),
         ];
-        match flags.iter().find(|(_, given)| *given) {
+        match flags.iter().find(|(_, differs)| *differs) {
             None => Ok(()),
             Some((flag, _)) => Err(Failure::new(
                 Code::Rule,
-                "the cluster already exists, and this setting cannot be changed",
+                "the cluster already exists with another value, and this setting cannot be changed",
             )
             .at(format!("{flag}, {}", self.dir().display()))
             .next(format!("omit {flag}, or choose another directory with --dir"))),
@@ -290,17 +295,20 @@ impl Up {
         stop: &AtomicBool,
         nodes: &mut Vec<(String, Child)>,
     ) -> Result<(), Failure> {
-        let mut patience = PATIENCE;
+        let (mut patience, mut logged) = (PATIENCE, Vec::new());
         for name in local.replicas() {
             local.set_fault(&name, None)?;
             patience = patience.max(PATIENCE + local.reads_for(&name));
+            logged.push((name.clone(), local.log_bytes(&name)));
             let child = local.start(&name, "replica", &[])?;
             nodes.push((name, child));
         }
         let node = ClientNode::open(&local.node(WATCH))?;
         let door = self.door(node.settings().service);
         let observer = Observer::start(node, local.dir())?;
-        while observer.try_out().ordered.is_none() {
+        // Replicas that another program runs on these directories may answer, while those started here end.
+        let all_run = || logged.iter().all(|(name, before)| local.runs_since(name, *before));
+        while observer.try_out().ordered.is_none() || !all_run() {
             let gone = nodes
                 .iter_mut()
                 .find_map(|(name, child)| matches!(child.try_wait(), Ok(Some(_))).then_some(name));
@@ -378,7 +386,7 @@ fn look_after(watch: &Watch, stop: &AtomicBool) {
         }
         let Some(seen) = watch.last() else { return };
         let picture = &seen.picture;
-        let state = format!("{:?} {} {:?}", picture.verdict, picture.view.0, picture.troubles());
+        let state = format!("{:?} {:?} {:?}", picture.verdict, picture.view, picture.troubles());
         if state != last {
             out::line(line);
             last = state;

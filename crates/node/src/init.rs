@@ -63,6 +63,13 @@ pub struct Host {
     pub port: Option<u16>,
 }
 
+impl Host {
+    /// Returns the address of the first replica there.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.ip, self.port.unwrap_or(PORT))
+    }
+}
+
 impl std::str::FromStr for Host {
     type Err = String;
 

@@ -30,6 +30,7 @@ const ROOMS: &[Room] = &[
         uses: &["process", "pbft", "service", "quorum", "fs", "wire"],
         tests_use: &[],
     },
+    Room { directory: "crates/gateways", uses: &["node", "pbft", "service", "fs", "wire"], tests_use: &[] },
     Room { directory: "crates/quorum-node", uses: &["node", "quorum", "wire"], tests_use: &["quorum-sim"] },
     Room { directory: "crates/mount", uses: &["node", "service", "fs", "wire"], tests_use: &[] },
     Room { directory: "crates/derive", uses: &[], tests_use: &[] },
@@ -58,6 +59,7 @@ const ROOMS: &[Room] = &[
         directory: "crates/cli",
         uses: &[
             "bench",
+            "gateways",
             "quorate",
             "mount",
             "node",
@@ -74,7 +76,7 @@ const ROOMS: &[Room] = &[
     },
     Room {
         directory: "fuzz",
-        uses: &["node", "sim", "fs", "quorum", "quorum-node", "service", "pbft", "wire"],
+        uses: &["gateways", "node", "sim", "fs", "quorum", "quorum-node", "service", "pbft", "wire"],
         tests_use: &[],
     },
     Room { directory: "fuzz/libfuzzer", uses: &["fuzz"], tests_use: &[] },

@@ -26,7 +26,7 @@ const RECORD_HEAD: usize = 5;
 /// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordKind {
-    /// A record of the replica (`pbft/record.rs`).
+    /// A record of the replica (`pbft/io/record.rs`).
     Replica = 0,
     /// The number of the first segment that is needed: earlier ones are about to be removed.
     Trim = 1,

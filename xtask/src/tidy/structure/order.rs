@@ -29,15 +29,13 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "pbft",
         &[
-            "mutants rng config estimate milestone",
-            "archive away certificate",
-            "candidate client_table new_view step",
-            "choice client log",
+            "io mutants",
+            "away order",
             // Parts of a replica: they do not know the whole.
-            "batch bodies checkpoint lives lookup optimistic proofs record recovery restart starts status timers",
-            "transfer view_change",
+            "client requests view",
+            "recovery",
             "replica",
-            "card enter_view normal recording request",
+            "recording",
         ],
     ),
     (
@@ -130,10 +128,10 @@ const ORDERS: &[(&str, Order)] = &[
             "caller",
             "observe",
             "examine",
-            "enlist files front fsck process",
-            "nfs resp",
+            "enlist files fsck process",
         ],
     ),
+    ("gateways", &["front page", "nfs resp"]),
     (
         "quorum-node",
         &["config crypto lie note store watchers", "drive init link", "core server", "client measure"],
@@ -162,7 +160,7 @@ const ORDERS: &[(&str, Order)] = &[
             "fail",
             "out",
             "explain",
-            "bench doctor local page values",
+            "bench doctor local values",
             "clients liar sim status",
             "fault node",
             "fs kv nfs quorum resp",

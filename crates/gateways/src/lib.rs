@@ -1,0 +1,21 @@
+//! Gateways: programs that speak another protocol reach a cluster through them.
+//!
+//! | Part | Module |
+//! |---|---|
+//! | the loop of a gateway: connections on one side, lanes of the client on the other | [`front`] |
+//! | the Redis protocol for the key-value store | [`resp`] |
+//! | NFS version 3 for the file system | [`nfs`] |
+//! | the status page over HTTP, and the endpoints for machines | [`page`] |
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")
+)]
+
+pub mod front;
+pub mod nfs;
+pub mod page;
+pub mod resp;
+
+pub use front::FrontDoor;
+pub use nfs::NfsDoor;
+pub use resp::RespDoor;

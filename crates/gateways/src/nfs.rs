@@ -1,0 +1,175 @@
+//! The NFS gateway: NFS calls in, replicated operations out.
+//!
+//! The protocol of a connection is in [`quorate_fs::nfs3::relay`], the loop around it in [`front`](crate::front). A gateway has no
+//! durable state: file handles, replies to repeated calls, and the mount list are in the replicated state. So gateways can
+//! be restarted, and there can be many of them. The replicas trust a gateway for the addresses and users that it forwards;
+//! run one on each machine that mounts.
+//!
+//! A read without a quorum in time is answered with JUKEBOX, and so is a call without a free lane: the client repeats it
+//! later. MNT fails then; executing it twice has no effect. A call in progress that changes the file system is waited for
+//! without a limit: after JUKEBOX the client would send it again with another number, and it might be executed twice.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use quorate_fs::Fs;
+use quorate_fs::nfs3::relay::{Connection, Limits as ConnectionLimits, Ticket};
+use quorate_pbft::config::Durability;
+use quorate_service::{Alone, Options};
+
+use crate::front::{
+    Cluster, Counts, Failure, FrontDoor, INPUT_BYTES, Limits, Question, Refused, Talk, Turn, Unreplicated,
+};
+use quorate_node::client::ClientDrive;
+use quorate_node::meter::Meter;
+use quorate_node::socket::Socket;
+
+/// An NFS gateway.
+pub type NfsDoor<M = ()> = FrontDoor<NfsTalk, Cluster<M>>;
+
+/// Opens a gateway on `address`. `drive` has the number of lanes in the limits; `socket` is the client's.
+///
+/// # Errors
+///
+/// The address is taken or not on this machine, or there are too many open files.
+pub fn open<M: Meter>(
+    address: SocketAddr,
+    limits: Limits,
+    fs: Fs,
+    drive: ClientDrive<M>,
+    socket: Socket,
+) -> io::Result<NfsDoor<M>> {
+    FrontDoor::open(address, limits, fs, Cluster { drive, socket })
+}
+
+/// Opens the same gateway on `address` with a file system in this process and in memory, without replicas, for
+/// comparison. `durability` determines whether changes are written to `log`.
+///
+/// # Errors
+///
+/// The address is taken or not on this machine, or the log cannot be created.
+pub fn open_alone(
+    address: SocketAddr,
+    limits: Limits,
+    fs: Fs,
+    durability: Durability,
+    log: &Path,
+) -> io::Result<FrontDoor<NfsTalk, Unreplicated<Fs>>> {
+    let service = Alone::new(fs.clone(), &Options::default()).map_err(io::Error::other)?;
+    FrontDoor::open(address, limits, fs, Unreplicated::new(service, durability, log)?)
+}
+
+/// One connection of an NFS client.
+#[derive(Debug)]
+pub struct NfsTalk {
+    connection: Connection,
+    /// Input that could not be taken yet. At most [`INPUT_BYTES`].
+    rest: Vec<u8>,
+    /// The stream cannot be parsed any more, or the connection is refused: nothing is pending.
+    is_broken: bool,
+    /// The other side sends nothing more.
+    is_last: bool,
+}
+
+impl NfsTalk {
+    /// Offers the input to the connection.
+    fn feed(&mut self, fs: &Fs) {
+        if self.is_broken || self.rest.is_empty() {
+            return;
+        }
+        match self.connection.receive(fs, &self.rest) {
+            Ok(taken) => drop(self.rest.drain(..taken)),
+            Err(_) => self.is_broken = true,
+        }
+    }
+}
+
+impl Talk for NfsTalk {
+    type Protocol = Fs;
+
+    fn open(_fs: &Fs, peer: SocketAddr, _id: u64) -> Self {
+        let address = match peer.ip() {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+            IpAddr::V6(v6) => v6.octets(),
+        };
+        Self {
+            connection: Connection::new(address, ConnectionLimits::default()),
+            rest: Vec::new(),
+            is_broken: false,
+            is_last: false,
+        }
+    }
+
+    /// RPC has no error for this: the connection is closed, and the client connects again.
+    fn refuse(&mut self, _why: Refused) {
+        self.is_broken = true;
+    }
+
+    fn wants_input(&self) -> bool {
+        !self.is_broken && !self.is_last && self.rest.is_empty() && self.connection.is_open()
+    }
+
+    fn is_large(&self) -> bool {
+        self.connection.held() >= INPUT_BYTES
+    }
+
+    fn receive(&mut self, fs: &Fs, bytes: &[u8]) {
+        self.rest.extend_from_slice(bytes);
+        self.feed(fs);
+    }
+
+    fn hang_up(&mut self) {
+        self.is_last = true;
+    }
+
+    fn work(&mut self, fs: &Fs, _counts: &mut Counts) -> Turn {
+        self.feed(fs);
+        Turn::Rest
+    }
+
+    fn question(&mut self, operation: &mut Vec<u8>) -> Option<Question> {
+        let submit = self.connection.submit()?;
+        operation.clear();
+        operation.extend_from_slice(submit.operation);
+        let (ticket, read_only) = (submit.ticket.0, submit.read_only);
+        Some(Question { ticket, read_only, may_give_up: submit.may_give_up })
+    }
+
+    fn has_question(&self) -> bool {
+        self.connection.has_submit()
+    }
+
+    fn answer(&mut self, _fs: &Fs, ticket: u64, result: &[u8], _counts: &Counts) {
+        self.connection.replied(Ticket(ticket), result);
+    }
+
+    fn fail(&mut self, ticket: u64, failure: Failure) {
+        match failure {
+            Failure::ResultLost => self.connection.ask_again(Ticket(ticket)),
+            Failure::NothingDone | Failure::Unknown | Failure::NoLane => {
+                self.connection.unanswered(Ticket(ticket));
+            }
+        }
+    }
+
+    fn output(&self) -> &[u8] {
+        self.connection.outgoing()
+    }
+
+    fn sent(&mut self, count: usize) {
+        self.connection.sent(count);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.is_broken || (self.is_last && self.connection.is_idle())
+    }
+
+    fn is_stalled(&self) -> bool {
+        !self.output().is_empty() || self.connection.is_amid() || (self.is_last && !self.connection.is_idle())
+    }
+
+    fn held(&self) -> usize {
+        self.connection.held() + self.rest.capacity()
+    }
+}
