@@ -33,7 +33,6 @@ use crate::io::rng::Rng;
 use crate::io::step::{Action, Actions, Deadline, Input, Lsn, Now, Reject, Timer};
 use crate::order::archive::Archive;
 use crate::order::log::Log;
-use crate::order::pace::Pace;
 use crate::recovery::lives::LivesKnown;
 use crate::replica::answer_bodies::Lookup;
 use crate::replica::checkpoint::Checkpoints;
@@ -96,7 +95,6 @@ pub struct Replica {
     pub(crate) lookup: Lookup,
     pub(crate) archive: Archive,
     pub(crate) exec: Execution,
-    pub(crate) pace: Pace,
     pub(crate) reads: Reads,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) transfer: Transfer,
@@ -145,7 +143,6 @@ impl Replica {
             lookup: Lookup::default(),
             archive: Archive::new(config.checkpoint_interval),
             exec: Execution::default(),
-            pace: Pace::default(),
             reads: Reads::default(),
             checkpoints: Checkpoints::new(cluster),
             transfer: Transfer::default(),

@@ -22,9 +22,10 @@ use crate::governed::{Governed, founders};
 use crate::hash::TraceHash;
 use crate::host::Host;
 use crate::network::{Network, NodeId, Profile};
+use crate::queue::Queue;
 use crate::rng::{Concern, Rng};
 use crate::summary::Counters;
-use crate::world::{ClientHost, Load, Queue, Seen, TaskTime, World};
+use crate::world::{ClientHost, Load, Seen, TaskTime, World};
 
 /// Names every simulated cluster.
 const CLUSTER_ID: ClusterId = ClusterId(*b"a simulated cluster of quorate  ");

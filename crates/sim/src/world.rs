@@ -25,6 +25,7 @@ use crate::checker::{Checkers, Violation};
 use crate::hash::{Tag, TraceHash};
 use crate::host::{Host, MISSED_MAX, Process};
 use crate::network::{Flight, Frame, Network, NodeId};
+use crate::queue::{Queue, Scheduled};
 use crate::rng::Rng;
 use crate::scenario::Evidence;
 use crate::setup::{Keys, LiarMaker};
@@ -35,13 +36,10 @@ mod act;
 mod clients;
 mod faults;
 mod look;
-mod queue;
 mod run;
 mod turn;
 
 pub use clients::{ClientHost, Lane, Load, Seen};
-pub(crate) use queue::Queue;
-use queue::Scheduled;
 
 /// Something that happens to one node.
 #[derive(Clone, Debug)]
@@ -92,7 +90,7 @@ pub struct World<A: App> {
     pub(crate) step: u64,
     /// After this many steps the world stops: for looking at a moment.
     pub(crate) halt_at: u64,
-    pub(crate) queue: Queue,
+    pub(crate) queue: Queue<(NodeId, Event)>,
     pub(crate) hosts: Vec<Host<A::Service>>,
     pub(crate) clients: Vec<ClientHost>,
     /// The hosts of each replica: two if it has a twin.
@@ -140,7 +138,8 @@ pub struct World<A: App> {
 impl<A: App> World<A> {
     /// Puts an event in the queue.
     pub(crate) fn schedule(&mut self, at: u64, node: NodeId, event: Event) {
-        self.queue.push(at.max(self.at), node, event);
+        let bytes = if let Event::Arrive(frame) = &event { frame.len() } else { 0 };
+        self.queue.push(at.max(self.at), bytes, (node, event));
     }
 
     /// Returns the time of the next event.
@@ -150,12 +149,12 @@ impl<A: App> World<A> {
 
     /// Returns the node to which the next event happens.
     pub fn next_node(&self) -> Option<NodeId> {
-        self.queue.peek().map(|next| next.node)
+        self.queue.peek().map(|next| next.event.0)
     }
 
     /// Processes the next event. Returns whether there was one.
     pub fn step(&mut self) -> bool {
-        let Some(Scheduled { at, node, event, .. }) = self.queue.pop() else { return false };
+        let Some(Scheduled { at, event: (node, event), .. }) = self.queue.pop() else { return false };
         self.happen(at, node, event);
         true
     }
@@ -175,8 +174,8 @@ impl<A: App> World<A> {
     pub(crate) fn finish_work(&mut self) {
         let mut timers = Vec::new();
         while let Some(next) = self.queue.pop() {
-            if next.at <= self.at && !matches!(next.event, Event::Wake) {
-                self.happen(next.at, next.node, next.event);
+            if next.at <= self.at && !matches!(next.event.1, Event::Wake) {
+                self.happen(next.at, next.event.0, next.event.1);
             } else {
                 timers.push(next);
             }

@@ -14,6 +14,7 @@ use crate::io::step::{
     Action, Actions, CachedReply, Lsn, Milestone, Now, ReadResult, Recipient, Reject, Ticket,
 };
 use crate::order::choice;
+use crate::order::pace::Pace;
 use crate::replica::Replica;
 use crate::requests::table::{CLIENT_BYTES_MAX, lanes_of};
 
@@ -35,6 +36,8 @@ pub(crate) struct Execution {
     pub(crate) replayed_to: SeqNum,
     /// What a reply that reflects the last final batch has to wait for (RO-4).
     pub(crate) shown: Lsn,
+    /// What executions take.
+    pace: Pace,
     /// The batch in the overlay.
     pub(crate) tentative: Option<(SeqNum, Digest)>,
     /// Undone executions whose results are still to come, oldest first (EX-6). At most one a view.
@@ -45,6 +48,16 @@ impl Execution {
     /// Returns whether the service is at work: results are still to come.
     pub(crate) fn is_running(&self) -> bool {
         self.returned < self.handed_over
+    }
+
+    /// Returns how many requests a batch may have to be executed within `within_ns` (PR-7).
+    pub(crate) fn requests_within(&self, within_ns: u64) -> usize {
+        self.pace.requests_within(within_ns)
+    }
+
+    /// Returns how long the service is at work on a batch.
+    pub(crate) fn batch_ns(&self) -> u64 {
+        self.pace.batch_ns()
     }
 
     /// Begins again after the state was replaced by the one after `seq` (ST-6).
@@ -216,7 +229,7 @@ impl Replica {
     /// Notes how long the service was at work on a batch.
     pub(crate) fn note_took(&mut self, seq: SeqNum, requests: usize, took_ns: u64) {
         if took_ns > 0 && requests > 0 && seq > self.exec.replayed_to {
-            self.pace.note(requests, took_ns);
+            self.exec.pace.note(requests, took_ns);
         }
     }
 

@@ -126,7 +126,7 @@ impl Watch {
 impl Replica {
     /// Returns `T_REQ`.
     pub(crate) fn request_timeout(&self) -> u64 {
-        self.watch.request_timeout(self.pace.batch_ns())
+        self.watch.request_timeout(self.exec.batch_ns())
     }
 
     /// Returns how long the primary of this view has: longer after failed views (TM-3).

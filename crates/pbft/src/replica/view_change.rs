@@ -22,7 +22,7 @@ use crate::replica::{Replica, Status};
 use crate::view::candidate::Candidate;
 use crate::view::decision;
 
-/// A view that is left before so many of its time-outs have passed was left soon (TM-3).
+/// A view that is left before this number of time-outs has passed was left soon (TM-3).
 const LASTING: u64 = 8;
 /// Maximum number of requests that REQ-REJECTs are counted for.
 const REJECTS_MAX: usize = 1024;
@@ -58,6 +58,8 @@ pub(crate) struct ViewChanges {
     progressed: bool,
     /// When this replica entered its view.
     entered_at: u64,
+    /// Time-outs ended the last view soon.
+    hasty: bool,
     rejects: BTreeMap<Digest, u64>,
 }
 
@@ -79,6 +81,7 @@ impl ViewChanges {
             new_view_timer: false,
             progressed: true,
             entered_at: 0,
+            hasty: false,
             rejects: BTreeMap::new(),
         }
     }
@@ -96,11 +99,14 @@ impl ViewChanges {
 
     /// A view is left at `now`, before it was entered (`failed`) or after. It has failed, too, if it was left "before it
     /// executes a request in the new view that it had not executed previously" [OSDI99 §4.5.2]; and if time-outs ended
-    /// it soon: where operations take longer than time-outs, each view executes some and is left (L5).
+    /// it soon, and the one before: where operations take longer than time-outs, each view executes some and is left (L5).
     fn judge_patience(&mut self, now: u64, failed: bool, handed_over: bool, base: u64) {
         let lasted = now.saturating_sub(self.entered_at);
         let soon = lasted < self.patience_ns.max(base).saturating_mul(LASTING);
-        if failed || !self.progressed || mutant!(M112, soon && !handed_over, false) {
+        let hasty = !failed && !handed_over && soon;
+        let again = hasty && self.hasty;
+        self.hasty = hasty || failed && self.hasty;
+        if failed || !self.progressed || mutant!(M112, again, false) {
             self.lose_patience(base);
         } else if !soon {
             self.calm_down(base);

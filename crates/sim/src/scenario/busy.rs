@@ -69,7 +69,7 @@ pub const SCENARIOS: &[Scenario] = &[
     .play(idle),
 ];
 
-/// Every lane asks without a pause, until so many operations have their results.
+/// Every lane asks without a pause, until this number of operations have their results.
 fn many(stage: &mut Stage, operations: usize) -> Ended {
     stage.world.set_load(Load::Busy(0, 2 * MS));
     let answered = move |w: &mut World<KvApp>| w.seen.answers.iter().flatten().count() >= operations;

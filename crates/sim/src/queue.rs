@@ -4,9 +4,6 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::Event;
-use crate::network::NodeId;
-
 /// The most events of a run that are still to happen.
 const EVENTS_MAX: usize = 400_000;
 /// The most bytes of frames on their way.
@@ -14,48 +11,56 @@ const BYTES_MAX: usize = 128 << 20;
 
 /// An event in the queue: earliest first, then in the order in which they were put there.
 #[derive(Debug)]
-pub(crate) struct Scheduled {
+pub(crate) struct Scheduled<T> {
+    /// When it happens.
     pub(crate) at: u64,
     order: u64,
-    pub(crate) node: NodeId,
-    pub(crate) event: Event,
+    bytes: usize,
+    /// What happens.
+    pub(crate) event: T,
 }
 
-impl PartialEq for Scheduled {
+impl<T> PartialEq for Scheduled<T> {
     fn eq(&self, other: &Self) -> bool {
         (self.at, self.order) == (other.at, other.order)
     }
 }
 
-impl Eq for Scheduled {}
+impl<T> Eq for Scheduled<T> {}
 
-impl PartialOrd for Scheduled {
+impl<T> PartialOrd for Scheduled<T> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Scheduled {
+impl<T> Ord for Scheduled<T> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.order).cmp(&(other.at, other.order))
     }
 }
 
 /// The events of a world that are still to happen.
-#[derive(Debug, Default)]
-pub(crate) struct Queue {
-    events: BinaryHeap<Reverse<Scheduled>>,
+#[derive(Debug)]
+pub(crate) struct Queue<T> {
+    events: BinaryHeap<Reverse<Scheduled<T>>>,
     /// How many there have ever been.
     order: u64,
     /// Bytes of the frames that are still to arrive.
     bytes: usize,
 }
 
-impl Queue {
-    /// Adds an event.
-    pub(crate) fn push(&mut self, at: u64, node: NodeId, event: Event) {
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self { events: BinaryHeap::new(), order: 0, bytes: 0 }
+    }
+}
+
+impl<T> Queue<T> {
+    /// Adds an event that holds a frame of this many bytes, or none.
+    pub(crate) fn push(&mut self, at: u64, bytes: usize, event: T) {
         let order = self.next_order();
-        self.put(Scheduled { at, order, node, event });
+        self.put(Scheduled { at, order, bytes, event });
     }
 
     /// Returns a number above all that it has returned, and that events have.
@@ -65,20 +70,20 @@ impl Queue {
     }
 
     /// Puts an event back.
-    pub(crate) fn put(&mut self, event: Scheduled) {
-        self.bytes += bytes(&event);
+    pub(crate) fn put(&mut self, event: Scheduled<T>) {
+        self.bytes += event.bytes;
         self.events.push(Reverse(event));
     }
 
     /// Takes the next event.
-    pub(crate) fn pop(&mut self) -> Option<Scheduled> {
+    pub(crate) fn pop(&mut self) -> Option<Scheduled<T>> {
         let Reverse(event) = self.events.pop()?;
-        self.bytes -= bytes(&event);
+        self.bytes -= event.bytes;
         Some(event)
     }
 
     /// Returns the next event.
-    pub(crate) fn peek(&self) -> Option<&Scheduled> {
+    pub(crate) fn peek(&self) -> Option<&Scheduled<T>> {
         self.events.peek().map(|Reverse(event)| event)
     }
 
@@ -93,10 +98,6 @@ impl Queue {
     }
 }
 
-fn bytes(event: &Scheduled) -> usize {
-    if let Event::Arrive(frame) = &event.event { frame.len() } else { 0 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,10 +105,9 @@ mod tests {
     #[test]
     fn more_bytes_than_the_bound_are_noticed_until_they_have_arrived() {
         let mut queue = Queue::default();
-        let half = || Event::Arrive(vec![0; BYTES_MAX / 2].into());
-        (0..2).for_each(|at| queue.push(at, NodeId::at(0), half()));
+        (0..2).for_each(|at| queue.push(at, BYTES_MAX / 2, ()));
         assert_eq!(queue.exceeded(), None);
-        queue.push(9, NodeId::at(0), Event::Arrive(vec![0].into()));
+        queue.push(9, 1, ());
         assert!(queue.exceeded().is_some());
         assert_eq!(queue.pop().map(|event| event.at), Some(0));
         assert_eq!(queue.exceeded(), None);
@@ -116,9 +116,9 @@ mod tests {
     #[test]
     fn more_events_than_the_bound_are_noticed() {
         let mut queue = Queue::default();
-        (0..EVENTS_MAX).for_each(|_| queue.push(1, NodeId::at(0), Event::Wake));
+        (0..EVENTS_MAX).for_each(|_| queue.push(1, 0, ()));
         assert_eq!(queue.exceeded(), None);
-        queue.push(0, NodeId::at(0), Event::Wake);
+        queue.push(0, 0, ());
         assert!(queue.exceeded().is_some());
         assert_eq!(queue.pop().map(|event| event.at), Some(0), "the earliest comes first");
     }
