@@ -50,7 +50,7 @@ pub(crate) struct Kv {
 
 impl Kv {
     pub(crate) fn run(&self) -> Outcome {
-        let node = open_client(&self.dir, ServiceName::Kv)?;
+        let node = open_client(&self.dir, ServiceName::KV)?;
         let options = Options { lanes: 1, deadline: self.deadline };
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;
         let (mut output, mut answered, mut silent, mut failed) =

@@ -8,6 +8,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+use quorate_wire::SeqNum;
+
 /// A directory with files.
 pub trait DiskIo: Clone + fmt::Debug {
     /// An open file.
@@ -39,6 +41,41 @@ pub trait DiskIo: Clone + fmt::Debug {
 
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &str) -> Result<(), DiskError>;
+
+    /// Something was found on the disk that an operator or a test may want to know.
+    fn note(&self, _note: &DiskNote<'_>) {}
+}
+
+/// Something that was found on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskNote<'a> {
+    /// A page cannot be read from its slot, or is another one.
+    PageFault {
+        /// The page.
+        page: u32,
+        /// Its slot.
+        slot: u32,
+        /// The cause.
+        cause: &'a str,
+    },
+    /// The index of the pages cannot be read.
+    IndexUnreadable(&'a DiskError),
+    /// The state was written with other options of the cluster: it is not used.
+    OtherOptions,
+    /// Pages that are not a complete state are kept for comparison with those of the others.
+    Leftover {
+        /// The number of good pages.
+        good: usize,
+    },
+    /// Pages of a complete state are damaged.
+    Damaged {
+        /// The checkpoint.
+        seq: SeqNum,
+        /// The number of good pages.
+        good: usize,
+        /// The number of damaged or unreadable pages.
+        bad: usize,
+    },
 }
 
 /// A file with reads and writes at given offsets.
@@ -110,7 +147,10 @@ pub enum DiskErrorKind {
     /// The disk has failed. After a failed write or sync its content is unknown.
     Failed,
     /// A file of a version that this program does not read.
-    OtherFormat,
+    OtherFormat {
+        /// The version.
+        format: u32,
+    },
     /// A state that an earlier version has written in another form.
     OtherState,
 }
@@ -132,6 +172,15 @@ impl DiskError {
     /// Returns whether there is no space.
     pub fn is_full(&self) -> bool {
         self.kind == DiskErrorKind::Full
+    }
+
+    /// The error is final, also if there was no space: what the disk holds is not known.
+    #[must_use]
+    pub fn into_final(mut self) -> Self {
+        if self.is_full() {
+            self.kind = DiskErrorKind::Failed;
+        }
+        self
     }
 
     /// Returns whether the file does not exist.

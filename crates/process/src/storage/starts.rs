@@ -3,15 +3,16 @@
 //! Two copies of one block each, written one after the other. A crash between them leaves one good copy; damage to
 //! one leaves the other, with the same content.
 
-use std::fs;
-use std::io::{ErrorKind, Read};
-use std::path::{Path, PathBuf};
+use alloc::string::ToString as _;
+use alloc::vec::Vec;
 
 use quorate_wire::codec::{Reader, Writer};
 
-use super::file::DiskFile;
-use super::owner::{FORMAT, FORMAT_READ, Owner, failed, sync_dir};
-use crate::trouble::{Kind, Trouble};
+use super::io::{DiskAction, DiskError, DiskErrorKind, DiskFile, DiskIo};
+use super::owner::{FORMAT, FORMAT_READ, LOG, Owner};
+
+/// The file.
+const NAME: &str = "log/starts";
 
 /// Distance between the copies, in bytes.
 const BLOCK: usize = 4096;
@@ -22,7 +23,7 @@ const USED: usize = 4 + 4 + 8 + 8 + 8 + 8 + 1 + 32;
 
 /// The validity of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Memory {
+pub enum LogState {
     /// The replica has never started.
     #[default]
     New,
@@ -34,35 +35,36 @@ pub(super) enum Memory {
     Clean,
 }
 
-impl Memory {
+impl LogState {
     const ALL: [Self; 4] = [Self::New, Self::None, Self::Log, Self::Clean];
 }
 
 /// The content of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Starts {
+pub struct Starts {
     /// The number of starts.
-    pub(super) count: u64,
+    pub count: u64,
     /// The id of the log: another one begins when the state is lost.
-    pub(super) life: u64,
+    pub life: u64,
     /// A commit that was durable when this was written.
-    pub(super) known: u64,
+    pub known: u64,
     /// The validity of the log.
-    pub(super) memory: Memory,
+    pub state: LogState,
 }
 
 /// The file.
 #[derive(Clone, Debug)]
-pub(super) struct StartsFile {
-    path: PathBuf,
+pub struct StartsFile<D> {
+    disk: D,
     key: [u8; 32],
     /// The number of the newest copy.
     serial: u64,
 }
 
-impl StartsFile {
-    pub(super) fn new(dir: &Path, owner: Owner) -> Self {
-        Self { path: dir.join("starts"), key: owner.key("quorate 2026 storage starts", 0), serial: 0 }
+impl<D: DiskIo> StartsFile<D> {
+    /// Returns the file of a replica.
+    pub fn new(disk: D, owner: Owner) -> Self {
+        Self { disk, key: owner.key("quorate 2026 storage starts", 0), serial: 0 }
     }
 
     /// Reads the newest good copy.
@@ -70,26 +72,23 @@ impl StartsFile {
     /// # Errors
     ///
     /// The file cannot be read, or is of another version.
-    pub(super) fn read(&mut self) -> Result<Option<Starts>, Trouble> {
-        let mut bytes = Vec::new();
-        match fs::File::open(&self.path) {
-            Ok(mut file) => {
-                file.read_to_end(&mut bytes).map_err(|error| Trouble::unreadable(&self.path, &error))?;
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Trouble::unreadable(&self.path, &error)),
-        }
+    pub fn read(&mut self) -> Result<Option<Starts>, DiskError> {
+        let bytes = match self.disk.read(NAME) {
+            Ok(bytes) => bytes,
+            Err(error) if error.is_missing() => return Ok(None),
+            Err(error) => return Err(error),
+        };
         let mut newest = None;
         for copy in 0..2 {
             let Some(block) = bytes.get(copy * BLOCK..).and_then(|rest| rest.get(..USED)) else { continue };
             let Some((format, serial, starts)) = self.decode(block) else { continue };
             if !(FORMAT_READ..=FORMAT).contains(&format) {
-                let what = format!(
-                    "format {format} of a replica's files: this version reads formats {FORMAT_READ} to {FORMAT}"
-                );
-                return Err(Trouble::new(Kind::OtherFormat, what)
-                    .in_file(&self.path)
-                    .next("run the version that wrote it, or move log/ and checkpoint/ away: the replica then rejoins"));
+                return Err(DiskError {
+                    kind: DiskErrorKind::OtherFormat { format },
+                    action: DiskAction::Read,
+                    file: NAME.to_string(),
+                    cause: alloc::format!("format {format} of a replica's files"),
+                });
             }
             if newest.is_none_or(|(other, _)| serial > other) {
                 newest = Some((serial, starts));
@@ -100,21 +99,17 @@ impl StartsFile {
     }
 
     /// Writes both copies, each durable before the next.
-    pub(super) fn write(&mut self, starts: Starts) -> Result<(), Trouble> {
-        let unwritable = |error| Trouble::unwritable(&self.path, &error);
-        let is_new = !self.path.exists();
-        let file = DiskFile::open(&self.path).map_err(unwritable)?;
+    pub fn write(&mut self, starts: Starts) -> Result<(), DiskError> {
+        let is_new = !self.disk.exists(NAME);
+        let file = self.disk.open(NAME)?;
         self.serial += 1;
         let mut block = self.encode(FORMAT, starts);
         block.resize(BLOCK, 0);
         for copy in [0, BLOCK as u64] {
-            file.write_at(&block, copy).map_err(|error| failed(&self.path, "writing", &error))?;
-            file.sync().map_err(|error| failed(&self.path, "fsync", &error))?;
+            file.write_at(&block, copy)?;
+            file.sync()?;
         }
-        match self.path.parent().filter(|_| is_new) {
-            Some(dir) => sync_dir(dir),
-            None => Ok(()),
-        }
+        if is_new { self.disk.sync_dir(LOG) } else { Ok(()) }
     }
 
     fn encode(&self, format: u32, starts: Starts) -> Vec<u8> {
@@ -126,7 +121,7 @@ impl StartsFile {
         w.u64(starts.count);
         w.u64(starts.life);
         w.u64(starts.known);
-        w.u8(starts.memory as u8);
+        w.u8(starts.state as u8);
         let sum = blake3::keyed_hash(&self.key, &block);
         block.extend_from_slice(sum.as_bytes());
         block
@@ -140,15 +135,15 @@ impl StartsFile {
         }
         let (format, serial) = (r.u32().ok()?, r.u64().ok()?);
         let (count, life, known) = (r.u64().ok()?, r.u64().ok()?, r.u64().ok()?);
-        let memory = *Memory::ALL.get(usize::from(r.u8().ok()?))?;
-        Some((format, serial, Starts { count, life, known, memory }))
+        let state = *LogState::ALL.get(usize::from(r.u8().ok()?))?;
+        Some((format, serial, Starts { count, life, known, state }))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TempDir;
+    use crate::storage::testing::TestDisk;
     use quorate_wire::{ClusterId, ReplicaId};
 
     fn owner(replica: u16) -> Owner {
@@ -157,34 +152,34 @@ mod tests {
 
     #[test]
     fn one_copy_is_enough_and_anothers_is_none() {
-        let dir = TempDir::new("starts");
-        let mut file = StartsFile::new(dir.path(), owner(1));
+        let disk = TestDisk::default();
+        let mut file = StartsFile::new(disk.clone(), owner(1));
         assert_eq!(file.read().unwrap(), None);
-        let first = Starts { count: 1, life: 5, known: 0, memory: Memory::Log };
+        let first = Starts { count: 1, life: 5, known: 0, state: LogState::Log };
         let second = Starts { count: 2, known: 77, ..first };
         file.write(first).unwrap();
         file.write(second).unwrap();
-        let good = fs::read(&file.path).unwrap();
+        let good = disk.read(NAME).unwrap();
         for copy in [0, BLOCK] {
             for at in copy..copy + USED {
                 let mut bad = good.clone();
                 bad[at] ^= 4;
-                fs::write(&file.path, bad).unwrap();
-                let again = StartsFile::new(dir.path(), owner(1)).read().unwrap();
+                disk.put(NAME, bad);
+                let again = StartsFile::new(disk.clone(), owner(1)).read().unwrap();
                 assert_eq!(again, Some(second), "byte {at}");
             }
         }
-        fs::write(&file.path, &good).unwrap();
-        assert_eq!(StartsFile::new(dir.path(), owner(2)).read().unwrap(), None);
+        disk.put(NAME, good);
+        assert_eq!(StartsFile::new(disk, owner(2)).read().unwrap(), None);
     }
 
     /// Files of a newer version are not taken for damaged ones: the replica keeps its state and stops.
     #[test]
     fn another_version_is_an_error_and_no_loss_of_memory() {
-        let dir = TempDir::new("version");
-        let mut file = StartsFile::new(dir.path(), owner(1));
+        let disk = TestDisk::default();
+        let mut file = StartsFile::new(disk.clone(), owner(1));
         file.write(Starts::default()).unwrap();
-        fs::write(&file.path, file.encode(FORMAT + 1, Starts::default())).unwrap();
-        assert_eq!(file.read().unwrap_err().kind, Kind::OtherFormat);
+        disk.put(NAME, file.encode(FORMAT + 1, Starts::default()));
+        assert_eq!(file.read().unwrap_err().kind, DiskErrorKind::OtherFormat { format: FORMAT + 1 });
     }
 }

@@ -17,14 +17,18 @@
 //! used repeatedly.
 //!
 //! **No slot is written while a page is read from it.** A slot of a sealed checkpoint becomes free when an image is
-//! sealed that has another version of its page ([`super::images::PageFile::seal`]). To be in that image, the page was
+//! sealed that has another version of its page ([`super::pages::PageWriter::seal`]). To be in that image, the page was
 //! replaced after it had got its slot, and lost the slot then. Or it was installed with another label; then it lost
 //! its slot too. Free slots are written by the next image only, whose first page is passed after this store has
-//! received all slots of the previous one: [`super::Disk`] wants no image before that. Slots that a transfer may use
+//! received all slots of the previous one: the process begins no image before
+//! that. Slots that a transfer may use
 //! (`leftover`) become free with the first seal, and there is none during a transfer.
 
-use std::cell::{Cell, OnceCell, RefCell};
-use std::path::{Path, PathBuf};
+use alloc::boxed::Box;
+use alloc::string::{String, ToString as _};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cell::{Cell, OnceCell, RefCell};
 
 use quorate_service::PageFault;
 use quorate_service::image::Checker;
@@ -32,7 +36,8 @@ use quorate_service::page::{PageLabel, PageStore};
 use quorate_wire::digest::Domains;
 use quorate_wire::{Digest, SeqNum};
 
-use super::file::DiskFile;
+use super::io::{DiskError, DiskFile, DiskIo, DiskNote};
+use super::owner::PAGES;
 
 /// Pages in a group.
 const GROUP: usize = 64;
@@ -77,11 +82,12 @@ impl Group {
 
 /// The pages of a state, with a limit for those in memory that can be read again.
 #[derive(Debug)]
-pub struct Paged {
+pub struct Paged<D: DiskIo> {
     groups: Vec<Option<Box<Group>>>,
     /// The page file, if it has been opened.
-    file: OnceCell<DiskFile>,
-    path: PathBuf,
+    file: OnceCell<D::File>,
+    /// None: the whole state is in memory.
+    disk: Option<D>,
     page_bytes: usize,
     checker: RefCell<Checker>,
     /// Maximum number of pages in memory.
@@ -118,14 +124,23 @@ fn place(page: u32) -> (usize, usize, u64) {
     (page / GROUP, page % GROUP, 1 << (page % GROUP))
 }
 
-impl Paged {
-    /// Returns an empty store for pages of this size. Of the pages in the page file in `dir`, at most `bytes_max`
+impl<D: DiskIo> Paged<D> {
+    /// Returns an empty store for pages of this size. Of the pages in the page file of `disk`, at most `bytes_max`
     /// bytes are kept in memory.
-    pub fn new(dir: &Path, domains: Domains, page_bytes: usize, bytes_max: usize) -> Self {
+    pub fn new(disk: D, domains: Domains, page_bytes: usize, bytes_max: usize) -> Self {
+        Self::with(Some(disk), domains, page_bytes, bytes_max)
+    }
+
+    /// Returns an empty store for a state that is entirely in memory, whatever its size.
+    pub fn in_memory(domains: Domains, page_bytes: usize) -> Self {
+        Self::with(None, domains, page_bytes, usize::MAX)
+    }
+
+    fn with(disk: Option<D>, domains: Domains, page_bytes: usize, bytes_max: usize) -> Self {
         Self {
             groups: Vec::new(),
             file: OnceCell::new(),
-            path: dir.join("pages"),
+            disk,
             page_bytes,
             checker: RefCell::new(Checker::new(domains)),
             pages_max: (bytes_max / page_bytes.max(1)).max(1),
@@ -136,11 +151,6 @@ impl Paged {
             reads: Cell::new(0),
             faults: Cell::new(0),
         }
-    }
-
-    /// Returns an empty store for a state that is entirely in memory, whatever its size.
-    pub fn in_memory(domains: Domains, page_bytes: usize) -> Self {
-        Self::new(Path::new(""), domains, page_bytes, usize::MAX)
     }
 
     /// Returns how many pages may be in memory.
@@ -170,29 +180,33 @@ impl Paged {
     #[cold]
     fn read(&self, page: u32, home: Home, buffer: &mut [u8]) -> Result<(), PageFault> {
         self.reads.set(self.reads.get() + 1);
-        let why = match self.read_slot(home.slot, buffer) {
+        let cause = match self.read_slot(home.slot, buffer) {
             Ok(()) => {
                 let label = PageLabel { page, modified: home.modified, digest: home.digest };
                 if self.checker.borrow_mut().fits(&label, buffer) {
                     return Ok(());
                 }
-                "it is another page, an older one, or damaged".to_owned()
+                String::from("it is another page, an older one, or damaged")
             }
-            Err(error) => error.to_string(),
+            Err(None) => String::from("it has no disk"),
+            Err(Some(error)) => error.to_string(),
         };
         self.faults.set(self.faults.get() + 1);
-        tracing::warn!(page, slot = home.slot, why, "a page of the state cannot be read from the disk");
+        if let Some(disk) = &self.disk {
+            disk.note(&DiskNote::PageFault { page, slot: home.slot, cause: &cause });
+        }
         Err(PageFault { page })
     }
 
-    fn read_slot(&self, slot: u32, buffer: &mut [u8]) -> std::io::Result<()> {
+    fn read_slot(&self, slot: u32, buffer: &mut [u8]) -> Result<(), Option<DiskError>> {
         let file = if let Some(file) = self.file.get() {
             file
         } else {
-            let file = DiskFile::open_to_read(&self.path)?;
+            let file = self.disk.as_ref().ok_or(None)?.open_to_read(PAGES)?;
             self.file.get_or_init(|| file)
         };
-        file.read_at(buffer, u64::from(slot) * u64::try_from(self.page_bytes).unwrap_or(u64::MAX))
+        let at = u64::from(slot) * u64::try_from(self.page_bytes).unwrap_or(u64::MAX);
+        file.read_at(buffer, at).map_err(Some)
     }
 
     /// Returns the group of a page, and its slot; none if it is empty, or in memory.
@@ -248,7 +262,7 @@ impl Paged {
     }
 }
 
-impl PageStore for Paged {
+impl<D: DiskIo> PageStore for Paged<D> {
     #[inline]
     fn get(&self, page: u32) -> Result<Option<&[u8]>, PageFault> {
         let (at_group, at, bit) = place(page);

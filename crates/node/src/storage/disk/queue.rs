@@ -4,22 +4,21 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use quorate_pbft::step::Lsn;
+use quorate_process::storage::queue::{DiskQueue, put_record};
+use quorate_process::storage::starts::LogState;
 use quorate_service::image::CopiedPages;
 use quorate_service::page::PageLabel;
 use quorate_wire::{Digest, SeqNum};
 
-use super::super::commit::{self, RecordKind};
 use super::super::imaging::Imaging;
-use super::super::starts::Memory;
 use super::{Disk, SMOOTH, WAITING_MAX};
-use crate::journal::Journal;
 use crate::trouble::{Kind, Trouble};
 
-impl Journal for Disk {
+impl DiskQueue for Disk {
     #[inline]
     fn append(&mut self, lsn: Lsn, record: &[u8]) {
         if !self.is_idle {
-            commit::put(RecordKind::Replica, record, &mut self.records);
+            put_record(record, &mut self.records);
             self.last = lsn;
         }
     }
@@ -29,16 +28,7 @@ impl Journal for Disk {
         if self.records.is_empty() {
             return;
         }
-        let mut inbox = self.shared.inbox();
-        if inbox.records.is_empty() {
-            std::mem::swap(&mut inbox.records, &mut self.records);
-        } else {
-            inbox.records.extend_from_slice(&self.records);
-        }
-        inbox.last = self.last;
-        let waiting = inbox.records.len();
-        drop(inbox);
-        self.records.clear();
+        let waiting = self.shared.inbox().log.append(&mut self.records, self.last);
         self.shared.wanted.notify_one();
         if waiting > WAITING_MAX {
             let what = format!("{} MiB wait for the disk, which is full", waiting >> 20);
@@ -135,14 +125,10 @@ impl Journal for Disk {
 
     fn distrust(&mut self, starts: u64) {
         // A count behind the others' knowledge would look like a stale disk at the next start.
-        if !self.is_idle {
-            let mut inbox = self.shared.inbox();
-            inbox.starts_min = inbox.starts_min.max(starts);
-        }
-        self.set_memory(Memory::None);
+        self.set_state(LogState::None, starts);
     }
 
     fn rejoined(&mut self) {
-        self.set_memory(Memory::Log);
+        self.set_state(LogState::Log, 0);
     }
 }

@@ -1,12 +1,11 @@
 //! The store against a map, with a page file that is written as an image would.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::FileExt;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use quorate_wire::ClusterId;
 
 use super::*;
-use crate::testing::TempDir;
+use crate::storage::testing::{TestDisk, TestFile};
 
 const BYTES: usize = 64;
 const PAGES: u64 = 400;
@@ -30,9 +29,9 @@ impl Random {
 
 /// A store, what should be in it, and the disk.
 struct Pair {
-    dir: TempDir,
-    file: std::fs::File,
-    store: Paged,
+    disk: TestDisk,
+    file: TestFile,
+    store: Paged<TestDisk>,
     model: BTreeMap<u32, Vec<u8>>,
     /// What is in which slot, of the last image.
     slots: BTreeMap<u32, (PageLabel, u32)>,
@@ -46,18 +45,17 @@ fn domains() -> Domains {
     Domains::new(ClusterId([3; 32]))
 }
 
-fn store(dir: &TempDir) -> Paged {
-    Paged::new(dir.path(), domains(), BYTES, LIMIT * BYTES)
+fn store(disk: &TestDisk) -> Paged<TestDisk> {
+    Paged::new(disk.clone(), domains(), BYTES, LIMIT * BYTES)
 }
 
 impl Pair {
-    fn new(name: &str) -> Self {
-        let dir = TempDir::new(name);
-        let path = dir.path().join("pages");
-        let file = std::fs::OpenOptions::new().create_new(true).read(true).write(true).open(path).unwrap();
-        let store = store(&dir);
+    fn new() -> Self {
+        let disk = TestDisk::default();
+        let file = disk.open(super::PAGES).unwrap();
+        let store = store(&disk);
         let (model, slots, dirty) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { dir, file, store, model, slots, dirty, next_slot: 0, seq: 1 }
+        Self { disk, file, store, model, slots, dirty, next_slot: 0, seq: 1 }
     }
 
     fn replace(&mut self, page: u32, content: Option<Vec<u8>>) {
@@ -76,12 +74,12 @@ impl Pair {
     fn image(&mut self, between: impl FnOnce(&mut Self)) {
         self.seq += 1;
         let mut told = Vec::new();
-        for page in std::mem::take(&mut self.dirty) {
+        for page in core::mem::take(&mut self.dirty) {
             self.slots.remove(&page);
             let Some(content) = self.model.get(&page) else { continue };
             let covered = [&u64::from(page).to_le_bytes()[..], &self.seq.to_le_bytes(), content].concat();
             let label = PageLabel { page, modified: SeqNum(self.seq), digest: domains().leaf(&covered) };
-            self.file.write_all_at(content, u64::from(self.next_slot) * 64).unwrap();
+            self.file.write_at(content, u64::from(self.next_slot) * 64).unwrap();
             told.push((label, self.next_slot));
             self.next_slot += 1;
         }
@@ -97,8 +95,8 @@ impl Pair {
     /// Flips a byte of a page's slot.
     fn damage(&self, slot: u32) {
         let mut byte = [0];
-        self.file.read_exact_at(&mut byte, u64::from(slot) * 64 + 9).unwrap();
-        self.file.write_all_at(&[byte[0] ^ 1], u64::from(slot) * 64 + 9).unwrap();
+        self.file.read_at(&mut byte, u64::from(slot) * 64 + 9).unwrap();
+        self.file.write_at(&[byte[0] ^ 1], u64::from(slot) * 64 + 9).unwrap();
     }
 
     fn check(&self, page: u32, keep: bool) {
@@ -131,7 +129,7 @@ impl Pair {
 fn it_holds_what_a_map_holds_in_less_memory() {
     let (mut reads, mut faults) = (0, 0);
     for seed in 1..40 {
-        let (mut random, mut pair) = (Random(seed), Pair::new("paged-model"));
+        let (mut random, mut pair) = (Random(seed), Pair::new());
         for step in 0..1500_u32 {
             match random.below(20) {
                 0..6 => {
@@ -174,7 +172,7 @@ fn it_holds_what_a_map_holds_in_less_memory() {
                     pair.image(|_| {});
                     let Pages { reads: r, faults: f, .. } = pair.store.pages();
                     (reads, faults) = (reads + r, faults + f);
-                    pair.store = store(&pair.dir);
+                    pair.store = store(&pair.disk);
                     for (label, slot) in pair.slots.values() {
                         pair.store.stored(label, *slot);
                     }
@@ -191,7 +189,7 @@ fn it_holds_what_a_map_holds_in_less_memory() {
 /// A slot that holds another page, an older version, or nothing, is noticed like one that is damaged.
 #[test]
 fn a_slot_with_another_page_is_none() {
-    let mut pair = Pair::new("paged-other");
+    let mut pair = Pair::new();
     pair.replace(1, Some(vec![1; BYTES]));
     pair.image(|_| {});
     let (old, old_slot) = pair.slots[&1];
@@ -207,7 +205,7 @@ fn a_slot_with_another_page_is_none() {
         (PageLabel { modified: SeqNum(9), ..new }, new_slot, false),
         (new, 4000, false),
     ] {
-        let mut store = store(&pair.dir);
+        let mut store = store(&pair.disk);
         store.stored(&label, slot);
         assert_eq!(store.next(0), Some(label.page));
         assert_eq!(store.get(label.page).is_ok(), is_good, "{label:?} in slot {slot}");
@@ -219,7 +217,7 @@ fn a_slot_with_another_page_is_none() {
 /// What is asked for again and again stays, while everything else is looked at once.
 #[test]
 fn a_walk_over_everything_leaves_what_is_used() {
-    let mut pair = Pair::new("paged-walk");
+    let mut pair = Pair::new();
     for page in 0..400 {
         pair.replace(page, Some(vec![5; BYTES]));
     }

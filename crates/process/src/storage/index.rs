@@ -10,7 +10,8 @@
 //! makes everything up to it the checkpoint `seq`. Chunks are never overwritten: when the index has become too long,
 //! a new one with the next generation replaces it.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use quorate_service::page::PageLabel;
 use quorate_wire::codec::{Reader, Writer};

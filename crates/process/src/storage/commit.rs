@@ -8,6 +8,8 @@
 //! Durable data is never overwritten: a commit begins on a new block, so that a torn write can only damage records
 //! that were not acknowledged.
 
+use alloc::vec::Vec;
+
 use quorate_wire::codec::{Reader, Writer};
 
 /// The size that every known disk writes atomically, or a multiple of it.
@@ -110,7 +112,7 @@ impl<'a> Commit<'a> {
     /// Returns the records in order, up to one that cannot be parsed; the checksum has been verified.
     pub(super) fn records(&self) -> impl Iterator<Item = (RecordKind, &'a [u8])> + use<'a> {
         let mut rest = self.records;
-        std::iter::from_fn(move || {
+        core::iter::from_fn(move || {
             let (head, tail) = rest.split_at_checked(RECORD_HEAD)?;
             let mut r = Reader::new(head);
             let len = usize::try_from(r.u32().ok()?).ok()?;
