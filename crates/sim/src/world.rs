@@ -180,7 +180,9 @@ impl<A: App> World<A> {
                 timers.push(next);
             }
         }
-        timers.into_iter().for_each(|timer| self.queue.put(timer));
+        for timer in timers {
+            self.queue.put(timer);
+        }
     }
 
     /// Runs until `stop` holds, nothing is left to happen, a rule is broken, or world time `until` is

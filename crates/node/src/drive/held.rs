@@ -31,6 +31,18 @@ pub(super) enum Owed {
     Nothing,
 }
 
+/// When the next batch may be executed, if the last one was slow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Turn {
+    /// When all frames that are ready have been sent.
+    #[default]
+    Unsent,
+    /// With the held work.
+    Sent,
+    /// Now.
+    Granted,
+}
+
 /// Work for the executor that has to wait. Bounded by the window.
 #[derive(Debug, Default)]
 pub(super) struct Held {
@@ -39,10 +51,7 @@ pub(super) struct Held {
     is_lacking: bool,
     /// The last batch was slow.
     is_slow: bool,
-    /// Nothing was sent since work was added.
-    is_unsent: bool,
-    /// One batch may be executed, slow or not.
-    may_execute: bool,
+    turn: Turn,
     /// Work that will not be done, because the state is fetched instead.
     given_up: Vec<Owed>,
 }
@@ -58,9 +67,17 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     #[inline]
     pub(super) fn holds_batches(&mut self) -> bool {
         self.executor.relax();
-        self.holds()
-            || self.has_no_room()
-            || self.held.is_slow && !core::mem::take(&mut self.held.may_execute)
+        self.holds() || self.has_no_room() || self.held.is_slow && !self.take_turn()
+    }
+
+    /// Returns whether a slow batch may be executed now; the next one may not.
+    #[cold]
+    fn take_turn(&mut self) -> bool {
+        let granted = self.held.turn == Turn::Granted;
+        if granted {
+            self.held.turn = Turn::Sent;
+        }
+        granted
     }
 
     /// Notes how long a batch took.
@@ -72,7 +89,9 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// All frames that are ready have been sent.
     #[inline]
     pub(super) fn note_sent(&mut self) {
-        self.held.is_unsent = false;
+        if self.held.turn == Turn::Unsent {
+            self.held.turn = Turn::Sent;
+        }
     }
 
     /// Returns whether too much of the state is only in memory, and an image will change that.
@@ -89,7 +108,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     #[cold]
     pub(super) fn hold(&mut self, action: &Action, owed: Owed) -> Option<Outcome> {
         self.held.work.push_back((action.clone(), owed));
-        self.held.is_unsent = true;
+        self.held.turn = Turn::Unsent;
         None
     }
 
@@ -113,7 +132,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Returns whether held work can be done now.
     #[inline]
     pub(super) fn can_go_on(&self) -> bool {
-        let waits = self.held.is_lacking || self.held.is_slow && self.held.is_unsent;
+        let waits = self.held.is_lacking || self.held.is_slow && self.held.turn == Turn::Unsent;
         self.holds() && !waits && !self.has_no_room()
     }
 
@@ -131,9 +150,9 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         for (action, _) in core::mem::take(&mut self.held.work) {
             actions.push(action);
         }
-        self.held.may_execute = true;
+        self.held.turn = Turn::Granted;
         self.perform(now, &mut actions);
-        self.held.may_execute = false;
+        self.take_turn();
         actions.clear();
         self.actions = actions;
     }
