@@ -48,10 +48,13 @@ struct DemoRow {
     usual: u32,
     most: u32,
     /// Opens the workload: with the directory of a client, a directory for files, the gateway, and how many.
-    open: fn(&Path, &Path, SocketAddr, u32) -> Result<Box<dyn Usage>, String>,
+    open: OpenUsage,
     /// Checks the state of a replica that has stopped: what is well, or what is wrong.
-    check: Option<fn(&Path) -> Result<String, String>>,
+    check: Option<CheckState>,
 }
+
+type OpenUsage = fn(&Path, &Path, SocketAddr, u32) -> Result<Box<dyn Usage>, String>;
+type CheckState = fn(&Path) -> Result<String, String>;
 
 const DEMOS: &[DemoRow] = &[
     DemoRow {
@@ -259,17 +262,17 @@ fn wait_for(
                 .next(said.trim_end()));
         }
         // `up` prints this line after the first response of the service.
-        if said.contains("next:") {
-            if let Ok(usage) = (plot.row.open)(&client, dir, door, plot.count) {
-                return Ok(usage);
-            }
+        if said.contains("next:")
+            && let Ok(usage) = (plot.row.open)(&client, dir, door, plot.count)
+        {
+            return Ok(usage);
         }
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 /// Checks the states of all replicas, which have stopped, and returns the first finding.
-fn check(data: &Path, each: fn(&Path) -> Result<String, String>) -> Option<String> {
+fn check(data: &Path, each: CheckState) -> Option<String> {
     let (begin, replicas) = (Instant::now(), Local::at(data).replicas());
     let mut well = String::new();
     for name in &replicas {

@@ -117,7 +117,7 @@ impl ReplicaNode {
     ) -> Result<(), Trouble> {
         let (service, settings) = (self.settings.service, self.settings.fs.clone());
         let file = self.dir.join("node.toml");
-        match services::make(service, &settings, Put { node: self, put, stop }) {
+        match services::make(service, &settings, Put { node: self, core: put, stop }) {
             Some(Ok(ended)) => ended,
             Some(Err(what)) => Err(Trouble::new(Kind::Rule, what).in_file(&file)),
             None => {
@@ -210,10 +210,10 @@ impl ReplicaNode {
     }
 }
 
-/// A node, its core and when to stop, before its service is known.
+/// A node, how its core is made and when to stop, before its service is known.
 struct Put<'a, P> {
     node: ReplicaNode,
-    put: P,
+    core: P,
     stop: &'a AtomicBool,
 }
 
@@ -221,7 +221,7 @@ impl<C: Core, P: FnOnce(Replica, Signer, &Config) -> C> Taker for Put<'_, P> {
     type Output = Result<(), Trouble>;
 
     fn take<S: Service>(self, service: S) -> Self::Output {
-        self.node.run_both(service, self.put, self.stop)
+        self.node.run_both(service, self.core, self.stop)
     }
 }
 

@@ -271,6 +271,8 @@ impl Sim {
             report.view_changes,
             began.elapsed().as_secs()
         );
+        // The first line is above, with the time.
+        println!("{}", report.to_string().split_once('\n').map_or("", |(_, table)| table));
         Ok(())
     }
 }

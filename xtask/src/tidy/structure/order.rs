@@ -30,9 +30,9 @@ const ORDERS: &[(&str, Order)] = &[
         "pbft",
         &[
             "io mutants",
-            "away order",
+            "away order requests",
             // Parts of a replica: they do not know the whole.
-            "client requests view",
+            "checkpoint client execution status view",
             "recovery",
             "replica",
             "recording",
@@ -138,7 +138,7 @@ const ORDERS: &[(&str, Order)] = &[
     ),
     ("mount", &["opens table words", "server", "work", "kernel", "through"]),
     ("derive", &[]),
-    ("quorate", &["value", "state", "service", "client sim", "program"]),
+    ("quorate", &["key value", "state", "map", "table", "service", "client sim", "program"]),
     (
         "bench",
         &[
