@@ -276,12 +276,12 @@ impl Replica {
     }
 
     /// Returns the primary of the current view.
-    pub(crate) fn primary(&self) -> ReplicaId {
+    fn primary(&self) -> ReplicaId {
         self.cluster.primary(self.views.view())
     }
 
     /// Returns whether this replica takes part in its view.
-    pub(crate) fn is_normal(&self) -> bool {
+    fn is_normal(&self) -> bool {
         self.views.is_normal()
     }
 
@@ -295,7 +295,7 @@ impl Replica {
     }
 
     /// Starts a timer.
-    pub(crate) fn set_timer(out: &mut Actions, timer: Timer, at: u64) {
+    fn set_timer(out: &mut Actions, timer: Timer, at: u64) {
         out.push(Action::SetTimer(timer, Deadline(at)));
     }
 

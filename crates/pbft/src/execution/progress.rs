@@ -190,3 +190,30 @@ impl Execution {
         assert!(self.handed_over <= high.max(self.base));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const D: Digest = Digest([1; 32]);
+
+    /// EX-6: the results of an undone execution come and count no more; the batch is executed again.
+    #[test]
+    fn an_undone_batch_is_executed_again() {
+        let mut exec = Execution::default();
+        exec.run_ahead(SeqNum(1), D);
+        assert_eq!(exec.undo(), Some(SeqNum(1)));
+        exec.hand_over(SeqNum(1), Lsn(0));
+        assert!(!exec.take_results(SeqNum(1)), "of the undone one");
+        assert_eq!(exec.settle_next(), None);
+        assert!(exec.take_results(SeqNum(1)));
+        assert_eq!((exec.settle_next(), exec.settle_next()), (Some(SeqNum(1)), None));
+    }
+
+    /// Batches are executed in the order of their numbers.
+    #[test]
+    #[should_panic(expected = "handed_over.next()")]
+    fn no_batch_is_left_out() {
+        Execution::default().hand_over(SeqNum(2), Lsn(0));
+    }
+}

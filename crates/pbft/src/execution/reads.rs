@@ -111,3 +111,24 @@ impl Reads {
         self.floor = shown.max(last_prepared);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RO-4: what was shown stays below the floor, whatever a view takes over.
+    #[test]
+    fn the_floor_is_never_below_what_was_shown() {
+        let mut reads = Reads::default();
+        reads.restore(SeqNum(5), SeqNum(9));
+        assert_eq!(reads.floor(), SeqNum(9));
+        reads.start_view(SeqNum(7));
+        assert_eq!(reads.floor(), SeqNum(7), "nobody was shown what only prepared");
+        reads.raise_floor(SeqNum(8));
+        reads.raise_floor(SeqNum(6));
+        assert_eq!(reads.floor(), SeqNum(8));
+        reads.note_shown(SeqNum(3));
+        reads.start_view(SeqNum(1));
+        assert_eq!(reads.floor(), SeqNum(8));
+    }
+}

@@ -122,3 +122,26 @@ impl Batcher {
         self.choice = choice;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_assigned_without_a_gap() {
+        let mut batcher = Batcher::new(8);
+        assert_eq!([batcher.assign(5, SeqNum(8)), batcher.assign(3, SeqNum(8))], [SeqNum(1), SeqNum(2)]);
+        assert_eq!(batcher.choice(), 5, "the latest");
+        batcher.skip_to(SeqNum(1));
+        assert_eq!(batcher.assign(0, SeqNum(8)), SeqNum(3));
+        batcher.start_view(SeqNum(6));
+        assert_eq!(batcher.assign(0, SeqNum(8)), SeqNum(7));
+    }
+
+    /// I8.
+    #[test]
+    #[should_panic(expected = "assigned <= high")]
+    fn i8_no_number_above_the_window() {
+        Batcher::new(8).assign(0, SeqNum(0));
+    }
+}

@@ -116,7 +116,6 @@ impl Log {
     /// Starts a view: proposals and votes of the old one go, its commits stay for a while (PC-1), and the batches of
     /// `claims_max` claims for each number.
     pub(crate) fn start_view(&mut self, view: ViewNum, claims_max: usize) {
-        assert!(view > self.view);
         self.old_view = Some(self.view);
         self.view = view;
         for slot in &mut self.slots {

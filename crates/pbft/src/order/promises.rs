@@ -116,3 +116,49 @@ impl Promises {
         self.own_votes.retain(|vote| vote.view == view && vote.seq > stable);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vote(promises: &mut Promises, seq: u64, out: &mut Actions) -> Option<OwnVote> {
+        let (view, seq, digest) = (ViewNum(1), SeqNum(seq), Digest([1; 32]));
+        let lsn = promises.persist(Record::PrePrepared { view, seq, digest }, out);
+        promises.vote(OwnVote { lsn, view, seq, digest, commit: false })
+    }
+
+    /// ADR 5: an own vote counts when its record is on disk; what has lost its meaning by then is forgotten.
+    #[test]
+    fn an_own_vote_waits_for_the_disk() {
+        let (mut promises, mut out) = (Promises::new(Durability::Sync, 8), Actions::new());
+        for seq in 1..=3 {
+            assert!(vote(&mut promises, seq, &mut out).is_none());
+        }
+        promises.reached(Lsn(2));
+        assert_eq!(promises.next_durable().map(|vote| vote.seq), Some(SeqNum(1)));
+        promises.forget(ViewNum(1), SeqNum(2));
+        assert!(promises.next_durable().is_none(), "stable by now, or not on disk");
+        promises.reached(Lsn(9));
+        assert_eq!(promises.next_durable().map(|vote| vote.seq), Some(SeqNum(3)));
+        assert!(!promises.is_durable(Lsn(4)), "no further than what was written");
+    }
+
+    #[test]
+    fn nothing_waits_for_a_disk_that_nobody_waits_for() {
+        for (durability, records) in [(Durability::Memory, 0), (Durability::Async, 1)] {
+            let (mut promises, mut out) = (Promises::new(durability, 8), Actions::new());
+            assert!(vote(&mut promises, 1, &mut out).is_some());
+            assert_eq!((out.list().len(), promises.last()), (records, Lsn(0)));
+        }
+    }
+
+    /// I20.
+    #[test]
+    #[should_panic(expected = "own_votes_max")]
+    fn i20_own_votes_are_bounded() {
+        let (mut promises, mut out) = (Promises::new(Durability::Sync, 8), Actions::new());
+        for seq in 1..=33 {
+            vote(&mut promises, seq, &mut out);
+        }
+    }
+}
