@@ -44,8 +44,8 @@ pub(crate) struct Views {
     progressed: bool,
     /// When this replica entered its view.
     entered_at: u64,
-    /// Time-outs ended the last view soon.
-    hasty: bool,
+    /// The views in a row that time-outs ended soon.
+    hasty: u32,
 }
 
 impl Views {
@@ -61,7 +61,7 @@ impl Views {
             new_view_timer: false,
             progressed: true,
             entered_at: 0,
-            hasty: false,
+            hasty: 0,
         }
     }
 
@@ -159,8 +159,12 @@ impl Views {
         let lasted = now.saturating_sub(self.entered_at);
         let soon = lasted < self.patience_ns.max(base).saturating_mul(LASTING);
         let hasty = end == End::TimedOut && soon;
-        let again = hasty && self.hasty;
-        self.hasty = hasty || end == End::Failed && self.hasty;
+        let again = hasty && self.hasty > 0;
+        if hasty {
+            self.hasty = self.hasty.saturating_add(1);
+        } else if end != End::Failed {
+            self.hasty = 0;
+        }
         if end == End::Failed || !self.progressed || mutant!(M112, again, false) {
             self.lose_patience(base);
         } else if !soon {
