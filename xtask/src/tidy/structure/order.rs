@@ -102,7 +102,7 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "sim",
         &[
-            "clock describe expected hash pool rng summary trace",
+            "clock describe expected hash pool queue rng summary trace",
             "disk follow lanes network recording",
             "core",
             "app",
