@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use quorate_quorum::step::{Call, Outcome, Path};
 use quorate_quorum::version::ObjectId;
-use quorate_quorum::{Action, Body, Input, Message, Out, Process, ServerId, Settings};
+use quorate_quorum::{Action, Body, Input, Message, Out, Process, Protocol, ServerId, Settings};
 use quorate_wire::{ClientId, Principal};
 
+use crate::cell::Placement;
 use crate::history::{History, Kind, Operation};
 use crate::keys::{Jobs, Keys, Wallet};
 use crate::machines::{Event, Machines, Payload};
@@ -27,6 +28,33 @@ pub struct Measured {
     pub path: Path,
     /// A forwarded store arrived for this read, up to the client's next operation (`listener_any`).
     pub listener_any: bool,
+    /// Messages that an undisturbed operation does not have (`extra_msgs`): VALs beyond one of each server, and messages
+    /// of a write-back. Below zero as long as servers have not answered.
+    pub extra: i64,
+}
+
+impl Measured {
+    /// Returns an operation that has not ended.
+    pub fn begun(kind: Kind, settings: &Settings) -> Self {
+        let listens = matches!(settings.protocol, Protocol::MinimalC | Protocol::MinimalF);
+        let n = i64::try_from(settings.thresholds.servers().count()).unwrap_or(i64::MAX);
+        let extra = if kind == Kind::Read && listens { -n } else { 0 };
+        Self { latency: f64::NAN, path: Path::Fast, listener_any: false, extra }
+    }
+
+    /// Notes a message that the client receives.
+    pub fn received(&mut self, body: &Body) {
+        if let Body::Val { forwarded, .. } = body {
+            self.extra += 1;
+            self.listener_any |= *forwarded;
+        }
+    }
+
+    /// Notes a message that the client sends, in an operation of this kind.
+    pub fn sent(&mut self, kind: Kind, body: &Body) {
+        let writes_back = matches!(body, Body::Store { .. } | Body::Write { .. });
+        self.extra += i64::from(kind == Kind::Read && writes_back);
+    }
 }
 
 /// What a client does in a loop.
@@ -77,6 +105,7 @@ pub(crate) struct Lab {
     settings: Arc<Settings>,
     machines: Machines<Message, Work>,
     costs: Costs,
+    placement: Placement,
     keys: Keys,
     group: Group,
     hosts: Vec<Host>,
@@ -87,11 +116,16 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    pub(crate) fn new(settings: Settings, model: Model, costs: Costs, seed: u64) -> Self {
+    pub(crate) fn new(
+        settings: Settings,
+        (model, costs, placement): (Model, Costs, Placement),
+        seed: u64,
+    ) -> Self {
         let settings = Arc::new(settings);
         let mut lab = Self {
             machines: Machines::new(model, Rng::new(seed, 1)),
             costs,
+            placement,
             keys: Keys::table(),
             group: Group::default(),
             hosts: Vec::new(),
@@ -103,7 +137,8 @@ impl Lab {
         };
         for server in settings.thresholds.servers() {
             let process = quorate_quorum::server(server, Arc::clone(&settings), quorate_quorum::Past::Whole);
-            lab.add(server.into(), process, None, None);
+            let machine = placement.of_server(usize::from(server.0));
+            lab.add(server.into(), process, None, machine);
         }
         lab
     }
@@ -112,20 +147,20 @@ impl Lab {
         &mut self,
         me: Principal,
         process: Box<dyn Process + Send>,
-        behaviour: Option<Box<dyn Behaviour>>,
         job: Option<Loop>,
+        machine: usize,
     ) -> usize {
         self.numbers.insert(me.to_wire(), self.hosts.len());
         self.hosts.push(Host {
             me,
             process,
-            behaviour,
+            behaviour: None,
             job,
             started: None,
             finished: 0,
             samples: Vec::new(),
         });
-        self.machines.add()
+        self.machines.add_on(machine)
     }
 
     /// Makes a server lie from now on.
@@ -134,12 +169,13 @@ impl Lab {
         self.hosts[server].behaviour = Some(behaviour);
     }
 
-    /// Adds a client, which begins after a delay.
-    pub(crate) fn client(&mut self, job: Loop, delay: u64) -> usize {
+    /// Adds a client, which begins after a delay. The measured one has place 0.
+    pub(crate) fn client(&mut self, job: Loop, delay: u64, place: usize) -> usize {
         let number = u64::try_from(self.hosts.len()).unwrap_or(0);
         let me = ClientId::new(number, 0);
         let process = quorate_quorum::client(me, 1, Arc::clone(&self.settings));
-        let host = self.add(me.into(), process, None, Some(job));
+        let n = self.settings.thresholds.servers().count();
+        let host = self.add(me.into(), process, Some(job), self.placement.of_client(place, n));
         self.machines.call(host, delay, 0);
         host
     }
@@ -215,15 +251,13 @@ impl Lab {
             value,
             version: None,
         });
-        self.hosts[host].samples.push(Measured { latency: f64::NAN, path: Path::Fast, listener_any: false });
+        self.hosts[host].samples.push(Measured::begun(job.kind, &self.settings));
         self.step(host, &Input::Invoke { object: OBJECT, call });
     }
 
     fn deliver(&mut self, host: usize, from: usize, message: &Message) {
-        if let Body::Val { forwarded: true, .. } = message.body
-            && let Some(last) = self.hosts[host].samples.last_mut()
-        {
-            last.listener_any = true;
+        if let Some(last) = self.hosts[host].samples.last_mut() {
+            last.received(&message.body);
         }
         let from = self.hosts[from].me;
         let pass = self.behave(host, |behaviour, scene| behaviour.incoming(from, message, scene));
@@ -291,6 +325,11 @@ impl Lab {
             self.done(host, &outcome);
         }
         for (to, message) in work.sends {
+            if let Host { job: Some(job), samples, .. } = &mut self.hosts[host]
+                && let Some(last) = samples.last_mut()
+            {
+                last.sent(job.kind, &message.body);
+            }
             let me = self.hosts[to].me;
             if self.hosts[host].behaviour.is_some() {
                 self.behave(host, |behaviour, scene| behaviour.outgoing(me, message, scene));
