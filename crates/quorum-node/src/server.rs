@@ -315,10 +315,18 @@ impl Server {
             self.around.refused += 1;
             return;
         }
-        if let Body::Store { value, .. } | Body::Fstore { value, .. } | Body::Write { value, .. } =
-            &message.body
-            && self.around.store.live_bytes() + value.len() > self.state_bytes_max
-        {
+        let store = &self.around.store;
+        let grows = match &message.body {
+            Body::Store { value, .. } | Body::Fstore { value, .. } | Body::Write { value, .. } => {
+                store.grows_by(message.object, value.len())
+            }
+            // What a peer sends for a repair: one of them, at the most a little above the bytes of a frame.
+            Body::Copies { items, .. } => {
+                items.iter().map(|item| store.grows_by(item.object, item.value.len())).sum()
+            }
+            _ => 0,
+        };
+        if grows > 0 && store.live_bytes() + grows > self.state_bytes_max {
             return self.around.rejected(from, Reject::Full);
         }
         if let Some(lie) = self.around.lie {
