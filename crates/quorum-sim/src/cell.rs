@@ -10,8 +10,9 @@ use crate::history::Kind;
 use crate::keys::Jobs;
 use crate::lab::{Lab, Loop, Measured, Traffic};
 use crate::model::{Costs, Model, UNIT};
-use crate::profile::{Liar, Profile};
+use crate::profile::{Behaviour, Liar, Profile};
 use crate::stats::Samples;
+use crate::swarm::Guest;
 
 /// On which machines processes run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,6 +111,8 @@ pub struct Cell {
     pub client_auth: ClientAuth,
     /// MINIMAL-F: relay before the acknowledgement.
     pub relay_first: bool,
+    /// Another register in the place of `protocol`.
+    pub guest: Option<Guest>,
 }
 
 /// What a cell measured.
@@ -153,6 +156,7 @@ impl Cell {
             profile: Profile::FakeValue,
             client_auth: ClientAuth::Mac,
             relay_first: false,
+            guest: None,
         }
     }
 
@@ -175,7 +179,13 @@ impl Cell {
         settings.cache = false;
         settings.client_auth = self.client_auth;
         settings.relay_first = self.relay_first;
+        settings.own = self.guest.map(|guest| guest.own);
         Ok(settings)
+    }
+
+    /// Returns what a faulty server does.
+    pub fn behave(&self) -> Box<dyn Behaviour + Send> {
+        self.guest.map_or_else(|| Box::new(Liar::new(self.profile, 0)) as _, |guest| guest.behave(0))
     }
 
     /// Measures it. An error: the cell makes no sense, or the measured client did not end.
@@ -193,7 +203,7 @@ impl Cell {
         let writer = lab.client(once, 0, if load.kind == Kind::Write { 0 } else { 1 });
         lab.run(None);
         for server in 0..usize::from(self.faulty) {
-            lab.corrupt(server, Box::new(Liar::new(self.profile, 0)));
+            lab.corrupt(server, self.behave());
         }
         lab.settle();
         let before = lab.history.operations.len();

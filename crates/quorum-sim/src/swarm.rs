@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use quorate_quorum::settings::{ClientAuth, Ts};
+use quorate_quorum::settings::{ClientAuth, Own, Ts};
 use quorate_quorum::step::Call;
 use quorate_quorum::version::ObjectId;
 use quorate_quorum::{Mutant, Protocol, Settings, Thresholds};
@@ -12,10 +12,28 @@ use quorate_wire::{ClientId, Principal};
 use crate::checker;
 use crate::keys::Keys;
 use crate::network::Network;
-use crate::profile::{Liar, Profile};
+use crate::profile::{Behaviour, Liar, Profile};
 use crate::rng::Rng;
 use crate::rogue::{Fault, Faulty, Hoarder};
 use crate::world::{Counts, End, World};
+
+/// A register that is not in `quorate-quorum`, and what its faulty servers do.
+#[derive(Clone, Copy, Debug)]
+pub struct Guest {
+    /// The register.
+    pub own: Own,
+    /// What faulty servers do, if it is not one of the profiles here.
+    pub behaviour: Option<fn() -> Box<dyn Behaviour + Send>>,
+    /// Otherwise: the profile.
+    pub profile: Profile,
+}
+
+impl Guest {
+    /// Returns a faulty server's behaviour.
+    pub fn behave(&self, from: u64) -> Box<dyn Behaviour + Send> {
+        self.behaviour.map_or_else(|| Box::new(Liar::new(self.profile, from)) as _, |make| make())
+    }
+}
 
 /// One run of the swarm.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +46,8 @@ pub struct Run {
     pub seed: u64,
     /// A bug to plant.
     pub mutant: Option<Mutant>,
+    /// Another register in the place of `protocol`. Its clients are correct, and no disk is lost.
+    pub guest: Option<Guest>,
 }
 
 /// What a run found.
@@ -127,6 +147,7 @@ fn other(object: ObjectId) -> ObjectId {
 
 fn settings(run: Run, thresholds: Thresholds, lossy: bool, rng: &mut Rng) -> Result<Settings, String> {
     let mut settings = Settings::new(thresholds, run.protocol);
+    settings.own = run.guest.map(|guest| guest.own);
     settings.timing.first = if lossy { rng.between(800, 4000) } else { 0 };
     settings.timing.longest = 40_000;
     settings.timing.lease = if lossy && rng.one_in(3) { rng.between(5_000, 50_000) } else { 0 };
@@ -166,7 +187,7 @@ fn place_servers(
     rng.shuffle(&mut order);
     let faulty = order[..thresholds.f()].to_vec();
     let profiles = Profile::of(run.protocol);
-    let wiped = (lossy && rng.one_in(6)).then(|| faulty.first().copied()).flatten();
+    let wiped = (lossy && rng.one_in(6) && run.guest.is_none()).then(|| faulty.first().copied()).flatten();
     for server in thresholds.servers() {
         let liar = faulty.contains(&server.index()) && wiped != Some(server.index());
         let profile = rng.pick(&profiles).filter(|_| liar);
@@ -175,7 +196,11 @@ fn place_servers(
             world.group.liars.push(server);
         }
         let from = if rng.one_in(3) { rng.below(4000) } else { 0 };
-        world.server(profile.map(|profile| Box::new(Liar::new(profile, from)) as _));
+        let liar = |profile| match &run.guest {
+            Some(guest) => guest.behave(from) as Box<dyn Behaviour>,
+            None => Box::new(Liar::new(profile, from)),
+        };
+        world.server(profile.map(liar));
     }
     if let Some(server) = wiped {
         note(drawn, format_args!(", r{server} wiped"));
@@ -218,7 +243,7 @@ fn place_rogues(
     drawn: &mut String,
 ) {
     for (index, rogue) in rogues.iter().enumerate() {
-        if !rng.one_in(2) && index > 0 {
+        if (!rng.one_in(2) && index > 0) || run.guest.is_some() {
             continue;
         }
         match run.protocol {
@@ -262,7 +287,7 @@ fn judge(run: Run, world: &World, end: End) -> Option<Finding> {
     if let Err(says) = checker::check(&world.history) {
         return Some(Finding::Violation(says));
     }
-    if let Protocol::BftBc(variant) = run.protocol
+    if let (Protocol::BftBc(variant), None) = (run.protocol, run.guest)
         && let Err(says) = checker::lurking::check(&world.history, variant)
     {
         return Some(Finding::Lurking(says));
@@ -299,7 +324,7 @@ mod tests {
     fn all_hold(protocol: Protocol, f: u16, seeds: u64) -> Counts {
         let mut sum = Counts::default();
         for seed in 0..seeds {
-            let verdict = run(Run { protocol, f, seed, mutant: None }).unwrap();
+            let verdict = run(Run { protocol, f, seed, mutant: None, guest: None }).unwrap();
             assert_eq!(verdict.finding, None, "{} seed {seed}: {}", protocol.name(), verdict.drawn);
             add(&mut sum, &verdict.counts);
         }

@@ -23,7 +23,7 @@ use quorate_quorum_sim::checker;
 use quorate_quorum_sim::history::{History, Kind};
 use quorate_quorum_sim::keys::{Jobs, Keys};
 use quorate_quorum_sim::lab::Traffic;
-use quorate_quorum_sim::profile::{Group, Liar};
+use quorate_quorum_sim::profile::Group;
 use quorate_quorum_sim::rng::Rng;
 use quorate_quorum_sim::stats::Samples;
 use quorate_wire::{ClientId, Principal};
@@ -149,7 +149,7 @@ pub fn register(cell: &Cell, signatures: Signatures) -> Result<Measured> {
         let resident = Register {
             me,
             process,
-            lies: (at < liars).then(|| Box::new(Liar::new(cell.profile, 0)) as Box<_>),
+            lies: (at < liars).then(|| cell.behave()),
             is_lying: false,
             settings: Arc::clone(&settings),
             keys,
