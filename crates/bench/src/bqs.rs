@@ -151,7 +151,9 @@ impl Panel {
 
     fn judge_at(&self, rows: &[Row], at: Setting) -> Vec<Shape> {
         let mut shapes = (self.judge)(rows);
-        shapes.iter_mut().for_each(|shape| shape.name.push_str(at.name));
+        for shape in &mut shapes {
+            shape.name.push_str(at.name);
+        }
         let late = rows
             .iter()
             .filter_map(|row| row.cell.as_ref()?.late_us)
@@ -206,9 +208,9 @@ impl Panel {
             }
             Along::Readers(_) | Along::ReadersOnly | Along::Table => {
                 let mut figure = Figure::new(&named("readers"), &title, Axis::linear("other readers"), y);
-                let mut names: Vec<String> = rows.iter().map(curve_of).collect();
-                names.dedup();
-                for name in names {
+                let mut curves: Vec<String> = rows.iter().map(curve_of).collect();
+                curves.dedup();
+                for name in curves {
                     let of = rows.iter().filter(|row| curve_of(row) == name);
                     let points = of.filter_map(|row| Some(dot(f64::from(row.cell.as_ref()?.readers), row)));
                     figure = figure.with(Series { points: points.collect(), name, ..Series::default() });

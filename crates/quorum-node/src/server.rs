@@ -316,16 +316,15 @@ impl Server {
             return;
         }
         let store = &self.around.store;
-        let grows = match &message.body {
-            Body::Store { value, .. } | Body::Fstore { value, .. } | Body::Write { value, .. } => {
-                store.grows_by(message.object, value.len())
-            }
-            // What a peer sends for a repair: one of them, at the most a little above the bytes of a frame.
-            Body::Copies { items, .. } => {
-                items.iter().map(|item| store.grows_by(item.object, item.value.len())).sum()
-            }
-            _ => 0,
-        };
+        let mut grows = 0;
+        if let Body::Store { value, .. } | Body::Fstore { value, .. } | Body::Write { value, .. } =
+            &message.body
+        {
+            grows = store.grows_by(message.object, value.len());
+        } else if let Body::Copies { items, .. } = &message.body {
+            // What a peer sends for a repair.
+            grows = items.iter().map(|item| store.grows_by(item.object, item.value.len())).sum();
+        }
         if grows > 0 && store.live_bytes() + grows > self.state_bytes_max {
             return self.around.rejected(from, Reject::Full);
         }

@@ -6,13 +6,13 @@ use quorate_quorum::step::Path;
 use quorate_quorum::{Protocol, Settings, Thresholds};
 
 use crate::checker;
+use crate::guest::Guest;
 use crate::history::Kind;
 use crate::keys::Jobs;
 use crate::lab::{Lab, Loop, Measured, Traffic};
 use crate::model::{Costs, Model, UNIT};
 use crate::profile::{Behaviour, Liar, Profile};
 use crate::stats::Samples;
-use crate::swarm::Guest;
 
 /// On which machines processes run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -179,7 +179,6 @@ impl Cell {
         settings.cache = false;
         settings.client_auth = self.client_auth;
         settings.relay_first = self.relay_first;
-        settings.own = self.guest.map(|guest| guest.own);
         Ok(settings)
     }
 
@@ -197,10 +196,10 @@ impl Cell {
             regions.resize(64, own);
         }
         let costs = load.costs();
-        let mut lab = Lab::new(self.settings()?, (model, costs, load.placement), load.seed);
+        let mut lab = Lab::new((self.settings()?, self.guest), (model, costs, load.placement), load.seed);
         // A value is there before anything is measured, written by the writer while nobody lies.
         let once = Loop { kind: Kind::Write, think: 0, operations: 1 };
-        let writer = lab.client(once, 0, if load.kind == Kind::Write { 0 } else { 1 });
+        let writer = lab.client(once, 0, usize::from(load.kind == Kind::Read));
         lab.run(None);
         for server in 0..usize::from(self.faulty) {
             lab.corrupt(server, self.behave());
@@ -220,7 +219,7 @@ impl Cell {
             lab.client(measured, 1, 0)
         };
         for reader in 0..load.readers {
-            let place = usize::from(reader) + if load.kind == Kind::Write { 1 } else { 2 };
+            let place = usize::from(reader) + 1 + usize::from(load.kind == Kind::Read);
             lab.client(endless(Kind::Read), 1 + u64::from(reader + 1) * UNIT / 7, place);
         }
         if !lab.run(Some(measured)) {

@@ -9,6 +9,7 @@ use quorate_quorum::{Action, Body, Input, Message, Out, Process, Protocol, Serve
 use quorate_wire::{ClientId, Principal};
 
 use crate::cell::Placement;
+use crate::guest::{self, Guest};
 use crate::history::{History, Kind, Operation};
 use crate::keys::{Jobs, Keys, Wallet};
 use crate::machines::{Event, Machines, Payload};
@@ -103,6 +104,7 @@ pub struct Traffic {
 /// One cell under way.
 pub(crate) struct Lab {
     settings: Arc<Settings>,
+    guest: Option<Guest>,
     machines: Machines<Message, Work>,
     costs: Costs,
     placement: Placement,
@@ -117,12 +119,13 @@ pub(crate) struct Lab {
 
 impl Lab {
     pub(crate) fn new(
-        settings: Settings,
+        (settings, guest): (Settings, Option<Guest>),
         (model, costs, placement): (Model, Costs, Placement),
         seed: u64,
     ) -> Self {
         let settings = Arc::new(settings);
         let mut lab = Self {
+            guest,
             machines: Machines::new(model, Rng::new(seed, 1)),
             costs,
             placement,
@@ -136,7 +139,7 @@ impl Lab {
             settings: Arc::clone(&settings),
         };
         for server in settings.thresholds.servers() {
-            let process = quorate_quorum::server(server, Arc::clone(&settings), quorate_quorum::Past::Whole);
+            let process = guest::server(guest, server, &settings, quorate_quorum::Past::Whole);
             let machine = placement.of_server(usize::from(server.0));
             lab.add(server.into(), process, None, machine);
         }
@@ -173,7 +176,7 @@ impl Lab {
     pub(crate) fn client(&mut self, job: Loop, delay: u64, place: usize) -> usize {
         let number = u64::try_from(self.hosts.len()).unwrap_or(0);
         let me = ClientId::new(number, 0);
-        let process = quorate_quorum::client(me, 1, Arc::clone(&self.settings));
+        let process = guest::client(self.guest, me, &self.settings);
         let n = self.settings.thresholds.servers().count();
         let host = self.add(me.into(), process, Some(job), self.placement.of_client(place, n));
         self.machines.call(host, delay, 0);

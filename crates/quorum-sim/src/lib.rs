@@ -12,6 +12,7 @@
 //! | a cluster whose messages are delivered by hand, and the scenarios (§17) | [`hand`], [`scenario`] |
 //! | the hunt for seeded bugs | [`hunt`] |
 //! | the framework: models of network and processors (§11), closed loops on them, one cell (§12) | [`model`], [`geo`], [`machines`], [`lab`], [`cell`], [`stats`] |
+//! | a register of one's own in all of this | [`guest`] |
 //! | what clients were told, and whether a register could have said so (§14) | [`history`], [`checker`] |
 #![cfg_attr(
     test,
@@ -25,6 +26,7 @@
 pub mod cell;
 pub mod checker;
 pub mod geo;
+pub mod guest;
 pub mod hand;
 pub mod history;
 pub mod hunt;

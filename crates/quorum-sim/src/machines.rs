@@ -362,7 +362,9 @@ mod tests {
     #[test]
     fn processes_on_one_processor_wait_for_each_other() {
         let mut machines: Machines<u64, ()> = Machines::new(Model::sim2006(0), Rng::new(1, 1));
-        (machines.add_on(0), machines.add_on(0), machines.add_on(1));
+        for processor in [0, 0, 1] {
+            machines.add_on(processor);
+        }
         machines.call(0, 0, 0);
         machines.call(1, 1, 0);
         let mut received = 0;

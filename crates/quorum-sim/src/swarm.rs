@@ -3,37 +3,20 @@
 
 use std::sync::Arc;
 
-use quorate_quorum::settings::{ClientAuth, Own, Ts};
+use quorate_quorum::settings::{ClientAuth, Ts};
 use quorate_quorum::step::Call;
 use quorate_quorum::version::ObjectId;
 use quorate_quorum::{Mutant, Protocol, Settings, Thresholds};
 use quorate_wire::{ClientId, Principal};
 
 use crate::checker;
+use crate::guest::Guest;
 use crate::keys::Keys;
 use crate::network::Network;
 use crate::profile::{Behaviour, Liar, Profile};
 use crate::rng::Rng;
 use crate::rogue::{Fault, Faulty, Hoarder};
 use crate::world::{Counts, End, World};
-
-/// A register that is not in `quorate-quorum`, and what its faulty servers do.
-#[derive(Clone, Copy, Debug)]
-pub struct Guest {
-    /// The register.
-    pub own: Own,
-    /// What faulty servers do, if it is not one of the profiles here.
-    pub behaviour: Option<fn() -> Box<dyn Behaviour + Send>>,
-    /// Otherwise: the profile.
-    pub profile: Profile,
-}
-
-impl Guest {
-    /// Returns a faulty server's behaviour.
-    pub fn behave(&self, from: u64) -> Box<dyn Behaviour + Send> {
-        self.behaviour.map_or_else(|| Box::new(Liar::new(self.profile, from)) as _, |make| make())
-    }
-}
 
 /// One run of the swarm.
 #[derive(Clone, Copy, Debug)]
@@ -120,6 +103,7 @@ pub fn run(run: Run) -> Result<Verdict, String> {
         Keys::table()
     };
     let mut world = World::new(Arc::clone(&settings), network, keys, Rng::new(run.seed, 3));
+    world.guest = run.guest;
     let mut drawn = format!("lossy {lossy}, base {base}, auth {client_auth:?}, evidence {evidence}");
     let wiped = place_servers(run, lossy, &mut world, &mut rng, &mut drawn);
     let objects = [ObjectId([2; 32]), other(ObjectId([2; 32]))];
@@ -147,7 +131,6 @@ fn other(object: ObjectId) -> ObjectId {
 
 fn settings(run: Run, thresholds: Thresholds, lossy: bool, rng: &mut Rng) -> Result<Settings, String> {
     let mut settings = Settings::new(thresholds, run.protocol);
-    settings.own = run.guest.map(|guest| guest.own);
     settings.timing.first = if lossy { rng.between(800, 4000) } else { 0 };
     settings.timing.longest = 40_000;
     settings.timing.lease = if lossy && rng.one_in(3) { rng.between(5_000, 50_000) } else { 0 };

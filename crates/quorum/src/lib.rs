@@ -67,9 +67,6 @@ pub use version::{ObjectId, Value, Version};
 
 /// Returns a client. `incarnation` rises with each start under one identity.
 pub fn client(me: ClientId, incarnation: u32, settings: Arc<Settings>) -> Box<dyn Process + Send> {
-    if let Some(own) = settings.own {
-        return (own.client)(me, incarnation, settings);
-    }
     match settings.protocol {
         Protocol::Phalanx => {
             Box::new(engine::Engine::<phalanx::client::Register>::new(me, incarnation, settings))
@@ -96,9 +93,6 @@ pub enum Past {
 
 /// Returns a server. One that was lost pulls what it can from its peers ([`Process::is_repaired`]).
 pub fn server(me: ServerId, settings: Arc<Settings>, past: Past) -> Box<dyn Process + Send> {
-    if let Some(own) = settings.own {
-        return (own.server)(me, settings, past);
-    }
     let lost = past == Past::Lost;
     match settings.protocol {
         Protocol::Phalanx => Box::new(phalanx::server::Server::new(me, settings, lost)),

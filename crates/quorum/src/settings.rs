@@ -1,15 +1,10 @@
 //! What the processes of one cluster agree on.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-
 use quorate_wire::ClientId;
 
-use crate::Past;
 use crate::access::Rules;
 use crate::mutants::Mutant;
-use crate::step::Process;
-use crate::thresholds::{ServerId, Thresholds};
+use crate::thresholds::Thresholds;
 
 /// Which register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,17 +67,6 @@ impl Protocol {
     }
 }
 
-/// A protocol that is not in this crate (`docs/quorum.md`, "A protocol of your own"). It uses the messages of this one.
-#[derive(Clone, Copy, Debug)]
-pub struct Own {
-    /// Its name.
-    pub name: &'static str,
-    /// Returns a server.
-    pub server: fn(ServerId, Arc<Settings>, Past) -> Box<dyn Process + Send>,
-    /// Returns a client.
-    pub client: fn(ClientId, u32, Arc<Settings>) -> Box<dyn Process + Send>,
-}
-
 /// How a writer of MINIMAL learns the largest version (§4, exhaustion).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ts {
@@ -135,8 +119,6 @@ pub struct Settings {
     pub thresholds: Thresholds,
     /// The register.
     pub protocol: Protocol,
-    /// Another register, in its place.
-    pub own: Option<Own>,
     /// How writers of MINIMAL learn a version.
     pub ts: Ts,
     /// MINIMAL-F: the predecessor of a write is proved (`ts_evidence`, §5).
@@ -173,7 +155,6 @@ impl Settings {
         Self {
             thresholds,
             protocol,
-            own: None,
             ts: if protocol == Protocol::MinimalC { Ts::Read } else { Ts::Query },
             evidence: false,
             relay_first: false,

@@ -5,15 +5,18 @@
 //! cargo run --release -p quorate-bench --example own_register -- swarm
 //! ```
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "what a protocol does not use is passed over")]
+
 use anyhow::{Context, Result, bail, ensure};
 use quorate_bench::Signatures;
 use quorate_bench::bqs::sockets;
 use quorate_quorum::Protocol;
 use quorate_quorum_sim::cell::{Cell, Row};
+use quorate_quorum_sim::guest::Guest;
 use quorate_quorum_sim::history::Kind;
 use quorate_quorum_sim::model::Model;
 use quorate_quorum_sim::profile::Profile;
-use quorate_quorum_sim::swarm::{self, Guest, Run};
+use quorate_quorum_sim::swarm::{self, Run};
 
 mod profile;
 mod protocol;

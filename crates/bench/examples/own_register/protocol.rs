@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use quorate_quorum::crypto::Crypto;
 use quorate_quorum::message::{Op, Proof};
-use quorate_quorum::settings::Own;
 use quorate_quorum::step::{Call, Outcome, Path};
 use quorate_quorum::{Action, Body, Input, Message, ObjectId, Out, Past, Process, ServerId, Settings, Timer};
 use quorate_quorum::{Value, Version};
+use quorate_quorum_sim::guest::Own;
 use quorate_wire::codec::Decoded;
 use quorate_wire::{ClientId, Principal};
 

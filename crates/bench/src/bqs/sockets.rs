@@ -20,6 +20,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use quorate_quorum::{Past, ServerId};
 use quorate_quorum_sim::cell::{Cell, Load, Row};
 use quorate_quorum_sim::checker;
+use quorate_quorum_sim::guest;
 use quorate_quorum_sim::history::{History, Kind};
 use quorate_quorum_sim::keys::{Jobs, Keys};
 use quorate_quorum_sim::lab::Traffic;
@@ -126,7 +127,7 @@ pub fn register(cell: &Cell, signatures: Signatures) -> Result<Measured> {
     let settings = Arc::new(cell.settings().map_err(|says| anyhow!(says))?);
     let load = &cell.load;
     let servers = settings.thresholds.servers().count();
-    let clients = usize::from(load.readers) + if load.kind == Kind::Write { 1 } else { 2 };
+    let clients = usize::from(load.readers) + 1 + usize::from(load.kind == Kind::Read);
     let mut names: Vec<Principal> = settings.thresholds.servers().map(Into::into).collect();
     names.extend((servers..servers + clients).map(|at| Principal::from(register::client(at))));
     let places: BTreeMap<u64, usize> =
@@ -143,8 +144,8 @@ pub fn register(cell: &Cell, signatures: Signatures) -> Result<Measured> {
             long.prepare(names.iter().copied());
         }
         let process = match me {
-            Principal::Replica(id) => quorate_quorum::server(id, Arc::clone(&settings), Past::Whole),
-            Principal::Client(id) => quorate_quorum::client(id, 1, Arc::clone(&settings)),
+            Principal::Replica(id) => guest::server(cell.guest, id, &settings, Past::Whole),
+            Principal::Client(id) => guest::client(cell.guest, id, &settings),
         };
         let resident = Register {
             me,

@@ -68,6 +68,7 @@ enum Measure {
 ///   quorate quorum run --protocol bft-bc --f 1 --faulty 1 --readers 2 --measure write
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(super) struct Run {
     /// The register, or replication
     #[arg(long, value_enum)]

@@ -107,6 +107,7 @@ fn take(buffer: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::*;
 

@@ -129,7 +129,7 @@ impl Register {
             match action {
                 Action::Send { to, message } if self.is_lying => {
                     let lies = self.lie(now, |liar, scene| liar.outgoing(to, message, scene));
-                    self.put(lies.map(|(_, sends)| sends).unwrap_or_default(), work);
+                    self.put(lies.map(|((), sends)| sends).unwrap_or_default(), work);
                 }
                 Action::Send { to, message } => {
                     let mut tally = self.tally();
@@ -137,7 +137,7 @@ impl Register {
                     work.extra += tally.extra;
                     self.put(vec![(to, message)], work);
                 }
-                Action::Done { result, .. } => work.done = result.ok().map(ended),
+                Action::Done { result, .. } => work.done = result.ok().as_ref().map(ended),
                 Action::Persist(_) | Action::SetTimer { .. } | Action::Reject { .. } => {}
             }
         }
@@ -146,7 +146,7 @@ impl Register {
 
 type Sends = Vec<(Principal, Message)>;
 
-fn ended(outcome: Outcome) -> Ended {
+fn ended(outcome: &Outcome) -> Ended {
     Ended { value: outcome.value.to_vec(), version: Some(outcome.version), path: Some(outcome.path) }
 }
 

@@ -55,8 +55,11 @@ struct Key {
     verifying: VerifyingKey<Sha256>,
 }
 
+/// By bits and principal.
+type Made = BTreeMap<(usize, u64), Arc<Key>>;
+
 /// Keys take long to make: each is made once for a process.
-static MADE: OnceLock<Mutex<BTreeMap<(usize, u64), Arc<Key>>>> = OnceLock::new();
+static MADE: OnceLock<Mutex<Made>> = OnceLock::new();
 
 fn key(bits: usize, of: Principal) -> Option<Arc<Key>> {
     let mut made = lock(MADE.get_or_init(Mutex::default));
@@ -148,6 +151,7 @@ impl Scheme for Long {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::*;
     use quorate_wire::ReplicaId;
