@@ -11,9 +11,9 @@
 //! | what all have | `shared` |
 
 use anyhow::Result;
-use quorate_quorum_sim::cell::Placement;
 use quorate_quorum_sim::history::Kind;
 use quorate_quorum_sim::model::Model;
+use quorate_quorum_sim::placement::Placement;
 
 use self::point::{Arm, BC, C, EARLY, F, PHX, Place, Point, SMR, UNBATCHED};
 use self::shared::{FAULTS, bars, dot, notes};

@@ -7,7 +7,7 @@ pub enum Signatures {
     Emulated,
     /// Ed25519, as fast as it is here.
     Ed25519,
-    /// RSA with keys of so many bits, as fast as it is here.
+    /// RSA with keys of this many bits, as fast as it is here.
     Rsa(usize),
 }
 

@@ -36,7 +36,7 @@ pub enum Keys {
     Scheme(Box<dyn Scheme + Send>),
 }
 
-/// Signatures that are not made here. It signs as anybody: whoever uses it asks for its own alone.
+/// Signatures that are not made here. It signs as anybody: its user asks for its own signatures alone.
 pub trait Scheme: core::fmt::Debug {
     /// Signs as `signer`.
     fn sign(&mut self, signer: Principal, digest: &Digest) -> Signature;

@@ -8,12 +8,12 @@ use quorate_quorum::version::ObjectId;
 use quorate_quorum::{Action, Body, Input, Message, Out, Process, Protocol, ServerId, Settings};
 use quorate_wire::{ClientId, Principal};
 
-use crate::cell::Placement;
 use crate::guest::{self, Guest};
 use crate::history::{History, Kind, Operation};
 use crate::keys::{Jobs, Keys, Wallet};
 use crate::machines::{Event, Machines, Payload};
 use crate::model::{Costs, Model, UNIT, ticks};
+use crate::placement::Placement;
 use crate::profile::{Behaviour, Group, Scene};
 use crate::rng::Rng;
 
@@ -42,20 +42,17 @@ impl Measured {
         let extra = if kind == Kind::Read && listens { -n } else { 0 };
         Self { latency: f64::NAN, path: Path::Fast, listener_any: false, extra }
     }
+}
 
-    /// Notes a message that the client receives.
-    pub fn received(&mut self, body: &Body) {
-        if let Body::Val { forwarded, .. } = body {
-            self.extra += 1;
-            self.listener_any |= *forwarded;
-        }
-    }
+/// Returns what a message that a client receives adds to `extra`, and whether it is a forwarded store.
+pub fn received(body: &Body) -> (i64, bool) {
+    if let Body::Val { forwarded, .. } = body { (1, *forwarded) } else { (0, false) }
+}
 
-    /// Notes a message that the client sends, in an operation of this kind.
-    pub fn sent(&mut self, kind: Kind, body: &Body) {
-        let writes_back = matches!(body, Body::Store { .. } | Body::Write { .. });
-        self.extra += i64::from(kind == Kind::Read && writes_back);
-    }
+/// Returns what a message that a client sends, in an operation of this kind, adds to `extra`.
+pub fn sent(kind: Kind, body: &Body) -> i64 {
+    let writes_back = matches!(body, Body::Store { .. } | Body::Write { .. });
+    i64::from(kind == Kind::Read && writes_back)
 }
 
 /// What a client does in a loop.
@@ -260,7 +257,8 @@ impl Lab {
 
     fn deliver(&mut self, host: usize, from: usize, message: &Message) {
         if let Some(last) = self.hosts[host].samples.last_mut() {
-            last.received(&message.body);
+            let (extra, heard) = received(&message.body);
+            (last.extra, last.listener_any) = (last.extra + extra, last.listener_any || heard);
         }
         let from = self.hosts[from].me;
         let pass = self.behave(host, |behaviour, scene| behaviour.incoming(from, message, scene));
@@ -331,7 +329,7 @@ impl Lab {
             if let Host { job: Some(job), samples, .. } = &mut self.hosts[host]
                 && let Some(last) = samples.last_mut()
             {
-                last.sent(job.kind, &message.body);
+                last.extra += sent(job.kind, &message.body);
             }
             let me = self.hosts[to].me;
             if self.hosts[host].behaviour.is_some() {

@@ -103,7 +103,7 @@ pub fn run(run: Run) -> Result<Verdict, String> {
         Keys::table()
     };
     let mut world = World::new(Arc::clone(&settings), network, keys, Rng::new(run.seed, 3));
-    world.guest = run.guest;
+    world.invite(run.guest);
     let mut drawn = format!("lossy {lossy}, base {base}, auth {client_auth:?}, evidence {evidence}");
     let wiped = place_servers(run, lossy, &mut world, &mut rng, &mut drawn);
     let objects = [ObjectId([2; 32]), other(ObjectId([2; 32]))];

@@ -67,7 +67,7 @@ struct Host {
 pub struct World {
     pub(crate) settings: Arc<Settings>,
     /// Another register in the place of the settings'.
-    pub(crate) guest: Option<Guest>,
+    guest: Option<Guest>,
     pub(crate) rng: Rng,
     pub(crate) keys: Keys,
     pub(crate) group: Group,
@@ -108,6 +108,11 @@ impl World {
             waiting: 0,
             wrong: None,
         }
+    }
+
+    /// From now on, what is added is of another register.
+    pub(crate) fn invite(&mut self, guest: Option<Guest>) {
+        self.guest = guest;
     }
 
     /// Returns what good clients were told.

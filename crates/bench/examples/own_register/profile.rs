@@ -1,4 +1,4 @@
-//! The profile: a server that tires. After so many messages it sends nothing any more.
+//! The profile: a server that tires. After some messages it sends nothing any more.
 
 use quorate_quorum::Message;
 use quorate_quorum_sim::profile::{Behaviour, Scene};

@@ -3,9 +3,10 @@
 use anyhow::{Result, anyhow};
 use quorate_quorum::Protocol;
 use quorate_quorum::settings::Variant;
-use quorate_quorum_sim::cell::{self, Load, Placement};
+use quorate_quorum_sim::cell::{self, Load};
 use quorate_quorum_sim::history::Kind;
 use quorate_quorum_sim::model::{Costs, Model};
+use quorate_quorum_sim::placement::Placement;
 use quorate_quorum_sim::profile::Profile;
 
 use super::smr::{Faulty, SmrCell};

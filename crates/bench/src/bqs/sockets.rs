@@ -30,10 +30,10 @@ use quorate_quorum_sim::stats::Samples;
 use quorate_wire::{ClientId, Principal};
 
 use self::clock::{Clock, Lateness, Machine, Prices};
-use self::register::Register;
+use self::register::{Parts, Register};
 use self::replication::Replication;
 use self::rsa::Long;
-use self::station::{Job, Resident, Seen, Shared, Station};
+use self::station::{Berth, Job, Resident, Seen, Shared, Station};
 use super::smr::start::Started;
 use super::smr::{Faulty, SmrCell};
 use crate::signatures::Signatures;
@@ -147,11 +147,10 @@ pub fn register(cell: &Cell, signatures: Signatures) -> Result<Measured> {
             Principal::Replica(id) => guest::server(cell.guest, id, &settings, Past::Whole),
             Principal::Client(id) => guest::client(cell.guest, id, &settings),
         };
-        let resident = Register {
+        let resident = Register::new(Parts {
             me,
             process,
             lies: (at < liars).then(|| cell.behave()),
-            is_lying: false,
             settings: Arc::clone(&settings),
             keys,
             long,
@@ -159,9 +158,7 @@ pub fn register(cell: &Cell, signatures: Signatures) -> Result<Measured> {
             rng: Rng::new(load.seed, 100 + u64::try_from(at)?),
             places: Arc::clone(&places),
             names: Arc::clone(&names),
-            counter: 0,
-            kind: Kind::Read,
-        };
+        });
         let (me, machine) = match me {
             Principal::Replica(_) => (None, load.placement.of_server(at)),
             Principal::Client(id) => {
@@ -221,7 +218,7 @@ fn replicated(cell: &SmrCell, seed: u64) -> Result<Measured> {
                 (Some(me), load.placement.of_client(place(load.kind, number), servers))
             }
         };
-        seats.push(Seat { resident: Box::new(Replication { at, host }), me, machine });
+        seats.push(Seat { resident: Box::new(Replication::new(at, host)), me, machine });
     }
     let (jobs, measured) = jobs(load, clients);
     Plan {
@@ -301,7 +298,7 @@ impl Plan {
         let (mut orders, mut threads) = (Vec::new(), Vec::new());
         for (seat, ends) in self.seats.drain(..).zip(ends) {
             let (order, jobs) = channel();
-            let station = Station {
+            let station = Station::new(Berth {
                 resident: seat.resident,
                 me: seat.me,
                 ends,
@@ -311,11 +308,7 @@ impl Plan {
                 shared: Arc::clone(&shared),
                 jobs,
                 tell: tell.clone(),
-                job: None,
-                next_at: 0,
-                began: None,
-                seen: Seen::default(),
-            };
+            });
             orders.push(order);
             threads.push(std::thread::spawn(move || station.run()));
         }
@@ -422,7 +415,7 @@ mod tests {
             for protocol in [Protocol::MinimalC, Protocol::Phalanx, Protocol::MinimalF, OPTIMIZED] {
                 let mut cell = cell(protocol, Kind::Read, 10);
                 (cell.faulty, cell.load.readers, cell.load.writer) = (1, 1, true);
-                cell.load.placement = quorate_quorum_sim::cell::Placement::Five;
+                cell.load.placement = quorate_quorum_sim::placement::Placement::Five;
                 let measured = register(&cell, signatures).unwrap();
                 assert_eq!(measured.row.verdict, Ok(()), "{}", protocol.name());
                 assert!(measured.late_us.is_none() && measured.row.latency.len() == 10);

@@ -6,10 +6,11 @@ use clap::{Args, ValueEnum};
 use quorate_bench::bqs;
 use quorate_bench::bqs::smr::{Faulty, SmrCell};
 use quorate_bench::report::Shape;
-use quorate_quorum_sim::cell::{Cell, Load, Placement, Row};
+use quorate_quorum_sim::cell::{Cell, Load, Row};
 use quorate_quorum_sim::geo;
 use quorate_quorum_sim::history::Kind;
 use quorate_quorum_sim::model::Model;
+use quorate_quorum_sim::placement::Placement;
 use quorate_quorum_sim::profile::Profile;
 use serde_json::json;
 

@@ -86,7 +86,7 @@ fn who_may_not_read_may_not_watch() {
     assert_eq!(server.around.refused, 1);
 }
 
-/// STORE of a value of so many bytes, with this counter.
+/// STORE of a value with this counter and length.
 fn store(val: u64, bytes: usize) -> Body {
     let mut value = vec![7; bytes];
     value[..8].copy_from_slice(&val.to_le_bytes());

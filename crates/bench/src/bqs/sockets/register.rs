@@ -10,7 +10,7 @@ use quorate_quorum::step::{Call, Outcome};
 use quorate_quorum::{Action, Input, Message, Out, Process, Settings};
 use quorate_quorum_sim::history::Kind;
 use quorate_quorum_sim::keys::{Jobs, Keys, Wallet};
-use quorate_quorum_sim::lab::Measured;
+use quorate_quorum_sim::lab::{Measured, received, sent};
 use quorate_quorum_sim::profile::{Behaviour, Group, Scene};
 use quorate_quorum_sim::rng::Rng;
 use quorate_wire::{ClientId, Principal};
@@ -21,13 +21,12 @@ use super::station::{Ended, OBJECT, Resident, Work};
 
 const MAC_BYTES: usize = 16;
 
-/// A process. See the module.
-pub(super) struct Register {
+/// What a process begins with.
+pub(super) struct Parts {
     pub(super) me: Principal,
     pub(super) process: Box<dyn Process + Send>,
     /// What it does when liars begin.
     pub(super) lies: Option<Box<dyn Behaviour + Send>>,
-    pub(super) is_lying: bool,
     pub(super) settings: Arc<Settings>,
     pub(super) keys: Keys,
     /// Signatures that no message has room for.
@@ -37,9 +36,24 @@ pub(super) struct Register {
     /// The places of all processes.
     pub(super) places: Arc<BTreeMap<u64, usize>>,
     pub(super) names: Arc<Vec<Principal>>,
-    pub(super) counter: u64,
+}
+
+/// A process. See the module.
+pub(super) struct Register {
+    me: Principal,
+    process: Box<dyn Process + Send>,
+    lies: Option<Box<dyn Behaviour + Send>>,
+    is_lying: bool,
+    settings: Arc<Settings>,
+    keys: Keys,
+    long: Option<Long>,
+    group: Arc<Mutex<Group>>,
+    rng: Rng,
+    places: Arc<BTreeMap<u64, usize>>,
+    names: Arc<Vec<Principal>>,
+    counter: u64,
     /// What its client does.
-    pub(super) kind: Kind,
+    kind: Kind,
 }
 
 /// Returns the key of a pair: of a test, for the time of a cell.
@@ -54,6 +68,12 @@ fn mac(a: Principal, b: Principal, bytes: &[u8]) -> [u8; MAC_BYTES] {
 }
 
 impl Register {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { me, process, lies, settings, keys, long, group, rng, places, names } = parts;
+        let (is_lying, counter, kind) = (false, 0, Kind::Read);
+        Self { me, process, lies, is_lying, settings, keys, long, group, rng, places, names, counter, kind }
+    }
+
     fn seal(&mut self, to: Principal, message: &Message) -> Vec<u8> {
         self.counter += 1;
         let mut frame = vec![message.body.kind(), 0, 0, 0, 0];
@@ -107,10 +127,6 @@ impl Register {
         Some((result, scene.sends.into_iter().map(|(_, to, message)| (to, message)).collect()))
     }
 
-    fn tally(&self) -> Measured {
-        Measured::begun(Kind::Write, &self.settings)
-    }
-
     fn put(&mut self, sends: Sends, work: &mut Work) {
         for (to, message) in sends {
             if let Some(place) = self.places.get(&to.to_wire()).copied() {
@@ -126,19 +142,16 @@ impl Register {
         self.process.step(now / 1000, input, &mut wallet, &mut out);
         (work.signs, work.verifies) = (work.signs + jobs.signs, work.verifies + jobs.verifies);
         for action in out.actions {
-            match action {
-                Action::Send { to, message } if self.is_lying => {
+            if let Action::Send { to, message } = action {
+                work.extra += sent(self.kind, &message.body);
+                if self.is_lying {
                     let lies = self.lie(now, |liar, scene| liar.outgoing(to, message, scene));
                     self.put(lies.map(|((), sends)| sends).unwrap_or_default(), work);
-                }
-                Action::Send { to, message } => {
-                    let mut tally = self.tally();
-                    tally.sent(self.kind, &message.body);
-                    work.extra += tally.extra;
+                } else {
                     self.put(vec![(to, message)], work);
                 }
-                Action::Done { result, .. } => work.done = result.ok().as_ref().map(ended),
-                Action::Persist(_) | Action::SetTimer { .. } | Action::Reject { .. } => {}
+            } else if let Action::Done { result, .. } = action {
+                work.done = result.ok().as_ref().map(ended);
             }
         }
     }
@@ -154,9 +167,7 @@ impl Resident for Register {
     fn receive(&mut self, now: u64, from: usize, frame: &[u8], work: &mut Work) {
         let Some(from) = self.names.get(from).copied() else { return };
         let Some(message) = self.open(from, frame) else { return };
-        let mut tally = self.tally();
-        tally.received(&message.body);
-        (work.heard, work.extra) = (tally.listener_any, tally.extra);
+        (work.extra, work.heard) = received(&message.body);
         if self.is_lying {
             let pass = self.lie(now, |liar, scene| liar.incoming(from, &message, scene));
             let Some((pass, sends)) = pass else { return };

@@ -13,11 +13,15 @@ use crate::bqs::smr::host::{
 
 /// A replica or a client.
 pub(super) struct Replication {
-    pub(super) at: usize,
-    pub(super) host: Host,
+    at: usize,
+    host: Host,
 }
 
 impl Replication {
+    pub(super) fn new(at: usize, host: Host) -> Self {
+        Self { at, host }
+    }
+
     fn flush(&mut self, work: &mut Work) {
         let mut out = Out::default();
         self.host.process.flush(&mut out);

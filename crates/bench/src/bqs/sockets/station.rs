@@ -96,8 +96,8 @@ pub(super) struct Seen {
     pub(super) late: Lateness,
 }
 
-/// See the module.
-pub(super) struct Station {
+/// What a process begins with.
+pub(super) struct Berth {
     pub(super) resident: Box<dyn Resident>,
     pub(super) me: Option<ClientId>,
     pub(super) ends: Ends,
@@ -108,15 +108,34 @@ pub(super) struct Station {
     pub(super) jobs: Receiver<Job>,
     /// Told when a job has ended.
     pub(super) tell: Sender<()>,
-    pub(super) job: Option<(Job, usize)>,
+}
+
+/// See the module.
+pub(super) struct Station {
+    resident: Box<dyn Resident>,
+    me: Option<ClientId>,
+    ends: Ends,
+    machine: Arc<Machine>,
+    prices: Prices,
+    clock: Clock,
+    shared: Arc<Shared>,
+    jobs: Receiver<Job>,
+    tell: Sender<()>,
+    job: Option<(Job, usize)>,
     /// When the client invokes next.
-    pub(super) next_at: u64,
+    next_at: u64,
     /// When the operation under way began.
-    pub(super) began: Option<u64>,
-    pub(super) seen: Seen,
+    began: Option<u64>,
+    seen: Seen,
 }
 
 impl Station {
+    pub(super) fn new(berth: Berth) -> Self {
+        let Berth { resident, me, ends, machine, prices, clock, shared, jobs, tell } = berth;
+        let (job, next_at, began, seen) = (None, 0, None, Seen::default());
+        Self { resident, me, ends, machine, prices, clock, shared, jobs, tell, job, next_at, began, seen }
+    }
+
     /// Runs until the end of the cell.
     pub(super) fn run(mut self) -> io::Result<Seen> {
         let _ = nix::sys::prctl::set_timerslack(1);
