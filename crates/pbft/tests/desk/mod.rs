@@ -247,7 +247,7 @@ impl Desk {
         for item in todo {
             match item {
                 Todo::Executed(seq, replies) => {
-                    self.input(Input::Executed { seq, replies: &replies, took_ns: 0 })
+                    self.input(Input::Executed { seq, replies: &replies, took_ns: 0 });
                 }
                 Todo::Checkpointed(seq) => self.input(Input::Checkpointed { seq, root: root(seq) }),
                 Todo::Signature(request, valid) => self.input(Input::SignatureChecked { request, valid }),
