@@ -1,6 +1,6 @@
 //! The NFS gateway: NFS calls in, replicated operations out.
 //!
-//! The protocol of a connection is in [`quorate_fs::nfs3::relay`], the loop around it in [`front`](crate::front). A gateway has no
+//! The protocol of a connection is in [`quorate_fs::nfs3::relay`], the loop around it in [`crate::front`]. A gateway has no
 //! durable state: file handles, replies to repeated calls, and the mount list are in the replicated state. So gateways can
 //! be restarted, and there can be many of them. The replicas trust a gateway for the addresses and users that it forwards;
 //! run one on each machine that mounts.

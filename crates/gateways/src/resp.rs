@@ -5,7 +5,7 @@
 //!          bytes <- encode <- replies, in order <------ one result
 //! ```
 //!
-//! The loop around it, with its lanes and limits, is in [`front`](crate::front).
+//! The loop around it, with its lanes and limits, is in [`crate::front`].
 //!
 //! | | |
 //! |---|---|
