@@ -37,6 +37,7 @@ pub mod image;
 mod lives;
 pub mod options;
 pub mod page;
+pub mod parallel;
 pub mod registry;
 mod replies;
 pub mod service;
