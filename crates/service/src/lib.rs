@@ -29,6 +29,8 @@ extern crate std;
 
 #[macro_use]
 pub mod mutants;
+#[macro_use]
+mod planted;
 
 pub mod alone;
 mod builtin;

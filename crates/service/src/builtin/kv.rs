@@ -10,6 +10,7 @@ use quorate_wire::message::{OPERATION_BYTES_MAX, RESULT_BYTES_MAX};
 
 use crate::service::{Access, Context, Service};
 
+use crate::state::btree::Tree;
 use crate::state::space::StoreError;
 use crate::state::view::View;
 use crate::stop::Stop;
@@ -34,6 +35,11 @@ const REAP_MAX: usize = 4;
 /// Counting removes more: it has to look at them all.
 const REAP_TO_COUNT_MAX: usize = 4096;
 
+/// The most pages that setting a key takes, with its value in the leaf: a split of every node on the way, in three trees.
+const PUT_PAGES_MAX: u32 = 3 * Tree::SPLIT_PAGES_MAX;
+/// The longest decimal number, in bytes.
+const NUMBER_BYTES_MAX: usize = 20;
+
 const _: () = assert!(VALUE_BYTES_MAX + 2048 < OPERATION_BYTES_MAX);
 
 /// A key-value store whose keys can expire. Keys and values are bytes.
@@ -53,6 +59,35 @@ impl Service for Kv {
             // Answered without a look at the state.
             Err(_) => {}
         }
+    }
+
+    fn step(&self, cx: Context, step: u32, state: &mut View<'_>) -> Result<(), Stop> {
+        match Store::new(&cx, state).reap(usize::try_from(step).unwrap_or(usize::MAX)) {
+            Ok(()) => Ok(()),
+            Err(Trouble::Stop(stop)) => Err(stop),
+            Err(Trouble::Failure(_)) => Err(Stop::Corrupt),
+        }
+    }
+
+    fn cost(&self, operation: &[u8], page_bytes: usize) -> Option<u32> {
+        let put = |key: &[u8], value: &[u8]| Tree::is_inline(page_bytes, key, value).then_some(PUT_PAGES_MAX);
+        match Asked::decode(operation).ok()? {
+            Asked::Operation(Operation::Get { .. }) => Some(0),
+            Asked::Operation(Operation::Put { key, value } | Operation::Cas { key, value, .. })
+            | Asked::Command(Command::Set { key, value, .. }) => put(key, value),
+            Asked::Operation(Operation::Del { .. })
+            | Asked::Command(Command::GetDel { .. } | Command::Expire { .. } | Command::Persist { .. }) => {
+                Some(PUT_PAGES_MAX)
+            }
+            Asked::Operation(Operation::Incr { key, .. }) => put(key, &[0; NUMBER_BYTES_MAX]),
+            Asked::Command(command) if command.is_read_only() => Some(0),
+            // The pages of a long value have to be found in a few runs, which is not known before.
+            Asked::Operation(Operation::Append { .. }) | Asked::Command(_) => None,
+        }
+    }
+
+    fn room(&self, state: &View<'_>) -> Result<u32, Stop> {
+        Store::room(state)
     }
 
     fn execute(

@@ -106,11 +106,26 @@ impl<R: Rules> Parallelizer<R> {
             self.nodes.back().is_none_or(|last| last.position < position),
             "requests come in order (EX-1)"
         );
-        let is_full = self.nodes.len() >= self.unsettled_max
-            || self.bytes.saturating_add(operation.len()) > BUFFERED_BYTES_MAX;
+        let is_full = !self.has_room(1, operation.len());
         if plant!(9, is_full, false) && plant!(10, !self.nodes.is_empty(), true) {
             return Err(Full);
         }
+        self.admit(position, lane, operation, barrier);
+        Ok(())
+    }
+
+    /// Returns whether this number of requests with these bytes can be inserted, if anything is unsettled.
+    pub fn has_room(&self, requests: usize, bytes: usize) -> bool {
+        self.nodes.len() + requests <= self.unsettled_max
+            && self.bytes.saturating_add(bytes) <= BUFFERED_BYTES_MAX
+    }
+
+    /// As [`Self::insert`], for a request of a batch that was admitted as a whole.
+    pub(super) fn admit(&mut self, position: Position, lane: u64, operation: &[u8], barrier: bool) {
+        assert!(
+            self.nodes.back().is_none_or(|last| last.position < position),
+            "requests come in order (EX-1)"
+        );
         self.rules.parse(operation, &mut self.arguments);
         if plant!(11, barrier, false) {
             self.arguments.everything();
@@ -123,7 +138,6 @@ impl<R: Rules> Parallelizer<R> {
         if is_ready {
             self.ready.push(Reverse(ordinal));
         }
-        Ok(())
     }
 
     /// Called by a worker: returns the oldest ready request, which is now running. None: the worker waits.

@@ -140,7 +140,7 @@ impl<'s, 'v> Store<'s, 'v> {
     /// Removes keys whose time has come, at most `max`, the earliest first. Nobody can tell: they were
     /// not there any more. An execution that is not ordered removes nothing.
     pub(super) fn reap(&mut self, max: usize) -> Result<(), Trouble> {
-        if !self.ordered {
+        if !self.ordered || self.view.later(u32::try_from(max).unwrap_or(u32::MAX)) {
             return Ok(());
         }
         for _ in 0..max {
@@ -175,6 +175,11 @@ impl<'s, 'v> Store<'s, 'v> {
         self.space.used(self.view)
     }
 
+    /// Returns how many pages are free.
+    pub(super) fn room(view: &View<'_>) -> Result<u32, Stop> {
+        Space::new(view, (0, 0), 1).free_pages(view)
+    }
+
     /// Removes everything: the pages are as they were at first.
     pub(super) fn clear(&mut self) -> Result<(), Stop> {
         self.space.clear(self.view)?;
@@ -183,9 +188,6 @@ impl<'s, 'v> Store<'s, 'v> {
 
     /// Returns when a key expires, or has expired.
     fn deadline(&self, key: &[u8]) -> Result<Option<u64>, Stop> {
-        if self.deadlines.is_empty(self.view)? {
-            return Ok(None);
-        }
         match self.deadlines.get(self.view, key)? {
             None => Ok(None),
             Some(Value::Inline(at)) => at.try_into().map(u64::from_le_bytes).map(Some).or(Err(Stop::Corrupt)),
@@ -231,9 +233,9 @@ impl<'s, 'v> Store<'s, 'v> {
         Ok(u64::from_le_bytes(*count))
     }
 
+    /// Requests that only add to the number of keys do not depend on each other (PX-D).
     fn add_to_count(&mut self, change: i64) -> Result<(), Stop> {
-        let count = self.stored()?.checked_add_signed(change).ok_or(Stop::Corrupt)?;
-        self.view.write(0, COUNT_AT, &count.to_le_bytes())
+        if self.view.add(0, COUNT_AT, change, u64::MAX)? { Ok(()) } else { Err(Stop::Corrupt) }
     }
 }
 

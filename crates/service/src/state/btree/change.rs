@@ -4,6 +4,7 @@ use crate::state::btree::node::{self, Cell, HEAD_BYTES, INNER_CELL_BYTES, Kind, 
 use crate::state::btree::{
     DESCRIPTION_BYTES_MAX, KEY_BYTES_MAX, Large, Path, RUN_BYTES, RUNS_MAX, Tree, Value, cell_bytes_max,
 };
+use crate::state::cells::Change;
 use crate::state::space::{Run, StoreError, pair_bytes};
 use crate::state::view::View;
 use crate::stop::Stop;
@@ -31,6 +32,34 @@ impl Tree {
         if key.len() > Self::key_bytes_max(view.page_bytes()) {
             return Err(StoreError::KeyTooLong);
         }
+        if view.is_on_cells() {
+            return Ok(self.log_insert(view, key, value)?);
+        }
+        let was_inside = view.enter_tree();
+        let done = self.insert_into_pages(view, key, value);
+        view.leave_tree(was_inside, Some((self.header, key)));
+        done
+    }
+
+    #[cold]
+    fn log_insert(&self, view: &mut View<'_>, key: &[u8], value: &[u8]) -> Result<bool, Stop> {
+        let existed = self.get(view, key)?.is_some();
+        let cell = view.entry(self.header, key)?;
+        let (key, value) = (key.to_vec(), value.to_vec());
+        view.log(cell, Change::Insert { tree: *self, key, value, existed });
+        Ok(existed)
+    }
+
+    #[cold]
+    fn log_remove(&self, view: &mut View<'_>, key: &[u8]) -> Result<bool, Stop> {
+        let existed = self.get(view, key)?.is_some();
+        let cell = view.entry(self.header, key)?;
+        view.log(cell, Change::Remove { tree: *self, key: key.to_vec(), existed });
+        Ok(existed)
+    }
+
+    #[inline]
+    fn insert_into_pages(&self, view: &mut View<'_>, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
         let mut description = [0; DESCRIPTION_BYTES_MAX];
         let fits = node::LEAF_CELL_BYTES + key.len() + value.len() <= cell_bytes_max(view.page_bytes());
         let (payload, tag) = if fits {
@@ -54,6 +83,17 @@ impl Tree {
     ///
     /// The execution has to stop.
     pub fn remove(&self, view: &mut View<'_>, key: &[u8]) -> Result<bool, Stop> {
+        if view.is_on_cells() {
+            return self.log_remove(view, key);
+        }
+        let was_inside = view.enter_tree();
+        let done = self.remove_from_pages(view, key);
+        view.leave_tree(was_inside, Some((self.header, key)));
+        done
+    }
+
+    #[inline]
+    fn remove_from_pages(&self, view: &mut View<'_>, key: &[u8]) -> Result<bool, Stop> {
         if self.is_empty(view)? {
             return Ok(false);
         }

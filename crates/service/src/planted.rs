@@ -20,7 +20,7 @@ pub(crate) fn is_planted(error: u32) -> bool {
 #[cfg(test)]
 macro_rules! plant {
     ($error:literal, $right:expr, $wrong:expr) => {
-        if $crate::parallel::planted::is_planted($error) { $wrong } else { $right }
+        if $crate::planted::is_planted($error) { $wrong } else { $right }
     };
 }
 
