@@ -3,7 +3,7 @@
 //! The first byte chooses, and says in how large pieces the bytes of a connection come: whatever the
 //! pieces, the same commands come out and the same error ends them.
 
-use quorate_node::resp::decode::{COMMAND_BYTES_MAX, Decoder, ProtocolError, WORD_BYTES_MAX, WORDS_MAX};
+use quorate_gateways::resp::decode::{COMMAND_BYTES_MAX, Decoder, ProtocolError, WORD_BYTES_MAX, WORDS_MAX};
 use quorate_service::kv::{Answer, Asked};
 
 use crate::{Target, feature};

@@ -107,7 +107,7 @@ pub(crate) fn endless_loop() -> Result<()> {
 
 impl Arm {
     fn quorate(way: &'static str) -> Result<Self> {
-        let mut nodes = Nodes::usual("busy", ServiceName::Kv, way)?;
+        let mut nodes = Nodes::usual("busy", ServiceName::KV, way)?;
         nodes.start_replicas()?;
         let address = nodes.open_resp()?;
         Ok(Self::new("quorate", way, address, Some(nodes), None))

@@ -51,7 +51,7 @@ struct List {
 /// Exit status 1 if a statement does not hold. Figures from a busy machine mean little, so the output includes
 /// the load, and how much of the machine other programs used during the run.
 ///
-/// `all` writes NAME.json for each experiment into the directory of --out. You can stop it and run it again: it skips
+/// `all` writes NAME.json for each experiment into a directory. You can stop it and run it again: it skips
 /// experiments with a result. A run without --quick repeats the experiments whose result was measured with --quick.
 ///
 ///   quorate bench run micro-latency --quick --plot plots
@@ -79,9 +79,9 @@ struct Run {
     /// Simulated link between the hosts; only `none` (loopback) works so far
     #[arg(long, value_enum, default_value = "none")]
     links: Links,
-    /// Directory for the results of `all`
-    #[arg(long, value_name = "DIR", default_value = "bench-results")]
-    out: PathBuf,
+    /// Write the result to NAME.json in this directory [default for `all`: bench-results]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -172,6 +172,10 @@ impl Run {
         if let Some(path) = &self.json {
             write_json(path, &report)?;
         }
+        if let Some(out) = &self.out {
+            fs::create_dir_all(out).map_err(|error| unwritten(out, &error))?;
+            write_json(&out.join(format!("{}.json", experiment.name)), &report)?;
+        }
         self.draw(experiment, &report)?;
         verdict(report.count(Verdict::NotHeld), report.shapes.len())
     }
@@ -196,12 +200,13 @@ impl Run {
 
     /// Runs the experiments without a result, and estimates the remaining time.
     fn run_all(&self) -> Outcome {
-        fs::create_dir_all(&self.out).map_err(|error| unwritten(&self.out, &error))?;
+        let out = self.out.as_deref().unwrap_or(Path::new("bench-results"));
+        fs::create_dir_all(out).map_err(|error| unwritten(out, &error))?;
         let (begin, mut seconds) = (Instant::now(), 0.0);
         let (mut broken, mut all, mut failed) = (0, 0, Vec::new());
         let count = EXPERIMENTS.len();
         for (index, experiment) in EXPERIMENTS.iter().enumerate() {
-            let path = self.out.join(format!("{}.json", experiment.name));
+            let path = out.join(format!("{}.json", experiment.name));
             // A result that was measured with less effort does not count.
             let there: Option<Report> = read_json(&path);
             let report = if let Some(report) = there.filter(|report| report.effort >= self.effort()) {
@@ -237,7 +242,7 @@ impl Run {
                 out::line(format!("  not held: {} ({})", shape.name, shape.evidence));
             }
         }
-        write_page(&self.out)?;
+        write_page(out)?;
         if !failed.is_empty() {
             let what = format!("{} did not finish", failed.join(", "));
             return Err(Failure::new(Code::Experiment, what)

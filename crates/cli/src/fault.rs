@@ -13,6 +13,7 @@ use crate::code::Code;
 use crate::fail::{Failure, Outcome};
 use crate::liar::Way;
 use crate::local::Local;
+use crate::out;
 
 /// Inject a fault into a replica, or heal it
 ///
@@ -25,7 +26,7 @@ use crate::local::Local;
 ///   corrupt   kill it, damage its log and newest state, and restart it: it detects and repairs the damage
 ///   lie       restart it as a liar; --how names which: wrong-reply (default), or one of `quorate replica --liar list`
 ///   slow      restart it so that all its messages are late; --how sets the delay: 50ms (default)
-///   heal      undo kill, pause, lie or slow: the replica catches up
+///   heal      undo kill, pause, lie or slow: the replica catches up; `heal all` heals every replica
 ///
 ///   quorate fault kill primary
 #[derive(Args, Debug)]
@@ -34,7 +35,7 @@ pub(crate) struct Fault {
     /// The fault to inject
     #[arg(value_enum)]
     what: What,
-    /// The replica: its number, or `primary`
+    /// The replica: its number, or `primary`; for heal also `all`
     replica: String,
     /// Data directory of the cluster
     #[arg(long, default_value = "quorate-data")]
@@ -70,11 +71,18 @@ impl Fault {
                 .next("quorate up"));
         }
         let names = local.replicas();
+        if self.what == What::Heal && self.replica == "all" {
+            return heal_all(&local, &names);
+        }
         let name = self.choose(&local, &names)?;
         let way = self.way()?;
         let replica = Break::of(&local, name);
         if self.what == What::Heal {
-            return replica.heal();
+            return if faulty(&local, name).is_some() {
+                replica.heal()
+            } else {
+                nothing_to_heal(&local, &names, name)
+            };
         }
         let too_many = self.check_margin(&local, &names, name)?;
         match (self.what, way) {
@@ -110,7 +118,12 @@ impl Fault {
         id.and_then(|id: usize| names.get(id)).map(String::as_str).ok_or_else(|| {
             Failure::new(
                 Code::Value,
-                format!("`{}`: expected a replica, 0 to {}, or primary", self.replica, names.len() - 1),
+                format!(
+                    "`{}`: expected a replica, 0 to {}, {}",
+                    self.replica,
+                    names.len() - 1,
+                    if self.what == What::Heal { "primary or all" } else { "or primary" }
+                ),
             )
             .at("REPLICA")
         })
@@ -122,9 +135,8 @@ impl Fault {
             .iter()
             .filter(|other| *other != name)
             .filter_map(|other| {
-                let stopped = || local.process(other).is_none().then(|| "has stopped".to_owned());
                 let rejoins = || local.rejoins(other).then(|| REJOINING.to_owned());
-                let how = local.fault(other).or_else(stopped).or_else(rejoins)?;
+                let how = faulty(local, other).or_else(rejoins)?;
                 Some((other.trim_start_matches("replica-"), how))
             })
             .collect();
@@ -132,7 +144,7 @@ impl Fault {
         if broken.len() < f || self.force {
             return Ok(broken.len() >= f);
         }
-        let list: Vec<String> = broken.iter().map(|(id, how)| format!("r{id} {how}")).collect();
+        let list: Vec<String> = broken.iter().map(|(id, how)| format!("r{id} {}", in_words(how))).collect();
         let liars = broken.iter().filter(|(_, how)| how.starts_with("lies")).count();
         let liars = liars + usize::from(self.what == What::Lie);
         let means = if liars > f {
@@ -152,4 +164,42 @@ impl Fault {
             .at(self.dir.display().to_string())
             .next(format!("{next}      or give --yes-break-it to see the service stop")))
     }
+}
+
+/// Returns what `heal` can undo at a replica: the injected fault, or that its process has ended.
+fn faulty(local: &Local, name: &str) -> Option<String> {
+    let stopped = || local.process(name).is_none().then(|| "has stopped".to_owned());
+    local.fault(name).or_else(stopped)
+}
+
+/// Heals every replica that has a fault.
+fn heal_all(local: &Local, names: &[String]) -> Outcome {
+    let broken: Vec<&String> = names.iter().filter(|name| faulty(local, name).is_some()).collect();
+    if broken.is_empty() {
+        out::line("no replica has a fault: nothing was changed");
+    }
+    for name in broken {
+        Break::of(local, name).heal()?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says that a replica has no fault. If other replicas have one, the command probably named the wrong replica.
+fn nothing_to_heal(local: &Local, names: &[String], name: &str) -> Outcome {
+    let id = |name: &str| name.trim_start_matches("replica-").to_owned();
+    let says = format!("r{} has no fault that can be healed: nothing was changed", id(name));
+    let broken = names.iter().find_map(|other| Some((id(other), faulty(local, other)?)));
+    let Some((other, how)) = broken else {
+        out::line(says);
+        return Ok(ExitCode::SUCCESS);
+    };
+    Err(Failure::new(Code::Rule, format!("{says}; r{other} {}", in_words(&how)))
+        .at("REPLICA")
+        .next(format!("quorate fault heal {other}      or: quorate fault heal all")))
+}
+
+/// Turns a recorded fault into the rest of a sentence about the replica.
+fn in_words(how: &str) -> String {
+    let is_participle = matches!(how, "killed" | "paused");
+    if is_participle { format!("is {how}") } else { how.to_owned() }
 }

@@ -130,7 +130,7 @@ impl Fs {
         if let What::Fsck { json } = self.what {
             return check(&self.dir, json);
         }
-        let node = open_client(&self.dir, ServiceName::Fs)?;
+        let node = open_client(&self.dir, ServiceName::FS)?;
         let machine = Machine::of(&node);
         let options = Options { lanes: 32, deadline: self.deadline };
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;

@@ -33,7 +33,8 @@ const SILENT: u8 = 3;
 ///   fail TEXT      refused: nothing was changed
 ///   unknown TEXT   timed out: the operation may or may not take effect
 ///
-/// Exits with status 3 if operations were given and none was answered.
+/// Exits with status 1 if an operation failed or its outcome is unknown, and with status 3 if operations were given
+/// and none was answered.
 ///
 ///   echo 'incr visitors 1' | quorate kv --dir cluster/client-0
 #[derive(Args, Debug)]
@@ -49,22 +50,28 @@ pub(crate) struct Kv {
 
 impl Kv {
     pub(crate) fn run(&self) -> Outcome {
-        let node = open_client(&self.dir, ServiceName::Kv)?;
+        let node = open_client(&self.dir, ServiceName::KV)?;
         let options = Options { lanes: 1, deadline: self.deadline };
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;
-        let (mut output, mut answered, mut silent) = (std::io::stdout().lock(), false, false);
+        let (mut output, mut answered, mut silent, mut failed) =
+            (std::io::stdout().lock(), false, false, false);
         for line in std::io::stdin().lock().split(b'\n') {
             let Ok(line) = line else { break };
             let (reply, is_answer) = answer(&caller, &line);
             answered |= is_answer;
             silent |= !is_answer;
+            failed |= reply.starts_with(b"fail") || reply.starts_with(b"unknown");
             // The reader of the output has gone.
             let told = output.write_all(&reply).and_then(|()| output.write_all(b"\n"));
             if told.and_then(|()| output.flush()).is_err() {
                 break;
             }
         }
-        Ok(if silent && !answered { ExitCode::from(SILENT) } else { ExitCode::SUCCESS })
+        Ok(match (silent && !answered, failed) {
+            (true, _) => ExitCode::from(SILENT),
+            (false, true) => ExitCode::FAILURE,
+            (false, false) => ExitCode::SUCCESS,
+        })
     }
 }
 

@@ -85,7 +85,7 @@ impl Local {
     }
 
     /// The settings of the first replica; `up` gives all replicas the same.
-    fn settings(&self) -> Result<Settings, Failure> {
+    pub(crate) fn settings(&self) -> Result<Settings, Failure> {
         let (dir, own) = (self.node("replica-0"), Principal::Replica(ReplicaId(0)));
         let members = Members::read(&dir.join("cluster.toml"))?;
         Ok(Settings::read(&dir.join("node.toml"), own, members.cluster, members.cluster_id())?)
@@ -207,6 +207,11 @@ impl Local {
             self.signal(name, Signal::SIGKILL);
             self.wait_until_gone(name, STOP);
         }
+        self.forget_process(name);
+    }
+
+    /// Removes the file with a node's process id, once the process has ended.
+    pub(crate) fn forget_process(&self, name: &str) {
         let _ = fs::remove_file(self.file(name, "pid"));
     }
 

@@ -70,7 +70,7 @@ impl Mount {
         let stop = signals::stop_flag()?;
         quorate_mount::check(&self.on).map_err(|error| self.failed(&error))?;
         let options = caller::Options { lanes: LANES, deadline: self.wait };
-        let node = open_client(&self.dir, ServiceName::Fs)?;
+        let node = open_client(&self.dir, ServiceName::FS)?;
         let machine = Machine::of(&node);
         let caller = Caller::start(node.with_lanes(LANES), options)?;
         let first = std::process::id() ^ since_1970();

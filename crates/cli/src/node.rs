@@ -40,8 +40,8 @@ pub(crate) struct Init {
     #[arg(long, default_value_t = 2)]
     clients: u16,
     /// Service to replicate; the default of `quorate up` is fs
-    #[arg(long, value_enum, default_value_t = Service::Kv)]
-    service: Service,
+    #[arg(long, value_parser = values::service(), default_value = "kv", value_name = "SERVICE")]
+    service: ServiceName,
     /// What replicas write to disk before they answer: everything (sync), or less, for measurements (async, memory)
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
@@ -71,30 +71,10 @@ pub(crate) struct Replica {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Service {
-    /// A file system
-    Fs,
-    /// A key-value store
-    Kv,
-    /// A service without state, for measurements
-    Null,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Durability {
     Sync,
     Async,
     Memory,
-}
-
-impl Service {
-    pub(crate) fn name(self) -> ServiceName {
-        match self {
-            Self::Fs => ServiceName::Fs,
-            Self::Kv => ServiceName::Kv,
-            Self::Null => ServiceName::Null,
-        }
-    }
 }
 
 impl Durability {
@@ -129,7 +109,7 @@ impl Init {
         let mut cluster = NewCluster::local(self.f);
         cluster.hosts.clone_from(&self.host);
         cluster.clients = self.clients;
-        cluster.service = self.service.name();
+        cluster.service = self.service;
         cluster.chosen = self.durability.chosen().into_iter().collect();
         let made = cluster.make(&self.dir)?;
         let dir = self.dir.display();

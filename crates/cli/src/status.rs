@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use quorate_gateways::page;
 use quorate_node::observe::{Observer, Picture, Verdict, Watch, json, text};
 use quorate_node::signals;
 
 use crate::fail::Outcome;
-use crate::{out, page};
+use crate::out;
 
 /// How often the status is updated.
 const EVERY: Duration = Duration::from_secs(1);

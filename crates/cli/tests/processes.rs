@@ -29,6 +29,8 @@ mod status;
 mod support;
 #[path = "processes/transfer.rs"]
 mod transfer;
+#[path = "processes/truth.rs"]
+mod truth;
 #[path = "processes/up.rs"]
 mod up;
 #[path = "processes/users.rs"]

@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::path::Path;
 
 use nix::time::{ClockId, clock_gettime};
-use quorate_node::storage::Paged;
+use quorate_node::storage::{Files, Paged};
 use quorate_service::kv::{Kv, Operation};
 use quorate_service::page::{Memory, PageStore};
 use quorate_service::{Executor, Options};
@@ -34,7 +34,7 @@ fn domains() -> Domains {
 }
 
 fn paged() -> Paged {
-    Paged::new(Path::new("none"), domains(), 4096, 1 << 30)
+    Paged::new(Files::below(Path::new("none")), domains(), 4096, 1 << 30)
 }
 
 /// Pages in no order. 48271 is a prime.

@@ -21,7 +21,7 @@ const HOLD_MAX_NS: u64 = 1_600_000_000;
 
 /// What one thread knows of the others, from how long its yields take. A pure decision: the times are given.
 #[derive(Debug)]
-pub(crate) struct Crowd {
+pub struct Crowd {
     /// How far long yields are ahead of short ones, in nanoseconds.
     level: u64,
     /// No polling before this.
@@ -39,13 +39,13 @@ impl Default for Crowd {
 impl Crowd {
     /// Returns whether a thread that finds no input at `now_ns` sleeps at once.
     #[inline]
-    pub(crate) fn is_here(&self, now_ns: u64) -> bool {
+    pub fn is_here(&self, now_ns: u64) -> bool {
         now_ns < self.until
     }
 
     /// Lets other threads run, and takes note of how long that took. `now_ns` is the present time.
     #[inline]
-    pub(crate) fn make_room(&mut self, now_ns: u64) {
+    pub fn make_room(&mut self, now_ns: u64) {
         let start = Instant::now();
         std::thread::yield_now();
         self.note_yield(now_ns, u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
@@ -74,7 +74,7 @@ impl Crowd {
 
 /// How long one thread has waited for a processor, as the kernel counts it.
 #[derive(Debug, Default)]
-pub(crate) struct RunDelay {
+pub struct RunDelay {
     /// None: not opened yet, or not there.
     file: Option<File>,
 }
@@ -82,7 +82,7 @@ pub(crate) struct RunDelay {
 impl RunDelay {
     /// Returns the time that this thread has waited for a processor since it started, in nanoseconds. None: the kernel
     /// does not tell. The first call decides which thread is meant.
-    pub(crate) fn read(&mut self) -> Option<u64> {
+    pub fn read(&mut self) -> Option<u64> {
         if self.file.is_none() {
             self.file = File::open("/proc/thread-self/schedstat").ok();
         }

@@ -15,7 +15,7 @@ use crate::drive;
 use crate::examine::examine;
 use crate::replica::lock;
 use crate::settings::ServiceName;
-use crate::storage::{self, Paged};
+use crate::storage::{self, Files, Paged};
 use crate::trouble::{Kind, Trouble};
 
 /// The result of a check.
@@ -51,7 +51,7 @@ pub fn check(dir: &Path) -> Result<Checked, Trouble> {
             .in_file(dir)
             .next("name the directory of a stopped replica: --dir DIR/replica-0"));
     };
-    if node.settings.service != ServiceName::Fs {
+    if node.settings.service != ServiceName::FS {
         return Err(Trouble::new(Kind::Rule, "the replicated service is not a file system").in_file(dir));
     }
     // Keeps the replica from being started during the check.
@@ -60,8 +60,8 @@ pub fn check(dir: &Path) -> Result<Checked, Trouble> {
     let fs = node.settings.file_system(&dir.join("node.toml"))?;
     let settings = fs.settings().clone();
     let (domains, options) = (config.domains(), drive::options(config, 1));
-    let path = dir.join("checkpoint");
-    let store = Paged::new(&path, domains.clone(), options.page_bytes, node.settings.state_memory_max);
+    let (files, limit) = (Files::below(dir), node.settings.state_memory_max);
+    let store = Paged::new(files, domains.clone(), options.page_bytes, limit);
     let executor = Executor::with_store(fs, domains, options, store);
     let mut executor = executor.governed(node.members.founders());
     let owner = (node.members.cluster_id(), id);

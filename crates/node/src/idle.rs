@@ -62,7 +62,7 @@ impl Idle {
 
     /// Returns whether more threads want to run than there are cores.
     #[inline]
-    pub(crate) fn is_crowded(&self, now_ns: u64) -> bool {
+    pub fn is_crowded(&self, now_ns: u64) -> bool {
         self.crowd.is_here(now_ns)
     }
 
@@ -107,7 +107,7 @@ impl Idle {
 /// Sleeps for `sleep_ms` or less. Returns for how long it has rested: for no longer than that, and without the time that
 /// it waited for a processor, which is known only if `crowded`. Without a crowd that is short, and not worth the
 /// system call.
-pub(crate) fn sleep<E>(
+pub fn sleep<E>(
     delay: &mut RunDelay,
     crowded: bool,
     sleep_ms: u64,

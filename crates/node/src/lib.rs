@@ -9,6 +9,7 @@
 //! | a replica or a client, from its directory | [`replica`], [`client_node`] |
 //! | a replica's durable state | [`journal`], [`storage`] |
 //! | `node.toml`, `cluster.toml`, key files; creating a cluster | [`settings`], [`members`], [`init`] |
+//! | the built-in services | [`services`] |
 //! | examining a directory without changing it; which process holds a port | [`examine`], [`ports`] |
 //! | a node of another protocol than agreement, from its directory | [`member`] |
 //! | adding and removing clients of a running cluster | [`enlist`] |
@@ -17,11 +18,9 @@
 //! | the addresses of nodes | [`directory`] |
 //! | UDP, and TCP for long frames | [`socket`] |
 //! | the loop of a process, what it does when idle, what wakes it | [`process`], [`idle`], [`wake`] |
-//! | a gateway: connections on one side, lanes of the client on the other | [`front`] |
-//! | the Redis protocol for the key-value store | [`resp`] |
 //! | the clocks; memory and disk of the process | [`clock`], [`surroundings`] |
 //! | the status of a cluster | [`observe`] |
-//! | the NFS gateway; a client of the file system | [`nfs`], [`files`] |
+//! | a client of the file system | [`files`] |
 //! | checking the file system of a stopped replica | [`fsck`] |
 //! | where the time goes | [`meter`] |
 //! | identities for benchmarks and tests | [`identity`] |
@@ -35,13 +34,12 @@ pub mod client;
 pub mod client_node;
 pub mod clock;
 pub mod core;
-mod crowd;
+pub mod crowd;
 pub mod directory;
 pub mod drive;
 pub mod enlist;
 pub mod examine;
 pub mod files;
-pub mod front;
 pub mod fsck;
 mod hex;
 pub mod identity;
@@ -51,14 +49,13 @@ pub mod journal;
 pub mod member;
 pub mod members;
 pub mod meter;
-pub mod nfs;
 pub mod observe;
 pub mod outbox;
 pub mod ports;
 pub mod process;
 pub mod replica;
-pub mod resp;
 mod secret;
+pub mod services;
 pub mod settings;
 mod side_channel;
 pub mod signals;
@@ -79,16 +76,13 @@ pub use clock::Clock;
 pub use core::Core;
 pub use directory::{Directory, Place};
 pub use drive::{Counters, Drive, DriveError};
-pub use front::FrontDoor;
 pub use identity::TestKeys;
 pub use idle::{Idle, Waiting};
 pub use member::Member;
 pub use meter::{Meter, Part};
-pub use nfs::NfsDoor;
 pub use outbox::Transport;
 pub use process::{ClientProcess, run_replica};
 pub use replica::ReplicaNode;
-pub use resp::RespDoor;
 pub use settings::Settings;
 pub use socket::Socket;
 pub use trouble::Trouble;

@@ -1,44 +1,25 @@
-//! A replica's files on disk, and what a start finds there (spec §14, docs/storage-format.md).
-//!
-//! ```text
-//! DIR/log/starts             the number of starts, and the validity of the log; two copies
-//!     log/00..01.seg ...     the write-ahead log, segments named by their first commit
-//!     checkpoint/pages       the pages of the state
-//!     checkpoint/00..1.idx   the slots of the pages at a stable checkpoint
-//! ```
-//!
-//! Disks lose, damage and exchange what was written. So everything has a checksum that includes its place, and each
-//! commit of the log says how far the log was known to be durable. An incomplete tail that was not acknowledged to
-//! anyone is cut. If anything else is missing, the replica has lost its state and must rejoin (§14.4). A part of the
-//! log is never mistaken for the whole.
+//! A replica's disk: the storage of the crate `process` over the files of a directory, and the threads that write.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use quorate_pbft::config::Durability;
+use quorate_process::storage::{owner, paged, recover};
 use quorate_service::{Executor, Service};
 use quorate_wire::digest::Domains;
 use quorate_wire::{ClusterId, Digest, ReplicaId, SeqNum};
 
 pub use self::disk::{Disk, Told};
-use self::images::PageFile;
-use self::log::{Log, Scan};
-pub use self::owner::FORMAT;
-pub(crate) use self::owner::Owner;
-pub use self::paged::{Paged, Pages};
-use self::starts::{Memory, Starts, StartsFile};
+pub use self::files::Files;
+use self::files::at_start;
 use crate::trouble::{Kind, Trouble};
+pub use owner::FORMAT;
+pub(crate) use owner::Owner;
+pub use paged::Pages;
+pub use recover::Past;
 
-mod commit;
 mod disk;
-mod file;
-mod images;
+mod files;
 mod imaging;
-mod index;
-mod log;
-mod owner;
-mod paged;
-mod starts;
 
 #[cfg(test)]
 mod damage;
@@ -55,49 +36,20 @@ mod page_faults;
 #[cfg(test)]
 mod world;
 
-/// Size of a segment of the log, in bytes, unless one commit needs more.
-const SEGMENT_BYTES: usize = 16 << 20;
-
-/// The result of reading the disk at a start.
-#[derive(Debug)]
-pub enum Past {
-    /// No files: the first start.
-    Nothing,
-    /// The complete state.
-    Log {
-        /// The records, oldest first.
-        records: Vec<Vec<u8>>,
-        /// Whether an incomplete tail, not acknowledged to anyone, was cut.
-        cut: bool,
-    },
-    /// Acknowledged records are missing, or must not be trusted, for this reason.
-    Lost(String),
-}
+/// The pages of a replica's state.
+pub type Paged = paged::Paged<Files>;
 
 /// A replica's disk at a start.
 #[derive(Debug)]
 pub struct Storage {
     dir: PathBuf,
-    owner: Owner,
-    durability: Durability,
-    starts: Starts,
-    file: StartsFile,
-    log: Option<Log>,
-    segment_bytes: usize,
-    is_lost: bool,
-    /// The loaded state, or pages that are not a complete state.
-    pages: Option<PageFile>,
-    is_whole: bool,
+    storage: recover::Storage<Files>,
 }
 
 /// Creates the files of a replica that has never started.
 pub(crate) fn create(dir: &Path, cluster: ClusterId, replica: ReplicaId) -> Result<(), Trouble> {
-    for sub in ["log", "checkpoint"] {
-        let path = dir.join(sub);
-        fs::create_dir_all(&path).map_err(|error| Trouble::unwritable(&path, &error))?;
-    }
-    let mut file = StartsFile::new(&dir.join("log"), Owner { cluster, replica });
-    file.write(Starts::default())
+    let created = recover::create(&Files::below(dir), Owner { cluster, replica });
+    created.map_err(|error| at_start(dir, &error))
 }
 
 /// Returns whether the disk of a stopped replica is complete, and if not, why. Changes nothing.
@@ -111,16 +63,8 @@ pub(crate) fn look(
     replica: ReplicaId,
     durability: Durability,
 ) -> Result<Result<(), String>, Trouble> {
-    let owner = Owner { cluster, replica };
-    let found = StartsFile::new(&dir.join("log"), owner).read()?;
-    let segments = log::segments(&dir.join("log"))?;
-    log::files(&dir.join("checkpoint"))?;
-    Ok(match found {
-        None => Err("the count of starts is missing or damaged".to_owned()),
-        Some(found) if found.memory == Memory::New || durability == Durability::Memory => Ok(()),
-        Some(found) if found.memory == Memory::None => Err("it had not rejoined when it stopped".to_owned()),
-        Some(found) => Scan::of(&segments, &owner, found.life, SEGMENT_BYTES)?.verdict(&found),
-    })
+    let found = recover::look(&Files::below(dir), Owner { cluster, replica }, durability);
+    found.map_err(|error| at_start(dir, &error))
 }
 
 /// Loads the image of a stopped replica into `executor`, which has the initial state, and returns the records of its
@@ -135,28 +79,12 @@ pub(crate) fn read<S: Service>(
     durability: Durability,
     executor: &mut Executor<S, Paged>,
 ) -> Result<Option<Vec<Vec<u8>>>, Trouble> {
-    let lost = |why: String| {
+    let read = recover::read(&Files::below(dir), Owner { cluster, replica }, durability, executor);
+    read.map_err(|error| at_start(dir, &error))?.map_err(|why| {
         Trouble::new(Kind::Unreadable, format!("the replica has lost its state: {why}"))
             .in_file(dir)
             .next("check another replica; this one fetches the state from the others when it starts")
-    };
-    let owner = Owner { cluster, replica };
-    let found = StartsFile::new(&dir.join("log"), owner).read()?;
-    let found = found.ok_or_else(|| lost("the count of starts is missing or damaged".to_owned()))?;
-    if found.memory == Memory::New {
-        return Ok(None);
-    }
-    if durability == Durability::Memory {
-        return Err(lost("durability is memory: nothing is kept over a restart".to_owned()));
-    }
-    if found.memory == Memory::None {
-        return Err(lost("it had not rejoined when it stopped".to_owned()));
-    }
-    let segments = log::segments(&dir.join("log"))?;
-    let scan = Scan::of(&segments, &owner, found.life, SEGMENT_BYTES)?;
-    scan.verdict(&found).map_err(lost)?;
-    PageFile::new(&dir.join("checkpoint"), owner, executor).load(executor, true)?;
-    Ok(Some(scan.into_records()))
+    })
 }
 
 impl Storage {
@@ -173,7 +101,7 @@ impl Storage {
         durability: Durability,
         seconds: u64,
     ) -> Result<(Self, Past), Trouble> {
-        Self::open_with(dir, Owner { cluster, replica }, durability, seconds, SEGMENT_BYTES)
+        Self::open_with(dir, Owner { cluster, replica }, durability, seconds, recover::SEGMENT_BYTES)
     }
 
     fn open_with(
@@ -183,77 +111,19 @@ impl Storage {
         seconds: u64,
         segment_bytes: usize,
     ) -> Result<(Self, Past), Trouble> {
-        let mut file = StartsFile::new(&dir.join("log"), owner);
-        let found = file.read()?;
-        let segments = log::segments(&dir.join("log"))?;
-        let pages = log::files(&dir.join("checkpoint"))?;
-        let mut starts = found.unwrap_or_default();
-        let storage = |log, starts, is_lost| Self {
-            dir: dir.to_path_buf(),
-            owner,
-            durability,
-            starts,
-            file: file.clone(),
-            log,
-            segment_bytes,
-            is_lost,
-            pages: None,
-            is_whole: false,
-        };
-        let lost = |why: &str| Past::Lost(why.to_owned());
-        let verdict = match (found, durability) {
-            (None, _) => Err(lost("the count of starts is missing or damaged")),
-            (Some(found), _) if found.memory == Memory::New => {
-                if segments.is_empty() && pages.is_empty() {
-                    Ok(None)
-                } else {
-                    Err(lost("the count of starts is older than the log"))
-                }
-            }
-            (Some(_), Durability::Memory) => {
-                Err(lost("durability is memory: nothing is kept over a restart"))
-            }
-            (Some(found), _) if found.memory == Memory::None => {
-                Err(lost("it had not rejoined when it stopped"))
-            }
-            (Some(found), Durability::Async) if found.memory != Memory::Clean => {
-                Err(lost("durability is async and it was killed: the last moments may be missing"))
-            }
-            (Some(found), _) => Ok(Some(found)),
-        };
-        let past = match verdict {
-            Err(past) => past,
-            Ok(None) => {
-                starts.count = 1;
-                return Ok((storage(None, starts, false), Past::Nothing));
-            }
-            Ok(Some(found)) => {
-                let scan = Scan::of(&segments, &owner, found.life, segment_bytes)?;
-                match scan.verdict(&found) {
-                    Ok(()) => {
-                        starts.count += 1;
-                        let cut = scan.is_cut();
-                        let (log, records) =
-                            scan.finish(&dir.join("log"), &owner, found.life, starts.count)?;
-                        return Ok((storage(Some(log), starts, false), Past::Log { records, cut }));
-                    }
-                    Err(why) => Past::Lost(why),
-                }
-            }
-        };
-        // The count of starts may be lost too: then the time of day is used (spec D8).
-        starts.count = (starts.count + 1).max(seconds);
-        Ok((storage(None, starts, true), past))
+        let opened = recover::Storage::open(&Files::below(dir), owner, durability, seconds, segment_bytes);
+        let (storage, past) = opened.map_err(|error| at_start(dir, &error))?;
+        Ok((Self { dir: dir.to_path_buf(), storage }, past))
     }
 
     /// Returns the number of starts, including this one.
     pub fn starts(&self) -> u64 {
-        self.starts.count
+        self.storage.starts()
     }
 
     /// Returns an empty store for the state, which keeps at most `bytes_max` bytes in memory.
     pub fn store(&self, domains: Domains, page_bytes: usize, bytes_max: usize) -> Paged {
-        Paged::new(&self.dir.join("checkpoint"), domains, page_bytes, bytes_max)
+        self.storage.store(domains, page_bytes, bytes_max)
     }
 
     /// Loads the state into `executor`, which has the initial state, and returns its checkpoint. None: it is
@@ -266,11 +136,7 @@ impl Storage {
         &mut self,
         executor: &mut Executor<S, Paged>,
     ) -> Result<Option<(SeqNum, Digest)>, Trouble> {
-        let mut pages = PageFile::new(&self.dir.join("checkpoint"), self.owner, executor);
-        let found = pages.load(executor, !self.is_lost)?;
-        self.is_whole = found.is_some();
-        self.pages = (self.is_whole || pages.has_attic()).then_some(pages);
-        Ok(found)
+        self.storage.load(executor).map_err(|error| at_start(&self.dir, &error))
     }
 
     /// Begins to write: records the start, and runs the disk from now on. After [`Past::Lost`] everything is removed
@@ -281,39 +147,14 @@ impl Storage {
     ///
     /// The disk cannot be written, or a thread cannot be started.
     pub fn begin<S: Service>(
-        mut self,
+        self,
         executor: &Executor<S, Paged>,
         log_bytes_max: usize,
     ) -> Result<Disk, Trouble> {
-        let (log_dir, image_dir) = (self.dir.join("log"), self.dir.join("checkpoint"));
-        let keeps = self.durability != Durability::Memory;
-        for dir in [&log_dir, &image_dir] {
-            fs::create_dir_all(dir).map_err(|error| Trouble::unwritable(dir, &error))?;
-        }
-        let log = if let Some(log) = self.log.take() {
-            Some(log)
-        } else {
-            // A new life: remains of an earlier one cannot be mistaken for it.
-            self.starts.memory = Memory::None;
-            self.starts.known = 0;
-            self.starts.life = u64::from_le_bytes(first_eight(crate::secret::entropy()?));
-            self.file.write(self.starts)?;
-            log::clear(&log_dir)?;
-            keeps.then(|| {
-                Log::new(&log_dir, &self.owner, self.starts.life, self.starts.count, self.segment_bytes)
-            })
-        };
-        let pages = if let Some(mut pages) = self.pages.take() {
-            if !self.is_whole {
-                pages.forget_seal()?;
-            }
-            pages
-        } else {
-            images::clear(&image_dir)?;
-            PageFile::new(&image_dir, self.owner, executor)
-        };
-        self.starts.memory = if self.is_lost || !keeps { Memory::None } else { Memory::Log };
-        Disk::start(self.starts, self.file, log, pages, self.dir, log_bytes_max)
+        let life = u64::from_le_bytes(first_eight(crate::secret::entropy()?));
+        let Self { dir, storage } = self;
+        let writers = storage.begin(executor, life).map_err(|error| at_start(&dir, &error))?;
+        Disk::start(writers, dir, log_bytes_max)
     }
 }
 

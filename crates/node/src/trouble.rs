@@ -78,12 +78,12 @@ impl Trouble {
     }
 
     /// Returns the error of a file that cannot be read.
-    pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> Self {
+    pub fn unreadable(path: &Path, error: &std::io::Error) -> Self {
         Self::new(Kind::Unreadable, format!("cannot be read: {error}")).in_file(path)
     }
 
     /// Returns the error of a file or directory that cannot be written.
-    pub(crate) fn unwritable(path: &Path, error: &std::io::Error) -> Self {
+    pub fn unwritable(path: &Path, error: &std::io::Error) -> Self {
         let full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
         let (kind, next) = if full {
             (Kind::Disk, "free some space there")

@@ -26,9 +26,9 @@ use self::spares::Spares;
 pub use self::step::{
     ClientAction, ClientActions, ClientInput, ClientMilestone, ClientReject, Members, Path, Refusal,
 };
-use crate::config::{Config, Replier, RequestAuth};
-use crate::rng::Rng;
-use crate::step::Now;
+use crate::io::config::{Config, Replier, RequestAuth};
+use crate::io::rng::Rng;
+use crate::io::step::Now;
 
 mod others;
 mod patience;

@@ -18,10 +18,10 @@ use quorate_wire::message::Proof;
 use quorate_wire::reply::{Outcome, Replies, Reply};
 use quorate_wire::sign::Signer;
 
-use crate::config::{Config, ConfigError};
+use crate::io::config::{Config, ConfigError};
+use crate::io::step::{Actions, CachedReply, Input, Lsn, Now, ReadResult, Ticket, Timer};
 use crate::replica::Replica;
-use crate::restart::Resume;
-use crate::step::{Actions, CachedReply, Input, Lsn, Now, ReadResult, Ticket, Timer};
+use crate::replica::restart::Resume;
 
 mod start;
 

@@ -1,5 +1,23 @@
 //! The replica: its parts, and the dispatch of inputs to the files that handle them.
 
+mod answer_bodies;
+pub(crate) mod card;
+mod checkpoint;
+mod execute;
+mod fetch_bodies;
+mod new_view;
+mod normal;
+mod proofs;
+mod propose;
+mod rejoin;
+mod request;
+mod request_timer;
+pub mod restart;
+mod starts;
+mod status;
+mod transfer;
+mod view_change;
+
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -9,25 +27,25 @@ use quorate_wire::message::Message;
 use quorate_wire::sign::Signer;
 use quorate_wire::{Cluster, Digest, Verified};
 
-use crate::archive::Archive;
-use crate::batch::Batcher;
-use crate::bodies::Bodies;
-use crate::checkpoint::Checkpoints;
-use crate::client_table::ClientTable;
-use crate::config::{Config, ConfigError, Durability};
-use crate::lives::LivesKnown;
-use crate::log::Log;
-use crate::lookup::Lookup;
-use crate::optimistic::{Execution, Reads};
-use crate::record::Record;
-use crate::recovery::Recovery;
-use crate::restart::Resume;
-use crate::rng::Rng;
-use crate::status::PeerStatus;
-use crate::step::{Action, Actions, Deadline, Input, Lsn, Now, Reject, Timer};
-use crate::timers::Watch;
-use crate::transfer::Transfer;
-use crate::view_change::ViewChanges;
+use crate::io::config::{Config, ConfigError, Durability};
+use crate::io::record::Record;
+use crate::io::rng::Rng;
+use crate::io::step::{Action, Actions, Deadline, Input, Lsn, Now, Reject, Timer};
+use crate::order::archive::Archive;
+use crate::order::log::Log;
+use crate::recovery::lives::LivesKnown;
+use crate::replica::answer_bodies::Lookup;
+use crate::replica::checkpoint::Checkpoints;
+use crate::replica::execute::{Execution, Reads};
+use crate::replica::fetch_bodies::Bodies;
+use crate::replica::propose::Batcher;
+use crate::replica::rejoin::Recovery;
+use crate::replica::request_timer::Watch;
+use crate::replica::restart::Resume;
+use crate::replica::status::PeerStatus;
+use crate::replica::transfer::Transfer;
+use crate::replica::view_change::ViewChanges;
+use crate::requests::table::ClientTable;
 
 /// Whether a replica takes part in its view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use crate::rust::{Source, variants};
 use crate::tree::{Tree, extension};
 
 /// Where `Milestone` and `Reject` are declared.
-const DECLARED: &str = "crates/pbft/src/milestone.rs";
+const DECLARED: &str = "crates/pbft/src/io/milestone.rs";
 /// Where a milestone is put in the words of a trace.
 const WORDS: &str = "crates/sim/src/describe.rs";
 

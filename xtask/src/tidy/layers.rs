@@ -19,8 +19,18 @@ const ROOMS: &[Room] = &[
     Room { directory: "crates/quorum", uses: &["wire"], tests_use: &[] },
     Room { directory: "crates/quorum-sim", uses: &["quorum", "wire"], tests_use: &[] },
     Room { directory: "crates/fs", uses: &["service", "wire"], tests_use: &[] },
-    Room { directory: "crates/sim", uses: &["pbft", "service", "quorum", "wire"], tests_use: &["fs"] },
-    Room { directory: "crates/node", uses: &["pbft", "service", "quorum", "fs", "wire"], tests_use: &[] },
+    Room { directory: "crates/process", uses: &["pbft", "service", "wire"], tests_use: &[] },
+    Room {
+        directory: "crates/sim",
+        uses: &["process", "pbft", "service", "quorum", "wire"],
+        tests_use: &["fs"],
+    },
+    Room {
+        directory: "crates/node",
+        uses: &["process", "pbft", "service", "quorum", "fs", "wire"],
+        tests_use: &[],
+    },
+    Room { directory: "crates/gateways", uses: &["node", "pbft", "service", "fs", "wire"], tests_use: &[] },
     Room { directory: "crates/quorum-node", uses: &["node", "quorum", "wire"], tests_use: &["quorum-sim"] },
     Room { directory: "crates/mount", uses: &["node", "service", "fs", "wire"], tests_use: &[] },
     Room { directory: "crates/derive", uses: &[], tests_use: &[] },
@@ -49,6 +59,7 @@ const ROOMS: &[Room] = &[
         directory: "crates/cli",
         uses: &[
             "bench",
+            "gateways",
             "quorate",
             "mount",
             "node",
@@ -65,7 +76,7 @@ const ROOMS: &[Room] = &[
     },
     Room {
         directory: "fuzz",
-        uses: &["node", "sim", "fs", "quorum", "quorum-node", "service", "pbft", "wire"],
+        uses: &["gateways", "node", "sim", "fs", "quorum", "quorum-node", "service", "pbft", "wire"],
         tests_use: &[],
     },
     Room { directory: "fuzz/libfuzzer", uses: &["fuzz"], tests_use: &[] },

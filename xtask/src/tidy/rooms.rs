@@ -6,7 +6,7 @@ use crate::rust::{Source, words};
 use crate::tree::Tree;
 
 /// The crates that may know neither the time nor a network.
-const NO_STD: &[&str] = &["wire", "pbft", "service", "quorum", "fs"];
+const NO_STD: &[&str] = &["wire", "pbft", "service", "process", "quorum", "fs"];
 
 /// Modules that may use `unsafe`, each with what it pays for.
 const UNSAFE: &[(&str, &str)] = &[

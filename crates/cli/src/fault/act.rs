@@ -232,6 +232,7 @@ impl<'a> Break<'a> {
     fn kill_now(&self) -> Result<(), Failure> {
         self.local.signal(self.name, Signal::SIGKILL);
         if self.local.wait_until_gone(self.name, GONE) {
+            self.local.forget_process(self.name);
             return Ok(());
         }
         Err(Failure::new(Code::InUse, "the process does not end").at(self.name))

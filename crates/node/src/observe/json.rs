@@ -25,8 +25,8 @@ pub fn cluster(picture: &Picture) -> Value {
         "answered": picture.answered(),
         "n": picture.cluster.n(),
         "f": picture.cluster.f(),
-        "view": picture.view.0,
-        "primary": picture.primary.0,
+        "view": picture.view.map(|view| view.0),
+        "primary": picture.primary().map(|primary| primary.0),
         "as_of": picture.now_s,
         "schema": SCHEMA,
     })

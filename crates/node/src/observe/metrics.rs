@@ -29,8 +29,10 @@ pub fn text(snapshot: &Snapshot) -> String {
         "Number of further Byzantine replicas that the cluster tolerates.",
     );
     out.line("quorate_margin_lie", &[], count(picture.may_lie));
-    out.head("quorate_view", "gauge", "View that f + 1 replicas have entered.");
-    out.line("quorate_view", &[], number(picture.view.0));
+    out.head("quorate_view", "gauge", "View that f + 1 replicas have entered; absent if fewer answer.");
+    if let Some(view) = picture.view {
+        out.line("quorate_view", &[], number(view.0));
+    }
     out.head("quorate_view_changes_total", "counter", "View changes observed since this program started.");
     out.line("quorate_view_changes_total", &[("why", "seen")], number(snapshot.view_changes));
     out.head(

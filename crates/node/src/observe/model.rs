@@ -138,10 +138,8 @@ pub struct Picture {
     pub may_lie: usize,
     /// Its size.
     pub cluster: Cluster,
-    /// The newest view that f + 1 replicas are in, or beyond.
-    pub view: ViewNum,
-    /// Its primary.
-    pub primary: ReplicaId,
+    /// The newest view that f + 1 replicas are in, or beyond. None: fewer than f + 1 replicas answered.
+    pub view: Option<ViewNum>,
     /// The last batch that f + 1 replicas have executed.
     pub executed: SeqNum,
     /// Client lanes whose last reply is kept, and how many can be, as f + 1 replicas say: at the bound clients with
@@ -158,6 +156,19 @@ pub struct Picture {
 }
 
 impl Picture {
+    /// Returns the primary of the view.
+    pub fn primary(&self) -> Option<ReplicaId> {
+        self.view.map(|view| self.cluster.primary(view))
+    }
+
+    /// Returns the view and its primary, in words.
+    pub fn view_text(&self) -> String {
+        self.view.map_or_else(
+            || "view unknown".to_owned(),
+            |view| format!("view {}, primary {}", view.0, self.cluster.primary(view)),
+        )
+    }
+
     /// Returns how many replicas answered.
     pub fn answered(&self) -> usize {
         self.replicas.iter().filter(|replica| replica.says.is_some()).count()
@@ -216,7 +227,9 @@ pub fn judge(reading: Reading) -> Picture {
     let Reading { cluster, statements, mut evidence, answered, now_s } = reading;
     let agreement = Agreement::of(cluster, &statements);
     let weak = |number: fn(&Statement) -> u64| weak_max(cluster, statements.iter().flatten().map(number));
-    let (view, executed) = (ViewNum(weak(|s| s.view.0)), SeqNum(weak(|s| s.executed.0)));
+    let enough = statements.iter().flatten().count() >= cluster.weak();
+    let view = enough.then(|| ViewNum(weak(|s| s.view.0)));
+    let executed = SeqNum(weak(|s| s.executed.0));
     let stable = SeqNum(weak(|s| s.stable.0.0));
     let lanes = (weak(|s| u64::from(s.lanes.0)), weak(|s| u64::from(s.lanes.1)));
     let is_full = lanes.1 > 0 && lanes.0 >= lanes.1;
@@ -247,14 +260,12 @@ pub fn judge(reading: Reading) -> Picture {
     };
     let may_stop = if verdict == Verdict::Halted { 0 } else { cluster.f().saturating_sub(proven + away) };
     let may_lie = if verdict == Verdict::Unsafe { 0 } else { cluster.f().saturating_sub(proven) };
-    let primary = cluster.primary(view);
     Picture {
         verdict,
         may_stop,
         may_lie,
         cluster,
         view,
-        primary,
         executed,
         lanes,
         replicas,

@@ -171,7 +171,10 @@ fn a_liar_names_neither_the_view_nor_the_lag() {
         (says.view, says.executed, says.stable.0) = (ViewNum(900), SeqNum(1 << 40), SeqNum(1 << 40));
     }
     let picture = judge(reading);
-    assert_eq!((picture.view, picture.primary, picture.executed), (ViewNum(5), ReplicaId(1), SeqNum(300)));
+    assert_eq!(
+        (picture.view, picture.primary(), picture.executed),
+        (Some(ViewNum(5)), Some(ReplicaId(1)), SeqNum(300))
+    );
     assert!(picture.replicas.iter().all(|replica| replica.behind == 0 && replica.word == Word::Ok));
 }
 
@@ -189,6 +192,18 @@ fn margins_name_what_is_tolerated_or_what_is_needed() {
     assert_eq!(margins(&[Well, Silent, Well, Well]), "tolerates no more crashes, 1 more Byzantine replica");
     assert_eq!(margins(&[Silent, Silent, Well, Well]), "needs 1 more replica to serve again");
     assert_eq!(margins(&[Silent; 4]), "needs 3 more replicas to serve again");
+}
+
+/// With fewer than f + 1 answers every answer may be a lie, so no view is named.
+#[test]
+fn too_few_answers_name_no_view() {
+    let view = |is: &[Is]| judge(reading(is)).view_text();
+    assert_eq!(view(&[Silent; 4]), "view unknown");
+    assert_eq!(view(&[Silent, Silent, Silent, Well]), "view unknown");
+    assert_eq!(view(&[Silent, Silent, Well, Well]), "view 5, primary r1");
+    let halted = judge(reading(&[Silent; 4]));
+    assert!(super::super::text::line(&halted, None).starts_with("HALTED  view unknown | needs 3 more"));
+    assert!(super::super::json::cluster(&halted)["view"].is_null());
 }
 
 /// Evidence about replicas outside the cluster is ignored.

@@ -10,8 +10,8 @@ use super::model::{FRESH_S, Health, Picture, Word};
 
 /// Returns the status in one line.
 pub fn line(picture: &Picture, rate: Option<f64>) -> String {
-    let Picture { verdict, view, primary, .. } = picture;
-    let mut parts = vec![format!("{}  view {} primary {primary}", verdict.name(), view.0), picture.margins()];
+    let view = picture.view_text().replace(',', "");
+    let mut parts = vec![format!("{}  {view}", picture.verdict.name()), picture.margins()];
     parts.extend(rate.map(|rate| format!("{rate:.0} op/s")));
     parts.push(agreement(picture));
     let troubles = picture.troubles();
@@ -43,9 +43,8 @@ pub fn page(name: &str, picture: &Picture, latency: Latency, addresses: &[Socket
         ),
         format!("          {}", picture.margins()),
         format!(
-            "          view {}, primary {}        {}, {}",
-            picture.view.0,
-            picture.primary,
+            "          {}        {}, {}",
+            picture.view_text(),
             took("ordered", "write", latency.ordered),
             took("read-only", "read", latency.read_only)
         ),
@@ -106,7 +105,7 @@ pub fn page(name: &str, picture: &Picture, latency: Latency, addresses: &[Socket
 }
 
 fn row(health: &Health, picture: &Picture) -> String {
-    let star = if health.id == picture.primary { '*' } else { ' ' };
+    let star = if picture.primary() == Some(health.id) { '*' } else { ' ' };
     let word = match health.word {
         Word::Ok | Word::Joins | Word::Silent | Word::DiskFull | Word::Slow | Word::ClockOff => {
             health.says_short()

@@ -161,15 +161,21 @@ fn after(before: Option<&Snapshot>, picture: Picture, latency: Latency, lag_s: V
     if next.rates.len() > KEPT {
         next.rates.pop_front();
     }
-    if next.views.back().is_none_or(|(_, view)| *view < next.picture.view) {
-        next.views.push_back((next.picture.now_s, next.picture.view));
+    // Compared with the last view that was known: in between, too few replicas may have answered.
+    let known = next.views.back().map(|(_, view)| *view);
+    let mut moved = None;
+    if let Some(view) = next.picture.view.filter(|view| known.is_none_or(|known| known < *view)) {
+        next.view_changes += known.map_or(0, |known| view.0 - known.0);
+        moved = known.map(|known| {
+            format!("view {} -> {}, primary {}", known.0, view.0, next.picture.cluster.primary(view))
+        });
+        next.views.push_back((next.picture.now_s, view));
         if next.views.len() > VIEWS_MAX {
             next.views.pop_front();
         }
     }
     if let Some(before) = before {
-        next.view_changes += next.picture.view.0.saturating_sub(before.picture.view.0);
-        for text in news(&before.picture, &next.picture) {
+        for text in moved.into_iter().chain(news(&before.picture, &next.picture)) {
             let number = next.events.back().map_or(1, |last| last.number + 1);
             next.events.push_back(Event { number, at_s: now_s(), text });
         }
@@ -196,9 +202,6 @@ fn news(before: &Picture, now: &Picture) -> Vec<String> {
     let mut news = Vec::new();
     if before.verdict != now.verdict {
         news.push(format!("{}, was {}", now.verdict.name(), before.verdict.name()));
-    }
-    if now.view > before.view {
-        news.push(format!("view {} -> {}, primary {}", before.view.0, now.view.0, now.primary));
     }
     for (old, new) in before.replicas.iter().zip(&now.replicas) {
         match (old.word, new.word) {

@@ -5,9 +5,10 @@ use quorate_fs::settings::Atime;
 use quorate_pbft::config::{Durability, Replier, RequestAuth};
 
 use super::exports;
-use super::fields::{ServiceName, Settings};
+use super::fields::Settings;
 use super::value::Value;
 use crate::idle::Waiting;
+use crate::services::ServiceName;
 
 /// A key.
 #[derive(Debug)]

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::log::files;
-
 pub(super) const SECTOR: usize = 512;
 /// Ways to damage a sector.
 pub(super) const FAULTS: usize = 6;
@@ -13,14 +11,19 @@ pub(super) const FAULTS: usize = 6;
 /// The files of a directory.
 pub(super) type Content = BTreeMap<PathBuf, Vec<u8>>;
 
+/// Returns the files in a directory.
+pub(super) fn files(dir: &Path) -> Vec<PathBuf> {
+    fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
 /// Reads the files of a directory.
 pub(super) fn content(dir: &Path) -> Content {
-    files(dir).unwrap().into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+    files(dir).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
 /// Makes a directory hold exactly these files.
 pub(super) fn put_back(dir: &Path, good: &Content) {
-    for path in files(dir).unwrap() {
+    for path in files(dir) {
         if !good.contains_key(&path) {
             fs::remove_file(path).unwrap();
         }

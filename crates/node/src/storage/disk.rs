@@ -12,18 +12,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use quorate_pbft::step::Lsn;
+use quorate_process::storage::log::writer::LogWriter;
+use quorate_process::storage::queue::{DiskQueue as _, LogInbox, LogJob};
+use quorate_process::storage::recover::Writers;
+use quorate_process::storage::starts::LogState;
 use quorate_service::page::PageLabel;
 use quorate_wire::SeqNum;
 
-use super::images::PageFile;
+use super::files::{self, Files};
 use super::imaging::{self, Imaging};
-use super::log::{Log, LogError};
-use super::starts::{Memory, Starts, StartsFile};
-use crate::journal::Journal as _;
 use crate::trouble::{Kind, Trouble};
 use crate::wake::Waker;
 
-mod journal;
+mod queue;
 
 /// How long the log is idle before its end is recorded.
 const QUIET: Duration = Duration::from_micros(if cfg!(test) { 200 } else { 2000 });
@@ -37,18 +38,7 @@ const SMOOTH: u64 = 1024;
 /// The input of the log's thread.
 #[derive(Debug, Default)]
 struct Inbox {
-    /// Records in the format of [`super::commit::put`].
-    records: Vec<u8>,
-    /// The last of these records.
-    last: Lsn,
-    /// An image of this checkpoint is durable.
-    imaged: Option<SeqNum>,
-    /// The validity of the log from now on.
-    memory: Option<Memory>,
-    /// The least number of the replica's starts, according to the others.
-    starts_min: u64,
-    /// Whether to write what is left and stop.
-    stop: bool,
+    log: LogInbox,
     /// Whether everything is written and the end of the log recorded.
     #[cfg(test)]
     is_quiet: bool,
@@ -126,7 +116,7 @@ impl imaging::Told for Arc<Shared> {
         *self.stored.lock().unwrap_or_else(PoisonError::into_inner) = stored;
         self.has_stored.store(true, Ordering::Release);
         self.kept.store(seq.0.saturating_add(1), Ordering::Release);
-        self.inbox().imaged = Some(seq);
+        self.inbox().log.cut_log(seq);
         self.wanted.notify_one();
     }
 
@@ -160,44 +150,25 @@ pub struct Disk {
 }
 
 impl Disk {
+    /// Runs the writers, each on a thread. None: nothing is written.
     pub(super) fn start(
-        starts: Starts,
-        mut file: StartsFile,
-        log: Option<Log>,
-        images: PageFile,
+        writers: Option<Writers<Files>>,
         dir: PathBuf,
         log_bytes_max: usize,
     ) -> Result<Self, Trouble> {
         let shared = Arc::new(Shared::default());
         let waker = Waker::new()?;
-        let is_idle = log.is_none();
-        let mut starts = starts;
-        let writer = match log {
-            None => {
-                file.write(starts)?;
-                None
-            }
-            Some(mut log) => {
-                // The log exists, and its existence is recorded, before anything is acknowledged.
-                log.commit(&[]).map_err(|error| match error {
-                    LogError::Full => Trouble::new(Kind::Disk, "no space for the log")
-                        .at("log/ in its directory")
-                        .next(super::owner::ROOM),
-                    LogError::Failed(trouble) => trouble,
-                })?;
-                starts.known = log.known();
-                file.write(starts)?;
-                let (told, bell) = (Arc::clone(&shared), waker.clone());
-                let writer = Writer { shared: told, waker: bell, log, starts, file, trim_to: None };
-                let thread = std::thread::Builder::new().name("log".to_owned());
-                let spawned = thread.spawn(move || writer.run());
-                Some(spawned.map_err(|error| {
-                    Trouble::new(Kind::Disk, format!("cannot start the log's thread: {error}"))
-                })?)
-            }
-        };
-        let images =
-            if is_idle { None } else { Some(Imaging::start(images, waker.clone(), Arc::clone(&shared))?) };
+        let is_idle = writers.is_none();
+        let (mut writer, mut images) = (None, None);
+        if let Some(Writers { log, pages }) = writers {
+            let log = Writer { shared: Arc::clone(&shared), waker: waker.clone(), log, dir: dir.clone() };
+            let thread = std::thread::Builder::new().name("log".to_owned());
+            let spawned = thread.spawn(move || log.run()).map_err(|error| {
+                Trouble::new(Kind::Disk, format!("cannot start the log's thread: {error}"))
+            })?;
+            writer = Some(spawned);
+            images = Some(Imaging::start(pages, dir.clone(), waker.clone(), Arc::clone(&shared))?);
+        }
         Ok(Self {
             shared,
             waker,
@@ -252,8 +223,7 @@ impl Disk {
             // The pages first: their completion causes a record in the log.
             let is_written = self.has_written_pages();
             let inbox = self.shared.inbox();
-            let is_empty = inbox.records.is_empty() && inbox.imaged.is_none() && inbox.memory.is_none();
-            is_written && is_empty && inbox.is_quiet
+            is_written && inbox.log.is_empty() && inbox.is_quiet
         };
         while !(self.is_idle || is_quiet() || self.told().failure().is_some()) {
             std::thread::yield_now();
@@ -265,10 +235,10 @@ impl Disk {
         &self.shared.told
     }
 
-    fn set_memory(&mut self, memory: Memory) {
+    fn set_state(&mut self, state: LogState, starts_min: u64) {
         if !self.is_idle {
             self.flush();
-            self.shared.inbox().memory = Some(memory);
+            self.shared.inbox().log.set_state(state, starts_min);
             self.shared.wanted.notify_one();
         }
     }
@@ -288,7 +258,7 @@ impl Disk {
         if let Some(images) = &mut self.images {
             images.end();
         }
-        self.shared.inbox().stop = true;
+        self.shared.inbox().log.stop();
         self.shared.wanted.notify_one();
         if let Some(writer) = self.writer.take() {
             let _ = writer.join();
@@ -306,150 +276,92 @@ impl Drop for Disk {
 struct Writer {
     shared: Arc<Shared>,
     waker: Waker,
-    log: Log,
-    starts: Starts,
-    file: StartsFile,
-    /// The log is to become shorter, and there was no room to note it.
-    trim_to: Option<SeqNum>,
-}
-
-/// The next task of the log's thread.
-enum Work {
-    Records(Vec<u8>, Lsn),
-    Note,
-    Trim(SeqNum),
-    Memory(Memory),
-    Stop,
+    log: LogWriter<Files>,
+    dir: PathBuf,
 }
 
 impl Writer {
     fn run(mut self) {
-        let shared = Arc::clone(&self.shared);
         // The last commit has records, and nothing records yet that it is durable.
         let mut unnoted = false;
         loop {
-            let done = match self.next(unnoted) {
-                Work::Records(records, last) => {
-                    unnoted = true;
-                    self.write(&records).map(|()| {
-                        shared.told.durable.store(last.0, Ordering::Release);
-                        self.waker.wake();
-                    })
+            let job = self.next(unnoted);
+            match job {
+                LogJob::Commit { .. } => unnoted = true,
+                LogJob::NoteEnd => unnoted = false,
+                LogJob::Cut(_) | LogJob::SetState { .. } | LogJob::Stop => {}
+            }
+            let done = self.perform(&job);
+            let told = &self.shared.told;
+            told.log_bytes.store(u64::try_from(self.log.bytes()).unwrap_or(u64::MAX), Ordering::Relaxed);
+            match done {
+                Ok(Some(last)) => {
+                    told.durable.store(last.0, Ordering::Release);
+                    self.waker.wake();
                 }
-                Work::Note => {
-                    unnoted = false;
-                    self.write(&[])
+                Ok(None) => {}
+                Err(trouble) => {
+                    told.fail(trouble);
+                    return self.waker.wake();
                 }
-                Work::Trim(seq) => self.trim(seq).map(|_| ()),
-                Work::Memory(memory) => self.note(memory),
-                Work::Stop => {
-                    let clean =
-                        if self.starts.memory == Memory::Log { Memory::Clean } else { self.starts.memory };
-                    if let Err(trouble) = self.note(clean) {
-                        shared.told.fail(trouble);
-                    }
-                    return;
-                }
-            };
-            let bytes = u64::try_from(self.log.bytes()).unwrap_or(u64::MAX);
-            shared.told.log_bytes.store(bytes, Ordering::Relaxed);
-            if let Err(trouble) = done {
-                shared.told.fail(trouble);
-                return self.waker.wake();
+            }
+            if job == LogJob::Stop {
+                return;
             }
         }
     }
 
-    /// Waits for a task.
-    fn next(&self, unnoted: bool) -> Work {
+    /// Waits for a job.
+    fn next(&self, unnoted: bool) -> LogJob {
         let mut inbox = self.shared.inbox();
+        let mut is_quiet = false;
         loop {
-            if !inbox.records.is_empty() {
-                return Work::Records(std::mem::take(&mut inbox.records), inbox.last);
+            if let Some(job) = inbox.log.next(is_quiet, unnoted) {
+                return job;
             }
-            if let Some(memory) = inbox.memory.take() {
-                return Work::Memory(memory);
-            }
-            if let Some(seq) = inbox.imaged.take() {
-                return Work::Trim(seq);
-            }
-            if inbox.stop {
-                return Work::Stop;
-            }
-            if !unnoted {
+            if unnoted {
+                let waited = self.shared.wanted.wait_timeout(inbox, QUIET);
+                let (waited, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+                (inbox, is_quiet) = (waited, timeout.timed_out());
+            } else {
                 #[cfg(test)]
                 (inbox.is_quiet = true);
                 inbox = self.shared.wanted.wait(inbox).unwrap_or_else(PoisonError::into_inner);
                 #[cfg(test)]
                 (inbox.is_quiet = false);
-                continue;
-            }
-            let (waited, timeout) =
-                self.shared.wanted.wait_timeout(inbox, QUIET).unwrap_or_else(PoisonError::into_inner);
-            inbox = waited;
-            if timeout.timed_out() && inbox.records.is_empty() {
-                return Work::Note;
             }
         }
     }
 
-    /// Drops what an image of a checkpoint makes needless. Says whether it could: that takes some room, too.
-    fn trim(&mut self, seq: SeqNum) -> Result<bool, Trouble> {
-        match self.log.trim(seq) {
-            Ok(()) => {
-                self.trim_to = None;
-                Ok(true)
-            }
-            Err(LogError::Full) => {
-                self.trim_to = Some(seq);
-                Ok(false)
-            }
-            Err(LogError::Failed(trouble)) => Err(trouble),
-        }
-    }
-
-    /// Makes room on a full disk, if a checkpoint has come to it since. Says whether there may be some.
-    fn make_room(&mut self) -> Result<bool, Trouble> {
-        let imaged = self.shared.inbox().imaged.take();
-        match imaged.max(self.trim_to) {
-            None => Ok(false),
-            Some(seq) => self.trim(seq),
-        }
-    }
-
-    /// Writes a commit; while there is no room it makes some, or tries again.
-    fn write(&mut self, records: &[u8]) -> Result<(), Trouble> {
+    /// Does a job; while there is no space it makes some, or tries again.
+    fn perform(&mut self, job: &LogJob) -> Result<Option<Lsn>, Trouble> {
         loop {
             let begin = Instant::now();
-            match self.log.commit(records) {
-                Ok(began_segment) => {
-                    self.shared.told.note_write(begin.elapsed());
-                    self.shared.told.full.store(false, Ordering::Relaxed);
-                    // Otherwise a lost segment at the end of the log would go unnoticed.
-                    return if began_segment { self.note(self.starts.memory) } else { Ok(()) };
+            let error = match self.log.run(job) {
+                Ok(done) => {
+                    if matches!(job, LogJob::Commit { .. } | LogJob::NoteEnd) {
+                        self.shared.told.note_write(begin.elapsed());
+                        self.shared.told.full.store(false, Ordering::Relaxed);
+                    }
+                    return Ok(done);
                 }
-                Err(LogError::Failed(trouble)) => return Err(trouble),
-                Err(LogError::Full) => {
-                    if !self.shared.told.full.swap(true, Ordering::Relaxed) {
-                        tracing::error!("the disk is full: acknowledging nothing until there is space");
-                        self.waker.wake();
-                    }
-                    if self.make_room()? {
-                        continue;
-                    }
-                    if self.shared.inbox().stop {
-                        return Err(Trouble::new(Kind::Disk, "stopped while the disk was full"));
-                    }
-                    std::thread::sleep(RETRY);
-                }
+                Err(error) => error,
+            };
+            if !error.is_full() {
+                return Err(files::running(&self.dir, &error));
             }
+            if !self.shared.told.full.swap(true, Ordering::Relaxed) {
+                tracing::error!("the disk is full: acknowledging nothing until there is space");
+                self.waker.wake();
+            }
+            let imaged = self.shared.inbox().log.take_cut();
+            if self.log.make_room(imaged).map_err(|error| files::running(&self.dir, &error))? {
+                continue;
+            }
+            if self.shared.inbox().log.stops() {
+                return Err(Trouble::new(Kind::Disk, "stopped while the disk was full"));
+            }
+            std::thread::sleep(RETRY);
         }
-    }
-
-    /// Writes the file of starts.
-    fn note(&mut self, memory: Memory) -> Result<(), Trouble> {
-        self.starts.count = self.starts.count.max(self.shared.inbox().starts_min);
-        (self.starts.memory, self.starts.known) = (memory, self.log.known());
-        self.file.write(self.starts)
     }
 }

@@ -5,9 +5,11 @@ use std::time::Instant;
 use quorate_pbft::record::Record;
 use quorate_wire::Kind;
 
-use super::file::fault::{Fault, set};
+use super::files::fault::{Fault, set};
 use super::world::{SEGMENT, World};
 use super::*;
+use quorate_pbft::step::Lsn;
+use quorate_process::storage::queue::{LogJob, put_record};
 
 const VICTIM: usize = 1;
 
@@ -75,17 +77,21 @@ fn a_full_disk_silences_a_replica_until_there_is_room() {
 fn n3_a_log_that_has_filled_the_disk_is_cut() {
     let dir = crate::testing::TempDir::new("full-log");
     let owner = Owner { cluster: ClusterId([1; 32]), replica: ReplicaId(0) };
-    let mut log = Log::new(dir.path(), &owner, 7, 1, SEGMENT);
+    create(dir.path(), owner.cluster, owner.replica).unwrap();
+    let (storage, _) = Storage::open_with(dir.path(), owner, Durability::Sync, 1, SEGMENT).unwrap();
+    let executor = World::new(VICTIM).executor(VICTIM);
+    let mut log = storage.storage.begin(&executor, 7).unwrap().unwrap().log;
     let mut records = Vec::new();
-    commit::put(commit::RecordKind::Replica, &[1; 3000], &mut records);
+    put_record(&[1; 3000], &mut records);
+    let job = LogJob::Commit { records, last: Lsn(1) };
     while log.bytes() < 3 * SEGMENT {
-        log.commit(&records).unwrap();
+        log.run(&job).unwrap();
     }
-    set(dir.path(), Some(Fault::Little(SEGMENT)));
-    while log.commit(&records).is_ok() {}
-    assert!(matches!(log.commit(&records), Err(log::LogError::Full)));
-    log.trim(SeqNum(1)).unwrap();
-    log.commit(&records).unwrap();
+    set(dir.path(), Some(Fault::Little(SEGMENT as u64)));
+    while log.run(&job).is_ok() {}
+    assert!(log.run(&job).unwrap_err().is_full());
+    log.run(&LogJob::Cut(SeqNum(1))).unwrap();
+    log.run(&job).unwrap();
     set(dir.path(), None);
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use quorate_pbft::record::Record;
 use quorate_pbft::step::Lsn;
+use quorate_process::storage::queue::{LogJob, put_record};
 use quorate_service::Options;
 use quorate_service::kv::Kv;
 use quorate_wire::codec::Writer;
@@ -224,14 +225,15 @@ fn a_torn_tail_is_cut() {
     let mut disk = begin(open(dir.path()).0);
     write(&mut disk, 1..4);
     disk.stop().unwrap();
+    let mut log = open(dir.path()).0.storage.begin(&executor(), 1).unwrap().unwrap().log;
     let durable = content(dir.path());
     // One more commit, whose end is not recorded.
-    let mut log = open(dir.path()).0.log.take().unwrap();
     let mut records_of_it = Vec::new();
     let big = encoded(&Record::Batch { seq: SeqNum(10), batch: &vec![5; 20_000] });
-    commit::put(commit::RecordKind::Replica, &big, &mut records_of_it);
-    assert!(!log.commit(&records_of_it).unwrap(), "it fits the segment");
+    put_record(&big, &mut records_of_it);
+    log.run(&LogJob::Commit { records: records_of_it, last: Lsn(9) }).unwrap();
     let written = content(dir.path());
+    assert_eq!(written.len(), durable.len(), "it fits the segment");
     let expected: Vec<_> = (1..4).map(record).collect();
     let (path, bytes) = written.iter().find(|(path, bytes)| durable[*path] != **bytes).unwrap();
     let changed: Vec<usize> = (0..bytes.len())

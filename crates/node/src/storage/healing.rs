@@ -5,10 +5,11 @@
 //! `QUORATE_SECTORS=10` every tenth, also in the tests with a directory of 4 MiB, which print their progress.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
-use super::damage::{Content, FAULTS, SECTOR, damaged};
+use super::damage::{Content, FAULTS, SECTOR, damaged, files};
 use super::world::World;
 use super::*;
 
@@ -101,7 +102,7 @@ fn files_of(part: &str, dir: &Path) -> Vec<(PathBuf, usize)> {
         Some("starts") => part == "starts",
         _ => part == "index" || part == "log",
     };
-    let of_it = log::files(&dir.join(sub)).unwrap().into_iter().filter(|path| is_of(path));
+    let of_it = files(&dir.join(sub)).into_iter().filter(|path| is_of(path));
     let len = |path: &Path| usize::try_from(fs::metadata(path).unwrap().len()).unwrap();
     let mut all: Vec<_> = of_it.map(|path| (len(&path), path)).map(|(len, path)| (path, len)).collect();
     all.sort();

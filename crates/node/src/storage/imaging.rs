@@ -4,17 +4,20 @@
 //! each sync took.
 
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use quorate_process::storage::io::DiskError;
+use quorate_process::storage::pages::PageWriter;
+use quorate_process::storage::queue::{PageJob, PagesDone};
 use quorate_service::image::CopiedPages;
 use quorate_service::page::PageLabel;
 use quorate_wire::{Digest, SeqNum};
 
-use super::images::PageFile;
-use super::log::LogError;
+use super::files::{self, Files};
 use crate::trouble::{Kind, Trouble};
 use crate::wake::Waker;
 
@@ -27,20 +30,9 @@ const REST: Duration = Duration::from_millis(100);
 /// How long to wait before retrying on a full disk.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// A task of the thread.
-#[derive(Debug)]
-enum Work {
-    Pages(CopiedPages),
-    /// Pages of a state transfer.
-    Stage(CopiedPages),
-    /// The transfer is over.
-    Land,
-    Seal(SeqNum, Digest),
-}
-
 #[derive(Debug, Default)]
 struct Queue {
-    work: Mutex<VecDeque<Work>>,
+    work: Mutex<VecDeque<PageJob>>,
     wanted: Condvar,
     /// Number of tasks that wait or are being done.
     waiting: AtomicUsize,
@@ -48,12 +40,12 @@ struct Queue {
 }
 
 impl Queue {
-    fn work(&self) -> MutexGuard<'_, VecDeque<Work>> {
+    fn work(&self) -> MutexGuard<'_, VecDeque<PageJob>> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for a task; none: the thread must end.
-    fn next(&self) -> Option<Work> {
+    fn next(&self) -> Option<PageJob> {
         let mut work = self.work();
         loop {
             if let Some(next) = work.pop_front() {
@@ -85,11 +77,16 @@ pub(super) struct Imaging {
 }
 
 impl Imaging {
-    pub(super) fn start(file: PageFile, waker: Waker, told: impl Told) -> Result<Self, Trouble> {
+    pub(super) fn start(
+        file: PageWriter<Files>,
+        dir: PathBuf,
+        waker: Waker,
+        told: impl Told,
+    ) -> Result<Self, Trouble> {
         let queue = Arc::new(Queue::default());
         let shared = Arc::clone(&queue);
         let thread = std::thread::Builder::new().name("pages".to_owned());
-        let spawned = thread.spawn(move || run(file, &shared, &waker, &told));
+        let spawned = thread.spawn(move || run(file, &dir, &shared, &waker, &told));
         let thread = spawned
             .map_err(|error| Trouble::new(Kind::Disk, format!("cannot start the pages' thread: {error}")))?;
         Ok(Self { queue, thread: Some(thread) })
@@ -106,22 +103,22 @@ impl Imaging {
     }
 
     pub(super) fn pages(&self, copied: CopiedPages) {
-        self.give(Work::Pages(copied));
+        self.give(PageJob::Write(copied));
     }
 
     pub(super) fn stage(&self, copied: CopiedPages) {
-        self.give(Work::Stage(copied));
+        self.give(PageJob::Stage(copied));
     }
 
     pub(super) fn land(&self) {
-        self.give(Work::Land);
+        self.give(PageJob::Adopt);
     }
 
     pub(super) fn seal(&self, seq: SeqNum, root: Digest) {
-        self.give(Work::Seal(seq, root));
+        self.give(PageJob::Seal(seq, root));
     }
 
-    fn give(&self, work: Work) {
+    fn give(&self, work: PageJob) {
         self.queue.waiting.fetch_add(1, Ordering::AcqRel);
         self.queue.work().push_back(work);
         self.queue.wanted.notify_one();
@@ -140,14 +137,16 @@ impl Imaging {
     }
 }
 
-fn run(mut file: PageFile, queue: &Queue, waker: &Waker, told: &impl Told) {
+fn run(mut file: PageWriter<Files>, dir: &Path, queue: &Queue, waker: &Waker, told: &impl Told) {
     while let Some(work) = queue.next() {
-        if let Err(trouble) = perform(&mut file, queue, &work, told) {
-            told.failed(trouble);
-            return waker.wake();
-        }
-        if let Work::Seal(seq, _) = work {
-            told.sealed(seq, file.take_stored());
+        match perform(&mut file, queue, &work) {
+            Ok(PagesDone::Written) => {}
+            Ok(PagesDone::Staged(staged)) => told.staged(staged),
+            Ok(PagesDone::Sealed(seq, stored)) => told.sealed(seq, stored),
+            Err(error) => {
+                told.failed(files::running(dir, &error));
+                return waker.wake();
+            }
         }
         queue.waiting.fetch_sub(1, Ordering::AcqRel);
         waker.wake();
@@ -155,38 +154,29 @@ fn run(mut file: PageFile, queue: &Queue, waker: &Waker, told: &impl Told) {
 }
 
 /// Does a task; while the disk is full it retries.
-fn perform(file: &mut PageFile, queue: &Queue, work: &Work, told: &impl Told) -> Result<(), Trouble> {
+fn perform(file: &mut PageWriter<Files>, queue: &Queue, work: &PageJob) -> Result<PagesDone, DiskError> {
     let mut was_full = false;
     loop {
-        let done = match work {
-            Work::Pages(copied) => file.write(copied).and_then(|()| sync(file, queue)),
-            Work::Stage(copied) => file.stage(copied).and_then(|staged| {
-                told.staged(staged);
-                sync(file, queue)
-            }),
-            Work::Land => {
-                file.land();
-                Ok(())
+        match file.run(work) {
+            Ok(done) => {
+                sync(file, queue)?;
+                return Ok(done);
             }
-            Work::Seal(seq, root) => file.seal(*seq, *root),
-        };
-        match done {
-            Ok(()) => return Ok(()),
-            Err(LogError::Failed(trouble)) => return Err(trouble),
-            Err(LogError::Full) => {}
+            Err(error) if error.is_full() => {}
+            Err(error) => return Err(error),
         }
         if !was_full {
             tracing::warn!("no disk space for the state: the log cannot be truncated");
             was_full = true;
         }
         if queue.stop.load(Ordering::Acquire) {
-            return Ok(()); // what was not sealed does not count
+            return Ok(PagesDone::Written); // what was not sealed does not count
         }
         std::thread::sleep(RETRY);
     }
 }
 
-fn sync(file: &mut PageFile, queue: &Queue) -> Result<(), LogError> {
+fn sync(file: &mut PageWriter<Files>, queue: &Queue) -> Result<(), DiskError> {
     if file.unsynced() < PART {
         return Ok(());
     }

@@ -1,6 +1,7 @@
 //! A replica whose state is larger than its memory limit, among three that keep everything: its answers equal theirs
 //! under all faults.
 
+use std::fs;
 use std::os::unix::fs::FileExt;
 
 use super::world::World;
@@ -172,10 +173,10 @@ fn a_page_that_nobody_has_any_more_comes_with_the_state() {
 #[test]
 fn a_disk_that_cannot_be_read_is_no_state_that_is_lost() {
     let mut world = filled();
-    file::fault::set(&world.path(VICTIM), Some(file::fault::Fault::Read));
+    files::fault::set(&world.path(VICTIM), Some(files::fault::Fault::Read));
     (0..KEYS).step_by(5).for_each(|n| world.check_value(n, &key(n), &value(n)));
     assert!(pages(&world).faults > 10, "{:?}", pages(&world));
-    file::fault::set(&world.path(VICTIM), None);
+    files::fault::set(&world.path(VICTIM), None);
     world.wait_until_well("not readable");
     world.check_content();
 }
@@ -186,7 +187,7 @@ fn a_disk_that_cannot_be_read_is_no_state_that_is_lost() {
 fn a_disk_without_room_for_the_state_makes_a_replica_wait() {
     let mut world = filled();
     let checkpoint = world.path(VICTIM).join("checkpoint");
-    file::fault::set(&checkpoint, Some(file::fault::Fault::Full));
+    files::fault::set(&checkpoint, Some(files::fault::Fault::Full));
     let executed = |world: &World, i: usize| world.replicas[i].as_ref().unwrap().executor().last_executed();
     let (mut most, mut behind) = (0, 0);
     for number in KEYS..2 * KEYS {
@@ -195,7 +196,7 @@ fn a_disk_without_room_for_the_state_makes_a_replica_wait() {
         behind = behind.max(executed(&world, 0).0 - executed(&world, VICTIM).0);
     }
     assert!(most <= LIMIT + LIMIT / 2 + SLACK && behind > KEYS / 2, "{most} in memory, {behind} behind");
-    file::fault::set(&checkpoint, None);
+    files::fault::set(&checkpoint, None);
     world.replicas[VICTIM].as_ref().unwrap().journal().wait_until_quiet();
     world.heal("no room for the state");
     world.wait_for_image("no room for the state");

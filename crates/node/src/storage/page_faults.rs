@@ -2,6 +2,7 @@
 //! another state (H4, H5).
 
 use std::collections::BTreeSet;
+use std::fs;
 
 use quorate_pbft::step::Lsn;
 use quorate_service::Options;
@@ -16,6 +17,7 @@ use super::damage::{Content, FAULTS, SECTOR, content, damaged, put_back};
 use super::*;
 use crate::journal::Journal;
 use crate::testing::TempDir;
+use quorate_process::storage::pages::PageWriter;
 
 const OWNER: Owner = Owner { cluster: ClusterId([7; 32]), replica: ReplicaId(1) };
 
@@ -23,7 +25,7 @@ const OWNER: Owner = Owner { cluster: ClusterId([7; 32]), replica: ReplicaId(1) 
 fn executor(dir: &Path, pages_max: usize) -> Executor<Kv, Paged> {
     let options = Options { page_bytes: 512, pages_max: 1 << 16, clients_max: 8, ..Options::default() };
     let domains = Domains::new(OWNER.cluster);
-    let store = Paged::new(&dir.join("checkpoint"), domains.clone(), 512, pages_max * 512);
+    let store = Paged::new(Files::below(dir), domains.clone(), 512, pages_max * 512);
     Executor::with_store(Kv, domains, Options { result_bytes_max: 512, ..options }, store)
 }
 
@@ -256,7 +258,8 @@ fn what_was_put_aside_is_not_written_again() {
     replica.disk.take().unwrap().stop().unwrap();
     replica.store(0..300, 1);
     let dir = TempDir::new("staged-pages");
-    let mut file = PageFile::new(dir.path(), OWNER, &replica.executor);
+    fs::create_dir(dir.path().join("checkpoint")).unwrap();
+    let mut file = PageWriter::new(Files::below(dir.path()), OWNER, &replica.executor);
     let (early, ..) = copy(&mut replica);
     let staged = file.stage(&early).unwrap();
     assert_eq!(staged.len(), early.labels().len());
@@ -267,20 +270,19 @@ fn what_was_put_aside_is_not_written_again() {
     assert_eq!(file.unsynced(), written, "it is there");
     file.write(&late).unwrap();
     assert_eq!(file.unsynced(), written + late.content().len());
-    file.seal(seq, root).unwrap();
-    let stored = file.take_stored();
+    let stored = file.seal(seq, root).unwrap();
     let kept = |(label, slot): &&(PageLabel, u32)| stored.contains(&(*label, *slot));
     let is_late = |label: &&PageLabel| late.labels().iter().any(|late| late.page == label.page);
     let replaced = early.labels().iter().filter(is_late).count();
     assert_eq!(staged.iter().filter(kept).count(), early.labels().len() - replaced);
-    let bytes = fs::metadata(dir.path().join("pages")).unwrap().len();
+    let bytes = fs::metadata(dir.path().join("checkpoint/pages")).unwrap().len();
     // Again pages that no image includes in the end: the next seal frees their space.
     replica.store(1000..1300, 3);
     let (other, ..) = copy(&mut replica);
     file.stage(&other).unwrap();
     file.write(&late).unwrap();
     file.seal(seq.next(), root).unwrap();
-    assert_eq!(fs::metadata(dir.path().join("pages")).unwrap().len(), bytes);
+    assert_eq!(fs::metadata(dir.path().join("checkpoint/pages")).unwrap().len(), bytes);
     let mut loaded = executor(replica.dir.path(), 10);
     assert_eq!(file_again(dir.path(), &loaded).load(&mut loaded, true).unwrap(), Some((seq.next(), root)));
 }
@@ -292,10 +294,11 @@ fn what_has_landed_is_not_written_over_by_the_next_transfer() {
     let mut replica = Replica::new("adopted", 1 << 20);
     replica.store(0..300, 1);
     let dir = TempDir::new("adopted-pages");
-    let mut file = PageFile::new(dir.path(), OWNER, &replica.executor);
+    fs::create_dir(dir.path().join("checkpoint")).unwrap();
+    let mut file = PageWriter::new(Files::below(dir.path()), OWNER, &replica.executor);
     let (early, ..) = copy(&mut replica);
     let adopted = file.stage(&early).unwrap();
-    file.land();
+    file.adopt();
     replica.store(0..20, 2);
     let (late, seq, root) = copy(&mut replica);
     let mut slots: BTreeSet<u32> = adopted.iter().map(|(_, slot)| *slot).collect();
@@ -304,7 +307,7 @@ fn what_has_landed_is_not_written_over_by_the_next_transfer() {
     assert!(again.iter().flatten().all(|(_, slot)| !slots.contains(slot)), "written over");
     slots.extend(again.iter().flatten().map(|(_, slot)| *slot));
     assert_eq!(slots.len(), adopted.len() + 2 * late.labels().len());
-    file.land();
+    file.adopt();
     file.write(&early).unwrap();
     file.write(&late).unwrap();
     file.seal(seq, root).unwrap();
@@ -312,8 +315,8 @@ fn what_has_landed_is_not_written_over_by_the_next_transfer() {
     assert_eq!(file_again(dir.path(), &loaded).load(&mut loaded, true).unwrap(), Some((seq, root)));
 }
 
-fn file_again(dir: &Path, executor: &Executor<Kv, Paged>) -> PageFile {
-    PageFile::new(dir, OWNER, executor)
+fn file_again(dir: &Path, executor: &Executor<Kv, Paged>) -> PageWriter<Files> {
+    PageWriter::new(Files::below(dir), OWNER, executor)
 }
 
 /// Missing files, or files of another replica, are not a state.
@@ -333,6 +336,6 @@ fn lost_and_foreign_files_are_no_state() {
     put_back(&replica.path(), &good);
     let mut executor = executor(replica.dir.path(), replica.pages_max);
     let other = Owner { replica: ReplicaId(2), ..OWNER };
-    let mut pages = PageFile::new(&replica.path(), other, &executor);
+    let mut pages = PageWriter::new(Files::below(replica.dir.path()), other, &executor);
     assert_eq!(pages.load(&mut executor, true).unwrap(), None);
 }

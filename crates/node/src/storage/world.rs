@@ -131,8 +131,8 @@ impl World {
     pub(super) fn executor(&self, i: usize) -> Executor<Kv, Paged> {
         let (domains, options) = (self.config.domains(), drive::options(&self.config, self.now.wall_ns));
         let store = if i == self.victim {
-            let (dir, bytes) = (self.path(i).join("checkpoint"), options.page_bytes);
-            Paged::new(&dir, domains.clone(), bytes, self.pages_max * bytes)
+            let (files, bytes) = (Files::below(&self.path(i)), options.page_bytes);
+            Paged::new(files, domains.clone(), bytes, self.pages_max * bytes)
         } else {
             Paged::in_memory(domains.clone(), options.page_bytes)
         };

@@ -10,8 +10,8 @@ use quorate_wire::{Cluster, ReplicaId, Timestamp};
 
 use super::step::{ClientAction, ClientActions, ClientMilestone, Path};
 use super::{Client, Outstanding};
-use crate::certificate::Votes;
-use crate::step::Now;
+use crate::io::step::Now;
+use crate::order::votes::Votes;
 
 /// What f + 1 replicas agree on, so that it is true of a correct one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

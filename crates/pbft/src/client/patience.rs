@@ -1,8 +1,8 @@
 //! How long a client waits before it retransmits, and when it signs.
 
-use crate::config::Config;
-use crate::rng::Rng;
-use crate::step::{Deadline, Now};
+use crate::io::config::Config;
+use crate::io::rng::Rng;
+use crate::io::step::{Deadline, Now};
 
 /// The first time-out, before anything is known, in nanoseconds.
 const START_NS: u64 = 50_000_000;

@@ -13,8 +13,8 @@ use quorate_wire::message::Reply;
 use quorate_wire::{Cluster, Digest, ReplicaId, ViewNum};
 
 use super::step::{ClientReject, Members, Path};
-use crate::certificate::Votes;
-use crate::config::ReadRule;
+use crate::io::config::ReadRule;
+use crate::order::votes::Votes;
 
 /// A result buffer larger than this is given back after use, in bytes.
 const RESULT_BYTES_KEPT: usize = 64 << 10;

@@ -7,8 +7,8 @@
 use quorate_wire::{Cluster, ReplicaId};
 
 use super::step::Members;
-use crate::config::Reads;
-use crate::rng::Rng;
+use crate::io::config::Reads;
+use crate::io::rng::Rng;
 
 /// After this many reads others are left out: a replica that was late once may have recovered, and the work is
 /// spread.

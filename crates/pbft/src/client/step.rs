@@ -1,4 +1,4 @@
-//! Inputs and outputs of a client, in the form of a replica's [`crate::step`].
+//! Inputs and outputs of a client, in the form of a replica's [`crate::io::step`].
 
 use alloc::vec::Vec;
 
@@ -6,7 +6,7 @@ use quorate_wire::codec::Writer;
 use quorate_wire::message::RequestFlags;
 use quorate_wire::{Cluster, Digest, Message, ReplicaId, Timestamp, Verified, ViewNum};
 
-use crate::step::{Deadline, Span};
+use crate::io::step::{Deadline, Span};
 
 /// Some of the replicas: bit `i` is replica `i`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

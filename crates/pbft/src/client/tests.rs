@@ -12,7 +12,7 @@ use quorate_wire::sign::{Signer, Verifier};
 use quorate_wire::{ClusterId, Digest, Door};
 
 use super::*;
-use crate::config::{ReadRule, Reads};
+use crate::io::config::{ReadRule, Reads};
 
 mod others;
 mod reads;

@@ -10,8 +10,8 @@ use quorate_wire::frame::FRAME_BYTES_MAX;
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
 use quorate_wire::life::Lives;
 
-use crate::config::{Config, Durability, Replier, RequestAuth};
-use crate::restart::{Restart, Resume};
+use crate::io::config::{Config, Durability, Replier, RequestAuth};
+use crate::replica::restart::{Restart, Resume};
 
 /// Maximum number of records or clients that a start can have.
 const COUNT_MAX: u32 = 1 << 24;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use quorate_pbft::new_view::{Decision, Verdict, ViewChangeOf, check, decide};
+use quorate_pbft::decision::{Decision, Verdict, ViewChangeOf, check, decide};
 use quorate_wire::life::Life;
 use quorate_wire::message::NewView;
 use quorate_wire::{Digest, SeqNum, ViewNum};

@@ -3,8 +3,8 @@
 //! Messages are a set that only grows: what was signed or voted once can arrive at any time, or never. One number, the
 //! target, is voted on in full; of the others only the order matters, so agreement below the target is assumed (induction
 //! over numbers). K is 1. A liar has said everything: its vote counts for whatever is asked, and its VIEW-CHANGEs are all
-//! those that help a NEW-VIEW. What a NEW-VIEW can say is asked of [`quorate_pbft::new_view::check`], whether a view would
-//! complete of [`quorate_pbft::new_view::decide`].
+//! those that help a NEW-VIEW. What a NEW-VIEW can say is asked of [`quorate_pbft::decision::check`], whether a view would
+//! complete of [`quorate_pbft::decision::decide`].
 //!
 //! Reductions, each of which limits what is shown: a replica turns liar right after the last rejoin (it can act correctly
 //! until it lies); RECOVERY is never at the target; leaving a view is always possible (more than the protocol allows);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use quorate_pbft::new_view::ViewChangeOf;
+use quorate_pbft::decision::ViewChangeOf;
 use quorate_wire::life::Life;
 use quorate_wire::message::{LeaveCert, PrePrepared, Prepared, Suspect, SuspectReason, ViewChange};
 use quorate_wire::{Digest, ReplicaId, SeqNum, Timestamp, ViewNum};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use quorate_pbft::Reject;
-use quorate_pbft::new_view::well_formed;
+use quorate_pbft::decision::well_formed;
 use quorate_wire::life::Life;
 use quorate_wire::message::{Commit, NewView, Piggyback, PrePrepareHead, Prepare, ViewChange};
 use quorate_wire::{Cluster, Digest, Kind, ReplicaId, SeqNum, ViewNum};

@@ -10,8 +10,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use quorate_pbft::decision::{Decision, ViewChangeOf, decide};
 use quorate_pbft::lives::Counts;
-use quorate_pbft::new_view::{Decision, ViewChangeOf, decide};
 use quorate_wire::life::Life;
 use quorate_wire::message::{LeaveCert, Suspect, SuspectReason, ViewChange};
 use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum, ViewNum};

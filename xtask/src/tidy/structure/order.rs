@@ -29,15 +29,13 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "pbft",
         &[
-            "mutants rng config estimate milestone",
-            "archive away certificate",
-            "candidate client_table new_view step",
-            "choice client log",
+            "io mutants",
+            "away order",
             // Parts of a replica: they do not know the whole.
-            "batch bodies checkpoint lives lookup optimistic proofs record recovery restart starts status timers",
-            "transfer view_change",
+            "client requests view",
+            "recovery",
             "replica",
-            "card enter_view normal recording request",
+            "recording",
         ],
     ),
     (
@@ -57,6 +55,7 @@ const ORDERS: &[(&str, Order)] = &[
             "alone builtin",
         ],
     ),
+    ("process", &["storage"]),
     (
         "quorum",
         &[
@@ -116,7 +115,7 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "node",
         &[
-            "clock crowd directory hex identity journal meter ports surroundings timers trouble",
+            "clock crowd directory hex identity journal meter ports services surroundings timers trouble",
             "core outbox side_channel signals wake",
             "secret",
             "members",
@@ -129,17 +128,17 @@ const ORDERS: &[(&str, Order)] = &[
             "caller",
             "observe",
             "examine",
-            "enlist files front fsck process",
-            "nfs resp",
+            "enlist files fsck process",
         ],
     ),
+    ("gateways", &["front page row", "nfs resp"]),
     (
         "quorum-node",
         &["config crypto lie note store watchers", "drive init link", "core server", "client measure"],
     ),
     ("mount", &["opens table words", "server", "work", "kernel", "through"]),
     ("derive", &[]),
-    ("quorate", &["value", "state", "service", "client sim", "program"]),
+    ("quorate", &["key value", "state", "map", "table", "service", "client sim", "program"]),
     (
         "bench",
         &[
@@ -161,10 +160,10 @@ const ORDERS: &[(&str, Order)] = &[
             "fail",
             "out",
             "explain",
-            "bench doctor local page values",
+            "bench doctor local values",
             "clients liar sim status",
             "fault node",
-            "fs kv nfs quorum resp",
+            "fs gateway kv quorum",
             "demo mount",
             "up",
         ],

@@ -1,0 +1,431 @@
+//! The loop itself.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+
+use super::backing::{Backing, Cluster};
+use super::connection::{Connection, Key, Slot, find, to_usize};
+use super::talk::{Counts, Failure, INPUT_BYTES, Limits, Question, Refused, Talk, Turn};
+use quorate_node::clock::Clock;
+use quorate_node::crowd::{Crowd, RunDelay};
+use quorate_node::idle::{self, Waiting};
+
+/// Maximum number of events of connections between two flushes.
+const BURST_MAX: usize = 64;
+/// How often deadlines are checked, in nanoseconds.
+const TICK_NS: u64 = 100_000_000;
+/// The longest sleep, so that the thread notices the request to stop, in milliseconds.
+const SLEEP_MS_MAX: u64 = 50;
+
+/// The poller's tokens of the listener and of the backing; lower ones are connections.
+const LISTENER: u64 = u64::MAX;
+const BACKING: u64 = u64::MAX - 1;
+
+/// The use of a lane.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    key: Key,
+    question: Question,
+    at: u64,
+}
+
+/// A gateway with its connections. See the module.
+#[derive(Debug)]
+pub struct FrontDoor<T: Talk, B: Backing = Cluster> {
+    limits: Limits,
+    protocol: T::Protocol,
+    listener: TcpListener,
+    /// Whether the listener is ignored for a while: there are too many open files.
+    paused: bool,
+    poller: Epoll,
+    backing: B,
+    /// The real time, in which users wait.
+    clock: Clock,
+    /// The time of the backing's timers: what this thread was away counts little (TM-7).
+    own_time: Clock,
+    slots: Vec<Slot<T>>,
+    free_slots: Vec<u32>,
+    counts: Counts,
+    /// The use of each lane. None: it is free, or its client has given up and the operation is not finished yet.
+    asked: Vec<Option<Asked>>,
+    free_lanes: Vec<u16>,
+    /// Connections with operations that wait for a lane, in order. At most one entry for each connection, and for
+    /// closed ones until their turn.
+    waiting: VecDeque<Key>,
+    held: usize,
+    tick_at: u64,
+    // Buffers that are reused.
+    buffer: Vec<u8>,
+    operation: Vec<u8>,
+    finished: Vec<Key>,
+}
+
+impl<T: Talk, B: Backing> FrontDoor<T, B> {
+    /// Opens a gateway on `address`. `backing` has the number of lanes in the limits.
+    ///
+    /// # Errors
+    ///
+    /// The address is taken or not on this machine, or there are too many open files.
+    pub fn open(address: SocketAddr, limits: Limits, protocol: T::Protocol, backing: B) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let poller = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        poller.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
+        backing.watch(&poller, EpollEvent::new(EpollFlags::EPOLLIN, BACKING))?;
+        let clock = Clock::new();
+        Ok(Self {
+            asked: vec![None; usize::from(limits.lanes)],
+            free_lanes: (0..limits.lanes).rev().collect(),
+            limits,
+            protocol,
+            listener,
+            paused: false,
+            poller,
+            backing,
+            clock,
+            own_time: clock,
+            slots: Vec::new(),
+            free_slots: Vec::new(),
+            counts: Counts { opened_ns: clock.mono_ns(), ..Counts::default() },
+            waiting: VecDeque::new(),
+            held: 0,
+            tick_at: 0,
+            buffer: vec![0; INPUT_BYTES],
+            operation: Vec::new(),
+            finished: Vec::new(),
+        })
+    }
+
+    /// Returns the address that it listens on.
+    ///
+    /// # Errors
+    ///
+    /// The kernel does not know it.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Returns the backing.
+    pub fn backing(&self) -> &B {
+        &self.backing
+    }
+
+    /// Serves until `stop`.
+    ///
+    /// # Errors
+    ///
+    /// The sockets have failed.
+    pub fn run(&mut self, waiting: Waiting, stop: &AtomicBool) -> io::Result<()> {
+        let (mut idle_since, mut crowd) = (None, Crowd::default());
+        let (mut delay, mut rested_ns) = (RunDelay::default(), 0);
+        let mut events = vec![EpollEvent::empty(); BURST_MAX];
+        while !stop.load(Ordering::Relaxed) {
+            let now_ns = self.clock.mono_ns();
+            self.own_time.look(std::mem::take(&mut rested_ns));
+            let polls = match (waiting, idle_since) {
+                (_, None) => true,
+                (Waiting::Block, Some(_)) => false,
+                (Waiting::Poll(patience), Some(since)) => {
+                    now_ns < patience.saturating_add(since) && !crowd.is_here(now_ns)
+                }
+            };
+            let came = self.receive()?;
+            // Input may have created output, which is sent below: no sleep before that.
+            let wait_ms = if polls || came { 0 } else { self.sleep_ms(now_ns) };
+            let (mut worked, crowded) = (came, crowd.is_here(now_ns));
+            self.backing.set_crowded(crowded);
+            rested_ns = idle::sleep(&mut delay, crowded, wait_ms, |wait_ms| {
+                worked |= self.serve(&mut events, wait_ms)?;
+                Ok::<_, io::Error>(())
+            })?;
+            self.expire();
+            self.relieve();
+            self.dispatch();
+            self.backing.flush()?;
+            if worked {
+                idle_since = None;
+            } else {
+                idle_since.get_or_insert(now_ns);
+                if waiting != Waiting::Block && polls && !crowded {
+                    crowd.make_room(now_ns);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sleep_ms(&self, now_ns: u64) -> u64 {
+        let backing = self.backing.due().saturating_sub(self.own_time.mono_ns());
+        let due = self.tick_at.saturating_sub(now_ns).min(backing);
+        due.div_ceil(1_000_000).min(SLEEP_MS_MAX)
+    }
+
+    /// Takes input from the backing. Returns whether there was any.
+    fn receive(&mut self) -> io::Result<bool> {
+        let came = self.backing.receive(&self.own_time)?;
+        if self.backing.has_done() {
+            self.finish();
+        }
+        Ok(came)
+    }
+
+    /// Exchanges data with users, and waits for that for this number of milliseconds. Returns whether there was any.
+    fn serve(&mut self, events: &mut [EpollEvent], wait_ms: u16) -> io::Result<bool> {
+        let count = match self.poller.wait(events, EpollTimeout::from(wait_ms)) {
+            Ok(count) => count,
+            Err(Errno::EINTR) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        let mut worked = false;
+        for event in events.iter().take(count) {
+            match event.data() {
+                // The backing's datagrams are taken in any case.
+                BACKING => {}
+                LISTENER => {
+                    worked = true;
+                    self.accept();
+                }
+                number => {
+                    worked = true;
+                    self.on_event(Key::from_wire(number), event.events());
+                }
+            }
+        }
+        Ok(worked)
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..BURST_MAX {
+            match self.listener.accept() {
+                Ok((stream, peer)) => self.admit(stream, peer),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                Err(_) => {
+                    // Too many open files: waiting connections wait until others are closed.
+                    self.paused = self.poller.delete(&self.listener).is_ok();
+                    break;
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, stream: TcpStream, peer: SocketAddr) {
+        let now_ns = self.clock.mono_ns();
+        self.counts.connections_total += 1;
+        let talk = T::open(&self.protocol, peer, self.counts.connections_total);
+        let prepared = stream.set_nonblocking(true).and(stream.set_nodelay(true));
+        let mut connection = Connection {
+            stream,
+            talk,
+            moved_at: now_ns,
+            waits_since: None,
+            counted: 0,
+            interest: (true, false),
+        };
+        if self.counts.connections >= self.limits.connections_max || prepared.is_err() {
+            connection.talk.refuse(Refused::Connections);
+            connection.write(now_ns);
+            return;
+        }
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { life: 0, connection: None });
+            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+        });
+        let Some(place) = self.slots.get_mut(to_usize(slot)) else { return };
+        let key = Key { slot, life: place.life };
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, key.to_wire());
+        if self.poller.add(&connection.stream, event).is_err() {
+            self.free_slots.push(slot);
+            return;
+        }
+        place.connection = Some(Box::new(connection));
+        self.counts.connections += 1;
+    }
+
+    fn on_event(&mut self, key: Key, flags: EpollFlags) {
+        let now_ns = self.clock.mono_ns();
+        let Some(connection) = find(&mut self.slots, key) else { return };
+        let mut lives = !flags.intersects(EpollFlags::EPOLLERR);
+        let readable = flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP);
+        if lives && readable && connection.talk.wants_input() {
+            if connection.talk.is_large() && self.held > self.limits.memory_bytes_max {
+                connection.talk.refuse(Refused::Memory);
+            } else {
+                lives = connection.read(&self.protocol, &mut self.buffer, now_ns);
+            }
+        } else if lives && flags.intersects(EpollFlags::EPOLLHUP) {
+            lives = false;
+        }
+        if lives { self.advance(key) } else { self.close(key) }
+    }
+
+    /// Does what is possible for a connection: writes, and queues it for a lane.
+    fn advance(&mut self, key: Key) {
+        let now_ns = self.clock.mono_ns();
+        self.counts.uptime_s = (now_ns - self.counts.opened_ns) / 1_000_000_000;
+        let Some(connection) = find(&mut self.slots, key) else { return };
+        loop {
+            if !connection.write(now_ns) {
+                return self.close(key);
+            }
+            if connection.talk.work(&self.protocol, &mut self.counts) == Turn::Rest {
+                break;
+            }
+        }
+        if !connection.write(now_ns) {
+            return self.close(key);
+        }
+        if connection.waits_since.is_none() && connection.talk.has_question() {
+            connection.waits_since = Some(now_ns);
+            self.waiting.push_back(key);
+        }
+        let held = connection.talk.held();
+        self.held = (self.held + held).saturating_sub(std::mem::replace(&mut connection.counted, held));
+        let interest = (connection.talk.wants_input(), !connection.talk.output().is_empty());
+        if interest != connection.interest {
+            connection.interest = interest;
+            let mut flags = EpollFlags::empty();
+            flags.set(EpollFlags::EPOLLIN, interest.0);
+            flags.set(EpollFlags::EPOLLOUT, interest.1);
+            let mut event = EpollEvent::new(flags, key.to_wire());
+            if self.poller.modify(&connection.stream, &mut event).is_err() {
+                self.close(key);
+            }
+        }
+    }
+
+    /// Assigns waiting operations to free lanes, one of each connection in turn.
+    fn dispatch(&mut self) {
+        while let Some(lane) = self.free_lanes.last().copied() {
+            let Some(key) = self.waiting.pop_front() else { break };
+            let Some(connection) = find(&mut self.slots, key) else { continue };
+            connection.waits_since = None;
+            let Some(question) = connection.talk.question(&mut self.operation) else { continue };
+            let now_ns = self.clock.mono_ns();
+            if connection.talk.has_question() {
+                connection.waits_since = Some(now_ns);
+                self.waiting.push_back(key);
+            }
+            self.free_lanes.pop();
+            self.asked[usize::from(lane)] = Some(Asked { key, question, at: now_ns });
+            self.backing.invoke(self.own_time.now(), lane, &self.operation, question.read_only);
+        }
+    }
+
+    /// Passes results to their connections.
+    fn finish(&mut self) {
+        let Self { backing, asked, free_lanes, slots, protocol, counts, finished, .. } = self;
+        backing.hand_out(&mut |lane, result| {
+            let Some(asked) = asked.get_mut(usize::from(lane)).map(Option::take) else { return };
+            free_lanes.push(lane);
+            let Some(Asked { key, question, .. }) = asked else { return };
+            let Some(connection) = find(slots, key) else { return };
+            match result {
+                Ok(result) => connection.talk.answer(protocol, question.ticket, result, counts),
+                Err(failure) => connection.talk.fail(question.ticket, failure),
+            }
+            finished.push(key);
+        });
+        let mut finished = std::mem::take(&mut self.finished);
+        for key in finished.drain(..) {
+            self.advance(key);
+        }
+        self.finished = finished;
+    }
+
+    /// Handles the timers that are due.
+    fn expire(&mut self) {
+        let now = self.own_time.now();
+        if self.backing.due() <= now.mono_ns {
+            self.backing.expire(now);
+            if self.backing.has_done() {
+                self.finish();
+            }
+        }
+        let now_ns = self.clock.mono_ns();
+        if now_ns < self.tick_at {
+            return;
+        }
+        self.tick_at = now_ns.saturating_add(TICK_NS);
+        self.counts.requests = self.backing.requests();
+        if self.paused {
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, LISTENER);
+            self.paused = self.poller.add(&self.listener, event).is_err();
+        }
+        self.give_up(now_ns);
+        for slot in 0..self.slots.len() {
+            let Some(Slot { life, connection: Some(connection) }) = self.slots.get_mut(slot) else {
+                continue;
+            };
+            let key = Key { slot: u32::try_from(slot).unwrap_or(u32::MAX), life: *life };
+            if connection.talk.is_stalled() && now_ns - connection.moved_at > self.limits.stall_ns {
+                self.close(key);
+            }
+        }
+    }
+
+    /// If too much memory is held in total, closes the connections that hold much and have been idle longest. Users
+    /// that read their replies have been active since. A correct client connects again and repeats its requests.
+    fn relieve(&mut self) {
+        while self.held > self.limits.memory_bytes_max {
+            let large = self.slots.iter().zip(0..).filter_map(|(place, slot)| {
+                let connection = place.connection.as_ref()?;
+                let key = Key { slot, life: place.life };
+                (connection.counted >= INPUT_BYTES).then_some((connection.moved_at, key))
+            });
+            let Some((_, key)) = large.min_by_key(|(moved_at, _)| *moved_at) else { break };
+            self.close(key);
+        }
+    }
+
+    /// Answers the users whose operations have passed the deadline. A lane with such an operation stays busy until
+    /// the cluster answers.
+    fn give_up(&mut self, now_ns: u64) {
+        let is_late = |since: u64| now_ns.saturating_sub(since) > self.limits.deadline_ns;
+        for asked in &mut self.asked {
+            let given_up = |asked: &mut Asked| is_late(asked.at) && asked.question.may_give_up;
+            let Some(Asked { key, question, .. }) = asked.take_if(given_up) else { continue };
+            let Some(connection) = find(&mut self.slots, key) else { continue };
+            let failure = if question.read_only { Failure::NothingDone } else { Failure::Unknown };
+            connection.talk.fail(question.ticket, failure);
+            self.finished.push(key);
+        }
+        // No lane has become free for them in that time.
+        for key in &self.waiting {
+            let Some(connection) = find(&mut self.slots, *key) else { continue };
+            if connection.waits_since.is_some_and(is_late) {
+                while let Some(question) = connection.talk.question(&mut self.operation) {
+                    connection.talk.fail(question.ticket, Failure::NothingDone);
+                }
+                self.finished.push(*key);
+            }
+        }
+        for key in std::mem::take(&mut self.finished) {
+            self.advance(key);
+        }
+    }
+
+    fn close(&mut self, key: Key) {
+        let Some(place) = self.slots.get_mut(to_usize(key.slot)).filter(|place| place.life == key.life)
+        else {
+            return;
+        };
+        let Some(connection) = place.connection.take() else { return };
+        place.life = place.life.wrapping_add(1);
+        self.free_slots.push(key.slot);
+        self.counts.connections -= 1;
+        self.held = self.held.saturating_sub(connection.counted);
+        // Closing the socket removes it from the poller; its lanes become free when their operations finish.
+        for asked in &mut self.asked {
+            asked.take_if(|asked| asked.key == key);
+        }
+        if connection.waits_since.is_some() {
+            self.waiting.retain(|waiting| *waiting != key);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What the loop of a gateway promises to the service in it.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::epoll::{Epoll, EpollEvent};
+use nix::sys::eventfd::EventFd;
+use quorate_pbft::Now;
+
+use super::*;
+use quorate_node::clock::Clock;
+use quorate_node::idle::Waiting;
+
+/// A talk that says nothing: nobody connects here.
+#[derive(Debug)]
+struct Silent;
+
+impl Talk for Silent {
+    type Protocol = ();
+
+    fn open((): &(), _peer: SocketAddr, _id: u64) -> Self {
+        Self
+    }
+
+    fn refuse(&mut self, _why: Refused) {}
+
+    fn wants_input(&self) -> bool {
+        false
+    }
+
+    fn is_large(&self) -> bool {
+        false
+    }
+
+    fn receive(&mut self, (): &(), _bytes: &[u8]) {}
+
+    fn hang_up(&mut self) {}
+
+    fn work(&mut self, (): &(), _counts: &mut Counts) -> Turn {
+        Turn::Rest
+    }
+
+    fn question(&mut self, _operation: &mut Vec<u8>) -> Option<Question> {
+        None
+    }
+
+    fn has_question(&self) -> bool {
+        false
+    }
+
+    fn answer(&mut self, (): &(), _ticket: u64, _result: &[u8], _counts: &Counts) {}
+
+    fn fail(&mut self, _ticket: u64, _failure: Failure) {}
+
+    fn output(&self) -> &[u8] {
+        &[]
+    }
+
+    fn sent(&mut self, _count: usize) {}
+
+    fn has_ended(&self) -> bool {
+        true
+    }
+
+    fn is_stalled(&self) -> bool {
+        false
+    }
+
+    fn held(&self) -> usize {
+        0
+    }
+}
+
+/// Something comes in the `at`-th turn, and has to be answered. The gateway is asked to stop when that is let out.
+struct Owing {
+    turn: u32,
+    at: u32,
+    owes: bool,
+    /// How often anybody has wanted to know when something is due, while an answer was owed.
+    asked_due: Cell<u32>,
+    event: EventFd,
+    stop: Arc<AtomicBool>,
+}
+
+impl Backing for Owing {
+    fn watch(&self, poller: &Epoll, event: EpollEvent) -> io::Result<()> {
+        Ok(poller.add(&self.event, event)?)
+    }
+
+    fn receive(&mut self, _clock: &Clock) -> io::Result<bool> {
+        self.turn += 1;
+        self.owes = self.turn == self.at;
+        Ok(self.owes)
+    }
+
+    fn invoke(&mut self, _now: Now, _lane: u16, _operation: &[u8], _read_only: bool) {}
+
+    fn due(&self) -> u64 {
+        self.asked_due.set(self.asked_due.get() + u32::from(self.owes));
+        u64::MAX
+    }
+
+    fn expire(&mut self, _now: Now) {}
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stop.fetch_or(std::mem::take(&mut self.owes), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn has_done(&self) -> bool {
+        false
+    }
+
+    fn hand_out(&mut self, _each: &mut HandOut<'_>) {}
+}
+
+/// A reply may call for a request to others, as when a read has to be ordered after all: each first read of a file
+/// took up to 50 ms, because the gateway slept between taking the one and sending the other.
+#[test]
+fn a_door_does_not_sleep_on_what_it_has_to_send() {
+    let stop = Arc::new(AtomicBool::new(false));
+    // What is readable all the time ends every sleep at once.
+    let event = EventFd::from_value(1).unwrap();
+    let owing =
+        Owing { turn: 0, at: 5, owes: false, asked_due: Cell::new(0), event, stop: Arc::clone(&stop) };
+    let address = ([127, 0, 0, 1], 0).into();
+    let mut door: FrontDoor<Silent, Owing> = FrontDoor::open(address, Limits::default(), (), owing).unwrap();
+    door.run(Waiting::Block, &stop).unwrap();
+    assert_eq!(door.backing().turn, 5);
+    assert_eq!(door.backing().asked_due.get(), 1, "for what is due now, and not for how long to sleep");
+}

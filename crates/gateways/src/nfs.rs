@@ -1,0 +1,271 @@
+//! The NFS gateway: NFS calls in, replicated operations out.
+//!
+//! The protocol of a connection is in [`quorate_fs::nfs3::relay`], the loop around it in [`front`](crate::front). A gateway has no
+//! durable state: file handles, replies to repeated calls, and the mount list are in the replicated state. So gateways can
+//! be restarted, and there can be many of them. The replicas trust a gateway for the addresses and users that it forwards;
+//! run one on each machine that mounts.
+//!
+//! A read without a quorum in time is answered with JUKEBOX, and so is a call without a free lane: the client repeats it
+//! later. MNT fails then; executing it twice has no effect. A call in progress that changes the file system is waited for
+//! without a limit: after JUKEBOX the client would send it again with another number, and it might be executed twice.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use quorate_fs::Fs;
+use quorate_fs::nfs3::relay::{Connection, Limits as ConnectionLimits, Ticket};
+use quorate_pbft::config::Durability;
+use quorate_service::{Alone, Options};
+
+use crate::front::{
+    self, Cluster, Counts, Failure, FrontDoor, INPUT_BYTES, Limits, Question, Refused, Talk, Turn,
+    Unreplicated,
+};
+use quorate_node::client::ClientDrive;
+use quorate_node::meter::Meter;
+use quorate_node::services::ServiceName;
+use quorate_node::socket::Socket;
+use quorate_node::{ClientNode, Trouble};
+
+use crate::row::{GatewayRow, Given, OptionRow, Usage, failed};
+
+/// An NFS gateway.
+pub type NfsDoor<M = ()> = FrontDoor<NfsTalk, Cluster<M>>;
+
+/// The gateway on the command line.
+pub(crate) const ROW: GatewayRow = GatewayRow {
+    name: "nfs",
+    protocol: "NFS",
+    users: "NFS clients (NFS and MOUNT protocols)",
+    port: 20490,
+    service: ServiceName::FS,
+    help: HELP,
+    options: &[
+        OptionRow {
+            name: UNREPLICATED,
+            value: None,
+            values: &[],
+            default: "",
+            requires: "",
+            help: "Serve a file system in this process instead, without replicas, for measurements",
+        },
+        OptionRow {
+            name: "durability",
+            value: Some("DURABILITY"),
+            values: &["sync", "async", "memory"],
+            default: "memory",
+            requires: UNREPLICATED,
+            help: "What --unreplicated writes to DIR/unreplicated.log before it answers. memory: nothing. async: each \
+                   change. sync: each change, with fsync. The log serves measurements only: it is never read",
+        },
+    ],
+    usage: |address| Usage { command: mount_command(address), first: "quorate fs --help".to_owned() },
+    notes: &[
+        "no root?     quorate mount --dir CLIENT DIR",
+        "file locks work within this machine only (nolock)",
+    ],
+    serve,
+};
+
+/// The option that serves without replicas.
+const UNREPLICATED: &str = "unreplicated";
+
+const HELP: &str = "Run an NFS gateway
+
+The gateway turns each call of an NFS version 3 client into one operation of the cluster, and accepts a result
+only if enough replicas agree on it. It has no state: you can kill and restart it, and run several.
+
+The replicas trust the gateway to report the user of each call, so run one on each machine that mounts.
+
+An export of a subdirectory is no boundary: a program that forges NFS calls can also reach files outside the
+subdirectory, if it knows or guesses their handles. The program can use the options of every export that admits its
+address. To isolate files, use a separate cluster.
+
+  quorate nfs --dir cluster/client-0 --listen 127.0.0.1:20490
+
+Then, as root:
+
+  mount -t nfs -o vers=3,tcp,nolock,port=20490,mountport=20490 localhost:/ /mnt
+
+With --unreplicated, the gateway uses no cluster. It serves a file system in its own memory, with the settings in
+DIR/node.toml. The files are lost when the gateway stops. Benchmarks compare the cluster with this file system.";
+
+/// Returns the command that mounts the file system of a gateway.
+fn mount_command(relay: SocketAddr) -> String {
+    let (ip, port) = (relay.ip(), relay.port());
+    format!("sudo mount -t nfs -o vers=3,tcp,nolock,port={port},mountport={port} {ip}:/ /mnt")
+}
+
+fn serve(node: ClientNode, given: Given<'_>) -> Result<(), Trouble> {
+    let fs = node.settings().file_system(&given.dir.join("node.toml"))?;
+    let (listen, not_open) = (given.listen, |error| front::not_open("NFS", given.listen, &error));
+    if (given.option)(UNREPLICATED).is_some() {
+        let durability = match (given.option)("durability").as_deref() {
+            Some("sync") => Durability::Sync,
+            Some("async") => Durability::Async,
+            _ => Durability::Memory,
+        };
+        let client = node.with_lanes(0);
+        let log = given.dir.join("unreplicated.log");
+        let mut door = open_alone(listen, given.limits, fs, durability, &log).map_err(not_open)?;
+        (given.ready)(format!("NFS  {listen}     not replicated, for measurements"));
+        door.run(client.waiting, given.stop).map_err(|error| failed(&error))?;
+        drop(client.lock);
+        let _ = std::fs::remove_file(log);
+        return Ok(());
+    }
+    let client = node.with_lanes(given.limits.lanes);
+    let waiting = client.waiting;
+    let mut door = open(listen, given.limits, fs, client.drive, client.socket).map_err(not_open)?;
+    (given.ready)(format!("NFS  {listen}     {}", mount_command(listen)));
+    door.run(waiting, given.stop).map_err(|error| failed(&error))?;
+    drop(client.lock);
+    Ok(())
+}
+
+/// Opens a gateway on `address`. `drive` has the number of lanes in the limits; `socket` is the client's.
+///
+/// # Errors
+///
+/// The address is taken or not on this machine, or there are too many open files.
+pub fn open<M: Meter>(
+    address: SocketAddr,
+    limits: Limits,
+    fs: Fs,
+    drive: ClientDrive<M>,
+    socket: Socket,
+) -> io::Result<NfsDoor<M>> {
+    FrontDoor::open(address, limits, fs, Cluster { drive, socket })
+}
+
+/// Opens the same gateway on `address` with a file system in this process and in memory, without replicas, for
+/// comparison. `durability` determines whether changes are written to `log`.
+///
+/// # Errors
+///
+/// The address is taken or not on this machine, or the log cannot be created.
+pub fn open_alone(
+    address: SocketAddr,
+    limits: Limits,
+    fs: Fs,
+    durability: Durability,
+    log: &Path,
+) -> io::Result<FrontDoor<NfsTalk, Unreplicated<Fs>>> {
+    let service = Alone::new(fs.clone(), &Options::default()).map_err(io::Error::other)?;
+    FrontDoor::open(address, limits, fs, Unreplicated::new(service, durability, log)?)
+}
+
+/// One connection of an NFS client.
+#[derive(Debug)]
+pub struct NfsTalk {
+    connection: Connection,
+    /// Input that could not be taken yet. At most [`INPUT_BYTES`].
+    rest: Vec<u8>,
+    /// The stream cannot be parsed any more, or the connection is refused: nothing is pending.
+    is_broken: bool,
+    /// The other side sends nothing more.
+    is_last: bool,
+}
+
+impl NfsTalk {
+    /// Offers the input to the connection.
+    fn feed(&mut self, fs: &Fs) {
+        if self.is_broken || self.rest.is_empty() {
+            return;
+        }
+        match self.connection.receive(fs, &self.rest) {
+            Ok(taken) => drop(self.rest.drain(..taken)),
+            Err(_) => self.is_broken = true,
+        }
+    }
+}
+
+impl Talk for NfsTalk {
+    type Protocol = Fs;
+
+    fn open(_fs: &Fs, peer: SocketAddr, _id: u64) -> Self {
+        let address = match peer.ip() {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+            IpAddr::V6(v6) => v6.octets(),
+        };
+        Self {
+            connection: Connection::new(address, ConnectionLimits::default()),
+            rest: Vec::new(),
+            is_broken: false,
+            is_last: false,
+        }
+    }
+
+    /// RPC has no error for this: the connection is closed, and the client connects again.
+    fn refuse(&mut self, _why: Refused) {
+        self.is_broken = true;
+    }
+
+    fn wants_input(&self) -> bool {
+        !self.is_broken && !self.is_last && self.rest.is_empty() && self.connection.is_open()
+    }
+
+    fn is_large(&self) -> bool {
+        self.connection.held() >= INPUT_BYTES
+    }
+
+    fn receive(&mut self, fs: &Fs, bytes: &[u8]) {
+        self.rest.extend_from_slice(bytes);
+        self.feed(fs);
+    }
+
+    fn hang_up(&mut self) {
+        self.is_last = true;
+    }
+
+    fn work(&mut self, fs: &Fs, _counts: &mut Counts) -> Turn {
+        self.feed(fs);
+        Turn::Rest
+    }
+
+    fn question(&mut self, operation: &mut Vec<u8>) -> Option<Question> {
+        let submit = self.connection.submit()?;
+        operation.clear();
+        operation.extend_from_slice(submit.operation);
+        let (ticket, read_only) = (submit.ticket.0, submit.read_only);
+        Some(Question { ticket, read_only, may_give_up: submit.may_give_up })
+    }
+
+    fn has_question(&self) -> bool {
+        self.connection.has_submit()
+    }
+
+    fn answer(&mut self, _fs: &Fs, ticket: u64, result: &[u8], _counts: &Counts) {
+        self.connection.replied(Ticket(ticket), result);
+    }
+
+    fn fail(&mut self, ticket: u64, failure: Failure) {
+        match failure {
+            Failure::ResultLost => self.connection.ask_again(Ticket(ticket)),
+            Failure::NothingDone | Failure::Unknown | Failure::NoLane => {
+                self.connection.unanswered(Ticket(ticket));
+            }
+        }
+    }
+
+    fn output(&self) -> &[u8] {
+        self.connection.outgoing()
+    }
+
+    fn sent(&mut self, count: usize) {
+        self.connection.sent(count);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.is_broken || (self.is_last && self.connection.is_idle())
+    }
+
+    fn is_stalled(&self) -> bool {
+        !self.output().is_empty() || self.connection.is_amid() || (self.is_last && !self.connection.is_idle())
+    }
+
+    fn held(&self) -> usize {
+        self.connection.held() + self.rest.capacity()
+    }
+}

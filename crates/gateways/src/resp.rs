@@ -1,0 +1,152 @@
+//! The RESP gateway: the protocol of a Redis client's connection.
+//!
+//! ```text
+//! bytes -> decode -> pack: commands of a connection -> one operation
+//!          bytes <- encode <- replies, in order <------ one result
+//! ```
+//!
+//! The loop around it, with its lanes and limits, is in [`front`](crate::front).
+//!
+//! | | |
+//! |---|---|
+//! | bytes to words | [`decode`] |
+//! | words to operations | `command`, `table`, `refusal` |
+//! | commands that the gateway answers itself | `session` |
+//! | commands of a connection to one request | `pack` |
+//! | answers to replies | `reply`, `encode` |
+//! | a connection | `talk` |
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use quorate_wire::message::OPERATION_BYTES_MAX;
+
+use crate::front::{self, Cluster, FrontDoor, Limits};
+use crate::row::{GatewayRow, Given, OptionRow, Usage, failed};
+use quorate_node::ClientNode;
+use quorate_node::client::ClientDrive;
+use quorate_node::meter::Meter;
+use quorate_node::services::ServiceName;
+use quorate_node::socket::Socket;
+use quorate_node::trouble::{Kind, Trouble};
+
+mod command;
+pub mod decode;
+mod encode;
+mod pack;
+mod refusal;
+mod reply;
+mod session;
+mod table;
+mod talk;
+#[cfg(test)]
+mod talk_tests;
+#[cfg(test)]
+mod tests;
+
+pub use self::talk::{Protocol, RespTalk};
+
+/// A RESP gateway.
+pub type RespDoor<M = ()> = FrontDoor<RespTalk, Cluster<M>>;
+
+/// The gateway on the command line.
+pub(crate) const ROW: GatewayRow = GatewayRow {
+    name: "resp",
+    protocol: "RESP",
+    users: "Redis clients",
+    port: 6380,
+    service: ServiceName::KV,
+    help: HELP,
+    options: &[OptionRow {
+        name: "password-file",
+        value: Some("FILE"),
+        values: &[],
+        default: "",
+        requires: "",
+        help: "File with the password for AUTH, mode 0600 (default: no password)",
+    }],
+    usage: |address| {
+        let port = address.port();
+        Usage {
+            command: format!("redis-cli -p {port}"),
+            first: format!("redis-cli -p {port} set hello world"),
+        }
+    },
+    notes: &[],
+    serve,
+};
+
+const HELP: &str = "Run a RESP gateway for Redis clients
+
+The gateway is a client of the cluster, and accepts a result only if enough replicas agree on it. Its users trust
+the gateway itself, so run one on each machine that uses the cluster. Supported commands:
+
+  PING, ECHO, HELLO 2, AUTH, SELECT 0, SET (NX, XX, EX, PX, GET), GET, GETDEL, DEL, EXISTS, INCR, DECR, INCRBY,
+  APPEND, STRLEN, MGET, MSET, EXPIRE, TTL, PERSIST, DBSIZE, FLUSHALL, INFO, CONFIG GET, COMMAND, CLIENT
+
+A pipeline is executed in order, as one operation. Two errors report problems of the cluster: -TRYAGAIN means
+that nothing was changed, -UNKNOWN that the command may or may not take effect.
+
+  quorate resp --dir cluster/client-0 --listen 127.0.0.1:6380";
+
+fn serve(node: ClientNode, given: Given<'_>) -> Result<(), Trouble> {
+    let password = (given.option)("password-file").map(|file| read_password(Path::new(&file))).transpose()?;
+    let client = node.with_lanes(given.limits.lanes);
+    let (listen, waiting) = (given.listen, client.waiting);
+    let mut door = open(listen, Options { limits: given.limits, password }, client.drive, client.socket)
+        .map_err(|error| front::not_open("RESP", listen, &error))?;
+    (given.ready)(format!("RESP  {listen}     redis-cli -p {}", listen.port()));
+    door.run(waiting, given.stop).map_err(|error| failed(&error))?;
+    drop(client.lock);
+    Ok(())
+}
+
+/// The settings of a RESP gateway.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Its limits.
+    pub limits: Limits,
+    /// The password for AUTH, if there is one.
+    pub password: Option<Vec<u8>>,
+}
+
+/// Opens a gateway on `address`. `drive` has the number of lanes in the options; `socket` is the client's.
+///
+/// # Errors
+///
+/// The address is taken or not on this machine, or there are too many open files.
+pub fn open<M: Meter>(
+    address: SocketAddr,
+    options: Options,
+    drive: ClientDrive<M>,
+    socket: Socket,
+) -> io::Result<RespDoor<M>> {
+    let Options { limits, password } = options;
+    let connections_max = limits.connections_max;
+    let protocol = Protocol { password, connections_max, operation_bytes_max: OPERATION_BYTES_MAX };
+    FrontDoor::open(address, limits, protocol, Cluster { drive, socket })
+}
+
+/// Reads a password from a file that is not accessible to other users: its content without a final newline.
+///
+/// # Errors
+///
+/// The file cannot be read, is accessible to other users, or is empty.
+pub fn read_password(path: &Path) -> Result<Vec<u8>, Trouble> {
+    let unreadable = |error: io::Error| Trouble::unreadable(path, &error);
+    let mode = fs::metadata(path).map_err(unreadable)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        let what = format!("password file can be read or written by others (mode {mode:04o})");
+        let next = format!("chmod 600 {}", path.display());
+        return Err(Trouble::new(Kind::Exposed, what).in_file(path).next(next));
+    }
+    let text = fs::read(path).map_err(unreadable)?;
+    let password = text.trim_ascii_end();
+    if password.is_empty() {
+        return Err(Trouble::new(Kind::Unreadable, "the file contains no password").in_file(path));
+    }
+    Ok(password.to_vec())
+}

@@ -1,0 +1,336 @@
+//! Lives of replicas (RC-11 to RC-11c): which VIEW-CHANGEs count, and in which views this replica may vote.
+//!
+//! A VIEW-CHANGE reports what its sender has prepared. If it was signed before the sender lost its state, the report
+//! was true then and may be false now. So it names the sender's *life*, and the replicated state keeps the last two
+//! lives of each replica. The pure functions [`counts`] and [`all_count`] decide which messages count.
+//!
+//! They are called twice. At receipt, with the newest executed table: a view in which this replica may not vote is
+//! neither made nor entered (RC-11b). And before each vote, with the table as of the stable checkpoint `h` (RC-11a).
+//! Agreement depends on the latter: a replica that votes for a number above the reach of an old life has an `h` whose
+//! table contains the new one. `docs/adr/0015-lives.md` has the argument.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use quorate_wire::Signed;
+use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::life::{Life, Lives, Recovered};
+use quorate_wire::message::{SuspectReason, ViewChange};
+
+use crate::io::step::{Actions, Now};
+use crate::replica::{Replica, Status};
+
+/// Whether a statement counts by a table of lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Counts {
+    /// It is of its sender's life, or of the one before it and about a view that the new life never votes in.
+    Yes,
+    /// It is of a life that the table does not know yet.
+    NotYet,
+    /// It is of a life that has ended, and will never count again.
+    NoMore,
+}
+
+/// Says whether what a replica said about `view` in `life` counts, where the table has `lives` of it (RC-11).
+pub fn counts(life: Life, view: ViewNum, lives: &Lives) -> Counts {
+    let before = life == lives.before && mutant!(M55, view <= lives.floor, true);
+    if mutant!(M15, life == lives.life || before, true) {
+        return Counts::Yes;
+    }
+    if life.timestamp > lives.life.timestamp { Counts::NotYet } else { Counts::NoMore }
+}
+
+/// Says whether all of these VIEW-CHANGEs count by a table; if not, the worst that holds of one.
+pub fn all_count<'a>(v: impl IntoIterator<Item = (ReplicaId, &'a ViewChange)>, table: &Table) -> Counts {
+    let each = v.into_iter().map(|(replica, m)| counts(m.life, m.view, &table.of(replica)));
+    each.max().unwrap_or(Counts::Yes)
+}
+
+/// The lives of all replicas, as the state notes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// Of those that have had more than one, by increasing replica.
+    entries: Vec<(ReplicaId, Lives)>,
+}
+
+impl Table {
+    /// Returns the table with these entries, in any order.
+    pub fn new(mut entries: Vec<(ReplicaId, Lives)>) -> Self {
+        entries.sort_unstable_by_key(|(replica, _)| *replica);
+        Self { entries }
+    }
+
+    /// Returns the lives of a replica.
+    pub fn of(&self, replica: ReplicaId) -> Lives {
+        match self.entries.binary_search_by_key(&replica, |(of, _)| *of) {
+            Ok(at) => self.entries.get(at).map(|(_, lives)| *lives).unwrap_or_default(),
+            Err(_) => Lives::default(),
+        }
+    }
+
+    /// Notes that a recovery request of `replica` was executed.
+    pub fn open(&mut self, replica: ReplicaId, life: Life, floor: ViewNum) {
+        match self.entries.binary_search_by_key(&replica, |(of, _)| *of) {
+            Ok(at) => {
+                if let Some((_, lives)) = self.entries.get_mut(at) {
+                    *lives = lives.opened(life, floor);
+                }
+            }
+            Err(at) => self.entries.insert(at, (replica, Lives::default().opened(life, floor))),
+        }
+    }
+}
+
+/// The tables of lives that this replica needs: as of `h`, and each later one up to what it has executed. At most
+/// one for each number of the window, and the one that a transfer brought.
+#[derive(Debug)]
+pub(crate) struct LivesKnown {
+    /// The table from that number on, up to the next.
+    tables: BTreeMap<SeqNum, Table>,
+    /// What a tentative batch has opened: it counts when the batch has committed.
+    tentative: Vec<(SeqNum, ReplicaId, Life, ViewNum)>,
+    /// They are known from the state after this number on.
+    known_from: SeqNum,
+    /// This replica must not vote in its view: see [`Replica::view_is_void`].
+    pub(crate) void: bool,
+    /// A life has begun, or the stable checkpoint has moved, since [`Replica::look_at_lives`] was last called.
+    news: bool,
+}
+
+impl Default for LivesKnown {
+    fn default() -> Self {
+        Self::starting(SeqNum(0), Table::default())
+    }
+}
+
+impl LivesKnown {
+    /// Returns what is known where the state after `seq` has this table.
+    pub(crate) fn starting(seq: SeqNum, table: Table) -> Self {
+        Self {
+            tables: BTreeMap::from([(seq, table)]),
+            tentative: Vec::new(),
+            known_from: seq,
+            void: false,
+            news: false,
+        }
+    }
+
+    /// Says whether there are news, and takes them for known.
+    pub(crate) fn take_news(&mut self) -> bool {
+        core::mem::take(&mut self.news)
+    }
+
+    /// Returns the newest table of a committed state.
+    pub(crate) fn newest(&self) -> Table {
+        self.tables.last_key_value().map(|(_, table)| table.clone()).unwrap_or_default()
+    }
+
+    /// Returns the table of the state after `seq`; none if that state is older than what is known.
+    pub(crate) fn at(&self, seq: SeqNum) -> Option<&Table> {
+        (seq >= self.known_from)
+            .then(|| self.tables.range(..=seq).next_back().map(|(_, table)| table))
+            .flatten()
+    }
+
+    /// Forgets tables that only numbers below `stable` need.
+    pub(crate) fn collect(&mut self, stable: SeqNum) {
+        self.news = true;
+        let Some(first) = self.tables.range(..=stable).next_back().map(|(seq, _)| *seq) else { return };
+        self.tables = self.tables.split_off(&first);
+    }
+
+    /// Notes a recovery request that was executed in batch `seq`, perhaps tentatively.
+    pub(crate) fn note(&mut self, seq: SeqNum, replica: ReplicaId, life: Life, floor: ViewNum) {
+        self.tentative.push((seq, replica, life, floor));
+    }
+
+    /// The executed batches up to `last` are those that have committed; those above it may be undone. Says whether
+    /// a life has begun.
+    pub(crate) fn settle(&mut self, last: SeqNum) -> bool {
+        let mut begun = false;
+        for (seq, replica, life, floor) in self.tentative.extract_if(.., |(seq, ..)| *seq <= last) {
+            let mut table = self.tables.last_key_value().map(|(_, table)| table.clone()).unwrap_or_default();
+            table.open(replica, life, floor);
+            self.tables.insert(seq, table);
+            begun = true;
+        }
+        begun
+    }
+
+    /// Executions above `last` were undone.
+    pub(crate) fn undo(&mut self, last: SeqNum) {
+        self.tentative.retain(|(seq, ..)| *seq <= last);
+    }
+
+    /// The state is now the one after `seq`, and has this table.
+    pub(crate) fn replace(&mut self, seq: SeqNum, table: Table) {
+        self.tentative.clear();
+        self.tables.retain(|n, _| *n < seq);
+        self.tables.insert(seq, table);
+        self.known_from = self.known_from.min(seq);
+        self.news = true;
+    }
+}
+
+impl Replica {
+    /// Returns the life that this replica is in, as the state that it has executed knows it. One that rejoins says
+    /// nothing that names a life before its own recovery request is part of that state.
+    pub(crate) fn own_life(&self) -> Life {
+        self.lives.newest().of(self.id).life
+    }
+
+    /// A batch with a recovery request was executed: its result says which life it has opened.
+    pub(crate) fn note_life(&mut self, seq: SeqNum, from: ReplicaId, timestamp: Timestamp, result: &[u8]) {
+        if let Some(Recovered { bits, floor, .. }) = Recovered::decode(result)
+            && self.cluster.contains(from)
+        {
+            self.lives.note(seq, from, Life { timestamp, bits }, floor);
+            mutant!(M82, (), _ = self.lives.settle(seq));
+        }
+    }
+
+    /// RC-11b: says whether a VIEW-CHANGE counts by the newest executed table.
+    pub(crate) fn counts_now(&self, from: ReplicaId, m: &ViewChange) -> Counts {
+        mutant!(M17, counts(m.life, m.view, &self.lives.newest().of(from)), Counts::Yes)
+    }
+
+    /// RC-11a: says whether the view that this replica is in rests on a VIEW-CHANGE that does not count by the table
+    /// as of its stable checkpoint, or that table is not known yet. Then it must not vote.
+    pub(crate) fn view_is_void(&self) -> bool {
+        let Some(entered) = self.views.entered.as_ref().filter(|c| c.view() == self.view) else {
+            return false;
+        };
+        self.may_vote_after(entered.members()) != Counts::Yes
+    }
+
+    /// RC-11a, the one place where it is decided: says whether this replica may vote in a view that rests on these
+    /// VIEW-CHANGEs, by the table as of its stable checkpoint. [`Counts::NotYet`] also while that table is not known:
+    /// after a restart, until it has executed so far again.
+    pub(crate) fn may_vote_after<'a>(
+        &self,
+        members: impl Iterator<Item = (ReplicaId, &'a ViewChange)>,
+    ) -> Counts {
+        let stable = self.log.stable();
+        let table = self.lives.at(stable).filter(|_| self.exec.executed >= stable);
+        let counts = table.map_or(Counts::NotYet, |table| all_count(members, table));
+        mutant!(M16, counts, Counts::Yes)
+    }
+
+    /// Says whether this replica must not vote about `seq` in its view.
+    pub(crate) fn forbids_vote(&self, seq: SeqNum) -> bool {
+        self.lives.void || self.recovery.forbids(seq)
+    }
+
+    /// Looks again whether this replica may vote in its view. To be called whenever the view, the stable checkpoint, or
+    /// what is known of lives changes. Says whether it may now and might not before.
+    pub(crate) fn judge_view(&mut self) -> bool {
+        let before = self.lives.void;
+        self.lives.void = self.view_is_void();
+        before && !self.lives.void
+    }
+
+    /// Batches have become final: lives that their recovery requests have opened begin.
+    pub(crate) fn settle_lives(&mut self, now: Now, out: &mut Actions) {
+        let begun = self.lives.settle(self.exec.executed);
+        if !begun && !self.lives.void {
+            return;
+        }
+        self.lives.news |= begun;
+        if self.judge_view() {
+            for seq in self.log.numbers() {
+                self.advance(now, seq, out);
+            }
+        }
+    }
+
+    /// The state is now the one after `seq`, with these lives.
+    pub(crate) fn replace_lives(&mut self, seq: SeqNum, lives: Option<&[(ReplicaId, Lives)]>) {
+        match lives {
+            Some(lives) => self.lives.replace(seq, Table::new(mutant!(M81, lives.to_vec(), Vec::new()))),
+            None => self.lives = LivesKnown::starting(SeqNum(u64::MAX), Table::default()),
+        }
+        self.judge_view();
+    }
+
+    /// A replica has begun a new life, or the stable checkpoint has moved: statements of lives that have ended are
+    /// forgotten, and a view that rests on one is left, without accusing anybody (RC-11a, RC-11b).
+    pub(crate) fn look_at_lives(&mut self, now: Now, out: &mut Actions) {
+        let newest = self.lives.newest();
+        let ended = |m: &Arc<Signed<ViewChange>>| {
+            counts(m.body().life, m.body().view, &newest.of(m.sender())) == Counts::NoMore
+        };
+        for place in &mut self.views.received {
+            if place.as_ref().is_some_and(ended) {
+                *place = None;
+            }
+        }
+        if self.status == Status::ViewChange {
+            return self.on_view_changes_grown(now, out);
+        }
+        let entered = self.views.entered.as_ref().filter(|c| c.view() == self.view);
+        if entered.is_some_and(|c| self.may_vote_after(c.members()) == Counts::NoMore) {
+            self.suspect(now, SuspectReason::Timeout, out);
+        }
+        self.examine_new_views(now, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    fn life(t: u64) -> Life {
+        Life { timestamp: Timestamp(t), bits: t * 10 }
+    }
+
+    /// RC-11, case by case: a replica in its third life, the last of which votes in no view below 4.
+    #[test]
+    fn what_counts_by_a_table() {
+        let lives = Lives::default().opened(life(1), ViewNum(2)).opened(life(2), ViewNum(4));
+        let of = |life, view| counts(life, ViewNum(view), &lives);
+        assert_eq!(of(life(2), 9), Counts::Yes);
+        assert_eq!((of(life(1), 4), of(life(1), 5)), (Counts::Yes, Counts::NoMore));
+        assert_eq!(of(Life::default(), 1), Counts::NoMore, "older ones in no view");
+        assert_eq!(of(life(3), 1), Counts::NotYet);
+        let guessed = Life { bits: 1, ..life(2) };
+        assert_eq!(of(guessed, 9), Counts::NoMore, "a timestamp alone can be guessed");
+        assert_eq!(
+            counts(Life::default(), ViewNum(7), &Lives::default()),
+            Counts::Yes,
+            "nobody has rejoined"
+        );
+    }
+
+    fn lives_of(known: &LivesKnown, seq: u64) -> Option<Life> {
+        known.at(SeqNum(seq)).map(|table| table.of(ReplicaId(2)).life)
+    }
+
+    /// RC-11a: the table as of `h`, whatever was executed since; and none as of a state that was never here.
+    #[test]
+    fn the_table_of_each_number_is_kept_until_it_is_stable() {
+        let mut known = LivesKnown::default();
+        known.note(SeqNum(3), ReplicaId(2), life(1), ViewNum(0));
+        assert!(!known.settle(SeqNum(2)), "tentative");
+        assert!(known.settle(SeqNum(3)));
+        known.note(SeqNum(5), ReplicaId(2), life(2), ViewNum(0));
+        known.undo(SeqNum(4));
+        assert!(!known.settle(SeqNum(9)), "rolled back");
+        known.note(SeqNum(6), ReplicaId(2), life(3), ViewNum(0));
+        assert!(known.settle(SeqNum(6)));
+        let at = |known: &LivesKnown| [0, 2, 3, 5, 6, 9].map(|n| lives_of(known, n));
+        let none = Some(Life::default());
+        assert_eq!(at(&known), [none, none, Some(life(1)), Some(life(1)), Some(life(3)), Some(life(3))]);
+        known.collect(SeqNum(4));
+        assert_eq!((lives_of(&known, 4), lives_of(&known, 6)), (Some(life(1)), Some(life(3))));
+        assert_eq!(known.tables.len(), 2);
+        // A state that was fetched brings its own; nothing is known of those before it.
+        let mut fetched = LivesKnown::starting(SeqNum(8), Table::default());
+        assert_eq!((lives_of(&fetched, 7), lives_of(&fetched, 8)), (None, none));
+        let table = Table::new(vec![(ReplicaId(2), Lives::default().opened(life(4), ViewNum(0)))]);
+        fetched.replace(SeqNum(12), table);
+        assert_eq!((lives_of(&fetched, 11), lives_of(&fetched, 12)), (none, Some(life(4))));
+    }
+}

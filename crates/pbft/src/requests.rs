@@ -1,0 +1,3 @@
+//! Clients and their requests.
+
+pub(crate) mod table;

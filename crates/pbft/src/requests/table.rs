@@ -1,0 +1,397 @@
+//! Admission of requests: which are new, which wait, and which clients have to sign [OSDI99 §4.1].
+//!
+//! Exactly-once is decided in the replicated state, in order (EX-2). This table is an index of it, rebuilt after a
+//! transfer. It refuses requests that could not execute, holds those that wait, and records which clients are on
+//! probation (AU-5).
+
+use alloc::collections::{BTreeMap, VecDeque};
+
+use quorate_wire::batch::Body;
+use quorate_wire::id::{ClientId, SeqNum, Timestamp};
+use quorate_wire::message::{Proof, Request};
+
+use crate::io::config::{MS, RequestAuth};
+use crate::io::step::Reject;
+
+mod lane;
+
+use lane::SHORT_BYTES;
+pub(crate) use lane::{Client, Pending};
+
+/// The first probation, in nanoseconds; each further one doubles it.
+const PROBATION_NS: u64 = 10_000 * MS;
+/// How long a client is shut out that has shown a wrong signature, in nanoseconds: a check costs 30 us,
+/// so that this bounds what a liar can cost to little.
+const SHUT_OUT_NS: u64 = 200 * MS;
+/// The longest probation, in nanoseconds.
+const PROBATION_MAX_NS: u64 = 3_600_000 * MS;
+
+/// The most bytes of a principal's requests that wait to be executed, in addition to those of at most [`SHORT_BYTES`].
+pub(crate) const CLIENT_BYTES_MAX: usize = 16 << 20;
+
+/// Returns the names of all lanes of a principal.
+pub(crate) fn lanes_of(principal: u64) -> core::ops::RangeInclusive<ClientId> {
+    ClientId::new(principal, 0)..=ClientId::new(principal, u16::MAX)
+}
+
+/// What this replica knows about a principal, for all lanes together: the principal holds the keys, and a Byzantine
+/// client would use a new lane each time (AU-5). This is local and differs between replicas.
+#[derive(Clone, Copy, Debug, Default)]
+struct Standing {
+    probation_until: u64,
+    probations: u32,
+    shut_out_until: u64,
+}
+
+/// What a principal has here.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    lanes: usize,
+    /// Bytes of its requests that wait, but for the short ones.
+    long_bytes: usize,
+}
+
+/// The client lanes. Never more than `clients_max`, and of one principal never more than `lanes_max`: at the bound a
+/// lane with nothing outstanding is forgotten for a new one, which costs nothing but that a request that was executed
+/// is ordered again and found to be (EX-2). The service has bounds of its own.
+#[derive(Debug)]
+pub(crate) struct ClientTable {
+    clients: BTreeMap<ClientId, Client>,
+    /// Principals that were not in good standing some time. Never more than `clients_max`.
+    standings: BTreeMap<u64, Standing>,
+    /// What each principal has here.
+    shares: BTreeMap<u64, Share>,
+    clients_max: usize,
+    lanes_max: usize,
+    /// The last requests of lanes that the service had no room for: they were not executed, though a batch had them.
+    /// One a lane, and forgotten with it.
+    refused: BTreeMap<ClientId, Timestamp>,
+    /// Requests that count for the request timer, oldest first. May hold ones that are done.
+    waiting: VecDeque<(ClientId, Timestamp)>,
+}
+
+impl ClientTable {
+    /// Returns an empty table.
+    pub(crate) fn new(clients_max: usize, lanes_max: usize) -> Self {
+        Self {
+            clients: BTreeMap::new(),
+            standings: BTreeMap::new(),
+            shares: BTreeMap::new(),
+            clients_max,
+            lanes_max,
+            refused: BTreeMap::new(),
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Returns what is known of `client`.
+    pub(crate) fn get(&self, client: ClientId) -> Option<&Client> {
+        self.clients.get(&client)
+    }
+
+    /// Returns what is known of `client`.
+    pub(crate) fn get_mut(&mut self, client: ClientId) -> Option<&mut Client> {
+        self.clients.get_mut(&client)
+    }
+
+    /// Returns the entry of `client`, making one if there is room.
+    pub(crate) fn entry(&mut self, client: ClientId) -> Option<&mut Client> {
+        if !self.clients.contains_key(&client) && !self.make_room(client.principal()) {
+            return None;
+        }
+        Some(self.clients.entry(client).or_default())
+    }
+
+    /// Makes room for another lane of a principal, and counts it. Says whether there is any.
+    #[cold]
+    fn make_room(&mut self, principal: u64) -> bool {
+        let own = self.shares.get(&principal).map_or(0, |share| share.lanes);
+        let room = if own >= self.lanes_max {
+            self.forget_one(principal)
+        } else if self.clients.len() >= self.clients_max {
+            // The principal with most lanes gives a place; if that is this one, its own.
+            let most =
+                self.shares.iter().max_by_key(|(_, share)| share.lanes).map(|(principal, _)| *principal);
+            most.is_some_and(|most| self.forget_one(most)) || (own > 0 && self.forget_one(principal))
+        } else {
+            true
+        };
+        if room {
+            self.shares.entry(principal).or_default().lanes += 1;
+        }
+        room
+    }
+
+    /// Forgets a lane of a principal for which nothing waits: the one that executed the earliest timestamp.
+    fn forget_one(&mut self, principal: u64) -> bool {
+        let idle = self.clients.range(lanes_of(principal)).filter(|(_, client)| client.pending.is_none());
+        let Some((id, _)) = idle.min_by_key(|(_, client)| client.executed) else { return false };
+        let id = *id;
+        self.clients.remove(&id);
+        self.refused.remove(&id);
+        if let Some(share) = self.shares.get_mut(&principal) {
+            share.lanes -= 1;
+            if share.lanes == 0 {
+                self.shares.remove(&principal);
+            }
+        }
+        true
+    }
+
+    /// Says whether a principal may have a request of `len` bytes waiting: what is short is bounded by its lanes, of
+    /// all others it has a bounded number of bytes (SR-1). What the lane itself holds goes when it comes.
+    #[inline]
+    pub(crate) fn has_bytes_for(&self, client: ClientId, len: usize) -> bool {
+        mutant!(M87, len <= SHORT_BYTES, true) || self.long_bytes(client) + len <= CLIENT_BYTES_MAX
+    }
+
+    #[cold]
+    fn long_bytes(&self, but: ClientId) -> usize {
+        let all = self.shares.get(&but.principal()).map_or(0, |share| share.long_bytes);
+        debug_assert_eq!(
+            all,
+            self.clients
+                .range(lanes_of(but.principal()))
+                .map(|(_, client)| client.long_bytes())
+                .sum::<usize>()
+        );
+        all.saturating_sub(self.clients.get(&but).map_or(0, Client::long_bytes))
+    }
+
+    /// Changes what waits for a lane that is here, and keeps count of its principal's bytes.
+    fn change(&mut self, id: ClientId, f: impl FnOnce(&mut Client)) -> Option<&Client> {
+        let client = self.clients.get_mut(&id)?;
+        let before = client.long_bytes();
+        f(client);
+        let after = client.long_bytes();
+        if before != after
+            && let Some(share) = self.shares.get_mut(&id.principal())
+        {
+            share.long_bytes = (share.long_bytes + after).saturating_sub(before);
+        }
+        Some(client)
+    }
+
+    /// Keeps a request until it is executed, in the memory of the one before it.
+    pub(crate) fn keep(&mut self, request: &Request<'_>, now: u64) -> Option<&Client> {
+        self.change(request.client, |client| client.keep(request, now))
+    }
+
+    /// Keeps a request that is stored already.
+    pub(crate) fn keep_stored(&mut self, request: Body, now: u64) {
+        self.change(request.client, |client| client.keep_stored(request, now));
+    }
+
+    /// Keeps the waiting request as it has come again: sealed with the keys that its client uses now, which
+    /// is what others will check. A signature, once verified, stays valid forever.
+    pub(crate) fn renew(&mut self, request: &Request<'_>) -> Option<&Client> {
+        self.change(request.client, |client| client.renew(request))
+    }
+
+    /// Keeps the waiting request in another form, with a signature that has been looked at.
+    pub(crate) fn renew_stored(&mut self, body: Body) {
+        self.change(body.client, |client| client.renew_stored(body));
+    }
+
+    /// Drops the waiting request.
+    pub(crate) fn take_pending(&mut self, client: ClientId) {
+        self.change(client, Client::take_pending);
+    }
+
+    /// Notes what became of a request in a batch: the service refused it, or executed it.
+    #[inline]
+    pub(crate) fn note_outcome(&mut self, client: ClientId, timestamp: Timestamp, refused: bool) {
+        if refused {
+            if self.clients.contains_key(&client) {
+                self.refused.insert(client, timestamp);
+            }
+        } else if !self.refused.is_empty() && self.refused.get(&client) == Some(&timestamp) {
+            self.refused.remove(&client);
+        }
+    }
+
+    /// Returns every lane that has a request waiting.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = (ClientId, &Pending)> {
+        self.clients.iter().filter_map(|(id, client)| Some((*id, client.pending.as_ref()?)))
+    }
+
+    /// Returns every lane that has a request waiting.
+    pub(crate) fn pending_mut(&mut self) -> impl Iterator<Item = (ClientId, &mut Pending)> {
+        self.clients.iter_mut().filter_map(|(id, client)| Some((*id, client.pending.as_mut()?)))
+    }
+
+    /// Records that a request counts for the request timer, after those that came before it. `accepted` is the last
+    /// number accepted so far, `proposed` whether the request is in one of the proposals.
+    pub(crate) fn start_waiting(&mut self, client: ClientId, now: u64, accepted: SeqNum, proposed: bool) {
+        if let Some(pending) = self.clients.get_mut(&client).and_then(|c| c.pending.as_mut())
+            && !pending.timed
+        {
+            pending.timed = true;
+            // TM-1: time counts from when the timer had reason to run.
+            pending.since = now;
+            pending.passed_over_from = accepted;
+            pending.proposed |= proposed;
+            let entry = (client, pending.request.timestamp);
+            // A client that moves on leaves its old entry behind: sweep before that adds up (B24).
+            if self.waiting.len() >= 2 * self.clients.len().max(64) {
+                let clients = &self.clients;
+                self.waiting.retain(|(client, timestamp)| {
+                    let still = clients.get(client).and_then(|c| c.pending.as_ref());
+                    still.is_some_and(|p| p.timed && p.request.timestamp == *timestamp)
+                });
+            }
+            self.waiting.push_back(entry);
+        }
+    }
+
+    /// Lets nobody be timed for what a principal has not signed. It waits on, for its signature.
+    pub(crate) fn stop_waiting_unsigned(&mut self, client: ClientId) {
+        for (_, client) in self.clients.range_mut(lanes_of(client.principal())) {
+            if let Some(pending) = client.pending.as_mut().filter(|p| p.request.proof != Proof::Signed) {
+                pending.timed = false;
+            }
+        }
+    }
+
+    /// Returns whether any request counts for the request timer.
+    pub(crate) fn any_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Records that the primary has proposed a request, if it waits here.
+    pub(crate) fn note_proposed(&mut self, client: ClientId, digest: &quorate_wire::Digest) {
+        let pending = self.clients.get_mut(&client).and_then(|c| c.pending.as_mut());
+        if let Some(pending) = pending.filter(|p| p.request.digest == *digest) {
+            pending.proposed = true;
+        }
+    }
+
+    /// Returns the oldest request that the timer guards and the primary has not proposed: "this request", not
+    /// "some request", so that a primary that serves only its friends trips it (TM-1, B8).
+    pub(crate) fn oldest_unproposed(&mut self) -> Option<&Pending> {
+        let Self { clients, waiting, .. } = self;
+        let of = |client: &ClientId, timestamp: Timestamp| {
+            let pending = clients.get(client).and_then(|c| c.pending.as_ref());
+            pending.filter(|p| p.timed && p.request.timestamp == timestamp)
+        };
+        while waiting.front().is_some_and(|(client, timestamp)| of(client, *timestamp).is_none()) {
+            waiting.pop_front();
+        }
+        waiting.iter().filter_map(|(client, timestamp)| of(client, *timestamp)).find(|p| !p.proposed)
+    }
+
+    /// Gives every waiting request the time from now on: timers stood still until now (TM-5).
+    pub(crate) fn restart_clock(&mut self, now: u64) {
+        for (_, pending) in self.pending_mut() {
+            pending.since = now;
+        }
+    }
+
+    /// Gives every waiting request the time from now on, as a new view begins that takes over numbers up to `last`.
+    pub(crate) fn restart_waiting(&mut self, now: u64, last: SeqNum) {
+        for (_, pending) in self.pending_mut() {
+            pending.since = now;
+            pending.passed_over_from = last;
+            pending.proposed = false;
+            pending.relayed_again = false;
+            pending.vouched = 0;
+        }
+    }
+
+    /// Notes that a client's request was executed and committed. Older ones do not wait any more.
+    pub(crate) fn note_executed(&mut self, client: ClientId, timestamp: Timestamp) {
+        let refused = !self.refused.is_empty() && self.refused.get(&client) == Some(&timestamp);
+        let Some(entry) = self.entry(client) else { return };
+        if !refused {
+            entry.executed = entry.executed.max(timestamp);
+        }
+        if entry.pending.as_ref().is_some_and(|p| p.request.timestamp <= timestamp) {
+            self.take_pending(client);
+        }
+    }
+
+    fn standing(&self, client: ClientId) -> Standing {
+        self.standings.get(&client.principal()).copied().unwrap_or_default()
+    }
+
+    fn standing_mut(&mut self, client: ClientId) -> Option<&mut Standing> {
+        if self.standings.len() >= self.clients_max && !self.standings.contains_key(&client.principal()) {
+            return None;
+        }
+        Some(self.standings.entry(client.principal()).or_default())
+    }
+
+    /// Returns whether the requests of a client must be signed now (AU-5).
+    pub(crate) fn on_probation(&self, client: ClientId, now: u64) -> bool {
+        now < self.standing(client).probation_until
+    }
+
+    /// Puts a client on probation, longer each time.
+    pub(crate) fn start_probation(&mut self, client: ClientId, now: u64) {
+        let Some(standing) = self.standing_mut(client) else { return };
+        let length = PROBATION_NS.saturating_mul(1 << standing.probations.min(20)).min(PROBATION_MAX_NS);
+        standing.probations = standing.probations.saturating_add(1);
+        standing.probation_until = now.saturating_add(length);
+    }
+
+    /// Shuts a client out here for a while: its MAC was right and its signature wrong (AU-1). Not for
+    /// good: the MAC does not cover the signature, and an attacker on the network can damage that.
+    pub(crate) fn shut_out(&mut self, client: ClientId, now: u64) {
+        if let Some(standing) = self.standing_mut(client) {
+            standing.shut_out_until = now.saturating_add(SHUT_OUT_NS);
+        }
+    }
+
+    /// Returns whether a request may be taken up as it is, in the order of AU-1. `Ok(false)` asks for its
+    /// signature to be checked first.
+    pub(crate) fn admits(&self, request: &Request<'_>, mode: RequestAuth, now: u64) -> Result<bool, Reject> {
+        let standing = self.standing(request.client);
+        if now < standing.shut_out_until {
+            return Err(Reject::Blacklisted);
+        }
+        let must_sign = match mode {
+            RequestAuth::Mac => false,
+            RequestAuth::Adaptive => now < standing.probation_until,
+            RequestAuth::SigMac => true,
+        };
+        match (request.proof, must_sign) {
+            (Proof::Signed, _) | (Proof::Mac, false) => Ok(true),
+            (Proof::Mac | Proof::Unproven, _) if request.flags.signed => Ok(false),
+            (Proof::Mac, true) => Err(Reject::OnProbation),
+            (Proof::Unproven, _) => Err(Reject::UnprovenRequest),
+        }
+    }
+
+    /// Returns the request of a client that waits to be proposed, if it may be: one of a client on
+    /// probation "only when signed" (AU-5), or the backups would refuse the proposal and one view after
+    /// the other would end.
+    pub(crate) fn proposable(
+        &mut self,
+        client: ClientId,
+        mode: RequestAuth,
+        weak: usize,
+        now: u64,
+    ) -> Option<&mut Pending> {
+        let on_probation = mode == RequestAuth::Adaptive && self.on_probation(client, now);
+        let client = self.clients.get_mut(&client)?;
+        // f + 1 others that hold it as authentic, and will time this primary for it: they will take it (AU-2, TM-2).
+        let vouchers = client.vouchers();
+        let pending = client.pending.as_mut()?;
+        let is_signed = pending.request.proof == Proof::Signed;
+        // Where only signatures count, nobody takes a request on others' word (AU-2).
+        let stands = is_signed || (mode != RequestAuth::SigMac && (!on_probation || vouchers >= weak));
+        let may = !pending.proposed && stands;
+        may.then_some(pending)
+    }
+
+    /// Takes the table of a transferred state (ST-6): what it shows as executed does not wait.
+    pub(crate) fn reload(&mut self, executed: &[(ClientId, Timestamp)]) {
+        self.refused.clear();
+        for client in self.clients.values_mut() {
+            client.executed = Timestamp(0);
+        }
+        for (client, timestamp) in executed {
+            self.note_executed(*client, *timestamp);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! One lane of the table of clients: the request that waits, and what may be sent again.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use quorate_wire::batch::{Body, StoredRequest};
+use quorate_wire::id::{SeqNum, Timestamp};
+use quorate_wire::message::{Proof, Request};
+
+use crate::io::config::MS;
+
+/// Requests up to this length are bounded by the number of lanes alone, in bytes.
+pub(super) const SHORT_BYTES: usize = 4 << 10;
+/// A cached reply is sent again to one client at most this often, in nanoseconds (RP-2).
+const RESEND_NS: u64 = 10 * MS;
+
+/// A request that waits to be executed.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) request: Body,
+    /// In a proposal of this view.
+    pub(crate) proposed: bool,
+    /// When it came, in nanoseconds.
+    pub(crate) since: u64,
+    /// It counts for the request timer (TM-1, TM-2).
+    pub(crate) timed: bool,
+    /// It was sent on to the primary a second time.
+    pub(crate) relayed_again: bool,
+    /// How often this replica has said that it holds it.
+    pub(crate) vouched: u32,
+    /// The last number that had been accepted when it began to count for the timer.
+    pub(crate) passed_over_from: SeqNum,
+}
+
+impl Pending {
+    fn new(request: Body, now: u64) -> Self {
+        Self {
+            request,
+            proposed: false,
+            since: now,
+            timed: false,
+            relayed_again: false,
+            vouched: 0,
+            passed_over_from: SeqNum(0),
+        }
+    }
+}
+
+/// The record of one client lane.
+#[derive(Debug, Default)]
+pub(crate) struct Client {
+    /// The last request that was executed and committed.
+    pub(crate) executed: Timestamp,
+    /// The one that waits, authentic here. At most one (`CW`).
+    pub(crate) pending: Option<Pending>,
+    /// For which request each replica vouches, the last that it named (TM-2). At most one a replica: what one says
+    /// of another request changes nothing of what the others have said.
+    vouched: Vec<(quorate_wire::ReplicaId, quorate_wire::Digest)>,
+    resent_at: u64,
+    /// Memory of the last request, to be used again.
+    spare: Option<Body>,
+}
+
+impl Client {
+    /// Returns whether the cached reply may be sent again now (RP-2), and notes it.
+    pub(crate) fn may_resend(&mut self, now: u64) -> bool {
+        let may = self.resent_at == 0 || now >= self.resent_at.saturating_add(RESEND_NS);
+        if may {
+            self.resent_at = now.max(1);
+        }
+        may
+    }
+
+    /// Returns the length of the waiting request, or 0 for none and for a short one.
+    pub(super) fn long_bytes(&self) -> usize {
+        let len = self.pending.as_ref().map_or(0, |pending| pending.request.frame().len());
+        if len > SHORT_BYTES { len } else { 0 }
+    }
+
+    pub(super) fn keep(&mut self, request: &Request<'_>, now: u64) {
+        self.take_pending();
+        let body = self.store(request);
+        self.pending = Some(Pending::new(body, now));
+    }
+
+    pub(super) fn renew(&mut self, request: &Request<'_>) {
+        if self.pending.as_ref().is_some_and(|p| p.request.proof == Proof::Signed) {
+            return;
+        }
+        let body = self.store(request);
+        self.renew_stored(body);
+    }
+
+    pub(super) fn renew_stored(&mut self, body: Body) {
+        let Some(pending) = &mut self.pending else { return };
+        let old = core::mem::replace(&mut pending.request, body);
+        self.recycle(old);
+    }
+
+    pub(super) fn keep_stored(&mut self, request: Body, now: u64) {
+        self.take_pending();
+        self.pending = Some(Pending::new(request, now));
+    }
+
+    /// Copies a request into memory that was used before, if that is free again.
+    pub(crate) fn store(&mut self, request: &Request<'_>) -> Body {
+        match self.spare.take() {
+            Some(mut spare) => match Arc::get_mut(&mut spare) {
+                Some(room) => {
+                    room.replace(request);
+                    spare
+                }
+                None => Arc::new(StoredRequest::new(request)),
+            },
+            None => Arc::new(StoredRequest::new(request)),
+        }
+    }
+
+    /// Gives memory back.
+    pub(crate) fn recycle(&mut self, body: Body) {
+        const SPARE_BYTES_MAX: usize = 8 << 10;
+        if body.frame().len() <= SPARE_BYTES_MAX {
+            self.spare = Some(body);
+        }
+    }
+
+    pub(super) fn take_pending(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            self.recycle(pending.request);
+        }
+    }
+
+    /// Returns how many replicas vouch for the waiting request.
+    pub(super) fn vouchers(&self) -> usize {
+        let Some(pending) = &self.pending else { return 0 };
+        self.vouched.iter().filter(|(_, digest)| *digest == pending.request.digest).count()
+    }
+
+    /// Notes that `replica` vouches for a request. Returns the set of those who do (TM-2).
+    pub(crate) fn vouch(&mut self, digest: quorate_wire::Digest, replica: quorate_wire::ReplicaId) -> u64 {
+        match self.vouched.iter_mut().find(|(by, _)| *by == replica) {
+            Some((_, last)) => *last = digest,
+            None => self.vouched.push((replica, digest)),
+        }
+        let same = self.vouched.iter().filter(|(_, of)| *of == digest);
+        same.fold(0, |set, (by, _)| set | crate::order::votes::bit(*by))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_wire::{Digest, ReplicaId};
+
+    use super::*;
+
+    /// TM-2, L10: what one replica says of another request does not undo what others have said of this one.
+    #[test]
+    fn l10_a_wrong_voucher_changes_nothing_of_the_right_ones() {
+        let (right, wrong) = (Digest([1; 32]), Digest([2; 32]));
+        let mut client = Client::default();
+        assert_eq!(client.vouch(right, ReplicaId(1)), 0b0010);
+        assert_eq!(client.vouch(wrong, ReplicaId(3)), 0b1000);
+        assert_eq!(client.vouch(right, ReplicaId(2)), 0b0110);
+        // One that changes its mind counts for the last only, and nothing grows.
+        assert_eq!(client.vouch(right, ReplicaId(3)), 0b1110);
+        for byte in 0..100 {
+            client.vouch(Digest([byte; 32]), ReplicaId(3));
+        }
+        assert_eq!(client.vouched.len(), 3);
+    }
+}

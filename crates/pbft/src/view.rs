@@ -1,0 +1,4 @@
+//! Views: what a NEW-VIEW must say, and what supports it.
+
+pub(crate) mod candidate;
+pub mod decision;

@@ -1,0 +1,55 @@
+//! A NEW-VIEW under examination, or the one that a view was entered by, with all that it rests on.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use quorate_wire::Signed;
+use quorate_wire::id::{ReplicaId, ViewNum};
+use quorate_wire::message::{NewView, ProofMessage, ViewChange};
+
+use crate::order::votes::bit;
+
+/// A NEW-VIEW with the VIEW-CHANGEs that it names, as far as they are here.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) message: Arc<Signed<NewView>>,
+    /// In the order of the message.
+    pub(crate) named: Vec<Option<Arc<Signed<ViewChange>>>>,
+    /// The PROOFs that it also depends on, once it was found valid: others can receive them.
+    pub(crate) proofs: Vec<Arc<Signed<ProofMessage>>>,
+}
+
+impl Candidate {
+    /// Returns it before any VIEW-CHANGE that it names is here.
+    pub(crate) fn new(message: Arc<Signed<NewView>>) -> Self {
+        let named = alloc::vec![None; message.body().view_changes.len()];
+        Self { message, named, proofs: Vec::new() }
+    }
+
+    /// Returns its view.
+    pub(crate) fn view(&self) -> ViewNum {
+        self.message.body().view
+    }
+
+    /// Returns the VIEW-CHANGEs that it names and that are here, with who made them.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (ReplicaId, &ViewChange)> {
+        self.named.iter().flatten().map(|m| (m.sender(), m.body()))
+    }
+
+    /// Keeps a VIEW-CHANGE that it names. Says whether it was missing.
+    pub(crate) fn supply(&mut self, m: &Arc<Signed<ViewChange>>) -> bool {
+        for ((replica, digest), place) in self.message.body().view_changes.iter().zip(&mut self.named) {
+            if *replica == m.sender() && *digest == m.digest() && place.is_none() {
+                *place = Some(m.clone());
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Returns whose VIEW-CHANGEs are missing.
+    pub(crate) fn missing(&self) -> u64 {
+        let places = self.message.body().view_changes.iter().zip(&self.named);
+        places.filter(|(_, m)| m.is_none()).fold(0, |set, ((replica, _), _)| set | bit(*replica))
+    }
+}

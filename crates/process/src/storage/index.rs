@@ -1,0 +1,255 @@
+//! The index of the page file: the slot and the digest of each page.
+//!
+//! ```text
+//! chunk:  magic 4 | count 4 | generation 8 | number 8 | sealed 1 | seq 8 | root 32 | shape 16 | zeros 15
+//!         | sum 32 | entry* | zeros up to the next block
+//! entry:  page 4 | slot 4 | lm 8 | digest 32
+//! ```
+//!
+//! An index is a sequence of chunks, numbered from 0; later entries of a page replace earlier ones. A sealed chunk
+//! makes everything up to it the checkpoint `seq`. Chunks are never overwritten: when the index has become too long,
+//! a new one with the next generation replaces it.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use quorate_service::page::PageLabel;
+use quorate_wire::codec::{Reader, Writer};
+use quorate_wire::{Digest, SeqNum};
+
+use super::commit::BLOCK;
+
+/// The first bytes of a chunk.
+const MAGIC: u32 = 0x3149_5251;
+/// Bytes before the entries.
+const HEAD: usize = 128;
+/// Bytes of the head that the checksum covers, in addition to the entries.
+const COVERED: usize = 96;
+/// Bytes of an entry.
+const ENTRY: usize = 48;
+/// Maximum number of entries of a chunk, so that damage to it affects few pages: twelve blocks.
+const ENTRIES_MAX: usize = (12 * BLOCK - HEAD) / ENTRY;
+
+/// The slot and the digest of a page. A page with the digest zero is empty and has no slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) slot: u32,
+    pub(super) label: PageLabel,
+}
+
+impl Entry {
+    /// Returns whether there is no page.
+    pub(super) fn is_empty(&self) -> bool {
+        self.label.digest == Digest::ZERO
+    }
+}
+
+/// The checkpoint that an index describes completely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seal {
+    pub(super) seq: SeqNum,
+    pub(super) root: Digest,
+    /// The executor's options.
+    pub(super) shape: [u8; 16],
+}
+
+/// Appends entries to `out` as chunks from number `number` on, the last one sealed. Returns the number of chunks.
+pub(super) fn encode(
+    key: &[u8; 32],
+    generation: u64,
+    number: u64,
+    entries: &[Entry],
+    seal: &Seal,
+    out: &mut Vec<u8>,
+) -> u64 {
+    let count = entries.len().div_ceil(ENTRIES_MAX).max(1);
+    let mut numbers = number..;
+    for index in 0..count {
+        let from = index * ENTRIES_MAX;
+        let part = &entries[from..entries.len().min(from + ENTRIES_MAX)];
+        let start = out.len();
+        let mut w = Writer::new(out);
+        w.u32(MAGIC);
+        w.u32(u32::try_from(part.len()).unwrap_or(u32::MAX));
+        w.u64(generation);
+        w.u64(numbers.next().unwrap_or(u64::MAX));
+        w.u8(u8::from(index + 1 == count));
+        w.u64(seal.seq.0);
+        w.digest(&seal.root);
+        w.bytes(&seal.shape);
+        out.resize(start + COVERED, 0);
+        let sum_at = out.len();
+        out.resize(start + HEAD, 0);
+        let mut w = Writer::new(out);
+        for Entry { slot, label } in part {
+            w.u32(label.page);
+            w.u32(*slot);
+            w.u64(label.modified.0);
+            w.digest(&label.digest);
+        }
+        let sum = sum(key, &out[start..sum_at], &out[start + HEAD..]);
+        out[sum_at..start + HEAD].copy_from_slice(&sum);
+        out.resize(start + (out.len() - start).next_multiple_of(BLOCK), 0);
+    }
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+/// Returns the size of an index with this number of entries, in bytes.
+pub(super) fn size(entries: usize) -> usize {
+    entries.div_ceil(ENTRIES_MAX).max(1) * 12 * BLOCK
+}
+
+/// The content of an index.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    /// Entries by page: those of the sealed checkpoint, or, if there is damage, those that can be read.
+    pub(super) entries: BTreeMap<u32, Entry>,
+    /// The checkpoint; none: there is damage.
+    pub(super) seal: Option<Seal>,
+    /// Its chunks, and the place of the next one.
+    pub(super) number: u64,
+    pub(super) end: usize,
+}
+
+/// Parses an index.
+pub(super) fn read(key: &[u8; 32], generation: u64, bytes: &[u8]) -> Index {
+    let mut index = Index::default();
+    // Unsealed chunks were being written.
+    let mut unsealed: Vec<Entry> = Vec::new();
+    let (mut at, mut number, mut whole) = (0, 0, true);
+    while at < bytes.len() {
+        let Some(chunk) = decode(key, generation, &bytes[at..]) else {
+            whole = false;
+            at += BLOCK;
+            continue;
+        };
+        at += chunk.size;
+        if whole && chunk.number == number {
+            number += 1;
+            unsealed.extend(chunk.entries());
+            if let Some(seal) = chunk.seal {
+                index.seal = Some(seal);
+                (index.number, index.end) = (number, at);
+                index.entries.extend(unsealed.drain(..).map(|entry| (entry.label.page, entry)));
+            }
+            continue;
+        }
+        // A chunk after a missing one: parts of an older or newer checkpoint may be here, but not all of it.
+        index.seal = None;
+        index
+            .entries
+            .extend(unsealed.drain(..).chain(chunk.entries()).map(|entry| (entry.label.page, entry)));
+    }
+    index.entries.retain(|_, entry| !entry.is_empty());
+    index
+}
+
+/// A chunk that was read.
+struct Chunk<'a> {
+    number: u64,
+    seal: Option<Seal>,
+    entries: &'a [u8],
+    size: usize,
+}
+
+impl<'a> Chunk<'a> {
+    fn entries(&self) -> impl Iterator<Item = Entry> + use<'a> {
+        self.entries.chunks_exact(ENTRY).map_while(|entry| {
+            let mut r = Reader::new(entry);
+            let (page, slot) = (r.u32().ok()?, r.u32().ok()?);
+            let label = PageLabel { page, modified: SeqNum(r.u64().ok()?), digest: r.digest().ok()? };
+            Some(Entry { slot, label })
+        })
+    }
+}
+
+fn decode<'a>(key: &[u8; 32], generation: u64, bytes: &'a [u8]) -> Option<Chunk<'a>> {
+    let head = bytes.get(..HEAD)?;
+    let mut r = Reader::new(head);
+    if r.u32().ok()? != MAGIC {
+        return None;
+    }
+    let count = usize::try_from(r.u32().ok()?).ok().filter(|count| *count <= ENTRIES_MAX)?;
+    let entries = bytes.get(HEAD..HEAD + count * ENTRY)?;
+    let (of, number, sealed) = (r.u64().ok()?, r.u64().ok()?, r.u8().ok()?);
+    let seal = Seal { seq: SeqNum(r.u64().ok()?), root: r.digest().ok()?, shape: r.array().ok()? };
+    if of != generation || head[COVERED..] != sum(key, &head[..COVERED], entries) {
+        return None;
+    }
+    let size = (HEAD + entries.len()).next_multiple_of(BLOCK);
+    Some(Chunk { number, seal: (sealed == 1).then_some(seal), entries, size })
+}
+
+fn sum(key: &[u8; 32], head: &[u8], entries: &[u8]) -> [u8; 32] {
+    let mut hash = blake3::Hasher::new_keyed(key);
+    hash.update(head);
+    hash.update(entries);
+    *hash.finalize().as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: [u8; 32] = [5; 32];
+
+    fn entry(page: u32, slot: u32) -> Entry {
+        Entry { slot, label: PageLabel { page, modified: SeqNum(7), digest: Digest([9; 32]) } }
+    }
+
+    fn seal(seq: u64) -> Seal {
+        Seal { seq: SeqNum(seq), root: Digest([4; 32]), shape: [3; 16] }
+    }
+
+    /// Three seals; the second takes three chunks.
+    fn three() -> (Vec<u8>, [usize; 3]) {
+        let mut out = Vec::new();
+        let mut number = encode(&KEY, 2, 0, &[entry(1, 0), entry(2, 1)], &seal(10), &mut out);
+        let first = out.len();
+        let many: Vec<Entry> = (0..2100).map(|page| entry(page, page + 5)).collect();
+        number += encode(&KEY, 2, number, &many, &seal(20), &mut out);
+        let second = out.len();
+        let gone = Entry { slot: 0, label: PageLabel { digest: Digest::ZERO, ..entry(3, 0).label } };
+        assert_eq!(encode(&KEY, 2, number, &[gone, entry(1, 9)], &seal(30), &mut out), 1);
+        let ends = [first, second, out.len()];
+        (out, ends)
+    }
+
+    #[test]
+    fn the_last_seal_counts_and_what_is_behind_it_does_not() {
+        let (bytes, ends) = three();
+        for (end, seq, pages) in [(ends[0], 10, 2), (ends[1], 20, 2100), (ends[2], 30, 2099)] {
+            for torn in [0, 1, BLOCK, 3 * BLOCK] {
+                let index = read(&KEY, 2, &bytes[..bytes.len().min(end + torn)]);
+                if end + torn >= ends[2] && seq != 30 {
+                    continue;
+                }
+                assert_eq!((index.seal, index.entries.len(), index.end), (Some(seal(seq)), pages, end));
+            }
+        }
+        assert_eq!(read(&KEY, 2, &bytes).entries[&1].slot, 9, "the later one");
+        assert!(read(&KEY, 3, &bytes).entries.is_empty(), "another generation");
+        assert!(read(&[6; 32], 2, &bytes).entries.is_empty(), "another replica's");
+    }
+
+    /// A damaged chunk affects only its own entries and the seal.
+    #[test]
+    fn damage_is_noticed_and_leaves_the_other_chunks() {
+        let (bytes, ends) = three();
+        for at in (0..ends[1]).step_by(509) {
+            let mut bad = bytes.clone();
+            bad[at] ^= 1;
+            let index = read(&KEY, 2, &bad);
+            if index.seal == Some(seal(30)) {
+                assert_eq!(index.entries, read(&KEY, 2, &bytes).entries, "zeros behind a chunk");
+                continue;
+            }
+            assert_eq!(index.seal, None, "byte {at}");
+            assert!(index.entries.len() > 1000, "byte {at}: {} entries left", index.entries.len());
+        }
+        // The last one looks like one that was never finished.
+        let mut bad = bytes;
+        bad[ends[1] + 200] ^= 1;
+        assert_eq!(read(&KEY, 2, &bad).seal, Some(seal(20)));
+    }
+}

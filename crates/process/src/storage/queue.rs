@@ -1,0 +1,255 @@
+//! What a process gives to its disk: records, pages and what else is to be written. No method here waits.
+//!
+//! [`DiskQueue`] is the side of the process. [`LogInbox`] and [`PageJob`] are the side of the writers.
+
+use alloc::vec::Vec;
+
+use quorate_pbft::step::Lsn;
+use quorate_service::image::CopiedPages;
+use quorate_service::page::PageLabel;
+use quorate_wire::{Digest, SeqNum};
+
+use super::commit::{self, RecordKind};
+use super::starts::LogState;
+
+/// Random bits below the count of starts in an incarnation (spec §14.3).
+pub const INCARNATION_RANDOM_BITS: u32 = 20;
+
+/// Takes a replica's durable records. No method blocks.
+pub trait DiskQueue: core::fmt::Debug {
+    /// Takes a record.
+    fn append(&mut self, lsn: Lsn, record: &[u8]);
+
+    /// Passes the records so far to the disk.
+    fn flush(&mut self);
+
+    /// Returns whether the stable checkpoint `seq` should be written, so that the log can be truncated; or, with
+    /// `is_crowded`, so that pages need not stay in memory.
+    fn wants_image(&self, seq: SeqNum, is_crowded: bool) -> bool;
+
+    /// Takes pages of a state transfer, so that they need not stay in memory: [`Self::take_staged`] returns their
+    /// slots.
+    fn stage(&mut self, _copied: CopiedPages) {}
+
+    /// The transfer is over, and its pages are part of the state.
+    fn land(&mut self) {}
+
+    /// Returns the slots of pages of a state transfer that have been written, each once.
+    fn take_staged(&mut self) -> Vec<(PageLabel, u32)> {
+        Vec::new()
+    }
+
+    /// Returns whether an image is still being written, or was written and [`Self::take_stored`] has not returned it
+    /// yet.
+    fn is_imaging(&self) -> bool {
+        false
+    }
+
+    /// Returns the slots of the new pages of the last image: once, when it is durable.
+    fn take_stored(&mut self) -> Vec<(PageLabel, u32)> {
+        Vec::new()
+    }
+
+    /// Returns whether more pages are accepted: not while the disk is behind.
+    fn has_room(&self) -> bool;
+
+    /// Takes pages that have changed since they were last passed.
+    fn pages(&mut self, copied: CopiedPages);
+
+    /// All pages that had changed up to the stable checkpoint `seq` were passed (D5).
+    fn image(&mut self, seq: SeqNum, root: Digest);
+
+    /// The state was fetched: the log alone cannot restore it.
+    fn image_soon(&mut self);
+
+    /// Returns whether no image has been begun since.
+    fn is_image_due(&self) -> bool {
+        false
+    }
+
+    /// Returns the checkpoint of an image that has become durable since this was last asked.
+    fn take_kept(&self) -> Option<SeqNum> {
+        None
+    }
+
+    /// Says whether there is one.
+    fn has_kept(&self) -> bool {
+        false
+    }
+
+    /// The replica has lost its memory, or found that what it has is none (H7). As the others know, it has
+    /// started `starts` times at least.
+    fn distrust(&mut self, starts: u64);
+
+    /// The replica has rejoined: its records are valid again.
+    fn rejoined(&mut self);
+
+    /// Says whether there is no room on the disk: nothing is promised until there is.
+    fn is_full(&self) -> bool {
+        false
+    }
+
+    /// Returns how long the slowest of a hundred writes takes, in microseconds.
+    fn write_p99_us(&self) -> u32 {
+        0
+    }
+}
+
+/// No disk, for [`quorate_pbft::config::Durability::Memory`].
+impl DiskQueue for () {
+    #[inline]
+    fn append(&mut self, _lsn: Lsn, _record: &[u8]) {}
+
+    #[inline]
+    fn flush(&mut self) {}
+
+    fn wants_image(&self, _seq: SeqNum, _is_crowded: bool) -> bool {
+        false
+    }
+
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    fn pages(&mut self, _copied: CopiedPages) {}
+
+    fn image(&mut self, _seq: SeqNum, _root: Digest) {}
+
+    fn image_soon(&mut self) {}
+
+    fn distrust(&mut self, _starts: u64) {}
+
+    fn rejoined(&mut self) {}
+}
+
+/// Appends a record of the replica to the records for [`LogInbox::append`].
+#[inline]
+pub fn put_record(record: &[u8], records: &mut Vec<u8>) {
+    commit::put(RecordKind::Replica, record, records);
+}
+
+/// A job of the log's writer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogJob {
+    /// Write records as one durable commit.
+    Commit {
+        /// The records, in the format of the log.
+        records: Vec<u8>,
+        /// The last of them.
+        last: Lsn,
+    },
+    /// Record that the last commit is durable, so that damage to it is detected.
+    NoteEnd,
+    /// An image of this checkpoint is durable: drop the segments that it makes needless.
+    Cut(SeqNum),
+    /// Note whether the log is the replica's state from now on.
+    SetState {
+        /// The state of the log.
+        state: LogState,
+        /// The least number of the replica's starts, according to the others.
+        starts_min: u64,
+    },
+    /// The replica stops, and everything has been written.
+    Stop,
+}
+
+/// What waits for the log's writer.
+#[derive(Debug, Default)]
+pub struct LogInbox {
+    records: Vec<u8>,
+    last: Lsn,
+    imaged: Option<SeqNum>,
+    state: Option<LogState>,
+    starts_min: u64,
+    stops: bool,
+}
+
+impl LogInbox {
+    /// Takes records, the last of which is `last`, and leaves an empty buffer. All that wait make one commit (GC-2).
+    /// Returns the number of bytes that wait.
+    #[inline]
+    pub fn append(&mut self, records: &mut Vec<u8>, last: Lsn) -> usize {
+        if self.records.is_empty() {
+            core::mem::swap(&mut self.records, records);
+        } else {
+            self.records.extend_from_slice(records);
+        }
+        records.clear();
+        self.last = last;
+        self.records.len()
+    }
+
+    /// An image of a checkpoint is durable.
+    pub fn cut_log(&mut self, seq: SeqNum) {
+        self.imaged = self.imaged.max(Some(seq));
+    }
+
+    /// Takes the checkpoint of the last image, to make space on a full disk.
+    pub fn take_cut(&mut self) -> Option<SeqNum> {
+        self.imaged.take()
+    }
+
+    /// Sets whether the log is the replica's state. As the others know, the replica has started `starts_min` times at
+    /// least.
+    pub fn set_state(&mut self, state: LogState, starts_min: u64) {
+        self.state = Some(state);
+        self.starts_min = self.starts_min.max(starts_min);
+    }
+
+    /// Lets the writer stop when it has written everything.
+    pub fn stop(&mut self) {
+        self.stops = true;
+    }
+
+    /// Returns whether the writer is to stop.
+    pub fn stops(&self) -> bool {
+        self.stops
+    }
+
+    /// Returns whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.imaged.is_none() && self.state.is_none() && !self.stops
+    }
+
+    /// Takes the next job. `is_quiet`: nothing has come for a while, so that the end of the log is worth recording if
+    /// it is `unnoted`.
+    pub fn next(&mut self, is_quiet: bool, unnoted: bool) -> Option<LogJob> {
+        if !self.records.is_empty() {
+            return Some(LogJob::Commit { records: core::mem::take(&mut self.records), last: self.last });
+        }
+        if let Some(state) = self.state.take() {
+            return Some(LogJob::SetState { state, starts_min: self.starts_min });
+        }
+        if let Some(seq) = self.imaged.take() {
+            return Some(LogJob::Cut(seq));
+        }
+        if self.stops {
+            return Some(LogJob::Stop);
+        }
+        (is_quiet && unnoted).then_some(LogJob::NoteEnd)
+    }
+}
+
+/// A job of the writer of the pages.
+#[derive(Debug)]
+pub enum PageJob {
+    /// Write pages of a checkpoint.
+    Write(CopiedPages),
+    /// Write pages of a state transfer.
+    Stage(CopiedPages),
+    /// The transfer is over: its pages are part of the state.
+    Adopt,
+    /// All pages of this checkpoint, with this root, have been written: make them the state.
+    Seal(SeqNum, Digest),
+}
+
+/// What a job of the writer of the pages has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PagesDone {
+    /// Nothing that anybody waits for.
+    Written,
+    /// Pages of a state transfer are in these slots.
+    Staged(Vec<(PageLabel, u32)>),
+    /// An image is durable, and its new pages are in these slots.
+    Sealed(SeqNum, Vec<(PageLabel, u32)>),
+}

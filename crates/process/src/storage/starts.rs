@@ -1,0 +1,185 @@
+//! The number of a replica's starts, and the validity of its log: `log/starts`.
+//!
+//! Two copies of one block each, written one after the other. A crash between them leaves one good copy; damage to
+//! one leaves the other, with the same content.
+
+use alloc::string::ToString as _;
+use alloc::vec::Vec;
+
+use quorate_wire::codec::{Reader, Writer};
+
+use super::io::{DiskAction, DiskError, DiskErrorKind, DiskFile, DiskIo};
+use super::owner::{FORMAT, FORMAT_READ, LOG, Owner};
+
+/// The file.
+const NAME: &str = "log/starts";
+
+/// Distance between the copies, in bytes.
+const BLOCK: usize = 4096;
+/// The first bytes of each copy.
+const MAGIC: u32 = 0x5453_5251;
+/// Used bytes of a copy: the fields and their checksum.
+const USED: usize = 4 + 4 + 8 + 8 + 8 + 8 + 1 + 32;
+
+/// The validity of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogState {
+    /// The replica has never started.
+    #[default]
+    New,
+    /// It has lost its state and not rejoined yet: its records are not valid either.
+    None,
+    /// The log is complete.
+    Log,
+    /// The log is complete, and everything was written before the replica stopped.
+    Clean,
+}
+
+impl LogState {
+    const ALL: [Self; 4] = [Self::New, Self::None, Self::Log, Self::Clean];
+}
+
+/// The content of the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Starts {
+    /// The number of starts.
+    pub count: u64,
+    /// The id of the log: another one begins when the state is lost.
+    pub life: u64,
+    /// A commit that was durable when this was written.
+    pub known: u64,
+    /// The validity of the log.
+    pub state: LogState,
+}
+
+/// The file.
+#[derive(Clone, Debug)]
+pub struct StartsFile<D> {
+    disk: D,
+    key: [u8; 32],
+    /// The number of the newest copy.
+    serial: u64,
+}
+
+impl<D: DiskIo> StartsFile<D> {
+    /// Returns the file of a replica.
+    pub fn new(disk: D, owner: Owner) -> Self {
+        Self { disk, key: owner.key("quorate 2026 storage starts", 0), serial: 0 }
+    }
+
+    /// Reads the newest good copy.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or is of another version.
+    pub fn read(&mut self) -> Result<Option<Starts>, DiskError> {
+        let bytes = match self.disk.read(NAME) {
+            Ok(bytes) => bytes,
+            Err(error) if error.is_missing() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut newest = None;
+        for copy in 0..2 {
+            let Some(block) = bytes.get(copy * BLOCK..).and_then(|rest| rest.get(..USED)) else { continue };
+            let Some((format, serial, starts)) = self.decode(block) else { continue };
+            if !(FORMAT_READ..=FORMAT).contains(&format) {
+                return Err(DiskError {
+                    kind: DiskErrorKind::OtherFormat { format },
+                    action: DiskAction::Read,
+                    file: NAME.to_string(),
+                    cause: alloc::format!("format {format} of a replica's files"),
+                });
+            }
+            if newest.is_none_or(|(other, _)| serial > other) {
+                newest = Some((serial, starts));
+            }
+        }
+        self.serial = newest.map_or(0, |(serial, _)| serial);
+        Ok(newest.map(|(_, starts)| starts))
+    }
+
+    /// Writes both copies, each durable before the next.
+    pub fn write(&mut self, starts: Starts) -> Result<(), DiskError> {
+        let is_new = !self.disk.exists(NAME);
+        let file = self.disk.open(NAME)?;
+        self.serial += 1;
+        let mut block = self.encode(FORMAT, starts);
+        block.resize(BLOCK, 0);
+        for copy in [0, BLOCK as u64] {
+            file.write_at(&block, copy)?;
+            file.sync()?;
+        }
+        if is_new { self.disk.sync_dir(LOG) } else { Ok(()) }
+    }
+
+    fn encode(&self, format: u32, starts: Starts) -> Vec<u8> {
+        let mut block = Vec::new();
+        let mut w = Writer::new(&mut block);
+        w.u32(MAGIC);
+        w.u32(format);
+        w.u64(self.serial);
+        w.u64(starts.count);
+        w.u64(starts.life);
+        w.u64(starts.known);
+        w.u8(starts.state as u8);
+        let sum = blake3::keyed_hash(&self.key, &block);
+        block.extend_from_slice(sum.as_bytes());
+        block
+    }
+
+    fn decode(&self, block: &[u8]) -> Option<(u32, u64, Starts)> {
+        let (fields, sum) = block.split_at_checked(USED - 32)?;
+        let mut r = Reader::new(fields);
+        if r.u32().ok()? != MAGIC || blake3::keyed_hash(&self.key, fields).as_bytes() != sum {
+            return None;
+        }
+        let (format, serial) = (r.u32().ok()?, r.u64().ok()?);
+        let (count, life, known) = (r.u64().ok()?, r.u64().ok()?, r.u64().ok()?);
+        let state = *LogState::ALL.get(usize::from(r.u8().ok()?))?;
+        Some((format, serial, Starts { count, life, known, state }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::testing::TestDisk;
+    use quorate_wire::{ClusterId, ReplicaId};
+
+    fn owner(replica: u16) -> Owner {
+        Owner { cluster: ClusterId([7; 32]), replica: ReplicaId(replica) }
+    }
+
+    #[test]
+    fn one_copy_is_enough_and_anothers_is_none() {
+        let disk = TestDisk::default();
+        let mut file = StartsFile::new(disk.clone(), owner(1));
+        assert_eq!(file.read().unwrap(), None);
+        let first = Starts { count: 1, life: 5, known: 0, state: LogState::Log };
+        let second = Starts { count: 2, known: 77, ..first };
+        file.write(first).unwrap();
+        file.write(second).unwrap();
+        let good = disk.read(NAME).unwrap();
+        for copy in [0, BLOCK] {
+            for at in copy..copy + USED {
+                let mut bad = good.clone();
+                bad[at] ^= 4;
+                disk.put(NAME, bad);
+                let again = StartsFile::new(disk.clone(), owner(1)).read().unwrap();
+                assert_eq!(again, Some(second), "byte {at}");
+            }
+        }
+        disk.put(NAME, good);
+        assert_eq!(StartsFile::new(disk, owner(2)).read().unwrap(), None);
+    }
+
+    /// Files of a newer version are not taken for damaged ones: the replica keeps its state and stops.
+    #[test]
+    fn another_version_is_an_error_and_no_loss_of_memory() {
+        let disk = TestDisk::default();
+        let mut file = StartsFile::new(disk.clone(), owner(1));
+        file.write(Starts::default()).unwrap();
+        disk.put(NAME, file.encode(FORMAT + 1, Starts::default()));
+        assert_eq!(file.read().unwrap_err().kind, DiskErrorKind::OtherFormat { format: FORMAT + 1 });
+    }
+}
