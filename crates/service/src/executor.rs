@@ -21,7 +21,7 @@ use crate::state::view::View;
 use crate::stop::Stop;
 use crate::transfer::Transfer;
 
-pub(crate) use settle::{Ran, Ready};
+pub(crate) use ready::{Ran, Ready};
 
 /// The reply that the state holds for a client's last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -381,7 +381,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             return Ok(());
         }
         if let Some(ready) = ready
-            && self.apply(cx, ready)?
+            && ready.apply(cx, &self.service, (&mut self.state, self.service_pages), &mut self.result)?
         {
             return Ok(());
         }
@@ -429,7 +429,8 @@ mod govern;
 mod image;
 #[cfg(test)]
 mod model;
-mod settle;
+mod ready;
+pub(crate) mod settle;
 #[cfg(test)]
 mod shares;
 #[cfg(test)]

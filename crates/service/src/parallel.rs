@@ -16,7 +16,7 @@ pub mod runs;
 mod tests;
 mod unsettled;
 
-pub use crate::state::cells::Cell;
+pub use crate::state::cell::Cell;
 pub use engine::Kind;
 pub use parallelizer::{Full, Parallelizer, Position};
 pub use rules::{AllDependent, Arguments, KeyRules, Matrices, MatrixError, Rules};

@@ -13,7 +13,8 @@
 pub(crate) mod arrival;
 pub(crate) mod bits;
 pub mod btree;
-pub(crate) mod cells;
+pub(crate) mod cell;
+mod cells;
 pub(crate) mod index;
 pub(crate) mod overlay;
 mod record;
@@ -30,7 +31,7 @@ use quorate_wire::{Digest, SeqNum};
 use crate::page::{Page, PageLabel, PageStore, Pool};
 use crate::state::arrival::{Arrival, Arrivals};
 use crate::state::bits::Bits;
-use crate::state::cells::{Below, CellRun};
+use crate::state::cell::{Below, CellRun};
 use crate::state::overlay::{Overlay, Trace};
 use crate::state::record::Record;
 use crate::state::tree::{BRANCHING, Label, Tree};

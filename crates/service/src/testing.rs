@@ -8,7 +8,7 @@ use quorate_wire::{Batch, ClientId, Timestamp};
 use crate::options::Options;
 use crate::page::{Memory, PageStore, Pool};
 use crate::parallel::Unsettled;
-use crate::state::cells::CellRun;
+use crate::state::cell::CellRun;
 use crate::state::overlay::Overlay;
 use crate::state::view::View;
 

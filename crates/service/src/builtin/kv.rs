@@ -62,11 +62,11 @@ impl Service for Kv {
     }
 
     fn step(&self, cx: Context, step: u32, state: &mut View<'_>) -> Result<(), Stop> {
-        match Store::new(&cx, state).reap(usize::try_from(step).unwrap_or(usize::MAX)) {
-            Ok(()) => Ok(()),
-            Err(Trouble::Stop(stop)) => Err(stop),
-            Err(Trouble::Failure(_)) => Err(Stop::Corrupt),
-        }
+        let reaped = Store::new(&cx, state).reap(usize::try_from(step).unwrap_or(usize::MAX));
+        reaped.map_err(|error| match error {
+            Trouble::Stop(reason) => reason,
+            Trouble::Failure(_) => Stop::Corrupt,
+        })
     }
 
     fn cost(&self, operation: &[u8], page_bytes: usize) -> Option<u32> {

@@ -3,11 +3,8 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use crate::parallel::groups::Groups;
+use crate::parallel::groups::{Groups, Ordinal};
 use crate::parallel::rules::{Arguments, Matrices};
-
-/// A request's place among all that were inserted, from 0 on.
-pub(super) type Ordinal = u64;
 
 /// How a replica finds the requests that a new one depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

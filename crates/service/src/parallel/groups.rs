@@ -8,9 +8,11 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::parallel::engine::Ordinal;
 use crate::parallel::rules::{Arguments, Matrices};
 use crate::state::index::Index;
+
+/// A request's place among all that were inserted, from 0 on.
+pub(super) type Ordinal = u64;
 
 /// A place in the list of groups, or of scopes.
 type Place = u32;
@@ -51,8 +53,8 @@ struct Scope {
 #[derive(Debug)]
 pub(super) struct Groups {
     secret: u64,
-    groups: Vec<Group>,
-    free_groups: Vec<Place>,
+    all: Vec<Group>,
+    unused: Vec<Place>,
     scopes: Vec<Scope>,
     free_scopes: Vec<Place>,
     keys: Index,
@@ -69,8 +71,8 @@ impl Groups {
     pub(super) fn new(secret: u64) -> Self {
         Self {
             secret,
-            groups: Vec::new(),
-            free_groups: Vec::new(),
+            all: Vec::new(),
+            unused: Vec::new(),
             scopes: alloc::vec![Scope::default()],
             free_scopes: Vec::new(),
             keys: Index::default(),
@@ -110,7 +112,7 @@ impl Groups {
     pub(super) fn remove(&mut self, ordinal: Ordinal, release: &mut dyn FnMut(Ordinal)) {
         let Some(mut joined) = self.members.remove(&ordinal) else { return };
         for place in joined.drain(..) {
-            let group = &mut self.groups[at(place)];
+            let group = &mut self.all[at(place)];
             group.remaining -= 1;
             if plant!(4, group.remaining == 0, true) {
                 group.waiters.drain(..).for_each(&mut *release);
@@ -131,7 +133,7 @@ impl Groups {
         joined: &mut Vec<Place>,
         steps: &mut u64,
     ) -> u32 {
-        let Self { scopes, groups, .. } = self;
+        let Self { scopes, all: groups, .. } = self;
         let of = &mut scopes[at(scope)];
         let mut waits = 0;
         let mut own = None;
@@ -150,18 +152,18 @@ impl Groups {
         }
         let open = own.filter(|place| plant!(6, !groups[at(*place)].is_closed, true));
         let place = open.unwrap_or_else(|| self.open(scope, class));
-        self.groups[at(place)].remaining += 1;
+        self.all[at(place)].remaining += 1;
         joined.push(place);
         waits
     }
 
     /// Makes a new group the latest of its class.
     fn open(&mut self, scope: Place, class: u8) -> Place {
-        let place = self.free_groups.pop().unwrap_or_else(|| {
-            self.groups.push(Group::default());
-            to_place(self.groups.len() - 1)
+        let place = self.unused.pop().unwrap_or_else(|| {
+            self.all.push(Group::default());
+            to_place(self.all.len() - 1)
         });
-        let group = &mut self.groups[at(place)];
+        let group = &mut self.all[at(place)];
         (group.scope, group.class, group.is_closed) = (scope, class, false);
         let of = &mut self.scopes[at(scope)];
         of.groups += 1;
@@ -179,9 +181,9 @@ impl Groups {
 
     /// Forgets a group that is complete, and its scope if that was the last.
     fn forget(&mut self, place: Place) {
-        let group = &self.groups[at(place)];
+        let group = &self.all[at(place)];
         let (scope, class) = (group.scope, group.class);
-        self.free_groups.push(place);
+        self.unused.push(place);
         let of = &mut self.scopes[at(scope)];
         of.groups -= 1;
         if let Some(latest) = of.latest.iter().position(|entry| *entry == (class, place)) {

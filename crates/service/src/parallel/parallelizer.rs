@@ -9,7 +9,8 @@ use core::cmp::Reverse;
 
 use quorate_wire::SeqNum;
 
-use crate::parallel::engine::{Engine, Kind, Ordinal};
+use crate::parallel::engine::{Engine, Kind};
+use crate::parallel::groups::Ordinal;
 use crate::parallel::rules::{Arguments, MatrixError, Rules};
 
 /// A request's place in the agreed order: its batch and its index there (EX-1).

@@ -42,41 +42,20 @@ impl core::fmt::Display for MatrixError {
 }
 
 impl Matrices {
-    /// Returns the matrices with these entries.
+    /// Returns the matrices with these entries: OCM is `always`, OACM is `if_related`.
     ///
     /// # Errors
     ///
     /// A matrix is not symmetric, or too large.
     pub fn new(
         functions: usize,
-        ocm: impl Fn(usize, usize) -> bool,
-        oacm: impl Fn(usize, usize) -> bool,
+        always: impl Fn(usize, usize) -> bool,
+        if_related: impl Fn(usize, usize) -> bool,
     ) -> Result<Self, MatrixError> {
         if functions > FUNCTIONS_MAX {
             return Err(MatrixError::TooMany);
         }
-        let row = |of: &dyn Fn(usize, usize) -> bool, a| {
-            (0..functions).filter(|b| of(a, *b)).fold(0, |row, b| row | 1 << b)
-        };
-        let rows =
-            |of: &dyn Fn(usize, usize) -> bool| (0..functions).map(|a| row(of, a)).collect::<Vec<u64>>();
-        for of in [&ocm as &dyn Fn(usize, usize) -> bool, &oacm] {
-            for a in 0..functions {
-                if let Some(b) = (0..a).find(|b| of(a, *b) != of(*b, a)) {
-                    let (a, b) = if of(a, b) { (a, b) } else { (b, a) };
-                    return Err(MatrixError::Asymmetric(a, b));
-                }
-            }
-        }
-        let (mut ocm, mut oacm) = (rows(&ocm), rows(&oacm));
-        // The last row and column: a request that may touch anything.
-        let everything = 1 << functions;
-        for row in ocm.iter_mut().chain(&mut oacm) {
-            *row |= everything;
-        }
-        ocm.push(u64::MAX);
-        oacm.push(u64::MAX);
-        Ok(Self { functions, ocm, oacm })
+        Ok(Self { functions, ocm: rows(functions, always)?, oacm: rows(functions, if_related)? })
     }
 
     /// Returns the number of functions.
@@ -102,6 +81,20 @@ impl Matrices {
     pub(super) fn if_related(&self, class: usize) -> u64 {
         self.oacm.get(class).copied().unwrap_or(u64::MAX)
     }
+}
+
+/// Returns the rows of a matrix. The last row and column are for a request that may touch anything.
+fn rows(functions: usize, entry: impl Fn(usize, usize) -> bool) -> Result<Vec<u64>, MatrixError> {
+    let mut rows = Vec::new();
+    for a in 0..functions {
+        if let Some(b) = (0..a).find(|b| entry(a, *b) != entry(*b, a)) {
+            let (a, b) = if entry(a, b) { (a, b) } else { (b, a) };
+            return Err(MatrixError::Asymmetric(a, b));
+        }
+        rows.push((0..functions).filter(|b| entry(a, *b)).fold(1 << functions, |row, b| row | 1 << b));
+    }
+    rows.push(u64::MAX);
+    Ok(rows)
 }
 
 /// What a parser says of a request: its function and the keys that it uses.

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use quorate_wire::reply::Outcome;
 use quorate_wire::{Batch, ClientId, Replies, SeqNum, Timestamp};
 
-use crate::executor::{Executor, Ran, Ready};
+use crate::executor::{Executor, Ran, Ready, settle};
 use crate::page::{PageFault, PageStore};
 use crate::parallel::engine::Kind;
 use crate::parallel::parallelizer::{Full, Parallelizer, Position};
@@ -18,7 +18,7 @@ use crate::parallel::rules::{MatrixError, Rules};
 use crate::parallel::unsettled::Unsettled;
 use crate::registry;
 use crate::service::{Context, Service};
-use crate::state::cells::{Cell, Seen};
+use crate::state::cell::{Cell, Seen};
 
 /// Work for one worker.
 #[derive(Debug)]
@@ -205,7 +205,7 @@ impl<R: Rules> Runs<R> {
         let room = executor.room();
         for (index, request) in (0_u32..).zip(batch.requests()) {
             let (client, operation) = (request.client, request.operation);
-            let settled = executor.lane_timestamp(client);
+            let settled = settle::lane_timestamp(executor, client);
             let last = self.lanes.get(&client).copied().max(settled);
             let barrier = self.is_distrusted
                 || client.replica().is_some()
@@ -240,7 +240,7 @@ impl<R: Rules> Runs<R> {
             let ordinal = self.ordinal(position);
             let request = &mut self.requests[at(ordinal - self.unsettled.settled())];
             let may_run = !request.barrier
-                && executor.lane_timestamp(request.client).is_some()
+                && settle::lane_timestamp(executor, request.client).is_some()
                 && executor.may_execute(request.client, &request.operation);
             if !may_run {
                 request.status = Status::OnPages;
@@ -324,11 +324,11 @@ impl<R: Rules> Runs<R> {
         let Some(open) = self.batches.front_mut() else { return Ok(None) };
         let time_ns = match open.time_ns {
             Some(time_ns) => time_ns,
-            None => *open.time_ns.insert(executor.open_batch(open.seq, open.batch.choice())?),
+            None => *open.time_ns.insert(settle::open_batch(executor, open.seq, open.batch.choice())?),
         };
         if open.settled == open.requests {
             let seq = open.seq;
-            executor.close_batch(seq);
+            settle::close_batch(executor, seq);
             self.batches.pop_front();
             return Ok(Some(Settled::Batch(seq)));
         }
@@ -338,7 +338,7 @@ impl<R: Rules> Runs<R> {
             Status::Ran { ran, reads, .. } => {
                 let is_same =
                     self.unsettled.stale(reads).is_none() && plant!(29, time_ns == request.time_ns, true);
-                is_same.then_some(Ready { run: &ran.run, reads, result: &ran.result, is_applied: false })
+                is_same.then(|| Ready::new(ran, reads))
             }
             Status::OnPages => None,
         };
@@ -347,8 +347,8 @@ impl<R: Rules> Runs<R> {
             unreachable!("a batch has its requests")
         };
         let place = (open.seq, open.settled, time_ns);
-        let written = executor.settle(place, &ordered, ready.as_mut(), replies)?;
-        let is_applied = ready.is_some_and(|ready| ready.is_applied);
+        let written = settle::settle(executor, place, &ordered, ready.as_mut(), replies)?;
+        let is_applied = ready.is_some_and(|ready| ready.is_applied());
         open.settled += 1;
         self.settled(executor, is_applied, written, replies);
         Ok(Some(Settled::Request(Position { seq: place.0, index: place.1 })))
@@ -402,7 +402,7 @@ impl<R: Rules> Runs<R> {
     /// nobody's.
     pub fn drain<S: Service, P: PageStore>(&mut self, executor: &mut Executor<S, P>) {
         if self.batches.front().is_some_and(|open| open.time_ns.is_some()) {
-            executor.abandon_batch();
+            settle::abandon_batch(executor);
         }
         let end = self.unsettled.settled() + u64::try_from(self.requests.len()).unwrap_or(u64::MAX);
         self.parallelizer.drain();

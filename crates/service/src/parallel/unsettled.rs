@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use crate::state::cells::{Below, Cell, CellRun, Seen};
+use crate::state::cell::{Below, Cell, CellRun, Seen};
 
 /// A version of a cell: the ordinal of the request that wrote it, and which of its runs that was.
 pub(super) type Version = (u64, u32);

@@ -16,6 +16,7 @@ use crate::stop::Stop;
 
 mod change;
 mod cursor;
+pub(crate) mod log;
 mod node;
 #[cfg(test)]
 mod tests;

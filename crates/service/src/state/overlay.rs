@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use crate::page::{Page, PageFault, PageStore, Pool};
-use crate::state::cells::Cell;
+use crate::state::cell::Cell;
 use crate::state::index::Index;
 
 /// The write set of one batch. Holds each page at most once.

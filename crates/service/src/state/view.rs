@@ -1,8 +1,8 @@
 //! The state as one execution sees it.
 
 use crate::page::{Page, PageStore, Pool};
-use crate::state::btree::Tree;
-use crate::state::cells::{Below, Cell, CellRun, Cells, Change};
+use crate::state::cell::{Below, Cell, CellRun, Change};
+use crate::state::cells::Cells;
 use crate::state::overlay::Overlay;
 use crate::stop::Stop;
 
@@ -61,7 +61,7 @@ impl<'a> View<'a> {
         zeros: &'a [u8],
         (first, count): (u32, u32),
     ) -> Self {
-        Self { base, layer: Layer::Cells(Cells { run, below, overlay }), zeros, first, count }
+        Self { base, layer: Layer::Cells(Cells::new(run, below, overlay)), zeros, first, count }
     }
 
     /// Returns the size of a page, in bytes.
@@ -236,7 +236,7 @@ impl<'a> View<'a> {
         let absolute = self.absolute(page)?;
         if let Layer::Cells(cells) = &mut self.layer {
             let settled = old(cells.settled(self.base, self.zeros, absolute)?)?;
-            return Ok(cells.add((absolute, at), settled, delta, max));
+            return Ok(cells.add((absolute, at), settled, (page, delta, max)));
         }
         let Some(sum) = old(self.page(page)?)?.checked_add_signed(delta).filter(|sum| *sum <= max) else {
             return Ok(false);
@@ -314,24 +314,6 @@ impl<'a> View<'a> {
             if let Some(((page, at), key)) = changed {
                 overlay.note_entry((first + page, at), key);
             }
-        }
-    }
-
-    /// Applies a change that a run on cells has logged. Returns whether its outcome is the same. A page is numbered
-    /// from the state's first.
-    pub(crate) fn apply(&mut self, change: &Change) -> Result<bool, Stop> {
-        use crate::state::space::StoreError;
-        match change {
-            Change::Insert { tree, key, value, existed } => match tree.insert(self, key, value) {
-                Ok(is_there) => Ok(is_there == *existed),
-                Err(StoreError::Full | StoreError::KeyTooLong) => Ok(false),
-                Err(StoreError::Stop(stop)) => Err(stop),
-            },
-            Change::Remove { tree, key, existed } => Ok(Tree::remove(tree, self, key)? == *existed),
-            Change::Add { page, at, delta, max, fits } => {
-                Ok(self.add(page - self.first, *at, *delta, *max)? == *fits)
-            }
-            Change::Step(_) => Ok(false),
         }
     }
 

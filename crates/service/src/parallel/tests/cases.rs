@@ -11,7 +11,7 @@ use crate::page::{Memory, PageStore as _, Pool};
 use crate::parallel::unsettled::Unsettled;
 use crate::parallel::*;
 use crate::state::btree::Tree;
-use crate::state::cells::CellRun;
+use crate::state::cell::CellRun;
 use crate::state::overlay::Overlay;
 use crate::state::space::Space;
 use crate::state::view::View;

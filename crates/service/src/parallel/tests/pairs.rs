@@ -9,7 +9,7 @@ use quorate_wire::{ClientId, SeqNum, Timestamp};
 use crate::kv::{Command, Condition, Items, Kv, Operation};
 use crate::parallel::*;
 use crate::service::{Context, Service as _};
-use crate::state::cells::{CellRun, Change};
+use crate::state::cell::{CellRun, Change};
 use crate::testing::{Bench, Xorshift};
 
 /// Every kind of operation, on each of these keys.
@@ -30,7 +30,9 @@ fn operations() -> Vec<Vec<u8>> {
             Operation::Incr { key, by: 4 },
             Operation::Append { key, suffix: b"9" },
         ];
-        operations.iter().for_each(|operation| add(&|out| operation.encode(out)));
+        for operation in &operations {
+            add(&|out| operation.encode(out));
+        }
         let set = |condition, ttl_ms, get| Command::Set { key, value: b"3", condition, ttl_ms, get };
         let (mut keys, mut pairs) = (Vec::new(), Vec::new());
         let keys = Items::keys([key, other], &mut keys);
@@ -49,7 +51,9 @@ fn operations() -> Vec<Vec<u8>> {
             Command::Ttl { key },
             Command::Persist { key },
         ];
-        commands.iter().for_each(|command| add(&|out| command.encode(out)));
+        for command in &commands {
+            add(&|out| command.encode(out));
+        }
         let (mut put, mut buffer) = (Vec::new(), Vec::new());
         Operation::Put { key, value: b"many" }.encode(&mut put);
         let items = Items::operations([&put], &mut buffer);
@@ -84,7 +88,7 @@ fn execute(bench: &mut Bench, index: u32, time_ms: u64, operation: &[u8]) -> Vec
     } else if done.is_ok() {
         bench.run(|view| {
             for change in run.changes().iter().filter(|change| !matches!(change, Change::Step(_))) {
-                assert!(view.apply(change).unwrap());
+                assert!(crate::btree::log::apply(view, change).unwrap());
             }
         });
     }

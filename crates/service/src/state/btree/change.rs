@@ -4,7 +4,6 @@ use crate::state::btree::node::{self, Cell, HEAD_BYTES, INNER_CELL_BYTES, Kind, 
 use crate::state::btree::{
     DESCRIPTION_BYTES_MAX, KEY_BYTES_MAX, Large, Path, RUN_BYTES, RUNS_MAX, Tree, Value, cell_bytes_max,
 };
-use crate::state::cells::Change;
 use crate::state::space::{Run, StoreError, pair_bytes};
 use crate::state::view::View;
 use crate::stop::Stop;
@@ -39,23 +38,6 @@ impl Tree {
         let done = self.insert_into_pages(view, key, value);
         view.leave_tree(was_inside, Some((self.header, key)));
         done
-    }
-
-    #[cold]
-    fn log_insert(&self, view: &mut View<'_>, key: &[u8], value: &[u8]) -> Result<bool, Stop> {
-        let existed = self.get(view, key)?.is_some();
-        let cell = view.entry(self.header, key)?;
-        let (key, value) = (key.to_vec(), value.to_vec());
-        view.log(cell, Change::Insert { tree: *self, key, value, existed });
-        Ok(existed)
-    }
-
-    #[cold]
-    fn log_remove(&self, view: &mut View<'_>, key: &[u8]) -> Result<bool, Stop> {
-        let existed = self.get(view, key)?.is_some();
-        let cell = view.entry(self.header, key)?;
-        view.log(cell, Change::Remove { tree: *self, key: key.to_vec(), existed });
-        Ok(existed)
     }
 
     #[inline]
