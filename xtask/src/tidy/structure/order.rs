@@ -30,9 +30,9 @@ const ORDERS: &[(&str, Order)] = &[
         "pbft",
         &[
             "io mutants",
-            "away order",
+            "away order requests",
             // Parts of a replica: they do not know the whole.
-            "client requests view",
+            "checkpoint client execution status view",
             "recovery",
             "replica",
             "recording",
