@@ -5,10 +5,13 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
-use quorate_node::{ClientDrive, Directory, Drive, Meter, Place, TestKeys, Transport};
+use quorate_node::memory::in_memory;
+use quorate_node::{
+    ClientDrive, Directory, Event, MemoryProcess, Meter, Metered, Place, TestKeys, Transport,
+};
 use quorate_pbft::{Config, Now};
 use quorate_service::null::Null;
-use quorate_wire::{ClientId, Cluster, Principal, Timestamp};
+use quorate_wire::{ClientId, Cluster, Principal, Source, Timestamp};
 
 use crate::allocations;
 
@@ -34,7 +37,7 @@ impl Transport for Queue {
 /// A whole cluster with one client. See the module.
 #[derive(Debug)]
 pub(crate) struct Group<M: Meter> {
-    replicas: Vec<Drive<Null, M>>,
+    replicas: Vec<(MemoryProcess<Null>, Metered<M>)>,
     client: ClientDrive<M>,
     queue: Queue,
     now: Now,
@@ -61,12 +64,15 @@ impl<M: Meter> Group<M> {
             let own = Principal::Replica(id);
             let (signer, door) = (keys.signer(own), keys.door(own, now.wall_ns));
             let directory = directory.clone();
-            replicas.push(Drive::new(id, config.clone(), signer, door, directory, Null, 1 << 20, meter())?);
+            let process = in_memory(id, &config, signer, door, directory, Null, 1 << 20)?;
+            replicas.push((process, Metered::new(meter())));
         }
         let door = keys.door(principal, now.wall_ns);
         let client = ClientDrive::new(&config, door, 1, directory, Timestamp(1), meter());
         let mut group = Self { replicas, client, queue: Queue::default(), now };
-        group.replicas.iter_mut().for_each(|replica| replica.start(now));
+        for (replica, meter) in &mut group.replicas {
+            replica.step(now, Event::Start, meter);
+        }
         group.settle()?;
         Ok(group)
     }
@@ -93,10 +99,10 @@ impl<M: Meter> Group<M> {
     /// Delivers datagrams in order until none is in flight.
     fn pump(&mut self) {
         let now = self.now;
-        for (account, replica) in self.replicas.iter_mut().enumerate() {
+        for (account, (replica, meter)) in self.replicas.iter_mut().enumerate() {
             if replica.due() <= now.mono_ns {
                 allocations::charge(Some(account));
-                replica.expire(now);
+                replica.step(now, Event::Clock, meter);
             }
             replica.flush(&mut self.queue);
         }
@@ -106,9 +112,10 @@ impl<M: Meter> Group<M> {
         }
         self.client.flush(&mut self.queue);
         while let Some((to, datagram)) = self.queue.datagrams.pop_front() {
-            if let Some(replica) = self.replicas.get_mut(to.index()) {
+            if let Some((replica, meter)) = self.replicas.get_mut(to.index()) {
                 allocations::charge(Some(to.index()));
-                replica.receive(now, &datagram);
+                let event = Event::Datagram { source: Source::UNKNOWN, bytes: &datagram };
+                replica.step(now, event, meter);
                 allocations::charge(None);
                 replica.flush(&mut self.queue);
             } else {
@@ -121,19 +128,19 @@ impl<M: Meter> Group<M> {
 
     /// Returns how many frames the authenticators have received.
     pub(crate) fn received(&self) -> u64 {
-        let replicas: u64 = self.replicas.iter().map(|replica| replica.counters().received).sum();
+        let replicas: u64 = self.replicas.iter().map(|(replica, _)| replica.counters().received).sum();
         replicas + self.client.counters().received
     }
 
     /// Returns how many frames the authenticators rejected, and how many requests were retransmitted.
     pub(crate) fn errors(&self) -> u64 {
         let client = self.client.counters();
-        let replicas = self.replicas.iter().flat_map(|replica| replica.counters().refused.values());
+        let replicas = self.replicas.iter().flat_map(|(replica, _)| replica.counters().refused.values());
         replicas.chain(client.refused.values()).sum::<u64>() + client.retransmitted
     }
 
     /// Returns the meters: of the replicas in order, then the client's.
     pub(crate) fn meters(&mut self) -> impl Iterator<Item = &mut M> {
-        self.replicas.iter_mut().map(Drive::meter).chain([self.client.meter()])
+        self.replicas.iter_mut().map(|(_, meter)| meter.meter()).chain([self.client.meter()])
     }
 }

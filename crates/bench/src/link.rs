@@ -5,7 +5,7 @@
 //! signed once.
 
 use anyhow::Result;
-use quorate_node::outbox::Transport;
+use quorate_node::Transport;
 use quorate_node::{Place, Socket};
 use quorate_wire::digest::{ClusterId, Domains};
 use quorate_wire::sign::{Signer, Verifier};

@@ -4,7 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
-use quorate_node::{ClientDrive, Clock, Directory, Drive, Socket, TestKeys, Waiting, ports};
+use quorate_node::memory::in_memory;
+use quorate_node::{ClientDrive, Clock, Directory, Event, Socket, TestKeys, Waiting, ports};
 use quorate_pbft::Config;
 use quorate_pbft::config::{Durability, RequestAuth};
 use quorate_service::null::Null;
@@ -131,27 +132,28 @@ impl Common {
         let Self { config, keys, directory, .. } = self;
         let door = keys.door(own, Clock::new().now().wall_ns);
         let incarnation = 1 << 20;
-        let mut drive = Drive::new(id, config, keys.signer(own), door, directory, Null, incarnation, ())?;
+        let mut process = in_memory(id, &config, keys.signer(own), door, directory, Null, incarnation)?;
         let mut lines = processes::ready()?;
         lines.next().context("the experiment has exited before the start")??;
         let never = AtomicBool::new(false);
         if let Some(socket) = link.plain() {
-            quorate_node::run_replica(&mut drive, socket, waiting, &never)?;
+            quorate_node::run_replica(&mut process, socket, waiting, &never)?;
             return Ok(());
         }
         let clock = Clock::new();
-        drive.start(clock.now());
+        process.step(clock.now(), Event::Start, &mut ());
         loop {
-            drive.flush(&mut link);
+            process.flush(&mut link);
             let mut is_idle = true;
             while let Some((source, datagram)) = link.receive()? {
                 is_idle = false;
-                let by = drive.receive_from(clock.now(), source, datagram);
+                let event = Event::Datagram { source, bytes: datagram };
+                let by = process.step(clock.now(), event, &mut ());
                 link.judge(by);
-                drive.flush(&mut link);
+                process.flush(&mut link);
             }
-            if drive.due() <= clock.mono_ns() {
-                drive.expire(clock.now());
+            if process.due() <= clock.mono_ns() {
+                process.step(clock.now(), Event::Clock, &mut ());
             } else if is_idle {
                 link.wait(1)?;
             }

@@ -127,8 +127,6 @@ impl LiarCore {
 }
 
 impl Core for LiarCore {
-    const LIES: bool = true;
-
     fn step(&mut self, now: Now, input: Input<'_>, out: &mut Actions) {
         self.lying.step(now, input, out);
         self.note();
@@ -150,8 +148,16 @@ impl Core for LiarCore {
         self.lying.answer(kind, body)
     }
 
+    fn is_byzantine(&self) -> bool {
+        true
+    }
+
+    fn tampers(&self) -> bool {
+        self.lying.tampers()
+    }
+
     fn tamper(&mut self, to: Place, frame: &mut Vec<u8>) -> bool {
-        !self.lying.tampers() || self.lying.tamper(NodeId::at(to.index()), frame)
+        self.lying.tamper(NodeId::at(to.index()), frame)
     }
 
     fn due(&self) -> u64 {

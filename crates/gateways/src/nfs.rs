@@ -12,6 +12,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::time::Duration;
 
 use quorate_fs::Fs;
 use quorate_fs::nfs3::relay::{Connection, Limits as ConnectionLimits, Ticket};
@@ -22,8 +23,8 @@ use crate::front::{
     self, Cluster, Counts, Failure, FrontDoor, INPUT_BYTES, Limits, Question, Refused, Talk, Turn,
     Unreplicated,
 };
+use quorate_node::Meter;
 use quorate_node::client::ClientDrive;
-use quorate_node::meter::Meter;
 use quorate_node::services::ServiceName;
 use quorate_node::socket::Socket;
 use quorate_node::{ClientNode, Trouble};
@@ -39,6 +40,7 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
     protocol: "NFS",
     users: "NFS clients (NFS and MOUNT protocols)",
     port: 20490,
+    deadline: Duration::from_secs(10),
     service: ServiceName::FS,
     help: HELP,
     options: &[

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use quorate_pbft::client::step::{ClientAction, ClientActions, ClientInput, ClientMilestone, Members, Path};
 use quorate_pbft::config::Config;
-use quorate_pbft::step::Lsn;
 use quorate_pbft::{Client, Now};
+use quorate_process::{Directory, Endpoint, Meter, Part, Transport};
 use quorate_wire::codec::Reader;
 use quorate_wire::frame::Frame;
 use quorate_wire::message::{Message, RequestBody, Statement};
@@ -16,9 +16,6 @@ use quorate_wire::{
 };
 
 use self::ledger::{Class, Ledger};
-use crate::directory::Directory;
-use crate::meter::{Meter, Part};
-use crate::outbox::{Outbox, Transport};
 use crate::timestamps::Timestamps;
 
 pub mod ledger;
@@ -26,8 +23,6 @@ mod questions;
 #[cfg(test)]
 mod tests;
 
-/// How often the authenticator gets the time, in nanoseconds.
-const TICK_NS: u64 = 100_000_000;
 /// One lane of those that wait asks again after so long at most, in nanoseconds.
 const ALONE_NS: u64 = 400_000_000;
 /// Lanes are told that others are answered no more often than this, in nanoseconds.
@@ -87,9 +82,8 @@ struct Lane {
 #[derive(Debug)]
 pub struct ClientDrive<M: Meter = ()> {
     cluster: Cluster,
-    door: Door,
+    endpoint: Endpoint,
     lanes: Vec<Lane>,
-    directory: Directory,
     timestamps: Timestamps,
     /// No lane's timer runs out before this.
     earliest: u64,
@@ -99,8 +93,6 @@ pub struct ClientDrive<M: Meter = ()> {
     heard_at: u64,
     /// More threads want to run on this machine than there are cores.
     crowded: bool,
-    tick_at: u64,
-    outbox: Outbox,
     counters: ClientCounters,
     meter: M,
     done: Vec<Done>,
@@ -137,15 +129,12 @@ impl<M: Meter> ClientDrive<M> {
         Self {
             cluster: config.cluster,
             lanes: lanes.collect(),
-            door,
-            directory,
+            endpoint: Endpoint::new(door, directory),
             timestamps,
             earliest: u64::MAX,
             patient: false,
             heard_at: 0,
             crowded: false,
-            tick_at: 0,
-            outbox: Outbox::default(),
             counters: ClientCounters::default(),
             meter,
             done: Vec::new(),
@@ -188,7 +177,7 @@ impl<M: Meter> ClientDrive<M> {
                 }
             };
             let sender = frame.sender;
-            let admitted = self.door.admit_from(now.mono_ns, source, frame);
+            let admitted = self.endpoint.admit(now.mono_ns, source, frame);
             by = if admitted.is_ok() { Some(sender) } else { by };
             self.meter.lap(Part::Admit);
             match &admitted {
@@ -223,9 +212,8 @@ impl<M: Meter> ClientDrive<M> {
             }
             self.earliest = self.lanes.iter().map(|lane| lane.deadline).min().unwrap_or(u64::MAX);
         }
-        if now.mono_ns >= self.tick_at {
-            self.tick_at = now.mono_ns.saturating_add(TICK_NS);
-            self.door.tick(now.mono_ns, now.wall_ns);
+        if now.mono_ns >= self.endpoint.tick_at() {
+            self.endpoint.tick(now);
             self.tend_evidence(now);
             self.send_keys();
         }
@@ -234,13 +222,13 @@ impl<M: Meter> ClientDrive<M> {
     /// Returns the moment of the monotonic clock at which [`Self::expire`] is due, or earlier.
     #[inline]
     pub fn due(&self) -> u64 {
-        self.earliest.min(self.tick_at)
+        self.earliest.min(self.endpoint.tick_at())
     }
 
     /// Sends everything that may leave.
     #[inline]
     pub fn flush(&mut self, transport: &mut impl Transport) {
-        self.outbox.flush(transport);
+        self.endpoint.flush(transport);
     }
 
     /// Returns the operations that have finished since [`Self::clear_done`].
@@ -352,7 +340,7 @@ impl<M: Meter> ClientDrive<M> {
             ClientAction::SetTimer(deadline) => self.set_timer(now, lane, deadline.0),
             ClientAction::StopTimer => self.lanes[lane].deadline = u64::MAX,
             ClientAction::SendKeys => {
-                self.door.announce();
+                self.endpoint.door_mut().announce();
                 self.send_keys();
             }
             ClientAction::Done { timestamp, result, path } => {
@@ -395,18 +383,17 @@ impl<M: Meter> ClientDrive<M> {
         }
         let id = self.lanes[lane].client.id();
         self.frame.clear();
-        self.door.seal_digested(body, id, digest, sign, &mut self.frame);
+        self.endpoint.door_mut().seal_digested(body, id, digest, sign, &mut self.frame);
         self.counters.sent += 1;
-        let places = to.of(self.cluster()).filter_map(|replica| self.directory.replica(replica));
-        self.outbox.post(places, &self.frame, Lsn(0));
+        self.endpoint.post_replicas(to.of(self.cluster), &self.frame);
         self.meter.lap(Part::Seal);
     }
 
     /// Sends the pending NEW-KEYs of the authenticator.
     fn send_keys(&mut self) {
-        while let Some((to, frame)) = self.door.take_outgoing() {
-            if let Principal::Replica(replica) = to {
-                self.outbox.post(self.directory.replica(replica).into_iter(), &frame, Lsn(0));
+        while let Some((to, frame)) = self.endpoint.take_keys() {
+            if let Principal::Replica(_) = to {
+                self.endpoint.post(to, &frame);
             }
         }
     }

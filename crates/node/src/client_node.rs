@@ -9,7 +9,6 @@ use quorate_wire::{Door, Principal};
 use crate::client::ClientDrive;
 use crate::client::ledger::Ledger;
 use crate::clock::Clock;
-use crate::directory::Directory;
 use crate::idle::Waiting;
 use crate::members::{Members, client_identity, client_number};
 use crate::replica::{lock, open_socket};
@@ -18,6 +17,7 @@ use crate::settings::Settings;
 use crate::socket::Socket;
 use crate::timestamps::Timestamps;
 use crate::trouble::{Kind, Trouble};
+use quorate_process::Directory;
 
 /// A client's identity, settings and sockets.
 #[derive(Debug)]

@@ -11,12 +11,12 @@ use quorate_pbft::Committed;
 use quorate_service::{Executor, PageFault, Service};
 use quorate_wire::{Digest, Principal, Replies, SeqNum};
 
-use crate::drive;
 use crate::examine::examine;
 use crate::replica::lock;
 use crate::settings::ServiceName;
 use crate::storage::{self, Files, Paged};
 use crate::trouble::{Kind, Trouble};
+use quorate_process::executor_options;
 
 /// The result of a check.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ pub fn check(dir: &Path) -> Result<Checked, Trouble> {
     let config = &node.settings.config;
     let fs = node.settings.file_system(&dir.join("node.toml"))?;
     let settings = fs.settings().clone();
-    let (domains, options) = (config.domains(), drive::options(config, 1));
+    let (domains, options) = (config.domains(), executor_options(config, 1));
     let (files, limit) = (Files::below(dir), node.settings.state_memory_max);
     let store = Paged::new(files, domains.clone(), options.page_bytes, limit);
     let executor = Executor::with_store(fs, domains, options, store);

@@ -124,7 +124,7 @@ pub fn sleep<E>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::directory::Directory;
+    use quorate_process::Directory;
 
     /// It polls for as long as it is useful, and briefly after a sleep.
     #[test]

@@ -10,13 +10,13 @@ use quorate_wire::sign::{PublicKey, Signer, Verifier};
 use quorate_wire::{Door, Principal};
 
 use crate::clock::Clock;
-use crate::directory::Directory;
 use crate::members::{Members, client_identity};
 use crate::replica::{lock, open_socket_above, pin};
 use crate::secret;
 use crate::settings::Settings;
 use crate::socket::Socket;
 use crate::trouble::{Kind, Trouble};
+use quorate_process::Directory;
 
 /// What a server writes to disk before it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use quorate_service::Service;
 
 use crate::client::{ClientDrive, Done};
 use crate::clock::Clock;
-use crate::drive::Drive;
 use crate::idle::{Idle, Waiting};
-use crate::meter::Meter;
+use crate::memory::MemoryProcess;
 use crate::socket::Socket;
+use quorate_process::{Event, Meter};
 
 /// Maximum number of datagrams taken between two flushes.
 const BURST_MAX: usize = 64;
@@ -20,15 +20,15 @@ const BURST_MAX: usize = 64;
 /// # Errors
 ///
 /// The sockets have failed.
-pub fn run_replica<S: Service, M: Meter>(
-    drive: &mut Drive<S, M>,
+pub fn run_replica<S: Service>(
+    process: &mut MemoryProcess<S>,
     socket: &mut Socket,
     waiting: Waiting,
     stop: &AtomicBool,
 ) -> io::Result<()> {
     let (mut clock, mut idle, mut rested) = (Clock::new(), Idle::new(waiting), 0);
-    drive.start(clock.now());
-    drive.flush(socket);
+    process.step(clock.now(), Event::Start, &mut ());
+    process.flush(socket);
     while !stop.load(Ordering::Relaxed) {
         let looked = clock.look(std::mem::take(&mut rested));
         let mut burst = 0;
@@ -37,17 +37,18 @@ pub fn run_replica<S: Service, M: Meter>(
             && let Some((source, datagram)) = socket.receive()?
         {
             burst += 1;
-            let by = drive.receive_from(*now.get_or_insert_with(|| clock.now()), source, datagram);
+            let event = Event::Datagram { source, bytes: datagram };
+            let by = process.step(*now.get_or_insert_with(|| clock.now()), event, &mut ());
             socket.judge(by);
         }
-        if drive.due() <= looked {
-            drive.expire(now.unwrap_or_else(|| clock.now()));
+        if process.due() <= looked {
+            process.step(now.unwrap_or_else(|| clock.now()), Event::Clock, &mut ());
         }
-        drive.flush(socket);
+        process.flush(socket);
         if burst > 0 {
             idle.reset();
         } else {
-            rested = idle.rest(looked, drive.due(), socket, None, || false)?;
+            rested = idle.rest(looked, process.due(), socket, None, || false)?;
         }
     }
     Ok(())

@@ -16,6 +16,8 @@ use quorate_pbft::config::Durability;
 use quorate_pbft::recording::Recorder;
 use quorate_pbft::step::Lsn;
 use quorate_pbft::{Config, Now, Replica, Restart, Resume};
+use quorate_process::{Core, Directory, DiskEvent, Event, Process, Store as _};
+use quorate_process::{INCARNATION_RANDOM_BITS, executor_options};
 use quorate_service::{Executor, Service};
 use quorate_wire::frame::PACKED_BYTES_MAX;
 use quorate_wire::sign::Signer;
@@ -23,11 +25,7 @@ use quorate_wire::{Door, Principal, ReplicaId, SeqNum};
 use tracing::{info, warn};
 
 use crate::clock::Clock;
-use crate::core::Core;
-use crate::directory::Directory;
-use crate::drive::{self, Drive};
 use crate::idle::Idle;
-use crate::journal::INCARNATION_RANDOM_BITS;
 use crate::members::{Members, client_identity};
 use crate::ports::{Port, holder};
 use crate::secret;
@@ -37,6 +35,7 @@ use crate::socket::Socket;
 use crate::storage::{Disk, Paged, Past, Storage};
 use crate::surroundings::Surroundings;
 use crate::trouble::{Kind, Trouble};
+use crate::watch::Watch;
 
 /// Maximum number of datagrams taken between two flushes.
 const BURST_MAX: usize = 64;
@@ -162,7 +161,7 @@ impl ReplicaNode {
         let chance = u64::from_le_bytes(secret::entropy()?.first_chunk().copied().unwrap_or_default());
         let chance = chance >> (64 - INCARNATION_RANDOM_BITS);
         let incarnation = (storage.starts() << INCARNATION_RANDOM_BITS) | chance;
-        let (domains, options) = (config.domains(), drive::options(&config, wall_ns));
+        let (domains, options) = (config.domains(), executor_options(&config, wall_ns));
         let store = match config.durability {
             Durability::Memory => Paged::in_memory(domains.clone(), options.page_bytes),
             Durability::Sync | Durability::Async => {
@@ -193,20 +192,17 @@ impl ReplicaNode {
         }
         let is_fresh = matches!(resume, Resume::Fresh { .. });
         let disk = storage.begin(&executor, self.settings.log_bytes_max)?;
-        let signer = self.signer.clone();
-        let directory = self.directory.clone();
-        let drive = Drive::resume(self.id, config, signer, door, directory, executor, resume, (), disk);
-        let drive = drive.map_err(|error| Trouble::new(Kind::Rule, error.to_string()))?;
-        let mut drive = drive.with_core(|replica| put(replica, self.signer.clone(), &self.settings.config));
-        if let Some(recorder) = recorder {
-            drive.record(recorder);
-        }
-        drive.set_surroundings(Surroundings::new(&self.dir));
+        let replica = Replica::new(self.id, config.clone(), self.signer.clone(), resume)
+            .map_err(|error| Trouble::new(Kind::Rule, error.to_string()))?;
+        let core = put(replica, self.signer.clone(), &self.settings.config);
+        let mut process = Process::new(self.id, &config, core, door, self.directory.clone(), executor, disk);
+        process.set_surroundings(Box::new(Surroundings::new(&self.dir)));
         info!(
             replica = %self.id, address = %self.settings.listen, starts = incarnation >> INCARNATION_RANDOM_BITS,
             durability = ?self.settings.config.durability, fresh = is_fresh, "runs"
         );
-        Running { node: self, drive, clock, durable: Lsn(0), keys_at: 0, rested_ns: 0 }.run(stop)
+        let watch = Watch::new(recorder);
+        Running { node: self, process, watch, clock, durable: Lsn(0), keys_at: 0, rested_ns: 0 }.run(stop)
     }
 }
 
@@ -228,7 +224,8 @@ impl<C: Core, P: FnOnce(Replica, Signer, &Config) -> C> Taker for Put<'_, P> {
 /// A running replica.
 struct Running<S: Service, C: Core> {
     node: ReplicaNode,
-    drive: Drive<S, (), Disk, C>,
+    process: Process<S, Paged, Disk, C>,
+    watch: Watch,
     clock: Clock,
     /// The last record that the replica was told is durable.
     durable: Lsn,
@@ -245,7 +242,7 @@ impl<S: Service, C: Core> Running<S, C> {
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             self.serve(stop).and_then(|()| self.hand_over())
         }));
-        if let Some(recording) = self.drive.recording() {
+        if let Some(recording) = self.watch.recording() {
             let path = self.node.dir.join("recording");
             if let Err(error) = fs::write(&path, recording) {
                 warn!(%error, "cannot write the recording");
@@ -255,14 +252,14 @@ impl<S: Service, C: Core> Running<S, C> {
             Ok(ended) => ended,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        let stopped = self.drive.into_journal().stop();
+        let stopped = self.process.into_disk().stop();
         ended.and(stopped)?;
         info!(replica = %self.node.id, "stopped");
         Ok(())
     }
 
     fn serve(&mut self, stop: &AtomicBool) -> Result<(), Trouble> {
-        self.drive.start(self.clock.now());
+        self.process.step(self.clock.now(), Event::Start, &mut self.watch);
         self.keys_at = self.clock.mono_ns().saturating_add(self.node.settings.key_interval_ns);
         let mut idle = Idle::new(self.node.settings.waiting);
         while !stop.load(Ordering::Relaxed) {
@@ -274,13 +271,15 @@ impl<S: Service, C: Core> Running<S, C> {
     /// Lets the others take over before this primary stops.
     fn hand_over(&mut self) -> Result<(), Trouble> {
         let until = self.clock.mono_ns().saturating_add(HAND_OVER_NS);
-        let view = self.drive.replica().view();
-        if !self.drive.shut_down(self.clock.now()) {
-            self.drive.flush(&mut self.node.socket);
+        let view = self.process.replica().view();
+        let was_primary = self.process.replica().is_primary();
+        self.process.step(self.clock.now(), Event::Shutdown, &mut self.watch);
+        self.process.flush(&mut self.node.socket);
+        if !was_primary {
             return Ok(());
         }
         let mut idle = Idle::new(self.node.settings.waiting);
-        while self.clock.mono_ns() < until && self.drive.replica().view() == view {
+        while self.clock.mono_ns() < until && self.process.replica().view() == view {
             self.turn(&mut idle)?;
         }
         Ok(())
@@ -289,7 +288,7 @@ impl<S: Service, C: Core> Running<S, C> {
     /// Handles input, runs timers, sends output, and waits if there was nothing to do.
     #[inline]
     fn turn(&mut self, idle: &mut Idle) -> Result<(), Trouble> {
-        let Self { node, drive, clock, durable, keys_at, rested_ns } = self;
+        let Self { node, process, watch, clock, durable, keys_at, rested_ns } = self;
         let unusable = |error| Trouble::new(Kind::Network, format!("cannot use the socket: {error}"));
         // TM-7: input that came while this process was away is handled first, and its timers have hardly run.
         let mono_ns = clock.look(std::mem::take(rested_ns));
@@ -298,40 +297,42 @@ impl<S: Service, C: Core> Running<S, C> {
             && let Some((source, datagram)) = node.socket.receive().map_err(unusable)?
         {
             burst += 1;
-            let by = drive.receive_from(*now.get_or_insert_with(|| clock.now()), source, datagram);
+            let event = Event::Datagram { source, bytes: datagram };
+            let by = process.step(*now.get_or_insert_with(|| clock.now()), event, watch);
             node.socket.judge(by);
         }
-        let told = drive.journal().told();
+        let told = process.disk().told();
         let reached = told.durable();
         if reached > *durable {
             *durable = reached;
             burst += 1;
-            drive.durable(*now.get_or_insert_with(|| clock.now()), reached);
+            let event = Event::Disk(DiskEvent::Durable(reached));
+            process.step(*now.get_or_insert_with(|| clock.now()), event, watch);
         } else if let Some(trouble) = told.failure() {
             return Err(trouble);
         }
-        if drive.due() <= mono_ns {
+        if process.due() <= mono_ns {
             // Not the time after a long execution: what came in that time has not been looked at.
-            drive.expire(now.unwrap_or_else(|| clock.now()));
+            process.step(now.unwrap_or_else(|| clock.now()), Event::Clock, watch);
         }
         if *keys_at <= mono_ns {
             *keys_at = mono_ns.saturating_add(node.settings.key_interval_ns);
-            drive.refresh_keys(clock.now(), secret::entropy()?);
-            secret::note_time(&node.dir, drive.key_time())?;
+            process.renew_keys(clock.now(), secret::entropy()?, watch);
+            secret::note_time(&node.dir, process.endpoint().door().key_time())?;
         }
         // Clients were added or removed.
-        if let Err(error) = node.socket.follow(drive.directory()) {
+        if let Err(error) = node.socket.follow(process.endpoint().directory()) {
             warn!(%error, "no socket for an added client: this replica cannot answer it");
         }
-        drive.flush(&mut node.socket);
+        process.flush(&mut node.socket);
         if burst > 0 {
             idle.reset();
             return Ok(());
         }
-        let (disk, last) = (drive.journal(), *durable);
+        let (disk, last) = (process.disk(), *durable);
         let news = || disk.told().durable() > last;
         *rested_ns =
-            idle.rest(mono_ns, drive.due(), &node.socket, Some(disk.waker()), news).map_err(unusable)?;
+            idle.rest(mono_ns, process.due(), &node.socket, Some(disk.waker()), news).map_err(unusable)?;
         Ok(())
     }
 }

@@ -20,7 +20,7 @@ use quorate_wire::Principal;
 use quorate_wire::frame::PACKED_BYTES_MAX;
 
 use self::receive::{Inbox, accept};
-use crate::directory::Place;
+use quorate_process::Place;
 
 pub(crate) use self::receive::Long;
 

@@ -15,10 +15,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt};
 use quorate_wire::{Principal, Source};
 
-use crate::directory::{Directory, Place};
-use crate::outbox::Transport;
 use crate::side_channel::SideChannel;
 use crate::wake::Waker;
+use quorate_process::Transport;
+use quorate_process::{Directory, Place};
 
 /// Maximum length of a datagram.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;

@@ -14,7 +14,6 @@ use self::files::at_start;
 use crate::trouble::{Kind, Trouble};
 pub use owner::FORMAT;
 pub(crate) use owner::Owner;
-pub use paged::Pages;
 pub use recover::Past;
 
 mod disk;

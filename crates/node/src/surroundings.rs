@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
+use quorate_process::Room;
 
 /// The measured directory of a replica.
 #[derive(Clone, Debug)]
@@ -11,23 +12,15 @@ pub struct Surroundings {
     dir: PathBuf,
 }
 
-/// The measurements. Unknown values are 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Room {
-    /// Resident memory of this process, in bytes.
-    pub memory_bytes: u64,
-    /// Free space on the disk, and its size, in bytes.
-    pub disk: (u64, u64),
-}
-
 impl Surroundings {
     /// Returns the measurement for a replica with its files in `dir`.
     pub fn new(dir: &Path) -> Self {
         Self { dir: dir.to_path_buf() }
     }
+}
 
-    /// Measures.
-    pub fn look(&self) -> Room {
+impl quorate_process::Surroundings for Surroundings {
+    fn look(&self) -> Room {
         let disk = statvfs(&self.dir).map_or((0, 0), |disk| {
             let block = disk.fragment_size();
             (block.saturating_mul(disk.blocks_available()), block.saturating_mul(disk.blocks()))
@@ -44,6 +37,8 @@ fn memory_bytes() -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use quorate_process::Surroundings as _;
+
     use super::*;
 
     #[test]

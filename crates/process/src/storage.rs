@@ -23,6 +23,7 @@ pub mod pages;
 pub mod queue;
 pub mod recover;
 pub mod starts;
+pub mod store;
 
 mod commit;
 mod index;

@@ -8,8 +8,8 @@ use crate::tree::Tree;
 /// The drivers: of replicas the simulator and the node, of registers the three worlds of their
 /// simulator and their node. `true`: it has to be there.
 const DRIVERS: &[(&str, bool)] = &[
-    ("crates/sim/src/world/act.rs", true),
-    ("crates/node/src/drive.rs", false),
+    ("crates/process/src/process/perform.rs", true),
+    ("crates/sim/src/world/act.rs", false),
     ("crates/quorum-sim/src/world.rs", false),
     ("crates/quorum-sim/src/hand.rs", false),
     ("crates/quorum-sim/src/lab.rs", false),
@@ -62,7 +62,7 @@ fn is_wildcard(pattern: &str) -> bool {
 mod tests {
     use super::*;
 
-    const DRIVER: &str = "crates/sim/src/world/act.rs";
+    const DRIVER: &str = "crates/process/src/process/perform.rs";
     const FINE: &str =
         "fn perform(a: &Action) { match a { Action::Send { to, .. } => 1, Action::Report(m) => 2 } }";
 

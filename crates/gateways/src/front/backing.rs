@@ -8,9 +8,9 @@ use quorate_pbft::Now;
 use quorate_service::registry::RegistryResult;
 
 use super::talk::{Failure, Requests};
+use quorate_node::Meter;
 use quorate_node::client::{ClientDrive, End};
 use quorate_node::clock::Clock;
-use quorate_node::meter::Meter;
 use quorate_node::socket::Socket;
 
 /// Maximum number of datagrams between two flushes.

@@ -1,14 +1,13 @@
 //! A client's status requests to replicas, and its evidence of misbehaviour by them.
 
 use quorate_pbft::Now;
-use quorate_pbft::step::Lsn;
+use quorate_process::Meter;
 use quorate_wire::codec::Writer;
 use quorate_wire::message::{Probe, Statement};
 use quorate_wire::{Cluster, Kind, Principal, ReplicaId};
 
 use super::ClientDrive;
 use crate::client::ledger::{Class, Item, Ledger};
-use crate::meter::Meter;
 
 impl<M: Meter> ClientDrive<M> {
     /// Asks all replicas for their status. Answers with `nonce` are returned by [`Self::take_statements`].
@@ -16,8 +15,8 @@ impl<M: Meter> ClientDrive<M> {
         let mut body = Vec::new();
         Probe { nonce }.encode(&mut Writer::new(&mut body));
         self.frame.clear();
-        self.door.seal(Kind::Probe, None, &body, &mut self.frame);
-        self.outbox.post(self.directory.replicas(), &self.frame, Lsn(0));
+        self.endpoint.door_mut().seal(Kind::Probe, None, &body, &mut self.frame);
+        self.endpoint.post_all(None, &self.frame);
     }
 
     /// Returns the statements since the last call: the newest of each replica.

@@ -3,7 +3,7 @@
 use super::receive::CONNECTION_BYTES_MAX;
 use super::slots::{PEER_MAX, STRANGERS_MAX};
 use super::*;
-use crate::directory::Directory;
+use quorate_process::Directory;
 use quorate_wire::ReplicaId;
 use quorate_wire::frame::PACKED_BYTES_MAX;
 use std::time::Instant;

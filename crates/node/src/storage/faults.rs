@@ -15,8 +15,8 @@ use quorate_wire::{Digest, ViewNum};
 
 use super::damage::{self, Content, FAULTS, SECTOR, damaged};
 use super::*;
-use crate::journal::Journal;
 use crate::testing::TempDir;
+use quorate_process::DiskQueue;
 
 const OWNER: Owner = Owner { cluster: ClusterId([7; 32]), replica: ReplicaId(1) };
 

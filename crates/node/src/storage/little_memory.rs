@@ -4,6 +4,8 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 
+use quorate_process::{Pages, Store as _};
+
 use super::world::World;
 use super::*;
 
@@ -197,7 +199,7 @@ fn a_disk_without_room_for_the_state_makes_a_replica_wait() {
     }
     assert!(most <= LIMIT + LIMIT / 2 + SLACK && behind > KEYS / 2, "{most} in memory, {behind} behind");
     files::fault::set(&checkpoint, None);
-    world.replicas[VICTIM].as_ref().unwrap().journal().wait_until_quiet();
+    world.replicas[VICTIM].as_ref().unwrap().disk().wait_until_quiet();
     world.heal("no room for the state");
     world.wait_for_image("no room for the state");
     settle(&mut world);

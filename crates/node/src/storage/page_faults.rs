@@ -15,9 +15,9 @@ use quorate_wire::{Batch, ClientId, Replies, Timestamp};
 
 use super::damage::{Content, FAULTS, SECTOR, content, damaged, put_back};
 use super::*;
-use crate::journal::Journal;
 use crate::testing::TempDir;
 use quorate_process::storage::pages::PageWriter;
+use quorate_process::{DiskQueue as _, Store as _};
 
 const OWNER: Owner = Owner { cluster: ClusterId([7; 32]), replica: ReplicaId(1) };
 

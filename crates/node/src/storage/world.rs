@@ -4,11 +4,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
+use quorate_pbft::Replica;
 use quorate_pbft::config::Config;
 use quorate_pbft::step::Lsn;
 use quorate_pbft::{Now, Restart, Resume};
+use quorate_process::{Directory, DiskEvent, Event, ImagePace, Place, Process, Transport, executor_options};
 use quorate_service::Executor;
 use quorate_service::kv::{Answer, Kv, Operation};
+use quorate_wire::Source;
 use quorate_wire::codec::Reader;
 use quorate_wire::frame::Frame;
 use quorate_wire::message::{Commit, PrePrepareHead, Prepare, Reply};
@@ -17,11 +20,8 @@ use quorate_wire::{Cluster, Digest, Kind, Timestamp, ViewNum};
 use super::damage::{self, Content};
 use super::*;
 use crate::client::ClientDrive;
-use crate::directory::{Directory, Place};
-use crate::drive::{self, Drive};
 use crate::identity::TestKeys;
 use crate::members::client_identity;
-use crate::outbox::Transport;
 use crate::testing::TempDir;
 
 const MS: u64 = 1_000_000;
@@ -49,7 +49,7 @@ pub(super) struct World {
     config: Config,
     keys: TestKeys,
     directory: Directory,
-    pub(super) replicas: Vec<Option<Drive<Kv, (), Disk>>>,
+    pub(super) replicas: Vec<Option<Process<Kv, Paged, Disk>>>,
     durable: Vec<Lsn>,
     client: ClientDrive,
     network: VecDeque<(usize, Vec<u8>)>,
@@ -129,7 +129,7 @@ impl World {
 
     /// Returns a new executor for replica `i`.
     pub(super) fn executor(&self, i: usize) -> Executor<Kv, Paged> {
-        let (domains, options) = (self.config.domains(), drive::options(&self.config, self.now.wall_ns));
+        let (domains, options) = (self.config.domains(), executor_options(&self.config, self.now.wall_ns));
         let store = if i == self.victim {
             let (files, bytes) = (Files::below(&self.path(i)), options.page_bytes);
             Paged::new(files, domains.clone(), bytes, self.pages_max * bytes)
@@ -145,7 +145,7 @@ impl World {
 
     /// Returns the reports of the disk of replica `i`, which runs.
     pub(super) fn told(&self, i: usize) -> &Told {
-        self.replicas[i].as_ref().unwrap().journal().told()
+        self.replicas[i].as_ref().unwrap().disk().told()
     }
 
     /// Starts replica `i` from its directory. Returns whether its log and its state are complete.
@@ -174,10 +174,12 @@ impl World {
         let signer = self.keys.signer(id.into());
         let disk = storage.begin(&executor, 12 << 10).unwrap();
         let directory = self.directory.clone();
-        let mut drive =
-            Drive::resume(id, config, signer, door, directory, executor, resume, (), disk).unwrap();
-        drive.start(self.now);
-        self.replicas[i] = Some(drive);
+        let replica = Replica::new(id, config.clone(), signer, resume).unwrap();
+        let pace = ImagePace { pages_max: 8, slots_max: 16 };
+        let process = Process::new(id, &config, replica, door, directory, executor, disk);
+        let mut process = process.with_image_pace(pace);
+        process.step(self.now, Event::Start, &mut ());
+        self.replicas[i] = Some(process);
         self.durable[i] = Lsn(0);
         (remembers, found.is_some())
     }
@@ -188,18 +190,18 @@ impl World {
             let mut moved = false;
             for i in 0..4 {
                 let Some(drive) = &mut self.replicas[i] else { continue };
-                drive.expire(self.now);
-                let reached = drive.journal().told().durable();
+                drive.step(self.now, Event::Clock, &mut ());
+                let reached = drive.disk().told().durable();
                 if reached > self.durable[i] {
                     self.durable[i] = reached;
-                    drive.durable(self.now, reached);
+                    drive.step(self.now, Event::Disk(DiskEvent::Durable(reached)), &mut ());
                     moved = true;
                 }
                 let mut sent = Sent::default();
                 drive.flush(&mut sent);
                 // The time stops while the disk is busy.
-                let told = drive.journal().told();
-                moved |= !drive.journal().is_at_rest() && !told.is_full() && told.failure().is_none();
+                let told = drive.disk().told();
+                moved |= !drive.disk().is_at_rest() && !told.is_full() && told.failure().is_none();
                 assert!(told.failure().is_none() || i == self.victim, "{:?}", told.failure());
                 for (_, datagram) in &sent.0 {
                     note_answers(datagram, &mut self.answers);
@@ -219,7 +221,10 @@ impl World {
                     continue;
                 }
                 match self.replicas.get_mut(to) {
-                    Some(Some(drive)) => drive.receive(self.now, &datagram),
+                    Some(Some(drive)) => {
+                        let event = Event::Datagram { source: Source::UNKNOWN, bytes: &datagram };
+                        drive.step(self.now, event, &mut ());
+                    }
                     Some(None) => {}
                     None => self.client.receive(self.now, &datagram),
                 }
@@ -239,7 +244,7 @@ impl World {
     /// machine runs that thread.
     fn turn_with_pages(&mut self) {
         if let Some(victim) = &self.replicas[self.victim] {
-            victim.journal().wait_for_pages();
+            victim.disk().wait_for_pages();
         }
         self.turn();
     }
@@ -302,9 +307,9 @@ impl World {
     /// Returns the files of its log.
     pub(super) fn log_files(&self) -> Content {
         if let Some(drive) = &self.replicas[self.victim]
-            && drive.journal().told().failure().is_none()
+            && drive.disk().told().failure().is_none()
         {
-            drive.journal().wait_until_quiet();
+            drive.disk().wait_until_quiet();
         }
         damage::content(&self.path(self.victim).join("log"))
     }
@@ -322,7 +327,7 @@ impl World {
 
     /// Like [`Self::stop`], without checks.
     pub(super) fn halt(&mut self, clean: bool) {
-        let disk = self.replicas[self.victim].take().unwrap().into_journal();
+        let disk = self.replicas[self.victim].take().unwrap().into_disk();
         if clean {
             return disk.stop().unwrap();
         }
@@ -354,7 +359,7 @@ impl World {
     pub(super) fn wait_for_image(&mut self, what: &str) {
         for number in 0..200 {
             for _ in 0..100 {
-                let disk = self.replicas[self.victim].as_ref().unwrap().journal();
+                let disk = self.replicas[self.victim].as_ref().unwrap().disk();
                 if disk.has_image() {
                     return;
                 }

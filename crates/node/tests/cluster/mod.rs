@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use quorate_node::{ClientDrive, Clock, Directory, Drive, Socket, TestKeys, ports};
+use quorate_node::{ClientDrive, Clock, Directory, Event, MemoryProcess, Socket, TestKeys, memory, ports};
 use quorate_pbft::Config;
 use quorate_pbft::config::Durability;
 use quorate_service::Service;
@@ -39,13 +39,14 @@ impl Cluster {
             let own = Principal::Replica(id);
             let (signer, door) = (keys.signer(own), keys.door(own, wall_ns()));
             let (config, directory, service) = (config.clone(), directory.clone(), service.clone());
-            let mut drive: Drive<S> =
-                Drive::new(id, config, signer, door, directory.clone(), service, wall_ns(), ()).unwrap();
+            let places = directory.clone();
+            let mut process =
+                memory::in_memory(id, &config, signer, door, places, service, wall_ns()).unwrap();
             let mut socket = Socket::open(replicas[id.index()], &directory).unwrap();
             socket.open_side_channel(&directory).unwrap();
             let control = Arc::new(AtomicU8::new(RUNS));
             controls.push(control.clone());
-            threads.push(std::thread::spawn(move || run(&mut drive, &mut socket, &control)));
+            threads.push(std::thread::spawn(move || run(&mut process, &mut socket, &control)));
         }
         Self { controls, threads, keys, config, directory, client_at }
     }
@@ -99,9 +100,9 @@ const STANDS: u8 = 2;
 const STOPS: u8 = 3;
 
 /// Drives a replica, a little at a time.
-fn run<S: Service>(drive: &mut Drive<S>, socket: &mut Socket, control: &AtomicU8) {
+fn run<S: Service>(process: &mut MemoryProcess<S>, socket: &mut Socket, control: &AtomicU8) {
     let clock = Clock::new();
-    drive.start(clock.now());
+    process.step(clock.now(), Event::Start, &mut ());
     loop {
         match control.load(Ordering::Relaxed) {
             STOPS => break,
@@ -109,13 +110,14 @@ fn run<S: Service>(drive: &mut Drive<S>, socket: &mut Socket, control: &AtomicU8
             STANDS => std::thread::sleep(Duration::from_millis(5)),
             _ => {
                 while let Some((source, datagram)) = socket.receive().unwrap() {
-                    let by = drive.receive_from(clock.now(), source, datagram);
+                    let event = Event::Datagram { source, bytes: datagram };
+                    let by = process.step(clock.now(), event, &mut ());
                     socket.judge(by);
                 }
-                if drive.due() <= clock.mono_ns() {
-                    drive.expire(clock.now());
+                if process.due() <= clock.mono_ns() {
+                    process.step(clock.now(), Event::Clock, &mut ());
                 }
-                drive.flush(socket);
+                process.flush(socket);
                 socket.wait(2, None).unwrap();
             }
         }

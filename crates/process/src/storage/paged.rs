@@ -38,6 +38,7 @@ use quorate_wire::{Digest, SeqNum};
 
 use super::io::{DiskError, DiskFile, DiskIo, DiskNote};
 use super::owner::PAGES;
+use super::store::{Pages, Store};
 
 /// Pages in a group.
 const GROUP: usize = 64;
@@ -102,21 +103,6 @@ pub struct Paged<D: DiskIo> {
     faults: Cell<u64>,
 }
 
-/// The numbers of a state's pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pages {
-    /// Pages in memory.
-    pub in_memory: usize,
-    /// Those of them that are only in memory.
-    pub dirty: usize,
-    /// Pages that are only on the disk.
-    pub on_disk: usize,
-    /// How often a page was read from the disk.
-    pub reads: u64,
-    /// Failed reads, and reads of a wrong page.
-    pub faults: u64,
-}
-
 /// Returns the group of a page, its index there, and the bit of that index.
 #[inline]
 fn place(page: u32) -> (usize, usize, u64) {
@@ -151,29 +137,6 @@ impl<D: DiskIo> Paged<D> {
             reads: Cell::new(0),
             faults: Cell::new(0),
         }
-    }
-
-    /// Returns how many pages may be in memory.
-    pub fn pages_max(&self) -> usize {
-        self.pages_max
-    }
-
-    /// Returns the numbers of pages.
-    pub fn pages(&self) -> Pages {
-        Pages {
-            in_memory: self.here.get(),
-            dirty: self.here.get() - self.clean.get(),
-            on_disk: self.stored - self.clean.get(),
-            reads: self.reads.get(),
-            faults: self.faults.get(),
-        }
-    }
-
-    /// Returns whether enough pages are only in memory for them to be stored. `others` are in memory for other
-    /// reasons and count too.
-    #[inline]
-    pub fn is_crowded(&self, others: usize) -> bool {
-        self.here.get() - self.clean.get() + others > self.pages_max / 2
     }
 
     /// Reads a page from its slot.
@@ -259,6 +222,31 @@ impl<D: DiskIo> Paged<D> {
             self.clean.set(self.clean.get() - count);
             dropped += count;
         }
+    }
+}
+
+impl<D: DiskIo> Store for Paged<D> {
+    /// Returns how many pages may be in memory.
+    fn pages_max(&self) -> usize {
+        self.pages_max
+    }
+
+    /// Returns the numbers of pages.
+    fn pages(&self) -> Pages {
+        Pages {
+            in_memory: self.here.get(),
+            dirty: self.here.get() - self.clean.get(),
+            on_disk: self.stored - self.clean.get(),
+            reads: self.reads.get(),
+            faults: self.faults.get(),
+        }
+    }
+
+    /// Returns whether enough pages are only in memory for them to be stored. `others` are in memory for other
+    /// reasons and count too.
+    #[inline]
+    fn is_crowded(&self, others: usize) -> bool {
+        self.here.get() - self.clean.get() + others > self.pages_max / 2
     }
 }
 

@@ -21,6 +21,7 @@ use super::io::{DiskAction, DiskError, DiskErrorKind, DiskFile, DiskIo, DiskNote
 use super::owner::{CHECKPOINT, Owner, PAGES};
 use super::paged::Paged;
 use super::queue::{PageJob, PagesDone};
+use super::store::Store as _;
 
 /// A new index until it is complete.
 const DRAFT: &str = "checkpoint/draft";

@@ -142,9 +142,7 @@ impl Tree {
     ///
     /// As [`Self::get`].
     pub fn is_empty(&self, view: &View<'_>) -> Result<bool, Stop> {
-        if let Some(cells) = view.cells() {
-            return Err(cells.fail());
-        }
+        view.needs_pages()?;
         Ok(self.root(view)?.1 == 0)
     }
 

@@ -260,6 +260,16 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Stops a run on cells: what follows has a meaning on pages only.
+    ///
+    /// # Errors
+    ///
+    /// This is a run on cells. The request is executed on pages when its turn comes.
+    #[inline]
+    pub(crate) fn needs_pages(&self) -> Result<(), Stop> {
+        self.cells().map_or(Ok(()), |cells| Err(cells.fail()))
+    }
+
     /// Returns the cells, if this is a run on cells.
     #[inline]
     pub(super) fn cells(&self) -> Option<&Cells<'a>> {

@@ -51,12 +51,19 @@ const ORDERS: &[(&str, Order)] = &[
             "options",
             "transfer",
             "image",
-            "executor",
+            "executor queue",
             "parallel",
             "alone builtin",
         ],
     ),
-    ("process", &["storage"]),
+    (
+        "process",
+        &[
+            "counters deadlines endpoint event statement storage transfer_meter",
+            "admission core observer options",
+            "process",
+        ],
+    ),
     (
         "quorum",
         &[
@@ -116,12 +123,12 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "node",
         &[
-            "clock crowd directory hex identity journal meter ports services surroundings timers trouble",
-            "core outbox side_channel signals wake",
+            "clock crowd hex identity ports services surroundings trouble",
+            "side_channel signals wake",
             "secret",
             "members",
             "socket storage timestamps",
-            "drive idle",
+            "idle memory watch",
             "settings",
             "init member replica",
             "client",

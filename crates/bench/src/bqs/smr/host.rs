@@ -1,14 +1,14 @@
 //! The processes of a cell, and the datagrams between them.
 
-use quorate_node::{ClientDrive, Drive, Place, Transport};
+use quorate_node::{ClientDrive, Event, MemoryProcess, Place, Transport};
 use quorate_pbft::Now;
 use quorate_pbft::client::Path;
 use quorate_quorum_sim::history::Kind;
 use quorate_quorum_sim::machines::Payload;
-use quorate_wire::Kind as FrameKind;
 use quorate_wire::codec::Reader;
 use quorate_wire::frame::Frame;
 use quorate_wire::message::Seal;
+use quorate_wire::{Kind as FrameKind, Source};
 
 use crate::bqs::register::Register;
 
@@ -78,35 +78,38 @@ pub(super) fn without_proposals(out: &mut Out) {
 /// A replica or a client.
 #[derive(Debug)]
 pub(super) enum Process {
-    Replica(Box<Drive<Register>>),
+    Replica(Box<MemoryProcess<Register>>),
     Client(Box<ClientDrive>),
 }
 
 impl Process {
     pub(super) fn receive(&mut self, now: Now, datagram: &[u8]) {
         match self {
-            Self::Replica(drive) => drive.receive(now, datagram),
+            Self::Replica(process) => {
+                let event = Event::Datagram { source: Source::UNKNOWN, bytes: datagram };
+                process.step(now, event, &mut ());
+            }
             Self::Client(drive) => drive.receive(now, datagram),
         }
     }
 
     pub(super) fn expire(&mut self, now: Now) {
         match self {
-            Self::Replica(drive) => drive.expire(now),
+            Self::Replica(process) => _ = process.step(now, Event::Clock, &mut ()),
             Self::Client(drive) => drive.expire(now),
         }
     }
 
     pub(super) fn flush(&mut self, out: &mut Out) {
         match self {
-            Self::Replica(drive) => drive.flush(out),
+            Self::Replica(process) => process.flush(out),
             Self::Client(drive) => drive.flush(out),
         }
     }
 
     pub(super) fn due(&self) -> u64 {
         match self {
-            Self::Replica(drive) => drive.due(),
+            Self::Replica(process) => process.due(),
             Self::Client(drive) => drive.due(),
         }
     }

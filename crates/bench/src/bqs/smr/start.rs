@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
-use quorate_node::{ClientDrive, Directory, Drive, TestKeys};
+use quorate_node::memory::in_memory;
+use quorate_node::{ClientDrive, Directory, Event, TestKeys};
 use quorate_pbft::config::{Durability, Reads, RequestAuth};
 use quorate_pbft::{Config, Now};
 use quorate_quorum_sim::history::Kind;
@@ -95,8 +96,7 @@ impl Started {
             };
             let (own, service) = (Principal::Replica(id), Register { lies });
             let (signer, door) = (keys.signer(own), keys.door(own, now.wall_ns));
-            let drive =
-                Drive::new(id, config.clone(), signer, door, directory.clone(), service, 1 << 20, ())?;
+            let drive = in_memory(id, &config, signer, door, directory.clone(), service, 1 << 20)?;
             let silent = cell.faulty == Faulty::Proposer && id.0 == 0;
             machines.add();
             hosts.push(host(Process::Replica(Box::new(drive)), silent, nothing));
@@ -135,8 +135,12 @@ fn exchange_keys(cell: &SmrCell, hosts: &mut [Host]) -> Result<()> {
         let now = Now { mono_ns: START_NS - before, ..time(0) };
         for host in hosts.iter_mut() {
             match &mut host.process {
-                Process::Replica(drive) if round == 0 => drive.start(now),
-                Process::Replica(drive) => drive.expire(now),
+                Process::Replica(process) => {
+                    if round == 0 {
+                        process.step(now, Event::Start, &mut ());
+                    }
+                    process.step(now, Event::Clock, &mut ());
+                }
                 Process::Client(drive) => drive.expire(now),
             }
             host.process.flush(&mut queue);

@@ -1,4 +1,4 @@
-//! The situations that a run on cells has to survive, one by one (ADR 17).
+//! The situations that a run on cells has to survive, one by one (ADR 20).
 
 use alloc::vec::Vec;
 

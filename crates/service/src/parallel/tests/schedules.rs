@@ -1,7 +1,7 @@
 //! Many requests at a time, and the seed picks among all steps that are possible: replies, client table and root are
 //! those of sequential execution (PX-11).
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use std::format;
 use std::string::String;
@@ -10,11 +10,12 @@ use quorate_wire::reply::Outcome;
 use quorate_wire::{Batch, ClientId, Replies, SeqNum, Timestamp};
 
 use crate::executor::Executor;
-use crate::kv::{Command, Condition, Items, Kv, Operation};
+use crate::kv::{All, Command, Condition, Further, Items, Kv, Life, Operation};
 use crate::options::Options;
 use crate::parallel::runs::{Done, Job};
 use crate::parallel::*;
 use crate::planted::plant;
+use crate::service::Context;
 use crate::testing::{Xorshift, batch, domains, options};
 
 const KINDS: [Kind; 4] = [Kind::Sequential, Kind::Matrix, Kind::GroupIndex, Kind::Free];
@@ -79,7 +80,7 @@ fn operation(random: &mut Xorshift, Plan { keys, is_small, .. }: Plan) -> Vec<u8
     let value = &value[..];
     let ttl = 1 + random.below(60);
     let (mut out, mut buffer) = (Vec::new(), Vec::new());
-    match random.below(26) {
+    match random.below(27) {
         0..=2 => Operation::Get { key }.encode(&mut out),
         3..=5 => Operation::Put { key, value }.encode(&mut out),
         6 => Operation::Del { key }.encode(&mut out),
@@ -102,6 +103,7 @@ fn operation(random: &mut Xorshift, Plan { keys, is_small, .. }: Plan) -> Vec<u8
         23 => Command::Persist { key }.encode(&mut out),
         24 if random.below(4) == 0 && !is_small => Command::Clear.encode(&mut out),
         24 => Command::Count.encode(&mut out),
+        25 => further(random, (key, other, value), ttl, &mut out),
         _ if random.below(3) == 0 => out.extend_from_slice(b"?"),
         _ => {
             let (mut put, mut add) = (Vec::new(), Vec::new());
@@ -111,6 +113,25 @@ fn operation(random: &mut Xorshift, Plan { keys, is_small, .. }: Plan) -> Vec<u8
         }
     }
     out
+}
+
+/// Appends an operation that runs on pages only.
+fn further(random: &mut Xorshift, (key, other, value): (&[u8], &[u8], &[u8]), ttl: u64, out: &mut Vec<u8>) {
+    let (mut put, mut buffer) = (Vec::new(), Vec::new());
+    Operation::Put { key, value }.encode(&mut put);
+    let further = match random.below(7) {
+        0 => {
+            let condition = Some(Condition::Present);
+            Further::Set { key, value, condition, life: Life::For(ttl), get: true }
+        }
+        1 => Further::Copy { from: key, to: other, replace: true, remove: true },
+        2 => Further::Scan { from: &[], count: 5, all: false, pattern: b"*" },
+        3 => Further::All(All::new([], [&put[..]], &mut buffer)),
+        4 => Further::In { database: 3, operation: &put },
+        5 => Further::ClearOne,
+        _ => Further::RemoveIf { key, value: b"7" },
+    };
+    further.encode(out);
 }
 
 fn batches(random: &mut Xorshift, plan: Plan) -> Vec<Batch> {
@@ -325,5 +346,33 @@ fn wrong_versions_are_found() {
         plant(0);
         std::println!("error {error}: {found}");
         assert!(found, "error {error} is not found");
+    }
+}
+
+/// Scans, transactions and databases have no meaning on cells. They run on pages even if the rules are wrong, and
+/// nobody is split.
+#[test]
+fn further_operations_run_on_pages_only() {
+    let executor = executor(PLAN);
+    let mut random = Xorshift::new(1);
+    let cx = Context {
+        client: ClientId::new(1, 0),
+        timestamp: Timestamp(1),
+        seq: SeqNum(1),
+        index: 0,
+        time_ns: MS,
+        read_only: false,
+    };
+    let below = Unsettled::default();
+    let mut codes = BTreeSet::new();
+    for _ in 0..100 {
+        let mut operation = Vec::new();
+        further(&mut random, (b"a", b"b", b"c"), 9, &mut operation);
+        assert!(executor.run_on_cells(cx, &operation, &below.below(0)).is_none(), "{operation:?}");
+        codes.insert(operation[0]);
+    }
+    assert_eq!(codes.len(), 7);
+    for code in codes {
+        sum(Plan { workers: 16, hidden: Some(code), ..PLAN }, 0..10);
     }
 }

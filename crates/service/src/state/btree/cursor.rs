@@ -22,7 +22,8 @@ impl Tree {
     ///
     /// A page is not here, or is not what it should be.
     pub fn seek(&self, view: &View<'_>, key: &[u8]) -> Result<Cursor, Stop> {
-        on_pages(view)?;
+        // Ranges of keys are not cells.
+        view.needs_pages()?;
         if self.is_empty(view)? {
             return Ok(Cursor { path: Path::new() });
         }
@@ -49,7 +50,7 @@ impl Tree {
     ///
     /// As [`Self::seek`].
     pub fn last(&self, view: &View<'_>) -> Result<Cursor, Stop> {
-        on_pages(view)?;
+        view.needs_pages()?;
         let (root, height) = self.root(view)?;
         let mut cursor = Cursor { path: Path::new() };
         if height > 0 {
@@ -57,12 +58,6 @@ impl Tree {
         }
         Ok(cursor)
     }
-}
-
-/// Ranges of keys are not cells: a run that walks along a tree has to run on pages.
-#[inline]
-fn on_pages(view: &View<'_>) -> Result<(), Stop> {
-    view.cells().map_or(Ok(()), |cells| Err(cells.fail()))
 }
 
 impl Cursor {

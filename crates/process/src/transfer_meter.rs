@@ -9,7 +9,7 @@ const LATE_NS: u64 = 1_000_000_000;
 
 /// The last transfer, and the total of all.
 #[derive(Debug, Default)]
-pub(super) struct TransferMeter {
+pub(crate) struct TransferMeter {
     seq: SeqNum,
     began_ns: u64,
     /// None while it runs.
@@ -24,7 +24,7 @@ pub(super) struct TransferMeter {
 
 impl TransferMeter {
     /// State is fetched up to `seq`: a transfer begins, or one in progress has another target.
-    pub(super) fn aim(&mut self, seq: SeqNum, runs: bool, now_ns: u64, state_pages: u64) {
+    pub(crate) fn aim(&mut self, seq: SeqNum, runs: bool, now_ns: u64, state_pages: u64) {
         if !runs || self.transfers == 0 {
             let (transfers, since_start) = (self.transfers.saturating_add(1), self.since_start);
             *self = Self { began_ns: now_ns, state_pages, transfers, since_start, ..Self::default() };
@@ -34,7 +34,7 @@ impl TransferMeter {
 
     /// A message has brought `pages` pages, or none and digests. It counts even if it is useless, a duplicate, or
     /// false. Requested data may arrive after the transfer is over.
-    pub(super) fn note(&mut self, pages: u64, bytes: usize, now_ns: u64) {
+    pub(crate) fn note(&mut self, pages: u64, bytes: usize, now_ns: u64) {
         let is_its = self.ended_ns.is_none_or(|ended| now_ns.saturating_sub(ended) < LATE_NS);
         if self.transfers == 0 || !is_its {
             return;
@@ -46,12 +46,12 @@ impl TransferMeter {
     }
 
     /// The state of `seq` is installed.
-    pub(super) fn end(&mut self, seq: SeqNum, now_ns: u64, state_pages: u64) {
+    pub(crate) fn end(&mut self, seq: SeqNum, now_ns: u64, state_pages: u64) {
         (self.seq, self.ended_ns, self.state_pages) = (seq, Some(now_ns), state_pages);
     }
 
     /// Returns the figures. None: there was no transfer.
-    pub(super) fn says(
+    pub(crate) fn says(
         &self,
         now_ns: u64,
         page_bytes: u64,

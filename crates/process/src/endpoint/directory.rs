@@ -3,8 +3,9 @@
 //! A *place* is a destination of datagrams: one address. Each replica has a place, in the order of their ids. Clients
 //! of one process share a place, so that messages to all of them are packed together.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
 
 use quorate_wire::{Principal, ReplicaId};
 

@@ -2,14 +2,17 @@
 //! few datagrams as possible.
 //!
 //! A datagram costs the kernel ten times what a frame costs here, so frames to one place share datagrams. They are
-//! sent when the driver flushes: once per burst, and before every wait.
+//! sent when the world flushes: once per burst, and before every wait. Without packing, each frame is a datagram, in the
+//! order in which the frames were posted.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
-use quorate_pbft::step::Lsn;
-use quorate_wire::frame::{FRAME_BYTES_MAX, PACKED_BYTES_MAX};
+use quorate_pbft::step::{Lsn, Recipient};
+use quorate_wire::Kind;
+use quorate_wire::frame::PACKED_BYTES_MAX;
 
-use crate::directory::Place;
+use super::Place;
 
 /// Maximum number of sealed frames that wait for the disk. Beyond it the oldest is dropped, as if the network had
 /// lost it: it will be retransmitted.
@@ -24,21 +27,60 @@ pub trait Transport {
     /// Sends one datagram to a place. It may be lost.
     fn send(&mut self, to: Place, datagram: &[u8]);
 
+    /// Sends one datagram to several places.
+    fn send_group(&mut self, to: &[Place], datagram: &[u8]) {
+        for place in to {
+            self.send(*place, datagram);
+        }
+    }
+
     /// Sends one frame that is longer than a datagram. It may be lost.
     fn send_long(&mut self, _to: Place, _frame: Vec<u8>) {}
 }
 
 /// A sealed frame that waits for the disk.
 #[derive(Debug)]
-struct Parcel {
-    after: Lsn,
-    to: Vec<Place>,
-    frame: Vec<u8>,
+pub struct HeldFrame {
+    /// The record that it waits for.
+    pub after: Lsn,
+    /// The receivers.
+    pub to: Recipient,
+    /// The kind of its message.
+    pub kind: Kind,
+    /// The frame.
+    pub frame: Vec<u8>,
+}
+
+/// Frames that are not packed, with their places.
+#[derive(Debug, Default)]
+struct Loose {
+    bytes: Vec<u8>,
+    places: Vec<Place>,
+    /// For each frame, where its bytes and its places end.
+    ends: Vec<(usize, usize)>,
+}
+
+impl Loose {
+    fn post(&mut self, to: impl Iterator<Item = Place>, frame: &[u8]) {
+        self.bytes.extend_from_slice(frame);
+        self.places.extend(to);
+        self.ends.push((self.bytes.len(), self.places.len()));
+    }
+
+    fn flush(&mut self, transport: &mut impl Transport) {
+        let (mut byte, mut place) = (0, 0);
+        for (byte_end, place_end) in self.ends.drain(..) {
+            transport.send_group(&self.places[place..place_end], &self.bytes[byte..byte_end]);
+            (byte, place) = (byte_end, place_end);
+        }
+        self.bytes.clear();
+        self.places.clear();
+    }
 }
 
 /// Outgoing frames. See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Outbox {
+pub(super) struct Outbox {
     /// The next datagram for each place.
     packs: Vec<Vec<u8>>,
     /// The places with frames in their datagram, in order of their first frame.
@@ -50,38 +92,32 @@ pub(crate) struct Outbox {
     /// Outgoing pages for each place.
     bulk: Vec<(Place, Vec<u8>)>,
     has_bulk: bool,
-    waiting: VecDeque<Parcel>,
+    /// None: frames are packed.
+    loose: Option<Loose>,
+    waiting: VecDeque<HeldFrame>,
     durable: Lsn,
 }
 
-/// What happened to a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Posted {
-    /// It leaves with the next flush.
-    Packed,
-    /// It waits for the disk.
-    Held,
-    /// It is longer than any frame may be.
-    TooLong,
-}
-
 impl Outbox {
-    /// Takes a sealed frame for one or more places. It is sent once everything up to `after` is durable.
-    #[inline]
-    pub(crate) fn post(&mut self, to: impl Iterator<Item = Place>, frame: &[u8], after: Lsn) -> Posted {
-        if frame.len() > FRAME_BYTES_MAX {
-            return Posted::TooLong;
-        }
-        if after > self.durable {
-            self.hold(to.collect(), frame, after);
-            return Posted::Held;
-        }
-        to.for_each(|place| self.pack(place, frame));
-        Posted::Packed
+    /// Sends each frame in a datagram of its own from now on.
+    pub(super) fn unpack(&mut self) {
+        self.loose = Some(Loose::default());
     }
 
-    /// Takes a sealed frame that is one of many for a place, and depends on no record.
-    pub(crate) fn post_bulk(&mut self, to: Place, frame: &[u8]) {
+    /// Takes a frame that may leave.
+    #[inline]
+    pub(super) fn post(&mut self, mut to: impl Iterator<Item = Place>, frame: &[u8]) {
+        match &mut self.loose {
+            None => to.for_each(|place| self.pack(place, frame)),
+            Some(loose) => loose.post(&mut to, frame),
+        }
+    }
+
+    /// Takes a sealed frame that is one of many for a place.
+    pub(super) fn post_bulk(&mut self, to: Place, frame: &[u8]) {
+        if let Some(loose) = &mut self.loose {
+            return loose.post(core::iter::once(to), frame);
+        }
         let known = self.bulk.iter().position(|(place, _)| *place == to);
         let at = known.unwrap_or_else(|| {
             self.bulk.push((to, Vec::new()));
@@ -89,33 +125,59 @@ impl Outbox {
         });
         let pack = &mut self.bulk[at].1;
         if !pack.is_empty() && pack.len() + frame.len() > BULK_BYTES {
-            self.long.push((to, std::mem::take(pack)));
+            self.long.push((to, core::mem::take(pack)));
         }
         pack.extend_from_slice(frame);
         self.has_bulk = true;
     }
 
-    /// Everything up to `lsn` is durable: the frames that waited for it may be sent.
-    pub(crate) fn release(&mut self, lsn: Lsn) {
+    /// Returns whether a frame that depends on this record may leave.
+    #[inline]
+    pub(super) fn is_durable(&self, after: Lsn) -> bool {
+        after <= self.durable
+    }
+
+    /// Holds a frame until its record is durable.
+    #[cold]
+    pub(super) fn hold(&mut self, held: HeldFrame) {
+        if self.waiting.len() >= WAITING_MAX {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back(held);
+    }
+
+    /// Everything up to `lsn` is durable. Returns whether that is news.
+    pub(super) fn note_durable(&mut self, lsn: Lsn) -> bool {
+        let is_news = lsn > self.durable;
         self.durable = self.durable.max(lsn);
-        // Frames do not wait in order: one without a dependency overtakes the others.
-        let waiting = std::mem::take(&mut self.waiting);
-        for parcel in waiting {
-            if parcel.after <= self.durable {
-                parcel.to.iter().for_each(|place| self.pack(*place, &parcel.frame));
+        is_news
+    }
+
+    /// Takes the frames whose records are durable, in the order of the records.
+    pub(super) fn take_released(&mut self) -> Vec<HeldFrame> {
+        // Frames do not wait in order: one that depends on less overtakes the others.
+        let (mut released, durable) = (Vec::new(), self.durable);
+        for held in core::mem::take(&mut self.waiting) {
+            if held.after <= durable {
+                released.push(held);
             } else {
-                self.waiting.push_back(parcel);
+                self.waiting.push_back(held);
             }
         }
+        released.sort_by_key(|held| held.after);
+        released
     }
 
     /// Sends everything that may leave.
     #[inline]
-    pub(crate) fn flush(&mut self, transport: &mut impl Transport) {
+    pub(super) fn flush(&mut self, transport: &mut impl Transport) {
+        if let Some(loose) = &mut self.loose {
+            return loose.flush(transport);
+        }
         if self.touched.is_empty() && self.full.is_empty() && self.long.is_empty() && !self.has_bulk {
             return;
         }
-        if std::mem::take(&mut self.has_bulk) {
+        if core::mem::take(&mut self.has_bulk) {
             self.flush_bulk(transport);
         }
         for (place, datagram) in self.full.drain(..) {
@@ -140,7 +202,7 @@ impl Outbox {
         for (place, pack) in self.bulk.iter_mut().filter(|(_, pack)| !pack.is_empty()) {
             let place = *place;
             if pack.len() > PACKED_BYTES_MAX {
-                transport.send_long(place, std::mem::take(pack));
+                transport.send_long(place, core::mem::take(pack));
             } else {
                 transport.send(place, pack);
                 pack.clear();
@@ -160,24 +222,18 @@ impl Outbox {
         if pack.is_empty() {
             self.touched.push(place);
         } else if pack.len() + frame.len() > PACKED_BYTES_MAX {
-            self.full.push((place, std::mem::take(pack)));
+            self.full.push((place, core::mem::take(pack)));
         }
         pack.extend_from_slice(frame);
-    }
-
-    #[cold]
-    fn hold(&mut self, to: Vec<Place>, frame: &[u8], after: Lsn) {
-        if self.waiting.len() >= WAITING_MAX {
-            self.waiting.pop_front();
-        }
-        self.waiting.push_back(Parcel { after, to, frame: frame.to_vec() });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::directory::Directory;
+    use alloc::vec;
+
+    use super::super::Directory;
 
     #[derive(Default)]
     struct Taken(Vec<(usize, Vec<u8>)>, Vec<(usize, usize)>);
@@ -193,7 +249,7 @@ mod tests {
     }
 
     fn places() -> Vec<Place> {
-        let at = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));
+        let at = |port| core::net::SocketAddr::from(([127, 0, 0, 1], port));
         Directory::new(&[at(1), at(2), at(3)]).replicas().collect()
     }
 
@@ -206,8 +262,8 @@ mod tests {
     #[test]
     fn frames_to_one_place_share_a_datagram() {
         let (places, mut outbox) = (places(), Outbox::default());
-        outbox.post(places[1..].iter().copied(), b"ab", Lsn(0));
-        outbox.post(places[2..].iter().copied(), b"cd", Lsn(0));
+        outbox.post(places[1..].iter().copied(), b"ab");
+        outbox.post(places[2..].iter().copied(), b"cd");
         assert_eq!(flushed(&mut outbox), [(1, b"ab".to_vec()), (2, b"abcd".to_vec())]);
         assert!(flushed(&mut outbox).is_empty());
     }
@@ -217,12 +273,11 @@ mod tests {
         let (places, mut outbox) = (places(), Outbox::default());
         let long = vec![7; PACKED_BYTES_MAX - 1];
         for frame in [&long[..], b"ab"] {
-            assert_eq!(outbox.post(places[..1].iter().copied(), frame, Lsn(0)), Posted::Packed);
+            outbox.post(places[..1].iter().copied(), frame);
         }
         assert_eq!(flushed(&mut outbox), [(0, long.clone()), (0, b"ab".to_vec())]);
-        let (longer, too_long) = (vec![7; PACKED_BYTES_MAX + 1], vec![7; FRAME_BYTES_MAX + 1]);
-        assert_eq!(outbox.post(places[..2].iter().copied(), &longer, Lsn(0)), Posted::Packed);
-        assert_eq!(outbox.post(places[..1].iter().copied(), &too_long, Lsn(0)), Posted::TooLong);
+        let longer = vec![7; PACKED_BYTES_MAX + 1];
+        outbox.post(places[..2].iter().copied(), &longer);
         let mut taken = Taken::default();
         outbox.flush(&mut taken);
         assert_eq!((taken.0.len(), taken.1), (0, vec![(0, longer.len()), (1, longer.len())]));
@@ -243,19 +298,40 @@ mod tests {
         assert!(flushed(&mut outbox).is_empty());
     }
 
+    fn held(after: u64, frame: &[u8]) -> HeldFrame {
+        HeldFrame { after: Lsn(after), to: Recipient::All, kind: Kind::Commit, frame: frame.to_vec() }
+    }
+
     /// I11: no message is sent before its record is durable; one without a dependency never waits.
     #[test]
     fn a_frame_waits_until_its_record_is_durable() {
+        let mut outbox = Outbox::default();
+        let released = |outbox: &mut Outbox| -> Vec<Vec<u8>> {
+            outbox.take_released().into_iter().map(|held| held.frame).collect()
+        };
+        assert!(outbox.is_durable(Lsn(0)) && !outbox.is_durable(Lsn(1)));
+        for (after, frame) in [(3, b"c"), (2, b"b"), (1, b"a"), (2, b"B")] {
+            outbox.hold(held(after, frame));
+        }
+        assert_eq!(released(&mut outbox), Vec::<Vec<u8>>::new());
+        assert!(outbox.note_durable(Lsn(2)) && !outbox.note_durable(Lsn(1)));
+        assert_eq!(released(&mut outbox), [b"a".to_vec(), b"b".to_vec(), b"B".to_vec()]);
+        assert!(outbox.is_durable(Lsn(2)) && !outbox.is_durable(Lsn(3)));
+        assert!(outbox.note_durable(Lsn(3)));
+        assert_eq!(released(&mut outbox), [b"c".to_vec()]);
+    }
+
+    /// Without packing, frames leave in the order in which they were posted, each by itself.
+    #[test]
+    fn without_packing_each_frame_is_a_datagram() {
         let (places, mut outbox) = (places(), Outbox::default());
-        let one = || places[..1].iter().copied();
-        assert_eq!(outbox.post(one(), b"b", Lsn(2)), Posted::Held);
-        assert_eq!(outbox.post(one(), b"a", Lsn(1)), Posted::Held);
-        assert_eq!(outbox.post(one(), b"0", Lsn(0)), Posted::Packed);
-        assert_eq!(flushed(&mut outbox), [(0, b"0".to_vec())]);
-        outbox.release(Lsn(1));
-        assert_eq!(flushed(&mut outbox), [(0, b"a".to_vec())]);
-        outbox.release(Lsn(2));
-        assert_eq!(flushed(&mut outbox), [(0, b"b".to_vec())]);
-        assert_eq!(outbox.post(one(), b"c", Lsn(2)), Posted::Packed);
+        outbox.unpack();
+        outbox.post(places[1..].iter().copied(), b"ab");
+        outbox.post_bulk(places[2], b"cd");
+        outbox.post(places[..2].iter().copied(), b"ef");
+        let sent: Vec<(usize, &[u8])> = vec![(1, b"ab"), (2, b"ab"), (2, b"cd"), (0, b"ef"), (1, b"ef")];
+        let flushed_once = flushed(&mut outbox);
+        assert_eq!(flushed_once.iter().map(|(to, frame)| (*to, &frame[..])).collect::<Vec<_>>(), sent);
+        assert!(flushed(&mut outbox).is_empty());
     }
 }

@@ -5,17 +5,12 @@ use quorate_service::Service;
 use quorate_service::image::CopiedPages;
 use quorate_wire::SeqNum;
 
-use super::Drive;
+use super::Process;
 use crate::core::Core;
-use crate::journal::Journal;
-use crate::meter::Meter;
+use crate::storage::queue::DiskQueue;
+use crate::storage::store::Store;
 
-/// Number of pages that are copied between two bursts: a tenth of a millisecond's work.
-const PAGES_MAX: usize = if cfg!(test) { 8 } else { 128 };
-/// Number of slots that are passed to the executor at a time.
-const STORED_MAX: usize = if cfg!(test) { 16 } else { 1024 };
-
-impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
+impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     /// Forgets the checkpoints before the stable one, except one that is being copied. Begins to copy the stable one
     /// if the journal wants it.
     pub(super) fn discard(&mut self, stable: SeqNum) {
@@ -28,10 +23,10 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// unreferenced pages on the disk, and their slots become free when an image is sealed.
     fn begin_image(&mut self, stable: SeqNum) {
         let may = self.saving.is_none() && self.stored.is_empty() && !self.executor.is_fetching();
-        if may && self.journal.wants_image(stable, self.is_crowded()) {
+        if may && self.disk.wants_image(stable, self.is_crowded()) {
             self.saving = self.executor.begin_save(stable);
             // Slots of a finished transfer are free, or part of the state, when the image is sealed.
-            self.journal.take_staged();
+            self.disk.take_staged();
         }
     }
 
@@ -49,14 +44,14 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             self.stage();
         }
         if self.stored.is_empty() {
-            self.stored = self.journal.take_stored();
+            self.stored = self.disk.take_stored();
         }
         if !self.stored.is_empty() {
-            self.tell_stored();
+            self.note_stored();
         }
-        if self.journal.is_image_due() {
+        if self.disk.is_image_due() {
             // What was fetched is said to nobody before it is on the disk (ST-6), and may not be stable yet.
-            self.begin_image(self.sayings.stable().max(self.fetched));
+            self.begin_image(self.statements.stable().max(self.fetched));
         }
     }
 
@@ -65,16 +60,16 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// disk is full would use more each time.
     #[cold]
     fn stage(&mut self) {
-        self.executor.note_staged(&self.journal.take_staged());
+        self.executor.note_staged(&self.disk.take_staged());
         let (store, others) = (self.executor.store(), self.executor.pages_of_checkpoints());
         let (pages, max) = (store.pages(), store.pages_max());
         let left = max.saturating_add(max / 2).saturating_sub(pages.dirty + others);
         self.executor.limit_arrivals(left);
-        if self.executor.transfer_pages() > left.min(max / 4) && self.journal.has_room() {
+        if self.executor.transfer_pages() > left.min(max / 4) && self.disk.has_room() {
             let mut copied = CopiedPages::default();
-            self.executor.stage(PAGES_MAX, &mut copied);
+            self.executor.stage(self.pace.pages_max, &mut copied);
             if !copied.is_empty() {
-                self.journal.stage(copied);
+                self.disk.stage(copied);
             }
         }
     }
@@ -88,36 +83,33 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
 
     /// Passes some slots to the executor. When it knows all of them, another image may begin, if needed.
     #[cold]
-    fn tell_stored(&mut self) {
-        let from = self.stored.len().saturating_sub(STORED_MAX);
+    fn note_stored(&mut self) {
+        let from = self.stored.len().saturating_sub(self.pace.slots_max);
         self.executor.note_stored(&self.stored[from..]);
         self.stored.truncate(from);
         self.executor.relax();
-        if self.stored.is_empty() {
-            tracing::debug!(pages = ?self.executor.store().pages(), "wrote an image of the state to the disk");
-            if self.is_crowded() {
-                self.begin_image(self.sayings.stable());
-            }
+        if self.stored.is_empty() && self.is_crowded() {
+            self.begin_image(self.statements.stable());
         }
     }
 
     /// Copies more pages, if the journal has space for them.
     #[cold]
     fn copy_image(&mut self) {
-        if !self.journal.has_room() {
+        if !self.disk.has_room() {
             return;
         }
         let Some(mut saving) = self.saving.take() else { return };
         let mut copied = CopiedPages::default();
-        if !self.executor.save(&mut saving, PAGES_MAX, &mut copied) {
+        if !self.executor.save(&mut saving, self.pace.pages_max, &mut copied) {
             // Overtaken, or the state was fetched: the next stable checkpoint is copied.
             return self.executor.abandon_save(saving);
         }
         if !copied.is_empty() {
-            self.journal.pages(copied);
+            self.disk.pages(copied);
         }
         if saving.is_done() {
-            self.journal.image(saving.seq(), saving.root());
+            self.disk.image(saving.seq(), saving.root());
         } else {
             self.saving = Some(saving);
         }

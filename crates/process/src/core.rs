@@ -1,19 +1,18 @@
-//! The core that a process drives: a replica, or a wrapper around one.
+//! The core of a process: a replica, or a Byzantine wrapper around one.
 //!
-//! This crate has only replicas. A process that lies wraps its replica with [`crate::Drive::with_core`]. For a replica all
-//! these methods are resolved at compile time, so the drive of a correct one is the same code as without wrappers.
+//! For a replica all these methods are resolved at compile time, so the process of a correct replica has no cost from
+//! them.
+
+use alloc::vec::Vec;
 
 use quorate_pbft::Replica;
 use quorate_pbft::step::{Actions, Input, Now};
 use quorate_wire::Kind;
 
-use crate::directory::Place;
+use crate::endpoint::Place;
 
 /// A replica, or a wrapper around one. The default methods are those of a correct replica.
 pub trait Core {
-    /// Whether it may change its replica's messages. If so it is asked before each one is sent.
-    const LIES: bool = false;
-
     /// Takes one input, and adds the resulting actions to `out`.
     fn step(&mut self, now: Now, input: Input<'_>, out: &mut Actions);
 
@@ -23,12 +22,25 @@ pub trait Core {
     /// The process is about to end: hands over the view.
     fn shut_down(&mut self, now: Now, out: &mut Actions);
 
+    /// Returns whether it may change messages. If not, [`Self::answer`] is not called.
+    #[inline]
+    fn is_byzantine(&self) -> bool {
+        false
+    }
+
     /// A frame has arrived, authentic or not.
+    #[inline]
     fn overhear(&mut self, _frame: &[u8]) {}
 
     /// A message of a state transfer is about to be sealed. Returns whether it is sent.
     fn answer(&mut self, _kind: Kind, _body: &mut Vec<u8>) -> bool {
         true
+    }
+
+    /// Returns whether [`Self::tamper`] may do something: if not, receivers share one frame.
+    #[inline]
+    fn tampers(&self) -> bool {
+        false
     }
 
     /// A sealed frame is about to be sent to one place. Returns whether it is sent.
@@ -37,6 +49,7 @@ pub trait Core {
     }
 
     /// Returns when [`Self::wake`] is due, on the monotonic clock.
+    #[inline]
     fn due(&self) -> u64 {
         u64::MAX
     }

@@ -7,78 +7,79 @@ use quorate_service::{Executor, Service, Step, Steps};
 use quorate_wire::codec::Writer;
 use quorate_wire::{Digest, Kind, ReplicaId, SeqNum};
 
-use super::{Drive, Outcome};
+use super::Process;
 use crate::core::Core;
-use crate::journal::Journal;
-use crate::meter::Meter;
-use crate::storage::Paged;
+use crate::observer::Observer;
+use crate::storage::queue::DiskQueue;
+use crate::storage::store::Store;
 
-impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
+impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     /// Fetches the state of a certified checkpoint.
-    pub(super) fn fetch(&mut self, now: Now, seq: SeqNum, root: Digest, check: bool) -> Option<Outcome> {
+    pub(super) fn fetch(
+        &mut self,
+        now: Now,
+        seq: SeqNum,
+        root: Digest,
+        check: bool,
+        watch: &mut impl Observer<S, P>,
+    ) {
         let runs = self.executor.is_fetching();
         self.transfer_meter.aim(seq, runs, now.mono_ns, self.state_pages());
         let mut steps = core::mem::take(&mut self.steps);
         steps.clear();
         self.executor.fetch(now.mono_ns, seq, root, check, &self.peers, &mut steps);
-        let outcome = self.perform_transfer(now, &steps);
+        self.perform_transfer(now, &steps, watch);
         self.steps = steps;
-        outcome
     }
 
-    /// Lets the state transfer take a step, and tells the replica when it is finished.
-    pub(super) fn transfer(&mut self, now: Now, step: impl FnOnce(&mut Executor<S, Paged>, &mut Steps)) {
+    /// Lets the state transfer take a step.
+    pub(super) fn transfer(
+        &mut self,
+        now: Now,
+        watch: &mut impl Observer<S, P>,
+        step: impl FnOnce(&mut Executor<S, P>, &mut Steps),
+    ) {
         let mut steps = core::mem::take(&mut self.steps);
         steps.clear();
         step(&mut self.executor, &mut steps);
-        let outcome = self.perform_transfer(now, &steps);
+        self.perform_transfer(now, &steps, watch);
         self.steps = steps;
-        if let Some(outcome) = outcome {
-            let mut actions = core::mem::take(&mut self.actions);
-            self.tell(now, outcome, &mut actions);
-            self.perform(now, &mut actions);
-            actions.clear();
-            self.actions = actions;
-        }
-        self.go_on(now);
+        self.run_tasks(now, watch);
     }
 
-    pub(super) fn perform_transfer(&mut self, now: Now, steps: &Steps) -> Option<Outcome> {
-        let mut outcome = None;
+    /// Performs the steps of a transfer, and tells the replica when the state is installed.
+    pub(super) fn perform_transfer(&mut self, now: Now, steps: &Steps, watch: &mut impl Observer<S, P>) {
         for step in steps.list() {
             match step {
                 Step::Ask { to, question } => {
                     let mut body = core::mem::take(&mut self.body);
                     body.clear();
                     question.encode(&mut Writer::new(&mut body));
-                    self.say(*to, Kind::Fetch, &body);
+                    self.say(*to, Kind::Fetch, &body, watch);
                     self.body = body;
                 }
                 Step::Answer { to, kind, body } => {
-                    self.say(*to, *kind, steps.bytes(*body));
+                    self.say(*to, *kind, steps.bytes(*body), watch);
                 }
-                Step::Refused { why, .. } => {
+                Step::Refused { from, why } => {
+                    watch.transfer_refused(*from, *why);
                     *self.counters.rejected.entry(refusal(*why)).or_default() += 1;
                 }
-                Step::Distrusted => *self.counters.rejected.entry("own-pages-distrusted").or_default() += 1,
+                Step::Distrusted => {
+                    watch.distrusted();
+                    *self.counters.rejected.entry("own-pages-distrusted").or_default() += 1;
+                }
                 Step::PageRestored { page } => {
-                    tracing::info!(page, "repaired a page from another replica");
-                    self.note_mended();
+                    watch.restored(*page);
+                    self.queue.resume();
                 }
                 Step::Installed { seq, root } => {
-                    let pages = self.executor.fetched();
                     self.transfer_meter.end(*seq, now.mono_ns, self.state_pages());
-                    tracing::info!(
-                        seq = seq.0,
-                        pages,
-                        "has fetched the state; pages fetched since the start"
-                    );
-                    self.journal.land();
-                    outcome = Some(Outcome::Fetched { seq: *seq, root: *root });
+                    self.disk.land();
+                    self.installed(now, *seq, *root, watch);
                 }
             }
         }
-        outcome
     }
 
     /// Returns the number of pages in the state.
@@ -88,13 +89,13 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     }
 
     /// Sends a message of the state transfer, unless the core withholds or changes it.
-    fn say(&mut self, to: ReplicaId, kind: Kind, body: &[u8]) {
-        if !C::LIES {
-            return self.send(Recipient::Replica(to), kind, Form::Body, body, Lsn(0));
+    fn say(&mut self, to: ReplicaId, kind: Kind, body: &[u8], watch: &mut impl Observer<S, P>) {
+        if !self.core.is_byzantine() {
+            return self.send(Recipient::Replica(to), kind, Form::Body, body, Lsn(0), watch);
         }
         let mut changed = body.to_vec();
         if self.core.answer(kind, &mut changed) {
-            self.send(Recipient::Replica(to), kind, Form::Body, &changed, Lsn(0));
+            self.send(Recipient::Replica(to), kind, Form::Body, &changed, Lsn(0), watch);
         }
     }
 }

@@ -1,0 +1,35 @@
+//! The events of a process.
+
+use quorate_pbft::step::Lsn;
+use quorate_wire::{SeqNum, Source};
+
+/// Each thing that can happen to a process.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// The process begins. Comes once, first.
+    Start,
+    /// A datagram, or what came as one. May hold many frames.
+    Datagram {
+        /// Where the datagram came from, as far as that is known.
+        source: Source,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
+    /// The moment of [`Process::due`](crate::Process::due) has come.
+    Clock,
+    /// The disk has completed some work.
+    Disk(DiskEvent),
+    /// The task that [`Process::has_work`](crate::Process::has_work) speaks of has had its time.
+    Work,
+    /// The process is about to end: it hands over the view if it is the primary.
+    Shutdown,
+}
+
+/// A report of the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskEvent {
+    /// All records up to here are durable.
+    Durable(Lsn),
+    /// An image of this checkpoint is durable (D5).
+    Kept(SeqNum),
+}

@@ -1,0 +1,363 @@
+//! A replica's process: its input is events, its output is what [`Process::flush`] hands over.
+//!
+//! One thread does all of this, from the datagram to the answer: handing over to another core would cost more than
+//! the whole step (ADR 8). Nothing waits inside: a world runs what waits, such as a sync of the log.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use quorate_pbft::Replica;
+use quorate_pbft::config::Config;
+use quorate_pbft::step::{Actions, Input, Lsn, Now, SignatureCheck, Timer};
+use quorate_service::image::ImageCopy;
+use quorate_service::page::PageLabel;
+use quorate_service::{Executor, Queue, Service, Steps};
+use quorate_wire::{ClientId, Door, Principal, ReplicaId, Replies, SeqNum, Timestamp};
+
+use crate::admission::{Admission, KeySource};
+use crate::core::Core;
+use crate::counters::Counters;
+use crate::deadlines::Deadlines;
+use crate::endpoint::{Directory, Endpoint, Transport};
+use crate::event::{DiskEvent, Event};
+use crate::observer::{Observer, Part};
+use crate::options::{Execution, ImagePace};
+use crate::statement::StatementSource;
+use crate::storage::queue::DiskQueue;
+use crate::storage::store::Store;
+use crate::transfer_meter::TransferMeter;
+
+mod image;
+mod milestones;
+mod perform;
+mod receive;
+mod send;
+mod statement;
+mod tasks;
+mod transfer;
+
+/// A replica's process. See the module.
+#[derive(Debug)]
+pub struct Process<S: Service, P: Store, D: DiskQueue = (), C: Core = Replica> {
+    id: ReplicaId,
+    core: C,
+    endpoint: Endpoint,
+    executor: Executor<S, P>,
+    disk: D,
+    /// The other replicas.
+    peers: Vec<ReplicaId>,
+    deadlines: Deadlines,
+    counters: Counters,
+    /// The work of the executor.
+    queue: Queue<(ClientId, Arc<SignatureCheck>)>,
+    execution: Execution,
+    /// The first task has begun, and ends with [`Event::Work`].
+    is_working: bool,
+    /// The checkpoint that is being copied.
+    saving: Option<ImageCopy>,
+    pace: ImagePace,
+    /// The last state that was fetched.
+    fetched: SeqNum,
+    /// Slots of pages that the executor does not know yet.
+    stored: Vec<(PageLabel, u32)>,
+    admission: Admission,
+    statements: StatementSource,
+    transfer_meter: TransferMeter,
+    // Buffers that are reused in every step.
+    actions: Actions,
+    steps: Steps,
+    replies: Replies,
+    result: Vec<u8>,
+    frame: Vec<u8>,
+    body: Vec<u8>,
+    clients: Vec<(ClientId, Timestamp)>,
+}
+
+impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
+    /// Returns the process of replica `id`, about to start. Its records and images go to `disk`.
+    pub fn new(
+        id: ReplicaId,
+        config: &Config,
+        core: C,
+        door: Door,
+        directory: Directory,
+        executor: Executor<S, P>,
+        disk: D,
+    ) -> Self {
+        let statements =
+            StatementSource::new(config.durability, executor.page_bytes(), executor.checkpoints());
+        Self {
+            id,
+            core,
+            endpoint: Endpoint::new(door, directory),
+            executor,
+            disk,
+            peers: config.cluster.replicas().filter(|peer| *peer != id).collect(),
+            deadlines: Deadlines::default(),
+            counters: Counters::default(),
+            queue: Queue::default(),
+            execution: Execution::Inline,
+            is_working: false,
+            saving: None,
+            pace: ImagePace::default(),
+            fetched: SeqNum(0),
+            stored: Vec::new(),
+            admission: Admission::default(),
+            statements,
+            transfer_meter: TransferMeter::default(),
+            actions: Actions::new(),
+            steps: Steps::new(),
+            replies: Replies::new(),
+            result: Vec::new(),
+            frame: Vec::new(),
+            body: Vec::new(),
+            clients: Vec::new(),
+        }
+    }
+
+    /// Replaces the core.
+    pub fn with_core<E: Core>(self, put: impl FnOnce(C) -> E) -> Process<S, P, D, E> {
+        Process {
+            id: self.id,
+            core: put(self.core),
+            endpoint: self.endpoint,
+            executor: self.executor,
+            disk: self.disk,
+            peers: self.peers,
+            deadlines: self.deadlines,
+            counters: self.counters,
+            queue: self.queue,
+            execution: self.execution,
+            is_working: self.is_working,
+            saving: self.saving,
+            pace: self.pace,
+            fetched: self.fetched,
+            stored: self.stored,
+            admission: self.admission,
+            statements: self.statements,
+            transfer_meter: self.transfer_meter,
+            actions: self.actions,
+            steps: self.steps,
+            replies: self.replies,
+            result: self.result,
+            frame: self.frame,
+            body: self.body,
+            clients: self.clients,
+        }
+    }
+
+    /// Lets tasks be done at another time. The world sees in [`Self::has_work`] that one has begun.
+    #[must_use]
+    pub fn with_execution(self, execution: Execution) -> Self {
+        Self { execution, ..self }
+    }
+
+    /// Works on images at another pace.
+    #[must_use]
+    pub fn with_image_pace(self, pace: ImagePace) -> Self {
+        Self { pace, ..self }
+    }
+
+    /// Takes the keys of registered clients from `keys`.
+    #[must_use]
+    pub fn with_keys(mut self, keys: Box<dyn KeySource>) -> Self {
+        self.admission = Admission::new(keys);
+        self
+    }
+
+    /// Sends each frame in a datagram of its own.
+    #[must_use]
+    pub fn unpacked(mut self) -> Self {
+        self.endpoint.unpack();
+        self
+    }
+
+    /// Takes one event. Nothing leaves before [`Self::flush`]. Returns the sender of an authentic frame in a datagram:
+    /// a replica, if there is a frame of any.
+    #[inline]
+    pub fn step(&mut self, now: Now, event: Event<'_>, watch: &mut impl Observer<S, P>) -> Option<Principal> {
+        let mut sender = None;
+        match event {
+            Event::Datagram { source, bytes } => sender = self.receive(now, source, bytes, watch),
+            Event::Clock => self.expire(now, watch),
+            Event::Disk(DiskEvent::Durable(lsn)) => self.durable(now, lsn, watch),
+            Event::Disk(DiskEvent::Kept(seq)) => self.feed(now, Input::Kept { seq }, &[], watch),
+            Event::Start => {
+                self.admit_clients(true);
+                self.feed(now, Input::Start, &[], watch);
+            }
+            Event::Work => self.work(now, watch),
+            Event::Shutdown => self.with_actions(now, watch, |core, out| core.shut_down(now, out)),
+        }
+        self.send_keys(watch);
+        sender
+    }
+
+    /// Hands over everything that may leave, and continues the work on the disk's pages.
+    #[inline]
+    pub fn flush(&mut self, transport: &mut impl Transport) {
+        self.disk.flush();
+        self.endpoint.flush(transport);
+        self.executor.relax();
+        self.look_after_image();
+    }
+
+    /// Returns the moment of the monotonic clock at which [`Event::Clock`] is due, or earlier.
+    #[inline]
+    pub fn due(&self) -> u64 {
+        let is_busy = self.saving.is_some() && self.disk.has_room() || !self.stored.is_empty();
+        if is_busy || self.can_run() || self.disk.has_kept() {
+            return 0;
+        }
+        let transfer = self.executor.deadline().unwrap_or(u64::MAX);
+        self.deadlines.earliest().min(self.endpoint.tick_at()).min(transfer).min(self.core.due())
+    }
+
+    /// Returns whether a deferred task has begun: it ends with [`Event::Work`].
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        self.is_working
+    }
+
+    /// Returns the disk.
+    pub fn disk(&self) -> &D {
+        &self.disk
+    }
+
+    /// Returns the disk.
+    pub fn disk_mut(&mut self) -> &mut D {
+        &mut self.disk
+    }
+
+    /// Ends the process and returns its disk.
+    pub fn into_disk(self) -> D {
+        self.disk
+    }
+
+    /// Returns the core.
+    pub fn core(&self) -> &C {
+        &self.core
+    }
+
+    /// Returns the replica.
+    pub fn replica(&self) -> &Replica {
+        self.core.replica()
+    }
+
+    /// Returns the service's state.
+    pub fn executor(&self) -> &Executor<S, P> {
+        &self.executor
+    }
+
+    /// Returns the service's state, to damage it: for simulators.
+    pub fn executor_mut(&mut self) -> &mut Executor<S, P> {
+        &mut self.executor
+    }
+
+    /// Returns the tasks.
+    pub fn queue(&self) -> &Queue<(ClientId, Arc<SignatureCheck>)> {
+        &self.queue
+    }
+
+    /// Returns the counters.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Returns the end of the wire.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Returns the end of the wire.
+    pub fn endpoint_mut(&mut self) -> &mut Endpoint {
+        &mut self.endpoint
+    }
+
+    /// Begins a new generation of session keys (KX-2). `entropy` is fresh and secret.
+    pub fn renew_keys(&mut self, now: Now, entropy: [u8; 32], watch: &mut impl Observer<S, P>) {
+        self.endpoint.renew_keys(now, entropy);
+        self.send_keys(watch);
+    }
+
+    /// Accepts the clients in the state. With `shut_out`, no others are accepted any more.
+    #[inline]
+    pub fn admit_clients(&mut self, shut_out: bool) {
+        self.admission.follow(&self.executor, &mut self.endpoint, shut_out);
+    }
+
+    /// Handles the timers that are due at `now`.
+    fn expire(&mut self, now: Now, watch: &mut impl Observer<S, P>) {
+        watch.start();
+        if now.mono_ns >= self.endpoint.tick_at() {
+            self.endpoint.tick(now);
+            self.statements.note_time(now.mono_ns);
+        }
+        if self.executor.deadline().is_some_and(|at| at <= now.mono_ns) {
+            self.transfer(now, watch, |executor, steps| executor.on_deadline(now.mono_ns, steps));
+        }
+        if self.core.due() <= now.mono_ns {
+            self.with_actions(now, watch, |core, out| core.wake(now, out));
+        }
+        if self.deadlines.earliest() <= now.mono_ns {
+            for timer in Timer::ALL {
+                if self.deadlines.take_due(timer, now.mono_ns) {
+                    self.feed(now, Input::Timer(timer), &[], watch);
+                }
+            }
+        }
+        self.run_tasks(now, watch);
+        // Of a state that was fetched since, this would be the one before.
+        if let Some(seq) = self.disk.take_kept().filter(|_| !self.disk.is_image_due()) {
+            self.feed(now, Input::Kept { seq }, &[], watch);
+        }
+    }
+
+    /// Everything up to `lsn` is durable: frames that waited for it may be sent.
+    fn durable(&mut self, now: Now, lsn: Lsn, watch: &mut impl Observer<S, P>) {
+        if !self.endpoint.note_durable(lsn) {
+            return;
+        }
+        watch.durable(lsn);
+        for held in self.endpoint.take_released() {
+            self.let_go(held.to, held.kind, &held.frame, watch);
+        }
+        self.feed(now, Input::Durable(lsn), &[], watch);
+    }
+
+    /// Passes an input to the core, and does the work that follows from it.
+    #[inline]
+    fn feed(&mut self, now: Now, input: Input<'_>, frame: &[u8], watch: &mut impl Observer<S, P>) {
+        self.step_core(now, input, frame, watch);
+        self.run_tasks(now, watch);
+    }
+
+    /// Steps the core. No other function does so, or passes an input to the observer.
+    #[inline]
+    fn step_core(&mut self, now: Now, input: Input<'_>, frame: &[u8], watch: &mut impl Observer<S, P>) {
+        watch.input(now, &input, frame);
+        let mut actions = core::mem::take(&mut self.actions);
+        self.core.step(now, input, &mut actions);
+        watch.lap(Part::Step);
+        self.perform(&actions, watch);
+        actions.clear();
+        self.actions = actions;
+    }
+
+    /// Lets the core act without an input.
+    #[cold]
+    fn with_actions(
+        &mut self,
+        now: Now,
+        watch: &mut impl Observer<S, P>,
+        act: impl FnOnce(&mut C, &mut Actions),
+    ) {
+        let mut actions = core::mem::take(&mut self.actions);
+        act(&mut self.core, &mut actions);
+        self.perform(&actions, watch);
+        actions.clear();
+        self.actions = actions;
+        self.run_tasks(now, watch);
+    }
+}
