@@ -21,6 +21,8 @@ use crate::state::view::View;
 use crate::stop::Stop;
 use crate::transfer::Transfer;
 
+pub(crate) use ready::{Ran, Ready};
+
 /// The reply that the state holds for a client's last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cached<'a> {
@@ -124,7 +126,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         self.tentative = Some(seq);
         let time_ns = self.lanes.agree_on_time(batch.choice());
         for (index, request) in (0_u32..).zip(batch.requests()) {
-            if let Err(fault) = self.execute_once(seq, index, time_ns, &request, replies) {
+            if let Err(fault) = self.execute_once(seq, index, time_ns, &request, None, replies) {
                 self.undo(self.last_executed);
                 replies.clear();
                 return Err(fault);
@@ -201,6 +203,11 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         let kept = self.lanes.result(&view, &lane, &mut self.result).unwrap_or(false);
         let result = kept.then_some(&self.result[..]);
         Some(Cached { timestamp: lane.timestamp, digest: lane.digest, result })
+    }
+
+    /// Returns the last agreed time of the committed state.
+    pub(crate) fn time_ns(&self) -> u64 {
+        self.lanes.time_ns()
     }
 
     /// Returns the last batch that the committed state reflects.
@@ -307,6 +314,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         index: u32,
         time_ns: u64,
         request: &Ordered<'_>,
+        ready: Option<&mut Ready<'_>>,
         replies: &mut Replies,
     ) -> Result<(), PageFault> {
         let &Ordered { client, timestamp, replier, .. } = request;
@@ -346,7 +354,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             None if refusal.is_some() => {}
             Some(_) | None => {
                 let cx = Context { client, timestamp, seq, index, time_ns, read_only: false };
-                self.run(cx, request.operation)?;
+                self.run(cx, request.operation, ready)?;
                 let digest = self.domains.reply(client.0, timestamp.0, &request.digest, &self.result);
                 let mut view = self.state.view(self.reply_pages);
                 fault(self.lanes.record(&mut view, (client, timestamp), time_ns, digest, &self.result))?;
@@ -362,7 +370,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// Executes an operation into the overlay; `result` becomes its result. If it is refused, nothing
     /// stays but the result.
     #[inline]
-    fn run(&mut self, cx: Context, operation: &[u8]) -> Result<(), PageFault> {
+    fn run(&mut self, cx: Context, operation: &[u8], ready: Option<&mut Ready<'_>>) -> Result<(), PageFault> {
         self.state.begin();
         self.result.clear();
         if let Some(replica) = cx.client.replica() {
@@ -370,6 +378,11 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         }
         if let Some(answer) = self.govern(cx.client, operation)? {
             answer.encode(&mut self.result);
+            return Ok(());
+        }
+        if let Some(ready) = ready
+            && ready.apply(cx, &self.service, (&mut self.state, self.service_pages), &mut self.result)?
+        {
             return Ok(());
         }
         let mut view = self.state.view(self.service_pages);
@@ -416,6 +429,8 @@ mod govern;
 mod image;
 #[cfg(test)]
 mod model;
+mod ready;
+pub(crate) mod settle;
 #[cfg(test)]
 mod shares;
 #[cfg(test)]

@@ -30,6 +30,8 @@ extern crate std;
 
 #[macro_use]
 pub mod mutants;
+#[macro_use]
+mod planted;
 
 pub mod alone;
 mod builtin;
@@ -38,6 +40,7 @@ pub mod image;
 mod lives;
 pub mod options;
 pub mod page;
+pub mod parallel;
 pub mod queue;
 pub mod registry;
 mod replies;

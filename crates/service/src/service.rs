@@ -24,6 +24,31 @@ pub trait Service: Sync {
         keys.everything();
     }
 
+    /// Does a step of an operation that [`View::later`] has left for the moment when the operation settles. The default
+    /// does nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::execute`].
+    fn step(&self, _cx: Context, _step: u32, _state: &mut View<'_>) -> Result<(), Stop> {
+        Ok(())
+    }
+
+    /// Returns the most pages that `operation` takes, if it succeeds whenever that many are free. None, the default:
+    /// not known, and the operation is not answered before it is part of the state (PX-C).
+    fn cost(&self, _operation: &[u8], _page_bytes: usize) -> Option<u32> {
+        None
+    }
+
+    /// Returns how many pages are free, for [`Self::cost`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::execute`].
+    fn room(&self, _state: &View<'_>) -> Result<u32, Stop> {
+        Ok(0)
+    }
+
     /// Executes `operation` and appends its result to `out`, which is empty at first.
     ///
     /// An operation that cannot be decoded or is not allowed is answered with a result that says so,

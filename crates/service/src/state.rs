@@ -13,6 +13,8 @@
 pub(crate) mod arrival;
 pub(crate) mod bits;
 pub mod btree;
+pub(crate) mod cell;
+mod cells;
 pub(crate) mod index;
 pub(crate) mod overlay;
 mod record;
@@ -29,7 +31,8 @@ use quorate_wire::{Digest, SeqNum};
 use crate::page::{Page, PageLabel, PageStore, Pool};
 use crate::state::arrival::{Arrival, Arrivals};
 use crate::state::bits::Bits;
-use crate::state::overlay::Overlay;
+use crate::state::cell::{Below, CellRun};
+use crate::state::overlay::{Overlay, Trace};
 use crate::state::record::Record;
 use crate::state::tree::{BRANCHING, Label, Tree};
 use crate::state::view::View;
@@ -94,6 +97,26 @@ impl<P: PageStore> State<P> {
     #[inline]
     pub(crate) fn view(&mut self, part: Part) -> View<'_> {
         View::new(&self.store, &mut self.overlay, &mut self.pool, &self.zeros, part)
+    }
+
+    /// Returns a part of the settled state to a run on cells.
+    pub(crate) fn on_cells<'a>(&'a self, part: Part, below: &'a dyn Below, run: &'a mut CellRun) -> View<'a> {
+        View::on_cells((&self.store, &self.overlay), below, run, &self.zeros, part)
+    }
+
+    /// Begins to trace the cells that are written, or ends it.
+    pub(crate) fn set_tracing(&mut self, is_on: bool) {
+        self.overlay.set_tracing(is_on);
+    }
+
+    /// Returns the cells that were written since this was called last.
+    pub(crate) fn take_trace(&mut self) -> Trace {
+        self.overlay.take_trace()
+    }
+
+    /// Returns the cells that were written since the trace was taken last.
+    pub(crate) fn trace(&self) -> Option<&Trace> {
+        self.overlay.trace()
     }
 
     /// Returns a part of the committed state, to be read.

@@ -7,6 +7,8 @@ use quorate_wire::{Batch, ClientId, Timestamp};
 
 use crate::options::Options;
 use crate::page::{Memory, PageStore, Pool};
+use crate::parallel::Unsettled;
+use crate::state::cell::CellRun;
 use crate::state::overlay::Overlay;
 use crate::state::view::View;
 
@@ -99,6 +101,14 @@ impl Bench {
             self.store.replace(page, content).unwrap();
         });
         done
+    }
+
+    /// Runs an operation on cells.
+    pub(crate) fn run_on_cells<T>(&self, run: &mut CellRun, operation: impl FnOnce(&mut View<'_>) -> T) -> T {
+        let below = Unsettled::default();
+        let below = below.below(0);
+        let base = (&self.store as &dyn PageStore, &self.overlay);
+        operation(&mut View::on_cells(base, &below, run, &self.zeros, (0, self.pages)))
     }
 
     /// Flips a bit of a written page.

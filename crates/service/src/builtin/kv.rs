@@ -9,6 +9,7 @@ use quorate_wire::message::RESULT_BYTES_MAX;
 
 use crate::service::{Access, Context, Service};
 
+use crate::state::btree::Tree;
 use crate::state::view::View;
 use crate::stop::Stop;
 
@@ -42,6 +43,11 @@ const REAP_MAX: usize = 4;
 /// Counting removes more: it has to look at them all.
 const REAP_TO_COUNT_MAX: usize = 4096;
 
+/// The most pages that setting a key takes, with its value in the leaf: a split of every node on the way, in three trees.
+const PUT_PAGES_MAX: u32 = 3 * Tree::SPLIT_PAGES_MAX;
+/// The longest decimal number, in bytes.
+const NUMBER_BYTES_MAX: usize = 20;
+
 /// A key-value store whose keys can expire. Keys and values are bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kv;
@@ -61,6 +67,35 @@ impl Service for Kv {
             // Answered without a look at the state.
             Err(_) => {}
         }
+    }
+
+    fn step(&self, cx: Context, step: u32, state: &mut View<'_>) -> Result<(), Stop> {
+        let reaped = Store::new(&cx, state).reap(usize::try_from(step).unwrap_or(usize::MAX));
+        reaped.map_err(|error| match error {
+            Trouble::Stop(reason) => reason,
+            Trouble::Failure(_) => Stop::Corrupt,
+        })
+    }
+
+    fn cost(&self, operation: &[u8], page_bytes: usize) -> Option<u32> {
+        let put = |key: &[u8], value: &[u8]| Tree::is_inline(page_bytes, key, value).then_some(PUT_PAGES_MAX);
+        match Asked::decode(operation).ok()? {
+            Asked::Operation(Operation::Get { .. }) => Some(0),
+            Asked::Operation(Operation::Put { key, value } | Operation::Cas { key, value, .. })
+            | Asked::Command(Command::Set { key, value, .. }) => put(key, value),
+            Asked::Operation(Operation::Del { .. })
+            | Asked::Command(Command::GetDel { .. } | Command::Expire { .. } | Command::Persist { .. }) => {
+                Some(PUT_PAGES_MAX)
+            }
+            Asked::Operation(Operation::Incr { key, .. }) => put(key, &[0; NUMBER_BYTES_MAX]),
+            Asked::Command(command) if command.is_read_only() => Some(0),
+            // The pages of a long value have to be found in a few runs, which is not known before.
+            Asked::Operation(Operation::Append { .. }) | Asked::Command(_) | Asked::Further(_) => None,
+        }
+    }
+
+    fn room(&self, state: &View<'_>) -> Result<u32, Stop> {
+        Store::room(state)
     }
 
     fn execute(
@@ -153,7 +188,10 @@ impl Store<'_, '_> {
         match asked {
             Asked::Operation(operation) => self.operate(operation, out),
             Asked::Command(command) => self.command(command, out),
-            Asked::Further(further) => execute::further(self, further, out),
+            Asked::Further(further) => {
+                self.view.needs_pages()?;
+                execute::further(self, further, out)
+            }
         }
     }
 

@@ -16,6 +16,7 @@ use crate::stop::Stop;
 
 mod change;
 mod cursor;
+pub(crate) mod log;
 mod node;
 #[cfg(test)]
 mod tests;
@@ -81,6 +82,15 @@ impl Tree {
         if room < KEY_BYTES_MAX { room } else { KEY_BYTES_MAX }
     }
 
+    /// The most pages that a key with a value in the leaf takes.
+    #[expect(clippy::cast_possible_truncation, reason = "a small constant")]
+    pub const SPLIT_PAGES_MAX: u32 = HEIGHT_MAX as u32 + 1;
+
+    /// Returns whether a value of this length is stored in the leaf.
+    pub fn is_inline(page_bytes: usize, key: &[u8], value: &[u8]) -> bool {
+        LEAF_CELL_BYTES + key.len() + value.len() <= cell_bytes_max(page_bytes)
+    }
+
     /// Returns the value of `key`.
     ///
     /// # Errors
@@ -88,15 +98,38 @@ impl Tree {
     /// A page is not here, or is not what it should be.
     #[inline]
     pub fn get<'v>(&self, view: &'v View<'_>, key: &[u8]) -> Result<Option<Value<'v>>, Stop> {
-        let (mut page, height) = self.root(view)?;
+        if view.is_on_cells() {
+            return self.cell(view, key);
+        }
+        self.find(key, |page| view.page(page))
+    }
+
+    /// Returns the value of `key` to a run on cells.
+    #[cold]
+    fn cell<'v>(&self, view: &'v View<'_>, key: &[u8]) -> Result<Option<Value<'v>>, Stop> {
+        let cell = view.entry(self.header, key)?;
+        let written = view.cells().map_or(Ok(None), |cells| cells.entry(&cell))?;
+        match written {
+            Some(content) => Ok(content.map(Value::Inline)),
+            None => self.find(key, |page| view.settled(page)),
+        }
+    }
+
+    #[inline]
+    fn find<'v>(
+        &self,
+        key: &[u8],
+        read: impl Fn(u32) -> Result<&'v [u8], Stop>,
+    ) -> Result<Option<Value<'v>>, Stop> {
+        let (mut page, height) = self.root_in(read(self.header.0)?)?;
         for _ in 1..height {
-            let node = Node::of_kind(view.page(page)?, Kind::Inner)?;
+            let node = Node::of_kind(read(page)?, Kind::Inner)?;
             page = node.child(node.descend(key)?)?;
         }
         if height == 0 {
             return Ok(None);
         }
-        let leaf = Node::of_kind(view.page(page)?, Kind::Leaf)?;
+        let leaf = Node::of_kind(read(page)?, Kind::Leaf)?;
         match leaf.search(key)? {
             Ok(at) => Value::of(&leaf, at).map(Some),
             Err(_) => Ok(None),
@@ -109,14 +142,19 @@ impl Tree {
     ///
     /// As [`Self::get`].
     pub fn is_empty(&self, view: &View<'_>) -> Result<bool, Stop> {
+        view.needs_pages()?;
         Ok(self.root(view)?.1 == 0)
     }
 
     /// Returns the root's page and the height.
     #[inline]
     fn root(&self, view: &View<'_>) -> Result<(u32, usize), Stop> {
-        let (page, at) = self.header;
-        let (root, height) = pair(view.page(page)?, at)?;
+        self.root_in(view.page(self.header.0)?)
+    }
+
+    #[inline]
+    fn root_in(&self, header: &[u8]) -> Result<(u32, usize), Stop> {
+        let (root, height) = pair(header, self.header.1)?;
         let height = usize::try_from(height).unwrap_or(usize::MAX);
         if height > HEIGHT_MAX {
             return Err(Stop::Corrupt);

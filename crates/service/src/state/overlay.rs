@@ -7,6 +7,7 @@
 use alloc::vec::Vec;
 
 use crate::page::{Page, PageFault, PageStore, Pool};
+use crate::state::cell::Cell;
 use crate::state::index::Index;
 
 /// The write set of one batch. Holds each page at most once.
@@ -23,6 +24,21 @@ pub(crate) struct Overlay {
     undo: Vec<Undo>,
     /// Bytes that [`Undo::Bytes`] refers to.
     bytes: Vec<u8>,
+    /// The cells that were written, while requests settle that ran ahead.
+    trace: Option<Trace>,
+}
+
+/// The cells that were written since the trace was taken last.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    /// What is written now is written by a tree, or is a sum.
+    is_inside: bool,
+    /// Pages, with repetitions.
+    pub(crate) pages: Vec<u32>,
+    /// Whether a page was written without a tree. A page, for the last one.
+    pub(crate) raw: Vec<u32>,
+    /// Keys of trees.
+    pub(crate) entries: Vec<Cell>,
 }
 
 #[derive(Debug)]
@@ -42,6 +58,46 @@ enum Undo {
 }
 
 impl Overlay {
+    /// Begins to trace the cells that are written, or ends it.
+    pub(crate) fn set_tracing(&mut self, is_on: bool) {
+        self.trace = is_on.then(Trace::default);
+    }
+
+    /// Returns the cells that were written since this was called last.
+    pub(crate) fn take_trace(&mut self) -> Trace {
+        self.trace.as_mut().map(core::mem::take).unwrap_or_default()
+    }
+
+    /// Returns the cells that were written since the trace was taken last.
+    pub(crate) fn trace(&self) -> Option<&Trace> {
+        self.trace.as_ref()
+    }
+
+    /// Says whether what follows is written by a tree, or is a sum. Returns what was said before.
+    #[inline]
+    pub(crate) fn enter_tree(&mut self, is_inside: bool) -> bool {
+        self.trace.as_mut().is_some_and(|trace| core::mem::replace(&mut trace.is_inside, is_inside))
+    }
+
+    /// Notes that a key of a tree was written.
+    #[inline]
+    pub(crate) fn note_entry(&mut self, tree: (u32, usize), key: &[u8]) {
+        if let Some(trace) = &mut self.trace {
+            trace.entries.push(Cell::Entry { tree, key: key.to_vec() });
+        }
+    }
+
+    /// Notes that a page is written.
+    #[inline]
+    fn note_page(&mut self, page: u32) {
+        if let Some(trace) = &mut self.trace {
+            trace.pages.push(page);
+            if !trace.is_inside {
+                trace.raw.push(page);
+            }
+        }
+    }
+
     /// Returns whether nothing is written.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -165,6 +221,7 @@ impl Overlay {
         page: u32,
         content: Option<&[u8]>,
     ) -> Result<(), PageFault> {
+        self.note_page(page);
         let Some(at) = self.index.get(u64::from(page)) else {
             base.bring(page)?;
             let content = content.map(|bytes| pool.padded(bytes));
@@ -189,6 +246,7 @@ impl Overlay {
     /// Returns the entry of a page, copied from `base` if this is its first write.
     #[inline]
     fn open(&mut self, base: &dyn PageStore, pool: &mut Pool, page: u32) -> Result<usize, PageFault> {
+        self.note_page(page);
         if let Some(at) = self.index.get(u64::from(page)) {
             return Ok(to_usize(at));
         }

@@ -70,6 +70,11 @@ impl Space {
         Ok(self.header(view)?.0)
     }
 
+    /// Returns where the header is, and where the bitmap begins.
+    pub(crate) fn where_it_is(&self) -> ((u32, usize), u32) {
+        (self.header, self.bitmap_at)
+    }
+
     /// Returns how many pages are free.
     pub fn free_pages(&self, view: &View<'_>) -> Result<u32, Stop> {
         Ok(self.count.saturating_sub(self.used(view)?))

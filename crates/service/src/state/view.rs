@@ -1,6 +1,8 @@
 //! The state as one execution sees it.
 
 use crate::page::{Page, PageStore, Pool};
+use crate::state::cell::{Below, Cell, CellRun, Change};
+use crate::state::cells::Cells;
 use crate::state::overlay::Overlay;
 use crate::stop::Stop;
 
@@ -14,8 +16,7 @@ use crate::stop::Stop;
 #[derive(Debug)]
 pub struct View<'a> {
     base: &'a dyn PageStore,
-    /// None for a read-only execution, which sees the committed state alone (RO-2).
-    layer: Option<Layer<'a>>,
+    layer: Layer<'a>,
     /// A page of zeros.
     zeros: &'a [u8],
     /// The part of the state that is shown: its first page and the number of pages.
@@ -23,10 +24,15 @@ pub struct View<'a> {
     count: u32,
 }
 
+/// What an execution writes to.
 #[derive(Debug)]
-struct Layer<'a> {
-    overlay: &'a mut Overlay,
-    pool: &'a mut Pool,
+enum Layer<'a> {
+    /// Nothing: a read-only execution, which sees the committed state alone (RO-2).
+    None,
+    /// Pages, in the agreed order.
+    Pages { overlay: &'a mut Overlay, pool: &'a mut Pool },
+    /// Cells, ahead of its turn.
+    Cells(Cells<'a>),
 }
 
 impl<'a> View<'a> {
@@ -39,12 +45,23 @@ impl<'a> View<'a> {
         zeros: &'a [u8],
         (first, count): (u32, u32),
     ) -> Self {
-        Self { base, layer: Some(Layer { overlay, pool }), zeros, first, count }
+        Self { base, layer: Layer::Pages { overlay, pool }, zeros, first, count }
     }
 
     /// Returns a view of the committed state that refuses to write.
     pub(crate) fn read_only(base: &'a dyn PageStore, zeros: &'a [u8], (first, count): (u32, u32)) -> Self {
-        Self { base, layer: None, zeros, first, count }
+        Self { base, layer: Layer::None, zeros, first, count }
+    }
+
+    /// Returns a view on cells: of the settled state, under what `below` tells of, under what `run` writes.
+    pub(crate) fn on_cells(
+        (base, overlay): (&'a dyn PageStore, &'a Overlay),
+        below: &'a dyn Below,
+        run: &'a mut CellRun,
+        zeros: &'a [u8],
+        (first, count): (u32, u32),
+    ) -> Self {
+        Self { base, layer: Layer::Cells(Cells::new(run, below, overlay)), zeros, first, count }
     }
 
     /// Returns the size of a page, in bytes.
@@ -67,10 +84,14 @@ impl<'a> View<'a> {
     #[inline]
     pub fn page(&self, page: u32) -> Result<&[u8], Stop> {
         let page = self.absolute(page)?;
-        if let Some(layer) = &self.layer
-            && let Some(written) = layer.overlay.get(page)
-        {
-            return Ok(written.unwrap_or(self.zeros));
+        match &self.layer {
+            Layer::Pages { overlay, .. } => {
+                if let Some(written) = overlay.get(page) {
+                    return Ok(written.unwrap_or(self.zeros));
+                }
+            }
+            Layer::None => {}
+            Layer::Cells(cells) => return cells.page(self.base, self.zeros, page),
         }
         Ok(self.base.get(page)?.unwrap_or(self.zeros))
     }
@@ -83,8 +104,11 @@ impl<'a> View<'a> {
     #[inline]
     pub fn page_mut(&mut self, page: u32) -> Result<&mut [u8], Stop> {
         let page = self.absolute(page)?;
-        let layer = self.layer.as_mut().ok_or(Stop::NeedsOrder)?;
-        Ok(layer.overlay.page_mut(self.base, layer.pool, page)?)
+        match &mut self.layer {
+            Layer::Pages { overlay, pool } => Ok(overlay.page_mut(self.base, pool, page)?),
+            Layer::None => Err(Stop::NeedsOrder),
+            Layer::Cells(cells) => Ok(cells.page_mut(self.base, self.zeros, page)?),
+        }
     }
 
     /// Overwrites a part of a page. Cheaper than [`Self::page_mut`] for a few bytes.
@@ -98,8 +122,15 @@ impl<'a> View<'a> {
         if offset.checked_add(bytes.len()).is_none_or(|end| end > self.page_bytes()) {
             return Err(Stop::Corrupt);
         }
-        let layer = self.layer.as_mut().ok_or(Stop::NeedsOrder)?;
-        Ok(layer.overlay.write(self.base, layer.pool, page, offset, bytes)?)
+        match &mut self.layer {
+            Layer::Pages { overlay, pool } => Ok(overlay.write(self.base, pool, page, offset, bytes)?),
+            Layer::None => Err(Stop::NeedsOrder),
+            Layer::Cells(cells) => {
+                let content = cells.page_mut(self.base, self.zeros, page)?;
+                content[offset..offset + bytes.len()].copy_from_slice(bytes);
+                Ok(())
+            }
+        }
     }
 
     /// Replaces a page by `bytes`, at most a page, and zeros behind them.
@@ -112,8 +143,16 @@ impl<'a> View<'a> {
         if bytes.len() > self.page_bytes() {
             return Err(Stop::Corrupt);
         }
-        let layer = self.layer.as_mut().ok_or(Stop::NeedsOrder)?;
-        Ok(layer.overlay.put(self.base, layer.pool, page, Some(bytes))?)
+        match &mut self.layer {
+            Layer::Pages { overlay, pool } => Ok(overlay.put(self.base, pool, page, Some(bytes))?),
+            Layer::None => Err(Stop::NeedsOrder),
+            Layer::Cells(cells) => {
+                let mut content = bytes.to_vec();
+                content.resize(self.zeros.len(), 0);
+                cells.put(page, Some(content));
+                Ok(())
+            }
+        }
     }
 
     /// Clears a page: it takes no room any more and reads as zeros.
@@ -123,23 +162,39 @@ impl<'a> View<'a> {
     /// As [`Self::page_mut`].
     pub fn clear(&mut self, page: u32) -> Result<(), Stop> {
         let page = self.absolute(page)?;
-        let layer = self.layer.as_mut().ok_or(Stop::NeedsOrder)?;
-        Ok(layer.overlay.put(self.base, layer.pool, page, None)?)
+        match &mut self.layer {
+            Layer::Pages { overlay, pool } => Ok(overlay.put(self.base, pool, page, None)?),
+            Layer::None => Err(Stop::NeedsOrder),
+            Layer::Cells(cells) => {
+                cells.put(page, None);
+                Ok(())
+            }
+        }
     }
 
     /// Lets what has been written so far stand, even if the execution is refused later. For an operation
     /// that is made of several, each of which can be refused individually.
     pub fn keep(&mut self) {
-        if let Some(Layer { overlay, pool }) = &mut self.layer {
-            overlay.begin(pool);
+        match &mut self.layer {
+            Layer::Pages { overlay, pool } => overlay.begin(pool),
+            Layer::None => {}
+            Layer::Cells(cells) => {
+                cells.fail();
+            }
         }
     }
 
     /// Undoes what was written since the execution began or was last told to [`Self::keep`].
     pub fn undo(&mut self) {
-        if let Some(Layer { overlay, pool }) = &mut self.layer {
-            overlay.roll_back(pool);
-            overlay.begin(pool);
+        match &mut self.layer {
+            Layer::Pages { overlay, pool } => {
+                overlay.roll_back(pool);
+                overlay.begin(pool);
+            }
+            Layer::None => {}
+            Layer::Cells(cells) => {
+                cells.fail();
+            }
         }
     }
 
@@ -147,7 +202,11 @@ impl<'a> View<'a> {
     /// [`Self::release`].
     pub(crate) fn copy(&mut self, page: u32) -> Result<Page, Stop> {
         let absolute = self.absolute(page)?;
-        let Some(Layer { overlay, pool }) = &mut self.layer else { return Err(Stop::NeedsOrder) };
+        let (overlay, pool) = match &mut self.layer {
+            Layer::Pages { overlay, pool } => (overlay, pool),
+            Layer::None => return Err(Stop::NeedsOrder),
+            Layer::Cells(cells) => return Err(cells.fail()),
+        };
         let content = match overlay.get(absolute) {
             Some(written) => written,
             None => self.base.get(absolute)?,
@@ -157,8 +216,122 @@ impl<'a> View<'a> {
 
     /// Takes back a buffer.
     pub(crate) fn release(&mut self, page: Page) {
-        if let Some(layer) = &mut self.layer {
-            layer.pool.give(page);
+        if let Layer::Pages { pool, .. } = &mut self.layer {
+            pool.give(page);
+        }
+    }
+
+    /// Adds `delta` to the number of 8 bytes at `at` in a page. Returns whether the sum is within 0 and `max`; if not,
+    /// it stays as it was. Requests that only add to a sum do not depend on each other (PX-D).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::write`].
+    #[inline]
+    pub fn add(&mut self, page: u32, at: usize, delta: i64, max: u64) -> Result<bool, Stop> {
+        let old = |bytes: &[u8]| {
+            let number: &[u8; 8] = bytes.get(at..).and_then(<[u8]>::first_chunk).ok_or(Stop::Corrupt)?;
+            Ok::<u64, Stop>(u64::from_le_bytes(*number))
+        };
+        let absolute = self.absolute(page)?;
+        if let Layer::Cells(cells) = &mut self.layer {
+            let settled = old(cells.settled(self.base, self.zeros, absolute)?)?;
+            return Ok(cells.add((absolute, at), settled, (page, delta, max)));
+        }
+        let Some(sum) = old(self.page(page)?)?.checked_add_signed(delta).filter(|sum| *sum <= max) else {
+            return Ok(false);
+        };
+        let is_inside = self.enter_tree();
+        let written = self.write(page, at, &sum.to_le_bytes());
+        self.leave_tree(is_inside, None);
+        written.map(|()| true)
+    }
+
+    /// Returns whether a step of the service's own is left to settling, because this is a run on cells.
+    /// [`Service::step`](crate::service::Service::step) is called with it then, before any change of this run.
+    #[inline]
+    pub fn later(&mut self, step: u32) -> bool {
+        match &mut self.layer {
+            Layer::Cells(cells) => {
+                cells.step(step);
+                true
+            }
+            Layer::Pages { .. } | Layer::None => false,
+        }
+    }
+
+    /// Stops a run on cells: what follows has a meaning on pages only.
+    ///
+    /// # Errors
+    ///
+    /// This is a run on cells. The request is executed on pages when its turn comes.
+    #[inline]
+    pub(crate) fn needs_pages(&self) -> Result<(), Stop> {
+        self.cells().map_or(Ok(()), |cells| Err(cells.fail()))
+    }
+
+    /// Returns the cells, if this is a run on cells.
+    #[inline]
+    pub(super) fn cells(&self) -> Option<&Cells<'a>> {
+        match &self.layer {
+            Layer::Cells(cells) => Some(cells),
+            Layer::Pages { .. } | Layer::None => None,
+        }
+    }
+
+    /// Returns whether this is a run on cells.
+    #[inline]
+    pub(super) fn is_on_cells(&self) -> bool {
+        self.cells().is_some()
+    }
+
+    /// Returns a page of the settled state to a run on cells.
+    pub(super) fn settled(&self, page: u32) -> Result<&[u8], Stop> {
+        let page = self.absolute(page)?;
+        match &self.layer {
+            Layer::Cells(cells) => cells.settled(self.base, self.zeros, page),
+            Layer::Pages { .. } | Layer::None => Err(Stop::Corrupt),
+        }
+    }
+
+    /// Returns the cell of a tree's key.
+    pub(super) fn entry(&self, tree: (u32, usize), key: &[u8]) -> Result<Cell, Stop> {
+        Ok(Cell::Entry { tree: (self.absolute(tree.0)?, tree.1), key: key.to_vec() })
+    }
+
+    /// Logs a change of a tree's key in a run on cells.
+    pub(super) fn log(&mut self, cell: Cell, change: Change) {
+        if let Layer::Cells(cells) = &mut self.layer {
+            cells.change(cell, change);
+        }
+    }
+
+    /// Takes note that what follows is written by a tree, or is a sum. Returns whether it was before.
+    #[inline]
+    pub(super) fn enter_tree(&mut self) -> bool {
+        match &mut self.layer {
+            Layer::Pages { overlay, .. } => overlay.enter_tree(true),
+            Layer::None | Layer::Cells(_) => false,
+        }
+    }
+
+    /// Undoes [`Self::enter_tree`]: a key of the tree has changed.
+    #[inline]
+    pub(super) fn leave_tree(&mut self, was_inside: bool, changed: Option<((u32, usize), &[u8])>) {
+        let first = self.first;
+        if let Layer::Pages { overlay, .. } = &mut self.layer {
+            overlay.enter_tree(was_inside);
+            if let Some(((page, at), key)) = changed {
+                overlay.note_entry((first + page, at), key);
+            }
+        }
+    }
+
+    /// Applies a page that a run on cells has written. It is numbered from the state's first.
+    pub(crate) fn apply_page(&mut self, page: u32, content: Option<&[u8]>) -> Result<(), Stop> {
+        match content {
+            Some(content) => self.put(page - self.first, content),
+            None => self.clear(page - self.first),
         }
     }
 

@@ -41,7 +41,7 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "service",
         &[
-            "mutants page",
+            "mutants planted page",
             "stop",
             // The committed pages and what an execution writes over them.
             "state",
@@ -52,6 +52,7 @@ const ORDERS: &[(&str, Order)] = &[
             "transfer",
             "image",
             "executor queue",
+            "parallel",
             "alone builtin",
         ],
     ),

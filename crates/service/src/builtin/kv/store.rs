@@ -166,7 +166,7 @@ impl<'s, 'v> Store<'s, 'v> {
     /// Removes keys whose time has come, at most `max`, the earliest first. Nobody can tell: they were
     /// not there any more. An execution that is not ordered removes nothing.
     pub(super) fn reap(&mut self, max: usize) -> Result<(), Trouble> {
-        if !self.ordered {
+        if !self.ordered || self.view.later(u32::try_from(max).unwrap_or(u32::MAX)) {
             return Ok(());
         }
         for _ in 0..max {
@@ -199,6 +199,11 @@ impl<'s, 'v> Store<'s, 'v> {
     /// Returns how many pages the store takes.
     pub(super) fn pages(&self) -> Result<u32, Stop> {
         self.space.used(self.view)
+    }
+
+    /// Returns how many pages are free.
+    pub(super) fn room(view: &View<'_>) -> Result<u32, Stop> {
+        Space::new(view, (0, 0), 1).free_pages(view)
     }
 
     /// Removes everything: the pages are as they were at first.
@@ -249,9 +254,6 @@ impl<'s, 'v> Store<'s, 'v> {
 
     /// Returns when a key expires, or has expired.
     pub(super) fn deadline(&self, key: &[u8]) -> Result<Option<u64>, Stop> {
-        if self.deadlines.is_empty(self.view)? {
-            return Ok(None);
-        }
         match self.deadlines.get(self.view, key)? {
             None => Ok(None),
             Some(Value::Inline(at)) => at.try_into().map(u64::from_le_bytes).map(Some).or(Err(Stop::Corrupt)),
@@ -302,8 +304,13 @@ impl<'s, 'v> Store<'s, 'v> {
         Ok(u64::from(u32::from_le_bytes(*count)))
     }
 
+    /// Requests that only add to the number of keys do not depend on each other (PX-D). Databases other than the first
+    /// are used on pages only.
     fn add_to_count(&mut self, change: i64) -> Result<(), Stop> {
-        self.set_count(self.stored()?.checked_add_signed(change).ok_or(Stop::Corrupt)?)
+        if self.database > 0 {
+            return self.set_count(self.stored()?.checked_add_signed(change).ok_or(Stop::Corrupt)?);
+        }
+        if self.view.add(0, count_at(0), change, u64::MAX)? { Ok(()) } else { Err(Stop::Corrupt) }
     }
 
     fn set_count(&mut self, count: u64) -> Result<(), Stop> {

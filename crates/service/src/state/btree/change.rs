@@ -31,6 +31,17 @@ impl Tree {
         if key.len() > Self::key_bytes_max(view.page_bytes()) {
             return Err(StoreError::KeyTooLong);
         }
+        if view.is_on_cells() {
+            return Ok(self.log_insert(view, key, value)?);
+        }
+        let was_inside = view.enter_tree();
+        let done = self.insert_into_pages(view, key, value);
+        view.leave_tree(was_inside, Some((self.header, key)));
+        done
+    }
+
+    #[inline]
+    fn insert_into_pages(&self, view: &mut View<'_>, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
         let mut description = [0; DESCRIPTION_BYTES_MAX];
         let fits = node::LEAF_CELL_BYTES + key.len() + value.len() <= cell_bytes_max(view.page_bytes());
         let (payload, tag) = if fits {
@@ -54,6 +65,17 @@ impl Tree {
     ///
     /// The execution has to stop.
     pub fn remove(&self, view: &mut View<'_>, key: &[u8]) -> Result<bool, Stop> {
+        if view.is_on_cells() {
+            return self.log_remove(view, key);
+        }
+        let was_inside = view.enter_tree();
+        let done = self.remove_from_pages(view, key);
+        view.leave_tree(was_inside, Some((self.header, key)));
+        done
+    }
+
+    #[inline]
+    fn remove_from_pages(&self, view: &mut View<'_>, key: &[u8]) -> Result<bool, Stop> {
         if self.is_empty(view)? {
             return Ok(false);
         }

@@ -22,6 +22,8 @@ impl Tree {
     ///
     /// A page is not here, or is not what it should be.
     pub fn seek(&self, view: &View<'_>, key: &[u8]) -> Result<Cursor, Stop> {
+        // Ranges of keys are not cells.
+        view.needs_pages()?;
         if self.is_empty(view)? {
             return Ok(Cursor { path: Path::new() });
         }
@@ -48,6 +50,7 @@ impl Tree {
     ///
     /// As [`Self::seek`].
     pub fn last(&self, view: &View<'_>) -> Result<Cursor, Stop> {
+        view.needs_pages()?;
         let (root, height) = self.root(view)?;
         let mut cursor = Cursor { path: Path::new() };
         if height > 0 {

@@ -16,6 +16,7 @@ impl Tree {
     ///
     /// A page is not here, or is not what it should be.
     pub fn for_each_run(&self, view: &View<'_>, mut visit: impl FnMut(Run) -> bool) -> Result<(), Stop> {
+        view.needs_pages()?;
         let (root, height) = self.root(view)?;
         let mut below: Vec<(u32, usize)> = Vec::new();
         if height > 0 {

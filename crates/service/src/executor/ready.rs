@@ -1,0 +1,93 @@
+//! A run on cells, and how its log becomes part of the state.
+
+use alloc::vec::Vec;
+
+use crate::page::{PageFault, PageStore};
+use crate::service::{Context, Service};
+use crate::state::State;
+use crate::state::btree::log;
+use crate::state::cell::{Cell, CellRun, Change, Seen};
+use crate::stop::Stop;
+
+/// A run on cells whose versions are still the same, and what has become of it.
+#[derive(Debug)]
+pub(crate) struct Ready<'a> {
+    run: &'a CellRun,
+    reads: &'a [(Cell, Seen)],
+    result: &'a [u8],
+    /// The log was applied. If not, the operation was executed on pages.
+    is_applied: bool,
+}
+
+/// The result of a run on cells.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) run: CellRun,
+    pub(crate) result: Vec<u8>,
+}
+
+impl<'a> Ready<'a> {
+    /// Returns a run that has read these versions.
+    pub(crate) fn new(ran: &'a Ran, reads: &'a [(Cell, Seen)]) -> Self {
+        Self { run: &ran.run, reads, result: &ran.result, is_applied: false }
+    }
+
+    /// Returns whether the log was applied.
+    pub(crate) fn is_applied(&self) -> bool {
+        self.is_applied
+    }
+
+    /// Applies the log to the part of the state that the service has, and makes `result` its result. Returns whether
+    /// every outcome was the same; if not, nothing has changed.
+    pub(super) fn apply<S: Service, P: PageStore>(
+        &mut self,
+        cx: Context,
+        service: &S,
+        (state, part): (&mut State<P>, (u32, u32)),
+        result: &mut Vec<u8>,
+    ) -> Result<bool, PageFault> {
+        match self.try_apply(cx, service, state, part) {
+            Ok(true) => {
+                result.extend_from_slice(self.result);
+                self.is_applied = true;
+                Ok(true)
+            }
+            Err(Stop::Fault(fault)) => Err(fault),
+            Ok(false) | Err(Stop::Refused | Stop::NeedsOrder | Stop::Corrupt) => {
+                state.roll_back();
+                state.begin();
+                Ok(false)
+            }
+        }
+    }
+
+    fn try_apply<S: Service, P: PageStore>(
+        &self,
+        cx: Context,
+        service: &S,
+        state: &mut State<P>,
+        part: (u32, u32),
+    ) -> Result<bool, Stop> {
+        for change in self.run.changes() {
+            if let Change::Step(step) = change {
+                service.step(cx, *step, &mut state.view(part))?;
+                // The step itself may change what the run saw.
+                let changed = state.trace().map_or(&[][..], |trace| &trace.entries);
+                if changed.iter().any(|cell| self.reads.iter().any(|(read, _)| read == cell)) {
+                    return Ok(false);
+                }
+                continue;
+            }
+            let is_same = log::apply(&mut state.view(part), change)?;
+            if plant!(25, !is_same, false) {
+                return Ok(false);
+            }
+        }
+        for (cell, content) in self.run.writes() {
+            if let Cell::Page(page) = cell {
+                state.view(part).apply_page(*page, content)?;
+            }
+        }
+        Ok(true)
+    }
+}

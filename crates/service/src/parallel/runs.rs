@@ -1,0 +1,449 @@
+//! Requests on their way from the agreed order to the state: inserted, run on cells, replied to, settled on pages.
+//!
+//! A driver calls [`Runs::insert`] for each committed batch; [`Runs::start`], [`Runs::run`] and [`Runs::finish`] for each
+//! worker; and [`Runs::settle`] for as long as it returns something. The order of these calls decides nothing but the
+//! moment of a reply.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use quorate_wire::reply::Outcome;
+use quorate_wire::{Batch, ClientId, Replies, SeqNum, Timestamp};
+
+use crate::executor::{Executor, Ran, Ready, settle};
+use crate::page::{PageFault, PageStore};
+use crate::parallel::engine::Kind;
+use crate::parallel::parallelizer::{Full, Parallelizer, Position};
+use crate::parallel::rules::{MatrixError, Rules};
+use crate::parallel::unsettled::Unsettled;
+use crate::registry;
+use crate::service::{Context, Service};
+use crate::state::cell::{Cell, Seen};
+
+/// Work for one worker.
+#[derive(Debug)]
+pub struct Job {
+    ordinal: u64,
+    generation: u64,
+    cx: Context,
+    operation: Vec<u8>,
+}
+
+/// What a worker hands back.
+#[derive(Debug)]
+pub struct Done {
+    ordinal: u64,
+    generation: u64,
+    ran: Option<Ran>,
+}
+
+impl Job {
+    /// Returns what a worker hands back if the run panicked: the request runs on pages when its turn comes (PX-G).
+    pub fn failed(self) -> Done {
+        Done { ordinal: self.ordinal, generation: self.generation, ran: None }
+    }
+}
+
+/// A reply that may leave before its request settles (PX-C).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Early {
+    /// The request.
+    pub position: Position,
+    /// The requesting client.
+    pub client: ClientId,
+    /// The client's number for the request.
+    pub timestamp: Timestamp,
+    /// Its result.
+    pub result: Vec<u8>,
+}
+
+/// A request ran again with another result: it does depend on a request that the rules call independent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrongRule {
+    /// The request that ran again.
+    pub request: Position,
+    /// The request that wrote what the first run did not see.
+    pub other: u64,
+    /// What it wrote.
+    pub cell: Cell,
+    /// Its first result has been sent.
+    pub has_replied: bool,
+}
+
+/// What [`Runs::settle`] has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// A request is part of the state; its reply is the last one.
+    Request(Position),
+    /// All requests of a batch are.
+    Batch(SeqNum),
+}
+
+/// What a driver counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Runs on cells that were finished.
+    pub runs: u64,
+    /// Requests that ran again when they settled.
+    pub again: u64,
+    /// Requests that ran on pages only.
+    pub on_pages: u64,
+    /// Replies that left early.
+    pub early: u64,
+    /// The most runs that were under way at once.
+    pub most: u64,
+}
+
+#[derive(Debug)]
+struct Inserted {
+    position: Position,
+    client: ClientId,
+    timestamp: Timestamp,
+    time_ns: u64,
+    operation: Vec<u8>,
+    /// The request can run on pages only.
+    barrier: bool,
+    /// Nothing but a wrong rule can give another result at settling: the time is known, and there is room.
+    is_certain: bool,
+    cost: u64,
+    status: Status,
+}
+
+#[derive(Debug)]
+enum Status {
+    Waiting,
+    Running,
+    /// It waits for its turn, to run on pages.
+    OnPages,
+    Ran {
+        ran: Ran,
+        reads: Vec<(Cell, Seen)>,
+        has_replied: bool,
+    },
+}
+
+#[derive(Debug)]
+struct Open {
+    seq: SeqNum,
+    batch: Batch,
+    requests: u32,
+    settled: u32,
+    time_ns: Option<u64>,
+}
+
+/// The unsettled requests of a replica.
+#[derive(Debug)]
+pub struct Runs<R> {
+    parallelizer: Parallelizer<R>,
+    kind: Kind,
+    unsettled: Unsettled,
+    batches: VecDeque<Open>,
+    requests: VecDeque<Inserted>,
+    /// The last unsettled request of each lane.
+    lanes: BTreeMap<ClientId, Timestamp>,
+    /// No agreed time so far is above this one.
+    time_max: u64,
+    /// The most pages that unsettled requests can take.
+    reserved: u64,
+    replies_early: bool,
+    /// A rule was wrong: everything is sequential from now on.
+    is_distrusted: bool,
+    wrong: Vec<WrongRule>,
+    generation: u64,
+    under_way: u64,
+    counters: Counters,
+}
+
+impl<R: Rules> Runs<R> {
+    /// Returns a driver's state without requests. `secret` is a random number of this replica's own.
+    ///
+    /// # Errors
+    ///
+    /// The rules are not symmetric.
+    pub fn new(kind: Kind, rules: R, secret: u64, replies_early: bool) -> Result<Self, MatrixError> {
+        Ok(Self {
+            parallelizer: Parallelizer::new(kind, rules, secret)?,
+            kind,
+            unsettled: Unsettled::default(),
+            batches: VecDeque::new(),
+            requests: VecDeque::new(),
+            lanes: BTreeMap::new(),
+            time_max: 0,
+            reserved: 0,
+            // Where nobody waits, nothing is known of the requests below that have not run.
+            replies_early: replies_early && kind != Kind::Free,
+            is_distrusted: false,
+            wrong: Vec::new(),
+            generation: 0,
+            under_way: 0,
+            counters: Counters::default(),
+        })
+    }
+
+    /// Inserts the requests of the next committed batch.
+    ///
+    /// # Errors
+    ///
+    /// Too much is unsettled: nothing was inserted (PX-G).
+    pub fn insert<S: Service, P: PageStore>(
+        &mut self,
+        executor: &mut Executor<S, P>,
+        seq: SeqNum,
+        batch: &Batch,
+    ) -> Result<(), Full> {
+        let count = batch.requests().count();
+        let bytes = batch.requests().map(|request| request.operation.len()).sum();
+        if !self.requests.is_empty() && !self.parallelizer.has_room(count, bytes) {
+            return Err(Full);
+        }
+        if self.requests.is_empty() {
+            self.time_max = self.time_max.max(executor.time_ns());
+        }
+        let chosen = batch.choice().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let is_timely = chosen > self.time_max;
+        self.time_max = chosen.max(self.time_max.saturating_add(1));
+        let room = executor.room();
+        for (index, request) in (0_u32..).zip(batch.requests()) {
+            let (client, operation) = (request.client, request.operation);
+            let settled = settle::lane_timestamp(executor, client);
+            let last = self.lanes.get(&client).copied().max(settled);
+            let barrier = self.is_distrusted
+                || client.replica().is_some()
+                || operation.starts_with(&registry::MAGIC)
+                || last.is_none();
+            let cost = executor.cost(operation);
+            self.reserved = self.reserved.saturating_add(cost.unwrap_or(0));
+            let has_room = plant!(26, cost.is_some() && self.reserved <= room, true);
+            let position = Position { seq, index };
+            self.parallelizer.admit(position, client.0, operation, barrier);
+            self.requests.push_back(Inserted {
+                position,
+                client,
+                timestamp: request.timestamp,
+                time_ns: self.time_max,
+                operation: operation.to_vec(),
+                barrier,
+                is_certain: is_timely && has_room && last.is_some_and(|last| request.timestamp > last),
+                cost: cost.unwrap_or(0),
+                status: Status::Waiting,
+            });
+            self.lanes.insert(client, last.map_or(request.timestamp, |last| last.max(request.timestamp)));
+        }
+        let requests = u32::try_from(count).unwrap_or(u32::MAX);
+        self.batches.push_back(Open { seq, batch: batch.clone(), requests, settled: 0, time_ns: None });
+        Ok(())
+    }
+
+    /// Returns the next job for a worker, if a request is ready.
+    pub fn start<S: Service, P: PageStore>(&mut self, executor: &mut Executor<S, P>) -> Option<Job> {
+        while let Some(position) = self.parallelizer.next_request() {
+            let ordinal = self.ordinal(position);
+            let request = &mut self.requests[at(ordinal - self.unsettled.settled())];
+            let may_run = !request.barrier
+                && settle::lane_timestamp(executor, request.client).is_some()
+                && executor.may_execute(request.client, &request.operation);
+            if !may_run {
+                request.status = Status::OnPages;
+                continue;
+            }
+            request.status = Status::Running;
+            let cx = Context {
+                client: request.client,
+                timestamp: request.timestamp,
+                seq: position.seq,
+                index: position.index,
+                time_ns: request.time_ns,
+                read_only: false,
+            };
+            self.under_way += 1;
+            self.counters.most = self.counters.most.max(self.under_way);
+            return Some(Job {
+                ordinal,
+                generation: self.generation,
+                cx,
+                operation: request.operation.clone(),
+            });
+        }
+        None
+    }
+
+    /// Runs a job on cells.
+    pub fn run<S: Service, P: PageStore>(&self, executor: &Executor<S, P>, job: &Job) -> Done {
+        let ran = executor.run_on_cells(job.cx, &job.operation, &self.unsettled.below(job.ordinal));
+        Done { ordinal: job.ordinal, generation: job.generation, ran }
+    }
+
+    /// Takes the result of a job. Returns its reply if that may leave.
+    pub fn finish(&mut self, done: Done) -> Option<Early> {
+        if done.generation != self.generation {
+            return None; // nobody's result (PX-10)
+        }
+        self.under_way -= 1;
+        let settled = self.unsettled.settled();
+        let Some(ran) = done.ran else {
+            self.requests[at(done.ordinal - settled)].status = Status::OnPages;
+            return None;
+        };
+        self.counters.runs += 1;
+        let reads = ran.run.reads();
+        // A run that saw a request whose outcome is not certain is not certain itself.
+        let is_certain = plant!(27, self.unsettled.is_current(done.ordinal, &reads), true)
+            && ran.run.is_unconditional()
+            && reads.iter().all(|(_, seen)| match seen {
+                Seen::Unsettled(writer, _) if *writer >= settled => {
+                    plant!(28, self.requests[at(writer - settled)].is_certain, true)
+                }
+                Seen::Unsettled(..) | Seen::Settled(_) => true,
+            });
+        self.unsettled.publish((done.ordinal, 0), &ran.run);
+        let request = &mut self.requests[at(done.ordinal - settled)];
+        request.is_certain &= is_certain;
+        let has_replied = self.replies_early && request.is_certain;
+        let early = has_replied.then(|| Early {
+            position: request.position,
+            client: request.client,
+            timestamp: request.timestamp,
+            result: ran.result.clone(),
+        });
+        self.counters.early += u64::from(has_replied);
+        self.parallelizer.remove_request(request.position, ran.run.bytes() + ran.result.len());
+        request.status = Status::Ran { ran, reads, has_replied };
+        early
+    }
+
+    /// Settles the next request, if it has run, or ends its batch. The reply is appended to `replies`.
+    ///
+    /// # Errors
+    ///
+    /// A page is not here: nothing has been done.
+    pub fn settle<S: Service, P: PageStore>(
+        &mut self,
+        executor: &mut Executor<S, P>,
+        replies: &mut Replies,
+    ) -> Result<Option<Settled>, PageFault> {
+        let Some(open) = self.batches.front_mut() else { return Ok(None) };
+        let time_ns = match open.time_ns {
+            Some(time_ns) => time_ns,
+            None => *open.time_ns.insert(settle::open_batch(executor, open.seq, open.batch.choice())?),
+        };
+        if open.settled == open.requests {
+            let seq = open.seq;
+            settle::close_batch(executor, seq);
+            self.batches.pop_front();
+            return Ok(Some(Settled::Batch(seq)));
+        }
+        let Some(request) = self.requests.front() else { unreachable!("a batch has its requests") };
+        let mut ready = match &request.status {
+            Status::Waiting | Status::Running => return Ok(None),
+            Status::Ran { ran, reads, .. } => {
+                let is_same =
+                    self.unsettled.stale(reads).is_none() && plant!(29, time_ns == request.time_ns, true);
+                is_same.then(|| Ready::new(ran, reads))
+            }
+            Status::OnPages => None,
+        };
+        let index = at(u64::from(open.settled));
+        let Some(ordered) = open.batch.requests().nth(index) else {
+            unreachable!("a batch has its requests")
+        };
+        let place = (open.seq, open.settled, time_ns);
+        let written = settle::settle(executor, place, &ordered, ready.as_mut(), replies)?;
+        let is_applied = ready.is_some_and(|ready| ready.is_applied());
+        open.settled += 1;
+        self.settled(executor, is_applied, written, replies);
+        Ok(Some(Settled::Request(Position { seq: place.0, index: place.1 })))
+    }
+
+    /// The oldest request is part of the state.
+    fn settled<S: Service, P: PageStore>(
+        &mut self,
+        executor: &Executor<S, P>,
+        is_applied: bool,
+        written: Vec<Cell>,
+        replies: &Replies,
+    ) {
+        let end = self.unsettled.settled() + u64::try_from(self.requests.len()).unwrap_or(u64::MAX);
+        let Some(request) = self.requests.pop_front() else { unreachable!("it was looked at") };
+        self.reserved = self.reserved.saturating_sub(request.cost);
+        if self.lanes.get(&request.client) == Some(&request.timestamp) {
+            self.lanes.remove(&request.client);
+        }
+        match request.status {
+            Status::Ran { ran, reads, has_replied } => {
+                let ran_again = !is_applied
+                    && replies.iter().last().is_some_and(|reply| reply.outcome == Outcome::Executed);
+                self.counters.again += u64::from(ran_again);
+                // The result of an uncertain run may differ for other reasons: the time, or want of room.
+                if ran_again && request.is_certain && executor.last_result() != ran.result {
+                    self.detect(request.position, &reads, has_replied);
+                }
+                self.unsettled.settle(u32::from(!is_applied), written.into_iter(), Some(&ran.run), end);
+            }
+            Status::Waiting | Status::Running | Status::OnPages => {
+                self.counters.on_pages += 1;
+                self.parallelizer.remove_request(request.position, 0);
+                self.unsettled.settle(0, written.into_iter(), None, end);
+            }
+        }
+        self.parallelizer.settled();
+    }
+
+    /// A request ran again with another result. If it missed what the first run of another request wrote, the two depend
+    /// on each other, and the rules do not say so.
+    fn detect(&mut self, request: Position, reads: &[(Cell, Seen)], has_replied: bool) {
+        let Some((cell, (other, run))) = self.unsettled.stale(reads) else { return };
+        if run == 0 && self.kind != Kind::Free {
+            self.wrong.push(WrongRule { request, other, cell: cell.clone(), has_replied });
+            self.is_distrusted = true;
+        }
+    }
+
+    /// Drops everything that has not settled, the open batch included (PX-10). Waits for no worker: late results are
+    /// nobody's.
+    pub fn drain<S: Service, P: PageStore>(&mut self, executor: &mut Executor<S, P>) {
+        if self.batches.front().is_some_and(|open| open.time_ns.is_some()) {
+            settle::abandon_batch(executor);
+        }
+        let end = self.unsettled.settled() + u64::try_from(self.requests.len()).unwrap_or(u64::MAX);
+        self.parallelizer.drain();
+        self.unsettled.drain(end);
+        self.batches.clear();
+        self.requests.clear();
+        self.lanes.clear();
+        self.reserved = 0;
+        self.time_max = 0;
+        self.under_way = 0;
+        self.generation += 1;
+    }
+
+    /// Returns the parallelizer, for `sync` and for what is pending.
+    pub fn parallelizer(&mut self) -> &mut Parallelizer<R> {
+        &mut self.parallelizer
+    }
+
+    /// Returns the wrong rules that were found.
+    pub fn wrong(&self) -> &[WrongRule] {
+        &self.wrong
+    }
+
+    /// Returns what was counted.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Returns how many versions are kept.
+    #[cfg(test)]
+    pub(super) fn versions(&self) -> usize {
+        self.unsettled.len()
+    }
+
+    fn ordinal(&self, position: Position) -> u64 {
+        let found = self.requests.binary_search_by_key(&position, |request| request.position);
+        let Ok(found) = found else { unreachable!("a request that is issued is unsettled") };
+        self.unsettled.settled() + u64::try_from(found).unwrap_or(u64::MAX)
+    }
+}
+
+fn at(distance: u64) -> usize {
+    usize::try_from(distance).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,6 @@
+//! Parallel execution: the engines by themselves, and whole runs compared with sequential execution.
+
+mod cases;
+mod engines;
+mod pairs;
+mod schedules;

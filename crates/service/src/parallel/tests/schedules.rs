@@ -1,0 +1,378 @@
+//! Many requests at a time, and the seed picks among all steps that are possible: replies, client table and root are
+//! those of sequential execution (PX-11).
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use std::format;
+use std::string::String;
+
+use quorate_wire::reply::Outcome;
+use quorate_wire::{Batch, ClientId, Replies, SeqNum, Timestamp};
+
+use crate::executor::Executor;
+use crate::kv::{All, Command, Condition, Further, Items, Kv, Life, Operation};
+use crate::options::Options;
+use crate::parallel::runs::{Done, Job};
+use crate::parallel::*;
+use crate::planted::plant;
+use crate::service::Context;
+use crate::testing::{Xorshift, batch, domains, options};
+
+const KINDS: [Kind; 4] = [Kind::Sequential, Kind::Matrix, Kind::GroupIndex, Kind::Free];
+const WORKERS: [usize; 4] = [1, 2, 4, 16];
+const MS: u64 = 1_000_000;
+
+/// How requests are made and run.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    kind: Kind,
+    workers: usize,
+    /// Keys that requests choose from.
+    keys: u64,
+    batches: u64,
+    /// The state has as few pages as it can.
+    is_small: bool,
+    /// Rules that leave out the keys of these operations.
+    hidden: Option<u8>,
+    drains: bool,
+}
+
+const PLAN: Plan = Plan {
+    kind: Kind::GroupIndex,
+    workers: 4,
+    keys: 10,
+    batches: 30,
+    is_small: false,
+    hidden: None,
+    drains: true,
+};
+
+/// The rules of the key-value store, with an error if the plan wants one.
+#[derive(Debug)]
+struct KvRules(Option<u8>);
+
+impl Rules for KvRules {
+    fn matrices(&self) -> Result<Matrices, MatrixError> {
+        KeyRules::new(&Kv).matrices()
+    }
+
+    fn parse(&self, operation: &[u8], arguments: &mut Arguments) {
+        if self.0.is_some() && operation.first().copied() == self.0 {
+            arguments.begin(0);
+        } else {
+            KeyRules::new(&Kv).parse(operation, arguments);
+        }
+    }
+}
+
+fn operation(random: &mut Xorshift, Plan { keys, is_small, .. }: Plan) -> Vec<u8> {
+    let mut name = || [b'k', u8::try_from(random.below(keys)).unwrap()];
+    let (key, other, third) = (name(), name(), name());
+    let (key, other, third) = (&key[..], &other[..], &third[..]);
+    let long = if is_small {
+        1500
+    } else if random.below(6) == 0 {
+        900
+    } else {
+        9
+    };
+    let value = alloc::vec![b'v'; usize::try_from(random.below(long)).unwrap()];
+    let value = &value[..];
+    let ttl = 1 + random.below(60);
+    let (mut out, mut buffer) = (Vec::new(), Vec::new());
+    match random.below(27) {
+        0..=2 => Operation::Get { key }.encode(&mut out),
+        3..=5 => Operation::Put { key, value }.encode(&mut out),
+        6 => Operation::Del { key }.encode(&mut out),
+        7 => Operation::Cas { key, expected: None, value }.encode(&mut out),
+        8..=11 => Operation::Incr { key, by: 1 }.encode(&mut out),
+        12 => Operation::Append { key, suffix: value }.encode(&mut out),
+        13 => Command::Set { key, value, condition: Some(Condition::Absent), ttl_ms: Some(ttl), get: false }
+            .encode(&mut out),
+        14 => {
+            Command::Set { key, value: b"7", condition: None, ttl_ms: Some(ttl), get: true }.encode(&mut out);
+        }
+        15 => Command::GetDel { key }.encode(&mut out),
+        16 => Command::Length { key }.encode(&mut out),
+        17 => Command::Del(Items::keys([key, other], &mut buffer)).encode(&mut out),
+        18 => Command::Exists(Items::keys([key, other, third], &mut buffer)).encode(&mut out),
+        19 => Command::GetMany(Items::keys([key, other], &mut buffer)).encode(&mut out),
+        20 => Command::SetMany(Items::pairs([key, value, other, b"5"], &mut buffer)).encode(&mut out),
+        21 => Command::Expire { key, ttl_ms: i64::try_from(ttl).unwrap() - 3 }.encode(&mut out),
+        22 => Command::Ttl { key }.encode(&mut out),
+        23 => Command::Persist { key }.encode(&mut out),
+        24 if random.below(4) == 0 && !is_small => Command::Clear.encode(&mut out),
+        24 => Command::Count.encode(&mut out),
+        25 => further(random, (key, other, value), ttl, &mut out),
+        _ if random.below(3) == 0 => out.extend_from_slice(b"?"),
+        _ => {
+            let (mut put, mut add) = (Vec::new(), Vec::new());
+            Operation::Put { key, value }.encode(&mut put);
+            Operation::Incr { key: other, by: 3 }.encode(&mut add);
+            Command::Many(Items::operations([put, add], &mut buffer)).encode(&mut out);
+        }
+    }
+    out
+}
+
+/// Appends an operation that runs on pages only.
+fn further(random: &mut Xorshift, (key, other, value): (&[u8], &[u8], &[u8]), ttl: u64, out: &mut Vec<u8>) {
+    let (mut put, mut buffer) = (Vec::new(), Vec::new());
+    Operation::Put { key, value }.encode(&mut put);
+    let further = match random.below(7) {
+        0 => {
+            let condition = Some(Condition::Present);
+            Further::Set { key, value, condition, life: Life::For(ttl), get: true }
+        }
+        1 => Further::Copy { from: key, to: other, replace: true, remove: true },
+        2 => Further::Scan { from: &[], count: 5, all: false, pattern: b"*" },
+        3 => Further::All(All::new([], [&put[..]], &mut buffer)),
+        4 => Further::In { database: 3, operation: &put },
+        5 => Further::ClearOne,
+        _ => Further::RemoveIf { key, value: b"7" },
+    };
+    further.encode(out);
+}
+
+fn batches(random: &mut Xorshift, plan: Plan) -> Vec<Batch> {
+    let mut timestamps: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut time_ms = 1_000;
+    (0..plan.batches)
+        .map(|_| {
+            // A primary's clock may stand still or go back.
+            time_ms = if random.below(8) == 0 { time_ms - 10 } else { time_ms + random.below(30) };
+            let requests: Vec<(ClientId, u64, Vec<u8>)> = (0..random.below(7))
+                .map(|_| {
+                    let client = random.below(14);
+                    let last = timestamps.entry(client).or_default();
+                    // Now and then again, or an older one.
+                    let timestamp =
+                        if random.below(9) == 0 { last.saturating_sub(random.below(2)) } else { *last + 1 };
+                    *last = timestamp.max(*last);
+                    (ClientId::new(1 + client, 0), timestamp, operation(random, plan))
+                })
+                .collect();
+            let requests: Vec<_> =
+                requests.iter().map(|(client, t, operation)| (*client, *t, &operation[..])).collect();
+            batch(&requests, time_ms * MS)
+        })
+        .collect()
+}
+
+type Said = (ClientId, Timestamp, Outcome, Option<Vec<u8>>);
+
+fn said(replies: &Replies) -> Vec<Said> {
+    replies
+        .iter()
+        .map(|reply| (reply.client, reply.timestamp, reply.outcome, reply.result.map(<[u8]>::to_vec)))
+        .collect()
+}
+
+fn executor(plan: Plan) -> Executor<Kv> {
+    let sized = |pages_max| Options { pages_max, ..options() };
+    let smallest = || (1..4096).map(sized).find(|options| options.check().is_ok()).unwrap();
+    Executor::new(Kv, domains(), if plan.is_small { smallest() } else { options() })
+}
+
+/// What came of a comparison.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    counters: Counters,
+    wrong: usize,
+    wrong_early: usize,
+    fulls: usize,
+}
+
+/// Runs the same batches sequentially and in parallel.
+fn compare(plan: Plan, seed: u64) -> Result<Found, String> {
+    let mut random = Xorshift::new(seed);
+    let batches = batches(&mut random, plan);
+    let (mut sequential, mut ahead) = (executor(plan), executor(plan));
+    let mut runs = Runs::new(plan.kind, KvRules(plan.hidden), random.next(), true).unwrap();
+    let mut found = Found::default();
+    let mut expected: BTreeMap<Position, Said> = BTreeMap::new();
+    let mut early: Vec<Early> = Vec::new();
+    let (mut inserted, mut waiting, mut done) = (0, Vec::<Job>::new(), Vec::<Done>::new());
+    let mut replies = Replies::new();
+    while ahead.last_executed().0 < plan.batches {
+        let pick = |random: &mut Xorshift, len: usize| usize::try_from(random.below(len as u64)).unwrap();
+        match random.below(10) {
+            0 | 1 if inserted < batches.len() => {
+                let seq = SeqNum(inserted as u64 + 1);
+                if runs.insert(&mut ahead, seq, &batches[inserted]).is_ok() {
+                    inserted += 1;
+                }
+            }
+            2..=4 if waiting.len() + done.len() < plan.workers => waiting.extend(runs.start(&mut ahead)),
+            5 if !waiting.is_empty() => {
+                let job = waiting.swap_remove(pick(&mut random, waiting.len()));
+                done.push(runs.run(&ahead, &job));
+            }
+            6 if !done.is_empty() => {
+                early.extend(runs.finish(done.swap_remove(pick(&mut random, done.len()))));
+            }
+            7 if plan.drains && random.below(60) == 0 => {
+                // A transfer, a rollback, a shutdown: no worker is waited for.
+                runs.drain(&mut ahead);
+                inserted = usize::try_from(ahead.last_executed().0).unwrap();
+                replies.clear();
+            }
+            8 | 9 => {
+                let Some(settled) = runs.settle(&mut ahead, &mut replies).unwrap() else { continue };
+                let Settled::Batch(seq) = settled else { continue };
+                let at = usize::try_from(seq.0 - 1).unwrap();
+                let mut expect = Replies::new();
+                sequential.execute(seq, &batches[at], false, &mut expect).unwrap();
+                let (left, right) = (said(&expect), said(&replies));
+                if left != right {
+                    return Err(format!("{seq:?}: {left:?} sequentially, {right:?} in parallel"));
+                }
+                for (index, said) in (0..).zip(left) {
+                    found.fulls += usize::from(said.3.as_deref() == Some(&[3, 6]));
+                    expected.insert(Position { seq, index }, said);
+                }
+                replies.clear();
+                if seq.0 % 4 == 0 {
+                    if sequential.checkpoint(seq) != ahead.checkpoint(seq) {
+                        return Err(format!("{seq:?}: the roots differ"));
+                    }
+                    sequential.discard(seq);
+                    ahead.discard(seq);
+                }
+            }
+            _ => {}
+        }
+    }
+    let table = |executor: &Executor<Kv>| {
+        let mut clients = Vec::new();
+        executor.clients(&mut clients);
+        clients.sort_unstable();
+        clients
+    };
+    if table(&sequential) != table(&ahead) {
+        return Err("the client tables differ".into());
+    }
+    for reply in &early {
+        let (client, timestamp, outcome, result) = &expected[&reply.position];
+        let is_same = (*client, *timestamp) == (reply.client, reply.timestamp)
+            && *outcome == Outcome::Executed
+            && result.as_ref() == Some(&reply.result);
+        found.wrong_early += usize::from(!is_same);
+    }
+    if runs.versions() > 0 {
+        return Err(format!("{} versions are left", runs.versions()));
+    }
+    found.counters = runs.counters();
+    found.wrong = runs.wrong().len();
+    Ok(found)
+}
+
+fn sum(plan: Plan, seeds: core::ops::Range<u64>) -> Found {
+    let mut all = Found::default();
+    for seed in seeds {
+        let found = compare(plan, seed).unwrap_or_else(|error| panic!("{plan:?} seed {seed}: {error}"));
+        all.counters.runs += found.counters.runs;
+        all.counters.again += found.counters.again;
+        all.counters.early += found.counters.early;
+        all.counters.on_pages += found.counters.on_pages;
+        all.counters.most = all.counters.most.max(found.counters.most);
+        all.wrong += found.wrong;
+        all.wrong_early += found.wrong_early;
+        all.fulls += found.fulls;
+    }
+    all
+}
+
+/// PX-3, PX-11, I28: whatever the engine, the number of workers and the schedule. PX-C: a reply that left early is the
+/// one that settling gives.
+#[test]
+fn px11_every_schedule_gives_what_sequential_execution_gives() {
+    for kind in KINDS {
+        for workers in WORKERS {
+            let found = sum(Plan { kind, workers, ..PLAN }, 0..25);
+            std::println!("{kind:?} {workers}: {found:?}");
+            assert_eq!((found.wrong, found.wrong_early), (0, 0), "{kind:?} {workers}");
+            assert!(
+                found.counters.runs > 600 && (found.counters.early > 200) == (kind != Kind::Free),
+                "{found:?}"
+            );
+            if workers == 16 && kind != Kind::Sequential {
+                assert!(found.counters.most > 5, "{found:?}");
+            }
+            if workers == 16 && kind == Kind::Free {
+                assert!(found.counters.again > 150, "{found:?}");
+            }
+        }
+    }
+}
+
+/// PX-D, a quota that every write reads: in a state that is nearly full, requests fail for want of room, some of them
+/// only when they settle. No reply that left early promised something else.
+#[test]
+fn px_d_a_full_state_gives_no_wrong_reply() {
+    for kind in [Kind::GroupIndex, Kind::Free] {
+        let found = sum(Plan { kind, workers: 16, keys: 200, batches: 120, is_small: true, ..PLAN }, 0..30);
+        std::println!("{kind:?}: {found:?}");
+        assert!(found.fulls > 100, "{found:?}");
+        assert_eq!((found.wrong, found.wrong_early), (0, 0), "{kind:?}");
+    }
+}
+
+/// X1: requests that are declared independent and are not. The state is right all the same, and the detector names them.
+#[test]
+fn x1_a_wrong_rule_is_reported_and_splits_nobody() {
+    const INCR: u8 = 5;
+    for kind in [Kind::Matrix, Kind::GroupIndex] {
+        let plan = Plan { kind, workers: 16, keys: 3, hidden: Some(INCR), drains: false, ..PLAN };
+        let reported = (0..40).filter(|seed| compare(plan, *seed).unwrap().wrong > 0).count();
+        std::println!("{kind:?}: the wrong rule is reported in {reported} of 40 seeds");
+        assert!(reported > 20, "{kind:?}: {reported} of 40");
+    }
+}
+
+/// Each of these errors in the order of settling, in versions and in early replies is found.
+#[test]
+fn wrong_versions_are_found() {
+    let full = Plan { workers: 16, keys: 200, batches: 120, is_small: true, ..PLAN };
+    for error in (21..=23).chain(25..=30) {
+        plant(error);
+        let is_found = |plan: Plan, seeds: u64| {
+            let run = |seed| compare(plan, seed).map_or(true, |found| found.wrong + found.wrong_early > 0);
+            let run = |seed| std::panic::catch_unwind(|| run(seed)).unwrap_or(true);
+            (0..seeds).any(run)
+        };
+        let found = KINDS.iter().any(|kind| is_found(Plan { kind: *kind, workers: 16, ..PLAN }, 60))
+            || [Kind::GroupIndex, Kind::Free].iter().any(|kind| is_found(Plan { kind: *kind, ..full }, 40));
+        plant(0);
+        std::println!("error {error}: {found}");
+        assert!(found, "error {error} is not found");
+    }
+}
+
+/// Scans, transactions and databases have no meaning on cells. They run on pages even if the rules are wrong, and
+/// nobody is split.
+#[test]
+fn further_operations_run_on_pages_only() {
+    let executor = executor(PLAN);
+    let mut random = Xorshift::new(1);
+    let cx = Context {
+        client: ClientId::new(1, 0),
+        timestamp: Timestamp(1),
+        seq: SeqNum(1),
+        index: 0,
+        time_ns: MS,
+        read_only: false,
+    };
+    let below = Unsettled::default();
+    let mut codes = BTreeSet::new();
+    for _ in 0..100 {
+        let mut operation = Vec::new();
+        further(&mut random, (b"a", b"b", b"c"), 9, &mut operation);
+        assert!(executor.run_on_cells(cx, &operation, &below.below(0)).is_none(), "{operation:?}");
+        codes.insert(operation[0]);
+    }
+    assert_eq!(codes.len(), 7);
+    for code in codes {
+        sum(Plan { workers: 16, hidden: Some(code), ..PLAN }, 0..10);
+    }
+}
