@@ -27,7 +27,7 @@ use quorate_wire::{Batch, ClientId, ClusterId, Digest, ReplicaId, Replies, SeqNu
 const OWNER: Owner = Owner { cluster: ClusterId([7; 32]), replica: ReplicaId(1) };
 const SEGMENT_BYTES: usize = 32 << 10;
 const KEYS: u64 = 30;
-/// A checkpoint is taken after so many batches.
+/// The number of batches from one checkpoint to the next.
 const INTERVAL: u64 = 4;
 
 /// Seeded bugs are switched on for the whole process, so one test runs at a time.
@@ -109,9 +109,21 @@ impl Replica {
         let (files, mut rng) = (SimFiles::default(), Rng::new(seed, Concern::Disk));
         recover::create(&files, OWNER).unwrap();
         let executor = executor(&files, &mut rng);
-        let (batches, roots, seen) = (BTreeMap::new(), BTreeMap::new(), Seen::default());
-        let (durable, views, imaged, starts) = (0, (0, 0), 0, 0);
-        Self { files, rng, executor, writers: None, batches, roots, durable, views, imaged, starts, seen }
+        let (batches, roots) = (BTreeMap::new(), BTreeMap::new());
+        let (durable, views, imaged, starts, nothing) = (0, (0, 0), 0, 0, Seen::default());
+        Self {
+            files,
+            rng,
+            executor,
+            writers: None,
+            batches,
+            roots,
+            durable,
+            views,
+            imaged,
+            starts,
+            seen: nothing,
+        }
     }
 
     /// Starts, up to what the disk has of the log.
@@ -147,7 +159,8 @@ impl Replica {
         };
         let (mut found, mut view) = (BTreeMap::new(), 0);
         for record in &records {
-            match Record::decode(record).unwrap() {
+            let record = Record::decode(record).unwrap();
+            match record {
                 Record::Batch { seq, batch } => {
                     let seed = u64::from_le_bytes(*batch.first_chunk().unwrap());
                     assert_eq!(self.batches.get(&seq.0), Some(&seed), "a batch that was never executed");
@@ -155,7 +168,13 @@ impl Replica {
                 }
                 Record::ViewChange { view: next, .. } => view = next.0.max(view),
                 Record::Stable { .. } => {}
-                other => panic!("a record that was never written: {other:?}"),
+                Record::PrePrepared { .. }
+                | Record::Prepared { .. }
+                | Record::PreparedAgain { .. }
+                | Record::NewView { .. }
+                | Record::Seen { .. }
+                | Record::Committed { .. }
+                | Record::Floor { .. } => panic!("a record that was never written: {record:?}"),
             }
         }
         assert!((self.views.1..=self.views.0).contains(&view), "view {view} of {:?}", self.views);
@@ -391,9 +410,12 @@ fn damage(seed: u64) {
     let (name, at, len) = &commits[replica.rng.index(commits.len())];
     let bit = replica.rng.index(8 * 56);
     let is_zeroed = replica.rng.one_in(2);
-    replica.files.spoil(name, |bytes| match is_zeroed {
-        true => bytes[*at..at + len].fill(0),
-        false => bytes[at + bit / 8] ^= 1 << (bit % 8),
+    replica.files.spoil(name, |bytes| {
+        if is_zeroed {
+            bytes[*at..at + len].fill(0);
+        } else {
+            bytes[at + bit / 8] ^= 1 << (bit % 8);
+        }
     });
     assert!(matches!(replica.open(), Past::Lost(_)), "{name} at {at}");
     // The log is no memory before the replica has rejoined, and it is one after that.

@@ -106,6 +106,7 @@ fn directory(name: &str) -> &str {
 
 impl SimFiles {
     /// Returns another disk with the same content.
+    #[must_use]
     pub fn copy(&self) -> Self {
         Self(Rc::new(RefCell::new(self.0.borrow().clone())))
     }
