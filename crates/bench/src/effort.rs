@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::signatures::Signatures;
+
 /// How much is measured, least first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -31,4 +33,6 @@ impl Effort {
 pub struct Settings {
     /// How much is measured.
     pub effort: Effort,
+    /// Experiments on registers: the signatures on sockets, if not the experiment's own.
+    pub signatures: Option<Signatures>,
 }

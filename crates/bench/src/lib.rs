@@ -47,6 +47,7 @@ mod progress;
 pub mod recovery;
 pub mod report;
 mod setup;
+mod signatures;
 mod unreplicated;
 
 use anyhow::{Result, bail};
@@ -56,6 +57,7 @@ pub use experiment::Experiment;
 pub use figure::Figure;
 pub use processes::CHILD;
 pub use report::{Report, Row, Verdict};
+pub use signatures::Signatures;
 
 /// The experiments on replication and its files.
 const REPLICATION: &[Experiment] = &[

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::draw::{self, Theme, escaped};
-use crate::report::{Report, Row, Shape, Verdict};
+use crate::report::{Cell, Report, Row, Shape, Verdict};
 use crate::{EXPERIMENTS, find};
 
 const STYLE: &str = include_str!("page.css");
@@ -205,11 +205,43 @@ pub fn markdown(reports: &[Report]) -> String {
     out
 }
 
-/// Returns every row as CSV.
+/// How many columns a cell has.
+const CELL_COLUMNS: usize = 22;
+
+/// Returns the columns of a cell, each after a comma.
+fn columns_of(cell: &Cell) -> String {
+    let quoted = |text: &str| format!("\"{}\"", text.replace('"', "'"));
+    let mut columns =
+        vec![cell.protocol.clone(), quoted(&cell.variant), cell.b.to_string(), cell.profile.clone()];
+    columns.extend([quoted(&cell.model), cell.machines.clone(), cell.readers.to_string()]);
+    let figures = [
+        cell.mean,
+        cell.deviation,
+        cell.interval95,
+        cell.fast,
+        cell.write_back,
+        cell.listener_any,
+        cell.listener_needed,
+        cell.two_phase,
+        cell.extra_msgs,
+        cell.messages,
+        cell.bytes,
+        cell.signatures,
+        cell.verifications,
+    ];
+    columns.extend(figures.map(|figure| format!("{figure:.4}")));
+    let (mean, p99) = cell.late_us.unzip();
+    columns.extend([mean, p99].map(|late| late.map_or(String::new(), |late| format!("{late:.1}"))));
+    format!(",{}", columns.join(","))
+}
+
+/// Returns every row as CSV. Latencies and shares of a register's cell are in the unit of its row and in percent.
 pub fn csv(reports: &[Report]) -> String {
     let mut out = String::from(
-        "experiment,system,variant,op,mode,n,f,clients,repeats,argument_bytes,result_bytes,p50_us,p99_us,ops_per_s,paper,unit\n",
+        "experiment,system,variant,op,mode,n,f,clients,repeats,argument_bytes,result_bytes,p50_us,p99_us,ops_per_s,paper,unit,",
     );
+    out.push_str("protocol,protocol_variant,b,profile,model,machines,readers,mean,deviation,interval95,fast,write_back,\
+                  listener_any,listener_needed,two_phase,extra_msgs,messages,bytes,signatures,verifications,late_mean_us,late_p99_us\n");
     let optional = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.3}"));
     let count = |value: Option<usize>| value.map_or(String::new(), |value| value.to_string());
     for report in reports {
@@ -233,6 +265,7 @@ pub fn csv(reports: &[Report]) -> String {
                 row.unit.clone(),
             ];
             out.push_str(&cells.join(","));
+            out.push_str(&row.cell.as_ref().map_or_else(|| ",".repeat(CELL_COLUMNS), columns_of));
             out.push('\n');
         }
     }
@@ -299,8 +332,20 @@ mod tests {
         assert_eq!(csv(&[]).lines().count(), 1);
         assert_eq!(
             csv(&[example()]).lines().nth(1),
-            Some("micro-latency,quorate,\"default\",0/0,rw,,1,0,0,0,0,50.000,,,3350.000,us")
+            Some(
+                format!(
+                    "micro-latency,quorate,\"default\",0/0,rw,,1,0,0,0,0,50.000,,,3350.000,us{}",
+                    ",".repeat(22)
+                )
+                .as_str()
+            )
         );
+        let mut with_cell = example();
+        with_cell.rows[0].cell = Some(Cell { b: 1, mean: 2.5, late_us: Some((3.0, 4.0)), ..Cell::default() });
+        let text = csv(&[with_cell]);
+        let columns = |line: usize| text.lines().nth(line).map(|line| line.split(',').count());
+        assert!(columns(0) == columns(1) && columns(0) == Some(38), "{text}");
+        assert!(text.contains(",1,,\"\",,0,2.5000,0.0000,") && text.ends_with(",3.0,4.0\n"), "{text}");
     }
 
     #[test]

@@ -299,10 +299,12 @@ const COLUMNS: &[Column] = &[
     ("wrote back %", |row| row.cell.as_ref().map(|cell| format!("{:.1}", cell.write_back))),
     ("listener any %", |row| row.cell.as_ref().map(|cell| format!("{:.1}", cell.listener_any))),
     ("needed %", |row| row.cell.as_ref().map(|cell| format!("{:.1}", cell.listener_needed))),
+    ("extra", |row| row.cell.as_ref().map(|cell| format!("{:.2}", cell.extra_msgs))),
     ("messages", |row| row.cell.as_ref().map(|cell| format!("{:.1}", cell.messages))),
     ("B", |row| row.cell.as_ref().map(|cell| format!("{:.0}", cell.bytes))),
     ("signed", |row| row.cell.as_ref().map(|cell| format!("{:.2}", cell.signatures))),
     ("verified", |row| row.cell.as_ref().map(|cell| format!("{:.2}", cell.verifications))),
+    ("late us", |row| row.cell.as_ref()?.late_us.map(|(mean, p99)| format!("{mean:.0}, p99 {p99:.0}"))),
     ("spread", |row| {
         if row.samples.len() < 2 {
             return None;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Args, Subcommand, ValueEnum};
-use quorate_bench::{EXPERIMENTS, Effort, Experiment, Report, Settings, Verdict, draw, page};
+use quorate_bench::{EXPERIMENTS, Effort, Experiment, Report, Settings, Signatures, Verdict, draw, page};
 use serde_json::json;
 
 use crate::code::Code;
@@ -79,6 +79,10 @@ struct Run {
     /// Simulated link between the hosts; only `none` (loopback) works so far
     #[arg(long, value_enum, default_value = "none")]
     links: Links,
+    /// Experiments on registers: the signatures on sockets. Without it, those of emulated machines of 2006, and in bqs-x1
+    /// one measurement for each
+    #[arg(long, value_enum)]
+    crypto: Option<Crypto>,
     /// Write the result to NAME.json in this directory [default for `all`: bench-results]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -91,6 +95,23 @@ enum Links {
     Fast,
     #[value(name = "1gbit")]
     Gigabit,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Crypto {
+    Ed25519,
+    Rsa1024,
+    Rsa2048,
+}
+
+impl From<Crypto> for Signatures {
+    fn from(name: Crypto) -> Self {
+        match name {
+            Crypto::Ed25519 => Self::Ed25519,
+            Crypto::Rsa1024 => Self::Rsa(1024),
+            Crypto::Rsa2048 => Self::Rsa(2048),
+        }
+    }
 }
 
 /// Combine all results into one report
@@ -157,6 +178,10 @@ impl Run {
             let what = "links are not simulated yet: all hosts are on loopback";
             return Err(Failure::new(Code::Rule, what).at("--links").next("omit --links"));
         }
+        if self.crypto.is_some() && !self.name.starts_with("bqs-") {
+            let what = "only experiments on registers have signatures to choose from";
+            return Err(Failure::new(Code::Rule, what).at("--crypto").next("omit --crypto"));
+        }
         if self.name == "all" {
             return self.run_all();
         }
@@ -190,7 +215,7 @@ impl Run {
 
     fn measure(&self, experiment: &Experiment) -> Result<Report, Failure> {
         let effort = self.effort();
-        let report = (experiment.run)(Settings { effort });
+        let report = (experiment.run)(Settings { effort, signatures: self.crypto.map(Into::into) });
         let mut report = report
             .map_err(|error| Failure::new(Code::Experiment, format!("{}: {error:#}", experiment.name)))?;
         report.effort = effort;

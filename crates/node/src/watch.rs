@@ -1,5 +1,7 @@
 //! What a node observes of its process: the recording, and the log of the program.
 
+use std::time::Instant;
+
 use quorate_pbft::recording::Recorder;
 use quorate_pbft::step::{Input, Milestone, Now};
 use quorate_process::Observer;
@@ -10,15 +12,16 @@ use tracing::{debug, info, warn};
 use crate::storage::Paged;
 
 /// The observer of a replica's process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Watch {
     recorder: Option<Recorder>,
+    began: Instant,
 }
 
 impl Watch {
     /// Returns an observer that records every input, if there is a recorder.
     pub(crate) fn new(recorder: Option<Recorder>) -> Self {
-        Self { recorder }
+        Self { recorder, began: Instant::now() }
     }
 
     /// Returns the recording so far.
@@ -28,6 +31,11 @@ impl Watch {
 }
 
 impl<S: Service> Observer<S, Paged> for Watch {
+    #[inline]
+    fn clock_ns(&mut self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
     #[inline]
     fn input(&mut self, now: Now, input: &Input<'_>, frame: &[u8]) {
         if let Some(recorder) = &mut self.recorder {

@@ -95,6 +95,10 @@ mutants! {
     M108 = 108, "release-unnoted", "A lane that gives its place away leaves no trace (EX-2, L1).";
     M109 = 109, "tables-of-old-state", "The index of lanes is that of the state before a transfer (ST-6, B17).";
     M110 = 110, "questions-used-up", "One question with a large number makes all later ones replays (L17).";
+    M111 = 111, "slow-batches", "A batch has as many requests as wait, however long they take (PR-7).";
+    M112 = 112, "soon-left-views", "Time-outs that end one view after the other are not doubled, where each executes some (TM-3).";
+    M113 = 113, "full-this-moment", "A primary is suspected between two proposals, though as many are in progress as it may (TM-1).";
+    M114 = 114, "passed-over-in-turn", "A request that waits for its turn has been passed over (TM-1, PR-3).";
     M51 = 51, "own-vote-early", "An own vote is counted before it is durable (ADR 5).";
     M52 = 52, "view-change-early", "VIEW-CHANGE leaves before its record is durable (D3).";
     M53 = 53, "tentative-early", "A tentative reply leaves before its batch is durable (TE-5).";

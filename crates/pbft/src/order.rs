@@ -6,6 +6,7 @@ pub(crate) mod bodies;
 pub mod choice;
 pub(crate) mod log;
 pub(crate) mod lookup;
+pub(crate) mod pace;
 pub(crate) mod piggyback;
 pub(crate) mod promises;
 pub(crate) mod slot;

@@ -26,7 +26,7 @@ use crate::replica::Replica;
 mod start;
 
 const MAGIC: u32 = 0x5152_4543;
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// The longest input: a frame and the proofs of its requests.
 const INPUT_BYTES_MAX: usize = FRAME_BYTES_MAX + (8 << 10);
 
@@ -106,9 +106,10 @@ fn encode_input(input: &Input<'_>, frame: &[u8], proofs: &mut Vec<Proof>, w: &mu
             w.digest(request);
             w.u8(u8::from(*valid));
         }
-        Input::Executed { seq, replies } => {
+        Input::Executed { seq, replies, took_ns } => {
             w.u8(4);
             w.u64(seq.0);
+            w.u64(*took_ns);
             w.count16(replies.len());
             for reply in replies.iter() {
                 encode_reply(&reply, w);
@@ -290,12 +291,12 @@ impl Scratch {
             }
             3 => step(now, &Input::SignatureChecked { request: r.digest()?, valid: r.bool()? }),
             4 => {
-                let seq = SeqNum(r.u64()?);
+                let (seq, took_ns) = (SeqNum(r.u64()?), r.u64()?);
                 self.replies.clear();
                 for _ in 0..r.count16(u16::MAX)? {
                     decode_reply(&mut r, &mut self.replies)?;
                 }
-                step(now, &Input::Executed { seq, replies: &self.replies });
+                step(now, &Input::Executed { seq, replies: &self.replies, took_ns });
             }
             5 => {
                 let ticket = Ticket(r.u64()?);

@@ -182,7 +182,10 @@ impl Replica {
             Input::Message(message) => self.on_message(now, message, out),
             Input::Timer(timer) => self.on_timer(now, timer, out),
             Input::SignatureChecked { request, valid } => self.on_signature_checked(now, request, valid, out),
-            Input::Executed { seq, replies } => self.on_executed(now, seq, replies, out),
+            Input::Executed { seq, replies, took_ns } => {
+                self.exec.note_took(seq, replies.len(), took_ns);
+                self.on_executed(now, seq, replies, out);
+            }
             Input::Read { ticket, result } => self.on_read(ticket, result, out),
             Input::Cached { client, reply } => self.on_cached(client, reply, out),
             Input::Checkpointed { seq, root } => self.on_checkpointed(now, seq, root, out),

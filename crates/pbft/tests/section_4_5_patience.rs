@@ -114,6 +114,65 @@ fn b8_a_full_window_is_no_excuse_for_ever() {
     panic!("nobody minds that a client is ignored");
 }
 
+/// TM-1: a batch is executed, and the next proposal is on its way. Who executes for long looks at its timers right then.
+#[test]
+fn a_primary_that_may_not_propose_is_not_suspected_between_two_proposals() {
+    let mut desk = Desk::with(R2, 4, 1, |config| {
+        (config.request_auth, config.pipeline) = (RequestAuth::SigMac, 1);
+    });
+    let waits = desk.request_frame_with(c(2), 1, b"me", false, true);
+    desk.frame(&waits);
+    for seq in 1..=3 {
+        let frame = desk.request_frame_with(c(0), seq, b"x", false, true);
+        let batch = desk.batch_of(&[frame]);
+        desk.pre_prepare(R0, 0, seq, &batch);
+        desk.pass(60);
+        for from in [R1, R3] {
+            desk.prepare(from, 0, seq, batch.digest());
+            desk.commit(from, 0, seq, batch.digest());
+        }
+        desk.pass(30);
+        assert!(
+            !suspects(&desk),
+            "it may propose since 30 ms, and the request has waited for {} ms",
+            90 * seq
+        );
+    }
+    desk.pass(101);
+    assert!(suspects(&desk), "now it has had its time");
+}
+
+/// TM-1, PR-3: where many lanes wait, each waits for its turn, however small the batches are; but for no more than that.
+#[test]
+fn b8_a_request_is_not_passed_over_until_its_turn_has_come() {
+    let mut desk = Desk::with(R2, 4, 1, |config| {
+        (config.request_auth, config.pipeline) = (RequestAuth::SigMac, 1);
+        (config.checkpoint_interval, config.window) = (128, 256);
+    });
+    let lane = |lane| ClientId::new(c(0).principal(), lane);
+    let ignored = desk.request_frame_with(lane(40), 1, b"me", false, true);
+    desk.frame(&ignored);
+    let mut seq = 0;
+    for t in 1..=4 {
+        for id in 0..40 {
+            seq += 1;
+            let frame = desk.request_frame_with(lane(id), t, b"other", false, true);
+            let batch = desk.batch_of(&[frame]);
+            desk.pre_prepare(R0, 0, seq, &batch);
+            desk.pass(10);
+            for from in [R1, R3] {
+                desk.prepare(from, 0, seq, batch.digest());
+                desk.commit(from, 0, seq, batch.digest());
+            }
+            if suspects(&desk) {
+                assert!(t > 1, "its turn had not come at number {seq}");
+                return;
+            }
+        }
+    }
+    panic!("the others had four turns");
+}
+
 /// TM-5: what f + 1 others have executed the primary has done its part for. So often only: f of them may lie.
 #[test]
 fn a_backup_that_is_behind_asks_before_it_suspects() {

@@ -119,6 +119,12 @@ pub trait Observer<S: Service, P: PageStore> {
     #[inline]
     fn lap(&mut self, part: Part) {}
 
+    /// Returns the time of a clock of the world, by which executions are measured; always 0 if they take no time.
+    #[inline]
+    fn clock_ns(&mut self) -> u64 {
+        0
+    }
+
     /// The authenticator has rejected a frame.
     #[inline]
     fn refused(&mut self, why: &DoorError) {}

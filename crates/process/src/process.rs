@@ -57,6 +57,10 @@ pub struct Process<S: Service, P: Store, D: DiskQueue = (), C: Core = Replica> {
     /// The checkpoint that is being copied.
     saving: Option<ImageCopy>,
     pace: ImagePace,
+    /// The last batch was slow.
+    is_slow: bool,
+    /// Frames may be ready that have not been sent.
+    is_unsent: bool,
     /// The last state that was fetched.
     fetched: SeqNum,
     /// Slots of pages that the executor does not know yet.
@@ -101,6 +105,8 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             is_working: false,
             saving: None,
             pace: ImagePace::default(),
+            is_slow: false,
+            is_unsent: true,
             fetched: SeqNum(0),
             stored: Vec::new(),
             admission: Admission::default(),
@@ -132,6 +138,8 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             is_working: self.is_working,
             saving: self.saving,
             pace: self.pace,
+            is_slow: self.is_slow,
+            is_unsent: self.is_unsent,
             fetched: self.fetched,
             stored: self.stored,
             admission: self.admission,
@@ -178,6 +186,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     #[inline]
     pub fn step(&mut self, now: Now, event: Event<'_>, watch: &mut impl Observer<S, P>) -> Option<Principal> {
         let mut sender = None;
+        self.is_unsent |= !matches!(event, Event::Clock);
         match event {
             Event::Datagram { source, bytes } => sender = self.receive(now, source, bytes, watch),
             Event::Clock => self.expire(now, watch),
@@ -199,6 +208,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     pub fn flush(&mut self, transport: &mut impl Transport) {
         self.disk.flush();
         self.endpoint.flush(transport);
+        self.is_unsent = false;
         self.executor.relax();
         self.look_after_image();
     }

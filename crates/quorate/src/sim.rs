@@ -17,7 +17,6 @@ use std::rc::Rc;
 
 use quorate_service::Context;
 use quorate_sim::app::{App, Ask, Double, History};
-use quorate_sim::checker::Strict;
 use quorate_sim::checker::linearizable::{self, Model};
 use quorate_sim::command::BATCHES;
 use quorate_sim::describe::Words;
@@ -132,15 +131,7 @@ fn run<F: Family>(seeds: impl IntoIterator<Item = u64>, may_panic: bool) -> Resu
     let mut report = Report::default();
     for seed in seeds {
         let Ok(cluster) = Cluster::tolerating(1) else { unreachable!("four replicas are a cluster") };
-        let ask = swarm::Ask {
-            cluster,
-            config: None,
-            batches: BATCHES,
-            steps: 0,
-            lines: 0,
-            strict: Strict::No,
-            plain: false,
-        };
+        let ask = swarm::Ask { cluster, config: None, batches: BATCHES, steps: 0, lines: 0, plain: false };
         let app = TypedApp::<F> { tally: Tally::default(), may_panic, service: PhantomData };
         let tally = Rc::clone(&app.tally);
         let run = swarm::run_service(app, seed, &ask);

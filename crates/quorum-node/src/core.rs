@@ -4,8 +4,10 @@
 //! packed with what follows.
 
 mod fetches;
+#[cfg(test)]
+mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -51,6 +53,8 @@ pub struct Core {
     link: Link,
     drive: Drive,
     fetches: Fetches,
+    /// Objects with an operation under way: what servers forward of others is not wanted.
+    busy: BTreeSet<ObjectId>,
     done: VecDeque<Done>,
     said: VecDeque<Said>,
     waiting: Waiting,
@@ -137,6 +141,7 @@ impl Core {
             link: Link::new(me.into(), (door, socket, directory, Some(lock)), carrier),
             drive: Drive::new(process, secrets),
             fetches: Fetches::default(),
+            busy: BTreeSet::new(),
             done: VecDeque::new(),
             said: VecDeque::new(),
             waiting,
@@ -185,8 +190,10 @@ impl Core {
 
     /// Begins an operation.
     pub fn invoke(&mut self, now_ns: u64, object: ObjectId, call: Call) {
+        self.busy.insert(object);
         let Self { drive, link, done, .. } = self;
         drive.step(now_ns, Input::Invoke { object, call }, &mut Out { link, done });
+        self.forget_fetches();
     }
 
     /// Sends a note to all servers.
@@ -234,6 +241,7 @@ impl Core {
             let Self { drive, link, done, fetches, .. } = self;
             drive.expire(now_ns, &mut Out { link, done });
             fetches.again(now_ns, link);
+            self.forget_fetches();
         }
         Ok(burst > 0)
     }
@@ -249,7 +257,7 @@ impl Core {
             Letter::Note(note) => note,
         };
         match note {
-            Note::Forwarded(object, rid, version) => {
+            Note::Forwarded(object, rid, version) if self.busy.contains(&object) => {
                 fetches.forwarded(now_ns, server, (object, rid, version), link);
             }
             Note::Fetched(object, version, value) => fetches.fetched(object, version, &value),
@@ -259,7 +267,8 @@ impl Core {
             Note::State(number, state) if said.len() < NEWS_MAX => {
                 said.push_back(Said::State(server, number, state));
             }
-            Note::News(..)
+            Note::Forwarded(..)
+            | Note::News(..)
             | Note::State(..)
             | Note::Watch(_)
             | Note::Unwatch(_)
@@ -274,11 +283,12 @@ impl Core {
         self.forget_fetches();
     }
 
-    /// What was to be fetched for an operation that has ended is not needed.
+    /// An operation that has ended is not under way, and what was to be fetched for it is not needed.
     #[inline]
     fn forget_fetches(&mut self) {
-        if !self.fetches.is_empty() {
-            for (object, _) in &self.done {
+        for (object, result) in &self.done {
+            // The operation that was there before goes on.
+            if *result != Err(Failure::Busy) && self.busy.remove(object) && !self.fetches.is_empty() {
                 self.fetches.forget(*object);
             }
         }

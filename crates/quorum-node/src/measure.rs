@@ -2,8 +2,9 @@
 //!
 //! All servers are in one thread that takes turns among their sockets, each with its keys, its state and its own port:
 //! on a machine of two cores that is what a polling server for each would come to, without the cost of switching between
-//! processes. The client is the only thread of its core. Between operations the client waits a little, so that
-//! what is off an operation's path (RC, late answers, relays) does not become a part of the next one.
+//! processes. The client is the only thread of its core. Between operations the client waits a little, and until the
+//! servers have done what it sent them, so that what is off an operation's path (RC, late answers, relays, COMPLETE with
+//! its signatures) does not become a part of the next one.
 
 pub mod repair;
 
@@ -296,6 +297,8 @@ fn kind(
                 return Err(Trouble::new(Kind::Network, "a server did not acknowledge a store"));
             }
         }
+        // Their thread answers between its turns: what has come to them by now is done then.
+        let _ = servers.totals();
     }
     let mut after = servers.totals();
     after.add(core.carried().sent, core.spent());

@@ -315,10 +315,17 @@ impl Server {
             self.around.refused += 1;
             return;
         }
+        let store = &self.around.store;
+        let mut grows = 0;
         if let Body::Store { value, .. } | Body::Fstore { value, .. } | Body::Write { value, .. } =
             &message.body
-            && self.around.store.live_bytes() + value.len() > self.state_bytes_max
         {
+            grows = store.grows_by(message.object, value.len());
+        } else if let Body::Copies { items, .. } = &message.body {
+            // What a peer sends for a repair.
+            grows = items.iter().map(|item| store.grows_by(item.object, item.value.len())).sum();
+        }
+        if grows > 0 && store.live_bytes() + grows > self.state_bytes_max {
             return self.around.rejected(from, Reject::Full);
         }
         if let Some(lie) = self.around.lie {

@@ -225,6 +225,11 @@ impl Store {
         self.live_bytes
     }
 
+    /// Returns how many bytes more are kept if an object has a value of this length.
+    pub fn grows_by(&self, object: ObjectId, bytes: usize) -> usize {
+        bytes.saturating_sub(self.live.get(&object).copied().unwrap_or(0))
+    }
+
     /// Returns the bytes of the log.
     pub fn log_bytes(&self) -> u64 {
         self.log.as_ref().map_or(0, Log::bytes)

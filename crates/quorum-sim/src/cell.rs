@@ -6,24 +6,20 @@ use quorate_quorum::step::Path;
 use quorate_quorum::{Protocol, Settings, Thresholds};
 
 use crate::checker;
+use crate::guest::Guest;
 use crate::history::Kind;
 use crate::keys::Jobs;
 use crate::lab::{Lab, Loop, Measured, Traffic};
 use crate::model::{Costs, Model, UNIT};
-use crate::profile::{Liar, Profile};
+use crate::placement::Placement;
+use crate::profile::{Behaviour, Liar, Profile};
 use crate::stats::Samples;
 
-/// What is measured, and under which load.
+/// Who works, and for how long: what the cells of all registers have, those of replication too.
 #[derive(Clone, Debug)]
-pub struct Cell {
-    /// The register.
-    pub protocol: Protocol,
+pub struct Load {
     /// How many liars are tolerated.
     pub f: u16,
-    /// How many there are: the servers with the lowest numbers, the first to be sent to.
-    pub faulty: u16,
-    /// What they do.
-    pub profile: Profile,
     /// What the measured client does.
     pub kind: Kind,
     /// Other readers.
@@ -40,12 +36,53 @@ pub struct Cell {
     pub model: Model,
     /// What cryptography costs, if not what it costs under the model.
     pub costs: Option<Costs>,
+    /// On which machines processes run.
+    pub placement: Placement,
+    /// What chance is drawn from.
+    pub seed: u64,
+}
+
+impl Load {
+    /// One client that thinks for ten units between operations.
+    pub fn new(f: u16, kind: Kind, model: Model) -> Self {
+        Self {
+            f,
+            kind,
+            readers: 0,
+            writer: false,
+            operations: 1000,
+            warm_up: 100,
+            think: 10_000,
+            model,
+            costs: None,
+            placement: Placement::Own,
+            seed: 1,
+        }
+    }
+
+    /// Returns what cryptography costs.
+    pub fn costs(&self) -> Costs {
+        self.costs.unwrap_or_else(|| self.model.costs())
+    }
+}
+
+/// What is measured, and under which load.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The register.
+    pub protocol: Protocol,
+    /// Who works.
+    pub load: Load,
+    /// How many liars there are: the servers with the lowest numbers, the first to be sent to.
+    pub faulty: u16,
+    /// What they do.
+    pub profile: Profile,
     /// How clients of BFT-BC authenticate.
     pub client_auth: ClientAuth,
     /// MINIMAL-F: relay before the acknowledgement.
     pub relay_first: bool,
-    /// What chance is drawn from.
-    pub seed: u64,
+    /// Another register in the place of `protocol`.
+    pub guest: Option<Guest>,
 }
 
 /// What a cell measured.
@@ -63,6 +100,8 @@ pub struct Row {
     pub listener_needed: f64,
     /// Writes in two phases.
     pub two_phase: f64,
+    /// Messages that an undisturbed operation does not have: VALs received above n, and messages of write-backs.
+    pub extra: f64,
     /// Everything that all processes did, for each operation of all clients.
     pub messages: f64,
     /// Bytes, without frames.
@@ -82,27 +121,24 @@ impl Cell {
     pub fn new(protocol: Protocol, f: u16, kind: Kind, model: Model) -> Self {
         Self {
             protocol,
-            f,
+            load: Load::new(f, kind, model),
             faulty: 0,
             profile: Profile::FakeValue,
-            kind,
-            readers: 0,
-            writer: false,
-            operations: 1000,
-            warm_up: 100,
-            think: 10_000,
-            model,
-            costs: None,
             client_auth: ClientAuth::Mac,
             relay_first: false,
-            seed: 1,
+            guest: None,
         }
     }
 
-    fn settings(&self) -> Result<Settings, String> {
-        let thresholds = Thresholds::tolerating(self.f).map_err(|error| error.to_string())?;
-        if self.faulty > self.f {
-            return Err(format!("{} faulty servers, at most f = {}", self.faulty, self.f));
+    /// Returns the settings of the protocol.
+    ///
+    /// # Errors
+    ///
+    /// The cell makes no sense.
+    pub fn settings(&self) -> Result<Settings, String> {
+        let thresholds = Thresholds::tolerating(self.load.f).map_err(|error| error.to_string())?;
+        if self.faulty > self.load.f {
+            return Err(format!("{} faulty servers, at most f = {}", self.faulty, self.load.f));
         }
         let mut settings = Settings::new(thresholds, self.protocol);
         settings.timing.first = 0;
@@ -116,68 +152,84 @@ impl Cell {
         Ok(settings)
     }
 
+    /// Returns what a faulty server does.
+    pub fn behave(&self) -> Box<dyn Behaviour + Send> {
+        self.guest.map_or_else(|| Box::new(Liar::new(self.profile, 0)) as _, |guest| guest.behave(0))
+    }
+
     /// Measures it. An error: the cell makes no sense, or the measured client did not end.
     pub fn run(&self) -> Result<Row, String> {
-        let mut model = self.model.clone();
+        let load = &self.load;
+        let mut model = load.model.clone();
         if let Model::Geo { regions, .. } = &mut model {
             let own = regions.last().copied().unwrap_or(0);
             regions.resize(64, own);
         }
-        let costs = self.costs.unwrap_or_else(|| model.costs());
-        let mut lab = Lab::new(self.settings()?, model, costs, self.seed);
+        let costs = load.costs();
+        let mut lab = Lab::new((self.settings()?, self.guest), (model, costs, load.placement), load.seed);
         // A value is there before anything is measured, written by the writer while nobody lies.
         let once = Loop { kind: Kind::Write, think: 0, operations: 1 };
-        let writer = lab.client(once, 0);
+        let writer = lab.client(once, 0, usize::from(load.kind == Kind::Read));
         lab.run(None);
         for server in 0..usize::from(self.faulty) {
-            lab.corrupt(server, Box::new(Liar::new(self.profile, 0)));
+            lab.corrupt(server, self.behave());
         }
         lab.settle();
         let before = lab.history.operations.len();
-        let think = self.think * (UNIT / 1000);
+        let think = load.think * (UNIT / 1000);
         let endless = |kind| Loop { kind, think, operations: 0 };
-        let measured = Loop { kind: self.kind, think, operations: self.operations + self.warm_up };
-        let measured = if self.kind == Kind::Write {
+        let measured = Loop { kind: load.kind, think, operations: load.operations + load.warm_up };
+        let measured = if load.kind == Kind::Write {
             lab.again(writer, measured);
             writer
         } else {
-            if self.writer {
+            if load.writer {
                 lab.again(writer, endless(Kind::Write));
             }
-            lab.client(measured, 1)
+            lab.client(measured, 1, 0)
         };
-        for reader in 0..self.readers {
-            lab.client(endless(Kind::Read), 1 + u64::from(reader + 1) * UNIT / 7);
+        for reader in 0..load.readers {
+            let place = usize::from(reader) + 1 + usize::from(load.kind == Kind::Read);
+            lab.client(endless(Kind::Read), 1 + u64::from(reader + 1) * UNIT / 7, place);
         }
         if !lab.run(Some(measured)) {
             return Err("the measured client hangs".to_string());
         }
-        let samples = lab.samples(measured, self.warm_up);
+        let samples = lab.samples(measured, load.warm_up);
         let done = lab.history.operations[before..].iter().filter(|one| one.responded.is_some()).count();
-        Ok(row(&samples, lab.traffic(), done, checker::check(&lab.history)))
+        Ok(Row::of(&samples, lab.traffic(), done, checker::check(&lab.history)))
     }
 }
 
-fn row(samples: &[Measured], traffic: Traffic, done: usize, verdict: Result<(), String>) -> Row {
-    let count = |wanted: &dyn Fn(&Measured) -> bool| {
-        let number = samples.iter().filter(|sample| wanted(sample)).count();
-        100.0 * share(number, samples.len())
-    };
-    let each = |number: u64| share(usize::try_from(number).unwrap_or(usize::MAX), done);
-    let Traffic { messages, bytes, jobs: Jobs { signs, verifies } } = traffic;
-    Row {
-        latency: Samples::new(samples.iter().map(|sample| sample.latency).collect()),
-        fast: count(&|sample| sample.path == Path::Fast),
-        write_back: count(&|sample| sample.path == Path::WriteBack),
-        listener_any: count(&|sample| sample.listener_any),
-        listener_needed: count(&|sample| sample.path == Path::ListenerNeeded),
-        two_phase: count(&|sample| sample.path == Path::TwoPhase),
-        messages: each(messages),
-        bytes: each(bytes),
-        signs: each(signs),
-        verifies: each(verifies),
-        operations: done,
-        verdict,
+impl Row {
+    /// Returns what came of a run: the measured operations, what all processes did, and how many operations of all clients
+    /// have ended.
+    pub fn of(samples: &[Measured], traffic: Traffic, done: usize, verdict: Result<(), String>) -> Self {
+        let count = |wanted: &dyn Fn(&Measured) -> bool| {
+            let number = samples.iter().filter(|sample| wanted(sample)).count();
+            100.0 * share(number, samples.len())
+        };
+        let mean = |of: &dyn Fn(&Measured) -> i64| {
+            let all: i64 = samples.iter().map(of).sum();
+            share(usize::try_from(all).unwrap_or(0), samples.len())
+        };
+        let each = |number: u64| share(usize::try_from(number).unwrap_or(usize::MAX), done);
+        let Traffic { messages, bytes, jobs: Jobs { signs, verifies } } = traffic;
+        Self {
+            latency: Samples::new(samples.iter().map(|sample| sample.latency).collect()),
+            fast: count(&|sample| sample.path == Path::Fast),
+            write_back: count(&|sample| sample.path == Path::WriteBack),
+            listener_any: count(&|sample| sample.listener_any),
+            listener_needed: count(&|sample| sample.path == Path::ListenerNeeded),
+            extra: mean(&|sample| sample.extra.max(0)),
+            two_phase: count(&|sample| sample.path == Path::TwoPhase),
+            messages: each(messages),
+            bytes: each(bytes),
+            signs: each(signs),
+            verifies: each(verifies),
+            operations: done,
+            verdict,
+        }
     }
 }
 
@@ -197,8 +249,8 @@ mod tests {
 
     fn once(protocol: Protocol, kind: Kind, f: u16, faulty: u16, relay_first: bool) -> f64 {
         let mut cell = Cell::new(protocol, f, kind, Model::contention(100));
-        cell.operations = 1;
-        cell.warm_up = 0;
+        cell.load.operations = 1;
+        cell.load.warm_up = 0;
         cell.faulty = faulty;
         cell.relay_first = relay_first;
         cell.client_auth = ClientAuth::Signature;
@@ -252,10 +304,10 @@ mod tests {
     fn cells_with_readers_and_liars_hold() {
         for (protocol, _) in Protocol::ALL {
             let mut cell = Cell::new(*protocol, 1, Kind::Read, Model::sim2006(30));
-            cell.operations = 200;
-            cell.warm_up = 10;
-            cell.readers = 2;
-            cell.writer = true;
+            cell.load.operations = 200;
+            cell.load.warm_up = 10;
+            cell.load.readers = 2;
+            cell.load.writer = true;
             cell.faulty = 1;
             let row = cell.run().unwrap();
             assert_eq!(row.verdict, Ok(()), "{}", protocol.name());

@@ -42,7 +42,8 @@ pub fn by_swarm(mutant: Mutant, seeds: u64) -> Result<Option<Found>, String> {
     let protocols = protocols(mutant);
     for seed in 0..seeds {
         for protocol in &protocols {
-            let verdict = swarm::run(Run { protocol: *protocol, f: 1, seed, mutant: Some(mutant) })?;
+            let verdict =
+                swarm::run(Run { protocol: *protocol, f: 1, seed, mutant: Some(mutant), guest: None })?;
             if let Some(finding) = verdict.finding {
                 return Ok(Some(Found {
                     by: format!("swarm {}", protocol.name()),

@@ -1,4 +1,4 @@
-//! Signatures in a simulation: a table of who signed what, or Ed25519.
+//! Signatures in a simulation: a table of who signed what, Ed25519, keyed hashes, or a scheme of the owner's.
 //!
 //! In the table a signature is the number of an entry, valid if the entry is this signer's on this
 //! statement: no liar can forge one, and none is computed.
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use quorate_quorum::crypto::{Crypto, Signature, Statement, statement_digest};
 use quorate_quorum::version::ObjectId;
 use quorate_wire::sign::{Signer, Verifier};
-use quorate_wire::{ClusterId, Principal};
+use quorate_wire::{ClusterId, Digest, Principal};
 
 use crate::rng::Rng;
 
@@ -25,13 +25,23 @@ pub enum Keys {
         /// Their numbers, so that the same statement gives the same signature.
         numbers: HashMap<(Principal, ObjectId, Statement), u64>,
     },
-    /// Real signatures.
-    Ed25519 {
+    /// Real signatures, or keyed hashes, which only the holders of the secrets make.
+    Keyed {
         /// By principal.
         signers: BTreeMap<u64, Signer>,
         /// All public keys.
         verifier: Verifier,
     },
+    /// Another one.
+    Scheme(Box<dyn Scheme + Send>),
+}
+
+/// Signatures that are not made here. It signs as anybody: its user asks for its own signatures alone.
+pub trait Scheme: core::fmt::Debug {
+    /// Signs as `signer`.
+    fn sign(&mut self, signer: Principal, digest: &Digest) -> Signature;
+    /// Says whether a signature is `signer`'s.
+    fn verify(&self, signer: Principal, digest: &Digest, signature: &Signature) -> bool;
 }
 
 impl Keys {
@@ -42,17 +52,30 @@ impl Keys {
 
     /// Returns real keys for these principals.
     pub fn ed25519(principals: impl Iterator<Item = Principal>, rng: &mut Rng) -> Self {
+        Self::keyed(principals, rng, Signer::ed25519)
+    }
+
+    /// Returns keyed hashes for these principals: for processes that share no table.
+    pub fn toy(principals: impl Iterator<Item = Principal>, rng: &mut Rng) -> Self {
+        Self::keyed(principals, rng, Signer::Toy)
+    }
+
+    fn keyed(
+        principals: impl Iterator<Item = Principal>,
+        rng: &mut Rng,
+        make: fn([u8; 32]) -> Signer,
+    ) -> Self {
         let (mut signers, mut verifier) = (BTreeMap::new(), Verifier::default());
         for principal in principals {
             let mut seed = [0; 32];
             for chunk in seed.chunks_exact_mut(8) {
                 chunk.copy_from_slice(&rng.bits().to_le_bytes());
             }
-            let signer = Signer::ed25519(seed);
+            let signer = make(seed);
             verifier.insert(principal, &signer.public());
             signers.insert(principal.to_wire(), signer);
         }
-        Self::Ed25519 { signers, verifier }
+        Self::Keyed { signers, verifier }
     }
 
     /// Signs as `signer`.
@@ -68,9 +91,10 @@ impl Keys {
                 signature[..8].copy_from_slice(&number.to_le_bytes());
                 signature
             }
-            Self::Ed25519 { signers, .. } => signers
+            Self::Keyed { signers, .. } => signers
                 .get(&signer.to_wire())
                 .map_or([0; 64], |key| key.sign(&statement_digest(CLUSTER, EPOCH, object, statement))),
+            Self::Scheme(scheme) => scheme.sign(signer, &statement_digest(CLUSTER, EPOCH, object, statement)),
         }
     }
 
@@ -93,8 +117,11 @@ impl Keys {
                         *by == signer && about == object && said == statement
                     })
             }
-            Self::Ed25519 { verifier, .. } => {
+            Self::Keyed { verifier, .. } => {
                 verifier.verify(signer, &statement_digest(CLUSTER, EPOCH, object, statement), signature)
+            }
+            Self::Scheme(scheme) => {
+                scheme.verify(signer, &statement_digest(CLUSTER, EPOCH, object, statement), signature)
             }
         }
     }
@@ -159,7 +186,9 @@ mod tests {
     fn a_signature_is_good_for_its_statement_alone() {
         let (a, b) = (Principal::Replica(ReplicaId(0)), Principal::Client(ClientId::new(1, 0)));
         let object = ObjectId::new(b"", b"x");
-        for mut keys in [Keys::table(), Keys::ed25519([a, b].into_iter(), &mut Rng::new(1, 1))] {
+        let mut rng = Rng::new(1, 1);
+        let all = [a, b].into_iter();
+        for mut keys in [Keys::table(), Keys::ed25519(all.clone(), &mut rng), Keys::toy(all, &mut rng)] {
             let said = Statement::Stored(Version::GENESIS);
             let signature = keys.sign(a, &object, &said);
             assert_eq!(signature, keys.sign(a, &object, &said));

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use quorate_quorum::step::{Call, Outcome, Path};
 use quorate_quorum::version::ObjectId;
-use quorate_quorum::{Action, Body, Input, Message, Out, Process, ServerId, Settings};
+use quorate_quorum::{Action, Body, Input, Message, Out, Process, Protocol, ServerId, Settings};
 use quorate_wire::{ClientId, Principal};
 
+use crate::guest::{self, Guest};
 use crate::history::{History, Kind, Operation};
 use crate::keys::{Jobs, Keys, Wallet};
 use crate::machines::{Event, Machines, Payload};
 use crate::model::{Costs, Model, UNIT, ticks};
+use crate::placement::Placement;
 use crate::profile::{Behaviour, Group, Scene};
 use crate::rng::Rng;
 
@@ -27,6 +29,30 @@ pub struct Measured {
     pub path: Path,
     /// A forwarded store arrived for this read, up to the client's next operation (`listener_any`).
     pub listener_any: bool,
+    /// Messages that an undisturbed operation does not have (`extra_msgs`): VALs beyond one of each server, and messages
+    /// of a write-back. Below zero as long as servers have not answered.
+    pub extra: i64,
+}
+
+impl Measured {
+    /// Returns an operation that has not ended.
+    pub fn begun(kind: Kind, settings: &Settings) -> Self {
+        let listens = matches!(settings.protocol, Protocol::MinimalC | Protocol::MinimalF);
+        let n = i64::try_from(settings.thresholds.servers().count()).unwrap_or(i64::MAX);
+        let extra = if kind == Kind::Read && listens { -n } else { 0 };
+        Self { latency: f64::NAN, path: Path::Fast, listener_any: false, extra }
+    }
+}
+
+/// Returns what a message that a client receives adds to `extra`, and whether it is a forwarded store.
+pub fn received(body: &Body) -> (i64, bool) {
+    if let Body::Val { forwarded, .. } = body { (1, *forwarded) } else { (0, false) }
+}
+
+/// Returns what a message that a client sends, in an operation of this kind, adds to `extra`.
+pub fn sent(kind: Kind, body: &Body) -> i64 {
+    let writes_back = matches!(body, Body::Store { .. } | Body::Write { .. });
+    i64::from(kind == Kind::Read && writes_back)
 }
 
 /// What a client does in a loop.
@@ -75,8 +101,10 @@ pub struct Traffic {
 /// One cell under way.
 pub(crate) struct Lab {
     settings: Arc<Settings>,
+    guest: Option<Guest>,
     machines: Machines<Message, Work>,
     costs: Costs,
+    placement: Placement,
     keys: Keys,
     group: Group,
     hosts: Vec<Host>,
@@ -87,11 +115,17 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    pub(crate) fn new(settings: Settings, model: Model, costs: Costs, seed: u64) -> Self {
+    pub(crate) fn new(
+        (settings, guest): (Settings, Option<Guest>),
+        (model, costs, placement): (Model, Costs, Placement),
+        seed: u64,
+    ) -> Self {
         let settings = Arc::new(settings);
         let mut lab = Self {
+            guest,
             machines: Machines::new(model, Rng::new(seed, 1)),
             costs,
+            placement,
             keys: Keys::table(),
             group: Group::default(),
             hosts: Vec::new(),
@@ -102,8 +136,9 @@ impl Lab {
             settings: Arc::clone(&settings),
         };
         for server in settings.thresholds.servers() {
-            let process = quorate_quorum::server(server, Arc::clone(&settings), quorate_quorum::Past::Whole);
-            lab.add(server.into(), process, None, None);
+            let process = guest::server(guest, server, &settings, quorate_quorum::Past::Whole);
+            let machine = placement.of_server(usize::from(server.0));
+            lab.add(server.into(), process, None, machine);
         }
         lab
     }
@@ -112,20 +147,20 @@ impl Lab {
         &mut self,
         me: Principal,
         process: Box<dyn Process + Send>,
-        behaviour: Option<Box<dyn Behaviour>>,
         job: Option<Loop>,
+        machine: usize,
     ) -> usize {
         self.numbers.insert(me.to_wire(), self.hosts.len());
         self.hosts.push(Host {
             me,
             process,
-            behaviour,
+            behaviour: None,
             job,
             started: None,
             finished: 0,
             samples: Vec::new(),
         });
-        self.machines.add()
+        self.machines.add_on(machine)
     }
 
     /// Makes a server lie from now on.
@@ -134,12 +169,13 @@ impl Lab {
         self.hosts[server].behaviour = Some(behaviour);
     }
 
-    /// Adds a client, which begins after a delay.
-    pub(crate) fn client(&mut self, job: Loop, delay: u64) -> usize {
+    /// Adds a client, which begins after a delay. The measured one has place 0.
+    pub(crate) fn client(&mut self, job: Loop, delay: u64, place: usize) -> usize {
         let number = u64::try_from(self.hosts.len()).unwrap_or(0);
         let me = ClientId::new(number, 0);
-        let process = quorate_quorum::client(me, 1, Arc::clone(&self.settings));
-        let host = self.add(me.into(), process, None, Some(job));
+        let process = guest::client(self.guest, me, &self.settings);
+        let n = self.settings.thresholds.servers().count();
+        let host = self.add(me.into(), process, Some(job), self.placement.of_client(place, n));
         self.machines.call(host, delay, 0);
         host
     }
@@ -215,15 +251,14 @@ impl Lab {
             value,
             version: None,
         });
-        self.hosts[host].samples.push(Measured { latency: f64::NAN, path: Path::Fast, listener_any: false });
+        self.hosts[host].samples.push(Measured::begun(job.kind, &self.settings));
         self.step(host, &Input::Invoke { object: OBJECT, call });
     }
 
     fn deliver(&mut self, host: usize, from: usize, message: &Message) {
-        if let Body::Val { forwarded: true, .. } = message.body
-            && let Some(last) = self.hosts[host].samples.last_mut()
-        {
-            last.listener_any = true;
+        if let Some(last) = self.hosts[host].samples.last_mut() {
+            let (extra, heard) = received(&message.body);
+            (last.extra, last.listener_any) = (last.extra + extra, last.listener_any || heard);
         }
         let from = self.hosts[from].me;
         let pass = self.behave(host, |behaviour, scene| behaviour.incoming(from, message, scene));
@@ -291,6 +326,11 @@ impl Lab {
             self.done(host, &outcome);
         }
         for (to, message) in work.sends {
+            if let Host { job: Some(job), samples, .. } = &mut self.hosts[host]
+                && let Some(last) = samples.last_mut()
+            {
+                last.extra += sent(job.kind, &message.body);
+            }
             let me = self.hosts[to].me;
             if self.hosts[host].behaviour.is_some() {
                 self.behave(host, |behaviour, scene| behaviour.outgoing(me, message, scene));

@@ -11,7 +11,8 @@
 //! | runs from seeds (§17) | [`swarm`] |
 //! | a cluster whose messages are delivered by hand, and the scenarios (§17) | [`hand`], [`scenario`] |
 //! | the hunt for seeded bugs | [`hunt`] |
-//! | the framework: models of network and processors (§11), closed loops on them, one cell (§12) | [`model`], [`geo`], [`machines`], [`lab`], [`cell`], [`stats`] |
+//! | the framework: models of network and processors (§11), closed loops on them, one cell (§12) | [`model`], [`geo`], [`machines`], [`lab`], [`cell`], [`placement`], [`stats`] |
+//! | a register of one's own in all of this | [`guest`] |
 //! | what clients were told, and whether a register could have said so (§14) | [`history`], [`checker`] |
 #![cfg_attr(
     test,
@@ -25,6 +26,7 @@
 pub mod cell;
 pub mod checker;
 pub mod geo;
+pub mod guest;
 pub mod hand;
 pub mod history;
 pub mod hunt;
@@ -33,6 +35,7 @@ pub mod lab;
 pub mod machines;
 pub mod model;
 pub mod network;
+pub mod placement;
 pub mod profile;
 pub mod rng;
 pub mod rogue;

@@ -1,5 +1,5 @@
-//! Machines on a model of network and processors (§11), without losses. Each process has a machine of its own; handlers
-//! take no time but for the work that they ask for, which occupies the processor before anything else; sending comes
+//! Machines on a model of network and processors (§11), without losses. Each process has a machine of its own, or several
+//! share one; handlers take no time but for the work that they ask for, which occupies the processor before anything else; sending comes
 //! before receiving. What the processes are is the owner's business: registers in [`crate::lab`], or anything else
 //! that takes messages and sends some.
 
@@ -53,11 +53,21 @@ enum Step<M, W> {
 
 #[derive(Debug)]
 struct Host<M, W> {
-    busy: bool,
+    /// The processor that it runs on.
+    processor: usize,
     work: VecDeque<(u64, W)>,
     sending: VecDeque<(usize, M)>,
     network: VecDeque<(usize, M)>,
     receiving: VecDeque<(usize, M)>,
+}
+
+/// A processor, which serves its processes in turn.
+#[derive(Debug, Default)]
+struct Processor {
+    busy: bool,
+    hosts: Vec<usize>,
+    /// Which of them is asked first.
+    turn: usize,
 }
 
 /// What all machines have sent.
@@ -76,6 +86,7 @@ pub struct Machines<M, W> {
     /// What chance is drawn from.
     pub rng: Rng,
     hosts: Vec<Host<M, W>>,
+    processors: Vec<Processor>,
     now: u64,
     sequence: u64,
     heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
@@ -97,6 +108,7 @@ impl<M: Payload, W> Machines<M, W> {
             model,
             rng,
             hosts: Vec::new(),
+            processors: Vec::new(),
             now: 0,
             sequence: 0,
             heap: BinaryHeap::new(),
@@ -110,10 +122,19 @@ impl<M: Payload, W> Machines<M, W> {
         }
     }
 
-    /// Adds a machine and returns its number; they count from 0.
+    /// Adds a process with a processor of its own, and returns its number; they count from 0.
     pub fn add(&mut self) -> usize {
+        self.add_on(self.processors.len())
+    }
+
+    /// Adds a process on a processor, which others may share, and returns its number.
+    pub fn add_on(&mut self, processor: usize) -> usize {
+        while self.processors.len() <= processor {
+            self.processors.push(Processor::default());
+        }
+        self.processors[processor].hosts.push(self.hosts.len());
         self.hosts.push(Host {
-            busy: false,
+            processor,
             work: VecDeque::new(),
             sending: VecDeque::new(),
             network: VecDeque::new(),
@@ -176,7 +197,7 @@ impl<M: Payload, W> Machines<M, W> {
                 self.serve(host);
             }
             if let Some((host, work)) = self.ready.pop_front() {
-                self.hosts[host].busy = false;
+                self.processor(host).busy = false;
                 self.handled = Some(host);
                 return Some(Event::Worked { host, work });
             }
@@ -190,12 +211,12 @@ impl<M: Payload, W> Machines<M, W> {
                         Event::Called { host, .. } => (*host, false),
                         Event::Worked { host, .. } | Event::Received { host, .. } => (*host, true),
                     };
-                    self.hosts[host].busy &= !occupied;
+                    self.processor(host).busy &= !occupied;
                     self.handled = Some(host);
                     return Some(event);
                 }
                 Step::Sent(host, to, message) => {
-                    self.hosts[host].busy = false;
+                    self.processor(host).busy = false;
                     if let Some(delay) = self.model.wire(host, to, &mut self.rng) {
                         self.after(delay, Step::Arrived(host, to, message));
                     } else {
@@ -235,26 +256,39 @@ impl<M: Payload, W> Machines<M, W> {
         }
     }
 
-    /// A processor does the work of handlers first, then sends, then receives.
+    fn processor(&mut self, host: usize) -> &mut Processor {
+        let processor = self.hosts[host].processor;
+        &mut self.processors[processor]
+    }
+
+    /// The processor of a host does the work of handlers first, then sends, then receives.
     fn serve(&mut self, host: usize) {
-        let place = &mut self.hosts[host];
-        if place.busy {
-            return;
-        }
+        let place = self.hosts[host].processor;
+        let Processor { busy: false, hosts, turn } = &self.processors[place] else { return };
+        let (count, turn) = (hosts.len(), *turn);
+        let Self { hosts: all, processors, .. } = self;
+        let mine = &processors[place].hosts;
+        let find = |waits: fn(&Host<M, W>) -> bool| {
+            (0..count).map(|step| mine[(turn + step) % count]).find(|host| waits(&all[*host]))
+        };
+        let next = find(|host| !host.work.is_empty())
+            .or_else(|| find(|host| !host.sending.is_empty()))
+            .or_else(|| find(|host| !host.receiving.is_empty()));
+        let Some(host) = next else { return };
+        let after = mine.iter().position(|one| *one == host).unwrap_or(0) + 1;
+        (processors[place].busy, processors[place].turn) = (true, after);
+        let place = &mut all[host];
         if let Some((cost, work)) = place.work.pop_front() {
-            place.busy = true;
             if cost == 0 {
                 self.ready.push_back((host, work));
             } else {
                 self.after(cost, Step::Out(Event::Worked { host, work }));
             }
         } else if let Some((to, message)) = place.sending.pop_front() {
-            place.busy = true;
             self.sent.messages += 1;
             self.sent.bytes += u64::try_from(message.bytes()).unwrap_or(0);
             self.after(self.model.cpu(), Step::Sent(host, to, message));
         } else if let Some((from, message)) = place.receiving.pop_front() {
-            place.busy = true;
             self.after(self.model.cpu(), Step::Out(Event::Received { host, from, message }));
         }
     }
@@ -322,5 +356,26 @@ mod tests {
             }
         }
         assert_eq!(done, [5, 15, 15 + UNIT]);
+    }
+
+    /// Two processes on one processor: what one sends waits until the other's work is done.
+    #[test]
+    fn processes_on_one_processor_wait_for_each_other() {
+        let mut machines: Machines<u64, ()> = Machines::new(Model::sim2006(0), Rng::new(1, 1));
+        for processor in [0, 0, 1] {
+            machines.add_on(processor);
+        }
+        machines.call(0, 0, 0);
+        machines.call(1, 1, 0);
+        let mut received = 0;
+        while let Some(event) = machines.next_event() {
+            match event {
+                Event::Called { host: 0, .. } => machines.work(0, 14 * UNIT, ()),
+                Event::Called { host, .. } => machines.send(host, 2, 7),
+                Event::Worked { .. } => {}
+                Event::Received { .. } => received = machines.now(),
+            }
+        }
+        assert_eq!(received, 14 * UNIT + 2 * 270_000 + 100_000);
     }
 }

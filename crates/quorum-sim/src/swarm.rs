@@ -10,9 +10,10 @@ use quorate_quorum::{Mutant, Protocol, Settings, Thresholds};
 use quorate_wire::{ClientId, Principal};
 
 use crate::checker;
+use crate::guest::Guest;
 use crate::keys::Keys;
 use crate::network::Network;
-use crate::profile::{Liar, Profile};
+use crate::profile::{Behaviour, Liar, Profile};
 use crate::rng::Rng;
 use crate::rogue::{Fault, Faulty, Hoarder};
 use crate::world::{Counts, End, World};
@@ -28,6 +29,8 @@ pub struct Run {
     pub seed: u64,
     /// A bug to plant.
     pub mutant: Option<Mutant>,
+    /// Another register in the place of `protocol`. Its clients are correct, and no disk is lost.
+    pub guest: Option<Guest>,
 }
 
 /// What a run found.
@@ -100,6 +103,7 @@ pub fn run(run: Run) -> Result<Verdict, String> {
         Keys::table()
     };
     let mut world = World::new(Arc::clone(&settings), network, keys, Rng::new(run.seed, 3));
+    world.invite(run.guest);
     let mut drawn = format!("lossy {lossy}, base {base}, auth {client_auth:?}, evidence {evidence}");
     let wiped = place_servers(run, lossy, &mut world, &mut rng, &mut drawn);
     let objects = [ObjectId([2; 32]), other(ObjectId([2; 32]))];
@@ -166,7 +170,7 @@ fn place_servers(
     rng.shuffle(&mut order);
     let faulty = order[..thresholds.f()].to_vec();
     let profiles = Profile::of(run.protocol);
-    let wiped = (lossy && rng.one_in(6)).then(|| faulty.first().copied()).flatten();
+    let wiped = (lossy && rng.one_in(6) && run.guest.is_none()).then(|| faulty.first().copied()).flatten();
     for server in thresholds.servers() {
         let liar = faulty.contains(&server.index()) && wiped != Some(server.index());
         let profile = rng.pick(&profiles).filter(|_| liar);
@@ -175,7 +179,11 @@ fn place_servers(
             world.group.liars.push(server);
         }
         let from = if rng.one_in(3) { rng.below(4000) } else { 0 };
-        world.server(profile.map(|profile| Box::new(Liar::new(profile, from)) as _));
+        let liar = |profile| match &run.guest {
+            Some(guest) => guest.behave(from) as Box<dyn Behaviour>,
+            None => Box::new(Liar::new(profile, from)),
+        };
+        world.server(profile.map(liar));
     }
     if let Some(server) = wiped {
         note(drawn, format_args!(", r{server} wiped"));
@@ -218,7 +226,7 @@ fn place_rogues(
     drawn: &mut String,
 ) {
     for (index, rogue) in rogues.iter().enumerate() {
-        if !rng.one_in(2) && index > 0 {
+        if (!rng.one_in(2) && index > 0) || run.guest.is_some() {
             continue;
         }
         match run.protocol {
@@ -262,7 +270,7 @@ fn judge(run: Run, world: &World, end: End) -> Option<Finding> {
     if let Err(says) = checker::check(&world.history) {
         return Some(Finding::Violation(says));
     }
-    if let Protocol::BftBc(variant) = run.protocol
+    if let (Protocol::BftBc(variant), None) = (run.protocol, run.guest)
         && let Err(says) = checker::lurking::check(&world.history, variant)
     {
         return Some(Finding::Lurking(says));
@@ -299,7 +307,7 @@ mod tests {
     fn all_hold(protocol: Protocol, f: u16, seeds: u64) -> Counts {
         let mut sum = Counts::default();
         for seed in 0..seeds {
-            let verdict = run(Run { protocol, f, seed, mutant: None }).unwrap();
+            let verdict = run(Run { protocol, f, seed, mutant: None, guest: None }).unwrap();
             assert_eq!(verdict.finding, None, "{} seed {seed}: {}", protocol.name(), verdict.drawn);
             add(&mut sum, &verdict.counts);
         }

@@ -10,6 +10,7 @@ use quorate_quorum::version::ObjectId;
 use quorate_quorum::{Action, Input, Message, Out, Process, ServerId, Settings, Timer};
 use quorate_wire::{ClientId, Principal};
 
+use crate::guest::{self, Guest};
 use crate::history::{History, Kind, Operation, Rogue};
 use crate::keys::{Jobs, Keys, Wallet};
 use crate::network::Network;
@@ -65,6 +66,8 @@ struct Host {
 /// One simulated cluster.
 pub struct World {
     pub(crate) settings: Arc<Settings>,
+    /// Another register in the place of the settings'.
+    guest: Option<Guest>,
     pub(crate) rng: Rng,
     pub(crate) keys: Keys,
     pub(crate) group: Group,
@@ -88,6 +91,7 @@ impl World {
     pub fn new(settings: Arc<Settings>, network: Network, keys: Keys, rng: Rng) -> Self {
         Self {
             settings,
+            guest: None,
             rng,
             keys,
             group: Group::default(),
@@ -104,6 +108,11 @@ impl World {
             waiting: 0,
             wrong: None,
         }
+    }
+
+    /// From now on, what is added is of another register.
+    pub(crate) fn invite(&mut self, guest: Option<Guest>) {
+        self.guest = guest;
     }
 
     /// Returns what good clients were told.
@@ -129,7 +138,7 @@ impl World {
     /// Adds the servers, in their order, before any client.
     pub fn server(&mut self, behaviour: Option<Box<dyn Behaviour>>) {
         let me = ServerId::at(self.hosts.len());
-        let process = quorate_quorum::server(me, Arc::clone(&self.settings), quorate_quorum::Past::Whole);
+        let process = guest::server(self.guest, me, &self.settings, quorate_quorum::Past::Whole);
         self.add(me.into(), Part::Process { process, behaviour, up: true });
     }
 
@@ -140,7 +149,7 @@ impl World {
         calls: Vec<(ObjectId, Call)>,
         behaviour: Option<Box<dyn Behaviour>>,
     ) {
-        let process = quorate_quorum::client(me, 1, Arc::clone(&self.settings));
+        let process = guest::client(self.guest, me, &self.settings);
         if behaviour.is_some() {
             self.history.rogues.push(Rogue { client: me, stopped: None });
         } else {

@@ -30,10 +30,10 @@ fn holds(profile: Profile, f: u16) {
         let mut cell = Cell::new(*protocol, f, Kind::Read, Model::sim2006(30));
         cell.faulty = f;
         cell.profile = profile;
-        cell.writer = true;
-        cell.readers = 1;
-        cell.operations = 60;
-        cell.warm_up = 0;
+        cell.load.writer = true;
+        cell.load.readers = 1;
+        cell.load.operations = 60;
+        cell.load.warm_up = 0;
         let row = cell.run().unwrap();
         assert_eq!(row.verdict, Ok(()), "{name} with {profile:?}");
         assert_eq!(row.latency.len(), 60, "{name} with {profile:?}");

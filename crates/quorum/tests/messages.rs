@@ -333,3 +333,35 @@ fn vectors() {
     let missing: Vec<&String> = lines.iter().filter(|line| !document.contains(line.as_str())).collect();
     assert!(missing.is_empty(), "not in docs/wire-format.md: {missing:#?}");
 }
+
+/// MINIMAL-F: a writer signs version after version while a reader listens: the versions that were handled are bounded, and
+/// the reader is told to start again.
+#[test]
+fn the_versions_that_a_listener_may_need_are_bounded() {
+    let mut cluster = cluster();
+    let writer = ClientId::new(1, 0);
+    let signer = Signer::ed25519([77; 32]);
+    assert!(cluster.verifier.insert(writer.into(), &signer.public()));
+    let mut settings = Settings::new(Thresholds::tolerating(1).unwrap(), Protocol::MinimalF);
+    settings.limits.seen = 20;
+    let mut server = quorate_quorum::server(ReplicaId(0), Arc::new(settings), quorate_quorum::Past::Whole);
+    let mut keys = Keys::new(ClusterId([9; 32]), 1, signer, cluster.verifier.clone(), || 0);
+    let reader = Principal::Client(ClientId::new(2, 0));
+    let rid = Rid { incarnation: 1, counter: 1 };
+    ask(&mut server, &cluster, reader, OBJECT, Body::Read { rid, attempt: 0 });
+    let mut gone = 0;
+    for val in 1..=60_u64 {
+        let value: Value = val.to_le_bytes().as_slice().into();
+        let version = Version { val, client: writer, digest: value_digest(&value) };
+        let signature = Some(keys.sign(&OBJECT, &Statement::Written(version)));
+        let proof = Proof { signature, evidence: None };
+        let op = Op { incarnation: 1, number: val, phase: 2 };
+        let body = Body::Store { op, version, value, proof, write_back: false };
+        let actions = ask(&mut server, &cluster, writer.into(), OBJECT, body);
+        let is_gone = |action: &Action| matches!(action, Action::Send { to, message } if *to == reader && matches!(message.body, Body::Gone { .. }));
+        let told = actions.iter().any(is_gone);
+        assert_eq!(told, val == 21, "version {val}");
+        gone += usize::from(told);
+    }
+    assert_eq!(gone, 1);
+}

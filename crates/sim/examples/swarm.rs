@@ -1,7 +1,6 @@
 //! Runs seeds of the swarm and shows the first failures: for those who work on the simulator.
 use quorate_pbft::Config;
 use quorate_pbft::config::Durability;
-use quorate_sim::checker::Strict;
 use quorate_sim::setup::Setup;
 use quorate_sim::swarm::{Ask, run};
 use quorate_wire::Cluster;
@@ -23,7 +22,7 @@ fn main() {
         ..Setup::new(first, cluster).config
     };
     let config = args.get(4).is_some_and(|small| *small != 0).then_some(&small);
-    let ask = Ask { cluster, config, batches: 200, steps: 0, lines, strict: Strict::No, plain: false };
+    let ask = Ask { cluster, config, batches: 200, steps: 0, lines, plain: false };
     let started = std::time::Instant::now();
     let mut sum = quorate_sim::summary::Counters::default();
     let mut failures = 0;

@@ -20,7 +20,6 @@
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a watcher looks for some of many kinds")]
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use quorate_pbft::step::Milestone;
@@ -42,7 +41,6 @@ pub mod order;
 pub mod progress;
 pub mod promises;
 pub mod shown;
-mod strict;
 #[cfg(test)]
 mod tests;
 
@@ -58,10 +56,8 @@ use one_view::OneView;
 use order::Effect;
 use promises::Promises;
 use shown::Shown;
-pub use strict::Strict;
 
 use crate::app::Double;
-use crate::expected;
 
 /// A rule that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,10 +95,6 @@ pub struct Checkers {
     promises: Option<Promises>,
     /// The first rule that was broken.
     violation: Option<Violation>,
-    /// Which rules are failures, too, although it is known that they are broken.
-    strict: Strict,
-    /// How often rules were broken of which that is known.
-    known: BTreeMap<&'static str, u64>,
 }
 
 impl std::fmt::Debug for Checkers {
@@ -135,8 +127,6 @@ impl Checkers {
             checkpoints: Checkpoints::new(cluster),
             votes: Votes::new(cluster, (interval, window)),
             violation: None,
-            strict: Strict::No,
-            known: BTreeMap::new(),
         }
     }
 
@@ -149,16 +139,6 @@ impl Checkers {
     pub(crate) fn disk(&mut self, id: ReplicaId) -> Option<(&mut Promises, &Facts)> {
         let facts = &self.facts[id.index()];
         self.promises.as_mut().filter(|_| facts.correct).map(|promises| (promises, facts))
-    }
-
-    /// Sets which rules are failures, although it is known that they are broken.
-    pub fn be_strict(&mut self, strict: Strict) {
-        self.strict = strict;
-    }
-
-    /// Returns how often rules were broken of which that is known.
-    pub fn known(&self) -> &BTreeMap<&'static str, u64> {
-        &self.known
     }
 
     /// Returns the first rule that was broken.
@@ -184,9 +164,7 @@ impl Checkers {
     /// Notes a verdict; the first violation stays.
     pub fn note(&mut self, verdict: Verdict) {
         let Err(violation) = verdict else { return };
-        if !self.strict.is_about(violation.rule) && expected::is_counted(violation.rule) {
-            *self.known.entry(violation.rule).or_default() += 1;
-        } else if self.violation.is_none() {
+        if self.violation.is_none() {
             self.violation = Some(violation);
         }
     }

@@ -8,7 +8,6 @@ pub use quorate_pbft::Config;
 use quorate_wire::{ClientId, Cluster, Timestamp};
 use serde_json::{Value, json};
 
-use crate::checker::Strict;
 use crate::pool;
 use crate::report::{self, Failure};
 use crate::scenario::{self, Scenario};
@@ -69,8 +68,6 @@ pub struct Options {
     pub steps: u64,
     /// How many last lines of each failed run's trace are kept; 0: none.
     pub lines: usize,
-    /// Rules that are known to be broken are failures, too.
-    pub strict: bool,
     /// The swarm draws only what it drew at first.
     pub plain: bool,
 }
@@ -87,7 +84,6 @@ impl Default for Options {
             jobs: 1,
             steps: 0,
             lines: 0,
-            strict: false,
             plain: false,
         }
     }
@@ -271,10 +267,6 @@ pub fn run(options: &Options, mut told: impl FnMut(&Summary, Option<&Failure>)) 
     Ok(summary)
 }
 
-fn strict(all: bool) -> Strict {
-    if all { Strict::All } else { Strict::No }
-}
-
 /// One kind of run.
 #[derive(Clone, Copy)]
 pub(crate) enum Play {
@@ -315,7 +307,6 @@ impl Play {
                     batches: BATCHES,
                     steps,
                     lines,
-                    strict: strict(options.strict),
                     plain: options.plain,
                 };
                 let swarm::Run { counters, simulated_ns, hash, failure, lines, .. } =
@@ -408,8 +399,6 @@ pub struct ReplayOptions {
     pub at: u64,
     /// The hosts whose state is shown, such as `r1`; `all` for every one.
     pub show: Vec<String>,
-    /// Rules that are known to be broken are failures, too.
-    pub strict: bool,
     /// The swarm draws only what it drew at first.
     pub plain: bool,
     /// A request: only what concerns it is shown.
@@ -441,7 +430,6 @@ pub fn replay(options: &ReplayOptions) -> Result<Replay, Refused> {
                 batches: BATCHES,
                 steps: options.at,
                 lines: usize::MAX,
-                strict: strict(options.strict),
                 plain: options.plain,
             };
             let run = (options.swarm.0)(options.seed, &ask);

@@ -95,6 +95,8 @@ pub struct Process<S: Service> {
     pub recorder: Option<Recorder>,
     /// A task is in progress.
     pub busy: bool,
+    /// How long the one that was ended last took, in nanoseconds.
+    pub took_ns: u64,
     /// The image of a checkpoint is being written.
     pub flushing: Option<(SeqNum, Digest, Rc<Vec<u8>>)>,
     /// World time at which that is done.

@@ -30,7 +30,6 @@ use quorate_wire::{Cluster, Kind, ReplicaId};
 use serde_json::{Value, json};
 
 use crate::app::KvApp;
-use crate::checker::Strict;
 use crate::report::{Failure, Rule};
 use crate::setup::Setup;
 use crate::summary::Counters;
@@ -131,8 +130,6 @@ pub struct Scenario {
     /// The highest view that a correct replica may have come to in the end: a view change that is not
     /// needed is a fault as well.
     views_max: fn(Cluster) -> u64,
-    /// It is about a rule that is known to be broken elsewhere: here it is a failure.
-    strict: Strict,
     with: fn(Setup) -> Setup,
     play: fn(&mut Stage) -> Ended,
 }
@@ -147,7 +144,6 @@ impl Scenario {
             sizes: BOTH,
             expects: &[],
             views_max: |_| u64::MAX,
-            strict: Strict::No,
             with: |setup| setup,
             play: |stage| stage.busy(40),
         }
@@ -171,13 +167,6 @@ impl Scenario {
     #[must_use]
     pub const fn views_max(mut self, views_max: fn(Cluster) -> u64) -> Self {
         self.views_max = views_max;
-        self
-    }
-
-    /// Makes a failure of this rule where it is broken, known or not.
-    #[must_use]
-    pub const fn about(mut self, rule: &'static str) -> Self {
-        self.strict = Strict::About(rule);
         self
     }
 
@@ -313,7 +302,6 @@ pub fn run_watched(
         world.watch(max);
     }
     world.halt_at = halt.unwrap_or(u64::MAX);
-    world.checkers.be_strict(scenario.strict);
     let mut evidence = Evidence::default();
     for expect in scenario.expects {
         if let Expect::Milestone(_, matches) = expect {

@@ -1,6 +1,6 @@
 //! The description of a world: its members, their settings, and which are Byzantine.
 
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 use quorate_pbft::client::step::ClientActions;
 use quorate_pbft::config::Durability;
@@ -22,6 +22,7 @@ use crate::governed::{Governed, founders};
 use crate::hash::TraceHash;
 use crate::host::Host;
 use crate::network::{Network, NodeId, Profile};
+use crate::queue::Queue;
 use crate::rng::{Concern, Rng};
 use crate::summary::Counters;
 use crate::world::{ClientHost, Load, Seen, TaskTime, World};
@@ -67,6 +68,8 @@ pub struct Setup {
     pub disk: Pace,
     /// How long the service takes for a task.
     pub task_time: TaskTime,
+    /// How long it takes for each request of a batch in addition, in nanoseconds.
+    pub request_ns: u64,
     /// Tasks keep the whole process from everything else, as they do in the node.
     pub inline: bool,
     /// How far each host's time of day is off, in nanoseconds, and how fast its clock runs, while nothing is wrong
@@ -98,6 +101,7 @@ impl Setup {
             network: Profile::lan(),
             disk: Pace::FAST,
             task_time: (0, 0),
+            request_ns: 0,
             inline: false,
             clocks: Vec::new(),
             page_bytes: 1024,
@@ -221,8 +225,7 @@ impl<A: App> World<A> {
             at: 0,
             step: 0,
             halt_at: u64::MAX,
-            queue: BinaryHeap::new(),
-            order: 0,
+            queue: Queue::default(),
             hosts,
             clients: Vec::new(),
             addresses,
@@ -235,6 +238,7 @@ impl<A: App> World<A> {
             trace: None,
             evidence: None,
             task_time: setup.task_time,
+            request_ns: setup.request_ns,
             inline: setup.inline,
             task_rng: Rng::new(*seed, Concern::Executor),
             adversary_rng: Rng::new(*seed, Concern::Adversary),

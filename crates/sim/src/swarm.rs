@@ -13,8 +13,8 @@ use quorate_pbft::Config;
 use quorate_wire::Cluster;
 
 use crate::app::{App, KvApp, NullApp};
+use crate::checker::Violation;
 use crate::checker::progress::{self, Stuck};
-use crate::checker::{Strict, Violation};
 use crate::report::{Failure, Rule};
 use crate::rng::{Concern, Rng};
 use crate::summary::Counters;
@@ -57,8 +57,6 @@ pub struct Ask<'a> {
     pub steps: u64,
     /// How many last lines of the trace are kept; 0: none, the largest number: all.
     pub lines: usize,
-    /// Which rules are failures although it is known that they are broken.
-    pub strict: Strict,
     /// Only what was drawn at first: old seeds give the runs that they gave.
     pub plain: bool,
 }
@@ -108,7 +106,6 @@ fn run_app<A: App>(app: A, seed: u64, ask: &Ask<'_>, rng: &mut Rng) -> Run {
     let mut weather = Weather::new(seed, &plan);
     let (load, false_client) = (plan.load, plan.false_client);
     let mut world = World::new(app, plan.setup);
-    world.checkers.be_strict(ask.strict);
     plan.odd.iter().for_each(|what| world.counters.fault(what));
     if false_client {
         weather.forger = Forger::new(&mut world);

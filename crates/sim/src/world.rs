@@ -9,8 +9,7 @@
 //! | clients and their workload | `clients.rs` |
 //! | crashes, restarts, pauses, clocks, healing | `faults.rs` |
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use quorate_pbft::Config;
 use quorate_pbft::client::step::ClientActions;
@@ -22,10 +21,11 @@ use quorate_wire::door::Admitted;
 use quorate_wire::{Kind, Message, Principal, ReplicaId, Replies};
 
 use crate::app::App;
-use crate::checker::Checkers;
+use crate::checker::{Checkers, Violation};
 use crate::hash::{Tag, TraceHash};
 use crate::host::{Host, MISSED_MAX, Process};
 use crate::network::{Flight, Frame, Network, NodeId};
+use crate::queue::{Queue, Scheduled};
 use crate::rng::Rng;
 use crate::scenario::Evidence;
 use crate::setup::{Keys, LiarMaker};
@@ -74,35 +74,6 @@ pub enum Event {
     Restart,
 }
 
-/// An event in the queue: earliest first, then in the order in which they were put there.
-#[derive(Debug)]
-pub(crate) struct Scheduled {
-    at: u64,
-    order: u64,
-    node: NodeId,
-    event: Event,
-}
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.order) == (other.at, other.order)
-    }
-}
-
-impl Eq for Scheduled {}
-
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
-    }
-}
-
 /// How long the service takes for one task, in nanoseconds; 0 to 0: it is done at once.
 pub type TaskTime = (u64, u64);
 
@@ -119,8 +90,7 @@ pub struct World<A: App> {
     pub(crate) step: u64,
     /// After this many steps the world stops: for looking at a moment.
     pub(crate) halt_at: u64,
-    pub(crate) queue: BinaryHeap<Reverse<Scheduled>>,
-    pub(crate) order: u64,
+    pub(crate) queue: Queue<(NodeId, Event)>,
     pub(crate) hosts: Vec<Host<A::Service>>,
     pub(crate) clients: Vec<ClientHost>,
     /// The hosts of each replica: two if it has a twin.
@@ -136,6 +106,8 @@ pub struct World<A: App> {
     /// The notes of a scenario.
     pub(crate) evidence: Option<Evidence>,
     pub(crate) task_time: TaskTime,
+    /// How long the service takes for each request of a batch in addition, in nanoseconds.
+    pub(crate) request_ns: u64,
     /// A task keeps its whole process from everything else.
     pub(crate) inline: bool,
     pub(crate) task_rng: Rng,
@@ -166,24 +138,23 @@ pub struct World<A: App> {
 impl<A: App> World<A> {
     /// Puts an event in the queue.
     pub(crate) fn schedule(&mut self, at: u64, node: NodeId, event: Event) {
-        self.order += 1;
-        let at = at.max(self.at);
-        self.queue.push(Reverse(Scheduled { at, order: self.order, node, event }));
+        let bytes = if let Event::Arrive(frame) = &event { frame.len() } else { 0 };
+        self.queue.push(at.max(self.at), bytes, (node, event));
     }
 
     /// Returns the time of the next event.
     pub fn next_at(&self) -> Option<u64> {
-        self.queue.peek().map(|Reverse(next)| next.at)
+        self.queue.peek().map(|next| next.at)
     }
 
     /// Returns the node to which the next event happens.
     pub fn next_node(&self) -> Option<NodeId> {
-        self.queue.peek().map(|Reverse(next)| next.node)
+        self.queue.peek().map(|next| next.event.0)
     }
 
     /// Processes the next event. Returns whether there was one.
     pub fn step(&mut self) -> bool {
-        let Some(Reverse(Scheduled { at, node, event, .. })) = self.queue.pop() else { return false };
+        let Some(Scheduled { at, event: (node, event), .. }) = self.queue.pop() else { return false };
         self.happen(at, node, event);
         true
     }
@@ -202,20 +173,25 @@ impl<A: App> World<A> {
     /// scripts, in which time passes only when they say so.
     pub(crate) fn finish_work(&mut self) {
         let mut timers = Vec::new();
-        while let Some(Reverse(next)) = self.queue.pop() {
-            if next.at <= self.at && !matches!(next.event, Event::Wake) {
-                self.happen(next.at, next.node, next.event);
+        while let Some(next) = self.queue.pop() {
+            if next.at <= self.at && !matches!(next.event.1, Event::Wake) {
+                self.happen(next.at, next.event.0, next.event.1);
             } else {
-                timers.push(Reverse(next));
+                timers.push(next);
             }
         }
-        self.queue.extend(timers);
+        for timer in timers {
+            self.queue.put(timer);
+        }
     }
 
     /// Runs until `stop` holds, nothing is left to happen, a rule is broken, or world time `until` is
     /// reached. Returns whether `stop` holds.
     pub fn run(&mut self, until: u64, mut stop: impl FnMut(&mut Self) -> bool) -> bool {
         loop {
+            if let Some(text) = self.queue.exceeded() {
+                self.checkers.note(Err(Violation::new("bounded", text, &[])));
+            }
             if self.checkers.violation().is_some() {
                 return false;
             }

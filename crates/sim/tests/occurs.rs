@@ -1,7 +1,6 @@
 //! What never occurs is not tested: every kind of message and every reason to turn one away occurs in the swarm
 //! or in a named scenario, and so does everything else that a summary counts.
 
-use quorate_sim::checker::Strict;
 use quorate_sim::scenario;
 use quorate_sim::summary::Counters;
 use quorate_sim::swarm::{self, Ask};
@@ -36,8 +35,7 @@ fn add(sum: &mut Counters, what: &str, counters: &Counters) {
 fn every_message_and_every_rejection_occurs() {
     quorate_sim::report::quiet_panics();
     let Ok(cluster) = Cluster::new(4, 1) else { unreachable!("four replicas tolerate one fault") };
-    let ask =
-        Ask { cluster, config: None, batches: 200, steps: 0, lines: 0, strict: Strict::No, plain: false };
+    let ask = Ask { cluster, config: None, batches: 200, steps: 0, lines: 0, plain: false };
     let mut sum = Counters::default();
     for seed in 1..=SEEDS {
         add(&mut sum, "swarm", &swarm::run(seed, &ask).counters);

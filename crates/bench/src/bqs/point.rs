@@ -1,16 +1,18 @@
 //! One point of a figure: a register or replication, its faults and readers, and its row.
 
 use anyhow::{Result, anyhow};
-use quorate_pbft::config::ReadRule;
 use quorate_quorum::Protocol;
 use quorate_quorum::settings::Variant;
-use quorate_quorum_sim::cell;
+use quorate_quorum_sim::cell::{self, Load};
 use quorate_quorum_sim::history::Kind;
 use quorate_quorum_sim::model::{Costs, Model};
+use quorate_quorum_sim::placement::Placement;
 use quorate_quorum_sim::profile::Profile;
 
 use super::smr::{Faulty, SmrCell};
+use super::sockets::{self, Measured};
 use crate::report::{Cell, Row};
+use crate::signatures::Signatures;
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +21,11 @@ pub(super) enum Arm {
     Register(Protocol),
     /// The register on replication.
     Smr,
+    /// The same, with one request in each instance of agreement.
+    SmrUnbatched,
+    /// The same as [`Self::Smr`], but replicas answer as soon as an operation is prepared: it is decided in two steps of
+    /// communication among them, if nobody is faulty.
+    SmrEarly,
 }
 
 pub(super) const C: Arm = Arm::Register(Protocol::MinimalC);
@@ -26,6 +33,8 @@ pub(super) const PHX: Arm = Arm::Register(Protocol::Phalanx);
 pub(super) const F: Arm = Arm::Register(Protocol::MinimalF);
 pub(super) const BC: Arm = Arm::Register(Protocol::BftBc(Variant::Optimized));
 pub(super) const SMR: Arm = Arm::Smr;
+pub(super) const EARLY: Arm = Arm::SmrEarly;
+pub(super) const UNBATCHED: Arm = Arm::SmrUnbatched;
 
 impl Arm {
     /// Returns its name.
@@ -33,6 +42,8 @@ impl Arm {
         match self {
             Self::Register(protocol) => protocol.name(),
             Self::Smr => "smr",
+            Self::SmrUnbatched => "smr-unbatched",
+            Self::SmrEarly => "smr-early",
         }
     }
 
@@ -42,8 +53,24 @@ impl Arm {
             Self::Register(Protocol::BftBc(_)) => ("bft-bc", self.name().trim_start_matches("bft-bc-")),
             Self::Register(_) => (self.name(), ""),
             Self::Smr => ("smr", "first-replies"),
+            Self::SmrUnbatched => ("smr", "first-replies, unbatched"),
+            Self::SmrEarly => ("smr", "first-replies, early"),
         }
     }
+}
+
+/// Where a point is measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the simulator.
+    #[default]
+    Simulated,
+    /// On sockets, with these signatures.
+    Sockets(Signatures),
+}
+
+fn simulated(row: cell::Row) -> Measured {
+    Measured { row, late_us: None }
 }
 
 /// A point. See the module.
@@ -62,6 +89,8 @@ pub(super) struct Point {
     pub(super) costs: Option<Costs>,
     pub(super) operations: usize,
     pub(super) think: u64,
+    pub(super) placement: Placement,
+    pub(super) place: Place,
 }
 
 impl Point {
@@ -80,6 +109,8 @@ impl Point {
             costs: None,
             operations,
             think: 20_000,
+            placement: Placement::Own,
+            place: Place::Simulated,
         }
     }
 
@@ -91,31 +122,47 @@ impl Point {
 
     /// Measures it. Whatever else it finds, a history that is not atomic is an error.
     pub(super) fn measure(&self) -> Result<Row> {
-        let row = match self.arm {
+        let Measured { row, late_us } = match self.arm {
             Arm::Register(protocol) => {
                 let mut cell = cell::Cell::new(protocol, self.f, self.kind, self.model.clone());
-                (cell.faulty, cell.profile, cell.readers) = (self.b, self.profile, self.readers);
-                (cell.writer, cell.operations, cell.warm_up) =
-                    (self.writer, self.operations, self.operations / 10);
-                (cell.think, cell.costs) = (self.think, self.costs);
-                cell.run().map_err(|says| anyhow!("{}: {says}", self.title()))?
+                (cell.faulty, cell.profile, cell.load) = (self.b, self.profile, self.load(self.writer));
+                match self.place {
+                    Place::Simulated => {
+                        simulated(cell.run().map_err(|says| anyhow!("{}: {says}", self.title()))?)
+                    }
+                    Place::Sockets(signatures) => sockets::register(&cell, signatures)?,
+                }
             }
-            Arm::Smr => {
+            Arm::Smr | Arm::SmrUnbatched | Arm::SmrEarly => {
                 let mut cell = SmrCell::new(self.f, self.kind, self.model.clone());
+                cell.load = self.load(self.writer && self.kind == Kind::Read);
                 cell.faulty = match (self.leads, self.b) {
                     (true, _) => Faulty::Proposer,
                     (false, 0) => Faulty::Nobody,
                     (false, b) => Faulty::Acceptors(b),
                 };
-                (cell.readers, cell.writer, cell.rule) =
-                    (self.readers, self.writer && self.kind == Kind::Read, ReadRule::FirstReplies);
-                (cell.operations, cell.warm_up) = (self.operations, self.operations / 10);
-                (cell.think, cell.costs) = (self.think, self.costs);
-                cell.run()?
+                (cell.batching, cell.tentative) = (self.arm != Arm::SmrUnbatched, self.arm == Arm::SmrEarly);
+                match self.place {
+                    Place::Simulated => simulated(cell.run()?),
+                    Place::Sockets(_) => sockets::replication(&cell)?,
+                }
             }
         };
         row.verdict.clone().map_err(|says| anyhow!("{}: not atomic: {says}", self.title()))?;
-        Ok(self.row(&row))
+        Ok(self.row(&row, late_us))
+    }
+
+    fn load(&self, writer: bool) -> Load {
+        Load {
+            readers: self.readers,
+            writer,
+            operations: self.operations,
+            warm_up: self.operations / 10,
+            think: self.think,
+            costs: self.costs,
+            placement: self.placement,
+            ..Load::new(self.f, self.kind, self.model.clone())
+        }
     }
 
     fn title(&self) -> String {
@@ -123,22 +170,31 @@ impl Point {
         format!("{name}, f = {f}, b = {b}, {readers} other readers, {:?}s", self.kind)
     }
 
-    fn row(&self, row: &cell::Row) -> Row {
+    fn row(&self, row: &cell::Row, late_us: Option<(f64, f64)>) -> Row {
         let (latency, (protocol, variant)) = (&row.latency, self.arm.names());
         let mean = latency.mean();
         let fault = if self.leads { ", the leader of replication" } else { "" };
         let profile = if self.b == 0 { "failure-free".to_owned() } else { self.profile.name() };
-        let model = match &self.model {
-            Model::Contention { .. } => "contention",
-            Model::Lan { .. } if self.costs.is_some() => "lan, costs of today",
-            Model::Lan { .. } => "lan of 2006",
-            Model::Geo { .. } => "geo",
+        let model = match (self.place, &self.model) {
+            (Place::Sockets(signatures), _) => format!("sockets, {}", signatures.name()),
+            (_, Model::Contention { .. }) => "contention".to_owned(),
+            (_, Model::Lan { .. }) if self.costs.is_some() => "lan, costs of today".to_owned(),
+            (_, Model::Lan { .. }) => "lan of 2006".to_owned(),
+            (_, Model::Geo { .. }) => "geo".to_owned(),
+        };
+        let machines = if self.placement == Placement::Five { "5" } else { "own" };
+        let where_it_is = match (self.place, self.placement) {
+            (Place::Sockets(Signatures::Emulated), Placement::Own) => " sockets",
+            (Place::Sockets(Signatures::Emulated), Placement::Five) => " sockets 5 machines",
+            (Place::Sockets(signatures), _) => &format!(" {}", signatures.name()),
+            (Place::Simulated, Placement::Own) => "",
+            (Place::Simulated, Placement::Five) => " 5 machines",
         };
         let in_ms = self.model.unit() == "ms";
         Row {
             system: "quorate".to_owned(),
             variant: self.arm.name().to_owned(),
-            op: format!("f={} b={}{fault} readers={}", self.f, self.b, self.readers),
+            op: format!("f={} b={}{fault} readers={}{where_it_is}", self.f, self.b, self.readers),
             mode: if self.kind == Kind::Read { "read" } else { "write" }.to_owned(),
             n: Some(3 * self.f + 1),
             f: Some(self.f),
@@ -153,7 +209,9 @@ impl Point {
                 variant: variant.to_owned(),
                 b: self.b,
                 profile,
-                model: model.to_owned(),
+                model,
+                machines: machines.to_owned(),
+                late_us,
                 readers: self.readers,
                 mean,
                 deviation: latency.deviation(),
@@ -162,6 +220,7 @@ impl Point {
                 write_back: row.write_back,
                 listener_any: row.listener_any,
                 listener_needed: row.listener_needed,
+                extra_msgs: row.extra,
                 two_phase: row.two_phase,
                 messages: row.messages,
                 bytes: row.bytes,

@@ -5,11 +5,9 @@
 //! which a read is ordered is `ReadRule::FirstReplies`. That is the setting of BQS08. MACs take no time, and
 //! signatures what those of 2006 took: view changes have some.
 
-mod host;
+pub(super) mod host;
 mod plan;
-mod start;
-
-use std::collections::BTreeSet;
+pub(super) mod start;
 
 use anyhow::{Context, Result, ensure};
 use quorate_pbft::client::Path;
@@ -21,10 +19,11 @@ use quorate_quorum_sim::keys::Jobs;
 use quorate_quorum_sim::machines::{Event, Machines};
 use quorate_quorum_sim::model::{Model, UNIT};
 use quorate_quorum_sim::stats::Samples;
-use quorate_wire::{ClientId, Principal};
+use quorate_wire::ClientId;
 
 use self::host::{
-    Datagram, Host, INVOKE, Out, Process, START_NS, TIMER, frames, is_signed, time, without_proposals,
+    Datagram, Host, INVOKE, Out, Process, START_NS, TIMER, frames, is_signed, signed_by, time,
+    without_proposals,
 };
 pub use self::plan::{Faulty, SmrCell};
 use self::start::Started;
@@ -41,18 +40,22 @@ impl SmrCell {
     ///
     /// The cell makes no sense, or an operation did not end.
     pub fn run(&self) -> Result<Row> {
-        ensure!(!matches!(self.model, Model::Contention { .. }), "the timers of replication need a clock");
+        ensure!(
+            !matches!(self.load.model, Model::Contention { .. }),
+            "the timers of replication need a clock"
+        );
         if self.faulty != Faulty::Proposer {
-            return Lab::start(self, self.seed)?.measure();
+            return Lab::start(self, self.load.seed)?.measure();
         }
         ensure!(
-            self.readers == 0 && !self.writer,
+            self.load.readers == 0 && !self.load.writer,
             "one client at a time where each has a cluster of its own"
         );
         let mut all: Vec<Row> = Vec::new();
-        for count in 0..self.operations {
-            let one = Self { operations: 1, warm_up: 0, ..self.clone() };
-            let seed = self.seed.wrapping_add(u64::try_from(count)? << 20);
+        for count in 0..self.load.operations {
+            let mut one = self.clone();
+            (one.load.operations, one.load.warm_up) = (1, 0);
+            let seed = self.load.seed.wrapping_add(u64::try_from(count)? << 20);
             all.push(Lab::start(&one, seed)?.measure()?);
         }
         merge(&all)
@@ -60,7 +63,7 @@ impl SmrCell {
 }
 
 /// One row out of those of single operations.
-fn merge(all: &[Row]) -> Result<Row> {
+pub(super) fn merge(all: &[Row]) -> Result<Row> {
     let first = all.first().context("no operation was measured")?;
     let count = f64::from(u32::try_from(all.len())?);
     let mean = |of: fn(&Row) -> f64| all.iter().map(of).sum::<f64>() / count;
@@ -127,7 +130,7 @@ impl Lab {
 
     fn invoke(&mut self, at: usize) {
         let (now, ticks) = (time(self.machines.now()), self.machines.now());
-        let n = usize::from(3 * self.cell.f + 1);
+        let n = usize::from(3 * self.cell.load.f + 1);
         let client = ClientId::new(u64::try_from(at - n).unwrap_or(0) + 1, 0);
         let kind = self.hosts[at].job.kind;
         let (operation, value) = match kind {
@@ -188,20 +191,10 @@ impl Lab {
         if host.silent {
             without_proposals(&mut out);
         }
-        // A frame that is signed here is signed once for all receivers.
-        let mut made: BTreeSet<&[u8]> = BTreeSet::new();
-        for (_, datagram) in out.datagrams() {
-            frames(datagram, |frame| {
-                let own = matches!(frame.sender, Principal::Replica(id) if id.index() == at);
-                if own && is_signed(frame.kind) {
-                    made.insert(frame.bytes);
-                }
-            });
-        }
-        let signed = u64::try_from(made.len()).unwrap_or(u64::MAX);
+        let signed = signed_by(at, &out);
         self.jobs.signs += signed;
         self.jobs.verifies += verified;
-        let costs = self.cell.costs.unwrap_or_else(|| self.cell.model.costs());
+        let costs = self.cell.load.costs();
         let due = due.saturating_sub(START_NS).max(ticks);
         if due < host.timer_at && due < u64::MAX - START_NS {
             host.timer_at = due;
@@ -215,7 +208,7 @@ impl Lab {
     fn done(&mut self, at: usize) {
         let ticks = self.machines.now();
         let responded = self.machines.next_number();
-        let think = self.cell.think * (UNIT / 1000);
+        let think = self.cell.load.think * (UNIT / 1000);
         let host = &mut self.hosts[at];
         let Process::Client(drive) = &mut host.process else { return };
         let Some(done) = drive.done().first() else { return };
@@ -239,7 +232,7 @@ impl Lab {
     }
 
     fn row(self) -> Result<Row> {
-        let samples = self.hosts[self.measured].samples.get(self.cell.warm_up..).unwrap_or(&[]);
+        let samples = self.hosts[self.measured].samples.get(self.cell.load.warm_up..).unwrap_or(&[]);
         let done = self.history.operations.iter().filter(|one| one.responded.is_some()).count();
         let count = f64::from(u32::try_from(done.max(1))?);
         #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
@@ -254,6 +247,7 @@ impl Lab {
             listener_any: 0.0,
             listener_needed: 0.0,
             two_phase: 0.0,
+            extra: 0.0,
             messages: each(sent.messages),
             bytes: each(sent.bytes),
             signs: each(self.jobs.signs),
@@ -278,7 +272,7 @@ mod tests {
 
     fn cell(kind: Kind, faulty: Faulty) -> Row {
         let mut cell = SmrCell::new(1, kind, Model::sim2006(0));
-        (cell.operations, cell.warm_up, cell.think, cell.faulty) = (6, 2, 20_000, faulty);
+        (cell.load.operations, cell.load.warm_up, cell.load.think, cell.faulty) = (6, 2, 20_000, faulty);
         let row = cell.run().unwrap();
         assert_eq!(row.verdict, Ok(()));
         row
@@ -311,7 +305,7 @@ mod tests {
     #[test]
     fn a_read_by_the_first_quorum_survives_a_liar() {
         let mut cell = SmrCell::new(1, Kind::Read, Model::sim2006(0));
-        (cell.operations, cell.warm_up, cell.faulty) = (5, 0, Faulty::Acceptors(1));
+        (cell.load.operations, cell.load.warm_up, cell.faulty) = (5, 0, Faulty::Acceptors(1));
         cell.rule = ReadRule::FirstQuorum;
         let row = cell.run().unwrap();
         assert!(row.fast > 99.0 && row.latency.mean() < 3.0, "{row:?}");
@@ -321,8 +315,8 @@ mod tests {
     #[test]
     fn concurrent_operations_are_atomic() {
         let mut cell = SmrCell::new(2, Kind::Read, Model::sim2006(30));
-        (cell.operations, cell.warm_up, cell.readers, cell.writer) = (60, 5, 2, true);
-        cell.think = 500;
+        (cell.load.operations, cell.load.warm_up, cell.load.readers, cell.load.writer) = (60, 5, 2, true);
+        cell.load.think = 500;
         let row = cell.run().unwrap();
         assert_eq!(row.verdict, Ok(()));
         assert!(row.signs == 0.0, "no view changes, and no keys of replicas");

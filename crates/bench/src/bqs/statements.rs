@@ -1,7 +1,7 @@
 //! The statements of BQS08 (§13.3, §13.4 of `docs/quorum.md`), judged on the rows of a panel. Absolute figures are not
 //! asserted. What is missing counts as not held.
 
-use super::point::{Arm, BC, C, F, PHX, SMR};
+use super::point::{Arm, BC, C, EARLY, F, PHX, SMR, UNBATCHED};
 use super::shared::FAULTS;
 use crate::report::{Cell, Row, Shape};
 
@@ -370,7 +370,34 @@ pub(super) fn f6a(rows: &[Row]) -> Vec<Shape> {
             evidence(),
         ),
         hardly_affected(&bc),
+        early(rows),
     ]
+}
+
+/// Early decision: replicas answer after two steps of communication among them, and not after three [BQS08, the
+/// conclusion]. On a LAN a read that is not ordered gains nothing, and a write a step of at most 15 %.
+fn early(rows: &[Row]) -> Shape {
+    let (smr, early) = (proposers(rows, SMR)[0], proposers(rows, EARLY)[0]);
+    Shape::new(
+        "A12: without a fault, early decision in two steps gains almost nothing on a LAN (at most 15 %)",
+        smr >= early && 1.0 - early / smr <= 0.15,
+        format!("{smr:.2} and {early:.2} ms: {:.1} %", (1.0 - early / smr) * 100.0),
+    )
+}
+
+/// Batches: what a request alone in its instance costs, with readers.
+fn unbatched(rows: &[Row]) -> Shape {
+    let means = |arm| [1, 2].map(|f| average(over_readers(rows, arm, (f, 0)).into_iter()));
+    let (with, without) = (means(SMR), means(UNBATCHED));
+    let below = [1, 2].iter().all(|f| {
+        let (one, bc) = (over_readers(rows, UNBATCHED, (*f, 0)), over_readers(rows, BC, (*f, 0)));
+        all(&one, &bc, |one, bc| one < bc)
+    });
+    Shape::new(
+        "A11: replication without batches below BFT-BC for every number of readers, too",
+        below,
+        format!("mean over readers: {}", both(("with", &with), ("without", &without))),
+    )
 }
 
 fn hardly_affected(bc: &[f64; 3]) -> Shape {
@@ -398,6 +425,7 @@ pub(super) fn f6b(rows: &[Row]) -> Vec<Shape> {
             evidence(),
         ),
         hardly_affected(&bc),
+        early(rows),
     ]
 }
 
@@ -422,6 +450,7 @@ fn readers(rows: &[Row]) -> Vec<Shape> {
             steadier,
             deviations.join("; "),
         ),
+        unbatched(rows),
     ]
 }
 

@@ -16,6 +16,12 @@ pub struct Cell {
     pub profile: String,
     /// The network and the processors.
     pub model: String,
+    /// `own`: each process has a machine; 5: all share five.
+    #[serde(default)]
+    pub machines: String,
+    /// On emulated machines, how late jobs ended, in microseconds: the mean and the 99th percentile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_us: Option<(f64, f64)>,
     /// Readers beside the measured client.
     pub readers: u16,
     /// Mean latency.
@@ -34,6 +40,10 @@ pub struct Cell {
     pub listener_needed: f64,
     /// Writes in two phases.
     pub two_phase: f64,
+    /// Messages beyond those of an undisturbed operation: VALs received above n for each read of MINIMAL, and messages of
+    /// write-backs (§12.2).
+    #[serde(default)]
+    pub extra_msgs: f64,
     /// Messages.
     pub messages: f64,
     /// Their bytes.

@@ -6,10 +6,11 @@ use clap::{Args, ValueEnum};
 use quorate_bench::bqs;
 use quorate_bench::bqs::smr::{Faulty, SmrCell};
 use quorate_bench::report::Shape;
-use quorate_quorum_sim::cell::{Cell, Row};
+use quorate_quorum_sim::cell::{Cell, Load, Row};
 use quorate_quorum_sim::geo;
 use quorate_quorum_sim::history::Kind;
 use quorate_quorum_sim::model::Model;
+use quorate_quorum_sim::placement::Placement;
 use quorate_quorum_sim::profile::Profile;
 use serde_json::json;
 
@@ -75,6 +76,7 @@ enum Measure {
 ///   quorate quorum run --protocol bft-bc --f 1 --faulty 1 --readers 2 --measure write
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(super) struct Run {
     /// Protocol of the register
     #[arg(long, value_enum)]
@@ -109,6 +111,12 @@ pub(super) struct Run {
     /// Model of the network: lan, sim:LAMBDA or geo:CLIENT,SERVER,...
     #[arg(long, value_name = "MODEL", default_value = "lan")]
     network: String,
+    /// Time that each client waits between operations, in thousandths of the network's unit of time
+    #[arg(long, value_name = "T", default_value_t = 10_000)]
+    think: u64,
+    /// Run all processes on five machines, as the paper did, and not each on a machine of its own
+    #[arg(long)]
+    five_machines: bool,
     /// Seed of the random numbers
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
@@ -146,13 +154,15 @@ impl Run {
             ProfileName::Silent => Profile::SilentToReaders,
             ProfileName::BadCrypto => Profile::BadCrypto,
         };
-        cell.readers = self.readers;
-        cell.writer = self.writer;
-        cell.operations = operations;
-        cell.warm_up = operations / 10;
-        cell.seed = self.seed;
+        cell.load = self.load(cell.load, operations);
         let row = cell.run().map_err(|says| Failure::new(Code::Value, says))?;
         self.finish(cell.protocol.name(), unit, row)
+    }
+
+    fn load(&self, load: Load, operations: usize) -> Load {
+        let Self { readers, writer, seed, think, .. } = *self;
+        let placement = if self.five_machines { Placement::Five } else { Placement::Own };
+        Load { readers, writer, operations, warm_up: operations / 10, think, placement, seed, ..load }
     }
 
     fn replication(&self, mut cell: SmrCell, operations: usize, unit: &str) -> Outcome {
@@ -169,8 +179,7 @@ impl Run {
             (false, 0) => Faulty::Nobody,
             (false, b) => Faulty::Acceptors(b),
         };
-        (cell.readers, cell.writer, cell.seed) = (self.readers, self.writer, self.seed);
-        (cell.operations, cell.warm_up) = (operations, operations / 10);
+        cell.load = self.load(cell.load, operations);
         let row = cell.run().map_err(|error| Failure::new(Code::Value, format!("{error:#}")))?;
         self.finish("smr", unit, row)
     }

@@ -49,7 +49,7 @@ impl Sim {
         let mut sum = Counts::default();
         let mut failed = Vec::new();
         for seed in self.seed..self.seed.saturating_add(self.seeds) {
-            let run = Run { protocol, f: self.f, seed, mutant: None };
+            let run = Run { protocol, f: self.f, seed, mutant: None, guest: None };
             let verdict = swarm::run(run).map_err(|says| Failure::new(Code::Value, says))?;
             swarm::add(&mut sum, &verdict.counts);
             if let Some(finding) = verdict.finding {

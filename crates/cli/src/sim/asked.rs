@@ -53,13 +53,8 @@ pub(super) fn configured(
 }
 
 /// Returns the flags of a run, for a command that repeats it.
-pub(super) fn flags(strict: bool, plain: bool) -> &'static str {
-    match (strict, plain) {
-        (false, false) => "",
-        (true, false) => "--strict ",
-        (false, true) => "--plain ",
-        (true, true) => "--strict --plain ",
-    }
+pub(super) fn flags(plain: bool) -> &'static str {
+    if plain { "--plain " } else { "" }
 }
 
 /// Adds the service and what was set to the commands that a report names.
@@ -109,7 +104,6 @@ pub(super) fn refused(error: &Refused) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use quorate_sim::checker::Strict;
     use quorate_sim::expected::{OPEN, Shows};
     use quorate_sim::swarm::Ask;
 
@@ -163,8 +157,8 @@ mod tests {
             let Shows::Seed { service, n, seed, set, plain } = open.shows else { continue };
             let Ok(config) = configured(&given(set), Some(n), None) else { unreachable!("{set:?}") };
             let Ok(cluster) = command::cluster(n, None) else { unreachable!("n = {n}") };
-            let (config, strict) = (config.as_ref(), Strict::About(open.rule));
-            let ask = Ask { cluster, config, batches: command::BATCHES, steps: 0, lines: 0, strict, plain };
+            let config = config.as_ref();
+            let ask = Ask { cluster, config, batches: command::BATCHES, steps: 0, lines: 0, plain };
             let swarm = if service == "fs" { Runs::Fs.swarm() } else { Runs::Kv.swarm() };
             let failure = (swarm.0)(seed, &ask).failure;
             let found = failure.as_ref().map_or("nothing", |failure| failure.rule.name());

@@ -316,7 +316,6 @@ mod tests {
     use std::collections::BTreeSet;
 
     use quorate_fs::nfs3::Stat;
-    use quorate_sim::checker::Strict;
     use quorate_wire::Cluster;
 
     use super::*;
@@ -360,15 +359,7 @@ mod tests {
         let seeds = std::env::var("QUORATE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
         let Ok(cluster) = Cluster::tolerating(1) else { unreachable!("four replicas are a cluster") };
         for seed in 1..=seeds {
-            let ask = swarm::Ask {
-                cluster,
-                config: None,
-                batches: 200,
-                steps: 0,
-                lines: 0,
-                strict: Strict::No,
-                plain: false,
-            };
+            let ask = swarm::Ask { cluster, config: None, batches: 200, steps: 0, lines: 0, plain: false };
             let run = run(seed, &ask);
             assert!(
                 run.failure.is_none(),

@@ -69,9 +69,6 @@ pub(crate) struct Replay {
     /// Use only the faults of the first version of the swarm, to repeat a seed from that time
     #[arg(long, conflicts_with = "scenario")]
     plain: bool,
-    /// Also fail on violations of rules that quorate is known to break; by default these violations are only counted
-    #[arg(long)]
-    strict: bool,
 }
 
 /// The replicas whose state is shown.
@@ -109,7 +106,6 @@ impl Replay {
             config: configured(&self.set, self.n, self.f)?,
             from: self.from.unwrap_or(0),
             at: self.at.unwrap_or(0),
-            strict: self.strict,
             plain: self.plain,
             show: self.show.iter().map(ToString::to_string).collect(),
             request: self.request.map(|RequestName { client, timestamp }| (client, timestamp)),
@@ -132,12 +128,7 @@ impl Replay {
                 let code = if failure.is_stuck() { Code::Stuck } else { Code::Violation };
                 out::line(format!(
                     "\n{}",
-                    with_settings(
-                        &failure.to_string(),
-                        self.service,
-                        &self.set,
-                        flags(self.strict, self.plain)
-                    )
+                    with_settings(&failure.to_string(), self.service, &self.set, flags(self.plain))
                 ));
                 Err(Failure::new(code, "the run failed"))
             }
@@ -240,7 +231,6 @@ mod tests {
             show: Vec::new(),
             request: None,
             lanes: false,
-            strict: false,
             plain: false,
         };
         let says = replay.run().unwrap_err().to_string();

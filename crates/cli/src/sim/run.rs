@@ -75,9 +75,6 @@ pub(crate) struct Run {
     /// Use only the faults of the first version of the swarm, to repeat a seed from that time
     #[arg(long, conflicts_with = "scenario")]
     plain: bool,
-    /// Also fail on violations of rules that quorate is known to break; by default these violations are only counted
-    #[arg(long)]
-    strict: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -87,19 +84,9 @@ impl Run {
     pub(super) fn run(&self) -> Outcome {
         let options = self.options()?;
         if let (true, Some(seed)) = (self.lanes, self.seed) {
-            let Options { scenario, swarm, n, f, config, steps: at, strict, plain, .. } = options.clone();
-            let shown = ReplayOptions {
-                seed,
-                scenario,
-                swarm,
-                n,
-                f,
-                config,
-                at,
-                strict,
-                plain,
-                ..ReplayOptions::default()
-            };
+            let Options { scenario, swarm, n, f, config, steps: at, plain, .. } = options.clone();
+            let shown =
+                ReplayOptions { seed, scenario, swarm, n, f, config, at, plain, ..ReplayOptions::default() };
             let replay = command::replay(&shown).map_err(|error| refused(&error))?;
             out::line(lanes::draw(&replay.names, &replay.lines));
         }
@@ -151,7 +138,7 @@ impl Run {
 
     /// The flags that a command which repeats this run needs.
     fn flags(&self) -> &'static str {
-        flags(self.strict, self.plain)
+        flags(self.plain)
     }
 
     fn options(&self) -> Result<Options, Failure> {
@@ -175,7 +162,6 @@ impl Run {
             jobs: self.jobs.and_then(|jobs| usize::try_from(jobs).ok()).unwrap_or(0),
             steps: self.steps.unwrap_or(0),
             lines: 0,
-            strict: self.strict,
             plain: self.plain,
         })
     }

@@ -6,6 +6,7 @@ use quorate_wire::Digest;
 use quorate_wire::id::SeqNum;
 
 use crate::io::step::Lsn;
+use crate::order::pace::Pace;
 
 /// How far execution has come. At most one batch is tentative, the one after the last final one (TE-1).
 #[derive(Debug, Default)]
@@ -31,6 +32,8 @@ pub(crate) struct Execution {
     undone: VecDeque<SeqNum>,
     /// The last choice agreed, in nanoseconds of the day (ND-2).
     last_choice: u64,
+    /// What executions take.
+    pace: Pace,
 }
 
 impl Execution {
@@ -63,6 +66,23 @@ impl Execution {
     /// Returns the last choice agreed, in nanoseconds of the day (ND-2).
     pub(crate) fn last_choice(&self) -> u64 {
         self.last_choice
+    }
+
+    /// Notes how long the service was at work on a batch with this number of requests.
+    pub(crate) fn note_took(&mut self, seq: SeqNum, requests: usize, took_ns: u64) {
+        if took_ns > 0 && requests > 0 && !self.is_replayed(seq) {
+            self.pace.note(requests, took_ns);
+        }
+    }
+
+    /// Returns how many requests a batch may have to be executed within `within_ns` (PR-7).
+    pub(crate) fn requests_within(&self, within_ns: u64) -> usize {
+        self.pace.requests_within(within_ns)
+    }
+
+    /// Returns how long the service is at work on a batch.
+    pub(crate) fn batch_ns(&self) -> u64 {
+        self.pace.batch_ns()
     }
 
     /// Returns whether the results of this batch come of the log of an earlier life.

@@ -128,6 +128,8 @@ pub enum Input<'a> {
         seq: SeqNum,
         /// One reply for each of its requests, in order.
         replies: &'a Replies,
+        /// How long the service was at work on it, in nanoseconds of real time; 0 if that is not known.
+        took_ns: u64,
     },
     /// A read-only execution is done.
     Read {

@@ -186,7 +186,7 @@ impl Replica {
         out.push(Action::Discard { below: seq });
         // TM-4: only if this view has executed all of it, not what it took over.
         if self.is_normal() && seq >= self.views.last_fixed().plus(self.config.checkpoint_interval) {
-            self.views.calm_down(self.watch.request_timeout());
+            self.views.calm_down(self.request_timeout());
         }
         self.adopt_rest_of_new_view(now, out);
         self.look_at_rejoin(now, out);

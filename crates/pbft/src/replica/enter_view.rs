@@ -24,7 +24,7 @@ impl Replica {
         let requeued = self.proposals_to_requeue(body);
         // What it takes over is at hand until it is voted for, wherever it was kept (DP-7, L9).
         let held = self.batches_of(&body.chosen);
-        self.views.enter(body.view, body.last());
+        self.views.enter(body.view, body.last(), now.mono_ns);
         self.log.start_view(body.view, self.cluster.f() + 2);
         self.judge_view();
         self.lookup.clear();

@@ -66,6 +66,9 @@ impl Replica {
         let weak = self.cluster.weak();
         let (clients, config, domains) = (&mut self.clients, &self.config, &self.domains);
         let requests_max = if config.batching { usize::from(config.batch_requests_max) } else { 1 };
+        // PR-7: nobody hears anything while it executes.
+        let in_time = self.exec.requests_within(config.request_timeout_min_ns / 2);
+        let requests_max = requests_max.min(mutant!(M111, in_time, usize::MAX));
         let choice = choice::propose(now, last);
         let mut separate = Vec::new();
         let overhead = pre_prepare_bytes_besides(self.cluster.n(), self.piggyback.commits().len());

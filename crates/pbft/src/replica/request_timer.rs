@@ -4,15 +4,19 @@ use quorate_wire::message::{Kind, Proof, ReqAck, SuspectReason};
 
 use crate::io::step::{Actions, Lsn, Now, Recipient, Timer};
 use crate::replica::Replica;
-use crate::requests::table::Pending;
 
-/// A request may be passed over by this many windows of proposals while the window is full (B8).
+/// A request may be passed over by this many windows of proposals (B8), and by more if there are many requests.
 const PASSED_OVER_MAX: u64 = 4;
 
 impl Replica {
+    /// Returns `T_REQ`.
+    pub(super) fn request_timeout(&self) -> u64 {
+        self.watch.request_timeout(self.exec.batch_ns())
+    }
+
     /// Returns how long the primary of this view has: longer after failed views (TM-3).
     pub(super) fn patience(&self) -> u64 {
-        self.watch.request_timeout().max(self.views.patience_ns())
+        self.request_timeout().max(self.views.patience_ns())
     }
 
     /// Returns whether this replica has a primary to watch.
@@ -26,19 +30,23 @@ impl Replica {
     /// What is proposed waits for its turn, not for the primary: under overload that may take longer than any
     /// time-out, and continues as long as something is executed now and then, or the service is at work (A23). So does
     /// what cannot be proposed because `W` proposals are in progress; but not while others are proposed in its place
-    /// forever (B8).
-    fn waiting_since(&mut self) -> Option<u64> {
+    /// forever (B8). When a batch has been executed, the next proposal is still on its way, and a replica that executes
+    /// looks at its timers right then: so the time counts from when `W` were last in progress.
+    fn waiting_since(&mut self, now: u64) -> Option<u64> {
         let pipeline = self.config.pipeline;
         let (accepted, executed) = (self.watch.accepted(), self.exec.executed());
         let at_work = self.exec.is_running();
-        let full = at_work || accepted >= executed.plus(pipeline);
-        let oldest = self.clients.oldest_unproposed().filter(|pending| {
-            !full || accepted > pending.passed_over_from().plus(PASSED_OVER_MAX.saturating_mul(pipeline))
+        let full_at = self.watch.full_at(executed, at_work, now);
+        let patient_to = PASSED_OVER_MAX.saturating_mul(pipeline);
+        let unproposed = self.clients.oldest_unproposed().map(|waits| {
+            let late = accepted > waits.passed_over_from().plus(patient_to);
+            let passed_over = late && mutant!(M114, waits.is_unfair(), true);
+            if passed_over { waits.since() } else { waits.since().max(full_at) }
         });
         // Results reset the clock as they arrive.
         let busy_since =
             self.watch.busy_since().filter(|_| !at_work && mutant!(M99, accepted > executed, true));
-        [oldest.map(Pending::since), busy_since].into_iter().flatten().min()
+        [unproposed, busy_since].into_iter().flatten().min()
     }
 
     /// Arms the request timer if something waits: "A backup starts a timer when it receives a request
@@ -47,7 +55,7 @@ impl Replica {
         if self.watch.is_request_armed() || !self.watches() {
             return;
         }
-        if self.waiting_since().is_some() {
+        if self.waiting_since(now.mono_ns).is_some() {
             self.arm_request_timer(now.mono_ns.saturating_add(self.patience()), out);
         }
     }
@@ -63,7 +71,7 @@ impl Replica {
         if !self.watches() {
             return;
         }
-        let Some(since) = self.waiting_since() else { return };
+        let Some(since) = self.waiting_since(now.mono_ns) else { return };
         let patience = self.patience();
         let deadline = since.saturating_add(patience);
         if now.mono_ns < deadline {

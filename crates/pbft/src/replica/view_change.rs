@@ -17,6 +17,7 @@ use crate::recovery::lives::Counts;
 use crate::replica::Replica;
 use crate::view::decision;
 use crate::view::evidence::Refused;
+use crate::view::views::End;
 
 impl Replica {
     /// Tells all that this replica wishes to leave its view, and continues working in it (LV-2).
@@ -76,9 +77,15 @@ impl Replica {
         if view <= self.views.view() {
             return;
         }
-        let failed = !self.is_normal();
+        let old = view.0.checked_sub(1).map(|old| self.cluster.primary(ViewNum(old)));
+        let end = match leave.suspects.iter().any(|(from, _)| Some(*from) == old) {
+            _ if !self.is_normal() => End::Failed,
+            true => End::HandedOver,
+            false => End::TimedOut,
+        };
         self.stop_normal_operation(out);
-        self.views.leave_for(view, failed, self.watch.request_timeout());
+        let base = self.request_timeout();
+        self.views.leave_for(view, now.mono_ns, end, base);
         self.judge_view();
         // Its VIEW-CHANGE is sent at once, unless this replica has to wait until it may speak.
         self.evidence.leave_for(view, leave);

@@ -47,8 +47,43 @@ struct Standing {
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     lanes: usize,
+    /// Its requests that were proposed while any waited for that.
+    proposed: u64,
     /// Bytes of its requests that wait, but for the short ones.
     long_bytes: usize,
+}
+
+/// The oldest request that waits to be proposed, and how others have fared since.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unproposed {
+    since: u64,
+    passed_over_from: SeqNum,
+    /// Requests proposed since: of its principal, and of all.
+    own: u64,
+    all: u64,
+    /// Lanes of its principal, and principals.
+    lanes: u64,
+    principals: u64,
+}
+
+impl Unproposed {
+    /// Returns since when it waits.
+    pub(crate) fn since(&self) -> u64 {
+        self.since
+    }
+
+    /// Returns the last number that had been accepted then.
+    pub(crate) fn passed_over_from(&self) -> SeqNum {
+        self.passed_over_from
+    }
+
+    /// Says whether a primary that lets the principals take turns, and the lanes of each (PR-3), would have proposed it by
+    /// now: its lane has its turn when each of the others has had one, and so has its principal. Twice as much is granted
+    /// for what came to the primary earlier.
+    pub(crate) fn is_unfair(&self) -> bool {
+        let turns = self.own.saturating_add(1).saturating_mul(self.principals);
+        self.own > 2 * self.lanes || self.all > turns.saturating_mul(2)
+    }
 }
 
 /// The client lanes. Never more than `clients_max`, and of one principal never more than `lanes_max`: at the bound a
@@ -68,6 +103,8 @@ pub(crate) struct ClientTable {
     refused: BTreeMap<ClientId, Timestamp>,
     /// Requests that count for the request timer, oldest first. May hold ones that are done.
     waiting: VecDeque<(ClientId, Timestamp)>,
+    /// Requests that were proposed while any waited for that.
+    proposed: u64,
 }
 
 impl ClientTable {
@@ -81,6 +118,7 @@ impl ClientTable {
             lanes_max,
             refused: BTreeMap::new(),
             waiting: VecDeque::new(),
+            proposed: 0,
         }
     }
 
@@ -226,6 +264,8 @@ impl ClientTable {
         if let Some(pending) = self.clients.get_mut(&client).and_then(Client::pending_mut)
             && pending.start_waiting(now, accepted, proposed)
         {
+            let own = self.shares.get(&client.principal()).map_or(0, |share| share.proposed);
+            pending.set_proposed_before((own, self.proposed));
             let entry = (client, pending.request().timestamp);
             // A client that moves on leaves its old entry behind: sweep before that adds up (B24).
             if self.waiting.len() >= 2 * self.clients.len().max(64) {
@@ -253,8 +293,12 @@ impl ClientTable {
         !self.waiting.is_empty()
     }
 
-    /// Records that the primary has proposed a request, if it waits here.
+    /// Records that the primary has proposed a request, and that it does not wait any more if it waits here.
     pub(crate) fn note_proposed(&mut self, client: ClientId, digest: &quorate_wire::Digest) {
+        self.proposed += 1;
+        if let Some(share) = self.shares.get_mut(&client.principal()) {
+            share.proposed += 1;
+        }
         let pending = self.clients.get_mut(&client).and_then(Client::pending_mut);
         if let Some(pending) = pending.filter(|p| p.request().digest == *digest) {
             pending.set_proposed(true);
@@ -270,7 +314,7 @@ impl ClientTable {
 
     /// Returns the oldest request that the timer guards and the primary has not proposed: "this request", not
     /// "some request", so that a primary that serves only its friends trips it (TM-1, B8).
-    pub(crate) fn oldest_unproposed(&mut self) -> Option<&Pending> {
+    pub(crate) fn oldest_unproposed(&mut self) -> Option<Unproposed> {
         let Self { clients, waiting, .. } = self;
         let of = |client: &ClientId, timestamp: Timestamp| {
             let pending = clients.get(client).and_then(Client::pending);
@@ -279,7 +323,18 @@ impl ClientTable {
         while waiting.front().is_some_and(|(client, timestamp)| of(client, *timestamp).is_none()) {
             waiting.pop_front();
         }
-        waiting.iter().filter_map(|(client, timestamp)| of(client, *timestamp)).find(|p| !p.is_proposed())
+        let mut all = waiting.iter().filter_map(|(client, t)| Some((client.principal(), of(client, *t)?)));
+        let (principal, pending) = all.find(|(_, pending)| !pending.is_proposed())?;
+        let share = self.shares.get(&principal).copied().unwrap_or_default();
+        let (own, all) = pending.proposed_before();
+        Some(Unproposed {
+            since: pending.since(),
+            passed_over_from: pending.passed_over_from(),
+            own: share.proposed.saturating_sub(own),
+            all: self.proposed.saturating_sub(all),
+            lanes: u64::try_from(share.lanes).unwrap_or(u64::MAX),
+            principals: u64::try_from(self.shares.len()).unwrap_or(u64::MAX),
+        })
     }
 
     /// Gives every waiting request the time from now on: timers stood still until now (TM-5).
@@ -291,8 +346,13 @@ impl ClientTable {
 
     /// Gives every waiting request the time from now on, as a new view begins that takes over numbers up to `last`.
     pub(crate) fn restart_waiting(&mut self, now: u64, last: SeqNum) {
-        for (_, pending) in self.pending_mut() {
-            pending.restart_in_view(now, last);
+        let Self { clients, shares, proposed, .. } = self;
+        for (id, client) in clients.iter_mut() {
+            if let Some(pending) = client.pending_mut() {
+                let own = shares.get(&id.principal()).map_or(0, |share| share.proposed);
+                pending.set_proposed_before((own, *proposed));
+                pending.restart_in_view(now, last);
+            }
         }
     }
 

@@ -16,6 +16,8 @@ pub(crate) struct Watch {
     relay_armed: bool,
     /// Since when there has been an accepted proposal without progress in executing.
     busy_since: Option<u64>,
+    /// When the primary had last proposed all that it may, or this replica could not know (TM-1).
+    full_at: u64,
     /// The highest number accepted in this view.
     accepted: SeqNum,
     /// Times that a wait was forgiven since something was executed last.
@@ -26,6 +28,7 @@ pub(crate) struct Watch {
     durable_at: u64,
     /// What is up to here was not proposed and executed in the ordinary way, and says nothing about that.
     odd_to: SeqNum,
+    pipeline: u64,
     timeout_min_ns: u64,
     timeout_max_ns: u64,
 }
@@ -37,20 +40,23 @@ impl Watch {
             request_armed: None,
             relay_armed: false,
             busy_since: None,
+            full_at: 0,
             accepted: SeqNum(0),
             excuses: 0,
             p99_ns: config.request_timeout_min_ns / 4,
             durable_at: 0,
             odd_to: SeqNum(0),
+            pipeline: config.pipeline,
             timeout_min_ns: config.request_timeout_min_ns,
             timeout_max_ns: config.request_timeout_max_ns,
         }
     }
 
-    /// Returns `T_REQ` as it has adapted (TM-6): four times what one batch in a hundred exceeds, within the bounds,
-    /// so that a primary cannot talk it up. It takes f + 1 that find so at once (LV-2).
-    pub(crate) fn request_timeout(&self) -> u64 {
-        self.p99_ns.saturating_mul(4).clamp(self.timeout_min_ns, self.timeout_max_ns)
+    /// Returns `T_REQ` as it has adapted (TM-6): four times what one batch in a hundred exceeds, or four times what the
+    /// service is at work on one, within the bounds, so that a primary cannot talk it up. It takes f + 1 that find so at
+    /// once (LV-2).
+    pub(crate) fn request_timeout(&self, batch_ns: u64) -> u64 {
+        self.p99_ns.max(batch_ns).saturating_mul(4).clamp(self.timeout_min_ns, self.timeout_max_ns)
     }
 
     /// Returns the highest number accepted in this view.
@@ -61,6 +67,15 @@ impl Watch {
     /// Returns since when there has been an accepted proposal without progress in executing.
     pub(crate) fn busy_since(&self) -> Option<u64> {
         self.busy_since
+    }
+
+    /// Returns when `W` proposals were last in progress, after this replica has `executed` so far, or at work (TM-1).
+    pub(crate) fn full_at(&mut self, executed: SeqNum, at_work: bool, now: u64) -> u64 {
+        let full = at_work || self.accepted >= executed.plus(self.pipeline);
+        if full {
+            self.full_at = now;
+        }
+        mutant!(M113, self.full_at, if full { now } else { 0 })
     }
 
     /// Returns when records became durable last.
@@ -110,6 +125,7 @@ impl Watch {
             self.busy_since = None; // a transfer may have brought what was waited for
         }
         self.accepted = self.accepted.max(seq);
+        self.full_at(executed, false, now);
         if mutant!(M99, seq > executed, true) {
             self.busy_since.get_or_insert(now);
         }

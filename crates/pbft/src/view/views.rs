@@ -13,6 +13,20 @@ pub enum Status {
     ViewChange,
 }
 
+/// A view that is left before this number of time-outs has passed was left soon (TM-3).
+const LASTING: u64 = 8;
+
+/// How a view ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Without this replica having taken part in it.
+    Failed,
+    /// Its primary has handed it over.
+    HandedOver,
+    /// Others suspect its primary.
+    TimedOut,
+}
+
 /// The view. It only rises.
 #[derive(Debug)]
 pub(crate) struct Views {
@@ -28,6 +42,10 @@ pub(crate) struct Views {
     new_view_timer: bool,
     /// Something that no view before had ordered was executed since the last view change began.
     progressed: bool,
+    /// When this replica entered its view.
+    entered_at: u64,
+    /// The views in a row that time-outs ended soon.
+    hasty: u32,
 }
 
 impl Views {
@@ -42,6 +60,8 @@ impl Views {
             patience_max_ns: config.view_timeout_max_ns,
             new_view_timer: false,
             progressed: true,
+            entered_at: 0,
+            hasty: 0,
         }
     }
 
@@ -88,15 +108,10 @@ impl Views {
         true
     }
 
-    /// Leaves for a later view. `failed`: without having taken part in this one. Views wait for `base` at least.
-    ///
-    /// "before it receives a valid new-view message for v+1 or before it executes a request in the new view that it had
-    /// not executed previously" [OSDI99 §4.5.2].
-    pub(crate) fn leave_for(&mut self, view: ViewNum, failed: bool, base: u64) {
+    /// Leaves for a later view. Views wait for `base` at least.
+    pub(crate) fn leave_for(&mut self, view: ViewNum, now: u64, end: End, base: u64) {
         self.follow(view);
-        if failed || !self.progressed {
-            self.lose_patience(base);
-        }
+        self.judge_patience(now, end, base);
         self.progressed = false;
         self.new_view_timer = false;
     }
@@ -108,11 +123,12 @@ impl Views {
     }
 
     /// Enters a view whose NEW-VIEW fixes numbers up to `last`.
-    pub(crate) fn enter(&mut self, view: ViewNum, last: SeqNum) {
+    pub(crate) fn enter(&mut self, view: ViewNum, last: SeqNum, now: u64) {
         assert!(view >= self.view && self.status == Status::ViewChange);
         self.view = view;
         self.status = Status::Normal;
         self.last_fixed = last;
+        self.entered_at = now;
     }
 
     /// Takes the view at the end of the log of an earlier life.
@@ -134,6 +150,26 @@ impl Views {
     /// The timer for the NEW-VIEW starts. Says whether it did not run.
     pub(crate) fn start_timer(&mut self) -> bool {
         !core::mem::replace(&mut self.new_view_timer, true)
+    }
+
+    /// A view has failed if it is left "before it receives a valid new-view message for v+1 or before it executes a
+    /// request in the new view that it had not executed previously" [OSDI99 §4.5.2]; and if time-outs ended it soon, and
+    /// the one before: where operations take longer than time-outs, each view executes some and is left (L5).
+    fn judge_patience(&mut self, now: u64, end: End, base: u64) {
+        let lasted = now.saturating_sub(self.entered_at);
+        let soon = lasted < self.patience_ns.max(base).saturating_mul(LASTING);
+        let hasty = end == End::TimedOut && soon;
+        let again = hasty && self.hasty > 0;
+        if hasty {
+            self.hasty = self.hasty.saturating_add(1);
+        } else if end != End::Failed {
+            self.hasty = 0;
+        }
+        if end == End::Failed || !self.progressed || mutant!(M112, again, false) {
+            self.lose_patience(base);
+        } else if !soon {
+            self.calm_down(base);
+        }
     }
 
     /// A view has failed: "this time it will wait 2T" [OSDI99 §4.5.2]. Bounded, so that it cannot
@@ -166,10 +202,10 @@ mod tests {
         let config = Config::new(Cluster::tolerating(1).unwrap(), ClusterId([0; 32]));
         let mut views = Views::new(&config);
         assert!(views.stop());
-        views.leave_for(ViewNum(1), false, 0);
+        views.leave_for(ViewNum(1), 0, End::TimedOut, 0);
         views.note_executed(SeqNum(21));
         assert!(!views.progressed, "in no view");
-        views.enter(ViewNum(1), SeqNum(20));
+        views.enter(ViewNum(1), SeqNum(20), 0);
         views.note_executed(SeqNum(20));
         assert!(!views.progressed, "taken over");
         views.note_executed(SeqNum(21));
@@ -183,7 +219,7 @@ mod tests {
         let config = Config::new(Cluster::tolerating(1).unwrap(), ClusterId([0; 32]));
         let mut views = Views::new(&config);
         views.stop();
-        views.leave_for(ViewNum(2), false, 0);
-        views.enter(ViewNum(1), SeqNum(0));
+        views.leave_for(ViewNum(2), 0, End::TimedOut, 0);
+        views.enter(ViewNum(1), SeqNum(0), 0);
     }
 }

@@ -246,7 +246,9 @@ impl Desk {
         }
         for item in todo {
             match item {
-                Todo::Executed(seq, replies) => self.input(Input::Executed { seq, replies: &replies }),
+                Todo::Executed(seq, replies) => {
+                    self.input(Input::Executed { seq, replies: &replies, took_ns: 0 });
+                }
                 Todo::Checkpointed(seq) => self.input(Input::Checkpointed { seq, root: root(seq) }),
                 Todo::Signature(request, valid) => self.input(Input::SignatureChecked { request, valid }),
                 Todo::Read(ticket, client, t) => {

@@ -1,6 +1,7 @@
 //! The tasks of the executor: each is done after the step that asked for it, and its result is the next input of the replica.
 //!
-//! A batch waits for one of two reasons. Either a page that it needs cannot be read: the page is fetched from the
+//! A batch waits for one of three reasons. If the last batch took long, the next one waits until the frames that are
+//! ready have been sent, so that the other replicas do not wait for this execution (PR-7). Or a page that it needs cannot be read: the page is fetched from the
 //! others, or a state transfer begins. Or too much of the state is only in memory, and an image is being written:
 //! afterwards pages can be dropped. That wait ends by itself, because nothing is executed in the meantime that could
 //! delay the image. If no image is being written there is nothing to wait for, because the next image needs the next
@@ -20,6 +21,9 @@ use crate::observer::{Observer, Part};
 use crate::options::Execution;
 use crate::storage::queue::DiskQueue;
 use crate::storage::store::Store;
+
+/// A batch that takes longer than this is slow, in nanoseconds.
+const SLOW_NS: u64 = 1_000_000;
 
 impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     /// Does the tasks that can be done, in order. Their results may add others.
@@ -44,7 +48,8 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     /// Returns whether a task can be done now that could not be done when it was added.
     #[inline]
     pub(super) fn can_run(&self) -> bool {
-        !self.queue.is_empty() && !self.is_working && !self.queue.is_parked() && !self.has_no_room()
+        let waits = self.is_working || self.queue.is_parked() || self.must_send_first();
+        !self.queue.is_empty() && !waits && !self.has_no_room()
     }
 
     #[inline]
@@ -69,7 +74,13 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             return false;
         }
         self.executor.relax();
-        self.has_no_room()
+        self.must_send_first() || self.has_no_room()
+    }
+
+    /// Returns whether the last batch was slow, and frames may be ready that have not been sent.
+    #[inline]
+    fn must_send_first(&self) -> bool {
+        self.is_slow && self.is_unsent
     }
 
     /// Returns whether too much of the state is only in memory, and an image will change that.
@@ -134,13 +145,16 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         watch: &mut impl Observer<S, P>,
     ) {
         let mut replies = core::mem::take(&mut self.replies);
+        let began_ns = watch.clock_ns();
         match self.executor.execute(seq, &batch, tentative, &mut replies) {
             Ok(()) => {
                 watch.lap(Part::Execute);
                 self.counters.requests += u64::try_from(batch.len()).unwrap_or(0);
                 self.admit_clients(false);
                 watch.executed(seq, &batch, tentative, &replies);
-                self.step_core(now, Input::Executed { seq, replies: &replies }, &[], watch);
+                let took_ns = watch.clock_ns().saturating_sub(began_ns);
+                (self.is_slow, self.is_unsent) = (took_ns > SLOW_NS, true);
+                self.step_core(now, Input::Executed { seq, replies: &replies, took_ns }, &[], watch);
             }
             Err(fault) => {
                 self.queue.park(Task::Execute { seq, batch, tentative });
@@ -213,7 +227,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         let none = Replies::new();
         for unanswered in self.queue.take_unanswered() {
             let input = match unanswered {
-                Unanswered::Batch(seq) => Input::Executed { seq, replies: &none },
+                Unanswered::Batch(seq) => Input::Executed { seq, replies: &none, took_ns: 0 },
                 Unanswered::Read(ticket) => {
                     Input::Read { ticket: Ticket(ticket), result: ReadResult::NeedsOrder }
                 }

@@ -34,6 +34,11 @@ pub(super) struct Fetches {
 }
 
 impl Fetches {
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.wanted.len() + self.ready.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.wanted.is_empty()
     }

@@ -6,8 +6,10 @@ use std::net::IpAddr;
 
 use quorate_node::init::Host;
 use quorate_node::members::client_identity;
+use quorate_quorum::Version;
 use quorate_quorum::access::{Rights, Who};
-use quorate_quorum::message::Rid;
+use quorate_quorum::message::{Op, Proof, Rid};
+use quorate_quorum::version::value_digest;
 
 use super::*;
 use crate::init::{NewRegister, server_dir};
@@ -22,6 +24,10 @@ impl Drop for TempDir {
 
 /// A register whose servers are not run.
 fn made(name: &str, host: [u8; 4], config: Config) -> TempDir {
+    made_with(name, host, config, vec!["durability = \"sync\"".to_owned()])
+}
+
+fn made_with(name: &str, host: [u8; 4], config: Config, server_lines: Vec<String>) -> TempDir {
     let dir = std::env::temp_dir().join(format!("quorate-server-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&dir);
     let register = NewRegister {
@@ -30,7 +36,7 @@ fn made(name: &str, host: [u8; 4], config: Config) -> TempDir {
         clients: 2,
         config,
         lines: Vec::new(),
-        server_lines: vec!["durability = \"sync\"".to_owned()],
+        server_lines,
     };
     register.make(&dir).unwrap();
     TempDir(dir)
@@ -78,4 +84,83 @@ fn who_may_not_read_may_not_watch() {
         assert_eq!(server.around.watchers.len(), watchers, "client {client}");
     }
     assert_eq!(server.around.refused, 1);
+}
+
+/// STORE of a value with this counter and length.
+fn store(val: u64, bytes: usize) -> Body {
+    let mut value = vec![7; bytes];
+    value[..8].copy_from_slice(&val.to_le_bytes());
+    let version = Version { val, client: client_identity(0).as_client(), digest: value_digest(&value) };
+    let op = Op { incarnation: 1, number: val, phase: 2 };
+    Body::Store { op, version, value: value.into(), proof: Proof::default(), write_back: false }
+}
+
+/// A client, and a peer of a server under repair, fill what a server may store: what is beyond it is refused, and a value
+/// that replaces another of its length is not beyond it.
+#[test]
+fn the_bytes_of_a_server_are_bounded() {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let lines = ["durability = \"memory\"", "state_memory_max = \"1MiB\""].map(str::to_owned).to_vec();
+    let dir = made_with("bytes", [127, 94, high, low.max(1)], Config::new(Protocol::MinimalC), lines);
+    let mut server = open(&dir);
+    server.turn(1).unwrap();
+    let object = |number: u64| ObjectId::new(b"", &number.to_le_bytes());
+    let send = |server: &mut Server, number: u64, val: u64| {
+        let message = Message { object: object(number), body: store(val, 64 << 10) };
+        server.take(1, client_identity(0), &message);
+        server.around.store.commit().unwrap();
+    };
+    (0..100).for_each(|number| send(&mut server, number, 1));
+    let full = server.around.store.live_bytes();
+    assert!(full <= 1 << 20 && full > (1 << 20) - (65 << 10), "{full}");
+    assert!(server.around.rejects[&Reject::Full] >= 80);
+    let held = |server: &Server, number| server.drive.process().held(&object(number)).unwrap().val;
+    send(&mut server, 0, 2);
+    assert_eq!(held(&server, 0), 2, "it replaces another");
+}
+
+/// Peers fill a server under repair: a part that is beyond what it may store is refused, and one that is not is taken.
+#[test]
+fn the_copies_of_a_repair_are_bounded() {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let lines = ["durability = \"memory\"", "state_memory_max = \"1MiB\""].map(str::to_owned).to_vec();
+    let dir = made_with("copies", [127, 96, high, low.max(1)], Config::new(Protocol::MinimalC), lines);
+    let mut server = open(&dir);
+    server.turn(1).unwrap();
+    let Body::Store { version, value, proof, .. } = store(1, 64 << 10) else { unreachable!() };
+    let copy = |number: u8| quorate_quorum::message::Copy {
+        object: ObjectId([number; 32]),
+        version,
+        value: Arc::clone(&value),
+        proof: proof.clone(),
+        pcert: None,
+        wcert: None,
+    };
+    for (count, taken) in [(20, 0), (10, 10)] {
+        let items: Vec<_> = (1..=count).map(copy).collect();
+        for peer in 1..3 {
+            let body = Body::Copies { items: items.clone().into(), more: true };
+            server.take(1, ReplicaId(peer).into(), &Message { object: ObjectId([0; 32]), body });
+        }
+        server.around.store.commit().unwrap();
+        assert_eq!(server.drive.process().objects(), taken, "{count} copies");
+    }
+    assert_eq!(server.around.rejects[&Reject::Full], 2);
+    assert!(server.around.store.live_bytes() <= 1 << 20);
+}
+
+/// Values that are forwarded by their versions: a server keeps the last ones only.
+#[test]
+fn forwarded_values_are_bounded() {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let dir = made("forwarded", [127, 95, high, low.max(1)], Config::new(Protocol::MinimalC));
+    let mut server = open(&dir);
+    let object = ObjectId::new(b"", b"key");
+    let body = Body::Read { rid: Rid { incarnation: 1, counter: 1 }, attempt: 0 };
+    server.take(1, client_identity(1), &Message { object, body });
+    for val in 1..100 {
+        server.take(1, client_identity(0), &Message { object, body: store(val, LONG_ABOVE + 1) });
+    }
+    assert_eq!(server.around.forwarded.len(), FORWARDED_MAX);
+    assert_eq!(server.around.forwarded.back().map(|(_, version, _)| version.val), Some(99));
 }

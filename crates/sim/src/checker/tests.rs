@@ -413,23 +413,3 @@ fn reads_outside_of_the_order_are_seen() {
     );
     assert!(!in_order(&[(4, 6, 1, 1, true), (1, 2, 2, 2, true)]), "writes the wrong way round");
 }
-
-/// A rule of which it is known that it is broken is counted, and a failure where a run is about it.
-#[test]
-fn what_is_known_is_counted_unless_it_is_what_a_run_is_about() {
-    let known = crate::expected::COUNTED.first().copied();
-    let Some(rule) = known else { return };
-    let broken = || Err(Violation::new(rule, "broken", &[]));
-    let mut c = checkers();
-    c.note(broken());
-    assert_eq!((c.violation(), c.known()[rule]), (None, 1));
-    for strict in [Strict::About(rule), Strict::All] {
-        let mut c = checkers();
-        c.be_strict(strict);
-        c.note(broken());
-        assert!(c.violation().is_some());
-    }
-    let mut c = checkers();
-    c.note(Err(Violation::new("another", "broken", &[])));
-    assert!(c.violation().is_some());
-}

@@ -6,9 +6,10 @@ use quorate_wire::ReplicaId;
 
 use super::stage::{Ended, Stage};
 use super::{Expect, Scenario};
+use crate::app::KvApp;
 use crate::disk::Pace;
 use crate::setup::Setup;
-use crate::world::Load;
+use crate::world::{Load, World};
 
 /// The scenarios.
 pub const SCENARIOS: &[Scenario] = &[
@@ -25,6 +26,27 @@ pub const SCENARIOS: &[Scenario] = &[
         stage.note("250 batches");
         Ok(())
     }),
+    Scenario::new(
+        "h12_many_wait_for_slow_operations",
+        &["H12"],
+        "Each operation takes 60 ms in which its replica does nothing else, and 40 lanes ask at once: at most two view changes (PR-7)",
+    )
+    .expects(&[Expect::Noted("400 operations")])
+    .views_max(|_| 2)
+    .with(|setup| Setup { inline: true, request_ns: 60 * MS, clients: 4, lanes: 10, ..setup })
+    .play(|stage| many(stage, 400)),
+    Scenario::new(
+        "h12_more_wait_than_time_outs_allow",
+        &["H12"],
+        "A batch has one request, takes 20 to 60 ms, and 16 lanes ask at once: each waits for longer than a time-out, in its turn (TM-1)",
+    )
+    .expects(&[Expect::Noted("200 operations")])
+    .views_max(|_| 2)
+    .with(|setup| {
+        let config = Config { pipeline: 2, batching: false, ..setup.config };
+        Setup { config, inline: true, task_time: (20 * MS, 60 * MS), clients: 4, lanes: 4, ..setup }
+    })
+    .play(|stage| many(stage, 200)),
     Scenario::new(
         "h11_half_a_second_for_a_sync",
         &["H11", "H12"],
@@ -46,6 +68,15 @@ pub const SCENARIOS: &[Scenario] = &[
     .views_max(|_| 1)
     .play(idle),
 ];
+
+/// Every lane asks without a pause, until this number of operations have their results.
+fn many(stage: &mut Stage, operations: usize) -> Ended {
+    stage.world.set_load(Load::Busy(0, 2 * MS));
+    let answered = move |w: &mut World<KvApp>| w.seen.answers.iter().flatten().count() >= operations;
+    stage.until("the operations", 120_000 * MS, answered)?;
+    stage.note(if operations == 400 { "400 operations" } else { "200 operations" });
+    stage.quiet()
+}
 
 /// The NEW-VIEW brings batches that every replica has executed. For those, nobody waits.
 fn idle(stage: &mut Stage) -> Ended {

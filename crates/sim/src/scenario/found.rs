@@ -44,7 +44,6 @@ pub const SCENARIOS: &[Scenario] = &[
         "A replica leaves its view alone, loses its disk and rejoins; its old VIEW-CHANGE arrives then (RC-11)",
     )
     .expects(&[Expect::Noted("it has left alone"), REJOINED, VIEW_CHANGES])
-    .about("every new view (I4)")
     .with(|setup| {
         let config =
             Config { checkpoint_interval: 4, window: 8, pipeline: 4, piggyback: false, tentative: false, ..setup.config };
@@ -57,7 +56,6 @@ pub const SCENARIOS: &[Scenario] = &[
         "A replica fetches a checkpoint while its disk is slow, and announces it when the disk has it (D5)",
     )
     .expects(&[TRANSFERRED])
-    .about("checkpoint (D5)")
     .play(|stage| {
         let late = stage.last_f();
         stage.isolate(&late);

@@ -174,8 +174,8 @@ impl<A: App> World<A> {
         if after <= process.durable {
             return self.release(h, &parcel);
         }
-        self.order += 1;
-        process.outbox.insert((after, self.order), parcel);
+        let order = self.queue.next_order();
+        process.outbox.insert((after, order), parcel);
     }
 
     /// A message leaves.
@@ -307,7 +307,7 @@ pub(super) fn hash_input(hash: &mut TraceHash, host: u16, now: Now, input: &Inpu
         Input::SignatureChecked { request, valid } => {
             note(Tag::SignatureChecked, &[u64::from(*valid)], &request.0);
         }
-        Input::Executed { seq, replies } => {
+        Input::Executed { seq, replies, took_ns: _ } => {
             for reply in replies.iter() {
                 note(Tag::Executed, &[seq.0, reply.client.0, reply.timestamp.0], &reply.digest.0);
             }

@@ -128,6 +128,7 @@ impl<A: App> World<A> {
             tasks: Queue::default(),
             recorder,
             busy: false,
+            took_ns: 0,
             flushing: None,
             flushed_at: 0,
         });

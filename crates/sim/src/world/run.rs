@@ -31,16 +31,27 @@ impl<A: App> World<A> {
     /// Does the tasks that are waiting: at once, or one after the other, each taking its time. What
     /// comes of them goes to the replica in their order.
     pub(super) fn run_tasks(&mut self, h: usize) {
-        let ((low, high), inline) = (self.task_time, self.inline);
+        let ((low, high), request_ns, inline) = (self.task_time, self.request_ns, self.inline);
         let (node, life) = (self.hosts[h].node, self.hosts[h].life);
         while let Some(process) = self.process(h)
             && !process.busy
             && !process.tasks.is_empty()
         {
             process.busy = true;
+            process.took_ns = 0;
+            let requests = match process.tasks.first() {
+                Some(Task::Execute { batch, .. }) => batch.len(),
+                Some(Task::Read { .. }) => 1,
+                _ => 0,
+            };
+            let by_request = u64::try_from(requests).unwrap_or(0) * request_ns;
             let long = !inline || process.tasks.first().is_some_and(Task::is_long);
-            if high > 0 && long {
-                let took = self.task_rng.between(low, high);
+            if high + by_request > 0 && long {
+                let drawn = if high > 0 { self.task_rng.between(low, high) } else { 0 };
+                let took = drawn + by_request;
+                if let Some(process) = self.process(h) {
+                    process.took_ns = took;
+                }
                 if inline {
                     (self.hosts[h].away_since, self.hosts[h].busy_until) = (self.at, self.at + took);
                 }
@@ -141,6 +152,7 @@ impl<A: App> World<A> {
         replies.clear();
         let (id, correct) = (self.hosts[h].id, self.hosts[h].correct);
         let Some(process) = self.process(h) else { return };
+        let took_ns = process.took_ns;
         if process.executor.execute(seq, batch, tentative, &mut replies).is_err() {
             unreachable!("pages in memory are always there");
         }
@@ -154,7 +166,7 @@ impl<A: App> World<A> {
         if correct && self.trace.is_some() {
             self.tell_executed(h, seq, batch, tentative, &replies);
         }
-        self.feed(h, Input::Executed { seq, replies: &replies });
+        self.feed(h, Input::Executed { seq, replies: &replies, took_ns });
         self.replies = replies;
     }
 

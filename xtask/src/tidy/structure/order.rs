@@ -79,9 +79,10 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "quorum-sim",
         &[
-            "geo history rng stats",
+            "geo history placement rng stats",
             "checker keys model network",
             "hand machines profile",
+            "guest",
             "lab rogue scenario",
             "cell world",
             "swarm",
@@ -102,7 +103,7 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "sim",
         &[
-            "clock describe expected hash pool rng summary trace",
+            "clock describe expected hash pool queue rng summary trace",
             "disk follow lanes network recording",
             "core",
             "app",
@@ -149,7 +150,8 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "bench",
         &[
-            "allocations effort figures link machine processes progress",
+            "allocations figures link machine processes progress signatures",
+            "effort",
             "group instructions load report setup",
             "figure",
             "experiment",

@@ -1,5 +1,7 @@
 //! The processes of a cell, and the datagrams between them.
 
+use std::collections::BTreeSet;
+
 use quorate_node::{ClientDrive, Event, MemoryProcess, Place, Transport};
 use quorate_pbft::Now;
 use quorate_pbft::client::Path;
@@ -8,17 +10,17 @@ use quorate_quorum_sim::machines::Payload;
 use quorate_wire::codec::Reader;
 use quorate_wire::frame::Frame;
 use quorate_wire::message::Seal;
-use quorate_wire::{Kind as FrameKind, Source};
+use quorate_wire::{Kind as FrameKind, Principal, Source};
 
 use crate::bqs::register::Register;
 
 /// A call that begins an operation; others run timers.
-pub(super) const INVOKE: u64 = 0;
-pub(super) const TIMER: u64 = 1;
+pub(in crate::bqs) const INVOKE: u64 = 0;
+pub(in crate::bqs) const TIMER: u64 = 1;
 
 /// A datagram.
 #[derive(Debug)]
-pub(super) struct Datagram(pub(super) Vec<u8>);
+pub(in crate::bqs) struct Datagram(pub(in crate::bqs) Vec<u8>);
 
 impl Payload for Datagram {
     fn bytes(&self) -> usize {
@@ -28,15 +30,15 @@ impl Payload for Datagram {
 
 /// What leaves a process in one go.
 #[derive(Debug, Default)]
-pub(super) struct Out(Vec<(usize, Vec<u8>)>);
+pub(in crate::bqs) struct Out(Vec<(usize, Vec<u8>)>);
 
 impl Out {
-    pub(super) fn datagrams(&self) -> &[(usize, Vec<u8>)] {
+    pub(in crate::bqs) fn datagrams(&self) -> &[(usize, Vec<u8>)] {
         &self.0
     }
 
     /// Returns what has left, and forgets it.
-    pub(super) fn take(&mut self) -> Vec<(usize, Vec<u8>)> {
+    pub(in crate::bqs) fn take(&mut self) -> Vec<(usize, Vec<u8>)> {
         std::mem::take(&mut self.0)
     }
 }
@@ -48,7 +50,7 @@ impl Transport for Out {
 }
 
 /// Calls `each` with every frame of a datagram.
-pub(super) fn frames<'a>(datagram: &'a [u8], mut each: impl FnMut(Frame<'a>)) {
+pub(in crate::bqs) fn frames<'a>(datagram: &'a [u8], mut each: impl FnMut(Frame<'a>)) {
     let mut reader = Reader::new(datagram);
     while !reader.is_empty()
         && let Ok(frame) = Frame::take(&mut reader)
@@ -57,12 +59,26 @@ pub(super) fn frames<'a>(datagram: &'a [u8], mut each: impl FnMut(Frame<'a>)) {
     }
 }
 
-pub(super) fn is_signed(kind: FrameKind) -> bool {
+pub(in crate::bqs) fn is_signed(kind: FrameKind) -> bool {
     kind.seal() == Seal::Signature
 }
 
+/// Returns how many frames the process `at` has signed for what it sends: one that goes to several is signed once.
+pub(in crate::bqs) fn signed_by(at: usize, out: &Out) -> u64 {
+    let mut made: BTreeSet<&[u8]> = BTreeSet::new();
+    for (_, datagram) in out.datagrams() {
+        frames(datagram, |frame| {
+            let own = matches!(frame.sender, Principal::Replica(id) if id.index() == at);
+            if own && is_signed(frame.kind) {
+                made.insert(frame.bytes);
+            }
+        });
+    }
+    u64::try_from(made.len()).unwrap_or(u64::MAX)
+}
+
 /// Removes the proposals from what a leader sends.
-pub(super) fn without_proposals(out: &mut Out) {
+pub(in crate::bqs) fn without_proposals(out: &mut Out) {
     for (_, datagram) in &mut out.0 {
         let mut kept = Vec::new();
         frames(datagram, |frame| {
@@ -77,13 +93,13 @@ pub(super) fn without_proposals(out: &mut Out) {
 
 /// A replica or a client.
 #[derive(Debug)]
-pub(super) enum Process {
+pub(in crate::bqs) enum Process {
     Replica(Box<MemoryProcess<Register>>),
     Client(Box<ClientDrive>),
 }
 
 impl Process {
-    pub(super) fn receive(&mut self, now: Now, datagram: &[u8]) {
+    pub(in crate::bqs) fn receive(&mut self, now: Now, datagram: &[u8]) {
         match self {
             Self::Replica(process) => {
                 let event = Event::Datagram { source: Source::UNKNOWN, bytes: datagram };
@@ -93,21 +109,21 @@ impl Process {
         }
     }
 
-    pub(super) fn expire(&mut self, now: Now) {
+    pub(in crate::bqs) fn expire(&mut self, now: Now) {
         match self {
             Self::Replica(process) => _ = process.step(now, Event::Clock, &mut ()),
             Self::Client(drive) => drive.expire(now),
         }
     }
 
-    pub(super) fn flush(&mut self, out: &mut Out) {
+    pub(in crate::bqs) fn flush(&mut self, out: &mut Out) {
         match self {
             Self::Replica(process) => process.flush(out),
             Self::Client(drive) => drive.flush(out),
         }
     }
 
-    pub(super) fn due(&self) -> u64 {
+    pub(in crate::bqs) fn due(&self) -> u64 {
         match self {
             Self::Replica(process) => process.due(),
             Self::Client(drive) => drive.due(),
@@ -117,29 +133,29 @@ impl Process {
 
 /// What a client does in a loop; 0 operations: as long as the measured client runs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Loop {
-    pub(super) kind: Kind,
-    pub(super) operations: usize,
+pub(in crate::bqs) struct Loop {
+    pub(in crate::bqs) kind: Kind,
+    pub(in crate::bqs) operations: usize,
 }
 
 /// A process on its machine.
 #[derive(Debug)]
-pub(super) struct Host {
-    pub(super) process: Process,
+pub(in crate::bqs) struct Host {
+    pub(in crate::bqs) process: Process,
     /// It proposes nothing.
-    pub(super) silent: bool,
-    pub(super) job: Loop,
+    pub(in crate::bqs) silent: bool,
+    pub(in crate::bqs) job: Loop,
     /// When its operation began, and where in the history that is.
-    pub(super) started: Option<(u64, usize)>,
-    pub(super) finished: usize,
-    pub(super) samples: Vec<(f64, Path)>,
+    pub(in crate::bqs) started: Option<(u64, usize)>,
+    pub(in crate::bqs) finished: usize,
+    pub(in crate::bqs) samples: Vec<(f64, Path)>,
     /// When its next timer call is.
-    pub(super) timer_at: u64,
+    pub(in crate::bqs) timer_at: u64,
 }
 
 /// The monotonic clock at tick 0, in nanoseconds. A tick of these models is a nanosecond.
-pub(super) const START_NS: u64 = 4_000_000_000;
+pub(in crate::bqs) const START_NS: u64 = 4_000_000_000;
 
-pub(super) fn time(ticks: u64) -> Now {
+pub(in crate::bqs) fn time(ticks: u64) -> Now {
     Now { mono_ns: START_NS + ticks, wall_ns: (1 << 60) + ticks }
 }

@@ -1,8 +1,9 @@
 //! What a cell of replication measures.
 
 use quorate_pbft::config::ReadRule;
+use quorate_quorum_sim::cell::Load;
 use quorate_quorum_sim::history::Kind;
-use quorate_quorum_sim::model::{Costs, Model};
+use quorate_quorum_sim::model::Model;
 
 /// Which replica is faulty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,48 +20,27 @@ pub enum Faulty {
 /// What is measured.
 #[derive(Clone, Debug)]
 pub struct SmrCell {
-    /// Faults tolerated.
-    pub f: u16,
+    /// Who works. The model's unit is a millisecond.
+    pub load: Load,
     /// Faults.
     pub faulty: Faulty,
-    /// What the measured client does.
-    pub kind: Kind,
-    /// Other readers.
-    pub readers: u16,
-    /// Whether a writer runs beside a measured reader.
-    pub writer: bool,
-    /// Measured operations.
-    pub operations: usize,
-    /// Operations before them.
-    pub warm_up: usize,
-    /// Thinking time of every client, in thousandths of the model's unit.
-    pub think: u64,
-    /// Network and processors. Its unit is a millisecond.
-    pub model: Model,
-    /// What signatures cost, if not what they cost under the model.
-    pub costs: Option<Costs>,
     /// When an optimistic read is given up.
     pub rule: ReadRule,
-    /// What chance is drawn from.
-    pub seed: u64,
+    /// Whether one instance of agreement may carry several requests.
+    pub batching: bool,
+    /// Replicas answer before an operation is committed.
+    pub tentative: bool,
 }
 
 impl SmrCell {
     /// A cell without faults or concurrency.
     pub fn new(f: u16, kind: Kind, model: Model) -> Self {
         Self {
-            f,
+            load: Load::new(f, kind, model),
             faulty: Faulty::Nobody,
-            kind,
-            readers: 0,
-            writer: false,
-            operations: 1000,
-            warm_up: 100,
-            think: 10_000,
-            model,
-            costs: None,
             rule: ReadRule::FirstReplies,
-            seed: 1,
+            batching: true,
+            tentative: false,
         }
     }
 }

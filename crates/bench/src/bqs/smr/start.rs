@@ -26,14 +26,15 @@ fn config(cell: &SmrCell, cluster: Cluster, keys: &TestKeys) -> Config {
     let mut config = Config::new(cluster, keys.cluster_id());
     config.durability = Durability::Memory;
     config.request_auth = RequestAuth::Mac;
-    config.tentative = false;
+    config.tentative = cell.tentative;
     config.piggyback = false;
+    config.batching = cell.batching;
     config.piggyback_ns = 0;
     config.digest_replies = false;
     config.separate_above = 0;
     config.reads = Reads::All;
     config.read_rule = cell.rule;
-    if matches!(cell.model, Model::Lan { .. }) {
+    if matches!(cell.load.model, Model::Lan { .. }) {
         config.request_timeout_min_ns = LEADER_NS;
     } else {
         // Between regions, a leader that takes its time is no reason to elect another one.
@@ -44,24 +45,24 @@ fn config(cell: &SmrCell, cluster: Cluster, keys: &TestKeys) -> Config {
     config.status_ns = 60_000_000_000;
     // A checkpoint has signatures, 14 ms each in 2006, which the paper's replication does not have.
     (config.checkpoint_interval, config.window) = (2048, 4096);
-    config.seed = cell.seed;
+    config.seed = cell.load.seed;
     config
 }
 
 /// What a cell begins with.
 #[derive(Debug)]
-pub(super) struct Started {
-    pub(super) machines: Machines<Datagram, Vec<(usize, Vec<u8>)>>,
-    pub(super) hosts: Vec<Host>,
+pub(in crate::bqs) struct Started {
+    pub(in crate::bqs) machines: Machines<Datagram, Vec<(usize, Vec<u8>)>>,
+    pub(in crate::bqs) hosts: Vec<Host>,
     /// The measured client.
-    pub(super) measured: usize,
+    pub(in crate::bqs) measured: usize,
 }
 
 impl Started {
     /// Starts replicas and clients, and exchanges their keys before the time begins.
-    pub(super) fn new(cell: &SmrCell, seed: u64) -> Result<Self> {
-        let cluster = Cluster::tolerating(cell.f)?;
-        let clients = 2 + cell.readers;
+    pub(in crate::bqs) fn new(cell: &SmrCell, seed: u64) -> Result<Self> {
+        let cluster = Cluster::tolerating(cell.load.f)?;
+        let clients = 2 + cell.load.readers;
         let keys = TestKeys::new(seed, cluster, u64::from(clients));
         let config = config(cell, cluster, &keys);
         let port = |number: u16| SocketAddr::from(([127, 0, 0, 1], 1000 + number));
@@ -70,7 +71,7 @@ impl Started {
         let mut directory = Directory::new(&addresses);
         let who = |client: u16| Principal::Client(ClientId::new(u64::from(client) + 1, 0));
         (0..clients).for_each(|client| directory.add_client(who(client), port(n + client)));
-        let mut model = cell.model.clone();
+        let mut model = cell.load.model.clone();
         if let Model::Geo { regions, .. } = &mut model {
             let own = regions.last().copied().unwrap_or(0);
             regions.resize(64, own);
@@ -98,25 +99,32 @@ impl Started {
             let (signer, door) = (keys.signer(own), keys.door(own, now.wall_ns));
             let drive = in_memory(id, &config, signer, door, directory.clone(), service, 1 << 20)?;
             let silent = cell.faulty == Faulty::Proposer && id.0 == 0;
-            machines.add();
+            machines.add_on(cell.load.placement.of_server(usize::from(id.0)));
             hosts.push(host(Process::Replica(Box::new(drive)), silent, nothing));
         }
         for client in 0..clients {
             let door = keys.door(who(client), now.wall_ns);
             let drive = ClientDrive::new(&config, door, 1, directory.clone(), Timestamp(1), ());
-            machines.add();
+            let place = match (usize::from(client), cell.load.kind) {
+                (writer @ 0, Kind::Write) => writer,
+                (0, Kind::Read) => 1,
+                (1, Kind::Read) => 0,
+                (reader, Kind::Write) => reader.saturating_sub(1),
+                (reader, Kind::Read) => reader,
+            };
+            machines.add_on(cell.load.placement.of_client(place, usize::from(n)));
             let kind = if client == 0 { Kind::Write } else { Kind::Read };
             hosts.push(host(Process::Client(Box::new(drive)), false, Loop { kind, operations: 0 }));
         }
         let writer = usize::from(n);
-        let measured = if cell.kind == Kind::Write { writer } else { writer + 1 };
-        hosts[measured].job.operations = cell.operations + cell.warm_up;
+        let measured = if cell.load.kind == Kind::Write { writer } else { writer + 1 };
+        hosts[measured].job.operations = cell.load.operations + cell.load.warm_up;
         exchange_keys(cell, &mut hosts)?;
         machines.call(measured, 1, INVOKE);
-        if cell.writer && measured != writer {
+        if cell.load.writer && measured != writer {
             machines.call(writer, 1, INVOKE);
         }
-        for reader in 0..cell.readers {
+        for reader in 0..cell.load.readers {
             let delay = 1 + u64::from(reader + 1) * UNIT / 7;
             machines.call(writer + 2 + usize::from(reader), delay, INVOKE);
         }

@@ -30,6 +30,8 @@ pub(crate) struct Pending {
     vouched: u32,
     /// The last number that had been accepted when it began to count for the timer.
     passed_over_from: SeqNum,
+    /// How many requests had been proposed by then, of its principal and of all.
+    proposed_before: (u64, u64),
 }
 
 impl Pending {
@@ -42,6 +44,7 @@ impl Pending {
             relayed_again: false,
             vouched: 0,
             passed_over_from: SeqNum(0),
+            proposed_before: (0, 0),
         }
     }
 
@@ -77,8 +80,18 @@ impl Pending {
     }
 
     /// Returns the last number that had been accepted when it began to count for the timer.
-    pub(crate) fn passed_over_from(&self) -> SeqNum {
+    pub(super) fn passed_over_from(&self) -> SeqNum {
         self.passed_over_from
+    }
+
+    /// Returns how many requests had been proposed by then, of its principal and of all.
+    pub(super) fn proposed_before(&self) -> (u64, u64) {
+        self.proposed_before
+    }
+
+    /// Notes how many requests have been proposed when it begins to count for the timer.
+    pub(super) fn set_proposed_before(&mut self, before: (u64, u64)) {
+        self.proposed_before = before;
     }
 
     /// Notes whether it is in a proposal of this view.
