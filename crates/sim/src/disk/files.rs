@@ -389,6 +389,3 @@ impl DiskFile for SimFile {
         Ok(inner.contents.get(&self.id).map_or(0, |content| content.bytes.len() as u64))
     }
 }
-
-#[cfg(test)]
-mod tests;

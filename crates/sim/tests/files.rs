@@ -1,7 +1,9 @@
 //! What a crash leaves of files and names.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use super::*;
-use crate::rng::Concern;
+use quorate_process::storage::io::{DiskErrorKind, DiskFile as _, DiskIo as _};
+use quorate_sim::disk::files::{SECTOR, SimFile, SimFiles};
+use quorate_sim::rng::{Concern, Rng};
 
 const LEN: usize = 4 * SECTOR;
 
