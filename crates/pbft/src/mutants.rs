@@ -112,6 +112,21 @@ mutants! {
     M63 = 63, "any-incarnation", "Any count of starts is believed, however far it jumps (§14.3).";
     M50 = 50, "null-anywhere", "Null batches are accepted at any time (PR-6).";
     M90 = 90, "rejoined-by-own-h", "A rejoin is over when this replica's own checkpoint is stable, whatever the others' (RC-9a).";
+    M140 = 140, "commit-unchecked", "A commit of the log counts without its checksum (D1).";
+    M141 = 141, "commit-unsynced", "The log says that records are durable without a sync (D1, GC-2).";
+    M142 = 142, "missing-commits-unnoticed", "A log that ends before a commit that was durable is the whole log (D3, §14.3).";
+    M143 = 143, "image-before-pages", "An image is named before its pages are durable (D5).";
+    M144 = 144, "index-unsynced", "An image is complete although its index is not durable (D5).";
+    M145 = 145, "draft-unsynced", "A new index gets its name before its content is durable (D5).";
+    M146 = 146, "dirty-page-dropped", "A page that is only in memory is dropped.";
+    M147 = 147, "slot-of-old-page", "A page that was replaced still has the slot of its old content.";
+    M148 = 148, "page-unchecked-on-disk", "A page is read from its slot without comparing its digest (H4).";
+    M149 = 149, "slot-free-early", "The slot of a page is free before an image without it is complete (D5).";
+    M150 = 150, "page-taken-as-written", "A page that changed is taken for the one that the disk has (D5).";
+    M151 = 151, "view-not-carried", "The record of the view is lost when the log is cut (D6, I7).";
+    M152 = 152, "rejoin-not-noted", "The log of a replica that has not rejoined is its state (§14.4).";
+    M153 = 153, "segment-name-unsynced", "A segment is used before its name is durable (D1).";
+    M154 = 154, "start-uncounted", "A start does not raise the count of starts (§14.3).";
     M71 = 71, "reply-of-another-request", "A client takes a reply by its timestamp, whatever request it answers (S3, RP-5).";
     M72 = 72, "timestamps-not-kept", "A client keeps the first timestamp of a run only, not those that it uses (S3, CL-10).";
     M73 = 73, "voucher-counted-twice", "A replica's word about a request counts as two (TM-2).";
@@ -119,6 +134,9 @@ mutants! {
     M75 = 75, "same-timestamp-again", "A lane's request is executed again under the timestamp of the last one (EX-2).";
     M14 = 14, "result-unchecked", "A client takes a result without comparing it with the certified digest (CL-6, K12).";
 }
+
+/// The mutants of a replica's storage. No run of the swarm has that storage: `sim/tests/storage.rs` finds them.
+pub const STORAGE: core::ops::RangeInclusive<u32> = M140..=M154;
 
 #[cfg(feature = "mutants")]
 mod switch {

@@ -10,6 +10,8 @@ use quorate_wire::{Digest, SeqNum};
 
 use crate::rng::{Concern, Rng};
 
+pub mod files;
+
 /// One record as it lies on the disk.
 #[derive(Clone, Debug)]
 struct Entry {

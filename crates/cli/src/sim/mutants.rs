@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use quorate_pbft::mutants::LIST;
+use quorate_pbft::mutants::{LIST, STORAGE};
 use quorate_sim::hunt;
 use serde_json::{Value, json};
 
@@ -67,6 +67,7 @@ impl Mutants {
 
     fn chosen(&self) -> Result<Vec<(u32, &'static str, &'static str)>, Failure> {
         let mut all = LIST.to_vec();
+        all.retain(|(id, ..)| !STORAGE.contains(id));
         all.sort_unstable();
         let Some(only) = &self.only else { return Ok(all) };
         let number = only.trim_start_matches(['M', 'm']).parse::<u32>().ok();
