@@ -12,9 +12,9 @@ pub enum Execution {
     /// In the step that asked for them.
     #[default]
     Inline,
-    /// Those that run code of the service at [`Event::Work`], the others in the step that asked for them, all in order.
+    /// Those that run code of the service at [`crate::event::Event::Work`], the others in the step that asked for them, all in order.
     ServiceDeferred,
-    /// At [`Event::Work`], one at a time.
+    /// At [`crate::event::Event::Work`], one at a time.
     Deferred,
 }
 
