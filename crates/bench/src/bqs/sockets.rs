@@ -239,7 +239,7 @@ struct Running {
     shared: Arc<Shared>,
     orders: Vec<Sender<Job>>,
     told: Receiver<()>,
-    threads: Vec<JoinHandle<std::io::Result<Seen>>>,
+    threads: Vec<JoinHandle<std::io::Result<(Seen, mesh::Ends)>>>,
 }
 
 impl Running {
@@ -280,9 +280,11 @@ impl Running {
 
     fn end(self) -> Result<Vec<Seen>> {
         self.shared.stop.store(true, Ordering::Relaxed);
-        let all = self.threads.into_iter().map(|thread| {
-            let seen = thread.join().map_err(|_| anyhow!("a process has failed"))?;
-            seen.context("the sockets have failed")
+        // No connection is closed before all have ended: a process that still sends would find it reset.
+        let ended: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
+        let all = ended.into_iter().map(|ended| {
+            let seen = ended.map_err(|_| anyhow!("a process has failed"))?;
+            seen.map(|(seen, _)| seen).context("the sockets have failed")
         });
         all.collect()
     }

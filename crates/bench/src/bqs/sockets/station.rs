@@ -136,8 +136,8 @@ impl Station {
         Self { resident, me, ends, machine, prices, clock, shared, jobs, tell, job, next_at, began, seen }
     }
 
-    /// Runs until the end of the cell.
-    pub(super) fn run(mut self) -> io::Result<Seen> {
+    /// Runs until the end of the cell. Returns the connections, too: others may still send to this process.
+    pub(super) fn run(mut self) -> io::Result<(Seen, Ends)> {
         let _ = nix::sys::prctl::set_timerslack(1);
         let mut lied = false;
         // When whatever is there at once was ready, at the latest.
@@ -175,7 +175,7 @@ impl Station {
                 self.ends.wait(Duration::from_nanos(until).min(NAP))?;
             }
         }
-        Ok(self.seen)
+        Ok((self.seen, self.ends))
     }
 
     fn invoke(&mut self, now: u64) -> io::Result<u64> {
