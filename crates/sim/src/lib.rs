@@ -23,6 +23,7 @@ pub mod hunt;
 pub mod lanes;
 pub mod network;
 pub mod pool;
+pub mod queue;
 pub mod recording;
 pub mod report;
 pub mod rng;

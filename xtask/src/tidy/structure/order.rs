@@ -104,7 +104,7 @@ const ORDERS: &[(&str, Order)] = &[
         &[
             "clock describe expected hash pool rng summary trace",
             "disk follow lanes network recording",
-            "core",
+            "core queue",
             "app",
             "checker",
             "governed",
