@@ -23,7 +23,7 @@ use crate::{Experiment, Settings};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "busy-neighbour",
     source: "ours",
-    about: "SET through the RESP gateway beside an endless loop for each core: the share of the quiet rate; Redis beside it",
+    about: "rate of SET through the RESP gateway, with and without an endless loop for each core; the same for Redis",
     run,
     figures,
 };

@@ -61,10 +61,11 @@ pub(crate) struct Up {
     /// Number of Byzantine replicas to tolerate, 1 to 4; only for a new cluster (default 1)
     #[arg(long, value_parser = values::within::<u16, 1, 4>)]
     f: Option<u16>,
-    /// Address of replica 0, IP or IP:PORT; the others use the next ports; only for a new cluster (default 127.0.0.1:7000)
+    /// Address of replica 0, IP or IP:PORT (default 127.0.0.1:7000); only for a new cluster. The other replicas use the
+    /// same IP and the next ports
     #[arg(long, value_name = "ADDR")]
     host: Option<Host>,
-    /// Service to replicate; only for a new cluster or a demo (default fs; the default of `quorate init` is kv)
+    /// Service to replicate (default fs); only for a new cluster or a demo. `quorate init` has another default: kv
     #[arg(long, value_parser = values::service(), value_name = "SERVICE")]
     service: Option<ServiceName>,
     #[command(flatten)]
@@ -78,7 +79,8 @@ pub(crate) struct Up {
     /// What replicas write to disk before they answer; only for a new cluster (default sync)
     #[arg(long, value_enum)]
     durability: Option<Durability>,
-    /// Run a demo: write data, kill the primary, run a liar, wipe a disk, compare; status 1 if data was lost
+    /// Run a demo that writes data, kills the primary, runs a liar, wipes a disk, and compares the data. Exit status 1 if
+    /// data was lost
     #[arg(long, conflicts_with_all = ["f", "host", "durability", "mount"])]
     demo: bool,
     #[command(flatten)]

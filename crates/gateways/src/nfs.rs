@@ -78,9 +78,9 @@ only if enough replicas agree on it. It has no state: you can kill and restart i
 
 The replicas trust the gateway to report the user of each call, so run one on each machine that mounts.
 
-An export of a subdirectory is no boundary: a program that forges NFS calls can also reach files outside the
-subdirectory, if it knows or guesses their handles. The program can use the options of every export that admits its
-address. To isolate files, use a separate cluster.
+An export of a subdirectory does not isolate the subdirectory. A program that builds its own NFS calls can reach any
+file whose handle it knows or guesses. It can choose any export that admits its address, with the options of that
+export. To isolate files, use a separate cluster.
 
   quorate nfs --dir cluster/client-0 --listen 127.0.0.1:20490
 

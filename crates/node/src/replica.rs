@@ -347,7 +347,7 @@ fn resume<S: Service>(
     let records = match past {
         Past::Nothing => return Ok(Resume::Fresh { incarnation }),
         Past::Lost(why) => {
-            warn!(why, "this replica's memory is lost: rejoining from the other replicas");
+            warn!(why, "this replica's state is lost: rejoining from the other replicas");
             storage.load(executor)?;
             return Ok(Resume::Amnesia { incarnation });
         }

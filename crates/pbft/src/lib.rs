@@ -17,7 +17,7 @@
 //! | making and examining a NEW-VIEW | [`decision`], `view/candidate.rs`, `view/proofs.rs` | `replica/new_view.rs` |
 //! | entering a view | | `replica/enter_view.rs` |
 //! | time-outs [OSDI99 §4.4, §4.5.2] | `requests/watch.rs`, [`away`] | `replica/request_timer.rs` |
-//! | tentative execution, reads, digest replies [OSDI99 §5.1] | `execution` | `replica/execute.rs` |
+//! | tentative execution, reads, digest replies [OSDI99 §5.1] | `execution` | `replica/execute.rs`, `replica/read.rs` |
 //! | commits that ride on other messages [OSDI99 §5.1] | `order/piggyback.rs` | `replica/normal.rs` |
 //! | bodies and batches by digest | `order/{bodies,lookup,archive}.rs` | `replica/{fetch_bodies,answer_bodies}.rs` |
 //! | retransmission by status | `status/peers.rs` | `replica/status.rs` |

@@ -11,8 +11,8 @@
 //! | `adopt_rest_of_new_view` | `enter_view` | votes for numbers of the NEW-VIEW that the window admits by now |
 //! | `enter_view` | `enter_view` | enters the view of a NEW-VIEW |
 //! | `hand_over` | `execute` | gives a committed batch to the executor |
-//! | `serve_reads` | `execute` | serves the reads that wait, where that is allowed |
-//! | `on_read_request` | `execute` | takes a read-only request |
+//! | `serve_reads` | `read` | serves the reads that wait, where that is allowed |
+//! | `on_read_request` | `read` | takes a read-only request |
 //! | `try_execute` | `execute` | gives batches to the executor as far as the log allows |
 //! | `undo_tentative` | `execute` | drops the tentative execution |
 //! | `recheck_hungry` | `fetch_bodies` | looks again at proposals that miss bodies |
@@ -51,6 +51,7 @@ mod lives;
 mod new_view;
 mod normal;
 mod propose;
+mod read;
 mod rejoin;
 mod request;
 mod request_timer;
