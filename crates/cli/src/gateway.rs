@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
@@ -15,7 +16,7 @@ use quorate_node::signals;
 
 use crate::fail::Outcome;
 use crate::node::open_client;
-use crate::out;
+use crate::{out, values};
 
 /// A gateway with its options.
 #[derive(Debug)]
@@ -83,6 +84,14 @@ fn command(row: &'static GatewayRow) -> Command {
                 .default_value(limits.lanes.to_string())
                 .value_parser(value_parser!(u16))
                 .help("Maximum number of operations in progress"),
+        )
+        .arg(
+            Arg::new("deadline")
+                .long("deadline")
+                .value_name("TIME")
+                .default_value(format!("{}s", row.deadline.as_secs()))
+                .value_parser(values::duration)
+                .help("Time after which a user gets an error instead of an answer, such as 500ms or 10s"),
         );
     row.options.iter().fold(command, |command, option| command.arg(argument(option)))
 }
@@ -109,6 +118,10 @@ fn value<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, name: &str) -> 
     value.ok_or_else(|| clap::Error::new(ErrorKind::MissingRequiredArgument))
 }
 
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl FromArgMatches for Gateway {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let found = matches.subcommand().and_then(|(name, matches)| Some((row(name)?, matches)));
@@ -124,6 +137,7 @@ impl FromArgMatches for Gateway {
             limits: Limits {
                 lanes: value(matches, "lanes")?,
                 connections_max: value(matches, "connections")?,
+                deadline_ns: nanoseconds(value(matches, "deadline")?),
                 ..Limits::default()
             },
             options: row.options.iter().filter_map(|option| Some((option.name, given(option)?))).collect(),

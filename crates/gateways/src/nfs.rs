@@ -12,6 +12,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::time::Duration;
 
 use quorate_fs::Fs;
 use quorate_fs::nfs3::relay::{Connection, Limits as ConnectionLimits, Ticket};
@@ -39,6 +40,7 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
     protocol: "NFS",
     users: "NFS clients (NFS and MOUNT protocols)",
     port: 20490,
+    deadline: Duration::from_secs(10),
     service: ServiceName::FS,
     help: HELP,
     options: &[

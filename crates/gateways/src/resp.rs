@@ -10,7 +10,8 @@
 //! | | |
 //! |---|---|
 //! | bytes to words | [`decode`] |
-//! | words to operations | `command`, `table`, `refusal` |
+//! | words to operations | `command`, `data`, `script`, `table`, `refusal` |
+//! | MULTI, EXEC and WATCH | `transaction` |
 //! | commands that the gateway answers itself | `session` |
 //! | commands of a connection to one request | `pack` |
 //! | answers to replies | `reply`, `encode` |
@@ -21,6 +22,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use quorate_wire::message::OPERATION_BYTES_MAX;
 
@@ -33,20 +35,33 @@ use quorate_node::services::ServiceName;
 use quorate_node::socket::Socket;
 use quorate_node::trouble::{Kind, Trouble};
 
+#[cfg(test)]
+mod beside_redis;
 mod command;
+mod cursors;
+mod data;
 pub mod decode;
+#[cfg(test)]
+mod desk;
+#[cfg(test)]
+mod document_tests;
 mod encode;
 mod pack;
 mod refusal;
 mod reply;
+mod script;
+mod scripts;
 mod session;
+mod sha1;
 mod table;
 mod talk;
 #[cfg(test)]
 mod talk_tests;
 #[cfg(test)]
 mod tests;
+mod transaction;
 
+pub use self::table::document;
 pub use self::talk::{Protocol, RespTalk};
 
 /// A RESP gateway.
@@ -58,6 +73,8 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
     protocol: "RESP",
     users: "Redis clients",
     port: 6380,
+    // Less than clients wait before they try again by themselves.
+    deadline: Duration::from_secs(2),
     service: ServiceName::KV,
     help: HELP,
     options: &[OptionRow {
@@ -82,10 +99,8 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
 const HELP: &str = "Run a RESP gateway for Redis clients
 
 The gateway is a client of the cluster, and accepts a result only if enough replicas agree on it. Its users trust
-the gateway itself, so run one on each machine that uses the cluster. Supported commands:
-
-  PING, ECHO, HELLO 2, AUTH, SELECT 0, SET (NX, XX, EX, PX, GET), GET, GETDEL, DEL, EXISTS, INCR, DECR, INCRBY,
-  APPEND, STRLEN, MGET, MSET, EXPIRE, TTL, PERSIST, DBSIZE, FLUSHALL, INFO, CONFIG GET, COMMAND, CLIENT
+the gateway itself, so run one on each machine that uses the cluster. It has the
+commands of Redis on strings, keys and their expiry, transactions, scans and 16 databases: docs/redis.md lists them.
 
 A pipeline is executed in order, as one operation. Two errors report problems of the cluster: -TRYAGAIN means
 that nothing was changed, -UNKNOWN that the command may or may not take effect.
@@ -126,7 +141,12 @@ pub fn open<M: Meter>(
 ) -> io::Result<RespDoor<M>> {
     let Options { limits, password } = options;
     let connections_max = limits.connections_max;
-    let protocol = Protocol { password, connections_max, operation_bytes_max: OPERATION_BYTES_MAX };
+    let protocol = Protocol {
+        password,
+        connections_max,
+        operation_bytes_max: OPERATION_BYTES_MAX,
+        ..Protocol::default()
+    };
     FrontDoor::open(address, limits, protocol, Cluster { drive, socket })
 }
 

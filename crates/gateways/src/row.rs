@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use quorate_node::ClientNode;
 use quorate_node::services::ServiceName;
@@ -21,6 +22,8 @@ pub struct GatewayRow {
     pub users: &'static str,
     /// Its usual port.
     pub port: u16,
+    /// How long its users wait for an answer of the cluster.
+    pub deadline: Duration,
     /// The service that it needs.
     pub service: ServiceName,
     /// The help text of the subcommand: a line, an empty line, and more.

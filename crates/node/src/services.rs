@@ -9,6 +9,8 @@ use quorate_service::null::Null;
 pub struct ServiceRow {
     /// Its name in `node.toml` and on the command line.
     pub name: ServiceName,
+    /// The number of its operations and its state. Replicas with different numbers disagree.
+    pub version: u32,
     /// Its description, for help texts.
     pub about: &'static str,
     /// Keys of `node.toml`, with their values, for a cluster that only users of its machine can reach.
@@ -34,10 +36,11 @@ pub(crate) trait Taker {
 
 /// Declares the rows, each with the function that makes its service from its settings.
 macro_rules! services {
-    ($($row:ident $name:literal, $about:literal, $local:expr, $probe:expr, $make:expr;)*) => {
+    ($($row:ident $name:literal $version:literal, $about:literal, $local:expr, $probe:expr, $make:expr;)*) => {
         /// The built-in services.
         pub const SERVICES: &[ServiceRow] = &[$(ServiceRow {
             name: ServiceName::$row,
+            version: $version,
             about: $about,
             local: $local,
             probe: $probe,
@@ -69,13 +72,13 @@ macro_rules! services {
 }
 
 services! {
-    FS "fs", "A file system",
+    FS "fs" 1, "A file system",
         &[("fs_exports", "\"/(rw,no_root_squash)\"")], refused,
         |settings| quorate_fs::Fs::new(settings.clone()).map_err(|error| format!("fs_{error}"));
-    KV "kv", "A key-value store",
+    KV "kv" 2, "A key-value store",
         &[], |operation| Operation::Get { key: b"\0quorate watches" }.encode(operation),
         |_| Ok(Kv);
-    NULL "null", "A service without state, for measurements",
+    NULL "null" 1, "A service without state, for measurements",
         &[], refused,
         |_| Ok(Null);
 }

@@ -107,6 +107,7 @@ impl Words for KvApp {
         let operation = match Asked::decode(operation) {
             Ok(Asked::Operation(operation)) => operation,
             Ok(Asked::Command(command)) => return format!("{command:?}").to_lowercase(),
+            Ok(Asked::Further(further)) => return format!("{further:?}").to_lowercase(),
             Err(_) => return "(malformed)".to_owned(),
         };
         match operation {
@@ -395,6 +396,7 @@ impl Double for KvDouble {
         let operation = match Asked::decode(operation) {
             Ok(Asked::Operation(operation)) => operation,
             Ok(Asked::Command(command)) => return self.command(&command),
+            Ok(Asked::Further(further)) => unreachable!("nobody draws {further:?}"),
             Err(_) => return answer(&Answer::Failed(Failure::Malformed)),
         };
         let key = key_of(&operation);

@@ -1,6 +1,14 @@
-//! Replies of the Redis protocol, version 2.
+//! Replies of the Redis protocol, versions 2 and 3.
 
 use std::io::Write as _;
+
+/// The version of the protocol that a connection speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Version {
+    #[default]
+    Two,
+    Three,
+}
 
 /// Appends a status, such as `+OK`. The text contains no newline.
 pub(super) fn status(out: &mut Vec<u8>, text: &str) {
@@ -26,9 +34,33 @@ pub(super) fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the null bulk string.
-pub(super) fn nil(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"$-1\r\n");
+/// Appends nothing as a value: of version 2 the null bulk string.
+pub(super) fn nil(out: &mut Vec<u8>, version: Version) {
+    out.extend_from_slice(if version == Version::Three { b"_\r\n" } else { b"$-1\r\n" });
+}
+
+/// Appends nothing as an array.
+pub(super) fn no_array(out: &mut Vec<u8>, version: Version) {
+    out.extend_from_slice(if version == Version::Three { b"_\r\n" } else { b"*-1\r\n" });
+}
+
+/// Appends the head of a map with this number of pairs: of version 2 an array.
+pub(super) fn map(out: &mut Vec<u8>, pairs: usize, version: Version) {
+    match version {
+        Version::Two => array(out, pairs * 2),
+        Version::Three => head(out, b'%', i64::try_from(pairs).unwrap_or(i64::MAX)),
+    }
+}
+
+/// Appends a text that a user reads.
+pub(super) fn text(out: &mut Vec<u8>, text: &str, version: Version) {
+    if version == Version::Two {
+        return bulk(out, text.as_bytes());
+    }
+    head(out, b'=', i64::try_from(text.len() + 4).unwrap_or(i64::MAX));
+    out.extend_from_slice(b"txt:");
+    out.extend_from_slice(text.as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends the head of an array; its items follow.

@@ -9,7 +9,9 @@ use std::ops::Range;
 use quorate_service::kv::{Answer, Asked, Command, Failure, Items};
 
 use super::encode;
-use super::reply::{Facts, Shape, reply};
+use super::reply::{Facts, Form, Shape, reply};
+use super::session::Session;
+use super::transaction::{Exec, Queued};
 
 /// Maximum number of commands of a pack.
 pub(super) const COMMANDS_MAX: usize = 1024;
@@ -22,7 +24,20 @@ enum Part {
     /// The reply is known.
     Known(Range<usize>),
     /// The cluster executes it.
-    Asked(Range<usize>, Shape),
+    Asked(Range<usize>, Form),
+    /// The cluster executes a transaction.
+    Exec(Range<usize>, Exec),
+}
+
+/// What a command asks of the cluster.
+#[derive(Clone, Debug)]
+pub(super) enum Asks {
+    /// Nothing: its reply is known.
+    Nothing,
+    /// An operation.
+    One(Form),
+    /// A transaction.
+    Exec(Exec),
 }
 
 /// See the module. Never more than [`COMMANDS_MAX`] commands.
@@ -66,11 +81,12 @@ impl Pack {
 
     /// Adds a command whose operation or reply was just appended at these offsets. Refuses an operation that is too
     /// long.
-    pub(super) fn push(&mut self, (operation, known): (usize, usize), shape: Option<Shape>, max: usize) {
+    pub(super) fn push(&mut self, (operation, known): (usize, usize), asks: Asks, max: usize) {
         let end = self.operations.len();
-        let part = match shape {
-            Some(shape) if end - operation <= max => Part::Asked(operation..end, shape),
-            Some(_) => {
+        let part = match asks {
+            Asks::One(form) if end - operation <= max => Part::Asked(operation..end, form),
+            Asks::Exec(exec) if end - operation <= max => Part::Exec(operation..end, exec),
+            Asks::One(_) | Asks::Exec(..) => {
                 self.operations.truncate(operation);
                 encode::error(
                     &mut self.replies,
@@ -78,7 +94,7 @@ impl Pack {
                 );
                 Part::Known(known..self.replies.len())
             }
-            None => Part::Known(known..self.replies.len()),
+            Asks::Nothing => Part::Known(known..self.replies.len()),
         };
         self.parts.push(part);
     }
@@ -86,7 +102,7 @@ impl Pack {
     /// Returns whether there are operations for the cluster.
     pub(super) fn asks(&self) -> bool {
         let rest = self.parts.get(self.next..).unwrap_or(&[]);
-        rest.iter().any(|part| matches!(part, Part::Asked(..)))
+        rest.iter().any(|part| !matches!(part, Part::Known(_)))
     }
 
     /// Writes the request for the cluster to `operation`, and returns whether it is read-only; none if there is none.
@@ -95,7 +111,7 @@ impl Pack {
         let rest = self.parts.get(self.next..).unwrap_or(&[]);
         let operations = rest.iter().filter_map(|part| match part {
             Part::Known(_) => None,
-            Part::Asked(range, _) => self.operations.get(range.clone()),
+            Part::Asked(range, _) | Part::Exec(range, ..) => self.operations.get(range.clone()),
         });
         self.asked = operations.clone().count();
         match self.asked {
@@ -110,13 +126,19 @@ impl Pack {
     }
 
     /// Takes the answer to the request, and appends the resulting replies.
-    pub(super) fn answer(&mut self, answer: &[u8], facts: &Facts<'_>, out: &mut Vec<u8>) -> Then {
+    pub(super) fn answer(
+        &mut self,
+        answer: &[u8],
+        facts: &Facts<'_>,
+        session: &mut Session,
+        out: &mut Vec<u8>,
+    ) -> Then {
         match Answer::decode(answer) {
             Ok(Answer::Failed(Failure::NeedsOrder)) => return Then::AskOrdered,
             Ok(Answer::Many(answers)) if self.asked > 1 => {
                 for answer in answers.iter() {
                     self.known(out);
-                    self.one(answer, facts, out);
+                    self.one(answer, facts, session, out);
                 }
                 self.known(out);
             }
@@ -124,7 +146,7 @@ impl Pack {
             _ => {
                 for _ in 0..self.asked {
                     self.known(out);
-                    self.one(answer, facts, out);
+                    self.one(answer, facts, session, out);
                 }
                 self.known(out);
             }
@@ -133,7 +155,10 @@ impl Pack {
     }
 
     /// Appends an error for every command that waits for the cluster, and the known replies.
-    pub(super) fn fail(&mut self, text: &str, out: &mut Vec<u8>) {
+    pub(super) fn fail(&mut self, text: &str, session: &mut Session, out: &mut Vec<u8>) {
+        if let Some(Part::Exec(_, exec)) = self.parts.get(self.next) {
+            session.database = exec.database_before;
+        }
         while self.next < self.parts.len() {
             self.known(out);
             if self.next < self.parts.len() {
@@ -151,11 +176,24 @@ impl Pack {
         }
     }
 
-    fn one(&mut self, answer: &[u8], facts: &Facts<'_>, out: &mut Vec<u8>) {
-        if let Some(Part::Asked(_, shape)) = self.parts.get(self.next) {
-            reply(answer, *shape, facts, out);
-            self.next += 1;
+    fn one(&mut self, answer: &[u8], facts: &Facts<'_>, session: &mut Session, out: &mut Vec<u8>) {
+        match self.parts.get(self.next) {
+            Some(Part::Asked(range, form)) => {
+                if let (Shape::Watch, Ok(Answer::Value(mark))) = (form.shape, Answer::decode(answer))
+                    && let (Ok(mark), Some(operation)) = (mark.try_into(), self.operations.get(range.clone()))
+                {
+                    session.watched.push(mark, operation);
+                }
+                reply(answer, *form, facts, out);
+            }
+            Some(Part::Exec(_, exec)) => {
+                if !replies(answer, exec, facts, out) {
+                    session.database = exec.database_before;
+                }
+            }
+            Some(Part::Known(_)) | None => return,
         }
+        self.next += 1;
     }
 
     /// Empties the pack, and keeps memory for packs of a usual size.
@@ -173,4 +211,30 @@ impl Pack {
     pub(super) fn held(&self) -> usize {
         self.operations.capacity() + self.replies.capacity()
     }
+}
+
+/// Appends the replies of a transaction. Returns whether it was executed.
+fn replies(answer: &[u8], exec: &Exec, facts: &Facts<'_>, out: &mut Vec<u8>) -> bool {
+    let version = exec.version;
+    let answers = match Answer::decode(answer) {
+        Ok(Answer::Many(answers)) => answers,
+        // A key that was watched has changed.
+        Ok(Answer::Nil) => {
+            encode::no_array(out, version);
+            return false;
+        }
+        _ => {
+            reply(answer, Form { shape: Shape::List, name: "exec", version, database: 0 }, facts, out);
+            return false;
+        }
+    };
+    encode::array(out, exec.items.len());
+    let mut answers = answers.iter();
+    for item in &exec.items {
+        match item {
+            Queued::Known(reply) => out.extend_from_slice(reply),
+            Queued::Asked(form) => reply(answers.next().unwrap_or(&[]), *form, facts, out),
+        }
+    }
+    true
 }

@@ -1,13 +1,16 @@
 //! Translates the service's answer to the reply of Redis.
 
 use std::fmt::Write as _;
+use std::sync::Mutex;
 
 use quorate_service::kv::{Answer, Failure};
 use quorate_service::registry;
 
+use super::cursors::Cursors;
 use super::decode::number;
-use super::encode;
+use super::encode::{self, Version};
 use super::refusal::bad_ttl;
+use super::scripts::Scripts;
 use crate::front::Requests;
 
 /// The version of Redis whose behaviour is followed, as reported to clients.
@@ -16,6 +19,12 @@ pub(super) const REDIS_VERSION: &str = "7.0.15";
 /// The gateway's figures for INFO.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts<'a> {
+    /// The cursors of SCAN.
+    pub(super) cursors: &'a Mutex<Cursors>,
+    /// The scripts that clients have sent.
+    pub(super) scripts: &'a Mutex<Scripts>,
+    /// Maximum number of bytes of an operation.
+    pub(super) operation_bytes_max: usize,
     /// The password, if there is one.
     pub(super) password: Option<&'a [u8]>,
     /// Maximum number of connections.
@@ -45,8 +54,22 @@ pub(super) enum Shape {
     Bulk,
     /// A number.
     Integer,
-    /// A number, for EXPIRE.
-    Expire,
+    /// SETNX: a number, 1 if it was done.
+    Flag,
+    /// RENAME: a status, or an error if there is no such key.
+    Rename,
+    /// COPY, RENAMENX: a number; `strict`: an error if there is no such key.
+    Copy { strict: bool },
+    /// GETEX and others: a value or nothing, `string` or `none`.
+    Type,
+    /// Seconds and microseconds.
+    Time,
+    /// A cursor and keys, or no keys.
+    Scan { hide: bool },
+    /// Keys.
+    Keys,
+    /// WATCH: the mark of its keys.
+    Watch,
     /// A time, rounded to seconds.
     Seconds,
     /// Values, each of which may be nil.
@@ -57,11 +80,22 @@ pub(super) enum Shape {
     Info(Sections),
 }
 
+/// What a reply to a command needs, in addition to the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Form {
+    pub(super) shape: Shape,
+    /// The name of the command, for errors.
+    pub(super) name: &'static str,
+    pub(super) version: Version,
+    pub(super) database: u8,
+}
+
 /// The requested sections of INFO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sections(u8);
 
-const SECTIONS: [&str; 4] = ["server", "clients", "stats", "keyspace"];
+const SECTIONS: [&str; 8] =
+    ["server", "clients", "memory", "persistence", "stats", "replication", "cluster", "keyspace"];
 
 impl Sections {
     /// Returns the sections with these names; without names, all.
@@ -85,9 +119,9 @@ fn is(name: &[u8], text: &str) -> bool {
 }
 
 /// Appends the reply for an answer.
-pub(super) fn reply(answer: &[u8], shape: Shape, facts: &Facts<'_>, out: &mut Vec<u8>) {
+pub(super) fn reply(answer: &[u8], form: Form, facts: &Facts<'_>, out: &mut Vec<u8>) {
     let before = out.len();
-    if shaped(answer, shape, facts, out).is_none() {
+    if shaped(answer, form, facts, out).is_none() {
         // The service answers as documented. Other answers would come from another service, or from the client
         // registry.
         out.truncate(before);
@@ -99,14 +133,48 @@ pub(super) fn reply(answer: &[u8], shape: Shape, facts: &Facts<'_>, out: &mut Ve
     }
 }
 
-fn shaped(answer: &[u8], shape: Shape, facts: &Facts<'_>, out: &mut Vec<u8>) -> Option<()> {
-    match (Answer::decode(answer).ok()?, shape) {
-        (Answer::Failed(failure), _) => encode::error(out, refusal(failure, shape).as_bytes()),
-        (Answer::Done, Shape::Status | Shape::Set) => encode::status(out, "OK"),
-        (Answer::Nil, Shape::Set | Shape::SetGet | Shape::Bulk) => encode::nil(out),
+fn shaped(answer: &[u8], form: Form, facts: &Facts<'_>, out: &mut Vec<u8>) -> Option<()> {
+    let version = form.version;
+    match (Answer::decode(answer).ok()?, form.shape) {
+        (Answer::Failed(failure), _) => encode::error(out, refusal(failure, form.name).as_bytes()),
+        (Answer::Done, Shape::Status | Shape::Set) | (Answer::Value(_), Shape::Rename | Shape::Watch) => {
+            // The session takes the mark of WATCH.
+            encode::status(out, "OK");
+        }
+        (Answer::Nil, Shape::Set | Shape::SetGet | Shape::Bulk) => encode::nil(out, version),
         (Answer::Value(value), Shape::Bulk | Shape::SetGet) => encode::bulk(out, value),
-        (Answer::Value(text), Shape::Integer | Shape::Expire) => {
-            encode::integer(out, number(text)?);
+        (Answer::Value(text), Shape::Integer | Shape::Copy { .. }) => encode::integer(out, number(text)?),
+        (Answer::Done, Shape::Flag) => encode::integer(out, 1),
+        (Answer::Nil, Shape::Flag | Shape::Copy { strict: false }) => encode::integer(out, 0),
+        (Answer::Nil, Shape::Rename | Shape::Copy { strict: true }) => {
+            encode::error(out, b"ERR no such key");
+        }
+        (Answer::Value(count), Shape::Type) => {
+            encode::status(out, if number(count)? == 0 { "none" } else { "string" });
+        }
+        (Answer::Value(text), Shape::Time) => {
+            let us = number(text)?;
+            encode::array(out, 2);
+            encode::bulk(out, (us / 1_000_000).to_string().as_bytes());
+            encode::bulk(out, (us % 1_000_000).to_string().as_bytes());
+        }
+        (Answer::Many(found), Shape::Scan { .. } | Shape::Keys) => {
+            let mut keys = found.iter();
+            let next = Answer::decode(keys.next()?).ok()?;
+            let shown = if form.shape == (Shape::Scan { hide: true }) { 0 } else { found.iter().count() - 1 };
+            if form.shape != Shape::Keys {
+                let cursor = match next {
+                    Answer::Value(key) => facts.cursors.lock().ok()?.keep(key),
+                    Answer::Done | Answer::Nil | Answer::Failed(_) | Answer::Many(_) => 0,
+                };
+                encode::array(out, 2);
+                encode::bulk(out, cursor.to_string().as_bytes());
+            }
+            encode::array(out, shown);
+            for key in keys.take(shown) {
+                let Answer::Value(key) = Answer::decode(key).ok()? else { return None };
+                encode::bulk(out, key);
+            }
         }
         (Answer::Value(text), Shape::Seconds) => {
             let ms = number(text)?;
@@ -117,7 +185,7 @@ fn shaped(answer: &[u8], shape: Shape, facts: &Facts<'_>, out: &mut Vec<u8>) -> 
             for value in values.iter() {
                 match Answer::decode(value).ok()? {
                     Answer::Value(value) => encode::bulk(out, value),
-                    Answer::Nil => encode::nil(out),
+                    Answer::Nil => encode::nil(out, version),
                     Answer::Done | Answer::Failed(_) | Answer::Many(_) => return None,
                 }
             }
@@ -128,8 +196,8 @@ fn shaped(answer: &[u8], shape: Shape, facts: &Facts<'_>, out: &mut Vec<u8>) -> 
                 let Answer::Value(text) = Answer::decode(size).ok()? else { return None };
                 *number = self::number(text)?;
             }
-            if let Shape::Info(sections) = shape {
-                encode::bulk(out, info(numbers, sections, facts).as_bytes());
+            if let Shape::Info(sections) = form.shape {
+                encode::text(out, &info(numbers, form.database, sections, facts), version);
             } else {
                 encode::integer(out, numbers[0]);
             }
@@ -140,14 +208,16 @@ fn shaped(answer: &[u8], shape: Shape, facts: &Facts<'_>, out: &mut Vec<u8>) -> 
 }
 
 /// Returns Redis's error for a refusal of the service.
-fn refusal(failure: Failure, shape: Shape) -> String {
+fn refusal(failure: Failure, name: &str) -> String {
     let text = match failure {
         Failure::NotANumber => "ERR value is not an integer or out of range",
+        Failure::NotADecimal => "ERR value is not a valid float",
+        Failure::Overflow if name == "incrbyfloat" => "ERR increment would produce NaN or Infinity",
         Failure::Overflow => "ERR increment or decrement would overflow",
         Failure::ValueTooLong => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
         Failure::KeyTooLong => "ERR key too long",
         Failure::Full => "OOM command not allowed when used memory > 'maxmemory'.",
-        Failure::BadTtl => return bad_ttl(if shape == Shape::Expire { "expire" } else { "set" }),
+        Failure::BadTtl => return bad_ttl(name),
         Failure::AnswerTooLong => "ERR the answer is too long",
         Failure::Malformed | Failure::Mismatch | Failure::NeedsOrder => {
             return format!("ERR {}", failure.text());
@@ -156,28 +226,34 @@ fn refusal(failure: Failure, shape: Shape) -> String {
     text.to_owned()
 }
 
-fn info([keys, expiring, pages]: [i64; 3], sections: Sections, facts: &Facts<'_>) -> String {
+fn info([keys, expiring, pages]: [i64; 3], database: u8, sections: Sections, facts: &Facts<'_>) -> String {
     let mut text = String::new();
     let version = env!("CARGO_PKG_VERSION");
     let bodies = [
         format!(
-            "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\nquorate_version:{version}\r\n\
-             uptime_in_seconds:{}\r\n",
-            facts.uptime_s
+            "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\narch_bits:64\r\n\
+             quorate_version:{version}\r\nprocess_id:{}\r\nuptime_in_seconds:{}\r\nuptime_in_days:{}\r\n",
+            std::process::id(),
+            facts.uptime_s,
+            facts.uptime_s / 86_400
         ),
         format!(
             "# Clients\r\nconnected_clients:{}\r\nmaxclients:{}\r\n",
             facts.connections, facts.connections_max
         ),
+        "# Memory\r\nused_memory:0\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n".to_owned(),
+        "# Persistence\r\nloading:0\r\n".to_owned(),
         format!(
             "# Stats\r\ntotal_connections_received:{}\r\ntotal_commands_processed:{}\r\nstate_pages:{pages}\r\n\
              requests_sent:{}\r\nrequests_resent:{}\r\n",
             facts.connections_total, facts.commands_total, facts.requests.sent, facts.requests.resent
         ),
+        "# Replication\r\nrole:master\r\nconnected_slaves:0\r\n".to_owned(),
+        "# Cluster\r\ncluster_enabled:0\r\n".to_owned(),
         if keys == 0 {
             "# Keyspace\r\n".to_owned()
         } else {
-            format!("# Keyspace\r\ndb0:keys={keys},expires={expiring},avg_ttl=0\r\n")
+            format!("# Keyspace\r\ndb{database}:keys={keys},expires={expiring},avg_ttl=0\r\n")
         },
     ];
     for (at, body) in bodies.iter().enumerate().filter(|(at, _)| sections.has(*at)) {

@@ -1,19 +1,25 @@
 //! Commands that concern only the connection, and are answered by the gateway itself: PING, HELLO, AUTH, CLIENT and
 //! similar ones.
 
+use quorate_service::kv::{DATABASES, matches};
+
 use super::decode::number;
-use super::encode;
+use super::encode::{self, Version};
 use super::refusal::{NOT_A_NUMBER, Refusal, SYNTAX, refuse, wrong_count};
-use super::reply::{Facts, REDIS_VERSION, Shape};
+use super::reply::{Facts, Form, REDIS_VERSION};
+use super::script;
 use super::table::COMMANDS;
+use super::transaction::{Exec, Queue, Watched};
 
 /// The result of translating a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Parsed {
     /// The reply has been appended.
     Answered,
     /// The operation has been appended, for the cluster.
-    Ask(Shape),
+    Ask(Form),
+    /// The operation of a transaction has been appended, for the cluster.
+    Exec(Exec),
     /// The reply has been appended, and the connection ends.
     Quit,
 }
@@ -27,6 +33,21 @@ pub(super) struct Session {
     pub(super) name: Vec<u8>,
     /// Whether it has given the password, or needs none.
     pub(super) admitted: bool,
+    /// The version of the protocol.
+    pub(super) version: Version,
+    /// The database.
+    pub(super) database: u8,
+    /// The commands since MULTI, if there was one.
+    pub(super) queue: Option<Box<Queue>>,
+    /// The keys that are watched.
+    pub(super) watched: Watched,
+}
+
+impl Session {
+    /// Returns the number of bytes it holds.
+    pub(super) fn held(&self) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.held()) + self.watched.held()
+    }
 }
 
 /// The longest name of a connection, in bytes.
@@ -55,8 +76,13 @@ pub(super) fn here(
         "select" => {
             let index = rest.first().and_then(|index| number(index));
             match index.map(i32::try_from) {
-                Some(Ok(0)) => encode::status(out, "OK"),
-                Some(Ok(_)) => return refuse("ERR DB index is out of range"),
+                Some(Ok(index)) => match u8::try_from(index).ok().filter(|index| *index < DATABASES) {
+                    Some(index) => {
+                        session.database = index;
+                        encode::status(out, "OK");
+                    }
+                    None => return refuse("ERR DB index is out of range"),
+                },
                 Some(Err(_)) => {
                     return refuse(
                         "ERR value is out of range, value must between -2147483648 and 2147483647",
@@ -75,9 +101,19 @@ pub(super) fn here(
             encode::status(out, "OK");
         }
         "hello" => hello(rest, session, facts, out)?,
+        "unwatch" => {
+            session.watched.clear();
+            encode::status(out, "OK");
+        }
+        "reset" => {
+            let (id, admitted) = (session.id, facts.password.is_none());
+            *session = Session { id, admitted, ..Session::default() };
+            encode::status(out, "RESET");
+        }
+        "script" => script::script(rest, facts, out)?,
         "client" => client(rest, session, out)?,
-        "config" => config(rest, facts, out)?,
-        "command" => describe(rest, out)?,
+        "config" => config(rest, session.version, facts, out)?,
+        "command" => describe(rest, session.version, out)?,
         _ => unreachable!("every command of the table is here or about data"),
     }
     Ok(Parsed::Answered)
@@ -110,16 +146,19 @@ fn admit(
     Ok(())
 }
 
-/// `HELLO [2 [AUTH user password] [SETNAME name]]`.
+/// `HELLO [2 | 3 [AUTH user password] [SETNAME name]]`.
 fn hello(
     mut rest: &[&[u8]],
     session: &mut Session,
     facts: &Facts<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Refusal> {
-    if let Some((version, options)) = rest.split_first() {
-        match number(version) {
-            Some(2) => rest = options,
+    let mut version = session.version;
+    if let Some((word, options)) = rest.split_first() {
+        rest = options;
+        match number(word) {
+            Some(2) => version = Version::Two,
+            Some(3) => version = Version::Three,
             Some(_) => return refuse("NOPROTO unsupported protocol version"),
             None => return refuse("ERR Protocol version is not an integer or out of range"),
         }
@@ -153,13 +192,14 @@ fn hello(
     if let Some(name) = name {
         rename(name, session)?;
     }
-    encode::array(out, 14);
+    session.version = version;
+    encode::map(out, 7, version);
     for (key, text) in [("server", "redis"), ("version", REDIS_VERSION)] {
         encode::bulk(out, key.as_bytes());
         encode::bulk(out, text.as_bytes());
     }
     encode::bulk(out, b"proto");
-    encode::integer(out, 2);
+    encode::integer(out, if version == Version::Three { 3 } else { 2 });
     encode::bulk(out, b"id");
     encode::integer(out, i64::try_from(session.id).unwrap_or(i64::MAX));
     for (key, text) in [("mode", "standalone"), ("role", "master")] {
@@ -183,7 +223,7 @@ fn client(rest: &[&[u8]], session: &mut Session, out: &mut Vec<u8>) -> Result<()
     let [what, arguments @ ..] = rest else { return wrong_count("client") };
     match (what.to_ascii_lowercase().as_slice(), arguments) {
         (b"id", []) => encode::integer(out, i64::try_from(session.id).unwrap_or(i64::MAX)),
-        (b"getname", []) if session.name.is_empty() => encode::nil(out),
+        (b"getname", []) if session.name.is_empty() => encode::nil(out, session.version),
         (b"getname", []) => encode::bulk(out, &session.name),
         (b"setname", [name]) => {
             rename(name, session)?;
@@ -194,11 +234,18 @@ fn client(rest: &[&[u8]], session: &mut Session, out: &mut Vec<u8>) -> Result<()
         {
             encode::status(out, "OK");
         }
-        (b"info", []) => {
+        (b"info" | b"list", []) => {
             let name = String::from_utf8_lossy(&session.name);
-            encode::bulk(out, format!("id={} name={name} db=0 resp=2\n", session.id).as_bytes());
+            let version = if session.version == Version::Three { 3 } else { 2 };
+            let line = format!("id={} name={name} db={} resp={version}\n", session.id, session.database);
+            encode::text(out, &line, session.version);
         }
-        _ => return no_such("client", &["id", "getname", "setname", "setinfo", "info"], what),
+        (b"no-evict" | b"no-touch", [switch])
+            if switch.eq_ignore_ascii_case(b"on") || switch.eq_ignore_ascii_case(b"off") =>
+        {
+            encode::status(out, "OK");
+        }
+        _ => return no_such("client", &["id", "getname", "setname", "setinfo", "info", "list"], what),
     }
     Ok(())
 }
@@ -215,25 +262,25 @@ fn no_such<T>(command: &str, known: &[&str], what: &[u8]) -> Result<T, Refusal> 
 }
 
 /// `CONFIG GET name ...`: the few settings that tools read.
-fn config(rest: &[&[u8]], facts: &Facts<'_>, out: &mut Vec<u8>) -> Result<(), Refusal> {
+fn config(rest: &[&[u8]], version: Version, facts: &Facts<'_>, out: &mut Vec<u8>) -> Result<(), Refusal> {
     let [what, names @ ..] = rest else { return wrong_count("config") };
     if !what.eq_ignore_ascii_case(b"GET") || names.is_empty() {
         return no_such("config", &["get"], what);
     }
     let connections = facts.connections_max.to_string();
     let settings = [
-        ("appendonly", "yes"),
-        ("databases", "1"),
+        ("databases", "16"),
         ("maxclients", connections.as_str()),
         ("maxmemory", "0"),
+        ("maxmemory-policy", "noeviction"),
         ("proto-max-bulk-len", "1048576"),
         ("save", ""),
         ("timeout", "0"),
     ];
     let is_asked =
-        |name: &str| names.iter().any(|asked| *asked == b"*" || asked.eq_ignore_ascii_case(name.as_bytes()));
+        |name: &str| names.iter().any(|asked| matches(&asked.to_ascii_lowercase(), name.as_bytes()));
     let found: Vec<_> = settings.into_iter().filter(|(name, _)| is_asked(name)).collect();
-    encode::array(out, found.len() * 2);
+    encode::map(out, found.len(), version);
     for (name, value) in found {
         encode::bulk(out, name.as_bytes());
         encode::bulk(out, value.as_bytes());
@@ -242,7 +289,7 @@ fn config(rest: &[&[u8]], facts: &Facts<'_>, out: &mut Vec<u8>) -> Result<(), Re
 }
 
 /// `COMMAND [COUNT | DOCS ... | INFO name ... | LIST]`.
-fn describe(rest: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Refusal> {
+fn describe(rest: &[&[u8]], version: Version, out: &mut Vec<u8>) -> Result<(), Refusal> {
     let Some((what, names)) = rest.split_first() else {
         encode::array(out, COMMANDS.len());
         for entry in COMMANDS {
@@ -254,7 +301,7 @@ fn describe(rest: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Refusal> {
         b"COUNT" if names.is_empty() => {
             encode::integer(out, i64::try_from(COMMANDS.len()).unwrap_or(i64::MAX));
         }
-        b"DOCS" => encode::array(out, 0),
+        b"DOCS" => encode::map(out, 0, version),
         b"LIST" if names.is_empty() => {
             encode::array(out, COMMANDS.len());
             for entry in COMMANDS {
@@ -267,7 +314,7 @@ fn describe(rest: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Refusal> {
             for name in names {
                 match of(name) {
                     Some(entry) => entry.describe(out),
-                    None => out.extend_from_slice(b"*-1\r\n"),
+                    None => encode::no_array(out, version),
                 }
             }
         }

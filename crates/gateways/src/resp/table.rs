@@ -11,6 +11,8 @@ pub(super) struct Entry {
     flags: &'static [&'static str],
     /// The first key, the last, and the step between.
     keys: (i64, i64, i64),
+    /// Its options and limits, for the documents.
+    pub(super) about: &'static str,
 }
 
 const fn entry(
@@ -18,8 +20,9 @@ const fn entry(
     arity: i64,
     flags: &'static [&'static str],
     keys: (i64, i64, i64),
+    about: &'static str,
 ) -> Entry {
-    Entry { name, arity, flags, keys }
+    Entry { name, arity, flags, keys, about }
 }
 
 const READ: &[&str] = &["readonly", "fast"];
@@ -32,33 +35,88 @@ const HERE: &[&str] = &["loading", "stale", "fast"];
 
 /// Every command, in alphabetical order.
 pub(super) const COMMANDS: &[Entry] = &[
-    entry("append", 3, WRITE, (1, 1, 1)),
-    entry("auth", -2, HERE, (0, 0, 0)),
-    entry("client", -2, HERE, (0, 0, 0)),
-    entry("command", -1, HERE, (0, 0, 0)),
-    entry("config", -2, HERE, (0, 0, 0)),
-    entry("dbsize", 1, READ, (0, 0, 0)),
-    entry("decr", 2, WRITE, (1, 1, 1)),
-    entry("del", -2, REMOVE, (1, -1, 1)),
-    entry("echo", 2, HERE, (0, 0, 0)),
-    entry("exists", -2, READ, (1, -1, 1)),
-    entry("expire", 3, REMOVE, (1, 1, 1)),
-    entry("flushall", -1, REMOVE, (0, 0, 0)),
-    entry("get", 2, READ, (1, 1, 1)),
-    entry("getdel", 2, REMOVE, (1, 1, 1)),
-    entry("hello", -1, HERE, (0, 0, 0)),
-    entry("incr", 2, WRITE, (1, 1, 1)),
-    entry("incrby", 3, WRITE, (1, 1, 1)),
-    entry("info", -1, HERE, (0, 0, 0)),
-    entry("mget", -2, READ, (1, -1, 1)),
-    entry("mset", -3, WRITE, (1, -1, 2)),
-    entry("persist", 2, REMOVE, (1, 1, 1)),
-    entry("ping", -1, HERE, (0, 0, 0)),
-    entry("quit", -1, HERE, (0, 0, 0)),
-    entry("select", 2, HERE, (0, 0, 0)),
-    entry("set", -3, WRITE, (1, 1, 1)),
-    entry("strlen", 2, READ, (1, 1, 1)),
-    entry("ttl", 2, READ, (1, 1, 1)),
+    entry("append", 3, WRITE, (1, 1, 1), "`APPEND key value`"),
+    entry("auth", -2, HERE, (0, 0, 0), "`AUTH [user] password`; the user is `default`"),
+    entry(
+        "client",
+        -2,
+        HERE,
+        (0, 0, 0),
+        "`CLIENT ID`, `GETNAME`, `SETNAME`, `SETINFO`, `INFO`, `LIST` (this connection only), `NO-EVICT`, `NO-TOUCH`",
+    ),
+    entry("command", -1, HERE, (0, 0, 0), "`COMMAND`, `COUNT`, `DOCS` (empty), `INFO`, `LIST`"),
+    entry("config", -2, HERE, (0, 0, 0), "`CONFIG GET pattern ...`: a few settings"),
+    entry("copy", -3, WRITE, (1, 2, 1), "`COPY from to [REPLACE]`, within a database"),
+    entry("dbsize", 1, READ, (0, 0, 0), ""),
+    entry("decr", 2, WRITE, (1, 1, 1), ""),
+    entry("decrby", 3, WRITE, (1, 1, 1), ""),
+    entry("del", -2, REMOVE, (1, -1, 1), ""),
+    entry("discard", 1, HERE, (0, 0, 0), ""),
+    entry("echo", 2, HERE, (0, 0, 0), ""),
+    entry("eval", -3, WRITE, (0, 0, 0), "the lock scripts below only"),
+    entry("evalsha", -3, WRITE, (0, 0, 0), "the lock scripts below only"),
+    entry("exec", 1, HERE, (0, 0, 0), "one ordered operation of at most 1 MiB"),
+    entry("exists", -2, READ, (1, -1, 1), ""),
+    entry("expire", -3, REMOVE, (1, 1, 1), "`NX`, `XX`, `GT`, `LT`"),
+    entry("expireat", -3, REMOVE, (1, 1, 1), "`NX`, `XX`, `GT`, `LT`"),
+    entry("expiretime", 2, READ, (1, 1, 1), ""),
+    entry("flushall", -1, REMOVE, (0, 0, 0), "all databases"),
+    entry("flushdb", -1, REMOVE, (0, 0, 0), ""),
+    entry("get", 2, READ, (1, 1, 1), ""),
+    entry("getdel", 2, REMOVE, (1, 1, 1), ""),
+    entry("getex", -2, REMOVE, (1, 1, 1), "`EX`, `PX`, `EXAT`, `PXAT`, `PERSIST`"),
+    entry("getrange", 4, READ, (1, 1, 1), ""),
+    entry("getset", 3, WRITE, (1, 1, 1), ""),
+    entry("hello", -1, HERE, (0, 0, 0), "versions 2 and 3, `AUTH`, `SETNAME`"),
+    entry("incr", 2, WRITE, (1, 1, 1), ""),
+    entry("incrby", 3, WRITE, (1, 1, 1), ""),
+    entry("incrbyfloat", 3, WRITE, (1, 1, 1), "exact decimal sums, 17 places after the point"),
+    entry("info", -1, HERE, (0, 0, 0), ""),
+    entry("keys", 2, READ, (0, 0, 0), "at most 100,000 keys and 512 KiB of answer; use `SCAN` beyond"),
+    entry("mget", -2, READ, (1, -1, 1), "1 MiB of answer"),
+    entry("mset", -3, WRITE, (1, -1, 2), ""),
+    entry("msetnx", -3, WRITE, (1, -1, 2), ""),
+    entry("multi", 1, HERE, (0, 0, 0), "at most 1024 commands"),
+    entry("persist", 2, REMOVE, (1, 1, 1), ""),
+    entry("pexpire", -3, REMOVE, (1, 1, 1), "`NX`, `XX`, `GT`, `LT`"),
+    entry("pexpireat", -3, REMOVE, (1, 1, 1), "`NX`, `XX`, `GT`, `LT`"),
+    entry("pexpiretime", 2, READ, (1, 1, 1), ""),
+    entry("ping", -1, HERE, (0, 0, 0), ""),
+    entry("psetex", 4, WRITE, (1, 1, 1), ""),
+    entry("pttl", 2, READ, (1, 1, 1), ""),
+    entry("quit", -1, HERE, (0, 0, 0), ""),
+    entry("randomkey", 1, READ, (0, 0, 0), "one of the first 1,024 keys"),
+    entry("rename", 3, WRITE, (1, 2, 1), ""),
+    entry("renamenx", 3, WRITE, (1, 2, 1), ""),
+    entry("reset", 1, HERE, (0, 0, 0), ""),
+    entry(
+        "scan",
+        -2,
+        READ,
+        (0, 0, 0),
+        "`MATCH`, `COUNT` (at most 10,000), `TYPE`; a cursor is valid at the gateway that gave it",
+    ),
+    entry("script", -2, HERE, (0, 0, 0), "`SCRIPT LOAD` and `EXISTS`, for the lock scripts below"),
+    entry("select", 2, HERE, (0, 0, 0), "databases 0 to 15"),
+    entry("set", -3, WRITE, (1, 1, 1), "`NX`, `XX`, `GET`, `EX`, `PX`, `EXAT`, `PXAT`, `KEEPTTL`"),
+    entry("setex", 4, WRITE, (1, 1, 1), ""),
+    entry("setnx", 3, WRITE, (1, 1, 1), ""),
+    entry("setrange", 4, WRITE, (1, 1, 1), ""),
+    entry("strlen", 2, READ, (1, 1, 1), ""),
+    entry("substr", 4, READ, (1, 1, 1), ""),
+    entry("time", 1, HERE, (0, 0, 0), "the agreed time of the replicas"),
+    entry("touch", -2, READ, (1, -1, 1), "counts keys; there is no eviction"),
+    entry("ttl", 2, READ, (1, 1, 1), ""),
+    entry("type", 2, READ, (1, 1, 1), "`string` or `none`"),
+    entry("unlink", -2, REMOVE, (1, -1, 1), ""),
+    entry("unwatch", 1, HERE, (0, 0, 0), ""),
+    entry(
+        "watch",
+        -2,
+        HERE,
+        (1, -1, 1),
+        "compares value and deadline at `EXEC`: a change that was undone is not seen",
+    ),
 ];
 
 impl Entry {
@@ -74,4 +132,11 @@ impl Entry {
             encode::integer(out, at);
         }
     }
+}
+
+/// Returns the table of commands for the documents.
+pub fn document() -> String {
+    COMMANDS.iter().fold("| Command | Options and limits |\n|---|---|\n".to_owned(), |text, entry| {
+        text + &format!("| `{}` | {} |\n", entry.name.to_uppercase(), entry.about)
+    })
 }

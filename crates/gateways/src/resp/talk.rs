@@ -1,12 +1,15 @@
 //! One connection of the gateway: its input, its operation in progress, its pending output.
 
 use std::net::SocketAddr;
+use std::sync::Mutex;
 
 use super::command::parse;
+use super::cursors::Cursors;
 use super::decode::Decoder;
 use super::encode;
-use super::pack::{Pack, Then};
+use super::pack::{Asks, Pack, Then};
 use super::reply::Facts;
+use super::scripts::Scripts;
 use super::session::{Parsed, Session};
 use crate::front::{Counts, Failure, INPUT_BYTES, Question, Refused, Talk, Turn};
 
@@ -37,8 +40,12 @@ enum State {
 }
 
 /// The data shared by all connections of a gateway.
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
 pub struct Protocol {
+    /// The cursors of SCAN.
+    pub(super) cursors: Mutex<Cursors>,
+    /// The scripts that clients have sent.
+    pub(super) scripts: Mutex<Scripts>,
     /// The password for AUTH, if there is one.
     pub(super) password: Option<Vec<u8>>,
     /// Maximum number of connections.
@@ -74,7 +81,7 @@ impl Talk for RespTalk {
 
     fn open(protocol: &Protocol, _peer: SocketAddr, id: u64) -> Self {
         Self {
-            session: Session { id, name: Vec::new(), admitted: protocol.password.is_none() },
+            session: Session { id, admitted: protocol.password.is_none(), ..Session::default() },
             decoder: Decoder::default(),
             input: Vec::new(),
             taken: 0,
@@ -149,7 +156,8 @@ impl Talk for RespTalk {
     }
 
     fn answer(&mut self, protocol: &Protocol, _ticket: u64, result: &[u8], counts: &Counts) {
-        self.state = match self.pack.answer(result, &facts(protocol, counts), &mut self.output) {
+        let facts = facts(protocol, counts);
+        self.state = match self.pack.answer(result, &facts, &mut self.session, &mut self.output) {
             Then::AskOrdered => State::Waiting { ordered: true },
             Then::AskOn => State::Waiting { ordered: false },
             Then::Finished => {
@@ -166,7 +174,7 @@ impl Talk for RespTalk {
             Failure::Unknown => UNKNOWN,
             Failure::ResultLost => RESULT_LOST,
         };
-        self.pack.fail(text, &mut self.output);
+        self.pack.fail(text, &mut self.session, &mut self.output);
         self.pack.clear();
         self.state = State::Idle;
     }
@@ -194,7 +202,11 @@ impl Talk for RespTalk {
     }
 
     fn held(&self) -> usize {
-        self.input.capacity() + self.output.capacity() + self.pack.held() + self.decoder.held()
+        self.input.capacity()
+            + self.output.capacity()
+            + self.pack.held()
+            + self.decoder.held()
+            + self.session.held()
     }
 }
 
@@ -218,13 +230,16 @@ impl RespTalk {
                         let (operations, replies) = self.pack.buffers();
                         let at = (operations.len(), replies.len());
                         encode::error(replies, format!("ERR {}", error.text()).as_bytes());
-                        self.pack.push(at, None, operation_bytes_max);
+                        self.pack.push(at, Asks::Nothing, operation_bytes_max);
                         self.ends = true;
                         break;
                     }
                 },
             };
-            if !self.pack.has_room(len) {
+            // A transaction is an operation by itself, and needs the marks that commands before it ask for.
+            let first = if self.decoder.is_too_long() { None } else { self.decoder.words(bytes).next() };
+            let is_exec = first.is_some_and(|name| name.eq_ignore_ascii_case(b"EXEC"));
+            if !self.pack.has_room(len) || (is_exec && !self.pack.is_empty()) {
                 self.ready = Some(len);
                 break;
             }
@@ -234,7 +249,7 @@ impl RespTalk {
                 let (operations, replies) = self.pack.buffers();
                 let at = (operations.len(), replies.len());
                 encode::error(replies, TOO_LONG);
-                self.pack.push(at, None, operation_bytes_max);
+                self.pack.push(at, Asks::Nothing, operation_bytes_max);
                 continue;
             }
             let words: Vec<&[u8]> = self.decoder.words(bytes).collect();
@@ -250,15 +265,19 @@ impl RespTalk {
             let (operations, replies) = self.pack.buffers();
             let at = (operations.len(), replies.len());
             let parsed = parse(&words, &mut self.session, facts, operations, replies);
-            let shape = match parsed {
-                Parsed::Ask(shape) => Some(shape),
-                Parsed::Answered => None,
+            let asks = match parsed {
+                Parsed::Ask(form) => Asks::One(form),
+                Parsed::Exec(exec) => Asks::Exec(exec),
+                Parsed::Answered => Asks::Nothing,
                 Parsed::Quit => {
                     self.ends = true;
-                    None
+                    Asks::Nothing
                 }
             };
-            self.pack.push(at, shape, operation_bytes_max);
+            self.pack.push(at, asks, operation_bytes_max);
+            if is_exec {
+                break;
+            }
         }
         if self.taken == self.input.len() {
             self.input.clear();
@@ -279,6 +298,9 @@ fn is_http(words: &[&[u8]]) -> bool {
 
 fn facts<'a>(protocol: &'a Protocol, counts: &Counts) -> Facts<'a> {
     Facts {
+        cursors: &protocol.cursors,
+        scripts: &protocol.scripts,
+        operation_bytes_max: protocol.operation_bytes_max,
         password: protocol.password.as_deref(),
         connections_max: protocol.connections_max,
         connections: counts.connections,

@@ -18,7 +18,7 @@ struct Peer {
 impl Peer {
     fn new() -> Self {
         let operation_bytes_max = OPERATION_BYTES_MAX;
-        let protocol = Protocol { password: None, connections_max: 10, operation_bytes_max };
+        let protocol = Protocol { connections_max: 10, operation_bytes_max, ..Protocol::default() };
         let peer = std::net::SocketAddr::from(([127, 0, 0, 1], 5000));
         let talk = RespTalk::open(&protocol, peer, 1);
         Self { talk, protocol, counts: Counts::default(), output: Vec::new(), held: 0 }

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! redis-server --port 16379 --save '' &
-//! RECORD_REDIS=127.0.0.1:16379 cargo test -p quorate-node transcript
+//! RECORD_REDIS=127.0.0.1:16379 cargo test -p quorate-gateways transcript
 //! ```
 #![allow(clippy::format_push_string, clippy::format_collect, reason = "commands are short")]
 
@@ -14,117 +14,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
 
-use quorate_pbft::Config;
-use quorate_service::kv::Kv;
-use quorate_service::{Executor, Options};
-use quorate_wire::message::{Proof, Request, RequestFlags};
-use quorate_wire::{Batch, ClientId, Cluster, ClusterId, Replies, SeqNum, Timestamp};
-
-use super::command::parse;
-use super::decode::Decoder;
-use super::pack::{Pack, Then};
-use super::reply::Facts;
-use super::session::{Parsed, Session};
-use crate::front::Requests;
-
-/// A gateway without sockets: what a connection would be told.
-struct Desk {
-    executor: Executor<Kv>,
-    session: Session,
-    decoder: Decoder,
-    time_ns: u64,
-    timestamp: u64,
-    /// Packs of commands are tried without ordering first.
-    reads: bool,
-}
-
-impl Desk {
-    fn new() -> Self {
-        let domains = Config::new(Cluster::tolerating(1).unwrap(), ClusterId([1; 32])).domains();
-        let options =
-            Options { clients_max: 16, pages_max: 1 << 16, result_bytes_max: 1 << 16, ..Options::default() };
-        Self {
-            executor: Executor::new(Kv, domains, options),
-            session: Session { id: 3, name: Vec::new(), admitted: true },
-            decoder: Decoder::default(),
-            time_ns: 1_700_000_000_000_000_000,
-            timestamp: 0,
-            reads: true,
-        }
-    }
-
-    /// Returns the replies to commands that are sent together.
-    fn send(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let facts = Facts {
-            password: None,
-            connections_max: 10,
-            connections: 1,
-            connections_total: 3,
-            commands_total: 1,
-            requests: Requests { sent: 7, resent: 2 },
-            uptime_s: 0,
-        };
-        let (mut pack, mut out, mut rest) = (Pack::default(), Vec::new(), bytes);
-        while let Some(len) = self.decoder.read(rest).unwrap() {
-            let words: Vec<&[u8]> = self.decoder.words(rest).collect();
-            rest = &rest[len..];
-            let (operations, replies) = pack.buffers();
-            let at = (operations.len(), replies.len());
-            let shape = match parse(&words, &mut self.session, &facts, operations, replies) {
-                Parsed::Ask(shape) => Some(shape),
-                Parsed::Answered | Parsed::Quit => None,
-            };
-            pack.push(at, shape, 50_000);
-        }
-        assert!(rest.is_empty());
-        let mut operation = Vec::new();
-        while let Some(read_only) = pack.question(&mut operation) {
-            let mut answer = self.ask(&operation, read_only && self.reads);
-            let mut then = pack.answer(&answer, &facts, &mut out);
-            if then == Then::AskOrdered {
-                answer = self.ask(&operation, false);
-                then = pack.answer(&answer, &facts, &mut out);
-            }
-            assert_ne!(then, Then::AskOrdered);
-            if then == Then::Finished {
-                return out;
-            }
-        }
-        pack.known(&mut out);
-        out
-    }
-
-    /// Has an operation done, ordered or not.
-    fn ask(&mut self, operation: &[u8], read_only: bool) -> Vec<u8> {
-        let client = ClientId::new(1, 0);
-        self.timestamp += 1;
-        let (timestamp, mut out) = (Timestamp(self.timestamp), Vec::new());
-        if read_only {
-            self.executor
-                .read((client, timestamp, &quorate_wire::Digest::ZERO), operation, &mut out)
-                .unwrap();
-            return out;
-        }
-        let domains = Config::new(Cluster::tolerating(1).unwrap(), ClusterId([1; 32])).domains();
-        let mut batch = Batch::default();
-        batch.push_inlined(&Request {
-            client,
-            timestamp,
-            digest: domains.request(client.0, timestamp.0, operation),
-            flags: RequestFlags::default(),
-            replier: None,
-            operation,
-            operation_at: 0,
-            frame: operation,
-            proof: Proof::Mac,
-        });
-        batch.seal(&domains, &self.time_ns.to_le_bytes());
-        let (seq, mut replies) = (self.executor.last_executed().next(), Replies::new());
-        self.executor.execute(seq, &batch, false, &mut replies).unwrap();
-        let _: SeqNum = seq;
-        replies.iter().next().unwrap().result.unwrap_or(&[]).to_vec()
-    }
-}
+use super::desk::Desk;
 
 fn transcript() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/resp/redis.txt"))
@@ -155,7 +45,7 @@ fn replies_are_those_of_the_transcript() {
     let pairs = read_transcript(&text);
     assert!(pairs.len() > 1000, "the transcript is there");
     for reads in [true, false] {
-        let mut desk = Desk { reads, ..Desk::new() };
+        let mut desk = Desk::reading(reads);
         let mut wrong = Vec::new();
         for (command, expected) in &pairs {
             let reply = desk.send(format!("{command}\r\n").as_bytes()).escape_ascii().to_string();
@@ -187,7 +77,7 @@ fn a_pipeline_replies_like_its_commands_one_by_one() {
 #[test]
 fn expired_keys_are_not_served() {
     for reads in [true, false] {
-        let mut desk = Desk { reads, ..Desk::new() };
+        let mut desk = Desk::reading(reads);
         let start_ns = desk.time_ns;
         assert_eq!(desk.send(b"SET k v PX 1500\r\nGET k\r\nTTL k\r\n"), b"+OK\r\n$1\r\nv\r\n:2\r\n");
         desk.time_ns = start_ns + 1_499_000_000;
@@ -232,7 +122,7 @@ fn record(address: &str) {
     std::fs::write(transcript(), text).unwrap();
 }
 
-fn read_reply(from: &mut impl BufRead, reply: &mut Vec<u8>) {
+pub(super) fn read_reply(from: &mut impl BufRead, reply: &mut Vec<u8>) {
     let start = reply.len();
     from.read_until(b'\n', reply).unwrap();
     let line = String::from_utf8(reply[start + 1..reply.len() - 2].to_vec()).unwrap();
@@ -243,6 +133,8 @@ fn read_reply(from: &mut impl BufRead, reply: &mut Vec<u8>) {
             reply.extend(bytes);
         }
         (b'*', Ok(len)) => (0..len).for_each(|_| read_reply(from, reply)),
+        // A map of version 3.
+        (b'%', Ok(len)) => (0..2 * len).for_each(|_| read_reply(from, reply)),
         _ => {}
     }
 }
@@ -430,17 +322,17 @@ SET quoted 'it\'s'
 GET quoted
 "#;
 
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, bound: usize) -> usize {
+    pub(super) fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         usize::try_from((self.0 >> 16) % u64::try_from(bound).unwrap()).unwrap()
     }
 
-    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+    pub(super) fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
         from[self.below(from.len())]
     }
 

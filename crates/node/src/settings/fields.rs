@@ -87,7 +87,8 @@ impl Settings {
     pub fn service_digest(&self) -> u64 {
         let options = quorate_process::executor_options(&self.config, 0);
         let pages = (options.page_bytes, options.pages_max, options.result_bytes_max);
-        let text = format!("{} {pages:?} {:?}", self.service.name(), self.fs);
+        let version = self.service.row().map_or(0, |row| row.version);
+        let text = format!("{} {version} {pages:?} {:?}", self.service.name(), self.fs);
         let digest = blake3::derive_key("quorate 2026 service settings", text.as_bytes());
         digest.first_chunk().map_or(0, |front| u64::from_le_bytes(*front))
     }

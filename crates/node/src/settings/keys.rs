@@ -143,7 +143,7 @@ keys! {
         "Maximum number of client lanes that the service remembers. Same on all replicas, fixed at the first start.",
         |s, v| s.config.clients_max = usize::try_from(v.number()?).ok()?;
     replica "client_lanes_max" = "256", "lanes, 1 to 65536",
-        "Maximum number of lanes of one client in clients_max. Further lanes are refused. Same on all replicas.",
+        "Maximum number of client lanes of one client. Further lanes are refused. Same on all replicas.",
         |s, v| s.config.lanes_max = usize::try_from(v.number()?).ok()?;
     replica "key_interval" = "\"15min\"", "a duration, at least 5s",
         "How long session keys are used (T_k).",

@@ -4,37 +4,43 @@
 //! RESP gateway are only parsers on top of them. Numbers are kept as decimal text, as they came.
 
 use alloc::vec::Vec;
-use core::fmt::Write as _;
 
-use quorate_wire::message::{OPERATION_BYTES_MAX, RESULT_BYTES_MAX};
+use quorate_wire::message::RESULT_BYTES_MAX;
 
 use crate::service::{Access, Context, Service};
 
-use crate::state::space::StoreError;
 use crate::state::view::View;
 use crate::stop::Stop;
 
+mod all;
+mod asked;
 mod command;
+mod decimal;
+mod execute;
+mod further;
+#[cfg(test)]
+mod further_tests;
 mod operation;
+mod pattern;
 mod store;
 #[cfg(test)]
 mod tests;
+mod trouble;
 
-pub use command::{Asked, Command, Condition, ITEMS_MAX, Items};
+pub use all::{All, CHECKS_MAX, MARK_BYTES};
+pub use asked::Asked;
+pub use command::{Command, Condition, ITEMS_MAX, Items};
+pub use further::{DATABASES, Extend, Further, Life, Rule};
 pub use operation::{Answer, Answers, Failure, Operation};
+pub use pattern::matches;
 use store::{Deadline, Store};
+pub use trouble::VALUE_BYTES_MAX;
+use trouble::{MANY_BYTES_MAX, Trouble, decimal, number, parse};
 
-/// The longest value, in bytes: one that was appended to must still fit in an operation and a result.
-pub const VALUE_BYTES_MAX: usize = 1 << 20;
-/// An answer to many operations that is as long as this, in bytes, takes no more: it fits in a datagram
-/// with the rest of a REPLY, and replicas keep it (`RESULT_CACHE`).
-const MANY_BYTES_MAX: usize = 32 << 10;
 /// Each write operation removes this number of expired keys: more than it can make expire.
 const REAP_MAX: usize = 4;
 /// Counting removes more: it has to look at them all.
 const REAP_TO_COUNT_MAX: usize = 4096;
-
-const _: () = assert!(VALUE_BYTES_MAX + 2048 < OPERATION_BYTES_MAX);
 
 /// A key-value store whose keys can expire. Keys and values are bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,6 +56,8 @@ impl Service for Kv {
             Ok(Asked::Operation(Operation::Get { key })) => keys.read(key_number(key)),
             Ok(Asked::Operation(operation)) => keys.write(key_number(operation.key())),
             Ok(Asked::Command(command)) => declare(&command, keys),
+            // Databases have keys of the same names.
+            Ok(Asked::Further(_)) => keys.everything(),
             // Answered without a look at the state.
             Err(_) => {}
         }
@@ -96,29 +104,6 @@ fn declare(command: &Command<'_>, keys: &mut Access) {
     }
 }
 
-/// Why an operation does not do what it was to do.
-#[derive(Debug)]
-enum Trouble {
-    Failure(Failure),
-    Stop(Stop),
-}
-
-impl From<Stop> for Trouble {
-    fn from(stop: Stop) -> Self {
-        Self::Stop(stop)
-    }
-}
-
-impl From<StoreError> for Trouble {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Full => Self::Failure(Failure::Full),
-            StoreError::KeyTooLong => Self::Failure(Failure::KeyTooLong),
-            StoreError::Stop(stop) => Self::Stop(stop),
-        }
-    }
-}
-
 impl Store<'_, '_> {
     /// Does one thing after the other, and appends an answer for each. What there is no room for is left,
     /// but for the first.
@@ -131,7 +116,8 @@ impl Store<'_, '_> {
             Answer::add(out, |out| {
                 let start = out.len();
                 let done = match Asked::decode(item) {
-                    Ok(Asked::Command(Command::Many(_))) | Err(_) => {
+                    // A transaction is undone as a whole, so it is an operation by itself.
+                    Ok(Asked::Command(Command::Many(_)) | Asked::Further(Further::All(_))) | Err(_) => {
                         Err(Trouble::Failure(Failure::Malformed))
                     }
                     Ok(asked) => self.answer(&asked, out),
@@ -160,13 +146,14 @@ impl Store<'_, '_> {
     }
 
     /// Executes an operation, and appends the answer.
-    fn answer(&mut self, asked: &Asked<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+    pub(super) fn answer(&mut self, asked: &Asked<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
         if !asked.is_read_only() {
             self.reap(REAP_MAX)?;
         }
         match asked {
             Asked::Operation(operation) => self.operate(operation, out),
             Asked::Command(command) => self.command(command, out),
+            Asked::Further(further) => execute::further(self, further, out),
         }
     }
 
@@ -206,7 +193,7 @@ impl Store<'_, '_> {
         Ok(())
     }
 
-    fn command(&mut self, command: &Command<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+    pub(super) fn command(&mut self, command: &Command<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
         match *command {
             Command::Set { key, value, condition, ttl_ms, get } => {
                 let deadline = match ttl_ms {
@@ -255,8 +242,13 @@ impl Store<'_, '_> {
                 }
             }
             Command::SetMany(items) => {
-                let mut items = items.iter();
-                while let (Some(key), Some(value)) = (items.next(), items.next()) {
+                let mut pairs = items.iter();
+                // What fails has written nothing, unless the store is full.
+                while let (Some(key), Some(value)) = (pairs.next(), pairs.next()) {
+                    self.check(key, value)?;
+                }
+                let mut pairs = items.iter();
+                while let (Some(key), Some(value)) = (pairs.next(), pairs.next()) {
                     self.put(key, value, Deadline::Never)?;
                 }
                 Answer::Done.encode(out);
@@ -288,7 +280,7 @@ impl Store<'_, '_> {
     }
 
     /// Appends the value of a key, or nil.
-    fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Result<(), Trouble> {
+    pub(super) fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Result<(), Trouble> {
         match self.find(key)? {
             Some(value) if out.len().saturating_add(value.len()) >= RESULT_BYTES_MAX => {
                 return Err(Trouble::Failure(Failure::AnswerTooLong));
@@ -302,7 +294,7 @@ impl Store<'_, '_> {
         Ok(())
     }
 
-    fn expire(&mut self, key: &[u8], ttl_ms: i64) -> Result<bool, Trouble> {
+    pub(super) fn expire(&mut self, key: &[u8], ttl_ms: i64) -> Result<bool, Trouble> {
         if self.find(key)?.is_none() {
             return Ok(false);
         }
@@ -319,7 +311,7 @@ impl Store<'_, '_> {
     }
 
     /// Returns the time this many milliseconds from now.
-    fn after(&self, ttl_ms: u64) -> Result<u64, Trouble> {
+    pub(super) fn after(&self, ttl_ms: u64) -> Result<u64, Trouble> {
         let at = self.now_ms().checked_add(ttl_ms).filter(|at| i64::try_from(*at).is_ok());
         at.ok_or(Trouble::Failure(Failure::BadTtl))
     }
@@ -338,26 +330,8 @@ impl Store<'_, '_> {
     }
 }
 
-/// Appends a number as an answer.
-fn number(number: usize, out: &mut Vec<u8>) {
-    Answer::Value(decimal(i64::try_from(number).unwrap_or(i64::MAX)).as_bytes()).encode(out);
-}
-
 /// Returns the number that represents a key in an access declaration (FNV-1a).
 fn key_number(key: &[u8]) -> u64 {
     key.iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-/// Reads a decimal number as [`decimal`] writes it: no sign but a minus, no leading zero, no blank.
-fn parse(text: &[u8]) -> Option<i64> {
-    let number = core::str::from_utf8(text).ok()?.parse().ok()?;
-    (decimal(number).as_bytes() == text).then_some(number)
-}
-
-fn decimal(number: i64) -> alloc::string::String {
-    let mut text = alloc::string::String::new();
-    // Writing to a string does not fail.
-    let _ = write!(text, "{number}");
-    text
 }

@@ -1,7 +1,7 @@
-//! Commands beyond the plain [`Operation`]s: what a RESP gateway needs, and many operations in one.
+//! Commands beyond the plain [`Operation`](super::Operation)s: what a RESP gateway needs, and many operations in one.
 //!
 //! ```text
-//! command     code 1 | rest                                     codes from 16 on
+//! command     code 1 | rest                                     codes from 16 to 63
 //!   16 set       flags 1 | [ttl 8] | key | value       flags: 1 if absent, 2 if present, 4 ttl, 8 old value
 //!   17 get-del   key        18 length  key             a key is its length, two bytes, and itself
 //!   19 del       keys       20 exists  keys            21 get  keys
@@ -18,14 +18,12 @@ use alloc::vec::Vec;
 use quorate_wire::codec::{DecodeError, Decoded, Reader, Writer};
 use quorate_wire::message::OPERATION_BYTES_MAX;
 
-use super::Operation;
-
-/// The first code of a command; those below are [`Operation`]s.
-const CODE_MIN: u8 = 16;
+/// The first code of a command; those below are [`Operation`](super::Operation)s.
+pub(super) const CODE_MIN: u8 = 16;
 /// Maximum number of keys, pairs or operations in one command.
 pub const ITEMS_MAX: usize = 65_536;
 
-/// Requests to the store other than an [`Operation`]. Answers are an
+/// Requests to the store other than an [`Operation`](super::Operation). Answers are an
 /// [`Answer::Value`](super::Answer::Value) with a decimal number where nothing else is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
@@ -101,7 +99,7 @@ pub enum Condition {
 
 /// How an item of a list is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
+pub(super) enum Shape {
     /// A key: two bytes of length.
     Key,
     /// Key, value, key, value.
@@ -158,7 +156,7 @@ impl<'a> Items<'a> {
     }
 
     /// Reads a list that reaches to the end and has at least one item.
-    fn decode(shape: Shape, reader: &mut Reader<'a>) -> Decoded<Self> {
+    pub(super) fn decode(shape: Shape, reader: &mut Reader<'a>) -> Decoded<Self> {
         let bytes = reader.bytes(reader.len())?;
         let (mut rest, mut len) = (Reader::new(bytes), 0);
         while !rest.is_empty() {
@@ -172,6 +170,11 @@ impl<'a> Items<'a> {
             return Err(DecodeError::NotCanonical);
         }
         Ok(Self { shape, bytes, len })
+    }
+
+    /// Returns the encoding.
+    pub(super) fn bytes(&self) -> &'a [u8] {
+        self.bytes
     }
 
     /// Returns the number of items.
@@ -210,64 +213,12 @@ impl Shape {
     }
 }
 
-fn key<'a>(reader: &mut Reader<'a>) -> Decoded<&'a [u8]> {
+pub(super) fn key<'a>(reader: &mut Reader<'a>) -> Decoded<&'a [u8]> {
     let len = reader.count16(u16::MAX)?;
     reader.bytes(len)
 }
 
-/// An operation of the service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked<'a> {
-    /// A plain operation.
-    Operation(Operation<'a>),
-    /// A command.
-    Command(Command<'a>),
-}
-
-impl<'a> Asked<'a> {
-    /// Decodes all of `bytes`.
-    ///
-    /// # Errors
-    ///
-    /// They are neither an operation nor a command.
-    pub fn decode(bytes: &'a [u8]) -> Decoded<Self> {
-        match bytes.first() {
-            Some(code) if *code >= CODE_MIN => Command::decode(bytes).map(Self::Command),
-            Some(_) | None => Operation::decode(bytes).map(Self::Operation),
-        }
-    }
-
-    /// Returns whether it changes nothing.
-    pub fn is_read_only(&self) -> bool {
-        match self {
-            Self::Operation(operation) => matches!(operation, Operation::Get { .. }),
-            Self::Command(command) => command.is_read_only(),
-        }
-    }
-}
-
 impl<'a> Command<'a> {
-    /// Returns whether it changes nothing.
-    pub fn is_read_only(&self) -> bool {
-        match self {
-            Self::Length { .. } | Self::Exists(_) | Self::GetMany(_) | Self::Ttl { .. } | Self::Count => true,
-            Self::Many(items) => {
-                // Many in many are refused, and nothing of them is done.
-                items.iter().all(|item| match Asked::decode(item) {
-                    Ok(Asked::Command(Self::Many(_))) | Err(_) => true,
-                    Ok(asked) => asked.is_read_only(),
-                })
-            }
-            Self::Set { .. }
-            | Self::GetDel { .. }
-            | Self::Del(_)
-            | Self::SetMany(_)
-            | Self::Expire { .. }
-            | Self::Persist { .. }
-            | Self::Clear => false,
-        }
-    }
-
     /// Appends the encoding. The caller keeps keys below 64 KiB and the whole within the longest
     /// operation.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -420,12 +371,11 @@ mod tests {
             if random.below(4) == 0 {
                 bytes.truncate(usize::try_from(random.below(20)).unwrap());
             }
-            if let Ok(Asked::Command(command)) = Asked::decode(&bytes) {
+            if let Ok(command) = Command::decode(&bytes) {
                 decoded += 1;
                 let mut again = Vec::new();
                 command.encode(&mut again);
                 assert_eq!(again, bytes);
-                let _ = command.is_read_only();
             }
         }
         assert!(decoded > 10_000, "{decoded}");
@@ -435,14 +385,6 @@ mod tests {
     fn a_list_has_items_and_pairs_are_whole() {
         for bytes in [&[19][..], &[28], &[22, 1, 0, b'k'], &[16, 3, 0, 0], &[16, 16, 0, 0], &[29]] {
             assert!(Command::decode(bytes).is_err(), "{bytes:?}");
-        }
-    }
-
-    #[test]
-    fn many_are_read_only_if_all_are() {
-        let mut buffer = Vec::new();
-        for (items, read_only) in [(&[[26], [26]][..], true), (&[[26], [27]], false), (&[[99]], true)] {
-            assert_eq!(Command::Many(Items::operations(items, &mut buffer)).is_read_only(), read_only);
         }
     }
 }

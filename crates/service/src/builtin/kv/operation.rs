@@ -121,11 +121,13 @@ pub enum Failure {
     BadTtl = 8,
     /// The answer is longer than an answer may be.
     AnswerTooLong = 9,
+    /// `AddDecimal`: the value is no decimal fraction.
+    NotADecimal = 10,
 }
 
 impl Failure {
     /// Every failure, in the order of their numbers.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Malformed,
         Self::KeyTooLong,
         Self::ValueTooLong,
@@ -136,6 +138,7 @@ impl Failure {
         Self::NeedsOrder,
         Self::BadTtl,
         Self::AnswerTooLong,
+        Self::NotADecimal,
     ];
 
     /// Returns the error text.
@@ -151,6 +154,7 @@ impl Failure {
             Self::NeedsOrder => "ask again, ordered",
             Self::BadTtl => "time out of range",
             Self::AnswerTooLong => "answer too long",
+            Self::NotADecimal => "not a decimal fraction",
         }
     }
 }

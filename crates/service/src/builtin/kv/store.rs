@@ -1,7 +1,8 @@
 //! The state as keys, values and the times at which keys expire.
 //!
 //! ```text
-//! page 0   allocator 8 | values 8 | deadlines 8 | by time 8 | number of keys 8
+//! page 0   allocator 8 | database 0: values 8 | deadlines 8 | by time 8 | number of keys 8
+//!          databases 1 to 15: values 8 | deadlines 8 | by time 8 | number of keys 4
 //! pages    the allocator's bitmap, then the nodes of three trees:
 //!            values      key -> value
 //!            deadlines   key -> when it expires, 8                 of the keys that do
@@ -15,7 +16,9 @@
 
 use alloc::vec::Vec;
 
-use crate::builtin::kv::{Failure, Trouble, VALUE_BYTES_MAX};
+use super::further::DATABASES;
+use super::operation::Failure;
+use super::trouble::{Trouble, VALUE_BYTES_MAX};
 use crate::service::Context;
 use crate::state::btree::{Tree, Value};
 use crate::state::space::Space;
@@ -24,8 +27,10 @@ use crate::stop::Stop;
 
 /// Bytes of a time.
 const TIME_BYTES: usize = 8;
-/// The offset of the number of keys in page 0.
-const COUNT_AT: usize = Space::HEADER_BYTES + 3 * Tree::HEADER_BYTES;
+/// Bytes of the trees of a database in page 0.
+const TREES_BYTES: usize = 3 * Tree::HEADER_BYTES;
+/// The shortest page has room for all databases.
+const _: () = assert!(count_at(DATABASES as usize - 1) + 4 <= 512);
 
 /// The store as one execution sees it.
 #[derive(Debug)]
@@ -35,6 +40,8 @@ pub(super) struct Store<'s, 'v> {
     values: Tree,
     deadlines: Tree,
     by_time: Tree,
+    database: usize,
+    now_ns: u64,
     now_ms: u64,
     ordered: bool,
 }
@@ -53,16 +60,29 @@ pub(super) enum Deadline {
 impl<'s, 'v> Store<'s, 'v> {
     pub(super) fn new(cx: &Context, view: &'s mut View<'v>) -> Self {
         let space = Space::new(view, (0, 0), 1);
-        let tree = |at| Tree::new((0, Space::HEADER_BYTES + at * Tree::HEADER_BYTES), space);
+        let [values, deadlines, by_time] = trees(space, 0);
         Self {
             view,
             space,
-            values: tree(0),
-            deadlines: tree(1),
-            by_time: tree(2),
+            values,
+            deadlines,
+            by_time,
+            database: 0,
+            now_ns: cx.time_ns,
             now_ms: cx.time_ns / 1_000_000,
             ordered: !cx.read_only,
         }
+    }
+
+    /// Goes on with another database.
+    pub(super) fn select(&mut self, database: u8) {
+        self.database = usize::from(database);
+        [self.values, self.deadlines, self.by_time] = trees(self.space, self.database);
+    }
+
+    /// Returns the agreed time, in nanoseconds.
+    pub(super) fn now_ns(&self) -> u64 {
+        self.now_ns
     }
 
     /// Returns the agreed time, in milliseconds.
@@ -99,8 +119,8 @@ impl<'s, 'v> Store<'s, 'v> {
         Ok(self.deadline(key)?.map(|at| at.saturating_sub(self.now_ms)))
     }
 
-    /// Sets the value of a key.
-    pub(super) fn put(&mut self, key: &[u8], value: &[u8], deadline: Deadline) -> Result<(), Trouble> {
+    /// Checks that key and value are not too long.
+    pub(super) fn check(&self, key: &[u8], value: &[u8]) -> Result<(), Trouble> {
         if value.len() > VALUE_BYTES_MAX {
             return Err(Trouble::Failure(Failure::ValueTooLong));
         }
@@ -108,6 +128,12 @@ impl<'s, 'v> Store<'s, 'v> {
         if key.len() + TIME_BYTES > Tree::key_bytes_max(self.view.page_bytes()) {
             return Err(Trouble::Failure(Failure::KeyTooLong));
         }
+        Ok(())
+    }
+
+    /// Sets the value of a key.
+    pub(super) fn put(&mut self, key: &[u8], value: &[u8], deadline: Deadline) -> Result<(), Trouble> {
+        self.check(key, value)?;
         let old = self.deadline(key)?;
         let expired = old.is_some_and(|at| at <= self.now_ms);
         if !self.values.insert(self.view, key, value)? {
@@ -181,8 +207,48 @@ impl<'s, 'v> Store<'s, 'v> {
         self.view.clear(0)
     }
 
+    /// Removes everything from this database.
+    pub(super) fn clear_one(&mut self) -> Result<(), Stop> {
+        let mut runs = Vec::new();
+        for tree in [self.values, self.deadlines, self.by_time] {
+            tree.for_each_run(self.view, |run| {
+                runs.push(run);
+                true
+            })?;
+        }
+        for run in runs {
+            self.space.free(self.view, run)?;
+        }
+        self.view.write(0, at(self.database), &[0; TREES_BYTES])?;
+        self.set_count(0)
+    }
+
+    /// Calls `each` with the keys from `from` on that have not expired, in order, until it returns false or `count` were
+    /// passed. Returns the first key that was not looked at.
+    pub(super) fn walk(
+        &self,
+        from: &[u8],
+        count: usize,
+        mut each: impl FnMut(&[u8]) -> bool,
+    ) -> Result<Option<Vec<u8>>, Trouble> {
+        let mut cursor = self.values.seek(self.view, from)?;
+        for _ in 0..count {
+            let Some((key, _)) = cursor.next(self.view)? else { return Ok(None) };
+            if let Some(at) = self.deadline(key)? {
+                if at <= self.now_ms {
+                    continue;
+                }
+                self.needs_time()?;
+            }
+            if !each(key) {
+                return Ok(Some(key.to_vec()));
+            }
+        }
+        Ok(cursor.next(self.view)?.map(|(key, _)| key.to_vec()))
+    }
+
     /// Returns when a key expires, or has expired.
-    fn deadline(&self, key: &[u8]) -> Result<Option<u64>, Stop> {
+    pub(super) fn deadline(&self, key: &[u8]) -> Result<Option<u64>, Stop> {
         if self.deadlines.is_empty(self.view)? {
             return Ok(None);
         }
@@ -227,14 +293,44 @@ impl<'s, 'v> Store<'s, 'v> {
 
     /// Returns how many keys are stored, those that have expired and were not removed yet included.
     fn stored(&self) -> Result<u64, Stop> {
-        let count = self.view.page(0)?.get(COUNT_AT..).and_then(<[u8]>::first_chunk).ok_or(Stop::Corrupt)?;
-        Ok(u64::from_le_bytes(*count))
+        let bytes = self.view.page(0)?.get(count_at(self.database)..).ok_or(Stop::Corrupt)?;
+        if self.database == 0 {
+            let count = bytes.first_chunk().ok_or(Stop::Corrupt)?;
+            return Ok(u64::from_le_bytes(*count));
+        }
+        let count = bytes.first_chunk().ok_or(Stop::Corrupt)?;
+        Ok(u64::from(u32::from_le_bytes(*count)))
     }
 
     fn add_to_count(&mut self, change: i64) -> Result<(), Stop> {
-        let count = self.stored()?.checked_add_signed(change).ok_or(Stop::Corrupt)?;
-        self.view.write(0, COUNT_AT, &count.to_le_bytes())
+        self.set_count(self.stored()?.checked_add_signed(change).ok_or(Stop::Corrupt)?)
     }
+
+    fn set_count(&mut self, count: u64) -> Result<(), Stop> {
+        if self.database == 0 {
+            return self.view.write(0, count_at(0), &count.to_le_bytes());
+        }
+        // There are fewer pages than that.
+        let count = u32::try_from(count).map_err(|_| Stop::Corrupt)?;
+        self.view.write(0, count_at(self.database), &count.to_le_bytes())
+    }
+}
+
+/// Returns where a database is in page 0.
+const fn at(database: usize) -> usize {
+    match database.checked_sub(1) {
+        None => Space::HEADER_BYTES,
+        Some(before) => Space::HEADER_BYTES + TREES_BYTES + 8 + before * (TREES_BYTES + 4),
+    }
+}
+
+/// Returns where the number of keys of a database is in page 0.
+const fn count_at(database: usize) -> usize {
+    at(database) + TREES_BYTES
+}
+
+fn trees(space: Space, database: usize) -> [Tree; 3] {
+    [0, 1, 2].map(|tree| Tree::new((0, at(database) + tree * Tree::HEADER_BYTES), space))
 }
 
 /// Returns the key of `by time`.

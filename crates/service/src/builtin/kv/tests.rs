@@ -17,7 +17,7 @@ fn perform_bytes(bench: &mut Bench, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Does one operation at an agreed time in milliseconds, ordered or not.
-fn perform_at(bench: &mut Bench, at: u64, read_only: bool, bytes: &[u8]) -> Vec<u8> {
+pub(super) fn perform_at(bench: &mut Bench, at: u64, read_only: bool, bytes: &[u8]) -> Vec<u8> {
     let time_ns = at * 1_000_000;
     let cx = Context {
         client: ClientId::new(1, 0),
@@ -28,7 +28,14 @@ fn perform_at(bench: &mut Bench, at: u64, read_only: bool, bytes: &[u8]) -> Vec<
         read_only,
     };
     let mut out = Vec::new();
-    let done = bench.run(|view| Kv.execute(cx, bytes, view, &mut out));
+    let done = bench.run(|view| {
+        let done = Kv.execute(cx, bytes, view, &mut out);
+        // As the executor does.
+        if done == Err(Stop::Refused) {
+            view.undo();
+        }
+        done
+    });
     let failed = matches!(Answer::decode(&out), Ok(Answer::Failed(_)));
     assert_eq!(done, if failed { Err(Stop::Refused) } else { Ok(()) });
     out
@@ -139,7 +146,7 @@ fn set<'a>(key: &'a [u8], value: &'a [u8], ttl_ms: Option<u64>) -> Command<'a> {
 }
 
 /// The answer to many, or to a question with many answers.
-fn answers(bytes: &[u8]) -> Vec<Vec<u8>> {
+pub(super) fn answers(bytes: &[u8]) -> Vec<Vec<u8>> {
     let Ok(Answer::Many(answers)) = Answer::decode(bytes) else { panic!("{bytes:?} are not many") };
     answers.iter().map(<[u8]>::to_vec).collect()
 }

@@ -1,0 +1,273 @@
+//! The gateway beside a real Redis: both get the same commands at random, and their replies must be alike.
+//!
+//! The server runs on a socket in a temporary directory. Where `redis-server` is not installed, these tests say so and
+//! do nothing; `.ci/run` installs it.
+#![allow(clippy::format_push_string, reason = "commands are short")]
+
+use std::fs;
+use std::io::{BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::desk::Desk;
+use super::tests::{Random, read_reply};
+
+/// A server, until this is dropped.
+struct Redis {
+    process: Child,
+    dir: PathBuf,
+    stream: UnixStream,
+    replies: BufReader<UnixStream>,
+}
+
+impl Redis {
+    /// Starts a server. None: it is not installed.
+    fn start() -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("quorate-redis-{}-{number}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let socket = dir.join("socket");
+        let mut command = Command::new("redis-server");
+        command.args(["--port", "0", "--save", "", "--dir"]).arg(&dir).arg("--unixsocket").arg(&socket);
+        let Ok(process) = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
+            println!("redis-server is not installed: nothing is compared");
+            fs::remove_dir_all(&dir).unwrap();
+            return None;
+        };
+        let begin = Instant::now();
+        let stream = loop {
+            match UnixStream::connect(&socket) {
+                Ok(stream) => break stream,
+                Err(error) => assert!(begin.elapsed() < Duration::from_secs(60), "redis-server: {error}"),
+            }
+            std::thread::yield_now();
+        };
+        let replies = BufReader::new(stream.try_clone().unwrap());
+        Some(Self { process, dir, stream, replies })
+    }
+
+    fn send(&mut self, command: &str) -> Vec<u8> {
+        self.stream.write_all(format!("{command}\r\n").as_bytes()).unwrap();
+        let mut reply = Vec::new();
+        read_reply(&mut self.replies, &mut reply);
+        reply
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn now_ns() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap()
+}
+
+/// Sends a command to both, and compares the replies. Remaining times may differ by what the machine takes.
+#[track_caller]
+fn compare(desk: &mut Desk, redis: &mut Redis, command: &str, history: &mut Vec<String>) {
+    history.push(command.to_owned());
+    desk.time_ns = now_ns();
+    let (is, expected) = (desk.send(format!("{command}\r\n").as_bytes()), redis.send(command));
+    if let Some(last) = history.last_mut() {
+        *last += &format!("   -> {}", expected.escape_ascii());
+    }
+    let number = |reply: &[u8]| -> Option<i64> {
+        std::str::from_utf8(reply.strip_prefix(b":")?).ok()?.trim_end().parse().ok()
+    };
+    let slack = match command.split(' ').next().unwrap() {
+        "PTTL" | "PEXPIRETIME" => 20_000,
+        "TTL" | "EXPIRETIME" => 20,
+        _ => 0,
+    };
+    let near = match (number(&is), number(&expected)) {
+        (Some(is), Some(expected)) => is == expected || is > 100 && (is - expected).abs() <= slack,
+        _ => is == expected,
+    };
+    let last = &history[history.len().saturating_sub(12)..];
+    assert!(near, "{}\n  is    {}\n  Redis {}", last.join("\n"), is.escape_ascii(), expected.escape_ascii());
+}
+
+const KEYS: &[&str] = &["a", "b", "c", "d", "\"\"", "\"k\\x00\"", "user:1", "user:22"];
+const VALUES: &[&str] =
+    &["1", "-7", "x", "\"\"", "\"\\r\\n\"", "9223372036854775806", "0", "word", "3.25", "1e3", "007", "10"];
+
+/// A command, often right and sometimes wrong.
+#[allow(clippy::too_many_lines, reason = "a line for each command")]
+fn command(random: &mut Random) -> String {
+    let (k, k2, k3) = (random.pick(KEYS), random.pick(KEYS), random.pick(KEYS));
+    let (v, v2) = (random.pick(VALUES), random.pick(VALUES));
+    let seconds =
+        random.pick(&["100000", "200000", "300000", "0", "-1", "x", "9223372036854775807", "150000"]);
+    let at = random.pick(&["4102444800", "4102444900", "1", "0", "-5", "y", "9223372036854775807"]);
+    // Redis counts keys that have expired until it removes them, so none is set in the past.
+    let later = random.pick(&["4102444800", "4102444900", "0", "-5", "y", "9223372036854775807"]);
+    let place = random.pick(&["0", "1", "-1", "3", "-3", "100", "-100", "z"]);
+    let place2 = random.pick(&["0", "-1", "2", "-2", "5", "50"]);
+    let rule = random.pick(&["", "", " NX", " XX", " GT", " LT", " XX GT", " NX GT", " GT LT", " ZZ"]);
+    match random.below(52) {
+        0..=2 => format!("SET {k} {v}"),
+        3..=6 => {
+            let mut command = format!("SET {k} {v}");
+            for _ in 0..random.below(4) {
+                command += &match random.below(9) {
+                    0 => " NX".to_owned(),
+                    1 => " XX".to_owned(),
+                    2 | 3 => " GET".to_owned(),
+                    4 => format!(" EX {seconds}"),
+                    5 => format!(" PX {seconds}"),
+                    6 => format!(" EXAT {later}"),
+                    7 => format!(" PXAT {later}000"),
+                    _ => " KEEPTTL".to_owned(),
+                };
+            }
+            command
+        }
+        7 => format!("GET {k}"),
+        8 => format!("GETDEL {k}"),
+        9 => format!("DEL {k} {k2}"),
+        10 => format!("EXISTS {k} {k2} {k3}"),
+        11 => format!("INCR {k}"),
+        12 => format!("DECR {k}"),
+        13 => format!("INCRBY {k} {v}"),
+        14 => format!("DECRBY {k} {v}"),
+        // Keys and values of their own: Redis adds binary fractions and the store decimal ones.
+        15 | 16 => {
+            let k = random.pick(&["f", "g", "h"]);
+            let by = random.pick(&["0.5", "-2.5", "3", "1e2", "x", "10.50", "5.0e3", "\"\"", "0.25"]);
+            if random.below(8) == 0 {
+                format!("SET {k} {}", random.pick(&["3.0e3", "12", "-0.5", "\" 1\"", "abc", "10"]))
+            } else {
+                format!("INCRBYFLOAT {k} {by}")
+            }
+        }
+        17 => format!("APPEND {k} {v}"),
+        18 => format!("MGET {k} {k2} {k3}"),
+        19 => format!("MSET {k} {v} {k2} {v2}"),
+        20 => format!("MSETNX {k} {v} {k2} {v2}"),
+        21 => format!("SETNX {k} {v}"),
+        22 => format!("SETEX {k} {seconds} {v}"),
+        23 => format!("PSETEX {k} {seconds} {v}"),
+        24 => format!("GETSET {k} {v}"),
+        25 => format!("GETEX {k}"),
+        26 => format!(
+            "GETEX {k} {}",
+            random.pick(&[
+                "PERSIST",
+                "EX 100000",
+                "PX 100000000",
+                "EXAT 4102444800",
+                "EX 0",
+                "NX",
+                "PERSIST EX 5"
+            ])
+        ),
+        27 => format!("EXPIRE {k} {seconds}{rule}"),
+        28 => format!("PEXPIRE {k} {seconds}{rule}"),
+        29 => format!("EXPIREAT {k} {at}{rule}"),
+        30 => format!("PEXPIREAT {k} {at}{rule}"),
+        31 => format!("TTL {k}"),
+        32 => format!("PTTL {k}"),
+        33 => format!("EXPIRETIME {k}"),
+        34 => format!("PEXPIRETIME {k}"),
+        35 => format!("PERSIST {k}"),
+        36 => format!("GETRANGE {k} {place} {place2}"),
+        37 => format!("SUBSTR {k} {place} {place2}"),
+        38 => format!("SETRANGE {k} {place} {v}"),
+        39 => format!("STRLEN {k}"),
+        40 => format!("RENAME {k} {k2}"),
+        41 => format!("RENAMENX {k} {k2}"),
+        42 => format!("COPY {k} {k2}{}", random.pick(&["", " REPLACE", " BOGUS"])),
+        43 => format!("TYPE {k}"),
+        44 => format!("TOUCH {k} {k2}"),
+        45 => format!("UNLINK {k} {k2}"),
+        46 => format!("SELECT {}", random.pick(&["0", "1", "15", "0", "16", "-1", "x"])),
+        47 => "DBSIZE".to_owned(),
+        48 => random.pick(&["MULTI", "EXEC", "DISCARD", "EXEC", "UNWATCH"]).to_owned(),
+        49 => format!("WATCH {k} {k2}"),
+        50 => random
+            .pick(&["NOSUCH a", "GET", "SETEX a", "PING", "ECHO e", "FLUSHDB ASYNC x", "RENAME a"])
+            .to_owned(),
+        _ if random.below(6) == 0 => random.pick(&["FLUSHDB", "FLUSHALL"]).to_owned(),
+        _ => format!("GET {k}"),
+    }
+}
+
+#[test]
+fn random_commands_are_answered_as_redis_answers_them() {
+    for seed in 1..=6 {
+        let Some(mut redis) = Redis::start() else { return };
+        let (mut random, mut history) = (Random(seed * 7919), Vec::new());
+        let mut desk = Desk::reading(seed % 2 == 0);
+        if seed % 3 == 0 {
+            // The replies name the connection.
+            redis.send("HELLO 3");
+            desk.send(b"HELLO 3\r\n");
+        }
+        for _ in 0..4000 {
+            let command = command(&mut random);
+            compare(&mut desk, &mut redis, &command, &mut history);
+        }
+    }
+}
+
+/// The items of the array that a reply ends with, sorted; before it the cursor, if there is one.
+fn items(reply: &[u8]) -> (String, Vec<String>) {
+    let text = String::from_utf8(reply.to_vec()).unwrap();
+    let (head, array) = text.split_at(text.rfind('*').unwrap());
+    let cursor = head.lines().last().unwrap_or("0").to_owned();
+    let mut items: Vec<String> = array.lines().skip(2).step_by(2).map(str::to_owned).collect();
+    items.sort();
+    (cursor, items)
+}
+
+/// Every key is scanned once, whatever the options; a key of another database is not.
+#[test]
+fn scans_find_what_redis_finds() {
+    let Some(mut redis) = Redis::start() else { return };
+    let (mut desk, mut history) = (Desk::new(), Vec::new());
+    for number in 0..300 {
+        compare(&mut desk, &mut redis, &format!("SET key:{number} {number}"), &mut history);
+    }
+    compare(&mut desk, &mut redis, "SELECT 3", &mut history);
+    compare(&mut desk, &mut redis, "SET other 1", &mut history);
+    compare(&mut desk, &mut redis, "SELECT 0", &mut history);
+    for pattern in ["*", "key:1*", "*[5-7]", "key:??", "none", "other", "key:\\1"] {
+        let command = format!("KEYS {pattern}");
+        let expected = items(&redis.send(&command)).1;
+        assert_eq!(items(&desk.send(format!("{command}\r\n").as_bytes())).1, expected, "{pattern}");
+        for options in ["", " COUNT 1", " COUNT 1000", " TYPE string COUNT 50"] {
+            let (mut cursor, mut all) = ("0".to_owned(), Vec::new());
+            loop {
+                let command = format!("SCAN {cursor} MATCH {pattern}{options}\r\n");
+                let (next, found) = items(&desk.send(command.as_bytes()));
+                all.extend(found);
+                cursor = next;
+                if cursor == "0" {
+                    break;
+                }
+            }
+            all.sort();
+            assert_eq!(all, expected, "{pattern}{options}");
+        }
+    }
+    for wrong in [
+        "SCAN",
+        "SCAN x",
+        "SCAN 0 COUNT 0",
+        "SCAN 0 COUNT x",
+        "SCAN 0 MATCH",
+        "SCAN 0 NO 1",
+        "KEYS",
+        "KEYS a b",
+    ] {
+        compare(&mut desk, &mut redis, wrong, &mut history);
+    }
+}

@@ -1,0 +1,359 @@
+//! What the store does for a [`Further`] command.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use quorate_wire::ClusterId;
+use quorate_wire::digest::Domains;
+use quorate_wire::message::RESULT_BYTES_MAX;
+
+use super::all::{All, MARK_BYTES};
+use super::asked::Asked;
+use super::command::{Command, Condition, Items};
+use super::decimal::Decimal;
+use super::further::{Extend, Further, Life, Rule};
+use super::operation::{Answer, Failure};
+use super::pattern::matches;
+use super::store::{Deadline, Store};
+use super::trouble::{MANY_BYTES_MAX, Trouble, VALUE_BYTES_MAX, decimal, number};
+
+/// Maximum number of keys that one scan looks at.
+const SCAN_MAX: u32 = 10_000;
+/// The same, if it has to see all.
+const SCAN_ALL_MAX: u32 = 100_000;
+/// A random key is one of this many.
+const RANDOM_MAX: u64 = 1024;
+
+/// Executes a command, and appends the answer.
+#[allow(clippy::too_many_lines, reason = "a case for each command")]
+pub(super) fn further(
+    store: &mut Store<'_, '_>,
+    further: &Further<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Trouble> {
+    match *further {
+        Further::Set { key, value, condition, life, get } => {
+            let deadline = match until(store, life)? {
+                None if life == Life::AsBefore => Deadline::Keep,
+                None => Deadline::Never,
+                Some(at) => Deadline::At(at),
+            };
+            if get {
+                store.get(key, out)?;
+            }
+            let there = store.find(key)?.is_some();
+            let holds = condition.is_none_or(|condition| there == (condition == Condition::Present));
+            if holds {
+                store.put(key, value, deadline)?;
+            }
+            if !get {
+                let answer = if holds { Answer::Done } else { Answer::Nil };
+                answer.encode(out);
+            }
+        }
+        Further::GetEx { key, life } => {
+            store.get(key, out)?;
+            // As in Redis, a wrong time is no error if there is no such key.
+            if life != Life::AsBefore && store.find(key)?.is_some() {
+                let until = until(store, life)?;
+                store.expire_at(key, until)?;
+            }
+        }
+        Further::Expire { key, time_ms, since_1970, rule } => {
+            let at = if since_1970 { time_ms } else { later(store, time_ms)? };
+            number(usize::from(expire_if_allowed(store, key, at, rule)?), out);
+        }
+        Further::Deadline { key } => {
+            let at = match (store.find(key)?.is_some(), store.deadline(key)?) {
+                (false, _) => -2,
+                (true, None) => -1,
+                (true, Some(at)) => i64::try_from(at).unwrap_or(i64::MAX),
+            };
+            Answer::Value(decimal(at).as_bytes()).encode(out);
+        }
+        Further::AddDecimal { key, by } => {
+            let by = Decimal::read(by).ok_or(Trouble::Failure(Failure::NotADecimal))?;
+            let old = store.value(key)?.unwrap_or_else(|| b"0".to_vec());
+            let old = Decimal::read(&old).ok_or(Trouble::Failure(Failure::NotADecimal))?;
+            let sum: String = old.checked_add(by).ok_or(Trouble::Failure(Failure::Overflow))?.text();
+            store.put(key, sum.as_bytes(), Deadline::Keep)?;
+            Answer::Value(sum.as_bytes()).encode(out);
+        }
+        Further::Range { key, start, end } => {
+            let value = store.value(key)?.unwrap_or_default();
+            Answer::Value(between(&value, start, end)).encode(out);
+        }
+        Further::Overwrite { key, offset, value: part } => overwrite(store, key, offset, part, out)?,
+        Further::SetAbsent(items) => {
+            for key in items.iter().step_by(2) {
+                if store.find(key)?.is_some() {
+                    number(0, out);
+                    return Ok(());
+                }
+            }
+            store.command(&Command::SetMany(items), &mut Vec::new())?;
+            number(1, out);
+        }
+        Further::Copy { from, to, replace, remove } => copy(store, from, to, replace, remove, out)?,
+        Further::RemoveIf { key, value } => {
+            let is = store.value(key)?.as_deref() == Some(value);
+            number(usize::from(is && store.remove(key)?), out);
+        }
+        Further::ExpireIf { key, value, how, time_ms } => {
+            let is = store.value(key)?.as_deref() == Some(value);
+            let left = if is { store.ttl_ms(key)? } else { None };
+            let done = match (is, how, left) {
+                (false, ..) | (true, Extend::By | Extend::Again, None) => false,
+                (true, Extend::From | Extend::Again, _) => store.expire(key, time_ms)?,
+                (true, Extend::By, Some(left)) => {
+                    let sum = i64::try_from(left).ok().and_then(|left| left.checked_add(time_ms));
+                    store.expire(key, sum.ok_or(Trouble::Failure(Failure::BadTtl))?)?
+                }
+            };
+            number(usize::from(done), out);
+        }
+        Further::Scan { from, count, all, pattern } => scan(store, from, count, all, pattern, out)?,
+        Further::Random => random(store, out)?,
+        Further::Time => {
+            let us = i64::try_from(store.now_ns() / 1000).unwrap_or(i64::MAX);
+            Answer::Value(decimal(us).as_bytes()).encode(out);
+        }
+        Further::Mark(items) => {
+            let mark = mark(store, &items)?;
+            Answer::Value(&mark).encode(out);
+        }
+        Further::All(all) => transact(store, &all, out)?,
+        Further::In { database, operation } => {
+            let asked = Asked::decode(operation).map_err(|_| Trouble::Failure(Failure::Malformed))?;
+            store.select(database);
+            let done = store.answer(&asked, out);
+            store.select(0);
+            done?;
+        }
+        Further::ClearOne => {
+            store.clear_one()?;
+            Answer::Done.encode(out);
+        }
+    }
+    Ok(())
+}
+
+/// Returns when a life ends, if it does and is not that of before.
+fn until(store: &Store<'_, '_>, life: Life) -> Result<Option<u64>, Trouble> {
+    match life {
+        Life::Forever | Life::AsBefore => Ok(None),
+        Life::For(0) | Life::Until(0) => Err(Trouble::Failure(Failure::BadTtl)),
+        Life::For(ms) => store.after(ms).map(Some),
+        Life::Until(ms) if i64::try_from(ms).is_ok() => Ok(Some(ms)),
+        Life::Until(_) => Err(Trouble::Failure(Failure::BadTtl)),
+    }
+}
+
+/// Returns the time these milliseconds from now, or before.
+fn later(store: &Store<'_, '_>, ms: i64) -> Result<i64, Trouble> {
+    let now = i64::try_from(store.now_ms()).unwrap_or(i64::MAX);
+    now.checked_add(ms).ok_or(Trouble::Failure(Failure::BadTtl))
+}
+
+fn expire_if_allowed(store: &mut Store<'_, '_>, key: &[u8], at: i64, rule: Rule) -> Result<bool, Trouble> {
+    if store.find(key)?.is_none() || !rule.allows(store.deadline(key)?, at) {
+        return Ok(false);
+    }
+    match u64::try_from(at).ok().filter(|at| *at > store.now_ms()) {
+        Some(at) => store.expire_at(key, Some(at))?,
+        None => drop(store.remove(key)?),
+    }
+    Ok(true)
+}
+
+fn overwrite(
+    store: &mut Store<'_, '_>,
+    key: &[u8],
+    offset: u32,
+    part: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), Trouble> {
+    let mut value = store.value(key)?.unwrap_or_default();
+    if !part.is_empty() {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let end = start.saturating_add(part.len());
+        if end > VALUE_BYTES_MAX {
+            return Err(Trouble::Failure(Failure::ValueTooLong));
+        }
+        if value.len() < end {
+            value.resize(end, 0);
+        }
+        value[start..end].copy_from_slice(part);
+        store.put(key, &value, Deadline::Keep)?;
+    }
+    number(value.len(), out);
+    Ok(())
+}
+
+fn copy(
+    store: &mut Store<'_, '_>,
+    from: &[u8],
+    to: &[u8],
+    replace: bool,
+    remove: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), Trouble> {
+    let Some(value) = store.value(from)? else {
+        Answer::Nil.encode(out);
+        return Ok(());
+    };
+    if from == to {
+        // A key that is renamed to itself stays; as a copy, or where it must not be there, it is there already.
+        number(usize::from(replace && remove), out);
+        return Ok(());
+    }
+    if !replace && store.find(to)?.is_some() {
+        number(0, out);
+        return Ok(());
+    }
+    let deadline = store.deadline(from)?.map_or(Deadline::Never, Deadline::At);
+    store.put(to, &value, deadline)?;
+    if remove {
+        store.remove(from)?;
+    }
+    number(1, out);
+    Ok(())
+}
+
+fn scan(
+    store: &mut Store<'_, '_>,
+    from: &[u8],
+    count: u32,
+    all: bool,
+    pattern: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), Trouble> {
+    let limit = if all { SCAN_ALL_MAX } else { count.clamp(1, SCAN_MAX) };
+    let bytes_max = if all { RESULT_BYTES_MAX / 2 } else { MANY_BYTES_MAX };
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    let next = store.walk(from, usize::try_from(limit).unwrap_or(usize::MAX), |key| {
+        if pattern == b"*" || matches(pattern, key) {
+            // The next scan begins with what has no room in this answer.
+            if bytes + key.len() + 5 > bytes_max && !found.is_empty() {
+                return false;
+            }
+            bytes += key.len() + 5;
+            found.push(key.to_vec());
+        }
+        true
+    })?;
+    if all && next.is_some() {
+        return Err(Trouble::Failure(Failure::AnswerTooLong));
+    }
+    let first = next.as_deref().map_or(Answer::Nil, Answer::Value);
+    many(core::iter::once(first).chain(found.iter().map(|key| Answer::Value(key))), out)
+}
+
+fn random(store: &mut Store<'_, '_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+    let (keys, _) = store.count()?;
+    let bound = keys.clamp(1, RANDOM_MAX);
+    // All replicas have the same time; its lowest bits are as good as chance for this.
+    let at = (store.now_ns().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % bound;
+    let (mut chosen, mut seen) = (None, 0);
+    let looked = usize::try_from(SCAN_MAX).unwrap_or(usize::MAX);
+    store.walk(&[], looked, |key| {
+        if seen <= at {
+            chosen = Some(key.to_vec());
+        }
+        seen += 1;
+        seen <= at
+    })?;
+    chosen.as_deref().map_or(Answer::Nil, Answer::Value).encode(out);
+    Ok(())
+}
+
+/// Returns a digest of these keys with their values and deadlines.
+fn mark(store: &Store<'_, '_>, keys: &Items<'_>) -> Result<[u8; MARK_BYTES], Trouble> {
+    let mut text = Vec::new();
+    for key in keys.iter() {
+        let value = store.value(key)?;
+        text.extend_from_slice(&u32::try_from(key.len()).unwrap_or(u32::MAX).to_le_bytes());
+        text.extend_from_slice(key);
+        text.push(u8::from(value.is_some()));
+        if let Some(value) = value {
+            text.extend_from_slice(&store.deadline(key)?.unwrap_or(u64::MAX).to_le_bytes());
+            text.extend_from_slice(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_le_bytes());
+            text.extend_from_slice(&value);
+        }
+    }
+    let digest = Domains::new(ClusterId([0; 32])).message(&text);
+    digest.0.first_chunk().copied().ok_or(Trouble::Failure(Failure::Malformed))
+}
+
+/// Executes a transaction. What stops it as a whole is undone by the caller, so nothing is kept on the way: an
+/// operation that fails has written nothing, unless the store is full.
+fn transact(store: &mut Store<'_, '_>, all: &All<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+    for (mark, operation) in all.checks() {
+        let mut now = Vec::new();
+        match Asked::decode(operation) {
+            Ok(asked) if asked.is_read_only() && !is_many(&asked) => store.answer(&asked, &mut now)?,
+            Ok(_) | Err(_) => return Err(Trouble::Failure(Failure::Malformed)),
+        }
+        if Answer::decode(&now) != Ok(Answer::Value(mark)) {
+            Answer::Nil.encode(out);
+            return Ok(());
+        }
+    }
+    Answer::begin_many(out);
+    for operation in all.operations() {
+        Answer::add(out, |out| {
+            let start = out.len();
+            let done = match Asked::decode(operation) {
+                Ok(asked) if !is_many(&asked) => store.answer(&asked, out),
+                Ok(_) | Err(_) => Err(Trouble::Failure(Failure::Malformed)),
+            };
+            match done {
+                Ok(()) if out.len() > RESULT_BYTES_MAX => Err(Trouble::Failure(Failure::AnswerTooLong)),
+                Ok(()) => Ok(()),
+                Err(Trouble::Failure(failure)) if !stops(failure) => {
+                    out.truncate(start);
+                    Answer::Failed(failure).encode(out);
+                    Ok(())
+                }
+                Err(trouble) => Err(trouble),
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// Returns whether an operation is made of several.
+fn is_many(asked: &Asked<'_>) -> bool {
+    matches!(asked, Asked::Command(Command::Many(_)) | Asked::Further(Further::All(_)))
+}
+
+/// Returns whether a failure stops a transaction.
+fn stops(failure: Failure) -> bool {
+    matches!(failure, Failure::Full | Failure::NeedsOrder | Failure::AnswerTooLong)
+}
+
+/// Appends answers as one.
+fn many<'a>(answers: impl Iterator<Item = Answer<'a>>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+    Answer::begin_many(out);
+    for answer in answers {
+        Answer::add(out, |out| {
+            answer.encode(out);
+            Ok::<(), Trouble>(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Returns the bytes from `start` to `end`, both included; negative ones count from the end.
+fn between(value: &[u8], start: i64, end: i64) -> &[u8] {
+    let len = i64::try_from(value.len()).unwrap_or(i64::MAX);
+    if start < 0 && end < 0 && start > end {
+        return &[];
+    }
+    let place = |at: i64| if at < 0 { at.saturating_add(len).max(0) } else { at };
+    let (start, end) = (place(start), place(end).min(len - 1));
+    match (usize::try_from(start), usize::try_from(end)) {
+        (Ok(start), Ok(end)) if start <= end => value.get(start..=end).unwrap_or(&[]),
+        _ => &[],
+    }
+}

@@ -1,0 +1,58 @@
+//! What the files of the store share: its limits, why an operation fails, and numbers as text.
+
+use alloc::vec::Vec;
+use core::fmt::Write as _;
+
+use quorate_wire::message::OPERATION_BYTES_MAX;
+
+use super::operation::{Answer, Failure};
+use crate::state::space::StoreError;
+use crate::stop::Stop;
+
+/// The longest value, in bytes: one that was appended to must still fit in an operation and a result.
+pub const VALUE_BYTES_MAX: usize = 1 << 20;
+/// An answer to many operations that is as long as this, in bytes, takes no more: it fits in a datagram
+/// with the rest of a REPLY, and replicas keep it (`RESULT_CACHE`).
+pub(super) const MANY_BYTES_MAX: usize = 32 << 10;
+const _: () = assert!(VALUE_BYTES_MAX + 2048 < OPERATION_BYTES_MAX);
+
+/// Why an operation does not do what it was to do.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    Failure(Failure),
+    Stop(Stop),
+}
+
+impl From<Stop> for Trouble {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
+    }
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Full => Self::Failure(Failure::Full),
+            StoreError::KeyTooLong => Self::Failure(Failure::KeyTooLong),
+            StoreError::Stop(stop) => Self::Stop(stop),
+        }
+    }
+}
+
+/// Appends a number as an answer.
+pub(super) fn number(number: usize, out: &mut Vec<u8>) {
+    Answer::Value(decimal(i64::try_from(number).unwrap_or(i64::MAX)).as_bytes()).encode(out);
+}
+
+/// Reads a decimal number as [`decimal`] writes it: no sign but a minus, no leading zero, no blank.
+pub(super) fn parse(text: &[u8]) -> Option<i64> {
+    let number = core::str::from_utf8(text).ok()?.parse().ok()?;
+    (decimal(number).as_bytes() == text).then_some(number)
+}
+
+pub(super) fn decimal(number: i64) -> alloc::string::String {
+    let mut text = alloc::string::String::new();
+    // Writing to a string does not fail.
+    let _ = write!(text, "{number}");
+    text
+}
