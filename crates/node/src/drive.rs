@@ -1,9 +1,9 @@
 //! A replica's process without its sockets: its input is datagrams and the time, its output is datagrams.
 //!
 //! ```text
-//!             +------+   +---------+   +----------+
-//! receive --> | door |-->| replica |-->| executor |   Input::Executed goes back to the replica
-//!             +------+   +---------+   +----------+
+//!             +------+   +---------+   +-------+   +----------+
+//! receive --> | door |-->| replica |-->| queue |-->| executor |   Input::Executed goes back to the replica
+//!             +------+   +---------+   +-------+   +----------+
 //!                             | Action::Send
 //!                             v
 //!             +------+   +--------+
@@ -15,16 +15,17 @@
 //! the whole step (ADR 8). Benchmarks without sockets use the same code.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use quorate_pbft::config::{Config, Durability};
 use quorate_pbft::recording::Recorder;
-use quorate_pbft::step::{Action, Actions, CachedReply, Input, Lsn, Now, ReadResult, Ticket};
+use quorate_pbft::step::{Action, Actions, Input, Lsn, Now, SignatureCheck};
 use quorate_pbft::{Replica, Resume};
 use quorate_service::image::ImageCopy;
 use quorate_service::page::PageLabel;
-use quorate_service::{Executor, Options, Service, Steps};
+use quorate_service::{Executor, Options, Queue, Service, Steps, Task};
 use quorate_wire::sign::Signer;
-use quorate_wire::{ClientId, Digest, Door, ReplicaId, Replies, SeqNum, Timestamp};
+use quorate_wire::{ClientId, Door, ReplicaId, Replies, SeqNum, Timestamp};
 
 use crate::core::Core;
 use crate::directory::Directory;
@@ -34,11 +35,9 @@ use crate::outbox::{Outbox, Transport};
 use crate::storage::Paged;
 use crate::timers::Deadlines;
 use admission::Admission;
-use held::{Held, Owed};
 
 mod admission;
 mod error;
-mod held;
 mod image;
 mod liar;
 mod life;
@@ -46,6 +45,7 @@ mod milestones;
 mod receive;
 mod send;
 mod statement;
+mod tasks;
 mod transfer;
 mod transfer_meter;
 
@@ -77,17 +77,6 @@ pub struct Counters {
     pub rejected: BTreeMap<&'static str, u64>,
 }
 
-/// The result of an action, for the replica.
-#[derive(Clone, Copy, Debug)]
-enum Outcome {
-    Executed { seq: SeqNum },
-    Read { ticket: Ticket, digest: Option<Digest> },
-    Cached { client: ClientId },
-    Checkpointed { seq: SeqNum, root: Digest },
-    Signature { request: Digest, valid: bool },
-    Fetched { seq: SeqNum, root: Digest },
-}
-
 /// A replica with its authenticator, its service and its timers. See the module.
 #[derive(Debug)]
 pub struct Drive<S: Service, M: Meter = (), J: Journal = (), C: Core = Replica> {
@@ -110,7 +99,8 @@ pub struct Drive<S: Service, M: Meter = (), J: Journal = (), C: Core = Replica> 
     fetched: SeqNum,
     /// Slots of pages that the executor has not been told of yet.
     stored: Vec<(PageLabel, u32)>,
-    held: Held,
+    /// The work of the executor.
+    queue: Queue<(ClientId, Arc<SignatureCheck>)>,
     admission: Admission,
     tick_at: u64,
     sayings: statement::Sayings,
@@ -207,7 +197,7 @@ impl<S: Service, M: Meter, J: Journal> Drive<S, M, J> {
             saving: None,
             fetched: SeqNum(0),
             stored: Vec::new(),
-            held: Held::default(),
+            queue: Queue::default(),
             admission: Admission::default(),
             tick_at: 0,
             sayings,
@@ -227,7 +217,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Starts the replica. Call it once, first.
     pub fn start(&mut self, now: Now) {
         self.admit_clients(true);
-        self.step(now, Input::Start, &[]);
+        self.feed(now, Input::Start, &[]);
         self.tick(now);
     }
 
@@ -240,15 +230,15 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         // At most once per timer: a step may set one that is due again.
         for _ in 0..quorate_pbft::Timer::COUNT {
             let Some(timer) = self.deadlines.take_due(now.mono_ns) else { break };
-            self.step(now, Input::Timer(timer), &[]);
+            self.feed(now, Input::Timer(timer), &[]);
         }
         if self.executor.deadline().is_some_and(|at| at <= now.mono_ns) {
             self.transfer(now, |executor, steps| executor.on_deadline(now.mono_ns, steps));
         }
-        self.go_on(now);
+        self.run_tasks(now);
         // Of a state that was fetched since, this would be the one before.
         if let Some(seq) = self.journal.take_kept().filter(|_| !self.journal.is_image_due()) {
-            self.step(now, Input::Kept { seq }, &[]);
+            self.feed(now, Input::Kept { seq }, &[]);
         }
         if now.mono_ns >= self.tick_at {
             self.tick(now);
@@ -258,14 +248,14 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Everything up to `lsn` is durable: frames that waited for it may be sent.
     pub fn durable(&mut self, now: Now, lsn: Lsn) {
         self.outbox.release(lsn);
-        self.step(now, Input::Durable(lsn), &[]);
+        self.feed(now, Input::Durable(lsn), &[]);
     }
 
     /// Returns the moment of the monotonic clock at which [`Self::expire`] is due, or earlier.
     #[inline]
     pub fn due(&self) -> u64 {
         let is_busy = self.saving.is_some() && self.journal.has_room() || !self.stored.is_empty();
-        if is_busy || self.can_go_on() || self.journal.has_kept() {
+        if is_busy || self.can_run() || self.journal.has_kept() {
             return 0;
         }
         let transfer = self.executor.deadline().unwrap_or(u64::MAX);
@@ -281,153 +271,57 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         self.look_after_image();
     }
 
+    /// Passes an input to the replica, and does the work that follows from it.
     #[inline]
-    fn step(&mut self, now: Now, input: Input<'_>, frame: &[u8]) {
+    fn feed(&mut self, now: Now, input: Input<'_>, frame: &[u8]) {
+        self.step_core(now, input, frame);
+        self.run_tasks(now);
+    }
+
+    /// Steps the core. This is the only function that does so, and that passes inputs to the recorder.
+    #[inline]
+    fn step_core(&mut self, now: Now, input: Input<'_>, frame: &[u8]) {
         if let Some(recorder) = &mut self.recorder {
             recorder.note(now, &input, frame);
         }
         let mut actions = core::mem::take(&mut self.actions);
         self.core.step(now, input, &mut actions);
         self.meter.lap(Part::Step);
-        self.perform(now, &mut actions);
+        self.perform(&actions);
+        actions.clear();
         self.actions = actions;
-        self.actions.clear();
     }
 
-    /// Performs actions in order, then the actions that result from them. This is the node's only `match` over
-    /// `Action`.
-    fn perform(&mut self, now: Now, actions: &mut Actions) {
-        let mut next = 0;
-        while let Some(action) = actions.list().get(next) {
-            next += 1;
-            let outcome = match action {
+    /// Performs actions in order. Nothing is executed here. This is the node's only `match` over `Action`.
+    fn perform(&mut self, actions: &Actions) {
+        for action in actions.list() {
+            match action {
                 Action::Send { to, kind, form, bytes, after } => {
                     self.send(*to, *kind, *form, actions.bytes(*bytes), *after);
-                    None
                 }
-                Action::Persist { lsn, bytes } => {
-                    self.journal.append(*lsn, actions.bytes(*bytes));
-                    None
-                }
-                Action::SetTimer(timer, deadline) => {
-                    self.deadlines.set(*timer, *deadline);
-                    None
-                }
-                Action::StopTimer(timer) => {
-                    self.deadlines.stop(*timer);
-                    None
-                }
+                Action::Persist { lsn, bytes } => self.journal.append(*lsn, actions.bytes(*bytes)),
+                Action::SetTimer(timer, deadline) => self.deadlines.set(*timer, *deadline),
+                Action::StopTimer(timer) => self.deadlines.stop(*timer),
                 Action::CheckSignature { client, request } => {
-                    let valid = self.door.check_signature(*client, &request.request, &request.signature);
-                    self.meter.lap(Part::Admit);
-                    Some(Outcome::Signature { request: request.request, valid })
-                }
-                Action::Execute { seq, .. } if self.holds_batches() => self.hold(action, Owed::Results(*seq)),
-                Action::Read { ticket, .. } if self.holds() => self.hold(action, Owed::Read(*ticket)),
-                Action::Merge { .. }
-                | Action::Undo { .. }
-                | Action::Resend { .. }
-                | Action::Checkpoint { .. }
-                | Action::Discard { .. }
-                    if self.holds() =>
-                {
-                    self.hold(action, Owed::Nothing)
+                    self.queue.push(Task::Check((*client, Arc::clone(request))));
                 }
                 Action::Execute { seq, batch, tentative } => {
-                    if let Err(fault) = self.executor.execute(*seq, batch, *tentative, &mut self.replies) {
-                        self.repair(now, fault);
-                        self.hold(action, Owed::Results(*seq));
-                        continue;
-                    }
-                    self.meter.lap(Part::Execute);
-                    self.counters.requests += u64::try_from(batch.len()).unwrap_or(0);
-                    self.admit_clients(false);
-                    Some(Outcome::Executed { seq: *seq })
+                    let (seq, batch, tentative) = (*seq, Arc::clone(batch), *tentative);
+                    self.queue.push(Task::Execute { seq, batch, tentative });
                 }
-                Action::Merge { seq } => {
-                    self.executor.merge(*seq);
-                    self.meter.lap(Part::Execute);
-                    self.admit_clients(false);
-                    None
-                }
-                Action::Undo { after } => {
-                    self.executor.undo(*after);
-                    None
-                }
+                Action::Merge { seq } => self.queue.push(Task::Merge(*seq)),
+                Action::Undo { after } => self.queue.push(Task::Undo(*after)),
                 Action::Read { ticket, request } => {
-                    let whose = (request.client, request.timestamp, &request.digest);
-                    let digest = self.executor.read(whose, request.operation(), &mut self.result);
-                    self.meter.lap(Part::Execute);
-                    Some(Outcome::Read { ticket: *ticket, digest })
+                    self.queue.push(Task::Read { ticket: ticket.0, request: request.clone() });
                 }
-                Action::Resend { client } => Some(Outcome::Cached { client: *client }),
-                Action::Checkpoint { seq } => {
-                    let root = self.executor.checkpoint(*seq);
-                    self.meter.lap(Part::Execute);
-                    Some(Outcome::Checkpointed { seq: *seq, root })
-                }
-                Action::Discard { below } => {
-                    self.discard(*below);
-                    self.meter.lap(Part::Execute);
-                    self.admit_clients(true);
-                    None
-                }
+                Action::Resend { client } => self.queue.push(Task::Resend(*client)),
+                Action::Checkpoint { seq } => self.queue.push(Task::Checkpoint(*seq)),
+                Action::Discard { below } => self.queue.push(Task::Discard(*below)),
                 Action::Fetch { seq, root, check } => {
-                    self.give_up_held();
-                    self.give_up_image();
-                    self.fetch(now, *seq, *root, *check)
+                    self.queue.push(Task::Fetch { seq: *seq, root: *root, check: *check });
                 }
-                Action::Report(milestone) => {
-                    self.note(milestone);
-                    None
-                }
-            };
-            if let Some(outcome) = outcome {
-                self.tell(now, outcome, actions);
+                Action::Report(milestone) => self.note(milestone),
             }
-        }
-    }
-
-    /// Passes the result of an action to the replica.
-    fn tell(&mut self, now: Now, outcome: Outcome, out: &mut Actions) {
-        let fetched = matches!(outcome, Outcome::Fetched { .. });
-        let lives = if fetched { self.executor.lives() } else { None };
-        let input = match outcome {
-            Outcome::Executed { seq } => Input::Executed { seq, replies: &self.replies },
-            Outcome::Read { ticket, digest } => {
-                let result = match digest {
-                    Some(digest) => ReadResult::Done { result: &self.result, digest },
-                    None => ReadResult::NeedsOrder,
-                };
-                Input::Read { ticket, result }
-            }
-            Outcome::Cached { client } => {
-                let cached = self.executor.cached(client);
-                let reply = cached.map(|c| CachedReply {
-                    timestamp: c.timestamp,
-                    digest: c.digest,
-                    result: c.result,
-                });
-                Input::Cached { client, reply }
-            }
-            Outcome::Checkpointed { seq, root } => Input::Checkpointed { seq, root },
-            Outcome::Signature { request, valid } => Input::SignatureChecked { request, valid },
-            Outcome::Fetched { seq, root } => {
-                self.admit_clients(true);
-                self.executor.clients(&mut self.clients);
-                self.journal.image_soon();
-                self.fetched = seq;
-                self.sayings.note_checkpoint(seq, root);
-                Input::Fetched { seq, root, clients: &self.clients, lives: lives.as_deref() }
-            }
-        };
-        if let Some(recorder) = &mut self.recorder {
-            recorder.note(now, &input, &[]);
-        }
-        self.core.step(now, input, out);
-        self.meter.lap(Part::Step);
-        if fetched {
-            self.settle_held(now, out);
         }
     }
 

@@ -15,6 +15,7 @@
 //! | state transfer: walk, answers, inputs and outputs | [`transfer`] | [OSDI99 §4.4, §6.3] |
 //! | a checkpoint as bytes; its changed pages, for a disk | [`image`] | |
 //! | batches in order, exactly once, tentative or not | [`executor`] | [OSDI99 §4.2, §5.1] |
+//! | the work of an executor, in order | [`queue`] | [OSDI99 §4.2] |
 //! | the same without replicas, to compare with | [`alone`] | [OSDI99 §7.3] |
 //! | the services of the papers' micro-benchmarks, and a key-value store | [`null`], [`kv`] | [OSDI99 §7.2] |
 #![no_std]
@@ -37,6 +38,7 @@ pub mod image;
 mod lives;
 pub mod options;
 pub mod page;
+pub mod queue;
 pub mod registry;
 mod replies;
 pub mod service;
@@ -52,6 +54,7 @@ pub use executor::{Cached, Executor};
 pub use image::ImageError;
 pub use options::{Options, OptionsError};
 pub use page::PageFault;
+pub use queue::{Queue, Task, Unanswered};
 pub use service::{Access, Context, Service};
 pub use state::view::View;
 pub use state::{btree, space, view};

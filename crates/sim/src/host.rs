@@ -5,9 +5,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use quorate_pbft::recording::Recorder;
-use quorate_pbft::step::{Lsn, Recipient, SignatureCheck, Ticket, Timer};
-use quorate_service::{Executor, Service};
-use quorate_wire::{Batch, Body, ClientId, Digest, Door, Kind, ReplicaId, SeqNum};
+use quorate_pbft::step::{Lsn, Recipient, SignatureCheck, Timer};
+use quorate_service::{Executor, Queue, Service};
+use quorate_wire::{ClientId, Digest, Door, Kind, ReplicaId, SeqNum};
 
 use crate::clock::Clock;
 use crate::core::Core;
@@ -90,7 +90,7 @@ pub struct Process<S: Service> {
     /// Up to where its records are on disk.
     pub durable: Lsn,
     /// The tasks of its service, in order.
-    pub tasks: VecDeque<Task>,
+    pub tasks: Queue<(ClientId, Arc<SignatureCheck>)>,
     /// Records every input, if anyone asked for it.
     pub recorder: Option<Recorder>,
     /// A task is in progress.
@@ -119,27 +119,4 @@ pub struct Parcel {
     pub kind: Kind,
     /// The frame.
     pub frame: Frame,
-}
-
-/// Something that the service's side of a process is to do.
-#[derive(Debug)]
-pub enum Task {
-    /// Execute a batch.
-    Execute(SeqNum, Arc<Batch>, bool),
-    /// Make the tentative batch final.
-    Merge(SeqNum),
-    /// Drop the tentative batch.
-    Undo(SeqNum),
-    /// Execute a read-only request.
-    Read(Ticket, Body),
-    /// Look up a cached reply.
-    Resend(ClientId),
-    /// Cut a checkpoint.
-    Checkpoint(SeqNum),
-    /// Forget checkpoints.
-    Discard(SeqNum),
-    /// Bring the state to a checkpoint.
-    Fetch(SeqNum, Digest, bool),
-    /// Verify a client's signature.
-    CheckSignature(ClientId, Arc<SignatureCheck>),
 }

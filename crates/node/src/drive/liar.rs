@@ -31,7 +31,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
             fetched: self.fetched,
             saving: self.saving,
             stored: self.stored,
-            held: self.held,
+            queue: self.queue,
             admission: self.admission,
             tick_at: self.tick_at,
             sayings: self.sayings,
@@ -56,9 +56,10 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     pub(super) fn wake(&mut self, now: Now) {
         let mut actions = core::mem::take(&mut self.actions);
         self.core.wake(now, &mut actions);
-        self.perform(now, &mut actions);
+        self.perform(&actions);
         actions.clear();
         self.actions = actions;
+        self.run_tasks(now);
     }
 
     /// Puts a frame into the outbox, as the core changes it for each receiver.

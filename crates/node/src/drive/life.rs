@@ -38,9 +38,10 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
         let was_primary = self.core.replica().is_primary();
         let mut actions = core::mem::take(&mut self.actions);
         self.core.shut_down(now, &mut actions);
-        self.perform(now, &mut actions);
+        self.perform(&actions);
         actions.clear();
         self.actions = actions;
+        self.run_tasks(now);
         was_primary
     }
 

@@ -79,7 +79,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 self.transfer(now, |executor, steps| executor.on_data(at, from, answer, steps));
             }
             (Principal::Client(client), Message::Probe(probe)) => self.on_probe(now, client, *probe),
-            _ => self.step(now, Input::Message(verified), frame),
+            _ => self.feed(now, Input::Message(verified), frame),
         }
     }
 }

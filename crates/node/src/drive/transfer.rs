@@ -7,7 +7,7 @@ use quorate_service::{Executor, Service, Step, Steps};
 use quorate_wire::codec::Writer;
 use quorate_wire::{Digest, Kind, ReplicaId, SeqNum};
 
-use super::{Drive, Outcome};
+use super::Drive;
 use crate::core::Core;
 use crate::journal::Journal;
 use crate::meter::Meter;
@@ -15,36 +15,28 @@ use crate::storage::Paged;
 
 impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
     /// Fetches the state of a certified checkpoint.
-    pub(super) fn fetch(&mut self, now: Now, seq: SeqNum, root: Digest, check: bool) -> Option<Outcome> {
+    pub(super) fn fetch(&mut self, now: Now, seq: SeqNum, root: Digest, check: bool) {
         let runs = self.executor.is_fetching();
         self.transfer_meter.aim(seq, runs, now.mono_ns, self.state_pages());
         let mut steps = core::mem::take(&mut self.steps);
         steps.clear();
         self.executor.fetch(now.mono_ns, seq, root, check, &self.peers, &mut steps);
-        let outcome = self.perform_transfer(now, &steps);
+        self.perform_transfer(now, &steps);
         self.steps = steps;
-        outcome
     }
 
-    /// Lets the state transfer take a step, and tells the replica when it is finished.
+    /// Lets the state transfer take a step.
     pub(super) fn transfer(&mut self, now: Now, step: impl FnOnce(&mut Executor<S, Paged>, &mut Steps)) {
         let mut steps = core::mem::take(&mut self.steps);
         steps.clear();
         step(&mut self.executor, &mut steps);
-        let outcome = self.perform_transfer(now, &steps);
+        self.perform_transfer(now, &steps);
         self.steps = steps;
-        if let Some(outcome) = outcome {
-            let mut actions = core::mem::take(&mut self.actions);
-            self.tell(now, outcome, &mut actions);
-            self.perform(now, &mut actions);
-            actions.clear();
-            self.actions = actions;
-        }
-        self.go_on(now);
+        self.run_tasks(now);
     }
 
-    pub(super) fn perform_transfer(&mut self, now: Now, steps: &Steps) -> Option<Outcome> {
-        let mut outcome = None;
+    /// Performs the steps of a transfer, and tells the replica when the state is installed.
+    pub(super) fn perform_transfer(&mut self, now: Now, steps: &Steps) {
         for step in steps.list() {
             match step {
                 Step::Ask { to, question } => {
@@ -63,7 +55,7 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                 Step::Distrusted => *self.counters.rejected.entry("own-pages-distrusted").or_default() += 1,
                 Step::PageRestored { page } => {
                     tracing::info!(page, "repaired a page from another replica");
-                    self.note_mended();
+                    self.queue.resume();
                 }
                 Step::Installed { seq, root } => {
                     let pages = self.executor.fetched();
@@ -74,11 +66,10 @@ impl<S: Service, M: Meter, J: Journal, C: Core> Drive<S, M, J, C> {
                         "has fetched the state; pages fetched since the start"
                     );
                     self.journal.land();
-                    outcome = Some(Outcome::Fetched { seq: *seq, root: *root });
+                    self.installed(now, *seq, *root);
                 }
             }
         }
-        outcome
     }
 
     /// Returns the number of pages in the state.

@@ -9,11 +9,11 @@ use super::network::{node, primary};
 use super::stage::{Ended, Stage, first_f, highest_view, last_f};
 use super::{Expect, Scenario};
 use crate::app::KvApp;
-use crate::host::Task;
 use crate::network::NodeId;
 use crate::rng::{Concern, Rng};
 use crate::setup::Setup;
 use crate::world::{Load, World};
+use quorate_service::Task;
 
 const VIEW_CHANGES: Expect = Expect::Count("view changes", |c| c.view_changes);
 const TRANSFERRED: Expect =
@@ -115,7 +115,7 @@ fn executes_while_leaving(world: &mut World<KvApp>, h: usize) -> bool {
     let id = world.hosts[h].id;
     let leaving = !world.checkers.facts(id).normal;
     let Some(process) = world.process(h) else { return false };
-    leaving && process.busy && matches!(process.tasks.front(), Some(Task::Execute(..)))
+    leaving && process.busy && matches!(process.tasks.first(), Some(Task::Execute { .. }))
 }
 
 /// Returns `f` of `among`, the primary first.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use quorate_pbft::config::Durability;
 use quorate_pbft::step::{Action, Actions, Form, Input, Lsn, Milestone, Now, ReadResult, Recipient};
+use quorate_service::Task;
 use quorate_wire::message::{Checkpoint, RequestBody};
 use quorate_wire::{ClientId, Kind, Principal, SeqNum};
 
@@ -12,7 +13,7 @@ use super::faults::INCARNATION_RANDOM_BITS;
 use crate::app::App;
 use crate::describe;
 use crate::hash::{Tag, TraceHash};
-use crate::host::{Parcel, Task};
+use crate::host::Parcel;
 use crate::network::{Frame, NodeId};
 use crate::trace::What;
 
@@ -55,14 +56,15 @@ impl<A: App> World<A> {
                 }
                 Action::CheckSignature { client, request } => {
                     hashed(self, Tag::CheckSignature, &[client.0], &request.request.0);
-                    self.task(h, Task::CheckSignature(*client, request.clone()));
+                    self.task(h, Task::Check((*client, request.clone())));
                 }
                 Action::Execute { seq, batch, tentative } => {
                     hashed(self, Tag::Execute, &[seq.0, u64::from(*tentative)], &batch.digest().0);
                     if correct {
                         self.checkers.execute(id, *seq, batch, *tentative);
                     }
-                    self.task(h, Task::Execute(*seq, Arc::clone(batch), *tentative));
+                    let (seq, batch, tentative) = (*seq, Arc::clone(batch), *tentative);
+                    self.task(h, Task::Execute { seq, batch, tentative });
                 }
                 Action::Merge { seq } => {
                     hashed(self, Tag::Merge, &[seq.0], &[]);
@@ -83,7 +85,7 @@ impl<A: App> World<A> {
                     if correct {
                         self.checkers.read(id, request.client, request.timestamp);
                     }
-                    self.task(h, Task::Read(*ticket, request.clone()));
+                    self.task(h, Task::Read { ticket: ticket.0, request: request.clone() });
                 }
                 Action::Resend { client } => {
                     hashed(self, Tag::Resend, &[client.0], &[]);
@@ -102,7 +104,7 @@ impl<A: App> World<A> {
                 }
                 Action::Fetch { seq, root, check } => {
                     hashed(self, Tag::Fetch, &[seq.0, u64::from(*check)], &root.0);
-                    self.task(h, Task::Fetch(*seq, *root, *check));
+                    self.task(h, Task::Fetch { seq: *seq, root: *root, check: *check });
                 }
                 Action::Report(milestone) => {
                     if correct {

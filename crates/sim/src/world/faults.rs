@@ -8,6 +8,7 @@ use quorate_pbft::record::{self, Record};
 use quorate_pbft::recording::Recorder;
 use quorate_pbft::step::Lsn;
 use quorate_pbft::{Restart, Resume};
+use quorate_service::Queue;
 use quorate_wire::codec::Reader;
 use quorate_wire::digest::Domains;
 use quorate_wire::message::Request;
@@ -124,7 +125,7 @@ impl<A: App> World<A> {
             wake_at: u64::MAX,
             outbox: BTreeMap::new(),
             durable: Lsn(0),
-            tasks: VecDeque::new(),
+            tasks: Queue::default(),
             recorder,
             busy: false,
             flushing: None,

@@ -1,29 +1,30 @@
 //! The service's side of a process: its tasks in order, the walk of a state transfer, the disk.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use quorate_pbft::config::Durability;
 use quorate_pbft::record;
-use quorate_pbft::step::{CachedReply, Input, Lsn, Now, ReadResult, Recipient};
-use quorate_service::Step;
+use quorate_pbft::step::{CachedReply, Input, Lsn, Now, ReadResult, Recipient, SignatureCheck, Ticket};
 use quorate_service::transfer::Refusal;
+use quorate_service::{Step, Task};
 use quorate_wire::codec::Writer;
 use quorate_wire::message::Fetch;
-use quorate_wire::{Batch, Digest, Kind, ReplicaId, Replies, SeqNum};
+use quorate_wire::{Batch, ClientId, Digest, Kind, ReplicaId, Replies, SeqNum};
 
 use super::{Event, World};
 use crate::app::App;
 use crate::checker::{Root, Violation};
 use crate::describe;
-use crate::host::{Parcel, Task};
+use crate::host::Parcel;
 use crate::network::Frame;
 use crate::trace::What;
 
 impl<A: App> World<A> {
     /// Puts a task in the service's queue.
-    pub(super) fn task(&mut self, h: usize, task: Task) {
+    pub(super) fn task(&mut self, h: usize, task: Task<(ClientId, Arc<SignatureCheck>)>) {
         if let Some(process) = self.process(h) {
-            process.tasks.push_back(task);
+            process.tasks.push(task);
         }
     }
 
@@ -37,7 +38,7 @@ impl<A: App> World<A> {
             && !process.tasks.is_empty()
         {
             process.busy = true;
-            let long = !inline || matches!(process.tasks.front(), Some(Task::Execute(..) | Task::Read(..)));
+            let long = !inline || process.tasks.first().is_some_and(Task::is_long);
             if high > 0 && long {
                 let took = self.task_rng.between(low, high);
                 if inline {
@@ -62,7 +63,7 @@ impl<A: App> World<A> {
     fn end_task(&mut self, h: usize) {
         // Still busy until then: what the replica adds now comes after this task.
         if let Some(process) = self.process(h)
-            && let Some(task) = process.tasks.pop_front()
+            && let Some(task) = process.tasks.take()
         {
             self.do_task(h, task);
         }
@@ -71,9 +72,9 @@ impl<A: App> World<A> {
         }
     }
 
-    fn do_task(&mut self, h: usize, task: Task) {
+    fn do_task(&mut self, h: usize, task: Task<(ClientId, Arc<SignatureCheck>)>) {
         match task {
-            Task::Execute(seq, batch, tentative) => self.execute(h, seq, &batch, tentative),
+            Task::Execute { seq, batch, tentative } => self.execute(h, seq, &batch, tentative),
             Task::Merge(seq) => {
                 if let Some(process) = self.process(h) {
                     process.executor.merge(seq);
@@ -85,7 +86,7 @@ impl<A: App> World<A> {
                     process.executor.undo(after);
                 }
             }
-            Task::Read(ticket, request) => {
+            Task::Read { ticket, request } => {
                 let Some(process) = self.process(h) else { return };
                 let mut result = Vec::new();
                 let whose = (request.client, request.timestamp, &request.digest);
@@ -94,7 +95,7 @@ impl<A: App> World<A> {
                     Some(digest) => ReadResult::Done { result: &result, digest },
                     None => ReadResult::NeedsOrder,
                 };
-                self.feed(h, Input::Read { ticket, result });
+                self.feed(h, Input::Read { ticket: Ticket(ticket), result });
             }
             Task::Resend(client) => {
                 let Some(process) = self.process(h) else { return };
@@ -118,7 +119,7 @@ impl<A: App> World<A> {
                 self.admit_clients(h, true);
                 self.flush(h, below, false);
             }
-            Task::Fetch(seq, root, check) => {
+            Task::Fetch { seq, root, check } => {
                 let host = &mut self.hosts[h];
                 let (id, mono) = (host.id, host.clock.mono(self.at));
                 let peers: Vec<ReplicaId> = self.config.cluster.replicas().filter(|r| *r != id).collect();
@@ -126,7 +127,7 @@ impl<A: App> World<A> {
                 process.executor.fetch(mono, seq, root, check, &peers, &mut self.steps);
                 self.perform_steps(h);
             }
-            Task::CheckSignature(client, check) => {
+            Task::Check((client, check)) => {
                 let Some(process) = self.process(h) else { return };
                 let valid = process.door.check_signature(client, &check.request, &check.signature);
                 self.counters.signatures += 1;

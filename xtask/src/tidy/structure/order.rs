@@ -51,7 +51,7 @@ const ORDERS: &[(&str, Order)] = &[
             "options",
             "transfer",
             "image",
-            "executor",
+            "executor queue",
             "alone builtin",
         ],
     ),
